@@ -193,7 +193,8 @@ export interface ChatTurnHead {
   preview: string;
   /** UTF-8 bytes of its records, about. */
   bytes: number;
-  /** Number of its records of text and of tools. */
+  /** Number of its records of the question, of text and of tools. */
+  questions: number;
   texts: number;
   tools: number;
   usage?: Record<string, unknown>;
@@ -213,15 +214,10 @@ export interface ChatTool {
 }
 
 /**
- * Beside the head of a turn: `question:<id>`, the answer in blocks of 32,768 characters (`text:<id>:<n>`), and its tools in
- * blocks of 16 (`tools:<id>:<n>`). Keyed `followers`: sockets that are told of the turns of their family (edge).
+ * Beside the head of a turn: its question and the answer in blocks of 32,768 characters (`question:<id>:<n>`,
+ * `text:<id>:<n>`), as a value at the edge has 2 MB at most, and its tools in blocks of 16 (`tools:<id>:<n>`). Keyed `followers`: sockets that are told of the turns of their family (edge).
  */
-export type ChatTurnRecord =
-  | { turn: ChatTurnHead }
-  | { question: string }
-  | { text: string }
-  | { tools: ChatTool[] }
-  | { sockets: string[] };
+export type ChatTurnRecord = { turn: ChatTurnHead } | { text: string } | { tools: ChatTool[] } | { sockets: string[] };
 
 /** The freeze that is in effect, keyed `freeze` (contract 09 §3). `since` is epoch seconds. */
 export interface FreezeRecord {

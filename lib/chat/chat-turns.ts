@@ -126,9 +126,10 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     },
     sendSnapshot: ({ head, question, answer }, client, id) => sendSnapshot(head, { question, ...answer }, client, id),
     sendStored: (turnId, client, id) =>
-      void sendStored(turnId, client, id).catch((error) =>
-        log.warn(`a chat turn could not be read: ${describeError(error)}`),
-      ),
+      void sendStored(turnId, client, id).catch((error) => {
+        log.warn(`a chat turn could not be read: ${describeError(error)}`);
+        sendChatError(client, id, 'internal error', 'internal_error');
+      }),
     sentEnd: confirm,
   });
 
@@ -174,12 +175,13 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     confirm(head, client);
   }
 
-  /** Sends a turn that has ended as it is stored. Resolves with false when there is no such turn any more. */
-  async function sendStored(turnId: string, client: TurnClient, id: string): Promise<boolean> {
+  /** Sends a turn that has ended as it is stored. */
+  async function sendStored(turnId: string, client: TurnClient, id: string): Promise<void> {
     const said = await store.read(turnId);
     const head = store.find(turnId);
-    if (said && head && client.isOpen && mayChat(head.family)) sendSnapshot(head, said, client, id);
-    return said !== undefined;
+    if (!client.isOpen || !mayChat(client.session.family)) return;
+    if (said && head) sendSnapshot(head, said, client, id);
+    else sendChatError(client, id, 'Unknown turn', 'not_found');
   }
 
   /** Removes turns that are too old, now and when the next ones are. */
@@ -283,7 +285,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
         if (after !== stream.head.seq) stream.views.show(client);
         else confirm(stream.head, client);
       } else if (after === known.seq) confirm(known, client);
-      else if (!(await sendStored(turnId, client, id))) sendChatError(client, id, 'Unknown turn', 'not_found');
+      else await sendStored(turnId, client, id);
     },
 
     /** Cancels a turn of the client's family. Ignores others. */

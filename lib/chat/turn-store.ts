@@ -15,6 +15,8 @@ const OVERHEAD = 1024;
 /** Only the last block of an answer is written again as it grows. */
 const TEXT_BLOCK = 32 * 1024;
 const TOOL_BLOCK = 16;
+/** Blocks of one kind that a turn may have. */
+const MAX_BLOCKS = 64;
 
 /** What was said in a turn. */
 export interface TurnTexts {
@@ -22,6 +24,9 @@ export interface TurnTexts {
   text: string;
   tools: readonly ChatTool[];
 }
+
+/** A record to write, or to remove. */
+type Write = [key: string, value: ChatTurnRecord | null];
 
 interface Entry {
   head: ChatTurnHead;
@@ -95,6 +100,9 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
     }
   }
 
+  const writeAll = (writes: readonly Write[]): Promise<unknown> =>
+    Promise.all(writes.map(([key, value]) => (value === null ? store.removeItem(key) : store.setItem(key, value))));
+
   const isFull = () => total >= MAX_BYTES;
 
   const keys = await store.getKeys();
@@ -146,14 +154,17 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
       }
       trim(ended.values(), () => total + bytes > MAX_BYTES);
       if (total + bytes > MAX_BYTES) throw new RelayError('unavailable', 'there is no room for another turn');
-      const entry: Entry = { head: { ...head, bytes }, text: 0, tools: [], bytes, toolBytes: 0 };
+      const blocks = textBlocks(`question:${head.id}`, question);
+      const entry: Entry = {
+        head: { ...head, bytes, questions: blocks.length },
+        text: 0,
+        tools: [],
+        bytes,
+        toolBytes: 0,
+      };
       index(entry);
-      const writes = [
-        store.setItem(`turn:${head.id}`, { turn: entry.head }),
-        store.setItem(`question:${head.id}`, { question }),
-      ];
       try {
-        await Promise.all(writes);
+        await writeAll([[`turn:${head.id}`, { turn: entry.head }], ...blocks]);
       } catch (error) {
         if (entries.get(head.id) === entry) forget(entry);
         throw notStored(error);
@@ -169,17 +180,14 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
       const entry = entries.get(head.id);
       if (!entry) return true;
       const before = entry.text;
-      const writes: [key: string, value: ChatTurnRecord | null][] = [];
+      const writes: Write[] = [];
       let { texts, tools } = entry.head;
       if (answer) {
         const from = replaced ? 0 : entry.text;
         // The bytes of a text that is replaced are not known any more: it counts until its turn is removed.
         entry.bytes += utf8Length(answer.text.slice(from));
         texts = Math.ceil(answer.text.length / TEXT_BLOCK);
-        const firstText = answer.text.length > from ? Math.floor(from / TEXT_BLOCK) : texts;
-        for (let at = firstText; at < texts; at++) {
-          writes.push([`text:${head.id}:${at}`, { text: answer.text.slice(at * TEXT_BLOCK, (at + 1) * TEXT_BLOCK) }]);
-        }
+        if (answer.text.length > from) writes.push(...textBlocks(`text:${head.id}`, answer.text, from));
         for (let at = texts; at < entry.head.texts; at++) writes.push([`text:${head.id}:${at}`, null]);
         tools = Math.ceil(answer.tools.length / TOOL_BLOCK);
         for (let at = 0; at < tools; at++) {
@@ -193,16 +201,15 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
       }
       const wasEnded = entry.head.ended_at;
       total -= entry.head.bytes;
-      entry.head = { ...head, texts, tools, bytes: entry.bytes + entry.toolBytes };
+      const { questions } = entry.head;
+      entry.head = { ...head, questions, texts, tools, bytes: entry.bytes + entry.toolBytes };
       total += entry.head.bytes;
       if (head.ended_at !== wasEnded) ended.delete(head.id);
       if (head.ended_at !== null) ended.set(head.id, entry);
       trim(ended.values(), () => total > MAX_BYTES, entry);
       writes.push([`turn:${head.id}`, { turn: entry.head }]);
       try {
-        await Promise.all(
-          writes.map(([key, value]) => (value === null ? store.removeItem(key) : store.setItem(key, value))),
-        );
+        await writeAll(writes);
       } catch (error) {
         entry.text = Math.min(entry.text, before);
         entry.tools = [];
@@ -216,22 +223,22 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
     async read(id: string): Promise<TurnTexts | undefined> {
       const head = entries.get(id)?.head;
       if (!head) return undefined;
-      const parts = <K extends string>(kind: string, count: number, member: K) =>
+      const blocks = (kind: string, count: number, member: 'text' | 'tools') =>
         Promise.all(
           Array.from({ length: count }, async (_, at) => {
             const record: unknown = await store.getItem(`${kind}:${id}:${at}`);
             return isObject(record) ? record[member] : undefined;
           }),
         );
-      const [question, texts, tools] = await Promise.all([
-        store.getItem(`question:${id}`) as Promise<unknown>,
-        parts('text', head.texts, 'text'),
-        parts('tools', head.tools, 'tools'),
+      const [question, text, tools] = await Promise.all([
+        blocks('question', head.questions, 'text'),
+        blocks('text', head.texts, 'text'),
+        blocks('tools', head.tools, 'tools'),
       ]);
       if (!entries.has(id)) return undefined;
       return {
-        question: isObject(question) && typeof question.question === 'string' ? question.question : '',
-        text: texts.filter((text) => typeof text === 'string').join(''),
+        question: question.join(''),
+        text: text.join(''),
         tools: tools.flatMap((block) => (Array.isArray(block) ? (block as ChatTool[]) : [])),
       };
     },
@@ -265,15 +272,24 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
   };
 }
 
+/** The blocks of a text, from the one with the character `from` on. */
+function textBlocks(key: string, text: string, from = 0): Write[] {
+  const blocks: Write[] = [];
+  for (let at = Math.floor(from / TEXT_BLOCK); at * TEXT_BLOCK < text.length; at++) {
+    blocks.push([`${key}:${at}`, { text: text.slice(at * TEXT_BLOCK, (at + 1) * TEXT_BLOCK) }]);
+  }
+  return blocks;
+}
+
 const endOf = ({ head }: Entry): number => head.ended_at ?? head.started_at;
 
 const toolBytes = (tools: readonly ChatTool[]): number =>
   tools.reduce((sum, { id, name, preview }) => sum + utf8Length(id) + utf8Length(name) + utf8Length(preview) + 64, 0);
 
 /** Every key of a turn. */
-function keysOf({ id, texts, tools }: ChatTurnHead): string[] {
+function keysOf({ id, questions, texts, tools }: ChatTurnHead): string[] {
   const blocks = (kind: string, count: number) => Array.from({ length: count }, (_, at) => `${kind}:${id}:${at}`);
-  return [`turn:${id}`, `question:${id}`, ...blocks('text', texts), ...blocks('tools', tools)];
+  return [`turn:${id}`, ...blocks('question', questions), ...blocks('text', texts), ...blocks('tools', tools)];
 }
 
 const STATES: ReadonlySet<unknown> = new Set(['running', 'done', 'cancelled', 'failed', 'interrupted']);
@@ -281,14 +297,14 @@ const STATES: ReadonlySet<unknown> = new Set(['running', 'done', 'cancelled', 'f
 function readHead(value: unknown): ChatTurnHead | undefined {
   if (!isObject(value) || !isObject(value.turn)) return undefined;
   const head = value.turn;
-  const areNumbers = [head.started_at, head.seq, head.bytes, head.texts, head.tools].every(
+  const areNumbers = [head.started_at, head.seq, head.bytes, head.questions, head.texts, head.tools].every(
     (number) => typeof number === 'number' && Number.isFinite(number),
   );
   const areTexts = [head.id, head.family, head.preview].every((text) => typeof text === 'string');
   const areNullable =
     [head.client_turn_id, head.session_id, head.profile].every((text) => text === null || typeof text === 'string') &&
     (head.ended_at === null || typeof head.ended_at === 'number');
-  const isBounded = Number(head.texts) <= 64 && Number(head.tools) <= 64;
+  const isBounded = [head.questions, head.texts, head.tools].every((count) => Number(count) <= MAX_BLOCKS);
   const isWhole = areNumbers && areTexts && areNullable && isBounded && STATES.has(head.state);
   return isWhole ? (head as unknown as ChatTurnHead) : undefined;
 }

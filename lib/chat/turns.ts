@@ -11,6 +11,8 @@ import { cutText, preview, previewObject } from './preview.ts';
 export const MAX_TEXT = 1024 * 1024;
 /** Calls of tools that are stored of a turn. */
 export const MAX_TOOLS = 200;
+/** Characters of a usage as JSON; a longer one is left out. */
+const MAX_USAGE = 4096;
 /** Characters of an answer in a list of turns. */
 const MAX_PREVIEW = 120;
 
@@ -87,8 +89,11 @@ function append(answer: Answer, text: string): AnswerStep {
 const whole = (answer: Answer, { content }: Payload): AnswerStep =>
   typeof content === 'string' && answer.text === '' ? append(answer, content) : { answer };
 
-const withUsage = (step: AnswerStep, { usage }: Payload): AnswerStep =>
-  isObject(usage) ? { ...step, answer: { ...step.answer, usage: previewObject(usage) } } : step;
+function withUsage(step: AnswerStep, { usage }: Payload): AnswerStep {
+  const shown = isObject(usage) ? previewObject(usage) : undefined;
+  const isSmall = shown && JSON.stringify(shown).length <= MAX_USAGE;
+  return isSmall ? { ...step, answer: { ...step.answer, usage: shown } } : step;
+}
 
 function startTool(answer: Answer, { tool_call_id, tool_name, preview: shown, args }: Payload): AnswerStep {
   const id = String(tool_call_id);
@@ -145,6 +150,7 @@ export const newHead = (family: string, turn: Turn, clientTurnId: string | undef
   seq: 0,
   preview: '',
   bytes: 0,
+  questions: 0,
   texts: 0,
   tools: 0,
 });

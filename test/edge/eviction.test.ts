@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import type { Upstream } from '../../lib/host/upstream.ts';
 import { type DeviceRow, deviceRoutes } from '../../lib/operations/device.ts';
+import { createBody } from '../support/agent-body.ts';
 import { type EvictedRelay, type LocalClient, startEvictedRelay } from '../support/evicted-relay.ts';
 
 const routeOf = (method: string, path: string): DeviceRow =>
@@ -277,5 +279,35 @@ describe('issue 23 3.4: a command whose phone asks its owner when the object is 
     expect(object.relay.bridge.activity(1)).toMatchObject([{ decision: 'pending' }]);
     await object.clock.advanceAsync(1);
     expect(object.relay.bridge.activity(1)).toMatchObject([{ decision: 'timeout' }]);
+  });
+});
+
+describe('contract 10 §1: a chat turn under way when the object is evicted', () => {
+  it('is interrupted with what was said, and those who follow hear of the next one', async () => {
+    const bodies: ReturnType<typeof createBody>[] = [];
+    const upstream: Upstream = async ({ signal }) => {
+      const body = createBody(signal);
+      bodies.push(body);
+      return { status: 200, headers: {}, body: body.chunks };
+    };
+    const object = await startEvictedRelay({ env: { RELAY_WEBAPI_URL: 'http://api.test' }, upstream });
+    const client = await object.connect({ supports: { typed_stream_events: true } });
+    const turn = (message: string) => client.send('chat', 'chat.send', { message, session_id: 's1', keep: true });
+    client.send('chat', 'chat.follow');
+    turn('long');
+    await expect.poll(() => bodies.length).toBe(1);
+    bodies[0]?.event({ type: 'assistant.delta', delta: 'so far' });
+    await object.clock.advanceAsync(1_000);
+
+    await object.evict();
+
+    client.send('chat', 'chat.follow');
+    const [{ turn_id } = {}] = (client.received('chat.turns').at(-1)?.turns ?? []) as Record<string, unknown>[];
+    client.send('chat', 'chat.resume', { turn_id });
+    await expect.poll(() => client.received('chat.snapshot')).toMatchObject([{ state: 'interrupted', text: 'so far' }]);
+    await object.evict();
+    turn('next');
+    await expect.poll(() => bodies.length).toBe(2);
+    await expect.poll(() => client.received('chat.turn').at(-1)).toMatchObject({ state: 'running' });
   });
 });

@@ -299,6 +299,23 @@ describe('chat turns (contract 10 §1)', () => {
     expect(client.take('chat.error')).toEqual([]);
   });
 
+  it('keep an object awake while they run: by a timer each second, and each minute by one that is an alarm', async () => {
+    const { clock, begin } = await setUp();
+    const { after } = clock;
+    const delays: number[] = [];
+    clock.after = (delay, run) => {
+      delays.push(delay);
+      return after(delay, run);
+    };
+    const body = await begin(createClient('f'));
+    await clock.advanceAsync(10 * MINUTE);
+    const count = (wanted: number) => delays.splice(0).filter((delay) => delay === wanted).length;
+    expect([delays.filter((delay) => delay === 1_000).length, count(MINUTE)]).toEqual([601, 11]);
+    body.end();
+    await clock.advanceAsync(MINUTE);
+    expect(count(1_000)).toBe(0);
+  });
+
   it('are interrupted by a crash, with the text of a second before, and a seq that nobody has seen', async () => {
     const first = await setUp();
     const client = createClient('f');

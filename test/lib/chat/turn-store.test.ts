@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { MAX_BYTES, openTurnStore, RETENTION } from '../../../lib/chat/turn-store.ts';
 import { type Answer, emptyAnswer, newHead } from '../../../lib/chat/turns.ts';
 import type { ChatTool, ChatTurnHead } from '../../../storage/schema.ts';
+import { runs } from '../../support/runs.ts';
 import { memoryStores, noLog } from '../../support/states.ts';
 
 const MiB = 1024 * 1024;
@@ -45,9 +46,10 @@ describe('stored turns (contract 10 §1)', () => {
       tools: fc.array(tool, { minLength: 1, maxLength: 20 }),
     });
     await fc.assert(
-      fc.asyncProperty(fc.array(growth, { maxLength: 6 }), async (steps) => {
+      fc.asyncProperty(fc.array(growth, { maxLength: 6 }), fc.nat(30_000), async (steps, questionLength) => {
         const { start, turns, reopen } = await setUp();
-        const head = await start();
+        const question = 'ä😀'.repeat(questionLength);
+        const head = await start('f', undefined, question);
         let answer: Answer = emptyAnswer();
         for (const { text, tools } of steps) {
           answer = {
@@ -57,13 +59,13 @@ describe('stored turns (contract 10 §1)', () => {
           };
           await turns.save({ ...head, seq: answer.text.length }, answer);
         }
-        const expected = { question: 'why?', text: answer.text, tools: answer.tools };
+        const expected = { question, text: answer.text, tools: answer.tools };
         expect(await turns.read(head.id)).toEqual(expected);
         const later = await reopen();
         expect(await later.turns.read(head.id)).toEqual(expected);
         expect(later.turns.find(head.id)).toEqual(turns.find(head.id));
       }),
-      { numRuns: 25 },
+      { numRuns: runs(50) },
     );
   });
 
@@ -130,7 +132,7 @@ describe('stored turns (contract 10 §1)', () => {
     await expect(start('h', undefined, 'x'.repeat(MiB))).rejects.toThrow('there is no room for another turn');
     for (const head of running) await turns.save(head, { ...emptyAnswer(), text: 'x'.repeat(64 * 1024) });
     expect(turns.isFull()).toBe(true);
-    await expect.poll(() => store.getKeys()).toHaveLength(31 * 4);
+    await expect.poll(() => store.getKeys()).toHaveLength(31 * (1 + 32 + 2));
   });
 
   it('go a week after their end, not before', async () => {

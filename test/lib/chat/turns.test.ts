@@ -2,6 +2,7 @@ import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { AgentEvent } from '../../../lib/chat/events.ts';
 import { type Answer, advanceAnswer, emptyAnswer, MAX_TEXT, MAX_TOOLS, previewOf } from '../../../lib/chat/turns.ts';
+import { runs } from '../../support/runs.ts';
 
 const event = (type: string | undefined, data: Record<string, unknown> = {}): AgentEvent => ({
   kind: 'event',
@@ -29,6 +30,7 @@ describe('the answer of a turn (contract 10 §1)', () => {
         expect(answer.text).toBe(deltas.map(([, delta]) => delta).join(''));
         expect(endings).toEqual([]);
       }),
+      { numRuns: runs(200) },
     );
   });
 
