@@ -1,6 +1,6 @@
 import { readImageActivity } from '../lib/chat/image-activity.ts';
 import { RelayError } from '../lib/errors.ts';
-import { profileHome } from '../lib/profiles/home.ts';
+import { knownProfile } from '../lib/profiles/home.ts';
 import { json } from '../lib/web/json.ts';
 import { type Handler, lastOf } from './request.ts';
 
@@ -17,9 +17,8 @@ export const imageActivity: Handler = async (request, relay) => {
   if (sessionId.length < 1 || sessionId.length > MAX_ID) throw new RelayError('invalid', 'invalid_session_id');
   const since = secondsOf(query.since?.trim() ?? '');
   const profile = query.profile?.trim() || 'default';
-  const place = await profileHome(host.files, config, profile);
-  if (!place) throw new RelayError('not-found', 'profile_not_found', { extra: { profile } });
-  const activities = await readImageActivity(host.databases, place.home, { sessionId, since });
+  const { home } = await knownProfile(host.files, config, profile);
+  const activities = await readImageActivity(host.databases, home, { sessionId, since });
   return json({ session_id: sessionId, profile, activities });
 };
 

@@ -3,6 +3,7 @@ import type { Peer } from '../lib/access/peer.ts';
 import { DEVICE_ROWS } from '../lib/operations/device.ts';
 import type { Relay } from '../lib/relay.ts';
 import { bridgeActivity, bridgeDevices, bridgeStatus, desktopActivity, selectActive } from './bridge.ts';
+import { chatHistory, searchChats } from './chat.ts';
 import { postClipboard } from './clipboard.ts';
 import { injectedContext } from './context.ts';
 import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from './desktop.ts';
@@ -118,6 +119,8 @@ export const routes: readonly Route[] = [
   ['GET', `/media/${MEDIA_TOKEN}`, paired('files'), getMedia],
   ['POST', `/media/${MEDIA_TOKEN}/sensitive`, operator, markSensitive],
   ['GET', '/notifications/recent', operatorOrPaired('phone'), recentNotifications],
+  ['GET', '/chat/history', paired('chat'), chatHistory],
+  ['GET', '/chat/search', paired('chat'), searchChats],
   ['GET', '/chat/image-activity', paired('chat'), imageActivity],
   ['GET', '/phone/threads', paired('phone'), listThreads],
   ['POST', '/phone/threads', paired('phone'), putThread],

@@ -7,8 +7,10 @@ import { createProofs } from './access/proofs.ts';
 import { createRefusals } from './access/refusals.ts';
 import { createSessionBearers } from './access/session-bearers.ts';
 import { openBridge } from './bridge/bridge.ts';
+import { createAgentHistory } from './chat/agent-history.ts';
 import { createChat } from './chat/chat.ts';
 import { openChatTurns } from './chat/chat-turns.ts';
+import { createChatHistory } from './chat/history.ts';
 import { createReachability } from './chat/reachable.ts';
 import { createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
@@ -263,6 +265,18 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     devicesChanged: () => mcp.devicesChanged(),
     registry: parts.socketsOutliveMemory ? stores.open('desktop') : undefined,
   });
+  const agentHistory = createAgentHistory({ host, config });
+  const chatTurns = await openChatTurns({
+    recover: agentHistory.answerTo,
+    config,
+    upstream,
+    store: stores.open('chat-turns'),
+    sessions,
+    clock,
+    log: log.named('chat'),
+    calls: push.turns,
+    sleeps: parts.socketsOutliveMemory === true,
+  });
   const operations = createOperations({ phone, bridge, desktop, sessions, sockets, gate, clock });
   const mcp = await openMcp({
     version,
@@ -310,16 +324,8 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     /** Agents of others. */
     mcp,
     chat: createChat({ config, upstream, clock, log: log.named('chat') }),
-    chatTurns: await openChatTurns({
-      config,
-      upstream,
-      store: stores.open('chat-turns'),
-      sessions,
-      clock,
-      log: log.named('chat'),
-      calls: push.turns,
-      sleeps: parts.socketsOutliveMemory === true,
-    }),
+    chatTurns,
+    history: createChatHistory({ agent: agentHistory, keptTurns: chatTurns.conversation }),
     models: createModelCapabilities({ host, config, upstream, clock, log: log.named('models'), version, env }),
     notifications: await openNotifications({
       store: stores.open('notifications'),

@@ -331,11 +331,11 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     /** How many turns run. */
     running: (): number => runner.running().length,
 
-    /** The turns of a family in a conversation, with what was said, the oldest first (contract 10 §2). */
-    async conversation(family: string, sessionId: string): Promise<(ChatTurnHead & { said: TurnTexts })[]> {
+    /** The turns of a family in a conversation, else in all, with what was said, the oldest first (contract 10 §2). */
+    async conversation(family: string, sessionId?: string): Promise<(ChatTurnHead & { said: TurnTexts })[]> {
       const turns: (ChatTurnHead & { said: TurnTexts })[] = [];
       for (const { id, session_id } of store.ofFamily(family)) {
-        if (session_id !== sessionId) continue;
+        if (sessionId !== undefined && session_id !== sessionId) continue;
         const stream = runner.find(id);
         const said = stream ? { question: stream.question, ...stream.answer } : await store.read(id);
         const head = stream?.head ?? store.find(id);

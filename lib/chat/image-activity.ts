@@ -41,7 +41,7 @@ export async function readImageActivity(
   home: string,
   { sessionId, since }: { sessionId: string; since: number },
 ): Promise<ImageActivity[]> {
-  const rows = await databases.read({ path: `${home}/state.db`, sql: SQL, params: [sessionId, since] });
+  const { rows } = await databases.read({ path: `${home}/state.db`, sql: SQL, params: [sessionId, since] });
   return activitiesOf(rows ?? []);
 }
 

@@ -1,3 +1,4 @@
+import { parseCutJson, parseJson } from '../kit/json.ts';
 import { isSecretName } from '../kit/secret-names.ts';
 
 const MAX_STRING = 1600;
@@ -22,6 +23,16 @@ export function preview(value: unknown, depth = 0): unknown {
   if (typeof value === 'string') return cutText(value);
   if (Array.isArray(value)) return value.slice(0, MAX_ARRAY).map((element) => preview(element, depth + 1));
   return previewObject(value as Record<string, unknown>, depth);
+}
+
+/**
+ * The text of a tool's result as clients may see it: JSON is previewed, and everything cut to 1,600 characters. Of a cut
+ * text only the beginning is given.
+ */
+export function previewText(text: string, isCut: boolean): { text: string; isCut: boolean } {
+  const value = isCut ? parseCutJson(text) : parseJson(text);
+  const shown = typeof value === 'object' && value !== null ? JSON.stringify(preview(value)) : text;
+  return { text: cutText(shown), isCut: isCut || shown.length > MAX_STRING };
 }
 
 /** As `preview`, with higher limits for the string members named in `limits`. */

@@ -169,13 +169,25 @@ export interface DatabaseQuery {
 
 export type DatabaseRow = Record<string, string | number | bigint | Uint8Array | null>;
 
+/**
+ * The rows of a query, or why there are none: `absent` without the file, or without a table or column that the query
+ * names; `unreadable` when the file is locked (for 500 ms) or corrupt, or gave no result within 2.5 s.
+ */
+export type DatabaseResult =
+  | {
+      rows: DatabaseRow[];
+      /** There are more rows than the limits allow. */
+      isCut: boolean;
+    }
+  | { rows: null; problem: 'absent' | 'unreadable' };
+
 export interface HostDatabases {
   /**
-   * The rows of a query (at most 5,000), including rows that are only in the write-ahead log. Creates, migrates and
-   * writes nothing, and takes no lock that would block the owner of the database. Never rejects: null without a result
-   * within 2.5 s, because the file is missing, locked (for 500 ms), corrupt or of another schema.
+   * Runs a query, for at most 5,000 rows and about 4 MiB of texts and blobs, including rows that are only in the
+   * write-ahead log. Creates, migrates and writes nothing, and takes no lock that would block the owner of the database.
+   * Never rejects.
    */
-  read(query: DatabaseQuery): Promise<DatabaseRow[] | null>;
+  read(query: DatabaseQuery): Promise<DatabaseResult>;
   /** Ends running queries. A later `read` works again. */
   close(): void;
 }

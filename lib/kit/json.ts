@@ -30,6 +30,34 @@ export function parseJson(text: string): unknown {
   }
 }
 
+/** The value that the beginning of a JSON text describes, with what is open in it closed; undefined when it is no JSON. */
+export function parseCutJson(text: string): unknown {
+  const closers: string[] = [];
+  let isString = false;
+  let end = text.length;
+  for (let at = 0; at < text.length; at++) {
+    const character = text[at];
+    if (isString && character === '\\') {
+      const length = text[at + 1] === 'u' ? 6 : 2;
+      if (at + length > text.length) end = at;
+      at += length - 1;
+    } else if (character === '"') isString = !isString;
+    else if (isString) continue;
+    else if (character === '{') closers.push('}');
+    else if (character === '[') closers.push(']');
+    else if (character === '}' || character === ']') closers.pop();
+  }
+  if (closers.length === 0 && !isString) return parseJson(text);
+  // An unfinished number, literal or list element is dropped.
+  const begun = isString ? `${text.slice(0, end)}"` : text.replace(/[^\s,:{}[\]"]*$/, '').replace(/,\s*$/, '');
+  const closing = closers.reverse().join('');
+  for (const missing of ['', ':null', 'null']) {
+    const value = parseJson(begun + missing + closing);
+    if (value !== undefined) return value;
+  }
+  return undefined;
+}
+
 /** Parses the JSON text of an object; null for any other text. */
 export const parseObject = (text: string): JsonObject | null => asObject(parseJson(text));
 

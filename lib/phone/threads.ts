@@ -122,7 +122,7 @@ async function readSessions(host: Host): Promise<PhoneThread[]> {
     (await homes(host)).map((home) => databases.read({ path: `${home}/state.db`, sql: SQL, params: [] })),
   );
   const threads = new Map<string, PhoneThread>();
-  for (const { session_id: id, chat_id: chatId, title } of results.flatMap((rows) => rows ?? [])) {
+  for (const { session_id: id, chat_id: chatId, title } of results.flatMap(({ rows }) => rows ?? [])) {
     if (typeof id !== 'string' || typeof chatId !== 'string' || threads.has(id)) continue;
     threads.set(id, { session_id: id, chat_id: chatId, title: typeof title === 'string' ? title : null });
   }

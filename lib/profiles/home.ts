@@ -1,4 +1,5 @@
 import { agentRoot, type Config } from '../config.ts';
+import { RelayError } from '../errors.ts';
 import { unlessUnreadable } from '../host/errors.ts';
 import type { HostFiles } from '../host/index.ts';
 
@@ -54,6 +55,13 @@ export async function profileHome(
 ): Promise<ProfilePlace | null> {
   if (name === 'default') return defaultHome(files, config, warn);
   return isProfileName(name) ? namedHome(files, config, name) : null;
+}
+
+/** As `profileHome`. @throws RelayError `not-found` for every other name. */
+export async function knownProfile(files: HostFiles, config: RootConfig, name: string): Promise<ProfilePlace> {
+  const place = await profileHome(files, config, name);
+  if (!place) throw new RelayError('not-found', 'profile_not_found', { extra: { profile: name } });
+  return place;
 }
 
 /** Home of an entry of `profiles/`; null unless it is a directory whose real path is directly there. */

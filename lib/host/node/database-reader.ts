@@ -1,5 +1,5 @@
 import type Libsql from 'libsql';
-import type { DatabaseQuery, DatabaseRow } from '../index.ts';
+import type { DatabaseQuery, DatabaseResult, DatabaseRow } from '../index.ts';
 
 /** One query on its way to the reader, and its answer on the way back. */
 export interface ReaderRequest extends DatabaseQuery {
@@ -7,7 +7,7 @@ export interface ReaderRequest extends DatabaseQuery {
 }
 export interface ReaderResponse {
   id: number;
-  rows: DatabaseRow[] | null;
+  result: DatabaseResult;
 }
 
 /** Dependencies of the reader, which cannot import anything. */
@@ -20,6 +20,8 @@ export interface ReaderTools {
   /** Milliseconds to wait for a lock. */
   busyTimeout: number;
   maxRows: number;
+  /** Length of texts and blobs, in characters and bytes, after which no further row is read. */
+  maxLength: number;
   /** Largest database that is copied, in bytes. */
   maxCopy: number;
 }
@@ -40,9 +42,13 @@ export interface ReaderTools {
  * - a rollback journal instead of WAL: read-only, with a shared lock like any reader.
  */
 export function createReader(tools: ReaderTools): (request: ReaderRequest) => ReaderResponse {
-  const { fs, path, Database, scratch, busyTimeout, maxRows, maxCopy } = tools;
+  const { fs, path, Database, scratch, busyTimeout, maxRows, maxLength, maxCopy } = tools;
   const ATTEMPTS = 3;
   const HEADER = 'SQLite format 3\0';
+  const ABSENT: DatabaseResult = { rows: null, problem: 'absent' };
+  const UNREADABLE: DatabaseResult = { rows: null, problem: 'unreadable' };
+  /** Errors of a missing file, and SQLite's error of a query that names what is not there. */
+  const ABSENT_CODES = ['ENOENT', 'ENOTDIR', 'SQLITE_ERROR'];
 
   const look = (file: string) => {
     const info = fs.statSync(file, { bigint: true, throwIfNoEntry: false });
@@ -65,22 +71,29 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
     return header[18] === 2 ? 'wal' : 'rollback';
   }
 
-  function query(file: string, flags: string, { sql, params }: ReaderRequest): DatabaseRow[] {
+  function query(file: string, flags: string, { sql, params }: ReaderRequest): DatabaseResult {
     const uri = `file:${file.replace(/[%?#]/g, encodeURIComponent)}?mode=ro&${flags}`;
     const database = new Database(uri, { timeout: busyTimeout } as Libsql.Options);
     try {
       const rows: DatabaseRow[] = [];
-      for (const row of database.prepare(sql).iterate(...params)) {
-        rows.push(row as DatabaseRow);
-        if (rows.length === maxRows) break;
+      let length = 0;
+      for (const item of database.prepare(sql).iterate(...params)) {
+        if (rows.length === maxRows || length > maxLength) return { rows, isCut: true };
+        const row: DatabaseRow = {};
+        for (const [name, value] of Object.entries(item as Record<string, DatabaseRow[string] | ArrayBuffer>)) {
+          const read = value instanceof ArrayBuffer ? new Uint8Array(value) : value;
+          row[name] = read;
+          if (typeof read === 'string' || read instanceof Uint8Array) length += read.length;
+        }
+        rows.push(row);
       }
-      return rows;
+      return { rows, isCut: false };
     } finally {
       database.close();
     }
   }
 
-  function queryCopy(file: string, request: ReaderRequest): DatabaseRow[] {
+  function queryCopy(file: string, request: ReaderRequest): DatabaseResult {
     // Fails if anything exists there, so that nobody can plant a directory of theirs.
     fs.mkdirSync(scratch, { mode: 0o700 });
     try {
@@ -92,15 +105,17 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
     }
   }
 
-  /** Rows, or undefined when the file has changed during the read. */
-  function attempt(request: ReaderRequest): DatabaseRow[] | null | undefined {
+  /** The result, or undefined when the file has changed during the read. */
+  function attempt(request: ReaderRequest): DatabaseResult | undefined {
     const file = fs.realpathSync(request.path);
     const before = mark(file);
     const main = look(file);
     const log = look(`${file}-wal`);
-    if (!main) return null;
+    if (!main) return UNREADABLE;
+    // An opened database without a table is an empty file.
+    if (main.size === 0n) return ABSENT;
     const kind = kindOf(file);
-    if (kind === 'none') return null;
+    if (kind === 'none') return UNREADABLE;
     const hasIndex = look(`${file}-shm`) !== undefined;
     if (kind === 'rollback' || (log && hasIndex)) {
       try {
@@ -112,28 +127,29 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
       }
     }
     if (log && log.size > 0n) {
-      if (main.size + log.size > BigInt(maxCopy)) return null;
-      const rows = queryCopy(file, request);
-      return mark(file) === before && !look(`${file}-shm`) ? rows : undefined;
+      if (main.size + log.size > BigInt(maxCopy)) return UNREADABLE;
+      const result = queryCopy(file, request);
+      return mark(file) === before && !look(`${file}-shm`) ? result : undefined;
     }
-    let rows: DatabaseRow[] | undefined;
+    let result: DatabaseResult | undefined;
     try {
-      rows = query(file, 'immutable=1', request);
+      result = query(file, 'immutable=1', request);
     } catch (error) {
       if (mark(file) === before) throw error;
     }
-    return mark(file) === before ? rows : undefined;
+    return mark(file) === before ? result : undefined;
   }
 
   return (request) => {
     try {
       for (let round = 0; round < ATTEMPTS; round++) {
-        const rows = attempt(request);
-        if (rows !== undefined) return { id: request.id, rows };
+        const result = attempt(request);
+        if (result !== undefined) return { id: request.id, result };
       }
-    } catch {
-      // Missing, locked, corrupt or of another schema: no rows in any case.
+    } catch (error) {
+      const { code } = error as { code?: unknown };
+      if (ABSENT_CODES.includes(String(code))) return { id: request.id, result: ABSENT };
     }
-    return { id: request.id, rows: null };
+    return { id: request.id, result: UNREADABLE };
   };
 }

@@ -4,7 +4,7 @@ import { rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { DatabaseRow, HostDatabases } from '../index.ts';
+import type { DatabaseResult, HostDatabases } from '../index.ts';
 import { createReader, type ReaderRequest, type ReaderResponse } from './database-reader.ts';
 
 export interface DatabasesOptions {
@@ -20,9 +20,11 @@ const TIMEOUT = 2_500;
 const BUSY_TIMEOUT = 500;
 const IDLE = 10_000;
 const MAX_ROWS = 5_000;
+const MAX_LENGTH = 4 * 1024 * 1024;
 const MAX_COPY = 128 * 1024 * 1024;
 /** Queries waiting for the reader. */
 const MAX_PENDING = 256;
+const UNREADABLE: DatabaseResult = { rows: null, problem: 'unreadable' };
 /** Variables that Node may need to start. The reader gets no others. */
 const ENVIRONMENT = ['PATH', 'HOME', 'LD_LIBRARY_PATH', 'SYSTEMROOT'];
 
@@ -47,7 +49,7 @@ interface Reader {
   child: ChildProcess;
   /** Directory of its private copies, which a killed reader cannot remove itself. */
   scratch: string;
-  pending: Map<number, (rows: DatabaseRow[] | null) => void>;
+  pending: Map<number, (result: DatabaseResult) => void>;
   idle?: NodeJS.Timeout;
 }
 
@@ -67,7 +69,7 @@ export function createDatabases({
   function start(): Reader {
     const libsql = createRequire(import.meta.url).resolve('libsql');
     const scratch = join(tmpdir(), `svc-relay-read-${randomBytes(12).toString('hex')}`);
-    const limits = { scratch, busyTimeout, maxRows: MAX_ROWS, maxCopy: MAX_COPY };
+    const limits = { scratch, busyTimeout, maxRows: MAX_ROWS, maxLength: MAX_LENGTH, maxCopy: MAX_COPY };
     const child = spawn(
       process.execPath,
       ['--expose-gc', '--max-old-space-size=64', '--eval', program(libsql, limits)],
@@ -90,13 +92,13 @@ export function createDatabases({
     return reader;
   }
 
-  function settle(reader: Reader, { id, rows }: ReaderResponse): void {
+  function settle(reader: Reader, { id, result }: ReaderResponse): void {
     const resolve = reader.pending.get(id);
     reader.pending.delete(id);
     if (reader.pending.size === 0 && current === reader) {
       reader.idle = setTimeout(() => end(reader), idle).unref();
     }
-    resolve?.(rows);
+    resolve?.(result);
   }
 
   /** Kills a reader, even in the middle of a query. Waiting queries get no rows. */
@@ -106,7 +108,7 @@ export function createDatabases({
     reader.child.kill('SIGKILL');
     const waiting = [...reader.pending.values()];
     reader.pending.clear();
-    for (const resolve of waiting) resolve(null);
+    for (const resolve of waiting) resolve(UNREADABLE);
   }
 
   const discard = ({ scratch }: Reader): void => {
@@ -119,13 +121,13 @@ export function createDatabases({
 
   return {
     async read(query) {
-      if (current && current.pending.size >= MAX_PENDING) return null;
+      if (current && current.pending.size >= MAX_PENDING) return UNREADABLE;
       let reader: Reader;
       try {
         current ??= start();
         reader = current;
       } catch {
-        return null;
+        return UNREADABLE;
       }
       clearTimeout(reader.idle);
       const id = ++lastId;

@@ -75,7 +75,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
       proxies: async () => [],
     },
     env: {},
-    databases: { read: async () => null, close() {} },
+    databases: { read: async () => ({ rows: null, problem: 'absent' }), close() {} },
     yaml: sharedYaml.share(),
     children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },
   };

@@ -1,4 +1,16 @@
-import { chmod, copyFile, mkdir, readdir, readFile, readlink, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  copyFile,
+  lstat,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
@@ -13,8 +25,10 @@ import { temporaryDirectory } from '../../../support/temp.ts';
 const TABLE = 'CREATE TABLE t (a INTEGER, b TEXT);';
 const databases = createDatabases();
 afterAll(() => databases.close());
+const rowsFrom = async (reader: HostDatabases, path: string, sql: string, params: (string | number)[] = []) =>
+  (await reader.read({ path, sql, params })).rows;
 const read = (path: string, sql = 'SELECT a FROM t ORDER BY a', params: (string | number)[] = []) =>
-  databases.read({ path, sql, params });
+  rowsFrom(databases, path, sql, params);
 const rowsOf = (...numbers: number[]) => numbers.map((a) => ({ a }));
 
 /** State of a directory that a reader might change. */
@@ -22,7 +36,7 @@ async function snapshot(directory: string): Promise<string[]> {
   const names = (await readdir(directory)).sort();
   return Promise.all(
     names.map(async (name) => {
-      const { size, mtimeMs, ino, mode } = await stat(join(directory, name));
+      const { size, mtimeMs, ino, mode } = await lstat(join(directory, name));
       return `${name} ${size} ${mtimeMs} ${ino} ${mode}`;
     }),
   );
@@ -109,7 +123,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     onTestFinished(() => void vi.unstubAllEnvs());
     const own = createDatabases();
     onTestFinished(own.close);
-    expect(await own.read({ path, sql: 'SELECT a FROM t', params: [] })).toEqual(rowsOf(1));
+    expect(await rowsFrom(own, path, 'SELECT a FROM t')).toEqual(rowsOf(1));
     expect(await snapshot(directory)).toEqual(before);
     expect(await readdir(temporary)).toEqual([]);
   });
@@ -137,13 +151,16 @@ describe('databases of other programs (04 §5.7, §7)', () => {
   });
 
   it.each([
-    ['a missing file', async () => {}],
-    ['an empty file', (path: string) => writeFile(path, '')],
-    ['a directory', (path: string) => mkdir(path)],
-    ['another kind of file', (path: string) => writeFile(path, 'SQLite? '.repeat(1000))],
-    ['a cut file', (path: string) => writeFile(path, 'SQLite format 3\0')],
+    ['a missing file', 'absent', async () => {}],
+    ['an empty file', 'absent', (path: string) => writeFile(path, '')],
+    ['a directory', 'unreadable', (path: string) => mkdir(path)],
+    ['another kind of file', 'unreadable', (path: string) => writeFile(path, 'SQLite? '.repeat(1000))],
+    ['a cut file', 'unreadable', (path: string) => writeFile(path, 'SQLite format 3\0')],
+    ['a link to nothing', 'absent', (path: string) => symlink(`${path}.gone`, path)],
+    ['a link to itself', 'unreadable', (path: string) => symlink(path, path)],
     [
       'a corrupt file',
+      'unreadable',
       async (path: string) => {
         createDatabase(`${path}.good`, `${TABLE} INSERT INTO t VALUES (1, NULL);`);
         const bytes = await readFile(`${path}.good`);
@@ -151,15 +168,15 @@ describe('databases of other programs (04 §5.7, §7)', () => {
         await rm(`${path}.good`);
       },
     ],
-    ['another schema', async (path: string) => createDatabase(path, 'CREATE TABLE other (a);')],
-  ])('%s has no rows, and stays unchanged', async (_name, make) => {
+    ['another schema', 'absent', async (path: string) => createDatabase(path, 'CREATE TABLE other (a);')],
+  ])('%s has no rows, and stays unchanged', async (_name, problem, make) => {
     const directory = await temporaryDirectory();
     const path = join(directory, 'state.db');
     await make(path);
     // A log next to an empty database, which a normal open would delete.
     await writeFile(`${path}-wal`, '');
     const before = await snapshot(directory);
-    expect(await read(path)).toBeNull();
+    expect(await databases.read({ path, sql: 'SELECT a FROM t', params: [] })).toEqual({ rows: null, problem });
     expect(await snapshot(directory)).toEqual(before);
   });
 
@@ -179,7 +196,8 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     const delay = monitorEventLoopDelay({ resolution: 5 });
     delay.enable();
     const started = performance.now();
-    expect(await read(path)).toBeNull();
+    const sql = 'SELECT a FROM t';
+    expect(await databases.read({ path, sql, params: [] })).toEqual({ rows: null, problem: 'unreadable' });
     const waited = performance.now() - started;
     delay.disable();
     expect(waited).toBeGreaterThan(450);
@@ -193,7 +211,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     const path = join(await temporaryDirectory(), 'state.db');
     createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, NULL);`);
     const impatient = createDatabases({ timeout: 1000 });
-    const ask = (sql: string) => impatient.read({ path, sql, params: [] });
+    const ask = (sql: string) => rowsFrom(impatient, path, sql);
     const before = await readers();
     const started = performance.now();
     const endless = 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) AS a FROM n';
@@ -211,7 +229,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     const path = await logWithoutIndex();
     const patient = createDatabases({ timeout: 60_000 });
     const endless = 'WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) AS a FROM n, t';
-    const answer = patient.read({ path, sql: endless, params: [] });
+    const answer = rowsFrom(patient, path, endless);
     const copies = async () => (await openFiles(tmpdir())).filter((link) => link.endsWith('/copy.db'));
     await vi.waitFor(async () => expect(await copies()).not.toEqual([]), { timeout: 10_000 });
     const [copy] = await copies();
@@ -229,12 +247,12 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     ] as const) {
       const before = await readers();
       const short = createDatabases(options);
-      const reading = short.read({ path, sql: 'SELECT a FROM t', params: [] });
+      const reading = rowsFrom(short, path, 'SELECT a FROM t');
       const [own] = (await readers()).filter((pid) => !before.includes(pid));
       expect(await reading).toEqual(rowsOf(1));
       finish(short);
       await untilGone(own as number);
-      expect(await short.read({ path, sql: 'SELECT a FROM t', params: [] })).toEqual(rowsOf(1));
+      expect(await rowsFrom(short, path, 'SELECT a FROM t')).toEqual(rowsOf(1));
       short.close();
     }
   });
@@ -249,6 +267,21 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await read(path)).toHaveLength(5000);
     expect(await read(path, 'SELECT a FROM t WHERE a = ? AND b = ?', [7, 'x'])).toEqual(rowsOf(7));
     expect(await read(path, 'SELECT a FROM t WHERE b = ?', ["' OR 1"])).toEqual([]);
+    const all = await databases.read({ path, sql: 'SELECT a FROM t', params: [] });
+    expect(all).toMatchObject({ isCut: true });
+    const first = 'SELECT a FROM t LIMIT 5000';
+    expect(await databases.read({ path, sql: first, params: [] })).toEqual({ rows: all.rows, isCut: false });
+  });
+
+  it('reads no further row after 4 MiB of texts and blobs', async () => {
+    const path = join(await temporaryDirectory(), 'state.db');
+    createDatabase(
+      path,
+      `${TABLE} INSERT INTO t VALUES (1, zeroblob(3000000)), (2, hex(zeroblob(1000000))), (3, 'x');`,
+    );
+    const sql = 'SELECT b FROM t ORDER BY a';
+    const { rows, ...rest } = await databases.read({ path, sql, params: [] });
+    expect([rows?.length, rest]).toEqual([2, { isCut: true }]);
   });
 
   it('answers many queries at once from one process, and keeps no file open', async () => {
