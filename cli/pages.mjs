@@ -12,10 +12,13 @@ import { drawIcon } from './page-icons.mjs';
 
 const WEB = 'handlers/web';
 
-/** Pages, with the files that they have as they are, under names that never change. */
+/**
+ * Pages: the files that they have as they are, under names that never change, and the screen that is shown first, which
+ * loads together with the shell.
+ */
 const PAGES = {
-  app: ['../shared/icon.svg', 'manifest.webmanifest'],
-  console: ['../shared/icon.svg'],
+  app: { fixed: ['../shared/icon.svg', 'manifest.webmanifest'], first: 'screens/home.tsx' },
+  console: { fixed: ['../shared/icon.svg'], first: 'screens/overview.tsx' },
 };
 
 const TYPES = {
@@ -75,7 +78,7 @@ export async function buildPages(root, file) {
   const worklet = await buildWorklet(build, options);
   options.define.__WORKLET__ = JSON.stringify(basename(worklet.path));
   const results = await Promise.all(
-    Object.entries(PAGES).map(([page, fixed]) => buildPage(build, options, root, page, fixed)),
+    Object.entries(PAGES).map(([page, parts]) => buildPage(build, options, root, page, parts)),
   );
   const [app] = results;
   const extra = [worklet, ...icons(), ...(await buildWorkers(build, options, [...app.files, worklet]))];
@@ -84,29 +87,47 @@ export async function buildPages(root, file) {
   return { metafile: { inputs: Object.assign({}, ...results.map(({ inputs }) => inputs)), outputs: {} } };
 }
 
+const outputsOf = ({ outputs }) =>
+  Object.entries(outputs).map(([path, output]) => ({ ...output, name: basename(path) }));
+
 /** The files of one page: chunks and styles under names with a hash, and the document that names them. */
-async function buildPage(build, options, root, page, fixed) {
+async function buildPage(build, options, root, page, { fixed, first }) {
   const source = (name) => join(WEB, page, name);
-  const { outputFiles, metafile } = await build({
+  const main = source('main.tsx');
+  const all = {
     ...options,
-    entryPoints: { main: source('main.tsx'), style: source('style.css') },
+    entryPoints: { main, style: source('style.css') },
     outdir: `/${page}`,
     splitting: true,
     entryNames: '[name]-[hash]',
     chunkNames: '[name]-[hash]',
-  });
-  const outputs = Object.entries(metafile.outputs).map(([path, output]) => ({ ...output, name: basename(path) }));
+  };
+  const { metafile: loose } = await build(all);
+  const joined = joinShell(
+    root,
+    main,
+    outputsOf(loose).flatMap(({ entryPoint }) => entryPoint ?? []),
+  );
+  const { outputFiles, metafile } = await build({ ...all, plugins: [...options.plugins, joined] });
+  const outputs = outputsOf(metafile);
   const nameOf = (entry) => outputs.find(({ entryPoint }) => entryPoint === source(entry)).name;
-  const preload = staticImports(outputs, nameOf('main.tsx'));
+  const [entry, firstScreen] = [nameOf('main.tsx'), nameOf(first)];
+  const [shell, ...others] = staticImports(outputs, entry);
+  if (!shell || others.length > 0) throw new Error(`the shell of the ${page} is not one chunk`);
+  // What is left of the entry does nothing but import it.
+  const named = (text) => text.replaceAll(shell, shell.replace('chunk', 'main'));
+  const late = [firstScreen, ...staticImports(outputs, firstScreen)].filter((name) => name !== shell);
   const document = (await readFile(join(root, source('index.html')), 'utf8'))
     .replaceAll('{style}', nameOf('style.css'))
-    .replaceAll('{main}', nameOf('main.tsx'))
-    .replaceAll('{preload}', preload.map((name) => `<link rel="modulepreload" href="${name}">`).join(''));
-  const files = outputFiles.map(({ path, contents }) => ({
-    path: `${page}/${basename(path)}`,
-    contents,
-    immutable: true,
-  }));
+    .replaceAll('{main}', named(shell))
+    .replaceAll('{preload}', late.map((name) => `<link rel="modulepreload" href="${name}">`).join(''));
+  const files = outputFiles
+    .filter(({ path }) => basename(path) !== entry)
+    .map(({ path, contents, text }) => ({
+      path: `${page}/${named(basename(path))}`,
+      contents: path.endsWith('.js') ? Buffer.from(named(text)) : contents,
+      immutable: true,
+    }));
   for (const name of fixed) {
     const contents = await readFile(join(root, source(name)));
     files.push({ path: `${page}/${basename(name)}`, contents, immutable: false });
@@ -145,6 +166,25 @@ async function buildWorkers(build, options, files) {
     },
   });
   return outputFiles.map(({ path, contents }) => ({ path: `app/${basename(path)}`, contents, immutable: false }));
+}
+
+/**
+ * Puts everything that the shell needs into one chunk. esbuild makes one for each set of files that share a module, 19 for
+ * the shell of the app, each of which costs a request. What is loaded later runs after the shell in any case: when it
+ * says so, every module of the shell is shared by the same files.
+ */
+function joinShell(root, main, late) {
+  const paths = new Set(late.filter((path) => path !== main && !path.endsWith('.css')).map((path) => join(root, path)));
+  return {
+    name: 'join-shell',
+    setup(build) {
+      build.onLoad({ filter: /\.tsx?$/ }, async ({ path }) => {
+        if (!paths.has(path)) return undefined;
+        const contents = `${await readFile(path, 'utf8')}\nimport ${JSON.stringify(join(root, main))};\n`;
+        return { contents, loader: path.endsWith('x') ? 'tsx' : 'ts' };
+      });
+    },
+  };
 }
 
 /** Chunks that a file needs before it runs: without a hint, the browser would find them one after the other. */

@@ -178,4 +178,38 @@ describeInBrowser('the start of the app on a slow phone (issue 17)', ({ open }) 
     expect(fastest(cached)).toBeLessThan(fastest(first));
     expect(fastest(worked)).toBeLessThan(fastest(first));
   });
+
+  it('issue 25 §3.13: is connected within 3 s at 400 ms and 50 kB/s, with at most 8 requests', TIMED, async () => {
+    const { page } = await open();
+    await pairPage(page, relay);
+    await page.waitForFunction(() => navigator.serviceWorker.controller !== null);
+    await page.goto('about:blank');
+    const devtools = await page.context().newCDPSession(page);
+    await devtools.send('Network.enable');
+    await devtools.send('Network.setBypassServiceWorker', { bypass: true });
+    await devtools.send('Network.clearBrowserCache');
+    const throughput = { downloadThroughput: 50_000, uploadThroughput: 50_000 };
+    await devtools.send('Network.emulateNetworkConditions', { offline: false, latency: 400, ...throughput });
+    await devtools.send('Emulation.setCPUThrottlingRate', { rate: CPU_RATE });
+    await page.addInitScript(() => {
+      new MutationObserver((_, observer) => {
+        if (!/Connected · /.test(document.querySelector('header')?.textContent ?? '')) return;
+        observer.disconnect();
+        Object.assign(globalThis, { connectedAt: performance.now() });
+      }).observe(document, { subtree: true, childList: true, characterData: true });
+    });
+    /** With the time at which each left, epoch ms. */
+    const requests: [path: string, at: number][] = [];
+    const note = (url: string, at: number) => void requests.push([new URL(url).pathname, at]);
+    devtools.on('Network.requestWillBeSent', ({ request, wallTime }) => note(request.url, wallTime * 1000));
+    devtools.on('Network.webSocketCreated', ({ url }) => note(url, 0));
+    await page.goto(app, { waitUntil: 'commit' });
+    const connectedAt = await page.waitForFunction(() => (globalThis as { connectedAt?: number }).connectedAt);
+    const time = Math.round((await connectedAt.jsonValue()) as number);
+    const until = (await page.evaluate(() => performance.timeOrigin)) + time;
+    const sent = requests.filter(([, at]) => at < until).map(([path]) => path);
+    process.stdout.write(`connected on a slow network: ${time} ms, ${sent.length} requests\n`);
+    expect(sent.length, sent.join(' ')).toBeLessThanOrEqual(8);
+    expect(time).toBeLessThan(3_000);
+  });
 });

@@ -14,7 +14,7 @@ import { describeBrowser, takeCode } from './launch.ts';
 import { createLock } from './lock/lock.ts';
 import { renewForWorker } from './media/media.ts';
 import { openPairingStore } from './pairing-store.ts';
-import { createSession } from './session.ts';
+import { createSession, type Session } from './session.ts';
 import { applyLook, languageOf, openSettings } from './settings.ts';
 import { createShares } from './share/shares.ts';
 
@@ -63,7 +63,8 @@ async function main(): Promise<void> {
     onSilence: () => session.suspect(),
   });
   renewForWorker((used) => session.renew(used));
-  const worker = registerWorker();
+  // It fetches every file of the app, which would take the network from the connection.
+  const worker = whenSettled(session).then(registerWorker);
   const keep = openKeep(base);
   // The page may have been closed before everything was erased.
   if (!store.pairing()) await keep.clear();
@@ -81,7 +82,9 @@ async function main(): Promise<void> {
     if (isPaired.value && i18n.language) void knocks.speak(i18n.t);
   });
   effect(() => {
-    if (isPaired.value) void import('./analytics.ts').then(({ createAnalytics }) => app.kept(createAnalytics));
+    if (!isPaired.value) return;
+    const loaded = whenSettled(session).then(() => import('./analytics.ts'));
+    void loaded.then(({ createAnalytics }) => isPaired.value && app.kept(createAnalytics));
   });
   let wasPaired = isPaired.value;
   effect(() => {
@@ -109,6 +112,18 @@ async function main(): Promise<void> {
     </ProvideI18n>,
     document.getElementById('page') as HTMLElement,
   );
+}
+
+/** Resolves once the relay has answered or will not for now, or when nothing waits for it. */
+function whenSettled({ proof, isAway, pairing }: Session): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = effect(() => {
+      if (proof.value === null && !isAway.value && pairing.value !== null) return;
+      // First it is shown.
+      setTimeout(resolve);
+      queueMicrotask(() => stop());
+    });
+  });
 }
 
 /** Remembers what each function has made, until the pairing is over. */
