@@ -1,6 +1,6 @@
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { appOf, pairPage } from '../support/app.ts';
+import { appOf, connected, pairPage, webCode } from '../support/app.ts';
 import { describeInBrowser, expectUsable } from '../support/browser.ts';
 import { put } from '../support/profiles.ts';
 import { pair, post, startNodeTarget, type Target } from '../support/relay.ts';
@@ -86,6 +86,7 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     await expect.poll(lost).toBe(false);
 
     await press('Devices');
+    await press(/Old phone/);
     await page.getByRole('article', { name: 'Old phone' }).getByRole('button', { name: 'Revoke' }).focus();
     await page.keyboard.press('Enter');
     await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).focus();
@@ -167,5 +168,137 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     await page.goto(`${appOf(relay)}#/profiles`);
     expect((await answered).status()).toBe(204);
     await expectUsable(page);
+  });
+
+  it('10: list and thread are beside each other on a desktop, and j, k, e and r go through them', async () => {
+    const { page } = await open({ device: 'desktop' });
+    await pairPage(page, relay);
+    for (const chat_id of ['first', 'second', 'third']) await say({ text: `In ${chat_id}`, chat_id, title: chat_id });
+    // Newest first: third, second, first.
+    await page.goto(`${appOf(relay)}#/inbox`);
+    const current = page.locator('.panes a[aria-current]');
+    const shown = page.locator('.panes .bubble p');
+    await page.getByText('Choose a thread.').waitFor();
+    await page.getByRole('link', { name: /third/ }).waitFor();
+    await page.keyboard.press('j');
+    await expect.poll(() => shown.allTextContents()).toEqual(['In third']);
+    await page.keyboard.press('j');
+    await expect.poll(() => shown.allTextContents()).toEqual(['In second']);
+    expect(await current.textContent()).toContain('second');
+    expect(await page.getByRole('link', { name: /first/ }).count()).toBe(1);
+    await page.keyboard.press('k');
+    await expect.poll(() => shown.allTextContents()).toEqual(['In third']);
+    await page.keyboard.press('r');
+    await page.keyboard.type('jk are letters here');
+    expect(await page.getByLabel('Reply').inputValue()).toBe('jk are letters here');
+    expect(await shown.allTextContents()).toEqual(['In third']);
+    await expectUsable(page);
+    // On a phone, one of the two.
+    await page.setViewportSize({ width: 390, height: 844 });
+    await expect.poll(() => page.locator('.panes').count()).toBe(0);
+    expect(await shown.count()).toBe(0);
+    await page.locator('.bubble p').waitFor();
+  });
+
+  it('10: e takes a thread for read without a look at each message', async () => {
+    const { page } = await open({ device: 'desktop' });
+    await pairPage(page, relay);
+    for (let n = 0; n < 30; n++) await say({ text: `A long one, ${n}. `.repeat(40), chat_id: 'many', title: 'Many' });
+    await page.goto(`${appOf(relay)}#/inbox/many`);
+    const row = page.getByRole('link', { name: /Many/ });
+    await row.getByText('unread').waitFor({ state: 'attached' });
+    await page.keyboard.press('e');
+    await expect.poll(() => row.getByText('unread').count()).toBe(0);
+  });
+
+  it('10: Ctrl-K goes anywhere, in app and console', async () => {
+    const { page } = await open({ device: 'desktop' });
+    await pairPage(page, relay);
+    await say({ text: 'Hm', chat_id: 'palette', title: 'Garden and greenhouse' });
+    await page.goto(`${appOf(relay)}#/inbox`);
+    await page.getByRole('link', { name: /Garden/ }).waitFor();
+    await page.keyboard.press('Control+k');
+    const field = page.getByLabel('Screen, thread or profile');
+    await field.fill('green');
+    await expectUsable(page);
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Garden and greenhouse' }).waitFor();
+    await page.keyboard.press('Control+k');
+    await field.fill('se');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Settings', level: 1 }).waitFor();
+    await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
+    await page.goto(`${relay.url}/console/`);
+    await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
+    await page.keyboard.press('Control+k');
+    await field.fill('sec');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Security', level: 1 }).waitFor();
+  });
+
+  it('11: devices are found, ordered, named and grouped by person, and the name is asked while pairing', async () => {
+    const { page } = await open();
+    await page.goto(appOf(relay));
+    await page.getByLabel('Name of this device').fill('Phone of Ada');
+    await page.getByLabel('Pairing code').fill(await webCode(relay));
+    await expectUsable(page);
+    await page.getByRole('button', { name: 'Pair' }).click();
+    await connected(page);
+    const away = await Promise.all(
+      ['Zebra', 'Alpha', 'Mitte'].map((device_name) =>
+        pair(relay, { device: { device_name, device_id: `id-${device_name}`, client_surface: 'android' } }),
+      ),
+    );
+    for (const { client } of away) client.terminate();
+    await page.goto(`${appOf(relay)}#/devices`);
+    const names = () => page.getByRole('article').getByRole('heading').allTextContents();
+    await expect.poll(names).toContain('Phone of Ada');
+    expect((await names())[0]).toBe('Phone of Ada');
+    await page.getByLabel('Order').selectOption('name');
+    const own = ['Alpha', 'Mitte', 'Zebra'];
+    expect((await names()).filter((name) => own.includes(name))).toEqual(own);
+    await page.getByLabel('Search devices').fill('zeb');
+    expect(await names()).toEqual(['Zebra']);
+    const card = page.getByRole('article', { name: 'Zebra' });
+    await card.getByRole('button', { name: 'Rename' }).click();
+    await page.getByLabel('Name', { exact: true }).fill('Tablet in the kitchen');
+    await page.getByLabel('Whose is it?').fill('Grace');
+    await expectUsable(page);
+    await page.getByRole('button', { name: 'Save' }).click();
+    await expect.poll(names).toEqual(['Tablet in the kitchen']);
+    await page.reload();
+    await page.getByLabel('By person').check();
+    await page.getByRole('region', { name: 'Grace' }).getByRole('heading', { name: 'Tablet in the kitchen' }).waitFor();
+    await expectUsable(page);
+    // The relay itself has the name of this browser from the next connection on.
+    await page.getByRole('article', { name: 'Phone of Ada' }).getByRole('button', { name: 'Rename' }).click();
+    await page.getByLabel('Name', { exact: true }).fill('Ada, old phone');
+    await page.getByRole('button', { name: 'Save' }).click();
+    const rows = async () =>
+      ((await (await relay.operator('/relay/devices')).json()) as { devices: { device_name: string }[] }).devices;
+    await expect.poll(async () => (await rows()).map((row) => row.device_name)).toContain('Ada, old phone');
+  });
+
+  it('11: on a desktop, the devices are beside the one that is chosen', async () => {
+    const { page } = await open({ device: 'desktop' });
+    await pairPage(page, relay);
+    const { client } = await pair(relay, { device: { device_name: 'Beside', device_id: 'id-beside' } });
+    client.terminate();
+    await page.goto(`${appOf(relay)}#/devices`);
+    await page.getByRole('link', { name: /Beside/ }).click();
+    await page.getByRole('article', { name: 'Beside' }).waitFor();
+    expect(await page.getByRole('article').count()).toBe(1);
+    await expectUsable(page);
+  });
+
+  it('11: a dashboard that is not there is one finding of the console', async () => {
+    const { page, allow } = await open({ device: 'desktop' });
+    allow(/50[13]/);
+    await page.goto(`${relay.url}/console/`);
+    await page.getByText('Checks that are fine').waitFor();
+    const ids = await page.locator('.checks code').allTextContents();
+    expect(ids.length).toBeGreaterThan(3);
+    expect(ids.filter((id) => id === 'agent' || /^(dashboard-(?!plugin)|api-)/.test(id)).length).toBeLessThanOrEqual(1);
   });
 });

@@ -50,6 +50,9 @@ describeInBrowser(
     it('shows each with its key, range and default, or why a browser cannot', async () => {
       const { page } = await openAt('settings');
       await page.getByText('What only the app of a phone can set').click();
+      // Words first (issue 25 §3.11).
+      expect(await page.locator('main').textContent()).not.toMatch(/show_reasoning|default: on|insecure_ack_seen/);
+      await page.getByLabel('Details').check();
       const text = (await page.locator('main').textContent()) ?? '';
       const shown = [
         'theme · default: As the system',

@@ -11,6 +11,7 @@ import { Shell } from '../shared/shell.tsx';
 import { VERSION } from '../shared/version.ts';
 import { VersionNotice } from '../shared/version-notice.tsx';
 import { useApp } from './context.ts';
+import { useThreadName } from './inbox/names.ts';
 import type { LinkCode } from './launch.ts';
 import { offered } from './offered.ts';
 import { screens } from './screens.ts';
@@ -28,6 +29,8 @@ export interface AppShellProps {
 
 /** The whole page: the pairing screen until the browser is paired, then the app's screens. */
 export function AppShell({ code, isKept }: AppShellProps) {
+  const t = useT();
+  const nameOf = useThreadName();
   const { session, inbox, lock } = useApp();
   const now = useNow(GRANT_CHECK);
   if (lock.isLocked.value && session.pairing.value) return <Late load={loadLock} />;
@@ -51,6 +54,18 @@ export function AppShell({ code, isKept }: AppShellProps) {
       }
       notices={<PageNotices />}
       badges={{ inbox: inbox.unread }}
+      places={() => [
+        ...inbox.threads.value.map((thread) => ({
+          title: nameOf(thread),
+          about: t('Inbox'),
+          href: hrefOf('inbox', thread.id),
+        })),
+        ...session.profiles.value.map(({ name }) => ({
+          title: name,
+          about: t('Profiles'),
+          href: hrefOf('profiles', name),
+        })),
+      ]}
     />
   );
 }

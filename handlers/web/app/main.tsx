@@ -50,7 +50,11 @@ async function main(): Promise<void> {
     i18n.choose(languageOf(settings.values.language.value)).catch(() => {});
   });
   const store = await openPairingStore(base);
-  const session = createSession({ store, base, deviceName: describeBrowser() });
+  const session = createSession({
+    store,
+    base,
+    deviceName: () => settings.values.device_name.value || describeBrowser(),
+  });
   const api = createApi({
     base,
     async credentials({ method, path, isLarge }): Promise<Record<string, string>> {

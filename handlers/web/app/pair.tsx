@@ -6,7 +6,8 @@ import { messageOf } from '../shared/load.tsx';
 import type { AppShellProps } from './app.tsx';
 import { Camera } from './camera.tsx';
 import { useApp } from './context.ts';
-import { type LinkCode, readCode } from './launch.ts';
+import { MAX_NAME } from './devices/names.ts';
+import { describeBrowser, type LinkCode, readCode } from './launch.ts';
 import { lifetimeOptions, limitFor, limitSession } from './lifetime.ts';
 import { PlainHttp, TierNotice } from './tier.tsx';
 
@@ -125,6 +126,18 @@ export default function Pair({ code, isKept }: AppShellProps) {
                 spellcheck={false}
                 enterkeyhint="go"
                 maxLength={200}
+              />
+            )}
+          </Field>
+          <Field label={t('Name of this device')} hint={t('So that you tell it from others, such as: Phone of Anna')}>
+            {(control) => (
+              <input
+                {...control}
+                class="input"
+                maxLength={MAX_NAME}
+                placeholder={describeBrowser()}
+                value={settings.values.device_name.value}
+                onInput={(event) => settings.set('device_name', event.currentTarget.value)}
               />
             )}
           </Field>

@@ -67,7 +67,8 @@ export interface SessionParts {
   store: BrowserPairingStore;
   /** Address of the relay, with a slash at its end. */
   base: string;
-  deviceName: string;
+  /** Of this browser, asked with every connection. */
+  deviceName(): string;
 }
 
 export type Session = ReturnType<typeof createSession>;
@@ -92,7 +93,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const profiles = signal<readonly ProfileRow[]>([]);
   const ports = new Map(CHANNELS.map((name) => [name, createPort()]));
   const endpoint: Endpoint = { role: 'web', url: socketUrl(base), priority: 0 };
-  const device = { name: deviceName, platform: 'web', surface: 'web', formFactor: formFactor(), typedStream: true };
+  const device = { platform: 'web', surface: 'web', formFactor: formFactor(), typedStream: true };
   const log = createLog('ERROR', () => {});
   const prover = createProver(base);
   let link = makeLink();
@@ -115,7 +116,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       store,
       clock: systemClock,
       log,
-      device,
+      device: { ...device, name: deviceName() },
       offer,
       prove,
       channels: Object.fromEntries([...ports].map(([name, port]) => [name, port.channel])),

@@ -11,6 +11,8 @@ export const DEFAULTS = {
   dynamic_colors: true,
   /** A language of `shared/i18n.ts`, or that of the browser. */
   language: 'system',
+  /** What this browser is called among the devices of the relay; empty for its own name, such as `Firefox on Android`. */
+  device_name: '',
   /** Whether what plain http means was acknowledged in this browser. */
   insecure_ack_seen: false,
   /** Why plain http is in order here, or empty. */
@@ -44,6 +46,8 @@ export const DEFAULTS = {
   lock_after_minutes: 5,
   /** The agent's id of the conversation that was last open here. */
   last_session: '',
+  /** Whether the settings name their keys and defaults. */
+  settings_details: false,
   /** Whether the introduction after the first pairing was read. */
   onboarding_complete: false,
   /** Version of the page whose news were seen. */

@@ -5,6 +5,7 @@ import { Button, Empty, Loading, ToastList } from './components.tsx';
 import { keepFocus } from './focus.ts';
 import { useT } from './i18n.ts';
 import { Icon, type IconName } from './icons.tsx';
+import type { Destination, default as PaletteComponent } from './palette.tsx';
 import { hrefOf, useRouter } from './router.ts';
 
 /** A row of the screen table of a page. A screen is one file and one row. */
@@ -34,10 +35,12 @@ export interface ShellProps {
   notices?: ComponentChildren;
   /** Numbers beside a screen's name, such as unread messages. */
   badges?: Readonly<Record<string, ReadonlySignal<number>>>;
+  /** Places besides the screens where Ctrl-K leads. */
+  places?(): readonly Destination[];
 }
 
 /** The frame of a page: title, state, navigation, and the screen that the address names. */
-export function Shell({ screens, banner, status, notices, badges = {} }: ShellProps) {
+export function Shell({ screens, banner, status, notices, badges = {}, places }: ShellProps) {
   const t = useT();
   const router = useRouter();
   const { screen: name, argument } = router.place.value;
@@ -104,7 +107,44 @@ export function Shell({ screens, banner, status, notices, badges = {} }: ShellPr
         {notices}
         {current && <Lazy key={current.path} screen={current} />}
       </main>
+      <GoAnywhere screens={screens} places={places} />
     </div>
+  );
+}
+
+/** Ctrl-K, or Cmd-K, opens a field that goes anywhere. In a terminal, the key is the shell's. */
+function GoAnywhere({ screens, places }: Pick<ShellProps, 'screens' | 'places'>) {
+  const t = useT();
+  const loaded = useSignal<{ Palette: typeof PaletteComponent } | null>(null);
+  const isOpen = useSignal(false);
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key.toLowerCase() !== 'k' || event.ctrlKey === event.metaKey || event.altKey || event.shiftKey) return;
+      if (document.querySelector('dialog[open]') || (event.target as Element).closest?.('.xterm')) return;
+      event.preventDefault();
+      isOpen.value = true;
+      import('./palette.tsx').then(
+        ({ default: Palette }) => {
+          loaded.value = { Palette };
+        },
+        () => {
+          isOpen.value = false;
+        },
+      );
+    };
+    addEventListener('keydown', onKey);
+    return () => removeEventListener('keydown', onKey);
+  }, []);
+  if (!isOpen.value || !loaded.value) return null;
+  const { Palette } = loaded.value;
+  const own = screens.map(({ path, title }) => ({ title: t(title), href: hrefOf(path) }));
+  return (
+    <Palette
+      places={[...own, ...(places?.() ?? [])]}
+      onClose={() => {
+        isOpen.value = false;
+      }}
+    />
   );
 }
 

@@ -1,97 +1,257 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
 import { ageText, useNow } from '../../shared/ages.ts';
-import { Button, Chip, Notice } from '../../shared/components.tsx';
+import { Button, Chip, Choice, Empty, Notice, SwitchRow } from '../../shared/components.tsx';
 import { DeviceFactList, type DeviceFacts, ReduceDialog, RevokeDialog } from '../../shared/devices.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
+import { Panes, useWide } from '../../shared/panes.tsx';
+import { hrefOf, useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
+import { createDeviceNames, type OwnName } from '../devices/names.ts';
+import { RenameDialog } from '../devices/rename.tsx';
 
 /** A row of `GET /sessions` (contract 01 §6.1). */
 interface SessionRow extends DeviceFacts {
+  device_id: string;
   /** Epoch seconds. */
   last_seen: number;
   is_current: boolean;
 }
 
+/** A row with what its owner calls it. */
+interface NamedRow extends SessionRow {
+  own: OwnName;
+  /** As the device calls itself. */
+  sent: string;
+}
+
 /** A device that was seen this many seconds ago is not called away. */
 const RECENT = 60;
+/** Devices from which a search is worth its place. */
+const MANY = 4;
+
+const ORDERS = {
+  seen: (a: NamedRow, b: NamedRow) => b.last_seen - a.last_seen,
+  name: (a: NamedRow, b: NamedRow) => a.device_name.localeCompare(b.device_name),
+  end: (a: NamedRow, b: NamedRow) => (a.expires_at ?? Infinity) - (b.expires_at ?? Infinity),
+} as const;
+
+interface View {
+  query: Signal<string>;
+  order: Signal<keyof typeof ORDERS>;
+  isByPerson: Signal<boolean>;
+}
 
 /** The devices that are paired with the relay, this one first. */
 export default function Devices() {
   const t = useT();
-  const { api, session } = useApp();
+  const app = useApp();
+  const { api, session } = app;
+  const names = app.kept(createDeviceNames).names.value;
   const isOnline = session.isOnline.value;
   const { state, reload } = useLoad(
     async (signal) => (await api.call<{ sessions: SessionRow[] }>('sessions', { signal })).sessions,
     [isOnline],
   );
+  const view: View = { query: useSignal(''), order: useSignal('seen'), isByPerson: useSignal(false) };
+  const named = (row: SessionRow): NamedRow => {
+    const own = names[row.device_id] ?? { name: '', person: '' };
+    return { ...row, own, sent: row.device_name, device_name: own.name || row.device_name };
+  };
   return (
-    <div class="screen">
-      <div class="row apart">
-        <p class="grow soft small">{t('Every device that may use this relay, and what it may do.')}</p>
-        <Button icon="refresh" label={t('Refresh')} onClick={reload} />
-      </div>
-      <LoadedView state={state} reload={reload}>
-        {(rows) => (
-          <>
-            {state.value.error !== undefined && <Notice tone="warn">{t(state.value.error)}</Notice>}
-            <ul class="stack">
-              {rows
-                .toSorted((a, b) => Number(b.is_current) - Number(a.is_current))
-                .map((row) => (
-                  <li key={row.token_prefix}>
-                    <Device row={row} reload={reload} />
-                  </li>
-                ))}
-            </ul>
-          </>
-        )}
-      </LoadedView>
-    </div>
+    <LoadedView state={state} reload={reload}>
+      {(rows) => (
+        <Shown
+          rows={rows.map(named)}
+          view={view}
+          reload={reload}
+          notice={
+            <>
+              <div class="row apart">
+                <p class="grow soft small">{t('Every device that may use this relay, and what it may do.')}</p>
+                <Button icon="refresh" label={t('Refresh')} onClick={reload} />
+              </div>
+              {state.value.error !== undefined && <Notice tone="warn">{t(state.value.error)}</Notice>}
+            </>
+          }
+        />
+      )}
+    </LoadedView>
   );
 }
 
-function Device({ row, reload }: { row: SessionRow; reload(): void }) {
+interface ShownProps {
+  rows: readonly NamedRow[];
+  view: View;
+  notice: ComponentChildren;
+  reload(): void;
+}
+
+function Shown({ rows, view, notice, reload }: ShownProps) {
   const t = useT();
-  const { api, session } = useApp();
-  const open = useSignal<'reduce' | 'revoke' | undefined>(undefined);
+  const isWide = useWide();
+  const { argument } = useRouter().place.value;
+  const wanted = view.query.value.trim().toLocaleLowerCase();
+  const found = rows
+    .filter((row) =>
+      [row.device_name, row.sent, row.own.person, row.token_prefix, row.device_platform, row.device_model].some(
+        (text) => text.toLocaleLowerCase().includes(wanted),
+      ),
+    )
+    .toSorted((a, b) => Number(b.is_current) - Number(a.is_current) || ORDERS[view.order.value](a, b));
+  const persons = [...new Set(rows.map(({ own }) => own.person).filter((person) => person !== ''))].sort();
+  const groups = view.isByPerson.value ? [...persons, ''] : [null];
+  const open = rows.find(({ token_prefix }) => token_prefix === argument) ?? found[0];
+  const list = (
+    <div class="screen">
+      {notice}
+      {rows.length >= MANY && <ListTools view={view} />}
+      {found.length === 0 && <Empty icon="devices">{t('No device matches.')}</Empty>}
+      {groups.map((person) => {
+        const members = person === null ? found : found.filter(({ own }) => own.person === person);
+        if (members.length === 0) return null;
+        const items = members.map((row) => (
+          <li key={row.token_prefix}>
+            {isWide ? (
+              <DeviceLink row={row} isOpen={row === open} />
+            ) : (
+              <Device row={row} persons={persons} reload={reload} />
+            )}
+          </li>
+        ));
+        return (
+          <section key={person} class="block" aria-label={person || t('Devices')}>
+            {person !== null && <h2>{person || t('Nobody named')}</h2>}
+            <ul class={isWide ? 'list' : 'stack'}>{items}</ul>
+          </section>
+        );
+      })}
+    </div>
+  );
+  if (!isWide) return list;
+  return (
+    <Panes list={list}>
+      <div class="screen">
+        {open && <Device key={open.token_prefix} row={open} persons={persons} reload={reload} />}
+      </div>
+    </Panes>
+  );
+}
+
+/** Search, order and groups. */
+function ListTools({ view: { query, order, isByPerson } }: { view: View }) {
+  const t = useT();
+  return (
+    <>
+      <input
+        class="input"
+        type="search"
+        aria-label={t('Search devices')}
+        placeholder={t('Search devices')}
+        value={query.value}
+        onInput={({ currentTarget }) => {
+          query.value = currentTarget.value;
+        }}
+      />
+      <Choice
+        label={t('Order')}
+        value={order.value}
+        options={[
+          ['seen', t('Seen last')],
+          ['name', t('Name')],
+          ['end', t('End of the session')],
+        ]}
+        onChange={(value) => {
+          order.value = value as keyof typeof ORDERS;
+        }}
+      />
+      <SwitchRow
+        label={t('By person')}
+        checked={isByPerson.value}
+        onChange={(isOn) => {
+          isByPerson.value = isOn;
+        }}
+      />
+    </>
+  );
+}
+
+const DeviceLink = ({ row, isOpen }: { row: NamedRow; isOpen: boolean }) => (
+  <a class="item" href={hrefOf('devices', row.token_prefix)} aria-current={isOpen ? 'true' : undefined}>
+    <span class="text">
+      <b class="cut">{row.device_name}</b>
+      <Seen row={row} />
+    </span>
+  </a>
+);
+
+function Device({ row, persons, reload }: { row: NamedRow; persons: readonly string[]; reload(): void }) {
+  const t = useT();
+  const app = useApp();
+  const { api, session, settings } = app;
+  const { set } = app.kept(createDeviceNames);
+  const open = useSignal<'rename' | 'reduce' | 'revoke' | undefined>(undefined);
   const isAway = !session.isOnline.value;
-  const dialog = {
-    api,
-    row,
-    onClose: () => {
-      open.value = undefined;
-    },
+  const close = () => {
+    open.value = undefined;
   };
+  const show = (dialog: 'rename' | 'reduce' | 'revoke') => () => {
+    open.value = dialog;
+  };
+  const dialog = { api, row, onClose: close };
+
+  function rename(own: OwnName): void {
+    if (!row.is_current) return void set(row.device_id, own);
+    void set(row.device_id, { ...own, name: '' });
+    // The relay takes the name from the next connection.
+    settings.set('device_name', own.name.trim());
+    session.reconnect();
+  }
+
   return (
     <article class="card" aria-label={row.device_name}>
       <div class="row apart">
         <h2>{row.device_name}</h2>
-        {row.is_current ? <Chip>{t('This device')}</Chip> : <Seen row={row} />}
+        <Seen row={row} />
       </div>
-      <DeviceFactList row={row} />
+      <DeviceFactList row={row}>
+        {row.own.person !== '' && (
+          <>
+            <dt>{t('Person')}</dt>
+            <dd>{row.own.person}</dd>
+          </>
+        )}
+        {row.own.name !== '' && (
+          <>
+            <dt>{t('Calls itself')}</dt>
+            <dd>{row.sent}</dd>
+          </>
+        )}
+      </DeviceFactList>
       <div class="actions">
+        <Button disabled={isAway && row.is_current} onClick={show('rename')}>
+          {t('Rename')}
+        </Button>
         {row.is_current && (
-          <Button
-            disabled={isAway}
-            onClick={() => {
-              open.value = 'reduce';
-            }}
-          >
+          <Button disabled={isAway} onClick={show('reduce')}>
             {t('Reduce')}
           </Button>
         )}
-        <Button
-          kind="danger"
-          icon={row.is_current ? 'lock' : 'trash'}
-          disabled={isAway}
-          onClick={() => {
-            open.value = 'revoke';
-          }}
-        >
+        <Button kind="danger" icon={row.is_current ? 'lock' : 'trash'} disabled={isAway} onClick={show('revoke')}>
           {row.is_current ? t('Sign out') : t('Revoke')}
         </Button>
       </div>
+      {open.value === 'rename' && (
+        <RenameDialog
+          device={row.sent}
+          own={row.is_current ? { ...row.own, name: settings.values.device_name.value } : row.own}
+          isCurrent={row.is_current}
+          persons={persons}
+          onClose={close}
+          onSave={rename}
+        />
+      )}
       {open.value === 'reduce' && (
         <ReduceDialog
           {...dialog}
@@ -113,6 +273,7 @@ function Device({ row, reload }: { row: SessionRow; reload(): void }) {
 function Seen({ row }: { row: SessionRow }) {
   const t = useT();
   const now = useNow();
+  if (row.is_current) return <Chip>{t('This device')}</Chip>;
   const age = now.value - row.last_seen * 1000;
   if (age < RECENT * 1000) return <Chip>{t('Seen just now')}</Chip>;
   return <Chip>{t('Seen {age} ago', { age: ageText(age, t) })}</Chip>;

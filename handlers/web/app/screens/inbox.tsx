@@ -5,9 +5,10 @@ import { Button, Empty, Loading, Notice } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { messageOf } from '../../shared/load.tsx';
+import { Panes, useWide } from '../../shared/panes.tsx';
 import { hrefOf, useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
-import { HOME_THREAD, type Item, type Thread } from '../inbox/items.ts';
+import { HOME_THREAD, type Item, isUnread, type Thread } from '../inbox/items.ts';
 import { useThreadName } from '../inbox/names.ts';
 import { ThreadView } from '../inbox/thread.tsx';
 import { KnockHint } from '../knock/switches.tsx';
@@ -15,14 +16,53 @@ import { KnockHint } from '../knock/switches.tsx';
 /** Results of a search, newest first. */
 const MAX_RESULTS = 50;
 
-/** The threads with the agent, or the one that the address names. */
+/** The threads with the agent, the one that the address names, or both where they fit. */
 export default function Inbox() {
+  const { t } = useI18n();
   const { inbox } = useApp();
   const { argument } = useRouter().place.value;
+  const isWide = useWide();
   // Loads messages that arrived while the page was hidden and its socket cut.
   useEffect(() => void inbox.catchUp(), [inbox]);
-  return argument === '' ? <ThreadList /> : <ThreadView key={argument} thread={argument} />;
+  useInboxKeys();
+  const thread = argument !== '' && <ThreadView key={argument} thread={argument} />;
+  if (!isWide) return thread || <ThreadList />;
+  return <Panes list={<ThreadList />}>{thread || <Empty icon="inbox">{t('Choose a thread.')}</Empty>}</Panes>;
 }
+
+/** Keys of those who go through many messages: j and k for the next thread and the one before, e for read, r to reply. */
+function useInboxKeys(): void {
+  const { inbox } = useApp();
+  const router = useRouter();
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      const target = event.target as HTMLElement;
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+      if (target.closest?.('input, textarea, select, dialog')) return;
+      const { screen, argument } = router.place.peek();
+      if (screen !== 'inbox') return;
+      const threads = inbox.threads.peek().map(({ id }) => id);
+      const at = threads.indexOf(argument);
+      const step = { j: 1, k: -1 }[event.key];
+      if (step !== undefined) {
+        const next = threads[at < 0 ? 0 : at + step];
+        if (next !== undefined) router.go('inbox', next, { replace: at >= 0 });
+      } else if (event.key === 'e') {
+        inbox.show(unreadOf(inbox.items.peek(), argument));
+      } else if (event.key === 'r') {
+        const field = document.querySelector<HTMLTextAreaElement>('.thread textarea');
+        field?.focus();
+        // The letter is not typed into it.
+        if (field) event.preventDefault();
+      }
+    };
+    addEventListener('keydown', onKey);
+    return () => removeEventListener('keydown', onKey);
+  }, [inbox, router]);
+}
+
+const unreadOf = (items: readonly Item[], thread: string): string[] =>
+  items.filter((item) => item.thread === thread && isUnread(item)).map(({ id }) => id);
 
 function ThreadList() {
   const { t } = useI18n();
@@ -80,11 +120,12 @@ function ThreadList() {
 function ThreadRow({ thread }: { thread: Thread }) {
   const { t, language } = useI18n();
   const nameOf = useThreadName();
+  const open = useRouter().place.value.argument;
   const { last, unread } = thread;
   const preview = last.text.slice(0, 160);
   return (
     <li>
-      <a class="item" href={hrefOf('inbox', thread.id)}>
+      <a class="item" href={hrefOf('inbox', thread.id)} aria-current={thread.id === open ? 'true' : undefined}>
         <span class="text">
           <span class="row apart nowrap">
             <b class="cut">{nameOf(thread)}</b>

@@ -1,3 +1,4 @@
+import { SwitchRow } from '../../shared/components.tsx';
 import { LANGUAGES, useT } from '../../shared/i18n.ts';
 import { hrefOf } from '../../shared/router.ts';
 import { BackupCard } from '../backup-view.tsx';
@@ -21,6 +22,7 @@ export default function Settings() {
       <BackupCard />
       <Remembered />
       <Cannot />
+      <Details />
     </div>
   );
 }
@@ -53,6 +55,22 @@ function Appearance() {
         of="language"
         label={t('Language')}
         options={[['system', t('As the browser')], ...Object.entries(LANGUAGES)]}
+      />
+    </section>
+  );
+}
+
+/** Keys and defaults, for those who compare them with the phone's or write them down. */
+function Details() {
+  const t = useT();
+  const { settings } = useApp();
+  return (
+    <section class="card" aria-label={t('Details')}>
+      <SwitchRow
+        label={t('Details')}
+        hint={t('Show the key, the range and the default of each setting.')}
+        checked={settings.values.settings_details.value}
+        onChange={(isOn) => settings.set('settings_details', isOn)}
       />
     </section>
   );
@@ -116,10 +134,10 @@ function Attachments() {
 function Remembered() {
   const t = useT();
   const { session, settings } = useApp();
-  const { last_session, onboarding_complete, last_seen_version } = settings.values;
+  const { last_session, onboarding_complete, last_seen_version, settings_details: details } = settings.values;
   const rows = [
     ['last_session', t('Conversation that was open last'), last_session.value || '–'],
-    ['onboarding_complete', t('Introduction read'), String(onboarding_complete.value)],
+    ['onboarding_complete', t('Introduction read'), onboarding_complete.value ? t('yes') : t('no')],
     ['last_seen_version', t('Version whose news you have seen'), last_seen_version.value || '–'],
     ['device_id', t('Device ID of this browser'), session.deviceId],
   ] as const;
@@ -129,7 +147,13 @@ function Remembered() {
       <dl class="reasons">
         {rows.map(([key, meaning, value]) => [
           <dt key={key} class="small">
-            {meaning} · <code>{key}</code>
+            {meaning}
+            {details.value && (
+              <>
+                {' '}
+                · <code>{key}</code>
+              </>
+            )}
           </dt>,
           <dd key={`${key} value`} class="small soft">
             <code>{value}</code>

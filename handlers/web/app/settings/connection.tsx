@@ -76,7 +76,7 @@ function PlainConnections() {
     settings.set('all_insecure_pair_ack_seen', false);
   }
 
-  const keys = (
+  const keys = settings.values.settings_details.value && (
     <p class="small soft">
       <code>insecure_ack_seen: {String(seen.value)}</code> · <code>insecure_reason: {reason.value || '–'}</code> ·{' '}
       <code>all_insecure_pair_ack_seen: {String(consent.value)}</code>

@@ -16,8 +16,10 @@ interface FieldProps<Key> {
   hint?: string;
 }
 
-/** The meaning of a setting, with its key, range and default. */
-function about(hint: string | undefined, key: string, facts: string[]): ComponentChildren {
+/** The meaning of a setting; with the details, its key, range and default too. */
+function useAbout(hint: string | undefined, key: string, facts: string[]): ComponentChildren {
+  const { settings } = useApp();
+  if (!settings.values.settings_details.value) return hint;
   return (
     <>
       {hint !== undefined && <>{hint} </>}
@@ -34,7 +36,7 @@ export function SettingSwitch({ of, label, hint }: FieldProps<KeyOf<boolean>>) {
   return (
     <SwitchRow
       label={label}
-      hint={about(hint, of, [fallback])}
+      hint={useAbout(hint, of, [fallback])}
       checked={settings.values[of].value}
       onChange={(value) => settings.set(of, value)}
     />
@@ -54,7 +56,7 @@ export function SettingChoice<Key extends KeyOf<string> | KeyOf<number>>(props: 
   return (
     <Choice
       label={label}
-      hint={about(hint, of, [t('default: {value}', { value: named })])}
+      hint={useAbout(hint, of, [t('default: {value}', { value: named })])}
       value={String(settings.values[of].value)}
       options={options.map(([value, text]) => [String(value), text])}
       onChange={(chosen) => {
@@ -76,7 +78,7 @@ export function SettingNumber({ of, label, hint }: FieldProps<keyof typeof RANGE
   return (
     <Field
       label={label}
-      hint={about(hint, of, facts)}
+      hint={useAbout(hint, of, facts)}
       error={isValid(typed.value) ? undefined : t('A whole number from {min} to {max}.', { min, max })}
     >
       {(control) => (

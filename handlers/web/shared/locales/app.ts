@@ -275,4 +275,18 @@ export default {
   ],
   Notifications: ['Benachrichtigungen', 'Notificaciones', '通知', 'Notificações', '通知'],
   'Open shells': ['Offene Shells', 'Shells abiertas', '開いているシェル', 'Shells abertos', '已打开的 Shell'],
+  'Name of this device': [
+    'Name dieses Geräts',
+    'Nombre de este dispositivo',
+    'このデバイスの名前',
+    'Nome deste dispositivo',
+    '此设备的名称',
+  ],
+  'So that you tell it from others, such as: Phone of Anna': [
+    'Damit du es von anderen unterscheidest, etwa: Handy von Anna',
+    'Para distinguirlo de otros, por ejemplo: Teléfono de Anna',
+    '他と区別するための名前です。例: Annaの電話',
+    'Para distinguir de outros, por exemplo: Celular da Anna',
+    '用于与其他设备区分，例如：Anna的手机',
+  ],
 } satisfies Table;

@@ -303,4 +303,12 @@ export default {
   '{n} h': ['{n} Std.', '{n} h', '{n}時間', '{n} h', '{n} 小时'],
   '{n} min': ['{n} Min.', '{n} min', '{n}分', '{n} min', '{n} 分钟'],
   '{n} s': ['{n} s', '{n} s', '{n}秒', '{n} s', '{n} 秒'],
+  'Go to': ['Gehe zu', 'Ir a', '移動先', 'Ir para', '前往'],
+  'Screen, thread or profile': [
+    'Bildschirm, Gespräch oder Profil',
+    'Pantalla, conversación o perfil',
+    '画面、スレッド、プロフィール',
+    'Tela, conversa ou perfil',
+    '屏幕、会话或配置',
+  ],
 } satisfies Table;

@@ -248,4 +248,11 @@ export default {
     'Sua resposta aguarda a rede. É enviada quando você abrir o app.',
     '你的回答正在等待网络。打开应用后会自动发送。',
   ],
+  'Choose a thread.': [
+    'Wähle ein Gespräch.',
+    'Elige una conversación.',
+    'スレッドを選んでください。',
+    'Escolha uma conversa.',
+    '请选择一个会话。',
+  ],
 } satisfies Table;

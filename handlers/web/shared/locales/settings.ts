@@ -572,4 +572,14 @@ export default {
     'A frase não é a deste backup.',
     '密码短语与此备份不符。',
   ],
+  Details: ['Einzelheiten', 'Detalles', '詳細', 'Detalhes', '详细信息'],
+  'Show the key, the range and the default of each setting.': [
+    'Schlüssel, Bereich und Vorgabe jeder Einstellung zeigen.',
+    'Mostrar la clave, el intervalo y el valor predeterminado de cada ajuste.',
+    '各設定のキー、範囲、既定値を表示します。',
+    'Mostrar a chave, o intervalo e o padrão de cada ajuste.',
+    '显示每项设置的键、范围和默认值。',
+  ],
+  no: ['nein', 'no', 'いいえ', 'não', '否'],
+  yes: ['ja', 'sí', 'はい', 'sim', '是'],
 } satisfies Table;

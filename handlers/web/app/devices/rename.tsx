@@ -1,0 +1,80 @@
+import { useSignal } from '@preact/signals';
+import { Button, Dialog, Field } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { MAX_NAME, type OwnName } from './names.ts';
+
+interface RenameProps {
+  /** As the device calls itself. */
+  device: string;
+  own: OwnName;
+  isCurrent: boolean;
+  /** Persons that have a device already. */
+  persons: readonly string[];
+  onClose(): void;
+  onSave(own: OwnName): void;
+}
+
+/** Asks what a device is called, and whose it is. */
+export function RenameDialog({ device, own, isCurrent, persons, onClose, onSave }: RenameProps) {
+  const t = useT();
+  const name = useSignal(own.name);
+  const person = useSignal(own.person);
+  return (
+    <Dialog
+      title={t('Rename {name}', { name: own.name || device })}
+      onClose={onClose}
+      onSubmit={() => {
+        onSave({ name: name.value, person: person.value });
+        onClose();
+      }}
+      actions={
+        <Button type="submit" kind="primary">
+          {t('Save')}
+        </Button>
+      }
+    >
+      <Field
+        label={t('Name')}
+        hint={
+          isCurrent
+            ? t('The relay and your other devices see it too.')
+            : t('In this browser only: on its machine, the relay takes a name from svc devices rename.')
+        }
+      >
+        {(control) => (
+          <input
+            {...control}
+            class="input"
+            maxLength={MAX_NAME}
+            placeholder={device}
+            value={name.value}
+            onInput={({ currentTarget }) => {
+              name.value = currentTarget.value;
+            }}
+          />
+        )}
+      </Field>
+      <Field label={t('Whose is it?')} hint={t('Devices can be shown by person.')}>
+        {(control) => (
+          <>
+            <input
+              {...control}
+              class="input"
+              maxLength={MAX_NAME}
+              list={`${control.id}-persons`}
+              value={person.value}
+              onInput={({ currentTarget }) => {
+                person.value = currentTarget.value;
+              }}
+            />
+            <datalist id={`${control.id}-persons`}>
+              {persons.map((one) => (
+                <option key={one} value={one} />
+              ))}
+            </datalist>
+          </>
+        )}
+      </Field>
+    </Dialog>
+  );
+}

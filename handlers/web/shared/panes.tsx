@@ -1,0 +1,27 @@
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect } from 'preact/hooks';
+
+const WIDE = '(min-width: 64rem)';
+
+/** Whether a list and what is chosen from it fit beside each other. */
+export function useWide(): boolean {
+  const isWide = useSignal(matchMedia(WIDE).matches);
+  useEffect(() => {
+    const query = matchMedia(WIDE);
+    const onChange = () => {
+      isWide.value = query.matches;
+    };
+    query.addEventListener('change', onChange);
+    return () => query.removeEventListener('change', onChange);
+  }, [isWide]);
+  return isWide.value;
+}
+
+/** A list and, beside it, what is chosen from it. Each scrolls by itself. */
+export const Panes = ({ list, children }: { list: ComponentChildren; children: ComponentChildren }) => (
+  <div class="panes">
+    <div>{list}</div>
+    <div>{children}</div>
+  </div>
+);
