@@ -1,7 +1,9 @@
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { screens } from '../../handlers/web/app/screens.ts';
 import { appOf, connected, pairPage, webCode } from '../support/app.ts';
 import { describeInBrowser, expectUsable } from '../support/browser.ts';
+import { PATIENCE } from '../support/limits.ts';
 import { put } from '../support/profiles.ts';
 import { pair, post, startNodeTarget, type Target } from '../support/relay.ts';
 
@@ -11,7 +13,7 @@ const asTool = { 'x-svc-operator': '1' };
 describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
   let relay: Target;
   beforeAll(async () => {
-    relay = await startNodeTarget();
+    relay = await startNodeTarget({ env: { RELAY_PROVIDER_USAGE_ENABLED: 'yes' } });
     await put(relay, { 'config.yaml': 'description: The one at home\n', 'SOUL.md': 'Kind and brief.\n' });
     // Profiles are looked for at a start.
     await relay.restart();
@@ -300,5 +302,80 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     const ids = await page.locator('.checks code').allTextContents();
     expect(ids.length).toBeGreaterThan(3);
     expect(ids.filter((id) => id === 'agent' || /^(dashboard-(?!plugin)|api-)/.test(id)).length).toBeLessThanOrEqual(1);
+  });
+
+  /** Pictures to look at, where `SCREENS` names a folder. */
+  async function shoot(page: Page, name: string): Promise<void> {
+    const folder = process.env.SCREENS;
+    if (folder) await page.screenshot({ path: `${folder}/findings-${name}.png` });
+  }
+  const excess = (page: Page) =>
+    page.evaluate(() => {
+      const { scrollWidth, clientWidth } = document.documentElement;
+      const main = document.querySelector('main') as HTMLElement;
+      return Math.max(scrollWidth - clientWidth, main.scrollWidth - main.clientWidth);
+    });
+
+  it('14: every screen fits into every width, in the dark, with little motion, and from right to left', {
+    timeout: 4 * PATIENCE,
+  }, async () => {
+    const { page, allow } = await open({ context: { colorScheme: 'dark', reducedMotion: 'reduce' } });
+    const missing: string[] = [];
+    allow(/status of 404/);
+    page.on('response', (response) => response.status() === 404 && missing.push(new URL(response.url()).pathname));
+    await pairPage(page, relay, { policy: { without: [] } });
+    await say({ text: 'שלום! 1. אדום 2. כחול?', chat_id: 'rtl', title: 'עברית' });
+    const places = [...screens.map(({ path }) => path), 'inbox/rtl', 'profiles/default', 'profiles/default%2Fsoul'];
+    const wrong: string[] = [];
+    for (const dir of ['ltr', 'rtl']) {
+      await page.evaluate((dir) => document.documentElement.setAttribute('dir', dir), dir);
+      for (const place of places) {
+        await page.evaluate((place) => {
+          location.hash = `#/${place}`;
+        }, place);
+        await page.locator('main .screen').first().waitFor();
+        for (const width of [195, 320, 390, 768, 1024, 1440]) {
+          await page.setViewportSize({ width, height: 800 });
+          // What is just being drawn may be wider for a moment.
+          const fits = expect.poll(() => excess(page), { timeout: 2_000 }).toBe(0);
+          await fits.catch(async () => wrong.push(`${dir} ${place} ${width}: ${await excess(page)} px too wide`));
+          if (width === 390 || width === 1440) await shoot(page, `${dir}-${place.replace(/\W+/g, '-')}-${width}`);
+        }
+        const moving = await page.evaluate(
+          () => document.getAnimations().filter(({ playState }) => playState === 'running').length,
+        );
+        if (moving > 0) wrong.push(`${place} moves`);
+      }
+    }
+    expect(wrong).toEqual([]);
+    expect([...new Set(missing)]).toEqual([]);
+  });
+
+  it('14: ten minutes without the relay end as soon as it is back, and what was written then is sent', async () => {
+    const { page, allow } = await open();
+    allow(/WebSocket|Failed to load resource|ERR_/);
+    await page.clock.install();
+    await pairPage(page, relay);
+    await say({ text: 'Are you there?', chat_id: 'away', message_id: 'away-1' });
+    await page.goto(`${appOf(relay)}#/inbox/away`);
+    await page.getByText('Are you there?').waitFor();
+    await relay.restart(async () => {
+      await page
+        .getByText(/^Offline/)
+        .first()
+        .waitFor();
+      await page.getByLabel('Reply').fill('Now I am');
+      await page.getByRole('button', { name: 'Send' }).click();
+      await page.getByText('Waits for the relay').waitFor();
+      for (let minute = 0; minute < 10; minute += 0.1) await page.clock.runFor(6_000);
+      expect(await page.locator('header .chip-button').innerText()).toMatch(/^Offline for 1\d min/);
+      await shoot(page, 'offline');
+    });
+    // The clock has outrun the last attempt. A tap makes one at once.
+    await page.locator('header .chip-button').click();
+    await connected(page);
+    await expect.poll(() => page.getByText('Waits for the relay').count()).toBe(0);
+    const { replies } = await (await relay.operator('/phone/replies?chat_id=away&timeout=5')).json();
+    expect(replies).toMatchObject([{ text: 'Now I am' }]);
   });
 });

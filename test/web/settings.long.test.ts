@@ -243,6 +243,7 @@ describeInBrowser(
       await page.getByText('A passkey needs a secure page').waitFor();
       await page.getByText('A backup needs a secure page').waitFor();
       await check(page);
+      await page.getByLabel('Details').check();
       await consent.uncheck();
       await page.getByText('insecure_ack_seen: false').waitFor();
       expect(await stored(page)).toMatchObject({
@@ -268,7 +269,7 @@ describeInBrowser(
     it('§2.1: a backup replaces settings and pairing, which go on being renewed', async () => {
       const { page } = await openAt('settings');
       await page.getByLabel('Tool calls').selectOption('off');
-      const deviceId = await page.locator('dt:has-text("device_id") + dd').textContent();
+      const deviceId = await page.locator('dt:has-text("Device ID") + dd').textContent();
       const file = await exported(page, 'correct horse');
       await page.goto('about:blank');
 
@@ -294,7 +295,7 @@ describeInBrowser(
       // What the backup says replaces what was set here.
       expect(await other.getByLabel('Tool calls').inputValue()).toBe('off');
       expect(await other.getByLabel('Show reasoning').isChecked()).toBe(true);
-      expect(await other.locator('dt:has-text("device_id") + dd').textContent()).toBe(deviceId);
+      expect(await other.locator('dt:has-text("Device ID") + dd').textContent()).toBe(deviceId);
 
       // The relay renews it for this device: the session is over, and the refresh token is good.
       await other.evaluate(async () => {

@@ -89,7 +89,13 @@ function Counts({ state }: { state: Overview }) {
   const paths = offered(screens, session).map(({ path }) => path);
   return (
     <ul class="cards">
-      {paths.includes('inbox') && <Count screen="inbox" icon="inbox" text={unreadText(inbox.unread.value, t)} />}
+      {paths.includes('inbox') && (
+        <Count
+          screen="inbox"
+          icon="inbox"
+          text={inbox.isLoaded.value ? unreadText(inbox.unread.value, t) : t('Inbox')}
+        />
+      )}
       {state.shells !== null && (
         <Count
           screen={paths.includes('terminal') ? 'terminal' : undefined}

@@ -65,14 +65,14 @@ function Details() {
   const t = useT();
   const { settings } = useApp();
   return (
-    <section class="card" aria-label={t('Details')}>
+    <div class="card">
       <SwitchRow
         label={t('Details')}
         hint={t('Show the key, the range and the default of each setting.')}
         checked={settings.values.settings_details.value}
         onChange={(isOn) => settings.set('settings_details', isOn)}
       />
-    </section>
+    </div>
   );
 }
 
