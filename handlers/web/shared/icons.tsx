@@ -45,9 +45,12 @@ const PATHS = {
 
 export type IconName = keyof typeof PATHS;
 
+/** Pictures that point where reading goes. */
+const DIRECTED: ReadonlySet<IconName> = new Set(['back', 'next', 'send']);
+
 /** A picture beside text that says the same. */
 export const Icon = ({ name }: { name: IconName }) => (
-  <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">
+  <svg class={DIRECTED.has(name) ? 'icon directed' : 'icon'} viewBox="0 0 24 24" aria-hidden="true" focusable="false">
     <path d={PATHS[name]} />
   </svg>
 );

@@ -147,8 +147,10 @@ function Bubble({ item, title, original, isOpen }: BubbleProps) {
         </fieldset>
       )}
       <span class="small soft">
-        <time dateTime={new Date(item.ts).toISOString()}>{timeText(item.ts, language)}</time> ·{' '}
-        {t(item.late ? TOO_LATE[item.late] : STATES[item.state])}
+        <time dateTime={new Date(item.ts).toISOString()} dir="auto">
+          {timeText(item.ts, language)}
+        </time>{' '}
+        · {t(item.late ? TOO_LATE[item.late] : STATES[item.state])}
       </span>
     </li>
   );
