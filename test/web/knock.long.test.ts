@@ -102,7 +102,7 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
             registrationId,
             data: JSON.stringify(payload),
           });
-          if (type !== 'message' || (await isShown(id))) return;
+          if (type === 'read' || (await isShown(id))) return;
         }
       };
     };
@@ -195,6 +195,26 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     await deliver(knocks[2] as Knock);
     await expect.poll(shown).toEqual([]);
     phone.client.terminate();
+  });
+
+  it('10 §1, 11 §2: an answer that nobody got leads to its conversation, and the end of the session to home', async () => {
+    const { page, leave, shown, tap } = await subscribed();
+    const deliver = await leave();
+    const sent = { path: '', headers: {} } as unknown as Knock;
+    const answer = { type: 'answer', message_id: 't1', turn_id: 't1', session_id: 's9', state: 'done', sent_at: 1 };
+    await deliver({ ...sent, payload: answer });
+    const notice = { title: 'Your agent', body: 'Your agent has answered.', tag: 'chat s9', id: 't1', actions: [] };
+    expect(await shown()).toEqual([notice]);
+    await deliver({ ...sent, payload: { ...answer, title: 'What is it?', text: 'It is 42.' } });
+    expect(await shown()).toEqual([{ ...notice, title: 'What is it?', body: 'It is 42.' }]);
+    await deliver({ ...sent, payload: { type: 'ends', message_id: 'ends-1', ends_at: 1 } });
+    expect((await shown()).filter(({ tag }) => tag === 'ends')).toMatchObject([
+      { tag: 'ends', body: expect.stringContaining('signed out soon') },
+    ]);
+    await page.goto(`${originOf(relayPort())}/app/`);
+    await connected(page);
+    await tap('');
+    await page.waitForURL('**/app/#/chat/s9');
   });
 
   it('§6: a tap opens the very thread, and reading it there takes the notification away', async () => {

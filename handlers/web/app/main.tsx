@@ -72,7 +72,7 @@ async function main(): Promise<void> {
   const keep = openKeep(base);
   // The page may have been closed before everything was erased.
   if (!store.pairing()) await keep.clear();
-  const knocks = createKnocks({ api, keep, worker, openThread: (thread) => router.go('inbox', thread) });
+  const knocks = createKnocks({ api, keep, worker, open: ({ screen, argument }) => router.go(screen, argument) });
   const inbox = createInbox({ session, api, base, keep, onSeen: (ids) => void knocks.close(ids) });
   const shares = createShares(base);
   await inbox.opened;

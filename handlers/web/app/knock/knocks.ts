@@ -5,7 +5,7 @@ import { withTimeout } from '../../../../lib/kit/timeouts.ts';
 import type { Api } from '../../shared/api.ts';
 import type { I18n } from '../../shared/i18n.ts';
 import type { Keep } from '../keep.ts';
-import type { KnockData, OpenThread } from '../worker/knock.ts';
+import type { KnockData, OpenPlace, Place } from '../worker/knock.ts';
 import { KNOCK_WORDS, knockWords } from '../worker/words.ts';
 
 const SUBSCRIBE_TIMEOUT = 20_000;
@@ -27,19 +27,19 @@ export interface KnockParts {
   keep: Keep;
   /** The service worker of the app, where the browser has one. */
   worker: Promise<ServiceWorkerRegistration | undefined>;
-  /** Shows a thread that was tapped. */
-  openThread(thread: string): void;
+  /** Shows the screen of a notification that was tapped. */
+  open(place: Place): void;
 }
 
 export type Knocks = ReturnType<typeof createKnocks>;
 
 /** Web push in this browser: its service worker, and the subscription at the relay (contract 09 §6). */
-export function createKnocks({ api, keep, worker, openThread }: KnockParts) {
+export function createKnocks({ api, keep, worker, open }: KnockParts) {
   const state = signal<KnockState>(found());
   const hasContent = signal(false);
   const container = 'serviceWorker' in navigator ? navigator.serviceWorker : undefined;
-  container?.addEventListener('message', ({ data }: MessageEvent<OpenThread | undefined>) => {
-    if (data?.name === 'open-thread') openThread(data.thread);
+  container?.addEventListener('message', ({ data }: MessageEvent<OpenPlace | undefined>) => {
+    if (data?.name === 'open') open(data.place);
   });
 
   function found(): KnockState {

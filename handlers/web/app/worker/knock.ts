@@ -1,6 +1,6 @@
 import { isObject } from '../../../../lib/kit/json.ts';
 import { answersOf } from '../../../../lib/phone/question.ts';
-import type { PushPayload } from '../../../../lib/push/payload.ts';
+import type { AnswerPayload, EndsPayload, PushPayload } from '../../../../lib/push/payload.ts';
 import type { InboxNews } from '../inbox/inbox.ts';
 import { threadOf } from '../inbox/items.ts';
 import { createOutbox, inboxChannel } from '../inbox/outbox.ts';
@@ -10,11 +10,18 @@ import { deliver } from './deliver.ts';
 import type { FullNotificationOptions, WorkerScope } from './scope.ts';
 import { ENGLISH, KNOCK_WORDS, type KnockWords } from './words.ts';
 
+/** A screen of the app, and which of its items. */
+export interface Place {
+  screen: 'inbox' | 'chat' | 'home';
+  argument: string;
+}
+
+type Payload = PushPayload | AnswerPayload | EndsPayload;
+
 /** Kept with a notification. */
-export interface KnockData {
+export interface KnockData extends Place {
   messageId: string;
   chatId: string | null;
-  thread: string;
   /** As the buttons show them (contract 09 §10). */
   answers: readonly string[];
 }
@@ -26,7 +33,7 @@ const ACTION = /^answer-([0-3])$/;
  * Reads what was sent. Anything that is no knock calls to the inbox all the same: browsers punish a push that shows
  * nothing.
  */
-function readKnock(data: { json(): unknown } | null): PushPayload {
+function readKnock(data: { json(): unknown } | null): Payload {
   const fallback: PushPayload = {
     type: 'message',
     message_id: '',
@@ -37,15 +44,18 @@ function readKnock(data: { json(): unknown } | null): PushPayload {
   try {
     const knock = data?.json();
     if (!isObject(knock) || typeof knock.message_id !== 'string') return fallback;
-    const isKnown = knock.type === 'read' || (knock.type === 'message' && typeof knock.sent_at === 'number');
-    return isKnown ? (knock as PushPayload) : fallback;
+    const isKnown =
+      knock.type === 'read' ||
+      ((knock.type === 'message' || knock.type === 'answer') && typeof knock.sent_at === 'number') ||
+      (knock.type === 'ends' && typeof knock.ends_at === 'number');
+    return isKnown ? (knock as unknown as Payload) : fallback;
   } catch {
     return fallback;
   }
 }
 
-/** Asks a page to show a thread. */
-export type OpenThread = { name: 'open-thread'; thread: string };
+/** Asks a page to show a screen. */
+export type OpenPlace = { name: 'open'; place: Place };
 
 /** For background sync, where browsers have it. */
 const SYNC = 'outbox';
@@ -64,8 +74,9 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     return { ...ENGLISH, ...(await keep.read<KnockWords>(KNOCK_WORDS)) };
   }
 
-  async function knocked(knock: PushPayload): Promise<void> {
+  async function knocked(knock: Payload): Promise<void> {
     if (knock.type === 'read') return close((data) => data.messageId === knock.message_id);
+    if (knock.type !== 'message') return notify(knock);
     const { title, message, question } = await words();
     const answers = answersOf(knock);
     const thread = threadOf(knock.chat_id);
@@ -75,10 +86,32 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
       tag: thread,
       renotify: true,
       timestamp: knock.sent_at,
-      data: { messageId: knock.message_id, chatId: knock.chat_id, thread, answers } satisfies KnockData,
+      data: {
+        messageId: knock.message_id,
+        chatId: knock.chat_id,
+        screen: 'inbox',
+        argument: thread,
+        answers,
+      } satisfies KnockData,
       actions: answers.slice(0, maxActions()).map((title, at) => ({ action: `answer-${at}`, title })),
     };
     await scope.registration.showNotification(knock.title || title, options);
+  }
+
+  /** The end of a chat turn, or a session that ends soon. */
+  async function notify(knock: AnswerPayload | EndsPayload): Promise<void> {
+    const { title, answered, ends } = await words();
+    const isAnswer = knock.type === 'answer';
+    const place: Place = isAnswer
+      ? { screen: 'chat', argument: knock.session_id ?? '' }
+      : { screen: 'home', argument: '' };
+    await scope.registration.showNotification((isAnswer && knock.title) || title, {
+      body: isAnswer ? (knock.text ?? answered) : ends,
+      tag: isAnswer ? `${place.screen} ${place.argument}` : 'ends',
+      renotify: true,
+      timestamp: isAnswer ? knock.sent_at : Date.now(),
+      data: { messageId: knock.message_id, chatId: null, ...place, answers: [] } satisfies KnockData,
+    } as FullNotificationOptions);
   }
 
   async function close(which: (data: KnockData) => boolean): Promise<void> {
@@ -92,9 +125,9 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
    * the page.
    */
   async function answer(index: number, data: KnockData): Promise<void> {
-    const { messageId, chatId, thread } = data;
+    const { messageId, chatId } = data;
     const text = data.answers[index];
-    if (text === undefined) return open(thread);
+    if (text === undefined) return open(data);
     const added = await outbox.add({ text, chat_id: chatId, reply_to: messageId, answer_index: index });
     const { isEmpty, late } = await empty();
     const { title, ...other } = await words();
@@ -102,7 +135,7 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     if (isEmpty && !isLate) return;
     await scope.registration.showNotification(title, {
       body: isLate ? other.late : other.waits,
-      tag: thread,
+      tag: data.argument,
       data: { ...data, answers: [] } satisfies KnockData,
     });
     const { sync } = scope.registration as { sync?: { register(tag: string): Promise<void> } };
@@ -126,12 +159,12 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     return { isEmpty: (await outbox.list()).length === 0, late };
   }
 
-  /** Shows the thread in a page that is open, or in a new one. */
-  async function open(thread: string): Promise<void> {
+  /** Shows the screen in a page that is open, or in a new one. */
+  async function open({ screen, argument }: Place): Promise<void> {
     const pages = await scope.clients.matchAll({ type: 'window', includeUncontrolled: true });
     const page = pages.find(({ url }) => url.split(/[?#]/)[0] === app);
-    if (!page) return void (await scope.clients.openWindow(`${app}#/inbox/${encodeURIComponent(thread)}`));
-    page.postMessage({ name: 'open-thread', thread } satisfies OpenThread);
+    if (!page) return void (await scope.clients.openWindow(`${app}#/${screen}/${encodeURIComponent(argument)}`));
+    page.postMessage({ name: 'open', place: { screen, argument } } satisfies OpenPlace);
     // Not allowed without a tap, which only a test does without.
     await page.focus().catch(() => {});
   }
@@ -148,7 +181,7 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     const data = notification.data as KnockData;
     notification.close();
     const [, index] = ACTION.exec(action) ?? [];
-    event.waitUntil(index === undefined ? open(data.thread) : answer(Number(index), data));
+    event.waitUntil(index === undefined ? open(data) : answer(Number(index), data));
   });
   scope.addEventListener('sync', (event) => {
     if (event.tag === SYNC) event.waitUntil(empty());

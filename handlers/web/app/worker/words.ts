@@ -5,6 +5,8 @@ export interface KnockWords {
   title: string;
   message: string;
   question: string;
+  answered: string;
+  ends: string;
   waits: string;
   late: string;
 }
@@ -20,6 +22,8 @@ export function knockWords(t: I18n['t']): KnockWords {
     title: t('Your agent'),
     message: t('There is a message for you.'),
     question: t('There is a question for you.'),
+    answered: t('Your agent has answered.'),
+    ends: t('This device is signed out soon: ask the owner of the relay to extend its session.'),
     late: t('Your answer came too late: it does not count.'),
     waits: t('Your answer waits for the network. It is sent when you open the app.'),
   };

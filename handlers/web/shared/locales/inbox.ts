@@ -234,6 +234,20 @@ export default {
     'Há uma pergunta para você.',
     '有一个问题等你回答。',
   ],
+  'Your agent has answered.': [
+    'Dein Agent hat geantwortet.',
+    'Tu agente ha respondido.',
+    'エージェントが回答しました。',
+    'Seu agente respondeu.',
+    '你的智能体已回答。',
+  ],
+  'This device is signed out soon: ask the owner of the relay to extend its session.': [
+    'Dieses Gerät wird bald abgemeldet: Bitte den Besitzer des Relays, die Sitzung zu verlängern.',
+    'La sesión de este dispositivo termina pronto: pide al dueño del relay que la prolongue.',
+    'この端末はまもなくサインアウトされます。リレーの所有者に延長を頼んでください。',
+    'A sessão deste dispositivo termina em breve: peça ao dono do relay que a prolongue.',
+    '此设备即将退出登录：请让中继的所有者延长会话。',
+  ],
   'Your answer came too late: it does not count.': [
     'Deine Antwort kam zu spät: Sie zählt nicht.',
     'Tu respuesta llegó demasiado tarde: no cuenta.',
