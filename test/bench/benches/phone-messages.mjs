@@ -38,11 +38,23 @@ async function reply(relay, token) {
 
 const ACCEPTED = JSON.stringify({ message_id: 'x'.repeat(12), delivered: true, buffered: 0 });
 
-/** A bare server that answers like the relay, and reads and stores nothing. */
-const postBare = async (stage, connections) => {
-  const bare = await stage.bare('http', { body: ACCEPTED });
-  return () => httpRate(bare, '/phone/message', {}, { ...MESSAGE, connections });
-};
+/** A row that compares with a bare server, which answers like the relay, and reads and stores nothing. */
+const besideBare = (name, title, connections, send) => ({
+  name,
+  title,
+  unit: 'requests/s',
+  minRatio: 0.01,
+  operation: 'message',
+  async prepare(stage) {
+    const relay = await stage.relay();
+    const [token] = await pairDevices(relay, 1);
+    const bare = await stage.bare('http', { body: ACCEPTED });
+    return {
+      relay: () => send(relay, token, connections),
+      bare: () => httpRate(bare, '/phone/message', {}, { ...MESSAGE, connections }),
+    };
+  },
+});
 
 /**
  * The first two rows compare with a bare server, for `--former`: a message to a phone that is there, with the sign of life
@@ -50,30 +62,8 @@ const postBare = async (stage, connections) => {
  * phone, with the way to a connected one.
  */
 export default [
-  {
-    name: 'phone-live',
-    title: 'POST /phone/message with a phone, beside a bare server',
-    unit: 'requests/s',
-    minRatio: 0.01,
-    operation: 'message',
-    async prepare(stage) {
-      const relay = await stage.relay();
-      const [token] = await pairDevices(relay, 1);
-      return { relay: () => postLive(relay, token, 8), bare: await postBare(stage, 8) };
-    },
-  },
-  {
-    name: 'commit',
-    title: 'messages stored one by one, a commit each, beside a bare server',
-    unit: 'requests/s',
-    minRatio: 0.01,
-    operation: 'message',
-    async prepare(stage) {
-      const relay = await stage.relay();
-      const [token] = await pairDevices(relay, 1);
-      return { relay: () => post(relay, token, 1), bare: await postBare(stage, 1) };
-    },
-  },
+  besideBare('phone-live', 'POST /phone/message with a phone, beside a bare server', 8, postLive),
+  besideBare('commit', 'messages stored one by one, a commit each, beside a bare server', 1, post),
   {
     name: 'phone-queued',
     title: 'POST /phone/message without a phone, beside one with it',
