@@ -43,6 +43,8 @@ export const isExpiry = (text: string): boolean => EXPIRED.test(text.slice(0, MA
 export interface Normalizer {
   /** The events that one message of the provider means; most have one or none. */
   read(text: string): ProviderEvent[];
+  /** Another utterance is committed: its transcript may come under the id of an earlier one. */
+  committed(): void;
   /** Whether the provider has said that it ends the session because of its age, or because nobody spoke. */
   readonly isExpired: boolean;
 }
@@ -50,7 +52,10 @@ export interface Normalizer {
 /** Turns the messages of a provider into events (contract 06 §9). `redact` makes its words fit for a client. */
 export function createNormalizer(label: string, redact: (text: string) => string): Normalizer {
   const responses = remembering();
-  const transcripts = remembering();
+  /** Items of this utterance whose transcripts are final. */
+  const transcripts = new Set<string>();
+  /** The transcript of this utterance so far, from a provider that repeats all of it. */
+  let partial = '';
   const calls = remembering();
   /** Names of calls, and ids of calls by the ids of their items. */
   const names = new Map<string, string>();
@@ -121,8 +126,20 @@ export function createNormalizer(label: string, redact: (text: string) => string
     const found = [event.delta, event.transcript, event.text].find((text) => typeof text === 'string');
     const text = typeof found === 'string' ? found : '';
     if (kind === 'delta') return text === '' ? [] : [{ type: 'transcriptDelta', text }];
+    // xAI reports each state of a transcript as `completed`, and the last of them without this status.
+    if (event.status === 'in_progress') return grown(text);
+    partial = '';
     const item = idOf(event.item_id);
-    return item !== undefined && !transcripts.add(item) ? [] : [{ type: 'transcriptFinal', text }];
+    if (item !== undefined && transcripts.has(item)) return [];
+    if (item !== undefined && transcripts.size < MAX_REMEMBERED) transcripts.add(item);
+    return [{ type: 'transcriptFinal', text }];
+  }
+
+  /** What has come since the last state of a transcript; nothing when the words before have changed. */
+  function grown(text: string): ProviderEvent[] {
+    const added = text.startsWith(partial) ? text.slice(partial.length) : '';
+    partial = text;
+    return added === '' ? [] : [{ type: 'transcriptDelta', text: added }];
   }
 
   /** Learns the name of a call from its item, and reports the call once its arguments are whole. */
@@ -232,6 +249,10 @@ export function createNormalizer(label: string, redact: (text: string) => string
 
   return {
     read,
+    committed() {
+      transcripts.clear();
+      partial = '';
+    },
     get isExpired() {
       return isExpired;
     },

@@ -133,6 +133,7 @@ async function openSession(
     closed() {
       isOver = true;
     },
+    committed: normalizer.committed,
   });
   return session;
 }
@@ -151,6 +152,8 @@ function refusal(error: unknown, label: string, source: string, redact: (text: s
 interface SessionEvents {
   /** More waits to be sent than may. */
   overflowed(): void;
+  /** An utterance is being committed. */
+  committed(): void;
   closed(): void;
 }
 
@@ -192,7 +195,10 @@ function sessionOn(
       }
     },
     commitAudio() {
-      if (hasAudio) send({ type: 'input_audio_buffer.commit' });
+      if (hasAudio) {
+        events.committed();
+        send({ type: 'input_audio_buffer.commit' });
+      }
       endUtterance();
     },
     clearAudio() {

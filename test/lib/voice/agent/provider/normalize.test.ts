@@ -45,6 +45,41 @@ describe('06 §9: session and transcripts', () => {
       );
     });
 
+    it('takes no transcript that is in progress for the final one', () => {
+      const completed = (transcript: string, status?: string) => ({
+        type: `${type}.completed`,
+        item_id: '1',
+        transcript,
+        ...(status && { status }),
+      });
+      expect(
+        eventsOf(
+          completed('turn', 'in_progress'),
+          completed('turn on', 'in_progress'),
+          completed('turn on', 'in_progress'),
+          completed('Turn off', 'in_progress'),
+          completed('Turn off the light.', 'completed'),
+          completed('Turn off the light.'),
+        ),
+      ).toEqual([
+        { type: 'transcriptDelta', text: 'turn' },
+        { type: 'transcriptDelta', text: ' on' },
+        { type: 'transcriptFinal', text: 'Turn off the light.' },
+      ]);
+    });
+
+    it('hears each utterance of a server that uses its ids again', () => {
+      const { read, committed } = normalizer();
+      const completed = (transcript: string) =>
+        read(JSON.stringify({ type: `${type}.completed`, item_id: 'item_1', transcript }));
+      const heard = ['one', 'two', 'two'].map((text) => {
+        committed();
+        return [completed(text), completed(text)];
+      });
+      const final = (text: string) => [[{ type: 'transcriptFinal', text }], []];
+      expect(heard).toEqual([final('one'), final('two'), final('two')]);
+    });
+
     it('ends an utterance once, by completed or done, and with an empty text too', () => {
       expect(
         eventsOf(

@@ -168,6 +168,22 @@ describe.each([
     ]);
   });
 
+  it('06 §6.9: hears each utterance of a server that uses its ids again', async () => {
+    const { provider, connect } = await startProviders();
+    const { session, events } = await connect(id);
+    const socket = await provider.socket(0);
+    const finals = () => events.flatMap((event) => (event.type === 'transcriptFinal' ? [event.text] : []));
+    for (const [at, transcript] of ['one', 'two', 'two'].entries()) {
+      session.sendAudio(silence(3200), 16_000);
+      session.commitAudio();
+      await socket.message(2 * at + 2);
+      const type = 'conversation.item.input_audio_transcription.completed';
+      for (let time = 0; time < 2; time++) await socket.send({ type, item_id: 'item', transcript });
+      await expect.poll(() => finals().length).toBe(at + 1);
+    }
+    expect(finals()).toEqual(['one', 'two', 'two']);
+  });
+
   it('06 §6.1: refuses half a sample and wrong rates, and goes on', async () => {
     const { provider, connect } = await startProviders();
     const { session } = await connect(id);
