@@ -124,7 +124,10 @@ function handle(step: Step, signal: Signal): void {
   }
 }
 
-/** An utterance without words destroys no answer. Only when nothing else is said, the provider is asked to react to it. */
+/**
+ * An utterance without words destroys no answer. One that has cut something else is answered, so that the cut leaves no
+ * silence; while nothing goes on, it asks for no answer (contract 06 §6.9).
+ */
 function noise(step: Step): void {
   const { state, playback } = step;
   const wasStopped = !playback.isAllHeard && playback.played <= state.turn.playedBefore;
@@ -133,7 +136,7 @@ function noise(step: Step): void {
   const phase = state.run.current?.phase;
   const isRunning = phase !== undefined && phase !== 'background';
   const isAnswerDue = isRunning || state.delivery.current !== null || (state.delivery.spoken && !playback.isAllHeard);
-  if (!isAnswerDue) turn.requestAnswer(step);
+  if (!isAnswerDue && (wasStopped || state.turn.isCut)) turn.requestAnswer(step);
 }
 
 function clientMessage(step: Step, message: JsonObject): void {
@@ -177,6 +180,9 @@ function clientMessage(step: Step, message: JsonObject): void {
 function cancel(step: Step): void {
   const id = response.shownId(step) ?? fallback.renderedId(step);
   const runId = step.state.run.current?.runId;
+  const { state } = step;
+  const isAtWork = state.turn.active !== null || state.turn.queue.length > 0 || state.delivery.current !== null;
+  if (isAtWork || runId !== undefined || !step.playback.isAllHeard) state.turn.isCut = true;
   turn.cancelTurn(step);
   run.cancelRuns(step);
   step.emit(response.doneEvent(step, id, { cancelled: true, ...(runId !== undefined && { run_id: runId }) }));

@@ -88,6 +88,8 @@ export interface Turn {
   micAt: number | null;
   /** Playback when the user began to speak. */
   playedBefore: number;
+  /** The user has cut an answer or a run, and said nothing since. */
+  isCut: boolean;
   active: ActiveResponse | null;
   /** At most one per kind. */
   queue: readonly ResponseRequest[];
@@ -412,6 +414,7 @@ export function initialState(config: AgentConfig): State {
       totalBytes: 0,
       micAt: null,
       playedBefore: 0,
+      isCut: false,
       active: null,
       queue: [],
       isSuppressing: false,

@@ -119,6 +119,7 @@ function heardUtterance(step: Step): boolean {
 export function requestAnswer(step: Step): void {
   const { turn, delivery } = step.state;
   turn.isSuppressing = false;
+  turn.isCut = false;
   const { remembered } = delivery;
   delivery.remembered = null;
   request(step, { kind: 'user', prompt: remembered && { type: 'delivered', ...remembered } });

@@ -473,7 +473,7 @@ describe('an interruption (contract 06 §6.6)', () => {
     agent.say('response.cancel');
     agent.speak('');
     agent.pass(CONFIG.inputQuiet);
-    expect(agent.requests()).toEqual(['user', 'delivery', 'user']);
+    expect(agent.requests()).toEqual(['user', 'delivery']);
   });
 
   it('by noise at which the phone has stopped playing offers the answer again, once', () => {
@@ -521,8 +521,7 @@ describe('an interruption (contract 06 §6.6)', () => {
     agent.speak('never mind');
     agent.respond('r2', 'Fine.');
     agent.speak('');
-    expect(agent.requests()).toEqual(['user', 'delivery', 'user', 'user']);
-    agent.respond('r3', 'Yes?');
+    expect(agent.requests()).toEqual(['user', 'delivery', 'user']);
     agent.say('svc.result.respeak');
     expect(agent.did('render')).toMatchObject([{ text: ANSWER }]);
   });

@@ -76,6 +76,28 @@ describe('an utterance', () => {
     expect(agent.last('voice.input_transcript.final')).toMatchObject({ text: 'late' });
   });
 
+  it('without words asks for no answer while nothing goes on (§6.9)', () => {
+    const agent = new TestAgent();
+    for (const text of ['', '  ']) agent.speak(text);
+    agent.pass(100_000);
+    expect(agent.requests()).toEqual([]);
+    expect(agent.of('voice.input_transcript.final')).toMatchObject([{ text: '' }, { text: '  ' }]);
+    agent.speak('Hello');
+    expect(agent.requests()).toEqual(['user']);
+  });
+
+  it('without words, after it has cut an answer, is answered once', () => {
+    const agent = new TestAgent();
+    agent.speak('Hello');
+    agent.started('r1');
+    agent.say('response.cancel');
+    agent.speak('');
+    expect(agent.requests()).toEqual(['user', 'user']);
+    agent.respond('r2', 'Yes?');
+    agent.speak('');
+    expect(agent.requests()).toEqual(['user', 'user']);
+  });
+
   it('is answered although its transcription failed', () => {
     const agent = new TestAgent();
     agent.append();
