@@ -30,6 +30,11 @@ export class Outbox {
     return { events: this.#ring.count, bytes: this.#ring.bytes };
   }
 
+  /** The last ids that events have got; 0 before the first. */
+  get last(): { event: number; audio: number } {
+    return { event: this.#eventId, audio: this.#audioId };
+  }
+
   /** Whether the producer has to wait for acknowledgements. */
   get isFull(): boolean {
     return this.#rules.whenFull === 'wait' && this.#ring.isFull;

@@ -164,7 +164,8 @@ export class ResumableSession {
   }
 
   #publishReady(): void {
-    const { event, audio, input } = this.cursors;
+    const { event, audio } = this.#outbox.last;
+    const { input } = this.cursors;
     this.#publish({
       type: 'voice.session.ready',
       ...this.#parts.ready(),

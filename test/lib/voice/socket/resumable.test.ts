@@ -33,10 +33,25 @@ describe('the owner of a voice output session (contract 05 §12)', () => {
         at_ms: 0,
         session_id: 'session-1',
         provider: 'stub',
-        last_event_id: 0,
+        last_event_id: 1,
         last_audio_event_id: 0,
       },
     ]);
+  });
+
+  it('is told by ready what was sent, not what it has acknowledged', () => {
+    const session = createTestSession();
+    session.open('a');
+    session.publish({ type: 'voice.response.started' });
+    for (const label of ['one', 'two']) session.audio(label);
+    session.say('a', { type: 'client.ack', event_id: 2, audio_event_id: 1 });
+    session.say('a', { type: 'session.start' });
+    expect(session.from('a').at(-1)).toMatchObject({
+      type: 'voice.session.ready',
+      event_id: 5,
+      last_event_id: 4,
+      last_audio_event_id: 2,
+    });
   });
 
   it('keeps its socket open after bad input', () => {
