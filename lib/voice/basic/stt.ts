@@ -34,6 +34,9 @@ interface SttProvider {
 const bearer = (secret: string) => ({ authorization: `Bearer ${secret}` });
 
 const OPENAI_MODELS = ['whisper-1', 'gpt-4o-transcribe', 'gpt-4o-mini-transcribe', 'gpt-4o-transcribe-diarize'];
+/** Takes no prompt, and for more than 30 seconds it has to be told how to cut them. */
+const DIARIZING = 'gpt-4o-transcribe-diarize';
+const DIARIZATION: Fields = [['chunking_strategy', 'auto']];
 const GROQ_MODELS = ['whisper-large-v3', 'whisper-large-v3-turbo', 'distil-whisper-large-v3-en'];
 
 /** The configured model, unless it is one of another provider. */
@@ -53,7 +56,7 @@ const openaiFields = (settings: SttSettings, foreign: readonly string[]): Fields
     ['model', model],
     ['response_format', model === 'whisper-1' ? 'text' : 'json'],
     ['language', settings.language],
-    ['prompt', promptOf(settings)],
+    ...(model === DIARIZING ? DIARIZATION : ([['prompt', promptOf(settings)]] as const)),
   ];
 };
 
@@ -92,7 +95,8 @@ const PROVIDERS: Readonly<Record<string, SttProvider>> = {
     timeout: 120_000,
     headers: bearer,
     fields: ({ settings, language }) => [
-      ['format', booleanOf(settings.format) === false ? undefined : 'true'],
+      // Formatting is for a language: xAI refuses it without one.
+      ['format', booleanOf(settings.format) === false || language === undefined ? undefined : 'true'],
       ['diarize', flag(settings.diarize)],
       ['language', language],
     ],

@@ -112,7 +112,8 @@ const CASES: Case[] = [
     base: '/v1',
     path: '/v1/stt',
     header: BEARER,
-    fields: [['format', 'true']],
+    // Formatting needs a language.
+    fields: [],
     reply: { text: 'hello', language: 'en', duration: 1.5 },
     section: { xai: { format: false, diarize: true, language: 'de' } },
     changed: [
@@ -142,6 +143,29 @@ const CASES: Case[] = [
     ],
   },
 ];
+
+it('05 §8: xAI formats where the language is known', async () => {
+  const provider = await startProvider();
+  provider.onCall((call) => call.answer(200, { text: 'hello' }));
+  const env = { XAI_API_KEY: 'k', XAI_STT_BASE_URL: provider.url };
+  const { transcribe } = await basicVoice({ env, config: { stt: { provider: 'xai', language: 'de' } } });
+  await transcribe({ content: CLIP });
+  const body = String(provider.calls[0]?.body);
+  expect(body).toMatch(/name="format"\r\n\r\ntrue/);
+  expect(body).toMatch(/name="language"\r\n\r\nde/);
+});
+
+it('05 §8: a model that tells speakers apart cuts long clips, and gets no prompt', async () => {
+  const provider = await startProvider();
+  provider.onCall((call) => call.answer(200, { text: 'hello' }));
+  const env = { OPENAI_API_KEY: 'k', OPENAI_BASE_URL: provider.url };
+  const stt = { provider: 'openai', prompt: 'names', openai: { model: 'gpt-4o-transcribe-diarize' } };
+  const { transcribe } = await basicVoice({ env, config: { stt } });
+  expect(await transcribe({ content: CLIP })).toMatchObject({ text: 'hello' });
+  const body = String(provider.calls[0]?.body);
+  expect(body).toMatch(/name="chunking_strategy"\r\n\r\nauto/);
+  expect(body).not.toContain('name="prompt"');
+});
 
 describe.each(CASES)('transcription by $provider (contract 05 §8)', (row) => {
   async function started(section: Mapping = {}, reply = row.reply) {
