@@ -53,7 +53,7 @@ const rows: Readonly<Record<string, Row>> = {
   elevenlabs_tts: {
     name: 'ElevenLabs TTS',
     description: 'Streams speech from ElevenLabs voices, also those of your account.',
-    models: ['eleven_flash_v2_5', 'eleven_multilingual_v2', 'eleven_turbo_v2_5'],
+    models: ['eleven_flash_v2_5', 'eleven_multilingual_v2', 'eleven_v3'],
     voices: ['JBFqnCBsd6RMkjVDRZzb'],
     rates: [16_000, 22_050, 24_000, 44_100, 48_000],
     languages: ['en'],

@@ -277,7 +277,7 @@ stt: {provider: groq, model: whisper, enabled: off, groq: {api_key: ${SECRET}}}
 `,
       'profiles/work/config.yaml': `tts:
   provider: gemini
-  gemini: {voice: Kore, audio_tags: {enabled: yes}, persona_prompt_file: prompts/me.txt}
+  gemini: {voice: Kore, model: gemini-2.5-flash-preview-tts, audio_tags: {enabled: yes}, persona_prompt_file: prompts/me.txt}
 `,
       'profiles/tags/config.yaml': `tts: {provider: xai, speech_tags: "on", voice_id: v1, xai: {api_key: ${SECRET}}}\n`,
       'profiles/none/config.yaml': 'model: x\n',
@@ -310,7 +310,13 @@ stt: {provider: groq, model: whisper, enabled: off, groq: {api_key: ${SECRET}}}
       provider: 'gemini',
       supported: true,
       voices: expect.arrayContaining(['Zephyr', 'Sulafat']),
-      models: ['gemini-2.5-flash-preview-tts', 'gemini-3.1-flash-tts-preview'],
+      // Those of the SDK, and the configured one, which no longer exists.
+      models: [
+        'gemini-3.1-flash-tts-preview',
+        'gemini-3.8-flash-tts',
+        'gemini-3.8-flash-lite-tts',
+        'gemini-2.5-flash-preview-tts',
+      ],
       audio_tag_models: ['gemini-3.1-flash-tts-preview'],
       audio_tags_enabled: true,
       audio_tags_label: expect.any(String),

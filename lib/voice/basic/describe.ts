@@ -5,12 +5,12 @@ import type { VoiceCredentials } from '../credentials.ts';
 import { booleanOf, isScalar, mappingOf, memberOf, textOf } from '../section.ts';
 import { chooseStt, chooseTts } from './choice.ts';
 import { sectionOf } from './section-of.ts';
+import { GEMINI_MODELS } from './tts.ts';
 
 const GEMINI_VOICES =
   'Zephyr Puck Charon Kore Fenrir Leda Orus Aoede Callirrhoe Autonoe Enceladus Iapetus Umbriel Algieba Despina Erinome Algenib Rasalgethi Laomedeia Achernar Alnilam Schedar Gacrux Pulcherrima Achird Zubenelgenubi Vindemiatrix Sadachbia Sadaltager Sulafat'.split(
     ' ',
   );
-const GEMINI_TAG_MODEL = 'gemini-3.1-flash-tts-preview';
 
 /** The overrides that a client may send with each call of such a provider (contract 05 §5). A type, as a JSON value. */
 export type Enhanced = {
@@ -106,12 +106,14 @@ function enhancedOf(section: Mapping): Enhanced | null {
   const own = provider === undefined ? {} : mappingOf(section, provider);
   if (provider === 'gemini') {
     const tags = own.audio_tags ?? section.audio_tags;
+    const configured = wordOf(section, 'model', 'model_id') ?? undefined;
     return {
       provider,
       supported: true,
       voices: [...GEMINI_VOICES],
-      models: ['gemini-2.5-flash-preview-tts', GEMINI_TAG_MODEL],
-      audio_tag_models: [GEMINI_TAG_MODEL],
+      // The configured one stays a choice, whatever has become of it.
+      models: [...new Set([...GEMINI_MODELS, ...(configured === undefined ? [] : [configured])])],
+      audio_tag_models: [GEMINI_MODELS[0]],
       audio_tags_enabled: booleanOf(isScalar(tags) ? tags : mappingOf({ tags }, 'tags').enabled) === true,
       audio_tags_label: 'Audio tags',
       supports_persona: true,

@@ -63,6 +63,13 @@ const OPENAI: TtsProvider = {
   }),
 };
 
+/** Models of Gemini that speak, as its SDK (`@google/genai` 2.32) has them; the first is the default. */
+export const GEMINI_MODELS = [
+  'gemini-3.1-flash-tts-preview',
+  'gemini-3.8-flash-tts',
+  'gemini-3.8-flash-lite-tts',
+] as const;
+
 /** How each provider speaks (contract 05 §8). A path is appended to the base URL. */
 const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
   openai: OPENAI,
@@ -82,7 +89,7 @@ const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
   gemini: {
     maxText: MAX_TEXT,
     call: ({ text, settings, persona }, secret) => ({
-      path: `/models/${segment(modelOf(settings, 'gemini-2.5-flash-preview-tts'))}:generateContent`,
+      path: `/models/${segment(modelOf(settings, GEMINI_MODELS[0]))}:generateContent`,
       headers: { 'x-goog-api-key': secret },
       body: {
         contents: [{ parts: [{ text: persona === undefined ? text : directed(text, persona) }] }],

@@ -274,7 +274,7 @@ describe('discovery (contract 05 §11)', () => {
     const { of, calls } = setUp({ answers: ELEVENLABS });
     const { provider: elevenlabs, dynamic } = await of('elevenlabs_tts');
     expect(dynamic).toMatchObject({ status: 'ok', voice_count: 2, model_count: 2, auth_source: 'ELEVENLABS_API_KEY' });
-    expect(elevenlabs.models).toEqual(['eleven_flash_v2_5', 'eleven_multilingual_v2', 'eleven_turbo_v2_5', 'new']);
+    expect(elevenlabs.models).toEqual(['eleven_flash_v2_5', 'eleven_multilingual_v2', 'eleven_v3', 'new']);
     expect(elevenlabs.model_labels).toEqual({ eleven_flash_v2_5: 'Flash', new: 'New' });
     expect(elevenlabs.voices).toEqual(['JBFqnCBsd6RMkjVDRZzb', 'v1']);
     expect(elevenlabs.languages).toEqual(['en', 'de']);

@@ -164,7 +164,7 @@ describe('basic speech by gemini (contract 05 §8)', () => {
     expect({ sampleRate, rest }).toEqual({ sampleRate: 24_000, rest: 0 });
     expect(seconds).toBeGreaterThan(0.39);
     const [call] = provider.calls;
-    expect(call?.target).toBe('/v1beta/models/gemini-2.5-flash-preview-tts:generateContent');
+    expect(call?.target).toBe('/v1beta/models/gemini-3.1-flash-tts-preview:generateContent');
     expect(call?.headers['x-goog-api-key']).toBe('the-key');
     expect(String(call?.body)).toBe(
       JSON.stringify({
