@@ -13,6 +13,53 @@ const RATES = [8000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_
 /** Whether `encodeMp3` takes this sample rate. */
 export const isMp3Rate = (rate: number): boolean => RATES.includes(rate);
 
+/** Bytes in which the first frame of a file has to begin. */
+const MAX_SEARCH = 4096;
+/** Shorter ones are not judged. */
+const MIN_JUDGED = 64;
+const BIT_RATES_1 = [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320];
+const BIT_RATES_2 = [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160];
+const FRAME_RATES = [44_100, 48_000, 32_000];
+
+/** Bytes of the MP3 frame at a place; 0 without one. */
+function frameLength(bytes: Uint8Array, at: number): number {
+  const [first, second, third] = bytes.subarray(at, at + 3);
+  if (first !== 0xff || second === undefined || third === undefined || (second & 0xe0) !== 0xe0) return 0;
+  const version = (second >> 3) & 3;
+  const bits = third >> 4;
+  const rate = FRAME_RATES[(third >> 2) & 3];
+  if (((second >> 1) & 3) !== 1 || version === 1 || bits === 0 || bits === 15 || rate === undefined) return 0;
+  const isFirst = version === 3;
+  const kilobits = (isFirst ? BIT_RATES_1 : BIT_RATES_2)[bits] as number;
+  const divisor = isFirst ? 1 : version === 2 ? 2 : 4;
+  const padding = (third >> 1) & 1;
+  return Math.floor(((isFirst ? 144_000 : 72_000) * kilobits) / (rate / divisor)) + padding;
+}
+
+/** Whether bytes are MP3: by a tag before it, or by two frames, the second where the first ends. */
+export function isMp3(bytes: Uint8Array): boolean {
+  if (bytes.length < MIN_JUDGED || startsWith(bytes, 'ID3')) return startsWith(bytes, 'ID3');
+  for (let at = 0; at < Math.min(bytes.length, MAX_SEARCH); at++) {
+    const length = frameLength(bytes, at);
+    if (length > 0 && (at + length === bytes.length || frameLength(bytes, at + length) > 0)) return true;
+  }
+  return false;
+}
+
+/** Starts of files that have one. */
+const FILES = ['OggS', 'fLaC', 'RIFF', 'FORM', '#!AMR', '\x1aE\xdf\xa3'];
+
+/** Whether bytes are those of no known file, as raw samples are. */
+export const isUnknown = (bytes: Uint8Array): boolean =>
+  bytes.length >= MIN_JUDGED &&
+  !FILES.some((start) => startsWith(bytes, start)) &&
+  !startsWith(bytes.subarray(4), 'ftyp') &&
+  // A frame of AAC.
+  !(bytes[0] === 0xff && ((bytes[1] as number) & 0xf6) === 0xf0);
+
+const startsWith = (bytes: Uint8Array, start: string): boolean =>
+  [...start].every((character, at) => bytes[at] === character.charCodeAt(0));
+
 /**
  * Encodes mono 16-bit little-endian PCM as MP3, for providers that have only that. A sample may be cut by the end of a
  * chunk; half a sample at the very end is dropped. Works on both runtimes, and gives way to the event loop every few

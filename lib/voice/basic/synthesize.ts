@@ -126,7 +126,7 @@ interface OneRequest {
 
 async function spokenBy({ upstream }: SynthesizeParts, { provider, key, speech, signal }: OneRequest) {
   const reply = await callProvider(upstream, ttsRequest(provider, speech, key), { provider, limit: MAX_AUDIO, signal });
-  return audioIn(provider, reply, signal);
+  return audioIn(provider, reply, speech, signal);
 }
 
 /** The settings with the overrides that the provider accepts. None of them names a server. */

@@ -1,15 +1,17 @@
 import { RelayError } from '../../errors.ts';
 import { pathSegment } from '../../kit/addresses.ts';
 import { fromBase64, hexToBytes } from '../../kit/bytes.ts';
+import { nextTurn } from '../../kit/clock.ts';
 import { asObject, isObject } from '../../kit/json.ts';
 import type { Mapping } from '../../kit/yaml.ts';
 import type { Credential } from '../credentials.ts';
 import { MAX_TEXT } from '../limits.ts';
 import { isTextType } from '../provider-error.ts';
 import { booleanOf, numberOf, textOf } from '../section.ts';
+import { decodeSamples, formatOf } from '../streaming/decode.ts';
 import { withSpeechTags } from '../streaming/xai-tts.ts';
 import { jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
-import { encodeMp3, isMp3Rate } from './mp3.ts';
+import { encodeMp3, isMp3, isMp3Rate, isUnknown } from './mp3.ts';
 
 /** A text to speak, and its settings. */
 export interface Speech {
@@ -159,15 +161,54 @@ export function ttsRequest(provider: string, speech: Speech, { baseUrl, secret }
   };
 }
 
-/** The MP3 in a reply. @throws RelayError for a reply that is no audio, or has none. */
-export async function audioIn(provider: string, reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array> {
+/**
+ * The MP3 in a reply; WAV and raw PCM are converted, whatever their label says (contract 05 §18).
+ * @throws RelayError for a reply that is no audio, or has none.
+ */
+export async function audioIn(
+  provider: string,
+  reply: ProviderReply,
+  { settings }: Pick<Speech, 'settings'>,
+  signal: AbortSignal,
+): Promise<Uint8Array> {
   const { audio } = PROVIDERS[provider] as TtsProvider;
   if (!audio && isTextType(reply.contentType)) {
     throw providerFailure(`${provider} sent ${reply.contentType} instead of audio`);
   }
   const bytes = audio ? await audio(reply, signal) : reply.bytes;
   if (bytes.length === 0) throw providerFailure(`${provider} returned no audio`);
-  return bytes;
+  const { contentType } = reply;
+  const isLabelled =
+    !audio && (RAW_LABEL.test(contentType) || textOf(settings.response_format)?.toLowerCase() === 'pcm');
+  if (isMp3(bytes) || !(isWav(bytes) || isLabelled || isUnknown(bytes))) return bytes;
+  const assumedRate = numberOf(settings.sample_rate) ?? MP3_RATE;
+  const decoding = { contentType: audio ? '' : contentType, assumedRate, rate: MP3_RATE, name: provider };
+  const pcm: Uint8Array[] = [];
+  let size = 0;
+  for await (const samples of decodeSamples(slices(bytes), decoding)) {
+    size += samples.length;
+    if (size > MAX_DECODED) throw providerFailure(`${provider} sent too much audio`);
+    pcm.push(samples);
+  }
+  return encodeMp3(pcm, MP3_RATE, signal);
+}
+
+/** Hertz of what is converted to MP3. */
+const MP3_RATE = 24_000;
+/** Bytes of samples: more than twenty minutes. */
+const MAX_DECODED = 64 * 1024 * 1024;
+const SLICE = 256 * 1024;
+/** Labels of raw samples. */
+const RAW_LABEL = /^audio\/(?:pcm|l16|raw|x-raw|x-pcm)\b|;\s*rate=\d/i;
+
+const isWav = (bytes: Uint8Array): boolean => formatOf(bytes, '') === 'WAV';
+
+/** Bytes in turns of the event loop. */
+async function* slices(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += SLICE) {
+    yield bytes.subarray(at, at + SLICE);
+    await nextTurn();
+  }
 }
 
 /** An id as one segment of a path. @throws RelayError for one that a URL would resolve. */

@@ -1,12 +1,12 @@
 import { RelayError } from '../../errors.ts';
 import { isSuccess, type Upstream, type UpstreamResponse, upstreamReason } from '../../host/upstream.ts';
 import type { DialUpstream } from '../../host/upstream-socket.ts';
-import { concatBytes } from '../../kit/bytes.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { type Credential, keyNames, type VoiceCredentials } from '../credentials.ts';
 import { isTextType, readProviderError } from '../provider-error.ts';
 import { findProvider } from '../registry.ts';
 import type { Adapter, RenderRequest } from './adapter.ts';
+import { decodeSamples } from './decode.ts';
 
 /** Milliseconds that a render waits for its provider, in all. The time in which nobody takes its audio does not count. */
 const PROVIDER_TIMEOUT = 60_000;
@@ -86,12 +86,14 @@ export interface AudioCall {
   url: string;
   headers: Record<string, string>;
   body: Record<string, unknown>;
+  /** Hertz of the samples that are asked for, and that come out. */
+  sampleRate: number;
   signal: AbortSignal;
 }
 
 /**
- * Calls a provider for raw PCM. Throws `bad-gateway` for an error status, for an answer that is text, and, when its body is
- * read, for audio in another format.
+ * Calls a provider for raw PCM; a WAV, or another rate that the answer names, is converted. Throws `bad-gateway` for an
+ * error status, for an answer that is text, and, when its body is read, for audio in another format.
  */
 export async function callForAudio(call: AudioCall, { upstream }: AdapterParts): Promise<UpstreamResponse> {
   const name = findProvider(call.provider)?.info.name;
@@ -104,49 +106,12 @@ export async function callForAudio(call: AudioCall, { upstream }: AdapterParts):
   });
   const type = response.headers['content-type'] ?? '';
   const isOk = isSuccess(response.status);
-  if (isOk && !isTextType(type)) return { ...response, body: rawSamples(response.body, type, name ?? call.provider) };
+  if (isOk && !isTextType(type)) {
+    const { sampleRate: rate } = call;
+    const decoding = { contentType: type, assumedRate: rate, rate, name: name ?? call.provider };
+    return { ...response, body: decodeSamples(response.body, decoding) };
+  }
   const detail = await readProviderError(response.body);
   const failure = isOk ? `sent ${type} instead of audio` : `answered HTTP ${response.status}`;
   throw new RelayError('bad-gateway', `${name} ${failure}${detail && `: ${detail}`}`);
-}
-
-/** Bytes by which a format is known. */
-const MAGIC_BYTES = 4;
-const MAGIC: readonly [magic: string, format: string][] = [
-  ['ID3', 'MP3'],
-  ['OggS', 'Ogg'],
-  ['fLaC', 'FLAC'],
-  ['RIFF', 'WAV'],
-];
-
-/** The format of audio that is not raw samples, as which it would be noise; undefined for raw samples. */
-function formatOf(start: Uint8Array, contentType: string): string | undefined {
-  const text = String.fromCharCode(...start);
-  const known = MAGIC.find(([magic]) => text.startsWith(magic));
-  if (known) return known[1];
-  // The header of a frame may as well be two samples, so the type has to agree.
-  const isFrame = start[0] === 0xff && ((start[1] as number) & 0xe0) === 0xe0;
-  return isFrame && /^audio\/(?:mpeg|mp3|aac)/i.test(contentType) ? 'MP3' : undefined;
-}
-
-/** Passes a body on once its first bytes are those of raw samples. */
-async function* rawSamples(
-  body: AsyncIterable<Uint8Array>,
-  contentType: string,
-  name: string,
-): AsyncGenerator<Uint8Array> {
-  let start: Uint8Array | undefined = new Uint8Array(0);
-  for await (const bytes of body) {
-    if (start === undefined) {
-      yield bytes;
-      continue;
-    }
-    start = concatBytes(start, bytes);
-    if (start.length < MAGIC_BYTES) continue;
-    const format = formatOf(start.subarray(0, MAGIC_BYTES), contentType);
-    if (format !== undefined) throw new RelayError('bad-gateway', `${name} sent ${format} instead of raw PCM`);
-    yield start;
-    start = undefined;
-  }
-  if (start && start.length > 0) yield start;
 }

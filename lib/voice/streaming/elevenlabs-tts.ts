@@ -22,6 +22,7 @@ export const createElevenlabsTts = (parts: AdapterParts): Adapter =>
         url: `${baseUrl}/v1/text-to-speech/${voiceId}/stream?output_format=pcm_${sampleRate}`,
         headers: { 'xi-api-key': secret },
         body: { text, model_id: model, voice_settings: voiceSettings(options) },
+        sampleRate,
         signal,
       },
       parts,

@@ -29,6 +29,7 @@ export const createOpenaiTts = (parts: AdapterParts): Adapter =>
             instructions: instructionsFor(request),
             speed: clamped(options.speed, 0.25, 4),
           },
+          sampleRate: SAMPLE_RATE,
           signal,
         },
         parts,

@@ -26,6 +26,7 @@ export const createXaiTts = (parts: AdapterParts): Adapter =>
           text_normalization: request.textNormalization,
           speed: clamped(options.speed, 0.7, 1.5),
         },
+        sampleRate,
         signal,
       },
       parts,

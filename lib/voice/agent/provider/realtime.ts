@@ -7,9 +7,9 @@ import type { JsonObject } from '../../../kit/json.ts';
 import { withTimeout } from '../../../kit/timeouts.ts';
 import { type Credential, keyNames, type VoiceCredentials } from '../../credentials.ts';
 import { dialRealtime } from '../../streaming/realtime-connection.ts';
+import { createResampler, type Resampler } from '../../streaming/resample.ts';
 import { createNormalizer, isExpiry, OPTIONAL_MESSAGE } from './normalize.ts';
 import type { ConnectProvider, ProviderEvent, ProviderOptions, ProviderSession } from './provider.ts';
-import { createResampler, type Resampler } from './resample.ts';
 
 /** Milliseconds; the phone waits for 17 seconds. */
 const CONNECT_TIMEOUT = 12_000;

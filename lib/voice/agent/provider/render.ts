@@ -2,8 +2,8 @@ import { RelayError } from '../../../errors.ts';
 import { voiceOutput } from '../../settings.ts';
 import { renderRequest } from '../../streaming/adapter.ts';
 import type { Adapters } from '../../streaming/adapters.ts';
+import { createResampler, type Resampler } from '../../streaming/resample.ts';
 import type { ProviderOptions } from './provider.ts';
-import { createResampler, type Resampler } from './resample.ts';
 
 /** A text that the relay has a provider read aloud. */
 export interface Speech

@@ -1,7 +1,7 @@
 import { nextTurn } from '../../../kit/clock.ts';
+import { createResampler } from '../../streaming/resample.ts';
 import { toneFor } from '../../streaming/stub.ts';
 import type { ConnectProvider, ProviderEvent } from './provider.ts';
-import { createResampler } from './resample.ts';
 
 /**
  * A provider without a network, for tests and for trying the whole path (contract 06 §9): it answers an exact text with a

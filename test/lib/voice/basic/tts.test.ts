@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { symlink, writeFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import type { Mapping } from '../../../../lib/kit/yaml.ts';
+import { wavFile } from '../../../../lib/voice/streaming/wav.ts';
 import { withSpeechTags } from '../../../../lib/voice/streaming/xai-tts.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { mp3Frames, sinePcm } from '../../../support/voice/audio.ts';
@@ -141,6 +142,41 @@ describe.each(CASES)('basic speech by $provider (contract 05 §8)', (row) => {
       message: expect.stringContaining('no API key available'),
       extra: { provider: row.provider },
     });
+  });
+});
+
+describe('speech of the owner’s own server (contract 05 §18)', () => {
+  const pcm = sinePcm(0.4, 16_000);
+  const wav = wavFile(sinePcm(0.4, 22_050), 22_050);
+
+  async function spoken(bytes: Uint8Array, contentType: string, openai: Mapping = {}) {
+    const provider = await startProvider();
+    provider.onCall((call) => call.answer(200, Buffer.from(bytes), { 'content-type': contentType }));
+    const env = { OPENAI_API_KEY: 'k', OPENAI_BASE_URL: provider.url };
+    const { speak } = await basicVoice({ env, config: { tts: { provider: 'openai', openai } } });
+    return (await speak({ text: TEXT })).audio;
+  }
+
+  it.each<[string, Uint8Array, string, Mapping?]>([
+    ['a WAV', wav, 'audio/wav'],
+    ['a WAV that is called MP3', wav, 'audio/mpeg'],
+    ['PCM with a rate', pcm, 'audio/L16;rate=16000'],
+    ['PCM of a configured rate', pcm, 'application/octet-stream', { response_format: 'pcm', sample_rate: 16_000 }],
+    ['PCM that is called MP3', sinePcm(0.4, 24_000), 'audio/mpeg'],
+  ])('%s becomes MP3 of its length', async (_, bytes, contentType, settings) => {
+    const { sampleRate, seconds, rest } = mp3Frames(await spoken(bytes, contentType, settings));
+    expect({ sampleRate, rest }).toEqual({ sampleRate: 24_000, rest: 0 });
+    expect(seconds).toBeGreaterThan(0.39);
+    expect(seconds).toBeLessThan(0.52);
+  });
+
+  it('MP3 stays as it is, also behind a tag and without one', async () => {
+    const mp3 = await spoken(wav, 'audio/wav');
+    expect(Buffer.from(await spoken(mp3, 'audio/mpeg')).equals(mp3)).toBe(true);
+    const tagged = Buffer.concat([Buffer.from('ID3\u0004\0\0\0\0\0\0'), mp3]);
+    expect(Buffer.from(await spoken(tagged, 'application/octet-stream')).equals(tagged)).toBe(true);
+    const ogg = Buffer.concat([Buffer.from('OggS'), Buffer.alloc(500)]);
+    expect(Buffer.from(await spoken(ogg, 'audio/ogg')).equals(ogg)).toBe(true);
   });
 });
 

@@ -2,9 +2,11 @@ import { describe, expect, it, vi } from 'vitest';
 import { createVoiceCredentials } from '../../../../lib/voice/credentials.ts';
 import { parseExpression, parseProviderOptions } from '../../../../lib/voice/streaming/adapter.ts';
 import { createAdapters } from '../../../../lib/voice/streaming/adapters.ts';
+import { wavFile } from '../../../../lib/voice/streaming/wav.ts';
 import { withSpeechTags } from '../../../../lib/voice/streaming/xai-tts.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { closedPort } from '../../../support/closed-port.ts';
+import { sinePcm } from '../../../support/voice/audio.ts';
 import { aRequest, audioBytes, rendered, SECRET, startAdapters } from './support.ts';
 
 const TTS = ['openai_tts', 'elevenlabs_tts', 'xai_tts'];
@@ -386,6 +388,18 @@ it.each([
   provider.onCall((call) => call.audio(bytes, { size: 3, headers: { 'content-type': type } }));
   for (const id of TTS) {
     await expect(rendered(adapter(id), aRequest({ text: 'x' }))).rejects.toThrow(`sent ${format} instead of raw PCM`);
+  }
+});
+
+it.each([
+  ['a WAV', Buffer.from(wavFile(sinePcm(0.1, 16_000), 16_000)), 'audio/wav'],
+  ['PCM at 16 kHz', Buffer.from(sinePcm(0.1, 16_000)), 'audio/L16;rate=16000'],
+])('05 §18: %s is played at the rate of the session', async (_, bytes, type) => {
+  const { provider, adapter } = await startAdapters();
+  provider.onCall((call) => call.audio(bytes, { size: 777, headers: { 'content-type': type } }));
+  for (const id of TTS) {
+    const { pcm } = await rendered(adapter(id), aRequest({ text: 'x', sampleRate: 24_000 }));
+    expect(Math.abs(pcm.length / 2 - 2400)).toBeLessThanOrEqual(2);
   }
 });
 

@@ -1,5 +1,5 @@
-import { RelayError } from '../../../errors.ts';
-import { MAX_RATE, MIN_RATE } from '../../limits.ts';
+import { RelayError } from '../../errors.ts';
+import { MAX_RATE, MIN_RATE } from '../limits.ts';
 
 /** Takes the chunks of one utterance in order. */
 export type Resampler = (pcm: Uint8Array) => Uint8Array;

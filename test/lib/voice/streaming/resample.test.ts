@@ -1,7 +1,7 @@
 import * as fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { createResampler } from '../../../../../lib/voice/agent/provider/resample.ts';
-import { pcmOf, samplesOf } from './support.ts';
+import { createResampler } from '../../../../lib/voice/streaming/resample.ts';
+import { pcmOf, samplesOf } from '../agent/provider/support.ts';
 
 const rate = fc.integer({ min: 8000, max: 96_000 });
 const sample = fc.integer({ min: -32_768, max: 32_767 });
