@@ -332,9 +332,12 @@ interface Outcome {
   stderr: string;
 }
 
-/** tmux on a session that is gone, a server that has ended, and a socket that was never there (seen with 3.3a). */
+/**
+ * tmux on a session that is gone, a server that has none left and is about to end, one that has ended, and a socket that
+ * was never there (seen with 3.3a).
+ */
 const ABSENT =
-  /^(no such session: |can't find session: |no server running on |error connecting to .+ \(No such file or directory\)$)/;
+  /^(no such session: |can't find session: |no current target$|no server running on |error connecting to .+ \(No such file or directory\)$)/;
 
 const LISTED = /^(\d+) (\d+) (\d+) (\d+) ([0-9a-f]*) (.+)$/;
 

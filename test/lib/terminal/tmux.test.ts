@@ -73,6 +73,7 @@ describe('what a revoke must know of tmux (contract 02 §1.5)', () => {
     ['no server', 'no server running on /tmp/tmux-0/svc-relay\n'],
     ['no socket', 'error connecting to /tmp/tmux-0/svc-relay (No such file or directory)\n'],
     ['no session', "can't find session: $3\n"],
+    ['a server without a session', 'no current target\n'],
     ['no session of the options', 'no such session: $3\n'],
   ])('%s: no shells', async (_, stderr) => {
     for (const [name, ask] of questions) {
