@@ -171,6 +171,24 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     expect((await ended).code).toBe(4401);
   });
 
+  it('11 §2: extends a device that ends soon with one tap, and lists what has ended', async () => {
+    const { page } = await openAt('devices');
+    const lent = await pair(relay, { policy: { ttl_seconds: 400_000 }, device: { device_name: 'Lent phone' } });
+    const patch = { ...post({ ttl_seconds: 1000 }), method: 'PATCH', headers: { 'x-svc-operator': '1' } };
+    await relay.operator(`/sessions/${lent.prefix}`, patch);
+    const row = device(page, 'Lent phone');
+    await row.getByText(/ends in 1\d min/).waitFor();
+    await row.getByRole('button', { name: 'Extend' }).click();
+    await page.getByText('Extended Lent phone.').waitFor();
+    await row.getByText(/ends in [45] d/).waitFor();
+    await relay.operator(`/sessions/${lent.prefix}`, { method: 'DELETE', headers: { 'x-svc-operator': '1' } });
+    await row.waitFor({ state: 'detached' });
+    await page.getByText('Ended sessions').click();
+    await page.getByText(`${lent.prefix}`).waitFor();
+    expect(await page.getByText(/revoked by operator/).count()).toBe(1);
+    await expectAccessible(page);
+  });
+
   it('§4: shows commands, messages, files and log lines as they happen', async () => {
     const { page } = await openAt('commands');
     await page.getByText('POST /tap', { exact: true }).first().waitFor();

@@ -4,7 +4,7 @@ import { grantsLeft } from '../../../lib/operator/device-state.ts';
 import { DAY, GRANTS, type Grants } from '../../../lib/sessions/grants.ts';
 import { ageText, useNow } from './ages.ts';
 import type { Api } from './api.ts';
-import { Button, Choice, Dialog, Question } from './components.tsx';
+import { Button, Chip, Choice, Dialog, Question } from './components.tsx';
 import { useI18n, useT } from './i18n.ts';
 import { useCall } from './load.tsx';
 
@@ -17,6 +17,8 @@ export interface DeviceFacts {
   device_model: string;
   /** Epoch seconds; null = never. */
   expires_at: number | null;
+  /** Its session ends so soon that the relay warns about it (contract 11 §2). */
+  ends_soon?: boolean;
   grants: Grants;
 }
 
@@ -133,7 +135,8 @@ export function DeviceFactList({ row, children }: { row: DeviceFacts; children?:
         <code>{row.token_prefix}</code>{' '}
         {row.expires_at === null
           ? t('never ends')
-          : t('ends in {age}', { age: ageText(row.expires_at * 1000 - now.value, t) })}
+          : t('ends in {age}', { age: ageText(row.expires_at * 1000 - now.value, t) })}{' '}
+        {row.ends_soon && <Chip tone="warn">{t('Ends soon')}</Chip>}
       </dd>
       <dt>{t('May use')}</dt>
       <dd>

@@ -1,9 +1,10 @@
 import { useSignal } from '@preact/signals';
 import { type Liveness, livenessOf } from '../../../../lib/operator/device-state.ts';
-import { ageText, useNow } from '../../shared/ages.ts';
+import { ageText, timeText, useNow } from '../../shared/ages.ts';
 import { Button, Chip, Empty, Field } from '../../shared/components.tsx';
 import { DeviceFactList, ReduceDialog, RevokeDialog } from '../../shared/devices.tsx';
-import { useT } from '../../shared/i18n.ts';
+import { useI18n, useT } from '../../shared/i18n.ts';
+import { useCall } from '../../shared/load.tsx';
 import { hrefOf } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
 import { ResourceView, restoreFocus, useRefresh } from '../parts.tsx';
@@ -42,7 +43,45 @@ export default function Devices() {
           )
         }
       </ResourceView>
+      <Ended />
     </div>
+  );
+}
+
+/** The sessions that ended within 30 days, and why (contract 11 §2). */
+function Ended() {
+  const t = useT();
+  const { language } = useI18n();
+  const { relay } = useConsole();
+  const isOpen = useSignal(false);
+  return (
+    <details
+      onToggle={({ currentTarget }) => {
+        isOpen.value = currentTarget.open;
+      }}
+    >
+      <summary>{t('Ended sessions')}</summary>
+      {isOpen.value && (
+        <ResourceView of={relay.ended}>
+          {(rows) =>
+            rows.length === 0 ? (
+              <p>{t('No session has ended within 30 days.')}</p>
+            ) : (
+              <ul class="stack">
+                {rows.map(({ token_prefix, device_name, ended_at, reason }) => (
+                  <li key={token_prefix}>
+                    <span dir="auto">{device_name}</span> <code>{token_prefix}</code>{' '}
+                    <span class="soft">
+                      {timeText(ended_at * 1000, language)} · {reason}
+                    </span>
+                  </li>
+                ))}
+              </ul>
+            )
+          }
+        </ResourceView>
+      )}
+    </details>
   );
 }
 
@@ -103,6 +142,7 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
   const now = useNow();
   const { api, isAway, relay } = useConsole();
   const open = useSignal<'reduce' | 'revoke' | undefined>(undefined);
+  const extending = useCall(api);
   const close = () => {
     open.value = undefined;
   };
@@ -114,6 +154,13 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
     onClose: close,
     onDone: () => void relay.devices.refresh().then(restoreFocus),
   };
+  /** Its pairing's durations anew, with one tap (contract 11 §2). */
+  async function extend(): Promise<void> {
+    const done = t('Extended {name}.', { name: row.device_name });
+    const isDone = await extending.run(`sessions/${row.token_prefix}/extend`, { method: 'POST', body: {} }, done);
+    if (isDone) await relay.devices.refresh();
+  }
+
   return (
     <article class="card" aria-label={row.device_name}>
       <div class="row apart">
@@ -126,6 +173,15 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
         ))}
       </DeviceFactList>
       <div class="actions">
+        {row.expires_at !== null && (
+          <Button
+            kind={row.ends_soon ? 'primary' : undefined}
+            disabled={isAway.value || extending.isBusy}
+            onClick={() => void extend()}
+          >
+            {t('Extend')}
+          </Button>
+        )}
         <Button
           disabled={isAway.value}
           onClick={() => {

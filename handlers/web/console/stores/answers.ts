@@ -40,6 +40,15 @@ export interface ConnectionRow {
   };
 }
 
+/** A session that ended, of `GET /sessions/ended` (contract 11 §2). */
+export interface EndedRow {
+  token_prefix: string;
+  device_name: string;
+  /** Epoch seconds. */
+  ended_at: number;
+  reason: string;
+}
+
 /** A row of `GET /relay/devices`. Times are epoch seconds, null is never. */
 export interface DeviceRow {
   token_prefix: string;
@@ -48,6 +57,7 @@ export interface DeviceRow {
   created_at: number;
   last_seen: number;
   expires_at: number | null;
+  ends_soon?: boolean;
   grants: Record<string, number | null>;
   client_surface: string;
   device_model: string;

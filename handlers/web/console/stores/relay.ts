@@ -9,6 +9,7 @@ import type {
   DesktopCommand,
   DeviceRow,
   DoctorReport,
+  EndedRow,
   Health,
   HistoryItem,
   Info,
@@ -54,6 +55,7 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
     info: resource<Info>('relay/info'),
     freeze: resource('relay/info', ({ freeze }: Info) => readFreeze(freeze)),
     devices: resource('relay/devices', ({ devices }: { devices: DeviceRow[] }) => devices),
+    ended: resource('sessions/ended', ({ sessions }: { sessions: EndedRow[] }) => sessions),
     pending: resource<Pending>('pairing/pending'),
     routes: resource<PairingRoutes>('pairing/routes'),
     bridges: resource<BridgeDevices>('bridge/devices'),
@@ -88,7 +90,7 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
 
   /** Resources that each event of the relay makes stale. `reset` may stand for any of them. */
   const affected: Record<string, readonly Resource<unknown>[]> = {
-    device: [all.devices, all.health, all.bridges],
+    device: [all.devices, all.ended, all.health, all.bridges],
     queue: [all.outbound, all.history],
     media: [all.media],
     pairing: [all.pending, all.devices],

@@ -296,6 +296,7 @@ export default {
   Discard: ['Verwerfen', 'Descartar', '破棄', 'Descartar', '放弃'],
   'ends in {age}': ['endet in {age}', 'termina en {age}', '{age} 後に終了', 'termina em {age}', '{age}后结束'],
   'in {age}': ['in {age}', 'en {age}', '{age} 後', 'em {age}', '{age}后'],
+  'Ends soon': ['Endet bald', 'Termina pronto', 'まもなく終了', 'Termina em breve', '即将结束'],
   'never ends': ['endet nie', 'no termina nunca', '無期限', 'nunca termina', '永不结束'],
   nothing: ['nichts', 'nada', 'なし', 'nada', '无'],
   'until it is revoked': ['bis zum Entzug', 'hasta que se revoque', '取り消すまで', 'até ser revogado', '直到被撤销'],

@@ -253,6 +253,28 @@ export default {
     'Nenhum dispositivo está pareado.',
     '没有已配对的设备。',
   ],
+  Extend: ['Verlängern', 'Prolongar', '延長', 'Prolongar', '延长'],
+  'Extended {name}.': [
+    '{name} wurde verlängert.',
+    'Se ha prolongado {name}.',
+    '{name} を延長しました。',
+    '{name} foi prolongado.',
+    '已延长 {name}。',
+  ],
+  'Ended sessions': [
+    'Beendete Sitzungen',
+    'Sesiones terminadas',
+    '終了したセッション',
+    'Sessões encerradas',
+    '已结束的会话',
+  ],
+  'No session has ended within 30 days.': [
+    'In den letzten 30 Tagen endete keine Sitzung.',
+    'Ninguna sesión ha terminado en los últimos 30 días.',
+    '30 日以内に終了したセッションはありません。',
+    'Nenhuma sessão terminou nos últimos 30 dias.',
+    '30 天内没有会话结束。',
+  ],
   'No device matches.': [
     'Kein Gerät passt.',
     'Ningún dispositivo coincide.',
