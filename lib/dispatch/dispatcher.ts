@@ -12,6 +12,8 @@ import type { Link } from './link.ts';
 import { startOf } from './recorder.ts';
 
 const MAX_ERROR = 500;
+/** Actors whose refusals during one freeze are logged once each. */
+const MAX_REFUSED = 64;
 
 /** What the activity of every room says about a command (contract 03 §6, 07 §2.3, 09 §9). */
 export interface CommandRecord<Decision extends string = string> {
@@ -99,6 +101,9 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
   const activity = await openActivity<R>({ store, clock, log, name: `the ${channel} activity` });
   /** Commands whose device said that it asks its owner. */
   const asked = new WeakSet<R>();
+  /** Actors that were refused since the freeze began. */
+  const refused = new Set<string>();
+  gate.onChange(() => refused.clear());
 
   /** Writes into the record how a command ended; returns the caller's reply or rejection. */
   function conclude(record: R, outcome: Outcome<Response>, target: Target): Reply | RelayError {
@@ -130,13 +135,21 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
   }
 
   /** Everybody who follows the activity learns of a command that has ended. */
-  function ended(record: R): void {
+  function ended(record: R, isQuiet = rules.isRead(record)): void {
     changed?.(record);
     const { actor, sent_at: sentAt } = record;
     const who = actor ? ` for ${describeActor(actor)}` : '';
     const line = `${rules.describe(record)} in ${clock.now() - sentAt} ms${who}`;
-    if (rules.isRead(record)) log.debug(line);
+    if (isQuiet) log.debug(line);
     else log.info(line);
+  }
+
+  /** Whether an actor tries again during a freeze: an agent that repeats itself must not push everything out of the log. */
+  function isRepeated(actor: ActorRecord): boolean {
+    const who = describeActor(actor);
+    if (refused.has(who) || refused.size >= MAX_REFUSED) return true;
+    refused.add(who);
+    return false;
   }
 
   /** Ends a command because of a freeze. A device that does not know the message ignores it. */
@@ -165,11 +178,11 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
       try {
         gate.requireThawed();
       } catch (error) {
-        const refused = record();
-        refused.actor = recordOf(actor);
-        conclude(refused, { kind: 'frozen', why: error as RelayError }, undefined as Target);
-        activity.add(refused, { socket: '', timeout: 0 });
-        ended(refused);
+        const own = record();
+        own.actor = recordOf(actor);
+        conclude(own, { kind: 'frozen', why: error as RelayError }, undefined as Target);
+        activity.add(own, { socket: '', timeout: 0 });
+        ended(own, isRepeated(own.actor));
         throw error;
       }
     },

@@ -7,7 +7,7 @@ export type Actor =
   /** An agent that speaks MCP, and the name that it gives itself. */
   | { kind: 'mcp'; session: Session; client?: string; runId?: string }
   /** A run of the realtime voice agent. */
-  | { kind: 'voice'; session: Session; runId: string };
+  | { kind: 'voice'; session: Session; runId?: string };
 
 /** The actor as activity records, events and log lines show it (contract 09 §9). Contains no secrets. */
 export interface ActorRecord {

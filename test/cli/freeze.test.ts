@@ -101,11 +101,10 @@ describe('svc freeze and unfreeze (contract 09 §3)', () => {
       { path: '/screen', actor },
     ]);
     const { stdout } = await svc('logs');
-    expect(stdout).toMatch(
-      new RegExp(`\\[INFO\\] bridge: POST /tap on no phone: frozen - in \\d+ ms for session codex ${prefix}\\n`),
-    );
-    expect(stdout).toMatch(
-      new RegExp(`desktop: desktop_terminal on no desktop: frozen .* for session codex ${prefix}\\n`),
-    );
+    const line = (text: string) => new RegExp(`\\[INFO\\] ${text}: frozen - in \\d+ ms for session codex ${prefix}\\n`);
+    expect(stdout).toMatch(line('bridge: GET /screen on no phone'));
+    expect(stdout).toMatch(line('desktop: desktop_terminal on no desktop'));
+    // Whoever tries again fills no log.
+    expect(stdout).not.toMatch(line('bridge: POST /tap on no phone'));
   });
 });

@@ -1,6 +1,7 @@
 import { describeError, RelayError } from '../../errors.ts';
 import type { Cancel } from '../../kit/clock.ts';
 import type { JsonObject } from '../../kit/json.ts';
+import { actorText } from '../../operations/actor.ts';
 import type { Gate, Lease } from '../../operations/gate.ts';
 import type { SocketEvents, Transport } from '../../socket/transport.ts';
 import type { Effective } from '../config.ts';
@@ -366,12 +367,15 @@ export class AgentSession implements TableSession {
   }
 
   async #run({ key, task, sessionId, isExternal }: Extract<Effect, { type: 'startRun' }>): Promise<void> {
-    const { upstream, clock, gate, runIds } = this.#parts;
+    const { upstream, clock, log, gate, principal, runIds } = this.#parts;
     let runId: string | undefined;
     const abort = new AbortController();
     const { signal } = abort;
     const frozen = ({ message }: RelayError) => {
       abort.abort();
+      const who =
+        principal.kind === 'session' ? actorText({ kind: 'voice', session: principal.session, runId }) : 'voice';
+      log.info(`a run ended: ${message}, for ${who}`);
       this.#post({ type: 'run', key, event: { type: 'frozen', message } });
     };
     let lease: Lease;
@@ -399,7 +403,7 @@ export class AgentSession implements TableSession {
         this.#post({ type: 'run', key, event });
       }
     } catch (error) {
-      this.#parts.log.error(`a run failed unexpectedly: ${describeError(error)}`);
+      log.error(`a run failed unexpectedly: ${describeError(error)}`);
       this.#post({ type: 'run', key, event: { type: 'error', message: 'internal error' } });
     } finally {
       lease.end();

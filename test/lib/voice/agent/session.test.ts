@@ -235,15 +235,20 @@ describe('a session of the realtime agent (contract 06 §4)', () => {
       leases.push(stop);
       return { end() {} };
     };
-    const setting = setUp({}, { gate: { enter } });
+    const runIds = new Set<string>();
+    const setting = setUp({}, { gate: { enter }, runIds });
     const phone = await setting.open('a');
     await setting.startRun(phone, { mode: 'background' });
     expect(setting.requests).toHaveLength(1);
+    setting.stream.push({ type: 'svc.run.started', run_id: 'run-1' });
+    await setting.settle();
+    expect([...runIds]).toEqual(['run-1']);
     isFrozen = true;
     for (const stop of leases) stop(why);
     await setting.settle();
     expect(setting.requests[0]?.signal.aborted).toBe(true);
     expect(of(phone, 'svc.run.cancelled')).toHaveLength(1);
+    expect([...runIds]).toEqual([]);
     expect(of(phone, 'svc.run.background_completed')).toMatchObject([{ ok: false, error: 'frozen by Pixel: lost' }]);
 
     const next = setUp({}, { gate: { enter } });
