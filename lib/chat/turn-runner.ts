@@ -37,7 +37,7 @@ export interface TurnRunnerParts {
   started(head: ChatTurnHead): void;
   /** The end of a turn is being stored, with all that is stored before this returns. */
   ending(head: ChatTurnHead, question: string, answer: Answer): void;
-  /** It is stored, and goes to clients now. */
+  /** It is stored, and has gone to those that view the turn. */
   ended(head: ChatTurnHead): void;
   /** Sends a client the turn as it stands. */
   sendSnapshot(stream: TurnStream, client: TurnClient, id: string): void;
@@ -177,9 +177,9 @@ export function createTurnRunner(parts: TurnRunnerParts) {
     const held = stream.held ?? [];
     stream.held = undefined;
     log.debug(`chat: turn ${stream.head.id} is ${stream.head.state}`);
-    parts.ended(stream.head);
     for (const output of held) stream.views.deliver(output);
     for (const client of stream.views.shown()) parts.sentEnd(stream.head, client);
+    parts.ended(stream.head);
   }
 
   async function run(stream: Running, { message, profile }: Turn): Promise<void> {

@@ -37,7 +37,7 @@ export interface AnswerStep {
 export const emptyAnswer = (): Answer => ({ text: '', tools: [], truncated: false });
 
 /** The beginning of an answer on one line, for lists and notifications. */
-export const previewOf = (text: string): string => visibleLine(text.slice(0, MAX_PREVIEW)).toWellFormed();
+export const previewOf = (text: string): string => visibleLine(text.slice(0, MAX_PREVIEW)).toWellFormed().trim();
 
 /**
  * Adds an event of the agent's stream to the answer of a turn (contract 10 §1). Pure. Agents name their events

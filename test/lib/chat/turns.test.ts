@@ -93,7 +93,7 @@ describe('the answer of a turn (contract 10 §1)', () => {
   });
 
   it('has a preview on one line', () => {
-    expect(previewOf('a\n\tb\u202ec')).toBe('a bc');
+    expect(previewOf(' a\n\tb\u202ec ')).toBe('a bc');
     expect(previewOf('😀'.repeat(100))).toHaveLength(120);
     expect(previewOf(`${'x'.repeat(119)}😀`)).toBe(`${'x'.repeat(119)}\ufffd`);
   });
