@@ -60,6 +60,8 @@ it('every route answers strangers, devices and the operator as on Node, but for 
     'GET /api/profiles/x/skills',
     'GET /api/profiles/x/soul',
     'GET /chat/image-activity',
+    'GET /media/folder',
+    'GET /media/recent',
     'GET /secure-link/preflight',
     'POST /clipboard/inbox',
     'POST /relay/doctor',
