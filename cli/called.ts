@@ -1,18 +1,56 @@
-import { nestedPrograms, programs } from './commands.ts';
+import { type CommandEntry, nestedPrograms, programs } from './commands.ts';
 import type { Writer } from './output.ts';
+
+/** How the user called this program. Messages name further commands in the same way (contract 11 §1). */
+export interface Calling {
+  /** Only `npx svc` finds the program. */
+  npx: boolean;
+  /** The given `--relay`. */
+  relay?: string;
+  /** The given `--settings`. */
+  settings?: string;
+}
+
+const lists: [prefix: string, commands: CommandEntry[]][] = [
+  ...Object.values(programs).map(({ commands }): [string, CommandEntry[]] => ['', commands]),
+  ...Object.entries(nestedPrograms).map(([word, { commands }]): [string, CommandEntry[]] => [`${word} `, commands]),
+];
 
 /** Words that follow `svc` or `svc-relay` in a message which names a command. */
 const WORDS = [
   ...Object.keys(nestedPrograms),
-  ...Object.values(programs).flatMap(({ commands }) => commands.map(({ usage }) => usage.split(' ', 1)[0])),
+  ...Object.values(programs).flatMap(({ commands }) =>
+    commands.flatMap(({ usage, alias = [] }) => [usage.split(' ', 1)[0], alias].flat()),
+  ),
   '--help',
 ];
 
-/** Such a command, not yet called by `npx`: after a space, a quote or a colour, as in `run: svc pair`. */
-const COMMAND = new RegExp(
-  `(?<=^|[\\s'"\`(]|\\u001b\\[\\d+m)(?<!npx )svc(?:-relay)?(?= (?:${WORDS.join('|')})\\b)`,
-  'gm',
-);
+/** Before a command in a text: a space, a quote or a colour, as in `run: svc pair`. */
+const BEFORE = '(?<=^|[\\s\'"`(]|\\u001b\\[\\d+m)';
+
+/** Such a command, not yet called by `npx`. */
+const COMMAND = new RegExp(`${BEFORE}(?<!npx )svc(?:-relay)?(?= (?:${WORDS.join('|')})\\b)`, 'gm');
+
+/** Commands with their actions that take an option, longest first: `devices revoke`, `devices`. */
+function pathsWith(target: NonNullable<CommandEntry['target']>): string {
+  const paths = lists.flatMap(([prefix, commands]) =>
+    commands
+      .filter((entry) => entry.target === target)
+      .flatMap(({ usage, actions = [] }) => {
+        const path = `${prefix}${usage.split(' ', 1)[0]}`;
+        return [path, ...actions.map((action) => `${path} ${action}`)];
+      }),
+  );
+  return [...new Set(paths)].sort((a, b) => b.length - a.length).join('|');
+}
+
+const commandsWith = (target: NonNullable<CommandEntry['target']>) =>
+  new RegExp(
+    `${BEFORE}((?:npx )?svc(?:-relay)? (?:${pathsWith(target)}))(?![\\w-])(?!(?: [a-z-]+)? --(?:${target}|help))`,
+    'gm',
+  );
+const WITH_RELAY = commandsWith('relay');
+const WITH_SETTINGS = commandsWith('settings');
 
 /**
  * Whether the program was called where only `npx svc` finds it again: by `npx`, from `node_modules/.bin`, or by
@@ -23,14 +61,32 @@ export const isCalledByNpm = (script: string, env: Record<string, string | undef
   // A shell in the relay inherits the variable, but calls the program by another name.
   (env.npm_lifecycle_event === 'start' && /\.js$/.test(script));
 
-/** Names commands as the user has to call them: `npx svc pair` for `svc pair`. */
-export const asCalled = (text: string): string => text.replace(COMMAND, 'npx $&');
+/** Names the commands in a text as the user has to call them: `npx svc pair --relay URL` for `svc pair`. */
+export function asCalled(text: string, { npx, relay, settings }: Calling): string {
+  let named = npx ? text.replace(COMMAND, 'npx $&') : text;
+  if (relay !== undefined) named = named.replace(WITH_RELAY, (path) => `${path} --relay ${word(relay)}`);
+  if (settings !== undefined) named = named.replace(WITH_SETTINGS, (path) => `${path} --settings ${word(settings)}`);
+  return named;
+}
 
-/** The same stream, with the commands in its text named as the user has to call them. */
-export function namedAsCalled<Stream extends Writer>(stream: Stream): Stream {
+/** A word quoted for a shell. */
+const word = (text: string): string => (/^[\w@%+=:,./~-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** The same stream, which names the commands in the texts of this program as the user has to call them. */
+export function namedAsCalled<Stream extends Writer>(
+  stream: Stream,
+  calling: Calling,
+  onWrite: (text: string) => void = () => {},
+): Stream {
   return new Proxy(stream, {
     get(target, name) {
-      if (name === 'write') return (text: string, ...rest: []) => target.write(asCalled(text), ...rest);
+      if (name === 'asCalled') return (text: string) => asCalled(text, calling);
+      if (name === 'write') {
+        return (text: string, ...rest: []) => {
+          onWrite(text);
+          return target.write(text, ...rest);
+        };
+      }
       const value: unknown = Reflect.get(target, name, target);
       return typeof value === 'function' ? value.bind(target) : value;
     },

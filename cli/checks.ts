@@ -1,6 +1,6 @@
 import type { Check, CheckStatus } from '../lib/operator/doctor/check.ts';
 import type { Finding } from '../lib/operator/doctor/groups.ts';
-import { type CommandContext, createStyle, hung, line, printable } from './output.ts';
+import { type CommandContext, createStyle, line, printable, wrapped } from './output.ts';
 
 const LABELS: Record<CheckStatus, string> = { ok: '[OK]', warn: '[WARN]', error: '[ERROR]' };
 /** Column in which the identifiers of all checks begin, whatever the label. */
@@ -23,8 +23,7 @@ export const printChecks = (checks: readonly Check[], context: CommandContext): 
 export function printGroups(groups: readonly CheckGroup[], context: CommandContext): void {
   const style = createStyle(context.stdout, context.env);
   const paint = { ok: style.green, warn: style.yellow, error: style.red };
-  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
-  const body = (text: string) => hung(text, { indent: MARGIN + 1, columns });
+  const body = (text: string) => wrapped(context.stdout, text, MARGIN + 1);
   /** The first check that printed each fix. One cause may fail many checks. */
   const printed = new Map<string, string>();
 

@@ -12,6 +12,8 @@ export interface CommandEntry {
   /** One line for the program's help. */
   summary: string;
   alias?: string;
+  /** The option that says which relay, or which companion, a command means. Messages repeat it (contract 11 §1). */
+  target?: 'relay' | 'settings';
   /** Words for its first argument. */
   actions?: readonly string[];
   /** Loads the command's file. The help of a program and `--version` do without. */
@@ -25,19 +27,30 @@ export interface Program {
   examples: string[];
 }
 
+const start: CommandEntry = {
+  usage: 'start',
+  summary: 'run the relay in the foreground',
+  load: () => import('./start.ts'),
+};
+
+const service: CommandEntry = {
+  usage: 'service [action]',
+  actions: ACTIONS.service,
+  summary: "keep the relay running with this user's systemd: status, install or remove",
+  load: () => import('./service.ts'),
+};
+
+const doctor: CommandEntry = {
+  usage: 'doctor',
+  summary: 'check this installation, the agent and the relay, and say how to fix what is wrong',
+  target: 'relay',
+  load: () => import('./doctor.ts'),
+};
+
 const relayCommands: CommandEntry[] = [
-  { usage: 'start', summary: 'run the relay in the foreground', load: () => import('./start.ts') },
-  {
-    usage: 'service [action]',
-    actions: ACTIONS.service,
-    summary: "keep the relay running with this user's systemd: status, install or remove",
-    load: () => import('./service.ts'),
-  },
-  {
-    usage: 'doctor',
-    summary: 'check this installation, the agent and the relay, and say how to fix what is wrong',
-    load: () => import('./doctor.ts'),
-  },
+  start,
+  service,
+  doctor,
   {
     usage: 'secure-link [action]',
     actions: ACTIONS['secure-link'],
@@ -83,6 +96,7 @@ const relayCommands: CommandEntry[] = [
 const pair: CommandEntry = {
   usage: 'pair',
   summary: 'pair a phone or desktop: print a link and a QR code to scan',
+  target: 'relay',
   load: () => import('./pair.ts'),
 };
 
@@ -90,6 +104,7 @@ const devices: CommandEntry = {
   usage: 'devices [action] [device] [name]',
   actions: ACTIONS.devices,
   summary: 'show the paired devices; watch them, or rename, extend, reduce or revoke one',
+  target: 'relay',
   load: () => import('./devices.ts'),
 };
 
@@ -104,15 +119,28 @@ const daily: CommandEntry[] = [
   {
     usage: 'status',
     summary: 'show on one screen whether everything works, and what to do next',
+    target: 'relay',
     load: () => import('./status.ts'),
   },
   {
     usage: 'console',
     summary: "show where the operator's page is, and open it with --open",
+    target: 'relay',
     load: () => import('./console.ts'),
   },
-  { usage: 'logs', summary: "show the relay's log, and follow it with -f", load: () => import('./logs.ts') },
-  { usage: 'stop', summary: 'stop the relay of this machine', load: () => import('./stop.ts') },
+  {
+    usage: 'logs',
+    summary: "show the relay's log, and follow it with -f",
+    target: 'relay',
+    load: () => import('./logs.ts'),
+  },
+  {
+    usage: 'up',
+    summary: 'start the relay in the background, and wait until it is ready',
+    load: () => import('./up.ts'),
+  },
+  { usage: 'stop', summary: 'stop the relay of this machine', alias: 'down', load: () => import('./stop.ts') },
+  { usage: 'restart', summary: 'stop the relay, and start it in the background', load: () => import('./restart.ts') },
   {
     usage: 'use [url]',
     summary: 'choose the relay that commands mean without --relay, or that of this machine with --here',
@@ -121,9 +149,15 @@ const daily: CommandEntry[] = [
   {
     usage: 'freeze [...reason]',
     summary: 'stop the agent on every device at once, until you unfreeze',
+    target: 'relay',
     load: () => import('./freeze.ts'),
   },
-  { usage: 'unfreeze', summary: 'let the agent act on devices again', load: () => import('./unfreeze.ts') },
+  {
+    usage: 'unfreeze',
+    summary: 'let the agent act on devices again',
+    target: 'relay',
+    load: () => import('./unfreeze.ts'),
+  },
 ];
 
 const completion: CommandEntry = {
@@ -137,17 +171,20 @@ const phoneCommands: CommandEntry[] = [
   {
     usage: 'send <text>',
     summary: 'send a message to the phone, or queue it for 24 hours; - reads the text from stdin',
+    target: 'relay',
     load: () => import('./phone/send.ts'),
   },
   {
     usage: 'ask <text>',
     summary: 'ask a question and print the answer; the exit code says which one it was',
+    target: 'relay',
     load: () => import('./phone/ask.ts'),
   },
-  { usage: 'list', summary: 'show the queued messages', load: () => import('./phone/list.ts') },
+  { usage: 'list', summary: 'show the queued messages', target: 'relay', load: () => import('./phone/list.ts') },
   {
     usage: 'history',
     summary: 'show the last messages and replies, and what became of them',
+    target: 'relay',
     load: () => import('./phone/history.ts'),
   },
   {
@@ -158,6 +195,7 @@ const phoneCommands: CommandEntry[] = [
   {
     usage: 'cancel [id]',
     summary: 'cancel a queued message or an open question, or all queued ones with --all',
+    target: 'relay',
     load: () => import('./phone/cancel.ts'),
   },
 ];
@@ -166,28 +204,33 @@ const companionCommands: CommandEntry[] = [
   {
     usage: 'pair [link]',
     summary: 'pair with a relay by an svc-relay://pair link or a QR payload; - reads it from stdin',
+    target: 'settings',
     load: () => import('./companion/pair.ts'),
   },
   {
     usage: 'run',
     summary: 'act as the phone: answer commands, show them, and ask for confirmations',
+    target: 'settings',
     load: () => import('./companion/run.ts'),
   },
   {
     usage: 'status',
     summary: 'show the pairing of this companion and what it allows',
+    target: 'settings',
     load: () => import('./companion/status.ts'),
   },
   {
     usage: 'trusted [action] [...verbs]',
     actions: ACTIONS.trusted,
     summary: 'verbs that the phone does not ask about: list, add or remove',
+    target: 'settings',
     load: () => import('./companion/trusted.ts'),
   },
   {
     usage: 'blocklist [action] [...packages]',
     actions: ACTIONS.blocklist,
     summary: 'apps in which the agent can do nothing: list, add, remove or reset',
+    target: 'settings',
     load: () => import('./companion/blocklist.ts'),
   },
   {
@@ -195,21 +238,25 @@ const companionCommands: CommandEntry[] = [
     actions: ACTIONS.triggers,
     summary:
       'notifications that the phone offers to tell the agent of: list; add, remove, enable, disable or clear rules; on, off; kill, resume',
+    target: 'settings',
     load: () => import('./companion/triggers.ts'),
   },
   {
     usage: 'export <file>',
     summary: 'write a backup of settings and pairing behind a passphrase',
+    target: 'settings',
     load: () => import('./companion/export.ts'),
   },
   {
     usage: 'import <file>',
     summary: 'take over a backup of a companion or of the web app',
+    target: 'settings',
     load: () => import('./companion/import.ts'),
   },
   {
     usage: 'unpair',
     summary: 'forget the relay: credentials, certificate pins and grants',
+    target: 'settings',
     load: () => import('./companion/unpair.ts'),
   },
 ];
@@ -218,21 +265,25 @@ const voiceCommands: CommandEntry[] = [
   {
     usage: 'say <text>',
     summary: 'speak a text through the relay, to a WAV file or a loudspeaker; - reads it from stdin',
+    target: 'relay',
     load: () => import('./voice/say.ts'),
   },
   {
     usage: 'transcribe <file>',
     summary: 'print the text of a recording',
+    target: 'relay',
     load: () => import('./voice/transcribe.ts'),
   },
   {
     usage: 'talk',
     summary: 'talk to the agent: by typing, with a microphone, or with a recording',
+    target: 'relay',
     load: () => import('./voice/talk.ts'),
   },
   {
     usage: 'doctor',
     summary: 'show providers, keys and settings of voice, and measure the time to the first audio',
+    target: 'relay',
     load: () => import('./voice/doctor.ts'),
   },
 ];
@@ -288,7 +339,7 @@ export const nestedPrograms: Record<string, Program> = {
 export const programs = {
   svc: {
     summary: 'pair devices and manage the relay',
-    commands: [...daily, pair, devices, mcp, completion],
+    commands: [start, ...daily, pair, devices, mcp, doctor, service, completion],
     examples: ['svc relay start', 'svc pair', 'svc status'],
   },
   'svc-relay': {

@@ -69,7 +69,7 @@ async function run(
     freezeOf(relay).catch(() => null),
   ]);
   if (flag(options, '--json')) return printJson(context.stdout, { ...answer, frozen });
-  printFreeze(frozen, options, context);
+  printFreeze(frozen, context);
   const now = Date.now() / 1000;
   const devices = devicesOf(answer, now);
   if (devices.length === 0) {

@@ -59,7 +59,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const diagnosis = await keepAlive(diagnose(parts));
   if (flag(options, '--json')) printJson(context.stdout, reportOf(diagnosis), 2);
   else {
-    printFreeze(diagnosis.frozen, options, context);
+    printFreeze(diagnosis.frozen, context);
     print(diagnosis, context);
   }
   return hasProblems(diagnosis.checks, strict) ? 1 : 0;

@@ -1,7 +1,6 @@
 import { type FreezeState, readFreeze } from '../lib/operations/freeze-state.ts';
 import { duration } from './devices/rows.ts';
 import type { OperatorRelay } from './operator-relay.ts';
-import type { Options } from './options.ts';
 import { type CommandContext, createStyle, printable, sentence } from './output.ts';
 
 /** `Frozen by Pixel 9 for 12 min: lost my phone`, safe for a terminal. `now` is epoch seconds. */
@@ -10,15 +9,11 @@ export function freezeText({ since, by, reason }: FreezeState, now: number): str
   return `Frozen by ${printable(by)} for ${duration(now - since)}${why}`;
 }
 
-/** The command that ends the freeze of the relay that `--relay` names, or of this machine. */
-export const unfreezeCommand = ({ relay }: Options, program = 'svc'): string =>
-  `${program} unfreeze${typeof relay === 'string' ? ` --relay ${relay}` : ''}`;
-
 /** The first line of a command while the relay is frozen. */
-export function printFreeze(freeze: FreezeState | null, options: Options, { stdout, env }: CommandContext): void {
+export function printFreeze(freeze: FreezeState | null, { stdout, env }: CommandContext): void {
   if (!freeze) return;
   const text = freezeText(freeze, Date.now() / 1000);
-  sentence(stdout, createStyle(stdout, env).red(`${text}. End it with: ${unfreezeCommand(options)}`));
+  sentence(stdout, createStyle(stdout, env).red(`${text}. End it with: svc unfreeze`));
 }
 
 /** The freeze in effect, by the `/relay/info` of a relay; null for one of a version that knows none. */

@@ -1,6 +1,6 @@
 import type { Command } from 'cac';
 import { readFreeze } from '../lib/operations/freeze-state.ts';
-import { freezeText, unfreezeCommand } from './freeze-text.ts';
+import { freezeText } from './freeze-text.ts';
 import { openOperatorRelay, Refused } from './operator-relay.ts';
 import { flag, type Options } from './options.ts';
 import { type CommandContext, CommandError, line, printJson, sentence } from './output.ts';
@@ -29,7 +29,7 @@ async function run(words: string[], options: Options, context: CommandContext): 
     context.stdout,
     'The agent cannot act on any device. Your own shells, chats and messages go on. It lasts over restarts.',
   );
-  line(context.stdout, `${unfreezeCommand(options, context.program)} ends it.`);
+  line(context.stdout, `${context.program} unfreeze ends it.`);
 }
 
 /** A freeze that the relay could not store is in effect all the same (contract 01 §6.7). */

@@ -39,8 +39,13 @@ export function programHelp(program: CAC, examples: string[], nested: Row[], col
   ].join('\n');
 }
 
-/** Help for one command: arguments, options, examples; likewise. */
-export function commandHelp(program: CAC, command: Command, columns?: number): string {
+/** Help for one command: arguments, options, examples; likewise. `named` names commands as the user has to call them. */
+export function commandHelp(
+  program: CAC,
+  command: Command,
+  named: (texts: string[]) => string[],
+  columns?: number,
+): string {
   const options: Row[] = [...command.options.map((option): Row => [option.rawName, option.description]), ...COMMON];
   const width = widest(options);
   const examples = command.examples.map((example) => (typeof example === 'string' ? example : example(program.name)));
@@ -50,7 +55,7 @@ export function commandHelp(program: CAC, command: Command, columns?: number): s
     ...section('Usage', [`  ${program.name} ${command.rawName} [options]`]),
     ...section('Aliases', command.aliasNames.length === 0 ? [] : [`  ${command.aliasNames.join(', ')}`]),
     ...section('Options', table(options, width, columns)),
-    ...section('Examples', folded(examples, columns)),
+    ...section('Examples', folded(named(examples), columns)),
   ].join('\n');
 }
 

@@ -4,7 +4,7 @@ import { asObject, parseJson } from '../lib/kit/json.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { openOperatorRelay, Unreachable } from './operator-relay.ts';
 import { asChoice, flag, type Options, option } from './options.ts';
-import { type CommandContext, createStyle, line, printable, printJson, printWarning } from './output.ts';
+import { type CommandContext, createStyle, printable, printJson, printWarning, quote } from './output.ts';
 import { followEvents } from './relay-events.ts';
 import { RELAY_OPTION } from './remote-relay.ts';
 import { onSignals } from './signals.ts';
@@ -132,7 +132,7 @@ function textPrinter({ stdout, env }: CommandContext): (entry: LogLine) => void 
   return ({ ts, level, name, text }) => {
     const time = new Date(ts * 1000).toLocaleString('sv');
     const paint = paints[level] ?? plain;
-    line(stdout, `${time} [${paint(printable(level))}] ${printable(name)}: ${printable(text)}`);
+    quote(stdout, `${time} [${paint(printable(level))}] ${printable(name)}: ${printable(text)}`);
   };
 }
 

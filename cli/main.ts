@@ -1,6 +1,6 @@
 import { type CAC, type Command, cac } from 'cac';
 import { describeError } from '../lib/errors.ts';
-import { isCalledByNpm, namedAsCalled } from './called.ts';
+import { type Calling, isCalledByNpm, namedAsCalled } from './called.ts';
 import { type CommandEntry, nestedPrograms, type Program, type ProgramName, programs } from './commands.ts';
 import { commandHelp, programHelp } from './help.ts';
 import { didYouMean } from './nearest.ts';
@@ -12,6 +12,7 @@ import {
   line,
   printable,
   printError,
+  printJson,
   sentence,
   UsageError,
   withNextStep,
@@ -24,59 +25,83 @@ const EXIT_GRACE = 50;
 /** Columns of a help text that goes into a file or a pipe. */
 const HELP_WIDTH = 80;
 
+/** Characters of a message on stderr that becomes the error of a JSON document. */
+const MAX_ERROR = 2000;
+
 /** Runs the command line of this process and sets its exit code. */
 export async function runProgram(name: ProgramName): Promise<void> {
   // A reader that went away (`| head`) is no reason for a stack trace.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
   const [script = '', ...argv] = process.argv.slice(1);
-  const overrides: Partial<CommandContext> = {};
-  if (isCalledByNpm(script, process.env)) {
-    overrides.stderr = namedAsCalled(process.stderr);
-    // JSON is for programs, and may quote what others wrote.
-    if (!argv.includes('--json')) overrides.stdout = namedAsCalled(process.stdout);
-  }
-  process.exitCode = await main(argv, name, overrides);
+  process.exitCode = await main(argv, name, { isCalledByNpm: isCalledByNpm(script, process.env) });
   setTimeout(() => process.exit(), EXIT_GRACE).unref();
 }
 
 /**
  * Runs one command line (without node and script) and returns its exit code: 0 success, 1 failure, 2 wrong usage
- * (contract 07 §5). Never throws.
+ * (contract 07 §5). With `--json`, a failure is a JSON document on stdout too (contract 11 §1). Never throws.
  */
 export async function main(
   argv: string[],
   name: ProgramName,
   overrides: Partial<CommandContext> = {},
 ): Promise<number> {
-  const word = name === 'svc' && Object.hasOwn(nestedPrograms, argv[0] ?? '') ? argv[0] : undefined;
+  // `svc help relay start` is `svc relay start --help`.
+  const given = argv[0] === 'help' ? [...argv.slice(1), '--help'] : argv;
+  const word = name === 'svc' && Object.hasOwn(nestedPrograms, given[0] ?? '') ? given[0] : undefined;
   const nested = word === undefined ? undefined : nestedPrograms[word];
   const program = nested ?? programs[name];
+  const calling: Calling = { npx: overrides.isCalledByNpm === true };
+  let isAnswered = false;
+  let complaint = '';
+  const { stdout = process.stdout, stderr = process.stderr } = overrides;
   const context: CommandContext = {
     // Opened by the commands that read it.
     get stdin() {
       return process.stdin;
     },
-    stdout: process.stdout,
-    stderr: process.stderr,
     env: process.env,
     program: nested ? `svc ${word}` : name,
     ownPackage: ownPackage(),
     // Loaded on demand: most commands, and every `--help`, do without.
     createHost: async (agentHome) => (await import('../lib/host/node/index.ts')).createNodeHost({ agentHome }),
     ...overrides,
+    stdout: namedAsCalled(stdout, calling, () => {
+      isAnswered = true;
+    }),
+    stderr: namedAsCalled(stderr, calling, (text) => {
+      complaint = (complaint + text).slice(-MAX_ERROR);
+    }),
   };
   const cli = createCli(context.program, program.commands);
-  const words = nested ? argv.slice(1) : argv;
+  const rest = nested ? given.slice(1) : given;
+  const words = rest[0] === 'help' ? [...rest.slice(1), '--help'] : rest;
+  const isJson = flagsOf(words).includes('--json');
+  // Programs that read a stream have had their documents.
+  const answer = (error: string, next?: string) => {
+    printJson(context.stdout, { ok: false, error, next: next ?? null });
+  };
   try {
-    return await run(cli, program, words[0] === 'help' ? [...words.slice(1), '--help'] : words, context);
+    const code = await run(cli, program, words, context, calling);
+    if (code !== 0 && isJson && !isAnswered)
+      answer(printable(complaint).replace(/^error: /, '') || `exit code ${code}`);
+    return code;
   } catch (thrown) {
     const error = withNextStep(thrown);
-    printError(context, printable(describeError(error)));
-    if (error instanceof CommandError && error.next) sentence(context.stderr, error.next);
-    if (error instanceof UsageError) line(context.stderr, `Run '${helpCommand(cli, words)}' for help.`);
+    const message = printable(describeError(error));
+    const help = `Run '${helpCommand(cli, words)}' for help.`;
+    const next = error instanceof UsageError ? help : error instanceof CommandError ? error.next : undefined;
+    if (isJson && !isAnswered) answer(message, next);
+    else {
+      printError(context, message);
+      if (next) sentence(context.stderr, next);
+    }
     return exitCodeOf(error);
   }
 }
+
+/** The words of a command line that may be flags: those before `--`. */
+const flagsOf = (words: string[]): string[] => words.slice(0, words.includes('--') ? words.indexOf('--') : undefined);
 
 function createCli(path: string, commands: CommandEntry[]): CAC {
   const cli = cac(path);
@@ -91,12 +116,19 @@ function createCli(path: string, commands: CommandEntry[]): CAC {
  * An action is called with the command's arguments (undefined where left out), its options as `parseCommandLine`
  * returns them, and the `CommandContext`. It may return an exit code; without one the command succeeded.
  */
-async function run(cli: CAC, program: Program, words: string[], context: CommandContext): Promise<number> {
-  const flags = words.slice(0, words.includes('--') ? words.indexOf('--') : undefined);
+async function run(
+  cli: CAC,
+  program: Program,
+  words: string[],
+  context: CommandContext,
+  calling: Calling,
+): Promise<number> {
+  const flags = flagsOf(words);
   const name = words[0]?.startsWith('-') ? undefined : words[0];
   const command = name === undefined ? undefined : find(cli, name);
   if (name !== undefined && !command) throw new UsageError(unknownCommand(cli, name));
   const columns = (context.stdout.isTTY && context.stdout.columns) || HELP_WIDTH;
+  const named = (texts: string[]) => texts.map((text) => context.stdout.asCalled?.(text) ?? text);
   const wantsHelp = flags.includes('--help') || flags.includes('-h');
   if (!wantsHelp && (flags.includes('--version') || flags.includes('-v'))) {
     line(context.stdout, `svc-relay ${context.ownPackage.version}`);
@@ -104,19 +136,18 @@ async function run(cli: CAC, program: Program, words: string[], context: Command
   }
   if (!command) {
     if (!wantsHelp && words[0] !== undefined) throw new UsageError(`unknown option ${words[0]}`);
-    context.stdout.write(programHelp(cli, program.examples, nestedRows(cli), columns));
-    if (wantsHelp) return 0;
-    // The help is there already: no hint how to get it.
-    printError(context, `missing command after '${cli.name}'`);
-    return 2;
+    context.stdout.write(programHelp(cli, named(program.examples), nestedRows(cli), columns));
+    return 0;
   }
   const entry = program.commands[cli.commands.indexOf(command)] as CommandEntry;
   (await entry.load()).define(command);
   if (wantsHelp) {
-    context.stdout.write(commandHelp(cli, command, columns));
+    context.stdout.write(commandHelp(cli, command, named, columns));
     return 0;
   }
   const { positionals, options } = parseCommandLine(command, words.slice(1));
+  if (typeof options.relay === 'string') calling.relay = options.relay;
+  if (typeof options.settings === 'string') calling.settings = options.settings;
   const args = command.args.map((arg, index) => (arg.variadic ? positionals.slice(index) : positionals[index]));
   const code: unknown = await command.commandAction?.(...args, options, context);
   return typeof code === 'number' ? code : 0;

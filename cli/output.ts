@@ -11,6 +11,8 @@ export interface Writer {
   isTTY?: boolean;
   columns?: number;
   rows?: number;
+  /** Names the commands in a text of this program as the user has to call them. */
+  asCalled?(text: string): string;
   /** `error`: the reader went away. `resize`: the terminal has another size. */
   on?(event: 'error' | 'resize', listener: () => void): unknown;
   off?(event: 'error' | 'resize', listener: () => void): unknown;
@@ -37,6 +39,8 @@ export interface CommandContext {
   program: string;
   /** Stops a long-running command, as SIGINT and SIGTERM do. */
   stop?: AbortSignal;
+  /** Whether only `npx svc` finds this program. */
+  isCalledByNpm?: boolean;
   /** The package this program belongs to. */
   ownPackage: OwnPackage;
   /** Access to this machine. */
@@ -113,19 +117,33 @@ const visibleBetween = (text: string, kept: RegExp): string =>
         .map((part, at) => (at % 2 === 0 ? visible(part) : part))
         .join('');
 
-/** Prints a line. Every line of a command comes through here, or through `printJson`. */
+/** Prints a line of ours. Every line of a command comes through here, `quote` or `printJson`. */
 export function line(writer: Writer, text = ''): void {
+  quote(writer, asCalled(writer, text));
+}
+
+/** Prints a line that others wrote, such as a reply, unchanged but for invisible characters. */
+export function quote(writer: Writer, text: string): void {
   writer.write(`${clean(text)}\n`);
 }
 
+/** A text of ours that names commands as the user has to call them. */
+export const asCalled = (writer: Writer, text: string): string => writer.asCalled?.(text) ?? text;
+
 /** Prints a sentence, which on a terminal breaks between words. */
 export function sentence(writer: Writer, text: string): void {
-  for (const row of hung(text, { indent: 0, columns: writer.isTTY ? writer.columns : undefined })) line(writer, row);
+  for (const row of wrapped(writer, text)) quote(writer, row);
 }
 
-/** Prints a value as JSON: on one line, or indented. */
+/** The rows of a text of ours: on a terminal it breaks between words, each row indented by `indent` spaces. */
+export const wrapped = (writer: Writer, text: string, indent = 0): string[] =>
+  hung(asCalled(writer, text), { indent, columns: writer.isTTY ? writer.columns : undefined });
+
+/** Prints a value as JSON: on one line, or indented. Its `next` names commands as the user has to call them. */
 export function printJson(writer: Writer, value: unknown, indent?: number): void {
-  writer.write(`${visibleJson(JSON.stringify(value, null, indent))}\n`);
+  const named = (key: string, part: unknown) =>
+    key === 'next' && typeof part === 'string' ? asCalled(writer, part) : part;
+  writer.write(`${visibleJson(JSON.stringify(value, named, indent))}\n`);
 }
 
 export type Style = ReturnType<typeof createStyle>;
@@ -156,7 +174,7 @@ export function hung(text: string, { indent, columns }: { indent: number; column
   const room = (columns ?? Number.POSITIVE_INFINITY) - indent;
   const lines: string[] = [];
   let current = '';
-  for (const word of room < 20 ? [text] : text.split(' ')) {
+  for (const word of room < 20 ? [text] : wordsOf(text)) {
     if (current !== '' && visibleWidth(current) + 1 + visibleWidth(word) > room) {
       lines.push(current);
       current = word;
@@ -164,6 +182,20 @@ export function hung(text: string, { indent, columns }: { indent: number; column
   }
   return [...lines, current].map((row) => ' '.repeat(indent) + row);
 }
+
+/** A command stays with the `npx svc` in front of it. */
+function wordsOf(text: string): string[] {
+  const words: string[] = [];
+  for (const word of text.split(' ')) {
+    const last = words.at(-1);
+    if (last !== undefined && PROGRAM.test(last)) words[words.length - 1] = `${last} ${word}`;
+    else words.push(word);
+  }
+  return words;
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the escape sequences of `createStyle`
+const PROGRAM = /^(?:['"`(]|\u001b\[\d+m)*(?:npx|(?:npx )?svc(?:-relay)?)$/;
 
 /** Rows of a label and its value, with the values aligned and, with `columns`, wrapped between words. */
 export function aligned(rows: [label: string, value: string][], indent = '  ', columns?: number): string[] {

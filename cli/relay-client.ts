@@ -59,7 +59,7 @@ const MAX_ANSWER = 1024 * 1024;
 const MAX_LINE = 512;
 
 /** How to start the relay of this machine. */
-export const START = 'Start it with: svc relay start';
+export const START = "Start it with 'svc up', or in this terminal with 'svc relay start'.";
 
 /**
  * The relay of this machine: where the one that runs on this state listens, however it was started, and without one where

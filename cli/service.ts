@@ -62,9 +62,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
     }
     return 0;
   } catch (error) {
-    if (!json) throw new CommandError(describeError(error), nextStep(error, parts, context));
-    printJson(context.stdout, { ok: false, error: describeError(error) });
-    return 1;
+    throw new CommandError(describeError(error), nextStep(error, parts, context));
   }
 }
 

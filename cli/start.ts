@@ -7,9 +7,10 @@ import { errnoOf } from '../lib/host/errors.ts';
 import { MIN_DESCRIPTORS } from '../lib/host/machine.ts';
 import { createMachine } from '../lib/host/node/machine.ts';
 import { lockHolder, writeRelayLock } from '../lib/host/node/relay-lock.ts';
-import { isWildcard, urlHost } from '../lib/kit/addresses.ts';
+import { isPublicAddress, isWildcard, urlHost } from '../lib/kit/addresses.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { loadEnvironment } from './environment.ts';
+import { openLogFile } from './log-file.ts';
 import { misspeltVariables } from './misspelt.ts';
 import { openInBrowser } from './open-in-browser.ts';
 import { asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';
@@ -54,6 +55,7 @@ export function define(command: Command): void {
     .option('--no-secure-link', 'do not, whatever the configuration says')
     .option('--secure-link-host <address>', 'address of Secure Link (default 0.0.0.0)')
     .option('--secure-link-port <n>', 'port of Secure Link (default 9443)')
+    .option('--log-file <path>', 'write the log to this file, rotated at 5 MB, instead of to stderr')
     .option('--open', 'open the address in a browser of this machine')
     .option('--qr', 'print the address as a QR code')
     .example((name) => `${name} start`)
@@ -69,7 +71,8 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const { env: environment, places } = loadEnvironment(context.env);
   const env = { ...environment, ...defined(flags) };
   const { config, warnings } = readConfig(env, places);
-  const output = batched(context.stderr);
+  const logFile = option(options, '--log-file', asText);
+  const output = batched(logFile === undefined ? context.stderr : openLogFile(logFile));
   const log = createLog(config.logLevel, output.write);
   for (const warning of [...warnings, ...misspeltVariables(env)]) log.warn(warning);
   // From here on, children and libraries see the same variables as the relay.
@@ -79,8 +82,6 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const configured = config.sslCert !== undefined && config.sslKey !== undefined;
   if ((config.sslCert === undefined) !== (config.sslKey === undefined)) {
     log.warn('RELAY_SSL_CERT and RELAY_SSL_KEY must be set together: serving without TLS');
-  } else if (!configured && !noTls) {
-    log.warn('serving without TLS: fine on a trusted network or VPN; else set RELAY_SSL_CERT and RELAY_SSL_KEY');
   }
   const changed = changedVariables(env);
   if (changed.length > 0) log.info(`settings from the environment or flags: ${changed.join(', ')}`);
@@ -92,11 +93,17 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   });
   // Signals first: the relay already answers while its addresses are looked up.
   const ended = stopped(running, log);
-  const unlock = await announceLock(running, context, log);
+  const unlock = await announceLock(running, argsOf(options), context, log);
   await Promise.all([ended.finally(unlock), showAddresses()]);
 
   async function showAddresses(): Promise<void> {
     const addresses = await announce(running, context, log);
+    if (!configured && !noTls) {
+      const text = 'serving without TLS: fine on a trusted network or VPN; else set RELAY_SSL_CERT and RELAY_SSL_KEY';
+      // Only who names a public address has asked for one.
+      if (isPublicAddress(config.host)) log.warn(text);
+      else log.info(text);
+    }
     if (flag(options, '--qr')) drawCode(addresses, context, log);
     if (flag(options, '--open'))
       openInBrowser(addresses[0] ?? '', process.env, (error) =>
@@ -106,10 +113,15 @@ async function run(options: Options, context: CommandContext): Promise<void> {
 }
 
 /** Lets the commands of this machine find the relay (contract 11 §1). One that they cannot find still serves its devices. */
-async function announceLock({ relay }: NodeRelay, context: CommandContext, log: Log): Promise<() => void> {
+async function announceLock(
+  { relay }: NodeRelay,
+  args: string[],
+  context: CommandContext,
+  log: Log,
+): Promise<() => void> {
   const { config, listener, version } = relay;
   const { stateFile, agentHome, relayHome } = config;
-  const lock = { ...listener, pid: process.pid, version, build: context.ownPackage.build ?? null };
+  const lock = { ...listener, args, pid: process.pid, version, build: context.ownPackage.build ?? null };
   return writeRelayLock({ ...lock, state_file: stateFile, agent_home: agentHome }, relayHome).catch((error) => {
     log.warn(`commands look for the relay on its configured port only: ${describeError(error)}`);
     return () => {};
@@ -152,11 +164,25 @@ function variablesOf(options: Options): Variables {
   };
 }
 
+/** Flags that the next start repeats: neither a credential, nor what is for people at a terminal. */
+const REPEATED = [
+  ...['host', 'port', 'ssl', 'shell', 'webapi-url', 'log-level', 'config', 'allow-insecure-api-key'],
+  ...['secure-link', 'secure-link-host', 'secure-link-port'],
+];
+
+function argsOf(options: Options): string[] {
+  return REPEATED.flatMap((name) => {
+    const value = options[name.replace(/-([a-z])/g, (_, letter: string) => letter.toUpperCase())];
+    if (value === undefined) return [];
+    return typeof value === 'string' ? [`--${name}`, value] : [value ? `--${name}` : `--no-${name}`];
+  });
+}
+
 const defined = (values: Variables) =>
   Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
 
 /** Writes log lines in batches, the last one when the process exits. */
-function batched(writer: Writer): { write(text: string): void; flush(): void } {
+function batched(writer: Pick<Writer, 'write'>): { write(text: string): void; flush(): void } {
   let waiting: string[] = [];
   const flush = () => {
     if (waiting.length > 0) writer.write(`${waiting.join('\n')}\n`);
@@ -268,17 +294,27 @@ async function announce({ relay, urls }: NodeRelay, context: CommandContext, log
   );
   if (!config.profileDiscovery) log.info('profile discovery: off');
   const addresses = await urls();
+  // The one that a phone needs comes first (contract 11 §5).
+  const [here = '', ...others] = addresses;
+  printRunning({ version: relay.version, urls: [...others, here], stateFile: config.stateFile }, context);
+  line(context.stdout, 'Stop with Ctrl-C.');
+  return addresses;
+}
+
+/** What is printed of a relay that has started. `urls` has at least one. */
+export function printRunning(
+  { version, urls, stateFile }: { version: string; urls: string[]; stateFile: string | null },
+  context: CommandContext,
+): void {
   const style = createStyle(context.stdout, context.env);
-  const rows: [string, string][] = addresses.map((url, index) => [
+  const rows: [string, string][] = urls.map((url, index) => [
     index === 0 ? 'Address' : '',
     `${url}  (${url.replace(/^http/, 'ws')}/ws)`,
   ]);
-  rows.push(['State', config.stateFile ?? 'in memory only: pairings are lost when the relay stops']);
-  line(context.stdout, style.bold(`svc-relay ${relay.version} is running`));
+  rows.push(['State', stateFile ?? 'in memory only: pairings are lost when the relay stops']);
+  line(context.stdout, style.bold(`svc-relay ${version} is running`));
   for (const text of aligned(rows)) line(context.stdout, text);
   sentence(context.stdout, `Next: run ${style.bold('svc pair')} in another terminal and scan the code with the app.`);
-  line(context.stdout, 'Stop with Ctrl-C.');
-  return addresses;
 }
 
 /** Draws an address for the camera of a phone: one that other devices can reach, where there is one. */

@@ -18,13 +18,13 @@ import {
   type CommandContext,
   columns,
   createStyle,
-  hung,
   line,
   printable,
   printJson,
   type Style,
   sentence,
   UsageError,
+  wrapped,
 } from './output.ts';
 import { START } from './relay-client.ts';
 import { relayProcess } from './relay-process.ts';
@@ -111,7 +111,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const status = await look(options, context);
   if (flag(options, '--json')) printJson(context.stdout, status, 2);
   else {
-    printFreeze(status.frozen, options, context);
+    printFreeze(status.frozen, context);
     print(status, context);
   }
   return status.ok ? 0 : 1;
@@ -264,14 +264,14 @@ function nextStep(
 ): string {
   if (!relay.running && isRemote) return "Check the URL, and that 'wrangler deploy' has published the relay there.";
   if (!relay.running && service?.active === 'failed') return `Find out why with: journalctl --user -u ${UNIT} -n 20`;
-  if (!relay.running && service?.installed) return `Start it with: systemctl --user start ${UNIT}`;
+  if (!relay.running && service?.installed) return START;
   if (!relay.running) return START;
   if (!relay.ready) return 'It starts or stops just now. Look again in a few seconds, or with: svc logs -f';
   if (relay.failing_stores.length > 0) {
     const where = relay.state_file === null ? 'its storage' : `the disk of ${printable(relay.state_file)}`;
     return `Look at ${where}: a crash undoes what is not stored. Then type again: svc status`;
   }
-  if (outdated && !isRemote) return 'The relay is older than this command. Restart it: svc stop, then svc relay start';
+  if (outdated && !isRemote) return 'The relay is older than this command. Restart it with: svc restart';
   if (!devices) return refusal ?? 'Find out more with: svc relay doctor';
   if (devices.connected + devices.stale + devices.offline === 0) return 'Pair a phone with: svc pair';
   if (agent && !agent.reachable) return 'Start the agent, or find out more with: svc relay doctor';
@@ -284,9 +284,8 @@ function print(status: Status, context: CommandContext): void {
   const { relay, command, devices, queued, commands, agent, dashboard, service, next } = status;
   const style = createStyle(context.stdout, context.env);
   const { bold, green, red, yellow } = style;
-  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
   const row = (label: string, value: string) => {
-    const [first = '', ...more] = hung(value, { indent: LABEL_WIDTH + 2, columns });
+    const [first = '', ...more] = wrapped(context.stdout, value, LABEL_WIDTH + 2);
     line(context.stdout, `  ${bold(label)}${' '.repeat(LABEL_WIDTH - label.length)}${first.trimStart()}`);
     for (const text of more) line(context.stdout, text);
   };
@@ -316,7 +315,7 @@ function print(status: Status, context: CommandContext): void {
   const [last] = commands ?? [];
   if (last) row('Last call', commandText(last));
   if (service) row('Service', service.installed ? printable(service.active ?? 'installed') : 'not installed');
-  for (const text of hung(next, { indent: 0, columns })) line(context.stdout, text);
+  sentence(context.stdout, next);
 }
 
 const reachableText = ({ url, reachable, error }: Reachable, { green, yellow }: Style): string =>

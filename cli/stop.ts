@@ -4,7 +4,7 @@ import { createSystemd } from '../lib/operator/service/systemd.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { loadEnvironment } from './environment.ts';
 import { flag, type Options } from './options.ts';
-import { type CommandContext, CommandError, line, printJson, sentence } from './output.ts';
+import { type CommandContext, CommandError, printJson, sentence } from './output.ts';
 import { pause } from './pause.ts';
 import { callRelay, localRelay } from './relay-client.ts';
 import { relayProcess } from './relay-process.ts';
@@ -14,7 +14,7 @@ const PATIENCE = 10_000;
 const POLL = 50;
 const ANSWER_TIMEOUT = 2000;
 
-interface Stopped {
+export interface Stopped {
   stopped: boolean;
   pid: number | null;
   by: 'signal' | 'systemd' | null;
@@ -29,21 +29,19 @@ export function define(command: Command): void {
 }
 
 async function run(options: Options, context: CommandContext): Promise<void> {
-  const result = await stop(context);
+  const result = await stopRelay(context);
   if (flag(options, '--json')) return printJson(context.stdout, result);
   const { stopped, pid, by } = result;
   if (!stopped) sentence(context.stdout, 'No relay is running.');
   else if (by === 'signal') sentence(context.stdout, `Stopped the relay (process ${pid}).`);
   else {
     sentence(context.stdout, `Stopped the service ${UNIT}. It starts again at the next sign-in.`);
-    line(
-      context.stdout,
-      'To keep it from that: svc relay service remove. To start it now: systemctl --user start svc-relay',
-    );
+    sentence(context.stdout, 'To keep it from that: svc relay service remove. To start it now: svc up');
   }
 }
 
-async function stop(context: CommandContext): Promise<Stopped> {
+/** Stops the relay of this machine, and waits until its process has ended. */
+export async function stopRelay(context: CommandContext): Promise<Stopped> {
   const { env, places } = loadEnvironment(context.env);
   const { config } = readConfig(env, places);
   const found = await relayProcess(config);

@@ -19,6 +19,5 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const answer = await relay.call({ method: 'DELETE', path: '/relay/freeze' });
   if (flag(options, '--json')) return printJson(context.stdout, answer);
   line(context.stdout, 'Not frozen: the agent may act on devices again.');
-  const where = typeof options.relay === 'string' ? ` --relay ${options.relay}` : '';
-  line(context.stdout, `See which are connected with: ${context.program} devices${where}`);
+  line(context.stdout, `See which are connected with: ${context.program} devices`);
 }

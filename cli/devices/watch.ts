@@ -1,8 +1,8 @@
 import type { FreezeState } from '../../lib/operations/freeze-state.ts';
-import { freezeOf, freezeText, unfreezeCommand } from '../freeze-text.ts';
+import { freezeOf, freezeText } from '../freeze-text.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
-import { type CommandContext, createStyle, line, printJson, type Style } from '../output.ts';
+import { asCalled, type CommandContext, createStyle, line, printJson, type Style } from '../output.ts';
 import { pause } from '../pause.ts';
 import { followEvents, mayRecover } from '../relay-events.ts';
 import { onSignals } from '../signals.ts';
@@ -106,7 +106,7 @@ async function follow(relay: OperatorRelay, view: View, over: AbortController): 
 }
 
 /** The table on a screen of its own, which leaves the text above the command as it was. */
-function screenView(relay: OperatorRelay, options: Options, context: CommandContext): View {
+function screenView(relay: OperatorRelay, _options: Options, context: CommandContext): View {
   const { stdout, env } = context;
   const style = createStyle(stdout, env);
   let devices: Device[] = [];
@@ -123,7 +123,11 @@ function screenView(relay: OperatorRelay, options: Options, context: CommandCont
         ? [`No device is paired. Pair one with: ${context.program} pair`]
         : deviceLines(devices, now.getTime() / 1000, style, stdout);
     const banner = frozen
-      ? [style.red(`${freezeText(frozen, now.getTime() / 1000)}. End it with: ${unfreezeCommand(options)}`)]
+      ? [
+          style.red(
+            `${freezeText(frozen, now.getTime() / 1000)}. End it with: ${asCalled(context.stdout, 'svc unfreeze')}`,
+          ),
+        ]
       : [];
     const room = Math.max(1, height - 4 - banner.length);
     const shown =

@@ -12,7 +12,7 @@ import { keepAlive } from '../keep-alive.ts';
 import { strangerOn } from '../operator-key.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import type { Options } from '../options.ts';
-import { type CommandContext, createStyle, hung, line, printable, printJson, sentence } from '../output.ts';
+import { type CommandContext, createStyle, line, printable, printJson, sentence, wrapped } from '../output.ts';
 import { addressText, callRelay, localRelay, type RelayAddress, START } from '../relay-client.ts';
 import { onSignals } from '../signals.ts';
 import { checkClock, checkRoutes, checkSecureLink, checkState, checkTls, ROUTE_TIMEOUT } from './check-routes.ts';
@@ -78,7 +78,7 @@ async function walk(parts: CheckParts, signal: AbortSignal): Promise<Step[]> {
         ? warning(
             'relay',
             `svc-relay ${body.version} answers on ${addressText(address)}, frozen: the agent cannot act on devices`,
-            `End the freeze with: svc unfreeze${remote ? ` --relay ${remote.url}` : ''}`,
+            `End the freeze with: svc unfreeze`,
           )
         : ok('relay', `svc-relay ${body.version} answers on ${addressText(address)}`),
     checkState(asObject(readiness?.checks)?.session_store, remote ? null : config.stateFile),
@@ -226,14 +226,13 @@ const LABELS: Record<StepStatus, string> = { ok: '[OK]', warning: '[WARN]', fail
 function print(steps: readonly Step[], first: Step | undefined, context: CommandContext): void {
   const { green, yellow, red, dim } = createStyle(context.stdout, context.env);
   const paint = { ok: green, warning: yellow, failed: red, skipped: dim };
-  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
   for (const { id, status, summary, next } of steps) {
     const label = LABELS[status];
-    const [head, ...rest] = hung(`${id}: ${printable(summary)}`, { indent: 9, columns });
+    const [head, ...rest] = wrapped(context.stdout, `${id}: ${printable(summary)}`, 9);
     line(context.stdout, `${' '.repeat(8 - label.length)}${paint[status](label)} ${head?.trimStart()}`);
     for (const text of rest) line(context.stdout, text);
     if (status === 'warning' && next)
-      for (const text of hung(printable(next), { indent: 9, columns })) line(context.stdout, text);
+      for (const text of wrapped(context.stdout, printable(next), 9)) line(context.stdout, text);
   }
   line(context.stdout);
   if (!first) sentence(context.stdout, green('A phone could pair now. Make a code with: svc pair'));

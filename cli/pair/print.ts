@@ -5,12 +5,12 @@ import {
   aligned,
   type CommandContext,
   createStyle,
-  hung,
   line,
   printable,
   printJson,
   printWarning,
   sentence,
+  wrapped,
 } from '../output.ts';
 import { type ApiState, apiOf } from './api-state.ts';
 import type { PairOptions } from './options.ts';
@@ -188,7 +188,7 @@ function draw(payload: string, { options, notices, waits, context }: PrintParts)
   const width = rows[0]?.length ?? 0;
   // Below the code: each problem with its next step, and the status line or prompt.
   const below = notices.filter(({ isFirst }) => !isFirst).flatMap(({ text, next }) => [`warning: ${text}`, next]);
-  const needed = rows.length + below.flatMap((text) => hung(text, { indent: 0, columns })).length + 1;
+  const needed = rows.length + below.flatMap((text) => wrapped(context.stdout, text)).length + 1;
   if (width <= columns && needed <= height) {
     return { rows: terminalQr(payload, { colour: !context.env.NO_COLOR }), file: false };
   }

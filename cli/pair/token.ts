@@ -5,7 +5,7 @@ import { systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
 import { describeDuration } from '../../lib/pairing/duration.ts';
 import { connectOnce } from '../connect-once.ts';
-import { type CommandContext, line } from '../output.ts';
+import { type CommandContext, line, quote } from '../output.ts';
 import type { RelayAddress } from '../relay-client.ts';
 import type { PairOptions } from './options.ts';
 import { registerAt } from './register.ts';
@@ -19,15 +19,14 @@ const DAY = 86_400;
  */
 export async function pairTool(options: PairOptions, address: RelayAddress, context: CommandContext) {
   const { ttl = DAY, grants, without, name = 'Host tool', hint } = options;
-  const { token, relay } = await createToolSession({ ttl, grants, without, name, hint }, address, context);
-  line(context.stdout, token);
+  const { token } = await createToolSession({ ttl, grants, without, name, hint }, address, context);
+  quote(context.stdout, token);
   if (!context.stderr.isTTY) return;
   line(
     context.stderr,
     `A session for '${name}', valid ${ttl === 0 ? 'without end' : `for ${describeDuration(ttl)}`}. Send it as: Authorization: Bearer <token>`,
   );
-  const where = relay.url === undefined ? '' : ` --relay ${relay.url}`;
-  line(context.stderr, `Revoke it with: svc devices revoke ${token.slice(0, 8)}${where}`);
+  line(context.stderr, `Revoke it with: svc devices revoke ${token.slice(0, 8)}`);
 }
 
 export interface ToolSession extends Pick<PairOptions, 'grants' | 'without' | 'hint'> {

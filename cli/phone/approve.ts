@@ -8,7 +8,7 @@ import { keepAlive } from '../keep-alive.ts';
 import { addressOf, createRelayFetch, endpointOf } from '../mcp/connection.ts';
 import { type McpPairing, openPairings } from '../mcp/pairings.ts';
 import { asText, type Options, option } from '../options.ts';
-import { type CommandContext, line, UsageError } from '../output.ts';
+import { type CommandContext, quote, UsageError } from '../output.ts';
 import { readAll } from '../stdin.ts';
 
 /** Seconds. Hooks of Claude Code end after 600 by default. */
@@ -44,7 +44,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   }
   const name = option(options, '--name', asText);
   const verdict = await keepAlive(decide({ tool, input, timeout, name }, context));
-  line(context.stdout, JSON.stringify(outputOf(event, verdict, agent)));
+  quote(context.stdout, JSON.stringify(outputOf(event, verdict, agent)));
 }
 
 function asTimeout(text: string): number {

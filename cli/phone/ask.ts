@@ -5,7 +5,7 @@ import { newMessageId } from '../../lib/phone/message.ts';
 import { answersOf } from '../../lib/phone/question.ts';
 import { type OperatorRelay, openOperatorRelay, Unreachable } from '../operator-relay.ts';
 import { asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, line, printableLines, printError, printJson, sentence } from '../output.ts';
+import { type CommandContext, printableLines, printError, printJson, quote, sentence } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { onSignals } from '../signals.ts';
 import { asAnswers, check, explain, GONE, post, progress, type Sent, seconds, textOf } from './outgoing.ts';
@@ -91,7 +91,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     if (flag(options, '--json')) {
       const found = { answer: reply.text, ...(index !== undefined && { answer_index: index }), after_s };
       printJson(context.stdout, { message_id: sent.message_id, chat_id: sent.chat_id, ...found });
-    } else line(context.stdout, printableLines(reply.text));
+    } else quote(context.stdout, printableLines(reply.text));
     await last.acknowledge();
     if (index === undefined) return FREE_TEXT;
     return index === 0 ? 0 : OTHER_ANSWER + index;

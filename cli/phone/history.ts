@@ -4,7 +4,7 @@ import { asObject } from '../../lib/kit/json.ts';
 import { cutLine } from '../devices/table.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options, option } from '../options.ts';
-import { type CommandContext, columns, createStyle, line, printJson, sentence } from '../output.ts';
+import { type CommandContext, columns, createStyle, printJson, quote, sentence } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { age, cell } from './list.ts';
 
@@ -50,7 +50,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const lines = columns([['WHEN', 'KIND', 'STATE', 'ID', 'CHAT', 'TEXT'], ...rows], '');
   lines.forEach((text, at) => {
     const shown = isTTY && width ? cutLine(text, width) : text;
-    line(context.stdout, at === 0 ? bold(shown) : shown);
+    quote(context.stdout, at === 0 ? bold(shown) : shown);
   });
 }
 

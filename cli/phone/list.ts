@@ -2,7 +2,7 @@ import type { Command } from 'cac';
 import { asObject } from '../../lib/kit/json.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
-import { type CommandContext, columns, createStyle, line, printable, printJson, sentence } from '../output.ts';
+import { type CommandContext, columns, createStyle, line, printable, printJson, quote, sentence } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 
 const MAX_TEXT = 60;
@@ -33,7 +33,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   ]);
   const [head = '', ...lines] = columns([['ID', 'WAITS', 'CHAT', 'TEXT'], ...rows], '');
   line(context.stdout, bold(head));
-  for (const text of lines) line(context.stdout, text);
+  for (const text of lines) quote(context.stdout, text);
   line(
     context.stdout,
     `A phone receives them in this order when it connects. Cancel one with: ${context.program} cancel <id>`,

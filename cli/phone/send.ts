@@ -3,7 +3,7 @@ import { bytesToHex, randomBytes } from '../../lib/kit/bytes.ts';
 import { newMessageId } from '../../lib/phone/message.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { asChoice, asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, printableLines, printJson, sentence } from '../output.ts';
+import { type CommandContext, CommandError, line, printableLines, printJson, quote, sentence } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { asAnswers, check, explain, GONE, post, progress, type Sent, seconds, textOf } from './outgoing.ts';
 import { createTracker } from './track.ts';
@@ -116,7 +116,7 @@ async function finish(
   context: CommandContext,
 ): Promise<void> {
   if (flag(options, '--json')) printJson(context.stdout, { ...sent, reply: replies[0] ?? null, replies });
-  else for (const { text } of replies) line(context.stdout, printableLines(text));
+  else for (const { text } of replies) quote(context.stdout, printableLines(text));
   if (replies.length > 0) return;
   throw new CommandError(
     context.stop?.aborted ? 'stopped before a reply came' : `no reply came within ${wait} s`,

@@ -6,7 +6,7 @@ import type { JsonObject } from '../../lib/kit/json.ts';
 import { wavFile } from '../../lib/voice/streaming/wav.ts';
 import { createLines, type Lines } from '../lines.ts';
 import { asRate, asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, printable, printJson, UsageError } from '../output.ts';
+import { type CommandContext, CommandError, line, printable, printJson, quote, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import {
   type Audience,
@@ -132,7 +132,7 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
     },
     confirmation({ message }) {
       progress.end();
-      if (!isJson) line(context.stderr, `The agent asks: ${message}`);
+      if (!isJson) quote(context.stderr, `The agent asks: ${message}`);
       if (canAnswer(setup)) context.stderr.write(isJson ? '' : 'Allow it? [y/n] ');
       else conversation.decide('deny');
     },
@@ -142,7 +142,7 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
   };
   function say(who: string, text: string): void {
     progress.end();
-    if (!isJson) line(context.stdout, `${who}: ${text}`);
+    if (!isJson) quote(context.stdout, `${who}: ${text}`);
   }
 
   progress.step('Beginning a conversation.');

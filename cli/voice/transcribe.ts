@@ -6,7 +6,7 @@ import { describeError } from '../../lib/errors.ts';
 import { visible } from '../../lib/kit/text.ts';
 import { formData } from '../../lib/web/form-data.ts';
 import { flag, type Options } from '../options.ts';
-import { type CommandContext, CommandError, line, printable, printJson, UsageError } from '../output.ts';
+import { type CommandContext, CommandError, line, printable, printJson, quote, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { createProgress, type Progress } from './progress.ts';
 import { profileOption, withVoiceRelay } from './relay.ts';
@@ -75,7 +75,7 @@ async function run(path: string, options: Options, context: CommandContext): Pro
     printJson(context.stdout, { text, provider, profile: profile ?? null, bytes: size, total_ms: ms });
     return;
   }
-  for (const row of text === '' ? [] : text.split('\n')) line(context.stdout, visible(row));
+  for (const row of text === '' ? [] : text.split('\n')) quote(context.stdout, visible(row));
   if (text === '') line(context.stderr, 'No speech was recognised.');
 }
 

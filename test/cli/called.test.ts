@@ -1,7 +1,60 @@
+import { cac } from 'cac';
 import { describe, expect, it } from 'vitest';
 import { asCalled, isCalledByNpm, namedAsCalled } from '../../cli/called.ts';
+import { nestedPrograms, programs } from '../../cli/commands.ts';
+import { line, quote, sentence } from '../../cli/output.ts';
+
+const NPX = { npx: true };
 
 describe('commands in messages', () => {
+  const relay = 'https://relay.example';
+  it.each([
+    ['svc devices revoke 3f9c --yes', { relay }, `svc devices revoke --relay ${relay} 3f9c --yes`],
+    ["Type again: 'svc pair --check'", { relay }, `Type again: 'svc pair --relay ${relay} --check'`],
+    ['svc relay doctor', { relay, npx: true }, `npx svc relay doctor --relay ${relay}`],
+    ['svc doctor, svc stop, svc companion run', { relay }, `svc doctor --relay ${relay}, svc stop, svc companion run`],
+    [
+      'svc pair | svc companion pair -',
+      { settings: 'a b.json' },
+      "svc pair | svc companion pair --settings 'a b.json' -",
+    ],
+    ['svc phones, svc pairing', { relay }, 'svc phones, svc pairing'],
+  ])('%j name the relay and the settings that were given (11 §1)', (text, more, expected) => {
+    const calling = { npx: false, ...more };
+    expect(asCalled(text, calling)).toBe(expected);
+    expect(asCalled(expected, calling)).toBe(expected);
+  });
+
+  it.each([20, 25, 30, 60, 80, 120])(
+    'stay in one piece at %i columns, within them where they fit (11 §1, §4)',
+    (columns) => {
+      const written: string[] = [];
+      const stream = { isTTY: true, columns, write: (text: string) => written.push(text) };
+      const named = namedAsCalled(stream, { npx: true, relay });
+      const text = "See which devices are connected with: svc devices, or make a new code with 'svc pair' and scan it.";
+      sentence(named, text);
+      expect(written.join('').trim().split(/\s+/).join(' ')).toBe(asCalled(text, { npx: true, relay }));
+      expect(written.join('')).not.toMatch(/(npx|svc)\n/);
+      for (const row of written)
+        if (row.trim().split(' ').length > 3) expect(row.trimEnd().length).toBeLessThanOrEqual(columns);
+    },
+  );
+
+  it('the table of commands knows which take --relay and --settings', async () => {
+    const commands = [...Object.values(programs), ...Object.values(nestedPrograms)].flatMap(({ commands }) => commands);
+    for (const { usage, target, load } of commands) {
+      const command = cac('svc').command(usage, '');
+      (await load()).define(command);
+      const option = (name: string) => command.options.some(({ rawName }) => rawName.startsWith(`--${name} <`));
+      const takes = option('settings')
+        ? 'settings'
+        : option('relay') && !/^(mcp|operator-token)/.test(usage)
+          ? 'relay'
+          : undefined;
+      expect([usage, target]).toEqual([usage, takes]);
+    }
+  });
+
   it.each([
     ['Start it with: svc relay start', 'Start it with: npx svc relay start'],
     ["Run 'svc --help' for help.", "Run 'npx svc --help' for help."],
@@ -9,13 +62,13 @@ describe('commands in messages', () => {
     ['svc pair | svc companion pair -', 'npx svc pair | npx svc companion pair -'],
     ['a\nsvc-relay start', 'a\nnpx svc-relay start'],
   ])('%j are named as npx calls them', (text, expected) => {
-    expect(asCalled(text)).toBe(expected);
-    expect(asCalled(expected)).toBe(expected);
+    expect(asCalled(text, NPX)).toBe(expected);
+    expect(asCalled(expected, NPX)).toBe(expected);
   });
 
   it.each(['svc-relay 1.0.0 is running', '/home/svc relay', 'svc is old', '~/.svc pair', 'svc-relay://pair?x'])(
     '%j names none',
-    (text) => expect(asCalled(text)).toBe(text),
+    (text) => expect(asCalled(text, NPX)).toBe(text),
   );
 
   it.each([
@@ -29,8 +82,9 @@ describe('commands in messages', () => {
   it('a stream keeps everything else', () => {
     const written: string[] = [];
     const stream = { isTTY: true, columns: 40, write: (text: string) => written.push(text) };
-    const named = namedAsCalled(stream);
-    named.write('svc pair');
-    expect([written, named.isTTY, named.columns]).toEqual([['npx svc pair'], true, 40]);
+    const named = namedAsCalled(stream, NPX);
+    line(named, 'svc pair');
+    quote(named, 'svc pair');
+    expect([written, named.isTTY, named.columns]).toEqual([['npx svc pair\n', 'svc pair\n'], true, 40]);
   });
 });

@@ -9,7 +9,7 @@ import { hasProgram } from '../support/terminal.ts';
 
 /** A command line up to the cursor, and its completions. */
 const OFFERED: [line: string, words: string[]][] = [
-  ['svc re', ['reach', 'relay']],
+  ['svc re', ['reach', 'relay', 'restart']],
   ['/usr/local/bin/svc rel', ['relay']],
   ['svc relay st', ['start']],
   ['svc relay insecure-api-bearer e', ['enable']],

@@ -68,7 +68,7 @@ describe('svc status, logs and stop (contract 09 §2)', () => {
     expect(await run(['stop'], { env })).toMatchObject({ code: 0, stdout: 'No relay is running.\n' });
     const down = await run(['status'], { env });
     expect([down.code, down.stderr]).toEqual([1, '']);
-    expect(down.stdout).toMatch(/^ {2}Relay +not running\n.*\nStart it with: svc relay start\n$/s);
+    expect(down.stdout).toMatch(/^ {2}Relay +not running\n.*\nStart it with 'svc up'.*\n$/s);
     expect(JSON.parse((await run(['status', '--json'], { env })).stdout)).toMatchObject({
       ok: false,
       relay: { running: false, pid: null },

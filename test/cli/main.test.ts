@@ -1,9 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { run } from '../support/cli.ts';
+import { nestedPrograms, programs } from '../../cli/commands.ts';
+import { agentHome, run } from '../support/cli.ts';
+import { closedPort } from '../support/closed-port.ts';
 
 const usage = [
   ['svc', ['nonsense'], "unknown command 'nonsense'"],
-  ['svc', ['start'], "it is 'svc relay start'"],
+  ['svc', ['secure-link'], "it is 'svc relay secure-link'"],
   ['svc', ['devcies'], "did you mean 'devices'?"],
   ['svc', ['realy', 'start'], "did you mean 'relay'?"],
   ['svc', ['devices', 'wacth'], "did you mean 'watch'?"],
@@ -40,12 +42,56 @@ describe('wrong command lines: one line, a hint, exit 2 (07 §5)', () => {
     expect(rest).toEqual([]);
   });
 
-  test('without a command: the help, then one line on stderr', async () => {
+  test('without a command: the help, as after help', async () => {
     for (const argv of [[], ['relay'], ['phone'], ['voice'], ['reach'], ['companion']]) {
       const { code, stdout, stderr } = await run(argv);
-      expect(code).toBe(2);
+      expect([code, stderr]).toEqual([0, '']);
       expect(stdout).toBe((await run([...argv, '--help'])).stdout);
-      expect(stderr).toBe(`error: missing command after '${['svc', ...argv].join(' ')}'\n`);
+      expect(stdout).toBe((await run(['help', ...argv])).stdout);
+    }
+    expect((await run(['help', 'relay', 'start'])).stdout).toBe((await run(['relay', 'start', '--help'])).stdout);
+  });
+
+  test('with --json, a wrong command line is one document on stdout (11 §1, §7)', async () => {
+    const commands = [
+      ...programs.svc.commands.map(({ usage }) => [usage.split(' ', 1)[0] as string]),
+      ...Object.entries(nestedPrograms).flatMap(([word, program]) =>
+        program.commands.map(({ usage }) => [word, usage.split(' ', 1)[0] as string]),
+      ),
+    ];
+    for (const words of [...commands, ['nonsense'], ['relay', 'nonsense']]) {
+      const { code, stdout, stderr } = await run([...words, '--json', '--nonsense']);
+      expect([code, stderr], words.join(' ')).toEqual([2, '']);
+      expect(JSON.parse(stdout), words.join(' ')).toEqual({
+        ok: false,
+        error: expect.stringMatching(/^unknown (option|command) /),
+        next: expect.stringMatching(/^Run 'svc.* --help' for help\.$/),
+      });
+    }
+  });
+
+  test('with --json, a relay that does not answer is one document on stdout (11 §1)', async () => {
+    const env = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()) };
+    for (const words of [
+      ['pair'],
+      ['pair', '--web'],
+      ['devices'],
+      ['devices', 'watch'],
+      ['logs', '-f'],
+      ['phone', 'send', 'Hello'],
+      ['phone', 'list'],
+      ['relay', 'insecure-api-key'],
+      ['relay', 'secure-link'],
+      ['mcp', 'pair'],
+      ['voice', 'doctor'],
+      ['reach', 'status'],
+      ['console'],
+      ['freeze'],
+    ]) {
+      const { code, stdout, stderr } = await run([...words, '--json'], { env });
+      expect([code, stderr], words.join(' ')).toEqual([1, '']);
+      expect(JSON.parse(stdout), words.join(' ')).toMatchObject({ ok: false, next: expect.stringContaining('svc') });
+      expect(JSON.parse(stdout).error, words.join(' ')).toContain(env.RELAY_PORT);
     }
   });
 

@@ -88,7 +88,7 @@ describe('svc pair --check (contract 09 §2)', () => {
     const { code, stdout } = await run(['pair', '--check'], { env });
     expect(code).toBe(1);
     expect(stdout).toMatch(
-      /\[FAILED\] relay: nothing answers on 127\.0\.0\.1:\d+ \(no relay holds \S+\)\n\nA phone could not pair now: relay fails\.\nStart it with: svc relay start\n$/,
+      /\[FAILED\] relay: nothing answers on 127\.0\.0\.1:\d+ \(no relay holds \S+\)\n\nA phone could not pair now: relay fails\.\nStart it with 'svc up'.*\n$/,
     );
   });
 

@@ -190,7 +190,7 @@ describe('with a running relay', () => {
     const env = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()), API_SERVER_KEY: KEY };
     const { code, stdout, stderr } = await run(['pair', ...words.split(' ')], { env });
     expect([code, stdout]).toEqual([1, '']);
-    expect(stderr).toMatch(/^error: no relay answers on .*\nStart it with: svc relay start\n$/);
+    expect(stderr).toMatch(/^error: no relay answers on .*\nStart it with 'svc up'.*svc relay start.*\n$/);
   });
 
   test.each<[words: string, without: string[] | undefined]>([
@@ -316,7 +316,7 @@ describe('without a relay', () => {
       expect([code, stdout], words.join(' ')).toEqual([1, '']);
       expect(stderr).toContain(`no relay answers on 127.0.0.1:${port}`);
       expect(stderr).toContain(`no relay holds ${home}/svc-relay/state.db`);
-      expect(stderr).toContain('Start it with: svc');
+      expect(stderr).toContain("Start it with 'svc up'");
     }
   });
 

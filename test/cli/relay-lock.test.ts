@@ -22,7 +22,15 @@ async function heldRelay(change: Partial<RelayLock> = {}, home = agentHome(), us
     isHeld = false;
   };
   onTestFinished(release);
-  const lock = { pid: process.pid, host: '0.0.0.0', port: relay.port, tls: false, version: '1.0.0', build: null };
+  const lock = {
+    pid: process.pid,
+    host: '0.0.0.0',
+    port: relay.port,
+    tls: false,
+    version: '1.0.0',
+    build: null,
+    args: [],
+  };
   const unlock = await writeRelayLock(
     { ...lock, state_file: stateFile, agent_home: home, ...change },
     join(user, '.svc-relay'),

@@ -156,7 +156,7 @@ describe('service install', () => {
     if (!('refuses' in given)) expect(await on.text()).toBeNull();
     const json = await on.service('install', '--json');
     expect([json.code, json.stderr]).toEqual([1, '']);
-    expect(JSON.parse(json.stdout)).toEqual({ ok: false, error: expect.any(String) });
+    expect(JSON.parse(json.stdout)).toEqual({ ok: false, error: expect.any(String), next: expect.any(String) });
   });
 });
 

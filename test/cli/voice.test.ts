@@ -238,8 +238,10 @@ describe('svc voice transcribe', () => {
       const { code, stdout, stderr } = await run(['voice', 'transcribe', path, ...words], {
         env: { RELAY_PORT: String(relay.port) },
       });
-      expect([code, stdout]).toEqual([1, '']);
-      expect(stderr).toMatch(/error: no API key available.*HTTP 500\)\n.*svc voice doctor\n$/);
+      const isJson = words.includes('--json');
+      expect([code, isJson ? stderr : stdout]).toEqual([1, '']);
+      const said = isJson ? Object.values(JSON.parse(stdout)).join('\n') : stderr.trimEnd();
+      expect(said).toMatch(/no API key available.*HTTP 500\)\n.*svc voice doctor$/);
     }
   });
 

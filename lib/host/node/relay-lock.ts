@@ -17,6 +17,8 @@ export interface RelayLock {
   /** Null for a relay that keeps its state in memory. */
   state_file: string | null;
   agent_home: string;
+  /** The flags that it was started with, for its next start. None is a credential. */
+  args: string[];
 }
 
 export interface RelayBuild {
@@ -126,7 +128,7 @@ function readRecord(path: string): RelayLock | null {
     throw error;
   }
   const record = asObject(parseJson(text));
-  const { pid, host, port, tls, version, build, state_file, agent_home } = record ?? {};
+  const { pid, host, port, tls, version, build, state_file, agent_home, args } = record ?? {};
   if (!isCount(pid) || typeof host !== 'string' || !isCount(port) || port > 65_535) return null;
   return {
     pid,
@@ -137,6 +139,7 @@ function readRecord(path: string): RelayLock | null {
     build: readBuild(build),
     state_file: typeof state_file === 'string' ? state_file : null,
     agent_home: typeof agent_home === 'string' ? agent_home : '',
+    args: Array.isArray(args) ? args.filter((arg) => typeof arg === 'string') : [],
   };
 }
 

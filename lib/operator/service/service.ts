@@ -131,6 +131,24 @@ async function requireFreePort({ host, port }: ServiceParts, systemd: Systemd): 
   throw new RelayError('conflict', `something listens on port ${port} already`, { extra: { port } });
 }
 
+/** Whether the installed unit runs the relay of this agent home, in whatever version. */
+export async function unitServes(parts: ServiceParts): Promise<boolean> {
+  const [text, own] = await Promise.all([readUnit(parts), ownText(parts)]);
+  const home = (unit: string | null) => unit?.split('\n').find((row) => row.startsWith('Environment="SVC_HOME='));
+  return text !== null && home(text) !== undefined && home(text) === home(own);
+}
+
+/**
+ * Starts the installed service.
+ * @throws RelayError `unavailable` as `installService` does.
+ */
+export async function startService(parts: ServiceParts): Promise<void> {
+  const systemd = createSystemd(parts.host);
+  await requireManager(systemd);
+  if ((await systemd.unit())?.active === 'failed') await systemd.call('reset-failed', UNIT);
+  await requireCall(systemd, 'start', UNIT);
+}
+
 async function start(systemd: Systemd, changed: boolean): Promise<void> {
   const state = await systemd.unit();
   if (state?.active === 'active' && !changed) return;

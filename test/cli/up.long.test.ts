@@ -1,0 +1,182 @@
+import { appendFileSync, chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { MAX_LOG_FILE, OLD_LOG_FILES, openLogFile } from '../../cli/log-file.ts';
+import { lockHolder } from '../../lib/host/node/relay-lock.ts';
+import { unitText } from '../../lib/operator/service/unit.ts';
+import { canBeNobody, NOBODY } from '../support/other-user.ts';
+import { freePort, isPortFree, runSvc, startRelayProcess, temporaryHome } from '../support/process.ts';
+
+const PROGRAM = new URL('../../dist/cli/svc-relay.js', import.meta.url).pathname;
+const stateOf = (home: string) => join(home, 'svc-relay/state.db');
+
+/** A home whose background relay ends with the test. */
+async function homeWithRelay() {
+  const home = await temporaryHome();
+  onTestFinished(() => {
+    const pid = lockHolder(stateOf(home));
+    if (pid !== undefined) process.kill(pid, 'SIGKILL');
+  });
+  const port = await freePort();
+  const svc = (words: string[], env: Record<string, string> = {}) =>
+    // No systemd of this machine has a say.
+    runSvc(words, { home, env: { PATH: dirname(process.execPath), RELAY_HOST: '127.0.0.1', ...env } });
+  return { home, port, svc };
+}
+
+describe('svc up, down and restart without systemd (contract 11 §1)', () => {
+  it('run the relay in the background, on its port and with its flags, until down', async () => {
+    const { home, port, svc } = await homeWithRelay();
+    const up = await svc(['up', '--port', String(port)]);
+    expect([up.code, up.stderr]).toEqual([0, '']);
+    expect(up.stdout).toMatch(
+      new RegExp(`^svc-relay [\\d.]+ is running\\n {2}Address +http://127\\.0\\.0\\.1:${port} `),
+    );
+    expect(up.stdout).toContain(`Log: ${home}/svc-relay/relay.log`);
+    const first = lockHolder(stateOf(home));
+    // It answers other commands by its lock: their shell names no port.
+    const status = JSON.parse((await svc(['status', '--json'])).stdout);
+    expect(status.relay).toMatchObject({ ready: true, pid: first, address: `127.0.0.1:${port}` });
+    expect(status.relay.build).toEqual(expect.objectContaining({ id: expect.stringMatching(/^[0-9a-f]{16}$/) }));
+    const again = JSON.parse((await svc(['up', '--json'])).stdout);
+    expect(again).toMatchObject({ ok: true, started: false, pid: first, port });
+
+    const restart = JSON.parse((await svc(['restart', '--json'])).stdout);
+    expect(restart).toMatchObject({ ok: true, started: true, by: 'process', port });
+    expect(restart.pid).not.toBe(first);
+    expect(readFileSync(join(home, 'svc-relay/relay.log'), 'utf8').split('listens on').length).toBe(3);
+    expect(statSync(join(home, 'svc-relay/relay.log')).mode & 0o777).toBe(0o600);
+
+    const down = await svc(['down']);
+    expect([down.code, down.stdout]).toEqual([0, `Stopped the relay (process ${restart.pid}).\n`]);
+    expect(await isPortFree(port)).toBe(true);
+    expect(existsSync(`${stateOf(home)}.lock`)).toBe(false);
+    expect((await svc(['down'])).stdout).toBe('No relay is running.\n');
+  });
+
+  it('two at once start one relay', async () => {
+    const { home, port, svc } = await homeWithRelay();
+    const both = await Promise.all([1, 2].map(() => svc(['up', '--json', '--port', String(port)])));
+    const answers = both.map(({ stdout }) => JSON.parse(stdout));
+    const pid = lockHolder(stateOf(home));
+    expect(pid).toBeGreaterThan(0);
+    expect(answers).toMatchObject([
+      { ok: true, pid, port },
+      { ok: true, pid, port },
+    ]);
+  });
+
+  it('a killed relay leaves a lock that counts for nothing', async () => {
+    const { home, port, svc } = await homeWithRelay();
+    await svc(['up', '--port', String(port)]);
+    const killed = lockHolder(stateOf(home)) as number;
+    process.kill(killed, 'SIGKILL');
+    await expect.poll(() => lockHolder(stateOf(home))).toBeUndefined();
+    expect(existsSync(`${stateOf(home)}.lock`)).toBe(true);
+    expect((await svc(['devices'], { RELAY_PORT: '1' })).stderr).toContain('127.0.0.1:1');
+    const up = JSON.parse((await svc(['up', '--json', '--port', String(port)])).stdout);
+    expect(up).toMatchObject({ ok: true, started: true, port });
+    expect(up.pid).not.toBe(killed);
+  });
+
+  it('a relay that cannot start: exit 1 with the reason', async () => {
+    const { home, svc } = await homeWithRelay();
+    const other = await startRelayProcess();
+    const up = await svc(['up', '--port', String(other.port)]);
+    expect([up.code, up.stdout]).toEqual([1, '']);
+    expect(up.stderr).toMatch(
+      new RegExp(`^error: the relay did not start: .*exit code 1.*port ${other.port} .*is in use`, 's'),
+    );
+    expect(up.stderr).toContain(`${home}/svc-relay/relay.log`);
+    const json = JSON.parse((await svc(['up', '--json', '--port', String(other.port)])).stdout);
+    expect(json).toMatchObject({ ok: false, next: expect.stringContaining('relay.log') });
+  });
+
+  it.runIf(canBeNobody)('another user can neither stop it nor start one in that home', async () => {
+    const { home, port, svc } = await homeWithRelay();
+    await svc(['up', '--port', String(port)]);
+    chmodSync(home, 0o755);
+    chmodSync(join(home, 'svc-relay'), 0o755);
+    const as = (words: string[]) => runSvc(words, { home, uid: NOBODY, env: { PATH: dirname(process.execPath) } });
+    const down = await as(['down']);
+    expect([down.code, down.stdout]).toEqual([1, '']);
+    expect(down.stderr).toMatch(/another user|this user can stop/);
+    const up = await as(['up', '--port', String(await freePort())]);
+    expect(up.stdout + up.stderr).not.toContain('started');
+    expect(JSON.parse((await svc(['status', '--json'])).stdout)).toMatchObject({
+      relay: { ready: true, address: `127.0.0.1:${port}` },
+    });
+  });
+});
+
+/** A user's systemd: `systemctl` that starts and stops the program of the unit file. */
+async function withSystemd() {
+  const { home, port } = await homeWithRelay();
+  const bin = join(home, 'bin');
+  const unit = join(home, '.config/systemd/user/svc-relay.service');
+  for (const folder of [bin, dirname(unit)]) mkdirSync(folder, { recursive: true });
+  writeFileSync(join(home, '.env'), `RELAY_PORT=${port}\nRELAY_HOST=127.0.0.1\n`);
+  writeFileSync(unit, unitText({ node: process.execPath, script: PROGRAM, agentHome: home, path: process.env.PATH }));
+  const script = `#!/bin/bash
+echo "$*" >> '${home}/asked'
+pid=$(cat '${home}/unit.pid' 2>/dev/null)
+alive() { [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; }
+stop() { alive && kill "$pid"; while alive; do sleep 0.05; done; }
+start() { alive || { SVC_HOME='${home}' HOME='${home}' setsid '${process.execPath}' '${PROGRAM}' start </dev/null >/dev/null 2>&1 & echo $! > '${home}/unit.pid'; }; }
+case "$2" in
+  show) alive && state=active || state=inactive
+    printf 'UnitFileState=enabled\\nActiveState=%s\\nExecMainStatus=0\\nExecMainExitTimestampMonotonic=0\\n' "$state";;
+  start) start;;
+  stop) stop;;
+  restart) stop; start;;
+esac
+exit 0
+`;
+  writeFileSync(join(bin, 'systemctl'), script, { mode: 0o755 });
+  const svc = (words: string[]) => runSvc(words, { home, env: { PATH: `${bin}:${process.env.PATH}` } });
+  return {
+    home,
+    port,
+    svc,
+    asked: () => (existsSync(join(home, 'asked')) ? readFileSync(join(home, 'asked'), 'utf8') : ''),
+  };
+}
+
+describe('svc up, down and restart with systemd (contract 11 §1)', () => {
+  it('start the service of this home, and print what start prints', async () => {
+    const { home, port, svc, asked } = await withSystemd();
+    const up = await svc(['up']);
+    expect([up.code, up.stderr]).toEqual([0, '']);
+    expect(up.stdout).toContain(`http://127.0.0.1:${port} `);
+    expect(up.stdout).toContain('as the service svc-relay.service');
+    expect(asked()).toContain('--user start svc-relay.service');
+    expect(lockHolder(stateOf(home))).toBe(Number(readFileSync(join(home, 'unit.pid'), 'utf8')));
+    const flags = await svc(['up', '--port', '9000', '--json']);
+    expect(JSON.parse(flags.stdout)).toMatchObject({ ok: true, started: false, port });
+    await svc(['down']);
+    await expect.poll(() => lockHolder(stateOf(home))).toBeUndefined();
+    const wrong = JSON.parse((await svc(['up', '--port', '9000', '--json'])).stdout);
+    expect(wrong).toMatchObject({ ok: false, error: expect.stringContaining('--port is not for the service') });
+  });
+
+  it('leave a service of another home alone', async () => {
+    const { home, port, svc, asked } = await withSystemd();
+    const unit = join(home, '.config/systemd/user/svc-relay.service');
+    writeFileSync(unit, unitText({ node: process.execPath, script: PROGRAM, agentHome: '/elsewhere' }));
+    const up = JSON.parse((await svc(['up', '--json'])).stdout);
+    expect(up).toMatchObject({ ok: true, by: 'process', port });
+    expect(asked()).not.toContain('start svc-relay.service');
+  });
+});
+
+it('the log file is rotated at 5 MB, and three old ones stay (contract 11 §1)', async () => {
+  const path = join(await temporaryHome(), 'relay.log');
+  const log = openLogFile(path);
+  const half = 'x'.repeat(MAX_LOG_FILE / 2);
+  for (let count = 0; count < 2 * (OLD_LOG_FILES + 3) + 1; count++) log.write(half);
+  expect([1, 2, 3, 4].map((at) => existsSync(`${path}.${at}`))).toEqual([true, true, true, false]);
+  expect(statSync(`${path}.1`).size).toBe(MAX_LOG_FILE);
+  appendFileSync(path, 'kept');
+  openLogFile(path).write('on');
+  expect(readFileSync(path, 'utf8').endsWith('kepton')).toBe(true);
+});
