@@ -139,7 +139,8 @@ const daily: CommandEntry[] = [
     summary: 'start the relay in the background, and wait until it is ready',
     load: () => import('./up.ts'),
   },
-  { usage: 'stop', summary: 'stop the relay of this machine', alias: 'down', load: () => import('./stop.ts') },
+  { usage: 'stop', summary: 'stop the relay of this machine', load: () => import('./stop.ts') },
+  { usage: 'down', summary: 'the same as stop', load: () => import('./stop.ts') },
   { usage: 'restart', summary: 'stop the relay, and start it in the background', load: () => import('./restart.ts') },
   {
     usage: 'use [url]',

@@ -1,6 +1,9 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { RelayBuild } from '../lib/host/node/relay-lock.ts';
+
+/** The file of a copy that says which directory it was copied from. */
+export const COPIED_FROM = 'copied-from';
 
 /** Relative to this module. */
 const CANDIDATES = ['../', '../../'];
@@ -11,6 +14,8 @@ export interface OwnPackage {
   build?: RelayBuild | null;
   /** Absolute path of the package's directory, without a trailing slash; null when package.json is not found. */
   directory: string | null;
+  /** Whether this runs from a copy of that directory (`own-copy.ts`). */
+  isCopy?: boolean;
 }
 
 /** This package, whether it runs from `cli/` in the source tree or from a folder in `dist/`. */
@@ -20,13 +25,34 @@ export function ownPackage(): OwnPackage {
     try {
       const content = JSON.parse(readFileSync(new URL('package.json', directory), 'utf8'));
       if (content?.name === 'svc-relay' && typeof content.version === 'string') {
-        return { version: content.version, build: ownBuild(), directory: fileURLToPath(directory).replace(/\/$/, '') };
+        const original = originOf(directory);
+        return {
+          version: content.version,
+          build: ownBuild(),
+          directory: original ?? fileURLToPath(directory).replace(/\/$/, ''),
+          isCopy: original !== undefined,
+        };
       }
     } catch {
       // Try the next one.
     }
   }
   return { version: '0.0.0', build: ownBuild(), directory: null };
+}
+
+function originOf(directory: URL): string | undefined {
+  try {
+    return readFileSync(new URL(COPIED_FROM, directory), 'utf8');
+  } catch {
+    return undefined;
+  }
+}
+
+/** The command that brings an installation of this package to a version; null where this program knows none. */
+export function updateCommandOf({ directory }: OwnPackage, latest: string): string | null {
+  if (directory === null) return null;
+  if (directory.endsWith('/lib/node_modules/svc-relay')) return `npm install -g svc-relay@${latest}`;
+  return existsSync(`${directory}/.git`) ? 'git pull && npm install' : null;
 }
 
 /** `cli/build.mjs` writes it into the folder of each build. */

@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
 import { access } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import type { Command } from 'cac';
 import { type Config, changedVariables, readConfig } from '../lib/config.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
@@ -21,12 +22,14 @@ import {
   createStyle,
   line,
   printable,
+  printWarning,
   RAISE_LIMIT,
   sentence,
   UsageError,
   type Writer,
   withNextStep,
 } from './output.ts';
+import { copyOfInstallation } from './own-copy.ts';
 import { terminalQr } from './pair/qr.ts';
 import { DEFAULT_PORT } from './relay-client.ts';
 import type { NodeRelay } from './runtime/node/relay.ts';
@@ -65,12 +68,18 @@ export function define(command: Command): void {
 }
 
 /** Runs the relay until a signal stops it. */
-async function run(options: Options, context: CommandContext): Promise<void> {
+async function run(options: Options, context: CommandContext): Promise<number | void> {
   await checkDescriptors();
   const flags = variablesOf(options);
   const { env: environment, places } = loadEnvironment(context.env);
   const env = { ...environment, ...defined(flags) };
   const { config, warnings } = readConfig(env, places);
+  const copy = await ownCopy(config, context);
+  // The program there reads the same command line, and sets the exit code.
+  if (copy !== null) {
+    await import(copy);
+    return Number(process.exitCode ?? 0);
+  }
   const logFile = option(options, '--log-file', asText);
   const output = batched(logFile === undefined ? context.stderr : openLogFile(logFile));
   const log = createLog(config.logLevel, output.write);
@@ -110,6 +119,16 @@ async function run(options: Options, context: CommandContext): Promise<void> {
         log.warn(`no browser could be opened: ${describeError(error)}`),
       );
   }
+}
+
+/** The URL of the program in a copy of this installation, for this process to run instead; null to go on here. */
+async function ownCopy({ stateFile, agentHome }: Config, context: CommandContext): Promise<string | null> {
+  const folder = stateFile === null ? join(agentHome, 'svc-relay') : dirname(stateFile);
+  const program = context.program === 'svc-relay' ? 'svc-relay.js' : 'svc.js';
+  return copyOfInstallation(context.ownPackage, folder, program).catch((error) => {
+    printWarning(context, `after an upgrade, this relay has to be restarted at once: ${describeError(error)}`);
+    return null;
+  });
 }
 
 /** Lets the commands of this machine find the relay (contract 11 §1). One that they cannot find still serves its devices. */

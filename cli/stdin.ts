@@ -1,12 +1,17 @@
-import { type Input, UsageError } from './output.ts';
+import { type CommandContext, sentence, UsageError } from './output.ts';
 
 const MAX_INPUT = 256 * 1024;
 
 /**
- * Reads stdin to its end as text.
+ * Reads stdin to its end as text. On a terminal, says on stderr that it waits for `what`.
  * @throws UsageError with `surplus` as its message beyond 256 KiB.
  */
-export function readAll(stdin: Input, surplus: string): Promise<string> {
+export function readAll(
+  { stdin, stderr }: Pick<CommandContext, 'stdin' | 'stderr'>,
+  what: string,
+  surplus: string,
+): Promise<string> {
+  if (stdin.isTTY) sentence(stderr, `Type or paste ${what}, then press Enter and Ctrl-D.`);
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;

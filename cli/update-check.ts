@@ -4,6 +4,7 @@ import { checkForUpdate, type UpdateResult } from '../lib/operator/update-check.
 import { loadEnvironment, readVariable } from './environment.ts';
 import { asTimeout, flag, type Options, option } from './options.ts';
 import { type CommandContext, createStyle, line, printable, printJson, printWarning } from './output.ts';
+import { updateCommandOf } from './own-package.ts';
 
 /** `svc relay update-check` (contract 07 §5.3): exits 0 whatever the feed says. */
 export function define(command: Command): void {
@@ -18,11 +19,10 @@ export function define(command: Command): void {
 async function run(options: Options, context: CommandContext): Promise<void> {
   const timeout = option(options, '--timeout', asTimeout);
   const environment = loadEnvironment(context.env);
-  const { home, agentHome } = environment.places;
   const updateFeedUrl = readVariable(variables.updateFeedUrl, environment);
   const checked = await checkForUpdate({
-    host: await context.createHost(agentHome),
-    config: { home, updateFeedUrl },
+    config: { updateFeedUrl },
+    updateCommand: (latest) => updateCommandOf(context.ownPackage, latest),
     version: context.ownPackage.version,
     timeout,
   });
@@ -44,7 +44,11 @@ function print(result: UpdateResult, hasFeed: boolean, context: CommandContext):
   }
   if (result.update_available) {
     line(context.stdout, `${bold('Update available:')} svc-relay ${current} -> ${latest}`);
-    line(context.stdout, `Next: ${bold(result.update_command ?? '')}`);
+    const command = result.update_command;
+    line(
+      context.stdout,
+      `Next: ${command ? bold(command) : 'install it as you installed this one, then run svc restart'}`,
+    );
   } else {
     line(context.stdout, `${green('Up to date:')} svc-relay ${current} (latest release ${latest})`);
   }

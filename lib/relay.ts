@@ -88,6 +88,8 @@ export interface DomainParts {
   dialBroker?: DialBroker;
   /** The deployment's variables, which replace the default profile's `.env` where there is no host (edge). */
   env?: Readonly<Record<string, string | undefined>>;
+  /** The command that brings this installation to a version (contract 01 §8.3); none at the edge. */
+  updateCommand?(latest: string): string | null;
   /** Overrides where providers are asked for their usage. */
   usageBases?: Partial<ProviderBases>;
   /** Object store for uploads without a host, and the prefix of this relay's keys in it (edge). */
@@ -189,6 +191,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     changed: deviceChanged,
     version,
     profiles: profiles.rows,
+    loading: profiles.loading,
     routeCredential: reach && ((session) => reach.routeCredential(session)),
     greeting: () => gate.state() && { type: 'frozen', payload: { ...gate.state() } },
     store: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
@@ -357,7 +360,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
       capabilities: capabilities({ hasHost: host !== undefined, without: media ? [] : ['media'] }),
       canChat: host ? undefined : canChat(parts, upstream),
     }),
-    updates: createUpdateCheck({ host, config, clock, version }),
+    updates: createUpdateCheck({ config, clock, version, updateCommand: parts.updateCommand }),
     /** Absent at the edge. */
     doctor: parts.diagnose && createDoctor(parts.diagnose),
     secureLink,

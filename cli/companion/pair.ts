@@ -6,7 +6,7 @@ import { RelayError } from '../../lib/errors.ts';
 import type { PinnedOrigin } from '../../lib/host/dial.ts';
 import { createLog } from '../../lib/log.ts';
 import { connectOnce } from '../connect-once.ts';
-import { asText, flag, type Options, option } from '../options.ts';
+import { asName, asText, flag, type Options, option } from '../options.ts';
 import {
   aligned,
   type CommandContext,
@@ -59,6 +59,7 @@ async function pair(link: string | undefined, options: Options, context: Command
     const reordered = { ...offer, endpoints: preferred ?? offer.endpoints };
     const parts = { dial, store: companion.settings, clock: companion.clock, log, device, offer: reordered };
     await connectOnce(parts);
+    await companion.settings.updatePairing({ device_name: option(options, '--name', asName) });
   } finally {
     await release();
   }
@@ -66,12 +67,12 @@ async function pair(link: string | undefined, options: Options, context: Command
   report(settings.pairing() as Pairing, { deviceId: settings.deviceId, name: device.name, path }, options, context);
 }
 
-async function pairingText(link: string | undefined, { stdin }: CommandContext): Promise<string> {
+async function pairingText(link: string | undefined, context: CommandContext): Promise<string> {
   if (link !== undefined && link !== '-') return link;
-  if (link === undefined && stdin.isTTY) {
+  if (link === undefined && context.stdin.isTTY) {
     throw new UsageError("missing <link>: give the link of 'svc pair', or - to paste it on stdin");
   }
-  const text = await readAll(stdin, 'stdin contains more than a pairing link');
+  const text = await readAll(context, 'the pairing link', 'stdin contains more than a pairing link');
   // The output of `svc pair` has other text around the link.
   return /svc-relay:\/\/pair\?\S+/i.exec(text)?.[0] ?? text;
 }

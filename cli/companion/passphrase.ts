@@ -29,7 +29,9 @@ export async function readPassphrase(
   const typed = path === undefined && !fromStdin;
   const passphrase = typed
     ? await type('Passphrase', context)
-    : firstLine(path === undefined ? await readAll(context.stdin, 'stdin is too long') : await readFile(path, host));
+    : firstLine(
+        path === undefined ? await readAll(context, 'the passphrase', 'stdin is too long') : await readFile(path, host),
+      );
   if (!isNew) return passphrase;
   if (passphrase.length < MIN_PASSPHRASE) {
     throw new CommandError(

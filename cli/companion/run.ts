@@ -44,9 +44,9 @@ function readRunOptions(options: Options, now: number): RunOptions {
 /** Runs until a signal, `q`, or a refusal by the relay. */
 async function run(given: Options, context: CommandContext): Promise<void> {
   const options = readRunOptions(given, Date.now());
-  const device = deviceFacts(given);
   const companion = await openCompanion(given, context);
   const { settings } = companion;
+  const device = deviceFacts(given, settings.pairing()?.device_name);
   const howToPair = `Pair with: svc pair | ${context.program} pair -`;
   if (!settings.pairing()) throw new CommandError('this companion is not paired with a relay', howToPair);
   const release = await lockSettings(companion);

@@ -7,7 +7,7 @@ import type { Log } from '../../lib/log.ts';
 import { createUpdateCheck } from '../../lib/operator/update-check.ts';
 import { createUsage, type LiveCredential, type Usage } from '../../lib/usage/usage.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
-import { ownPackage } from '../own-package.ts';
+import { ownPackage, updateCommandOf } from '../own-package.ts';
 import { managementRoutes } from './management.ts';
 import { mobileRoutes } from './mobile.ts';
 import { createOperatorCalls } from './operator-calls.ts';
@@ -29,7 +29,7 @@ export interface OwnRoutesParts {
 export function createOwnRoutes({ link, relay, env, activeCredential, log }: OwnRoutesParts) {
   const environment = () => loadEnvironment(env);
   const now = environment();
-  const { agentHome, home } = now.places;
+  const { agentHome } = now.places;
   const host = createNodeHost({ agentHome, env: now.env, log });
   let usage: Promise<Usage> | undefined;
 
@@ -52,8 +52,8 @@ export function createOwnRoutes({ link, relay, env, activeCredential, log }: Own
     environment,
     publicUrl: createPublicUrl({ files: host.files, agentHome, clock: systemClock }),
     updates: createUpdateCheck({
-      host,
-      config: { home, updateFeedUrl: readVariable(variables.updateFeedUrl, now) },
+      updateCommand: (latest) => updateCommandOf(ownPackage(), latest),
+      config: { updateFeedUrl: readVariable(variables.updateFeedUrl, now) },
       version: ownPackage().version,
       clock: systemClock,
     }),

@@ -1,5 +1,5 @@
 import { describeError } from '../../lib/errors.ts';
-import { aligned, type CommandContext, CommandError, createStyle, line } from '../output.ts';
+import { aligned, type CommandContext, CommandError, createStyle, line, printJson } from '../output.ts';
 import {
   addressText,
   callRelay,
@@ -54,6 +54,9 @@ export async function registerCode(
 ): Promise<void> {
   const { ttl, grants, without, hint } = options;
   const { relay, transport } = await registerAt(address, { code, ttl, grants, without, hint });
+  if (options.json) {
+    return printJson(context.stdout, { ok: true, code, relay_url: relay.url ?? null, port: relay.port, transport });
+  }
   const { bold } = createStyle(context.stdout, context.env);
   const rows = aligned([
     ['Code', `${code} (expires in 10 min, one-shot)`],

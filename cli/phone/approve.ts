@@ -36,7 +36,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const agent = option(options, '--for', asText) ?? 'claude';
   if (agent !== 'claude' && agent !== 'codex') throw new UsageError('--for must be claude or codex');
   const timeout = option(options, '--timeout', asTimeout) ?? DEFAULT_TIMEOUT;
-  const hook = parseObject(await readAll(context.stdin, 'the hook on stdin is longer than 256 KiB'));
+  const hook = parseObject(await readAll(context, 'the JSON of the hook', 'the hook on stdin is longer than 256 KiB'));
   const { hook_event_name: event, tool_name: tool, tool_input: input = {} } = hook ?? {};
   const events = agent === 'claude' ? ['PermissionRequest', 'PreToolUse'] : ['PermissionRequest'];
   if (typeof event !== 'string' || !events.includes(event) || typeof tool !== 'string' || !isObject(input)) {

@@ -38,8 +38,9 @@ export function seconds(text: string): number {
 }
 
 /** The text of a message, from stdin for `-`. */
-export async function textOf(given: string, { stdin }: CommandContext): Promise<string> {
-  const text = given === '-' ? (await readAll(stdin, 'stdin is too long for a message')).trimEnd() : given;
+export async function textOf(given: string, context: CommandContext): Promise<string> {
+  const text =
+    given === '-' ? (await readAll(context, 'the text', 'stdin is too long for a message')).trimEnd() : given;
   if (text.trim() === '') throw new UsageError('the text is empty');
   return text;
 }

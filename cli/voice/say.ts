@@ -130,8 +130,10 @@ function report(
 const seconds = (bytes: number, sampleRate: number): string =>
   `${(bytes / BYTES_PER_SAMPLE / sampleRate).toFixed(1)} s`;
 
-async function textOf(given: string, { stdin }: CommandContext): Promise<string> {
-  const text = (given === '-' ? await readAll(stdin, `stdin is longer than ${MAX_TEXT} characters`) : given).trim();
+async function textOf(given: string, context: CommandContext): Promise<string> {
+  const text = (
+    given === '-' ? await readAll(context, 'the text', `stdin is longer than ${MAX_TEXT} characters`) : given
+  ).trim();
   if (text === '') throw new UsageError('the text is empty');
   const length = [...text].length;
   if (length > MAX_TEXT) throw new UsageError(`the text has ${length} characters: at most ${MAX_TEXT} are spoken`);

@@ -1,6 +1,5 @@
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
-import type { Host } from '../host/index.ts';
 import { mayCarryCredentials } from '../kit/addresses.ts';
 import { base64, concatBytes, utf8ToBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
@@ -26,12 +25,12 @@ export interface UpdateResult {
 }
 
 export interface UpdateCheckParts {
-  /** Absent at the edge. */
-  host?: Host;
-  config: Pick<Config, 'home' | 'updateFeedUrl'>;
+  config: Pick<Config, 'updateFeedUrl'>;
   /** The running version. */
   version: string;
   fetch?: typeof fetch;
+  /** The command that brings this installation to a version; null where there is none. */
+  updateCommand?(latest: string): string | null;
   /** Milliseconds for the whole exchange with the feed. */
   timeout?: number;
 }
@@ -55,7 +54,12 @@ export async function checkForUpdate(parts: UpdateCheckParts): Promise<UpdateRes
     const latest = latestRelease(await readFeed(feedUrl(updateFeedUrl), parts));
     if (latest === null) return { ...none, error: 'the release feed lists no release' };
     const available = compareVersions(latest, parts.version) > 0;
-    return { ...none, latest, update_available: available, update_command: available ? await commandOf(parts) : null };
+    return {
+      ...none,
+      latest,
+      update_available: available,
+      update_command: (available && parts.updateCommand?.(latest)) || null,
+    };
   } catch (error) {
     return { ...none, error: sentenceOf(error) };
   }
@@ -92,11 +96,6 @@ function sentenceOf(error: unknown): string {
   if (error instanceof RelayError) return error.message;
   if ((error as { name?: unknown })?.name === 'TimeoutError') return 'the release feed did not answer in time';
   return 'the release feed cannot be reached';
-}
-
-async function commandOf({ host, config }: UpdateCheckParts): Promise<string> {
-  const shim = await host?.files.stat(`${config.home}/.local/bin/svc-relay-update`).catch(() => null);
-  return shim?.kind === 'file' ? 'svc-relay-update' : 'svc plugins update svc-relay';
 }
 
 function feedUrl(text: string): URL {

@@ -18,6 +18,8 @@ export interface Profiles {
    * Scans do not overlap: a call during one resolves after the next one, which sees what the caller wrote before.
    */
   rescan(): Promise<void>;
+  /** While the first scan runs: resolves when it is over, after 2 s at most (contract 11 §5); undefined otherwise. */
+  loading(): Promise<void> | undefined;
   /** Starts scanning every 30 s and after file events. The first scan is left to the caller. */
   start(): void;
   /** Stops scanning. A running scan reports nothing any more. */
@@ -35,6 +37,8 @@ export interface ProfilesParts {
 }
 
 const RESCAN_PERIOD = 30_000;
+/** Milliseconds that a handshake waits for the first scan (contract 11 §5). */
+const FIRST_SCAN_WAIT = 2_000;
 /** Milliseconds between scans caused by file events: a busy agent writes next to its configuration all the time. */
 const EVENT_SCAN_SPACING = 5_000;
 
@@ -44,7 +48,7 @@ const MAX_LOGGED_NAMES = 20;
 /** Without a host, or with discovery switched off, the list is always empty. */
 export function createProfiles({ host, config, clock, log, onChange }: ProfilesParts): Profiles {
   if (!host || !config.profileDiscovery) {
-    return { rows: () => [], rescan: async () => {}, start() {}, stop() {} };
+    return { rows: () => [], rescan: async () => {}, loading: () => undefined, start() {}, stop() {} };
   }
   let snapshot: ProfileRow[] = [];
   const cache = createParseCache();
@@ -55,6 +59,8 @@ export function createProfiles({ host, config, clock, log, onChange }: ProfilesP
   let running: Promise<void> | null = null;
   let next: Promise<void> | null = null;
   let stopped = false;
+  let hasScanned = false;
+  let loading: Promise<void> | undefined;
   let cancels: Cancel[] = [];
 
   const scan = async () => {
@@ -78,6 +84,7 @@ export function createProfiles({ host, config, clock, log, onChange }: ProfilesP
 
   const begin = (): Promise<void> => {
     const current = scan().finally(() => {
+      hasScanned = true;
       if (running === current) running = null;
     });
     running = current;
@@ -119,6 +126,18 @@ export function createProfiles({ host, config, clock, log, onChange }: ProfilesP
   return {
     rows: () => snapshot,
     rescan,
+    loading() {
+      if (hasScanned || !running) return undefined;
+      const first = running;
+      loading ??= new Promise((resolve) => {
+        const cancel = clock.after(FIRST_SCAN_WAIT, resolve);
+        void first.finally(() => {
+          cancel();
+          resolve();
+        });
+      });
+      return loading;
+    },
     start() {
       if (cancels.length > 0) return;
       stopped = false;

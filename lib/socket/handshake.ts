@@ -21,6 +21,8 @@ export interface HandshakeParts extends AuthParts {
   proofs: Proofs;
   /** Credential for a client over Secure Link to come back through the broker. Takes 3 s at most and never rejects. */
   routeCredential?(session: Session): Promise<object | undefined>;
+  /** While it lasts, a first frame waits (contract 11 §5). Never rejects. */
+  loading?(): Promise<void> | undefined;
   /** The client was refused and told so. It has yet to disconnect. */
   refused(handshake: Handshake): void;
   /** The handshake is over: the client was admitted or has disconnected. */
@@ -98,6 +100,17 @@ export class Handshake implements Indexed {
     }
     const { request } = frame;
     this.#state = 'authenticating';
+    const loading = this.#parts.loading?.();
+    if (!loading) {
+      this.#begin(request);
+      return;
+    }
+    void loading.then(() => {
+      if (this.#state === 'authenticating') this.#begin(request);
+    });
+  }
+
+  #begin(request: AuthRequest): void {
     this.#restrictedFor = this.#parts.limiter.restrictedFor();
     if (request.proof === undefined) this.#check(request);
     else void this.#prove(request, request.proof);

@@ -50,6 +50,8 @@ export interface SocketsParts {
   version: string;
   /** The current profile rows. */
   profiles(): unknown[];
+  /** While those are read for the first time: until then or 2 s, no client is let in (contract 11 §5). */
+  loading?(): Promise<void> | undefined;
   /** See `HandshakeParts`. Absent without Reach. */
   routeCredential?: HandshakeParts['routeCredential'];
   /** A `system` message that follows `auth.ok`, where there is one. */
@@ -124,6 +126,7 @@ export function createSockets(parts: SocketsParts) {
     proofs: parts.proofs,
     log,
     routeCredential: parts.routeCredential,
+    loading: parts.loading,
     refused: (handshake) => pending.refused(handshake),
     done: (handshake) => pending.remove(handshake),
   };

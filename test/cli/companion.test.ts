@@ -53,6 +53,29 @@ beforeEach(async () => {
 const settingsOf = async (home: string) => JSON.parse(await readFile(join(home, 'companion/settings.json'), 'utf8'));
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 
+it('the name of svc companion pair survives run, which may give another (issue 26)', async () => {
+  const home = agentHome();
+  const { payload } = await payloadFor(relay.port);
+  await run(['companion', 'pair', '-', '--name', 'Kitchen'], { home, input: payload });
+  const names = async () => {
+    const answer = await (
+      await fetch(`http://127.0.0.1:${relay.port}/relay/devices`, { headers: { 'x-svc-operator': '1' } })
+    ).json();
+    return (answer as { devices: { device_name: string }[] }).devices.map(({ device_name: name }) => name);
+  };
+  expect(await names()).toEqual(['Kitchen']);
+  for (const [words, expected] of [
+    [[], 'Kitchen'],
+    [['--name', 'Garden'], 'Garden'],
+  ] as const) {
+    const companion = runCompanion([...words, '--json'], { home });
+    await companion.prints(/"state":"online"/);
+    await expect.poll(names).toEqual([expected]);
+    companion.stop();
+    await companion.ended;
+  }
+});
+
 describe('svc companion pair', () => {
   it('reads stdin, stores the session 0600, and prints the pairing and the next step but no credential', async () => {
     const home = agentHome();
@@ -415,7 +438,9 @@ describe('svc companion run', () => {
     const result = await companion.ended;
     expect([result.code, result.stderr]).toEqual([
       1,
-      expect.stringMatching(/no longer knows this device: Invalid session token\nPair with: svc pair/),
+      expect.stringMatching(
+        /no longer knows this device: session ended on \d{4}-\d\d-\d\d: pair again\nPair with: svc pair/,
+      ),
     ]);
     expect((await settingsOf(home)).pairing).toBeNull();
   });

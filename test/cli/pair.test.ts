@@ -589,6 +589,19 @@ describe('--register-code', () => {
     }
   });
 
+  test('--json prints one document (11 §1)', async () => {
+    const relay = await relayAnswering(() => ({ body: { ok: true, code: 'ABC123' } }));
+    const { code, stdout, stderr } = await run(['pair', '--register-code', 'abc123', '--json'], relay);
+    expect([code, stderr]).toEqual([0, '']);
+    expect(JSON.parse(stdout)).toEqual({
+      ok: true,
+      code: 'ABC123',
+      relay_url: null,
+      port: relay.port,
+      transport: 'ws',
+    });
+  });
+
   test('a numeric code keeps its leading zeros', async () => {
     const relay = await relayAnswering(ok);
     await run(['pair', '--register-code', '000123'], relay);

@@ -64,6 +64,7 @@ describe('svc up, down and restart without systemd (contract 11 §1)', () => {
       { ok: true, pid, port },
       { ok: true, pid, port },
     ]);
+    await svc(['down']);
   });
 
   it('a killed relay leaves a lock that counts for nothing', async () => {
@@ -77,6 +78,7 @@ describe('svc up, down and restart without systemd (contract 11 §1)', () => {
     const up = JSON.parse((await svc(['up', '--json', '--port', String(port)])).stdout);
     expect(up).toMatchObject({ ok: true, started: true, port });
     expect(up.pid).not.toBe(killed);
+    await svc(['down']);
   });
 
   it('a relay that cannot start: exit 1 with the reason', async () => {
@@ -106,6 +108,7 @@ describe('svc up, down and restart without systemd (contract 11 §1)', () => {
     expect(JSON.parse((await svc(['status', '--json'])).stdout)).toMatchObject({
       relay: { ready: true, address: `127.0.0.1:${port}` },
     });
+    await svc(['down']);
   });
 });
 
@@ -166,6 +169,7 @@ describe('svc up, down and restart with systemd (contract 11 §1)', () => {
     const up = JSON.parse((await svc(['up', '--json'])).stdout);
     expect(up).toMatchObject({ ok: true, by: 'process', port });
     expect(asked()).not.toContain('start svc-relay.service');
+    await svc(['down']);
   });
 });
 

@@ -1,4 +1,4 @@
-import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { agentHome, fakeRelay, type Reply, run } from '../support/cli.ts';
@@ -9,27 +9,39 @@ async function feed(reply: Reply | 'hang') {
   const env = { SVC_HOME: home, HOME: home, RELAY_PORT: 'bad', RELAY_UPDATE_FEED_URL: `http://127.0.0.1:${port}/feed` };
   const check = (...words: string[]) =>
     run(['relay', 'update-check', ...words], { env, ownPackage: { version: '1.0.0', directory: null } });
-  return { home, seen, check };
+  return { env, seen, check };
 }
 
 const releases = (...tags: string[]): Reply => ({ body: tags.map((tag_name) => ({ tag_name, draft: false })) });
 
 describe('update-check (07 §5.3): always exit 0', () => {
   test('a newer release', async () => {
-    const { home, seen, check } = await feed(releases('server-v1.2.0', 'server-v1.10.0-rc1', 'app-v9.0.0'));
+    const { seen, check } = await feed(releases('server-v1.2.0', 'server-v1.10.0-rc1', 'app-v9.0.0'));
     const { code, stdout, stderr } = await check('--json');
     expect([code, stderr]).toEqual([0, '']);
     expect(JSON.parse(stdout)).toEqual({
       current: '1.0.0',
       latest: '1.10.0',
       update_available: true,
-      update_command: 'svc plugins update svc-relay',
+      update_command: null,
     });
     expect(seen[0]?.headers.authorization).toBeUndefined();
-    await mkdir(join(home, '.local/bin'), { recursive: true });
-    await writeFile(join(home, '.local/bin/svc-relay-update'), '#!/bin/sh\n');
-    await chmod(join(home, '.local/bin/svc-relay-update'), 0o755);
-    expect((await check()).stdout).toBe('Update available: svc-relay 1.0.0 -> 1.10.0\nNext: svc-relay-update\n');
+    expect((await check()).stdout).toMatch(/^Update available: svc-relay 1\.0\.0 -> 1\.10\.0\nNext: install it /);
+  });
+
+  test('names a command that works for this installation (01 §8.3)', async () => {
+    const commandIn = async (directory: string) => {
+      const { env } = await feed(releases('server-v1.2.0'));
+      return JSON.parse(
+        (await run(['relay', 'update-check', '--json'], { env, ownPackage: { version: '1.0.0', directory } })).stdout,
+      );
+    };
+    const global = await commandIn('/usr/lib/node_modules/svc-relay');
+    expect(global.update_command).toBe('npm install -g svc-relay@1.2.0');
+    const checkout = agentHome();
+    expect((await commandIn(checkout)).update_command).toBeNull();
+    await mkdir(join(checkout, '.git'));
+    expect((await commandIn(checkout)).update_command).toBe('git pull && npm install');
   });
 
   test('no newer release', async () => {

@@ -22,6 +22,7 @@ import type { Diagnosis } from '../../../lib/operator/doctor/doctor.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
 import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
+import { ownPackage, updateCommandOf } from '../../own-package.ts';
 import {
   isWithoutAddress,
   type Listening,
@@ -86,6 +87,7 @@ export async function startNodeRelay({ version, config, log, env, noTls, yaml }:
       upstream: createNodeUpstream({ trust, guard }),
       dialUpstream: createNodeDialUpstream({ trust, guard }),
       dialBroker: createNodeDialBroker({ trust, guard }),
+      updateCommand: (latest) => updateCommandOf(ownPackage(), latest),
       diagnose: () => diagnoseRelay(relay, host, env ?? process.env),
       pages: loadPages,
     });
@@ -101,12 +103,13 @@ export async function startNodeRelay({ version, config, log, env, noTls, yaml }:
       await server.close();
       throw error;
     }
-    relay.start();
-    const secureLink = await startSecureLink(relay, main, guard);
-    // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer.
+    // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer. Only the
+    // handshake of a client waits for them.
     const ready = relay.profiles.rescan().then(() => {
       if (relay.state === 'starting') relay.state = 'ready';
     });
+    relay.start();
+    const secureLink = await startSecureLink(relay, main, guard);
     return {
       relay,
       urls: listening.urls,
@@ -125,11 +128,10 @@ export async function startNodeRelay({ version, config, log, env, noTls, yaml }:
 
 /** The examination of `svc relay doctor`, by the relay itself. Its parts are loaded when they are first asked for. */
 async function diagnoseRelay(relay: Relay, host: Host, env: Record<string, string | undefined>): Promise<Diagnosis> {
-  const [{ diagnose }, { doctorParts }, { operatorHeaders }, { ownPackage }] = await Promise.all([
+  const [{ diagnose }, { doctorParts }, { operatorHeaders }] = await Promise.all([
     import('../../../lib/operator/doctor/doctor.ts'),
     import('../../doctor-parts.ts'),
     import('../../operator-key.ts'),
-    import('../../own-package.ts'),
   ]);
   const { config, listener } = relay;
   const { agentHome } = config;

@@ -58,6 +58,8 @@ export const PairingSchema = v.object({
   route_credential: v.optional(RouteCredentialSchema),
   /** SHA-256 of the SPKI in hex by host:port (spec 2.1). */
   tofu_pins: v.record(v.string(), v.string()),
+  /** The name that the owner gave this device when it was paired. */
+  device_name: v.optional(v.string()),
   paired_at: v.number(),
   server_version: v.string(),
   expires_at: Epoch,

@@ -10,8 +10,6 @@ import {
   type UpdateCheckParts,
 } from '../../../lib/operator/update-check.ts';
 import { createTestClock } from '../../support/clock.ts';
-import { createTestHost } from '../../support/host.ts';
-import { temporaryDirectory } from '../../support/temp.ts';
 
 const partsOf = (feed: string | undefined, home = '/nowhere', version = '1.0.0'): UpdateCheckParts => ({
   config: readConfig({ RELAY_UPDATE_FEED_URL: feed }, { home, agentHome: home }).config,
@@ -73,15 +71,15 @@ describe('checkForUpdate (01 §8.3)', () => {
       current: '1.0.0',
       latest: '1.1.0',
       update_available: true,
-      update_command: 'svc plugins update svc-relay',
+      update_command: null,
     });
   });
 
-  it('names the shim if it exists', async () => {
+  it('names the command of this installation', async () => {
     const feed = await serveFeed([release('server-v1.1.0')]);
-    const home = await temporaryDirectory({ '.local/bin/svc-relay-update': '#!/bin/sh\n' });
-    const result = await checkForUpdate({ ...partsOf(feed, home), host: createTestHost({ agentHome: home }) });
-    expect(result.update_command).toBe('svc-relay-update');
+    const updateCommand = (latest: string) => `npm install -g svc-relay@${latest}`;
+    const result = await checkForUpdate({ ...partsOf(feed), updateCommand });
+    expect(result.update_command).toBe('npm install -g svc-relay@1.1.0');
   });
 
   it.each([

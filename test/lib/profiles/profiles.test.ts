@@ -84,6 +84,41 @@ describe('the snapshot (contract 07 §1.4)', () => {
     }
   });
 
+  it('is loading until the first scan is over, 2 s at most (11 §5)', async () => {
+    let release = () => {};
+    const held = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const slow = (real: Host): Host => ({
+      ...real,
+      files: { ...real.files, read: (path, limit) => held.then(() => real.files.read(path, limit)) },
+    });
+    const { profiles, clock } = await agent({ 'config.yaml': '' }, { host: slow });
+    expect(profiles.loading()).toBeUndefined();
+    const scan = profiles.rescan();
+    const over = vi.fn();
+    const loading = profiles.loading();
+    void loading?.then(over);
+    expect(profiles.loading()).toBe(loading);
+    clock.move(1_999);
+    expect(over).not.toHaveBeenCalled();
+    clock.move(1);
+    await loading;
+    expect(profiles.rows()).toEqual([]);
+    release();
+    await scan;
+    expect(profiles.loading()).toBeUndefined();
+    expect(clock.pending).toBe(0);
+
+    const fast = await agent({ 'config.yaml': '' });
+    void fast.profiles.rescan();
+    await fast.profiles.loading();
+    expect(fast.names()).toEqual(['default']);
+    expect(fast.clock.pending).toBe(0);
+    void fast.profiles.rescan();
+    expect(fast.profiles.loading()).toBeUndefined();
+  });
+
   it('is kept when a scan throws, with one log line', async () => {
     let failure: Error | null = null;
     const shaky = (real: Host): Host => ({
