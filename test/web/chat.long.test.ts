@@ -18,8 +18,9 @@ describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
     for (const end of ends) end();
   });
 
-  async function openChat(place = 'new'): Promise<Page> {
-    const { page } = await open();
+  async function openChat(place = 'new', allowed = /^$/): Promise<Page> {
+    const { page, allow } = await open();
+    allow(allowed);
     const app = appOf(relay);
     await pairPage(page, relay);
     await page.goto(`${app}#/chat/${place}`);
@@ -89,7 +90,8 @@ describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
       }
       exchange.answer(500, 'out of tokens');
     });
-    const page = await openChat('');
+    // Nothing was ever said in it.
+    const page = await openChat('', /status of 404/);
     await page.getByText('Taxes <2025>').waitFor();
     await expectAccessible(page);
     await page.getByText('Taxes <2025>').click();

@@ -1,4 +1,4 @@
-import { delMany, get, keys, update } from 'idb-keyval';
+import { del, delMany, get, keys, update } from 'idb-keyval';
 import { openStore } from './browser-storage.ts';
 
 export type Keep = ReturnType<typeof openKeep>;
@@ -40,6 +40,10 @@ export function openKeep(base: string) {
         memory.set(name, next);
       }
       return next as T;
+    },
+    async remove(name: string): Promise<void> {
+      memory.delete(name);
+      await del(keyOf(name), database).catch(() => {});
     },
     /** Forgets everything, for this relay alone. */
     async clear(): Promise<void> {

@@ -2,6 +2,7 @@ import { type Signal, signal } from '@preact/signals';
 import type { ButtonHTMLAttributes, ComponentChildren } from 'preact';
 import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 import { createRequired } from './context.ts';
+import { copyText } from './copy.ts';
 import { useT } from './i18n.ts';
 import { Icon, type IconName } from './icons.tsx';
 
@@ -294,3 +295,14 @@ export const ToastList = () => (
     ))}
   </div>
 );
+
+/** Copies a text, and says so. Resolves to whether the browser let it. */
+export function useCopy(): (text: string) => Promise<boolean> {
+  const t = useT();
+  const toast = useToast();
+  return async (text) => {
+    const isCopied = await copyText(text);
+    toast(isCopied ? t('Copied') : t('This browser does not let the page copy.'));
+    return isCopied;
+  };
+}

@@ -20,6 +20,8 @@ const PATHS = {
   close: 'M6 6l12 12M18 6L6 18',
   back: 'M15 5l-7 7 7 7',
   next: 'M9 5l7 7-7 7',
+  down: 'M12 5v13M6 12l6 6 6-6',
+  edit: 'M4 20h4L19 9l-4-4L4 16z',
   plus: 'M12 5v14M5 12h14',
   send: 'M4 12l16-8-6 16-3-6z',
   stop: 'M7 7h10v10H7z',

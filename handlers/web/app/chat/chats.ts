@@ -1,9 +1,11 @@
-import { type Signal, signal } from '@preact/signals';
+import { computed, type ReadonlySignal, type Signal, signal } from '@preact/signals';
 import { asObject } from '../../../../lib/kit/json.ts';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
 import { type AnswerTimer, createAnalytics } from '../analytics.ts';
+import { openChannel } from '../browser-storage.ts';
 import type { App } from '../context.ts';
 import { createFrameQueue } from '../frames.ts';
+import { applySnapshot, type HistoryItem, mergeTurns, rowOf, type TurnRow, withHistory } from './merge.ts';
 import { advance, agentTurn, broken, personTurn, type Step, type Turn } from './turns.ts';
 
 /** A conversation of the agent. */
@@ -15,60 +17,165 @@ export interface ChatSession {
   updatedAt: number | null;
 }
 
-/** A conversation as this browser has seen it: the relay gives no history of it. */
+/** What was said before, as far as it was asked for (contract 10 §2). */
+interface Past {
+  items: readonly HistoryItem[];
+  hasMore: boolean;
+  isLoading: boolean;
+}
+
 export interface Conversation {
-  readonly turns: Signal<readonly Turn[]>;
+  /** What this browser calls it: the agent's id, and before there is one `~` and the name of its first turn. */
+  readonly key: Signal<string>;
   /** The agent's id, once it has made the session. */
   readonly id: Signal<string | null>;
   readonly title: Signal<string>;
+  /** What was said here, and what of it the relay keeps. It is stored as it arrives. */
+  readonly turns: Signal<readonly Turn[]>;
+  readonly past: Signal<Past>;
+  /** All that was said, as far as it is known. */
+  readonly all: ReadonlySignal<readonly Turn[]>;
   /** Text that is typed but not sent. */
   readonly draft: Signal<string>;
   /** Pictures that go with the draft. */
   readonly pictures: Signal<readonly File[]>;
 }
 
-/** Turns that are kept of a conversation. */
-const MAX_TURNS = 200;
 /** Milliseconds for the list of sessions. */
 const LIST_TIMEOUT = 30_000;
+/** Milliseconds between two writes of an answer that arrives. */
+const SAVE_DELAY = 1000;
+const MAX_DRAFTS = 50;
+/** A question of which the relay knows nothing is sent again within this time: later, nobody waits for its answer. */
+const MAX_RESEND = 10 * 60_000;
+/** Without news of it for this long, an answer that another tab gets has no tab any more. */
+const ORPHANED = 6000;
+/** Rows of turns that are remembered for conversations that are not open. */
+const MAX_ROWS = 300;
+
+const NEW = 'new';
+const LOST = 'The connection broke. The agent has stopped; what it had said is here.';
+const FORGOTTEN = 'The relay knows nothing of this question any more. Ask again.';
+const EMPTY: Past = { items: [], hasMore: false, isLoading: false };
 
 export type Chats = ReturnType<typeof createChats>;
 
-/** The conversations with the agent over channel `chat` (contract 02 §5). Streams go on while another screen is shown. */
+/**
+ * The conversations with the agent over channel `chat` (contract 02 §5, 10 §3). Answers go on while another screen is shown,
+ * and, at a relay that keeps turns, while no page is open.
+ */
 export function createChats(app: App) {
-  const { session, keep } = app;
+  const { session, keep, api } = app;
   const analytics = app.kept(createAnalytics);
   const port = session.port('chat');
-  const keyOf = (id: string) => `chat ${id}`;
+  const channel = openChannel(`chats ${new URL(app.base).pathname}`);
+  const storageKey = (key: string) => `chat ${key}`;
   const conversations = new Map<string, Conversation>();
-  /** Conversations with an answer under way, by request. */
-  const running = new Map<string, { conversation: Conversation; timer: AnswerTimer }>();
+  /** By the name of their turn, answers that this page gets. */
+  const running = new Map<string, { conversation: Conversation; timer?: AnswerTimer }>();
+  /** Names of turns by the id of the message whose answer is their stream. Only for the connection of now. */
+  const streams = new Map<string, string>();
+  /** The last row of each turn of this pairing. */
+  const rows = new Map<string, TurnRow>();
+  /** Whether the relay keeps turns; null until it has said so on this connection. */
+  const isKeeping = signal<boolean | null>(null);
+  let following = '';
   let prepared: Conversation | undefined;
   const waiting = new Map<string, (answer: { sessions?: ChatSession[]; error?: string }) => void>();
+  const unsaved = new Set<Conversation>();
+  let saveTimer: ReturnType<typeof setTimeout> | undefined;
+  let isSavingDrafts = false;
+  const drafts = new Map<string, string>();
+  let isClosed = false;
 
-  function create(id: string | null): Conversation {
+  function create(key: string): Conversation {
+    const turns = signal<readonly Turn[]>([]);
+    const past = signal(EMPTY);
     return {
-      turns: signal<readonly Turn[]>([]),
-      id: signal(id),
+      key: signal(key),
+      id: signal(key === '' || key.startsWith('~') ? null : key),
       title: signal(''),
+      turns,
+      past,
+      all: computed(() => withHistory(past.value.items, turns.value)),
       draft: signal(''),
       pictures: signal<readonly File[]>([]),
     };
   }
 
+  // What is stored.
+
+  async function save(conversation: Conversation): Promise<void> {
+    unsaved.delete(conversation);
+    const key = conversation.key.value;
+    if (key === '' || isClosed) return;
+    const own = conversation.turns.value;
+    await keep.change<readonly Turn[]>(storageKey(key), (stored = []) => mergeTurns(stored, own));
+    if (!isClosed) channel.postMessage(key);
+  }
+
+  function saveSoon(conversation: Conversation): void {
+    unsaved.add(conversation);
+    saveTimer ??= setTimeout(saveAll, SAVE_DELAY);
+  }
+
+  function saveAll(): void {
+    clearTimeout(saveTimer);
+    saveTimer = undefined;
+    for (const conversation of unsaved) void save(conversation);
+  }
+
+  /** Takes in what is stored of a conversation: another tab may have gone on with it. */
+  async function load(conversation: Conversation): Promise<void> {
+    const stored = await keep.read<readonly Turn[]>(storageKey(conversation.key.value));
+    if (!stored || isClosed) return;
+    conversation.turns.value = mergeTurns(conversation.turns.value, stored);
+  }
+
+  channel.onmessage = ({ data }: MessageEvent<unknown>) => {
+    const conversation = typeof data === 'string' ? conversations.get(data) : undefined;
+    if (conversation) void load(conversation).then(() => catchUp(conversation));
+  };
+
+  /** Writes what was typed, at once: nobody knows when a page ends. */
+  async function saveDrafts(): Promise<void> {
+    isSavingDrafts = true;
+    while (drafts.size > 0 && !isClosed) {
+      const changed = Object.fromEntries(drafts);
+      drafts.clear();
+      await keep.change<Record<string, string>>('chat drafts', (stored = {}) => {
+        const all = Object.entries({ ...stored, ...changed }).filter(([, text]) => text !== '');
+        return Object.fromEntries(all.slice(-MAX_DRAFTS));
+      });
+    }
+    isSavingDrafts = false;
+  }
+
+  addEventListener('pagehide', saveAll);
+  document.addEventListener('visibilitychange', saveAll);
+
+  // What the relay says.
+
+  const answerOf = (conversation: Conversation, request: string): Turn | undefined =>
+    conversation.turns.value.find((turn) => turn.request === request && turn.from === 'agent');
+
   function change(conversation: Conversation, request: string, next: (turn: Turn) => Turn): void {
     conversation.turns.value = conversation.turns.value.map((turn) =>
       turn.request === request && turn.from === 'agent' ? next(turn) : turn,
     );
-    const turn = conversation.turns.value.findLast((one) => one.request === request);
-    if (turn) running.get(request)?.timer.follow(turn);
-    if (turn?.state === 'streaming') return;
-    running.delete(request);
-    void store(conversation);
+    changed(conversation, request);
   }
 
-  async function store({ id, turns }: Conversation): Promise<void> {
-    if (id.value !== null) await keep.change(keyOf(id.value), () => turns.value.slice(-MAX_TURNS));
+  function changed(conversation: Conversation, request: string): void {
+    const turn = answerOf(conversation, request);
+    if (turn) running.get(request)?.timer?.follow(turn);
+    if (turn?.state === 'streaming') {
+      saveSoon(conversation);
+      return;
+    }
+    running.delete(request);
+    for (const [id, other] of streams) if (other === request) streams.delete(id);
+    void save(conversation);
   }
 
   /** Messages that came since the last frame: drawing each of them would cost more than the frame has. */
@@ -84,22 +191,150 @@ export function createChats(app: App) {
     const listed = waiting.get(id);
     if (listed && type === 'chat.sessions') return listed({ sessions: sessionsOf(payload.sessions) });
     if (listed && type === 'chat.error') return listed({ error: String(payload.message ?? '') });
-    const conversation = running.get(id)?.conversation;
-    if (!conversation) return;
-    if (type === 'chat.session' && typeof payload.session_id === 'string') {
-      conversation.id.value = payload.session_id;
-      conversation.title.value = typeof payload.title === 'string' ? payload.title : '';
-      conversations.set(payload.session_id, conversation);
-    } else steps.add({ request: id, type, payload });
-  });
-  const stopOnline = port.onOnline(() => () => {
-    steps.flush();
-    for (const [request, { conversation }] of [...running]) {
-      change(conversation, request, (turn) =>
-        broken(turn, 'The connection broke. The agent has stopped; what it had said is here.'),
-      );
+    if (type === 'chat.turns' && id === following) return followed(Array.isArray(payload.turns) ? payload.turns : []);
+    // A relay from before does not know the message.
+    if (type === 'chat.error' && id === following) return followed(null);
+    const request = streams.get(id);
+    if (type === 'chat.turn') {
+      // The answer to a question that was sent twice: what has come of it meanwhile is asked for.
+      streams.delete(id);
+      return heard(rowOf(payload));
     }
+    const conversation = request === undefined ? undefined : running.get(request)?.conversation;
+    if (request === undefined || !conversation) return;
+    if (type === 'chat.session' && typeof payload.session_id === 'string') {
+      named(conversation, payload.session_id, typeof payload.title === 'string' ? payload.title : '');
+    } else if (type === 'chat.snapshot') {
+      steps.flush();
+      conversation.turns.value = applySnapshot(conversation.turns.value, request, payload, Date.now());
+      changed(conversation, request);
+    } else steps.add({ request, type, payload });
   });
+
+  /** The agent has made the session of a conversation. */
+  function named(conversation: Conversation, id: string, title = ''): void {
+    if (title !== '') conversation.title.value = title;
+    if (conversation.id.value !== null) return;
+    const before = conversation.key.value;
+    conversation.id.value = id;
+    conversation.key.value = id;
+    conversations.set(id, conversation);
+    void save(conversation).then(() => keep.remove(storageKey(before)));
+  }
+
+  /** The relay's turns of this pairing; null from a relay that keeps none. */
+  function followed(turns: readonly unknown[] | null): void {
+    isKeeping.value = turns !== null;
+    for (const turn of turns ?? []) note(rowOf(turn));
+    for (const conversation of new Set(conversations.values())) catchUp(conversation);
+  }
+
+  function note(row: TurnRow | undefined): void {
+    if (!row) return;
+    rows.delete(row.request);
+    rows.set(row.request, row);
+    const [oldest] = rows.keys();
+    if (rows.size > MAX_ROWS && oldest !== undefined) rows.delete(oldest);
+  }
+
+  /** A turn of this pairing has begun or changed, on whatever device. */
+  function heard(row: TurnRow | undefined): void {
+    note(row);
+    for (const conversation of new Set(conversations.values())) catchUp(conversation);
+  }
+
+  /** Asks for what a conversation misses of its turns, on this device and on others. */
+  function catchUp(conversation: Conversation): void {
+    if (isKeeping.peek() === null || !session.isOnline.peek()) return;
+    for (const row of rows.values()) {
+      const turn = answerOf(conversation, row.request);
+      const isOwn = turn !== undefined || (row.sessionId !== null && row.sessionId === conversation.id.value);
+      if (!isOwn) continue;
+      if (row.sessionId !== null) named(conversation, row.sessionId);
+      const isMissed =
+        !turn || (turn.seq ?? 0) < row.seq || (turn.state === 'streaming') !== (row.state === 'streaming');
+      if (isMissed || row.state === 'streaming') resume(row, conversation, turn);
+    }
+    for (const turn of conversation.turns.value) {
+      if (turn.state === 'streaming' && !rows.has(turn.request)) ask(conversation, turn);
+    }
+  }
+
+  /** Follows a turn, unless this connection does already. */
+  function resume({ turnId, request }: TurnRow, conversation: Conversation, turn?: Turn): void {
+    if ([...streams.values()].includes(request)) return;
+    const id = newUuid();
+    if (!port.send('chat.resume', { turn_id: turnId, ...(turn?.seq && { after: turn.seq }) }, id)) return;
+    streams.set(id, request);
+    running.set(request, { ...running.get(request), conversation });
+  }
+
+  /** A question that the relay does not list: it may not have arrived, or it is a relay that keeps no turns. */
+  function ask(conversation: Conversation, turn: Turn): void {
+    if ([...streams.values()].includes(turn.request)) return;
+    const question = conversation.turns.value.find(
+      ({ request, from }) => request === turn.request && from === 'person',
+    );
+    const isFresh = Date.now() - turn.at < MAX_RESEND && turn.turnId === undefined && turn.text === '';
+    if (isKeeping.peek() && isFresh && question) {
+      post(conversation, turn.request, question.text);
+      return;
+    }
+    if (isKeeping.peek()) {
+      change(conversation, turn.request, (answer) => broken(answer, FORGOTTEN));
+      return;
+    }
+    // Perhaps it is another tab that gets it, and stores it once a second.
+    const { length } = turn.text;
+    setTimeout(() => {
+      const now = answerOf(conversation, turn.request);
+      const isOrphan = now?.state === 'streaming' && now.text.length === length && !running.has(turn.request);
+      if (isOrphan && !isClosed) change(conversation, turn.request, (answer) => broken(answer, LOST));
+    }, ORPHANED);
+  }
+
+  function post(conversation: Conversation, request: string, text: string): boolean {
+    const { value: id } = conversation.id;
+    const payload = { message: text, keep: true, client_turn_id: request, ...(id !== null && { session_id: id }) };
+    if (!port.send('chat.send', payload, request)) return false;
+    streams.set(request, request);
+    running.set(request, { ...running.get(request), conversation });
+    return true;
+  }
+
+  const stopOnline = port.onOnline(() => {
+    following = newUuid();
+    port.send('chat.follow', {}, following);
+    return () => {
+      steps.flush();
+      const isKept = isKeeping.peek() === true;
+      isKeeping.value = null;
+      streams.clear();
+      if (isKept) return;
+      for (const [request, { conversation }] of [...running]) {
+        change(conversation, request, (turn) => broken(turn, LOST));
+      }
+    };
+  });
+
+  /** Reads a page of what was said before: the newest, or the one before what is there. */
+  async function readPast(conversation: Conversation, isOlder: boolean): Promise<void> {
+    const { id, past } = conversation;
+    const { items, isLoading } = past.value;
+    const before = isOlder ? items[0]?.id : undefined;
+    // A relay that keeps no turns has no history either.
+    if (!isKeeping.peek() || id.value === null || isLoading || (isOlder && before === undefined)) return;
+    past.value = { ...past.value, isLoading: true };
+    const query = new URLSearchParams({ session_id: id.value, limit: '50', ...(before !== undefined && { before }) });
+    try {
+      const page = await api.call<{ items: HistoryItem[]; has_more: boolean }>(`chat/history?${query}`);
+      const known = isOlder ? items : [];
+      past.value = { items: [...page.items, ...known], hasMore: page.has_more, isLoading: false };
+    } catch {
+      // The agent knows nothing of it, the relay is from before, or it does not answer: what is stored here is shown.
+      past.value = { ...past.value, isLoading: false };
+    }
+  }
 
   return {
     /** The agent's sessions, newest first. @throws Error with a sentence for people. */
@@ -123,59 +358,106 @@ export function createChats(app: App) {
       }
     },
 
-    /** A conversation by the agent's id, or a new one. */
-    open(id: string | null): Conversation {
-      const known = id === null ? undefined : conversations.get(id);
+    /** A conversation by its key, or a new one. */
+    open(key: string | null): Conversation {
+      const known = key === null ? undefined : conversations.get(key);
       if (known) return known;
-      const conversation = create(id);
-      if (id === null) return conversation;
-      conversations.set(id, conversation);
-      void keep.read<Turn[]>(keyOf(id)).then((stored) => {
-        if (stored && conversation.turns.value.length === 0) conversation.turns.value = stored;
+      const conversation = create(key ?? '');
+      if (key === null) return conversation;
+      conversations.set(key, conversation);
+      // A reload while the agent made the session: the relay knows by now which it is.
+      const row = key.startsWith('~') ? rows.get(key.slice(1)) : undefined;
+      void load(conversation).then(() => {
+        if (row?.sessionId && conversation.turns.value.length === 0) named(conversation, row.sessionId);
+        catchUp(conversation);
+      });
+      void keep.read<Record<string, string>>('chat drafts').then((stored) => {
+        if (conversation.draft.value === '') conversation.draft.value = stored?.[key] ?? '';
       });
       return conversation;
     },
 
+    /** A conversation that is open under this key, or was before the agent named it. */
+    find: (key: string): Conversation | undefined => conversations.get(key),
+
+    /** The name of a conversation for people; empty without one. */
+    nameOf: ({ title, all }: Conversation): string =>
+      title.value ||
+      (all.value
+        .find(({ from }) => from === 'person')
+        ?.text.trim()
+        .split('\n', 1)[0]
+        ?.slice(0, 80) ??
+        ''),
+
     /** Begins a new conversation with a draft and pictures, which the screen of a new one then shows. */
     prepare(text: string, pictures: readonly File[] = []): void {
-      prepared = create(null);
+      prepared = create('');
       prepared.draft.value = text;
       prepared.pictures.value = pictures;
     },
 
-    /** A new conversation: the one that was prepared, if there is one. */
+    /** A new conversation: the one that was prepared, if there is one, else with what was typed for one before. */
     begin(): Conversation {
-      const conversation = prepared ?? create(null);
+      const conversation = prepared ?? create('');
+      if (!prepared) {
+        void keep.read<Record<string, string>>('chat drafts').then((stored) => {
+          if (conversation.key.value === '' && conversation.draft.value === '') {
+            conversation.draft.value = stored?.[NEW] ?? '';
+          }
+        });
+      }
       prepared = undefined;
       return conversation;
     },
 
+    /** Notes what a person types, so that it survives the page. */
+    type(conversation: Conversation, text: string): void {
+      conversation.draft.value = text;
+      drafts.set(conversation.key.value || NEW, text);
+      if (!isSavingDrafts) void saveDrafts();
+    },
+
+    readPast,
+
+    /** Whether the relay keeps turns; null while it has not said so. */
+    isKeeping: isKeeping as ReadonlySignal<boolean | null>,
+
     /** Sends what a person says. False while there is no connection: nothing is sent then, and nothing is lost. */
     send(conversation: Conversation, text: string): boolean {
       const request = newUuid();
-      const payload = { message: text, ...(conversation.id.value !== null && { session_id: conversation.id.value }) };
-      if (!port.send('chat.send', payload, request)) return false;
+      if (!post(conversation, request, text)) return false;
       running.set(request, { conversation, timer: analytics.startAnswer() });
+      if (conversation.key.value === '') {
+        conversation.key.value = `~${request}`;
+        drafts.set(NEW, '');
+        void saveDrafts();
+        conversations.set(conversation.key.value, conversation);
+      }
       const at = Date.now();
-      conversation.turns.value = [
-        ...conversation.turns.value,
-        personTurn(request, text, at),
-        agentTurn(request, at),
-      ].slice(-MAX_TURNS);
+      const turns = [personTurn(request, text, at), agentTurn(request, at)];
+      conversation.turns.value = mergeTurns(conversation.turns.value, turns);
+      void save(conversation);
       return true;
     },
 
-    /** Asks the agent to stop (contract 09 §1). The stream ends by itself then. */
+    /** Asks the agent to stop (contract 09 §1, 10 §1). The stream ends by itself then. */
     stop(conversation: Conversation): void {
-      for (const turn of conversation.turns.value) {
-        if (turn.state === 'streaming') port.send('chat.cancel', { request_id: turn.request });
+      for (const { state, request, turnId } of conversation.turns.value) {
+        if (state !== 'streaming') continue;
+        port.send('chat.cancel', turnId === undefined ? { request_id: request } : { turn_id: turnId });
       }
     },
 
     close(): void {
+      isClosed = true;
       // Leaving the port marks what is under way as broken, which must not be kept.
       running.clear();
       steps.close();
+      clearTimeout(saveTimer);
+      removeEventListener('pagehide', saveAll);
+      document.removeEventListener('visibilitychange', saveAll);
+      channel.close();
       stopMessages();
       stopOnline();
     },

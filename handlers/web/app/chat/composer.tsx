@@ -17,7 +17,15 @@ interface Sending {
 }
 
 /** The field for the next words to the agent, and the pictures that go with them. */
-export function Composer({ conversation, isStreaming }: { conversation: Conversation; isStreaming: boolean }) {
+export function Composer({
+  conversation,
+  isStreaming,
+  onSent,
+}: {
+  conversation: Conversation;
+  isStreaming: boolean;
+  onSent(): void;
+}) {
   const t = useT();
   const toast = useToast();
   const app = useApp();
@@ -57,8 +65,9 @@ export function Composer({ conversation, isStreaming }: { conversation: Conversa
     try {
       const staged = files.length > 0 ? await stage(files, abort) : [];
       if (chats.send(conversation, withPictures(text, staged))) {
-        draft.value = '';
+        chats.type(conversation, '');
         pictures.value = [];
+        onSent();
       } else toast(t('Not sent: the relay does not answer. Your words stay here.'));
     } catch (error) {
       if (!abort.signal.aborted) toast(t(messageOf(error)));
@@ -109,7 +118,7 @@ export function Composer({ conversation, isStreaming }: { conversation: Conversa
         placeholder={t('Message')}
         value={draft.value}
         onInput={(event) => {
-          draft.value = event.currentTarget.value;
+          chats.type(conversation, event.currentTarget.value);
         }}
         onPaste={(event) => {
           const { files } = event.clipboardData ?? {};

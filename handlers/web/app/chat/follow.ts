@@ -4,6 +4,9 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 
 /** Pixels from the end within which the view counts as being there. */
 const NEAR_END = 80;
+/** Events of a person who scrolls, and the milliseconds after one in which a move of the view is theirs. */
+const MOVES = ['wheel', 'touchmove', 'keydown'] as const;
+const OWN_MOVE = 300;
 
 /**
  * Keeps the end of `content` in sight of `scroller` while a person has not scrolled away from it, whatever grows there: text,
@@ -28,21 +31,30 @@ export function useFollow(
     const follow = () => {
       if (isAtEnd.peek()) view.scrollTop = view.scrollHeight;
     };
+    let height = view.scrollHeight;
+    let movedAt = 0;
     const onScroll = () => {
-      const isNear = view.scrollHeight - view.scrollTop - view.clientHeight < NEAR_END;
-      // What grows below moves the end away without a person's doing.
-      if (isNear) isAtEnd.value = true;
-      else if (view.scrollTop < top.current) isAtEnd.value = false;
-      top.current = view.scrollTop;
+      const { scrollHeight, scrollTop, clientHeight } = view;
+      // What grows or shrinks moves the view too, without a person's doing.
+      const isOwn = scrollHeight === height || performance.now() - movedAt < OWN_MOVE;
+      if (scrollHeight - scrollTop - clientHeight < NEAR_END) isAtEnd.value = true;
+      else if (isOwn && scrollTop < top.current) isAtEnd.value = false;
+      top.current = scrollTop;
+      height = scrollHeight;
+    };
+    const onMove = () => {
+      movedAt = performance.now();
     };
     const observer = new ResizeObserver(follow);
     observer.observe(view);
     observer.observe(inner);
     view.addEventListener('scroll', onScroll, { passive: true });
+    for (const type of MOVES) view.addEventListener(type, onMove, { passive: true });
     follow();
     return () => {
       observer.disconnect();
       view.removeEventListener('scroll', onScroll);
+      for (const type of MOVES) view.removeEventListener(type, onMove);
     };
   }, [scroller, content, isAtEnd]);
   return { isAtEnd, goToEnd };

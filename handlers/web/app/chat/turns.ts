@@ -22,8 +22,11 @@ export interface TokenUsage {
 
 /** One message of a conversation. */
 export interface Turn {
-  /** Of the request, for both of its sides. */
+  /** For both sides of an exchange: its `client_turn_id` (contract 10 §1). */
   request: string;
+  /** The relay's name for it, where the relay keeps turns, and the last event of it that is in here. */
+  turnId?: string;
+  seq?: number;
   from: 'person' | 'agent';
   text: string;
   reasoning: string;
@@ -61,8 +64,18 @@ export const agentTurn = (request: string, at: number): Turn => ({
 /** A message of a stream. */
 export type Step = Pick<Message, 'type' | 'payload'>;
 
-/** The answer after a message of its stream (contract 02 §5.5); the same turn for one that says nothing of it. */
+/**
+ * The answer after a message of its stream (contract 02 §5.5); the same turn for one that says nothing of it, and for one
+ * that it has already.
+ */
 export function advance(turn: Turn, step: Step): Turn {
+  const { turn_id: turnId, seq } = step.payload;
+  if (typeof turnId !== 'string') return advanceTyped(turn, step);
+  if (typeof seq !== 'number') return { ...advanceTyped(turn, step), turnId };
+  return seq <= (turn.seq ?? 0) ? turn : { ...advanceTyped(turn, step), turnId, seq };
+}
+
+function advanceTyped(turn: Turn, step: Step): Turn {
   if (step.type !== 'stream.event') return advanceUntyped(turn, step);
   const data = asObject(step.payload.payload) ?? {};
   // Agents name their events differently. The relay's table for clients without typed events knows all of the names.
@@ -77,7 +90,7 @@ export function advance(turn: Turn, step: Step): Turn {
 }
 
 /** The usage under the names that API servers give it. */
-function usageOf(value: unknown): TokenUsage | undefined {
+export function usageOf(value: unknown): TokenUsage | undefined {
   const usage = asObject(value);
   if (!usage) return undefined;
   const count = (...names: string[]) =>
@@ -152,4 +165,4 @@ const ended = (tool: ToolCall): ToolCall => (tool.state === 'running' ? { ...too
 const withWhole = (turn: Turn, content: unknown): Turn =>
   textOf(content) !== '' && turn.text === '' ? { ...turn, text: textOf(content) } : turn;
 
-const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');
+export const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');

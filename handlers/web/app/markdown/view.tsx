@@ -1,12 +1,11 @@
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, VNode } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import { Button, useToast } from '../../shared/components.tsx';
+import { Button, useCopy } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { useApp } from '../context.ts';
 import { createFrames } from '../frames.ts';
 import { ReferenceView } from '../media/text.tsx';
-import { copyText } from '../terminal/clipboard.ts';
 import {
   type Block,
   type CodeBlock,
@@ -202,9 +201,8 @@ function TableView({ table: { head, rows, align } }: { table: Table }) {
 
 function CodeView({ block: { language, text } }: { block: CodeBlock }) {
   const t = useT();
-  const toast = useToast();
   const isWrapped = useSignal(true);
-  const copy = async () => toast((await copyText(text)) ? t('Copied') : t('This browser does not let the page copy.'));
+  const copy = useCopy();
   return (
     <div class="code">
       <div class="row">
@@ -218,7 +216,7 @@ function CodeView({ block: { language, text } }: { block: CodeBlock }) {
             isWrapped.value = !isWrapped.value;
           }}
         />
-        <Button kind="plain" icon="copy" label={t('Copy the code')} onClick={() => void copy()} />
+        <Button kind="plain" icon="copy" label={t('Copy the code')} onClick={() => void copy(text)} />
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
       <pre class={isWrapped.value ? 'wrapped' : undefined} tabIndex={0} dir="ltr">

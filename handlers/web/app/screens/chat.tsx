@@ -1,11 +1,12 @@
 import { useSignalEffect } from '@preact/signals';
-import { useRef } from 'preact/hooks';
+import type { RefObject } from 'preact';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { timeText } from '../../shared/ages.ts';
-import { Empty, Notice } from '../../shared/components.tsx';
+import { Button, Empty, Notice, useCopy } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
-import { hrefOf, useRouter } from '../../shared/router.ts';
+import { hrefOf, useRouter, useTitle } from '../../shared/router.ts';
 import { tokensText } from '../analytics-view.tsx';
 import { type Conversation, createChats } from '../chat/chats.ts';
 import { Composer } from '../chat/composer.tsx';
@@ -16,11 +17,13 @@ import { MarkdownText } from '../markdown/view.tsx';
 import { TextWithMedia } from '../media/text.tsx';
 
 const NEW = 'new';
+/** Pixels before the first message at which earlier ones are asked for. */
+const EARLIER = 300;
 
 /** The agent's conversations: the list, or one of them. */
 export default function Chat() {
   const { argument } = useRouter().place.value;
-  return argument === '' ? <Sessions /> : <Talk id={argument === NEW ? null : argument} />;
+  return argument === '' ? <Sessions /> : <Talk argument={argument} />;
 }
 
 function Sessions() {
@@ -69,69 +72,149 @@ function Sessions() {
 }
 
 /** One conversation, with the field for the next words. */
-function Talk({ id }: { id: string | null }) {
+function Talk({ argument }: { argument: string }) {
   const { t } = useI18n();
   const app = useApp();
   const router = useRouter();
   const chats = app.kept(createChats);
-  const opened = useRef<{ id: string | null; conversation: Conversation }>(undefined);
-  const isOpened = opened.current && (opened.current.id === id || opened.current.conversation.id.value === id);
-  // A conversation that the agent has just made stays the same one, with the focus of its field.
-  if (!isOpened) opened.current = { id, conversation: id === null ? chats.begin() : chats.open(id) };
-  const { conversation } = opened.current as { conversation: Conversation };
-  const turns = conversation.turns.value;
-  const isStreaming = turns.some(({ state }) => state === 'streaming');
+  const scroller = useRef<HTMLDivElement>(null);
+  const content = useRef<HTMLDivElement>(null);
+  const opened = useRef<Conversation>(undefined);
+  const shown = useRef('');
+  // A conversation that has just begun stays the same one, with the focus of its field, under its new name.
+  if (!opened.current || (shown.current !== argument && chats.find(argument) !== opened.current)) {
+    opened.current = argument === NEW ? chats.begin() : chats.open(argument);
+  }
+  shown.current = argument;
+  const conversation = opened.current;
+  const { isAtEnd, goToEnd } = useFollow(scroller, content);
+  const turns = conversation.all.value;
+  const isStreaming = conversation.turns.value.some(({ state }) => state === 'streaming');
+  const name = chats.nameOf(conversation) || (argument === NEW ? t('New conversation') : t('Conversation'));
+  const id = conversation.id.value;
+  const isKeeping = chats.isKeeping.value;
+  useTitle(name);
+  useEffect(() => {
+    if (id !== null && isKeeping) void chats.readPast(conversation, false);
+  }, [chats, conversation, id, isKeeping]);
 
-  // The agent has made the session: a reload must find it again.
+  // A reload must find it again, also while the agent makes its session.
   useSignalEffect(() => {
-    const { value } = conversation.id;
-    if (value !== null && app.settings.values.last_session.peek() !== value) app.settings.set('last_session', value);
-    if (id === null && value !== null) router.go('chat', value, { replace: true });
+    const { value: key } = conversation.key;
+    if (key === '') return;
+    if (app.settings.values.last_session.peek() !== key) app.settings.set('last_session', key);
+    const { screen, argument: place } = router.place.peek();
+    if (screen === 'chat' && place !== key && opened.current === conversation)
+      router.go('chat', key, { replace: true });
   });
 
+  const ask = (text: string) => {
+    if (chats.send(conversation, text)) goToEnd();
+  };
+  const edit = (text: string) => {
+    chats.type(conversation, text);
+    document.querySelector<HTMLElement>('.composer textarea')?.focus();
+  };
   return (
     <div class="screen full talk">
       <div class="row bar">
         <a class="button plain icon-only" href={hrefOf('chat')} aria-label={t('All conversations')}>
           <Icon name="back" />
         </a>
-        <h2 class="grow">{conversation.title.value || (id === null ? t('New conversation') : t('Conversation'))}</h2>
+        <h2 class="grow">{name}</h2>
+        <a class="button plain icon-only" href={hrefOf('chat', NEW)} aria-label={t('New conversation')}>
+          <Icon name="plus" />
+        </a>
       </div>
-      <Log turns={turns} isKnown={id !== null} />
-      <Composer conversation={conversation} isStreaming={isStreaming} />
-    </div>
-  );
-}
-
-/** The messages of a conversation. */
-function Log({ turns, isKnown }: { turns: readonly Turn[]; isKnown: boolean }) {
-  const { t } = useI18n();
-  const scroller = useRef<HTMLDivElement>(null);
-  const content = useRef<HTMLDivElement>(null);
-  useFollow(scroller, content);
-  return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
-    <div ref={scroller} class="log" role="log" aria-label={t('Conversation')} tabIndex={0}>
-      <div ref={content} class="turns">
-        {turns.length === 0 && (
-          <Empty icon="chat">
-            {isKnown
-              ? t('This browser has not seen what was said before. The agent knows it: go on below.')
-              : t('Ask the agent something.')}
-          </Empty>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
+      <div ref={scroller} class="log" role="log" aria-label={t('Conversation')} tabIndex={0}>
+        <div ref={content} class="turns">
+          <Earlier conversation={conversation} scroller={scroller} />
+          {turns.length === 0 && (
+            <Empty icon="chat">
+              {argument === NEW
+                ? t('Ask the agent something.')
+                : t('This browser has not seen what was said before. The agent knows it: go on below.')}
+            </Empty>
+          )}
+          {turns.map((turn) => (
+            <TurnView
+              key={`${turn.request} ${turn.from}`}
+              turn={turn}
+              question={turns.find(({ request, from }) => request === turn.request && from === 'person')?.text}
+              {...{ ask, edit, isStreaming }}
+            />
+          ))}
+        </div>
+        {!isAtEnd.value && (
+          <div class="to-end">
+            <Button
+              icon="down"
+              label={t('To the end')}
+              onClick={() => {
+                // The button goes, and the focus must not fall on what is above.
+                scroller.current?.focus({ preventScroll: true });
+                goToEnd();
+              }}
+            />
+          </div>
         )}
-        {turns.map((turn) => (
-          <TurnView key={`${turn.request} ${turn.from}`} turn={turn} />
-        ))}
       </div>
+      <Composer conversation={conversation} isStreaming={isStreaming} onSent={goToEnd} />
     </div>
   );
 }
 
-function TurnView({ turn }: { turn: Turn }) {
+/** Asks for what was said before when its place comes into sight, and keeps in sight what was there. */
+function Earlier({ conversation, scroller }: { conversation: Conversation; scroller: RefObject<HTMLElement | null> }) {
+  const { t } = useI18n();
+  const chats = useApp().kept(createChats);
+  const mark = useRef<HTMLDivElement>(null);
+  const height = useRef(0);
+  const { hasMore, isLoading, items } = conversation.past.value;
+  const first = items[0]?.id;
+  useLayoutEffect(() => {
+    const { current: view } = scroller;
+    // What came above must not move what somebody reads. Some browsers see to it, but not at the very top.
+    if (view && height.current > 0 && view.scrollTop < EARLIER) view.scrollTop += view.scrollHeight - height.current;
+    height.current = 0;
+  }, [first, scroller]);
+  useEffect(() => {
+    const { current } = mark;
+    if (!current || !hasMore || isLoading) return undefined;
+    const observer = new IntersectionObserver(
+      ([entry]) => {
+        if (!entry?.isIntersecting) return;
+        height.current = scroller.current?.scrollHeight ?? 0;
+        void chats.readPast(conversation, true);
+      },
+      { root: scroller.current, rootMargin: `${EARLIER}px 0px 0px 0px` },
+    );
+    observer.observe(current);
+    return () => observer.disconnect();
+  }, [hasMore, isLoading, first, chats, conversation, scroller]);
+  if (!hasMore) return null;
+  return (
+    <div ref={mark} class="row small soft">
+      <span class="spinner small" /> {t('Earlier messages')}
+    </div>
+  );
+}
+
+interface TurnProps {
+  turn: Turn;
+  /** The words that it answers. */
+  question: string | undefined;
+  isStreaming: boolean;
+  ask(text: string): void;
+  edit(text: string): void;
+}
+
+function TurnView({ turn, question, isStreaming, ask, edit }: TurnProps) {
   const { t, language } = useI18n();
   const { show_reasoning, show_token_usage, tool_display } = useApp().settings.values;
   const { from, text, reasoning, tools, state, error, usage } = turn;
+  const copy = useCopy();
   return (
     <article class={`turn ${from}`} aria-label={from === 'person' ? t('You') : t('Agent')}>
       {show_reasoning.value && reasoning !== '' && (
@@ -155,6 +238,23 @@ function TurnView({ turn }: { turn: Turn }) {
       {show_token_usage.value && usage && <p class="small soft">{tokensText(usage, t, language)}</p>}
       {state === 'stopped' && <p class="small soft">{t('Stopped.')}</p>}
       {state === 'broken' && <Notice tone="bad">{t(error ?? '')}</Notice>}
+      {state !== 'streaming' && (
+        <div class="row acts">
+          {text !== '' && <Button kind="plain" icon="copy" label={t('Copy')} onClick={() => void copy(text)} />}
+          {from === 'agent' && question !== undefined && (
+            <Button
+              kind="plain"
+              icon="refresh"
+              label={t('Ask again')}
+              disabled={isStreaming}
+              onClick={() => ask(question)}
+            />
+          )}
+          {from === 'person' && (
+            <Button kind="plain" icon="edit" label={t('Edit and ask again')} onClick={() => edit(text)} />
+          )}
+        </div>
+      )}
     </article>
   );
 }

@@ -1,12 +1,12 @@
 import { useSignal, useSignalEffect } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { Button, Dialog, SwitchRow, useToast } from '../../shared/components.tsx';
+import { Button, Dialog, SwitchRow, useCopy } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { useLoad } from '../../shared/load.tsx';
 import { useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
-import { copyText, readClipboard } from '../terminal/clipboard.ts';
+import { readClipboard } from '../terminal/clipboard.ts';
 import { KeyRow } from '../terminal/key-row.tsx';
 import { NO_MODIFIERS } from '../terminal/keys.ts';
 import { useLook } from '../terminal/look.ts';
@@ -30,7 +30,7 @@ const SHELLS = 'shells';
 /** Shells at home, in four tabs. */
 export default function TerminalScreen() {
   const t = useT();
-  const toast = useToast();
+  const copyText = useCopy();
   const { session, settings, shares } = useApp();
   const look = useLook();
   const router = useRouter();
@@ -109,9 +109,7 @@ export default function TerminalScreen() {
   }
 
   async function copy(): Promise<void> {
-    const isCopied = await copyText(selection.value);
-    toast(isCopied ? t('Copied') : t('This browser does not let the page copy.'));
-    if (isCopied) current()?.view.clearSelection();
+    if (await copyText(selection.value)) current()?.view.clearSelection();
     current()?.view.focus();
   }
 

@@ -3,6 +3,7 @@ import type { Table } from '../i18n.ts';
 /** Sentences of the chat. */
 export default {
   'All conversations': ['Alle Gespräche', 'Todas las conversaciones', 'すべての会話', 'Todas as conversas', '所有对话'],
+  'Ask again': ['Noch einmal fragen', 'Preguntar de nuevo', 'もう一度聞く', 'Perguntar de novo', '再问一次'],
   'Ask the agent something.': [
     'Frag den Agenten etwas.',
     'Pregunta algo al agente.',
@@ -14,6 +15,20 @@ export default {
   Code: ['Code', 'Código', 'コード', 'Código', '代码'],
   Conversation: ['Gespräch', 'Conversación', '会話', 'Conversa', '对话'],
   'Copy the code': ['Code kopieren', 'Copiar el código', 'コードをコピー', 'Copiar o código', '复制代码'],
+  'Earlier messages': [
+    'Frühere Nachrichten',
+    'Mensajes anteriores',
+    '以前のメッセージ',
+    'Mensagens anteriores',
+    '更早的消息',
+  ],
+  'Edit and ask again': [
+    'Bearbeiten und noch einmal fragen',
+    'Editar y preguntar de nuevo',
+    '編集してもう一度聞く',
+    'Editar e perguntar de novo',
+    '编辑后再问',
+  ],
   'New conversation': ['Neues Gespräch', 'Nueva conversación', '新しい会話', 'Nova conversa', '新对话'],
   'Not sent: the relay does not answer. Your words stay here.': [
     'Nicht gesendet: Das Relay antwortet nicht. Dein Text bleibt hier.',
@@ -54,6 +69,20 @@ export default {
     'A conexão caiu. O agente parou; o que ele tinha dito está aqui.',
     '连接已中断。智能体已停止，此前的回答保留在此。',
   ],
+  'The relay ended while the agent answered.': [
+    'Das Relay wurde beendet, während der Agent antwortete.',
+    'El relay terminó mientras el agente respondía.',
+    'エージェントの回答中にリレーが終了しました。',
+    'O relay terminou enquanto o agente respondia.',
+    '智能体回答时中继已结束。',
+  ],
+  'The relay knows nothing of this question any more. Ask again.': [
+    'Das Relay weiß von dieser Frage nichts mehr. Frag noch einmal.',
+    'El relay ya no sabe nada de esta pregunta. Pregunta de nuevo.',
+    'リレーにこの質問の記録がもうありません。もう一度聞いてください。',
+    'O relay não sabe mais nada desta pergunta. Pergunte de novo.',
+    '中继已没有这个问题的记录。请再问一次。',
+  ],
   'There is no conversation yet. Begin one above.': [
     'Es gibt noch kein Gespräch. Beginne oben eines.',
     'Aún no hay conversaciones. Empieza una arriba.',
@@ -68,6 +97,7 @@ export default {
     'Este navegador não viu o que foi dito antes. O agente sabe: continue abaixo.',
     '此浏览器中没有之前的对话内容，但智能体还记得：请在下方继续。',
   ],
+  'To the end': ['Zum Ende', 'Ir al final', '最後へ', 'Ir para o fim', '到末尾'],
   'Wrap long lines': [
     'Lange Zeilen umbrechen',
     'Ajustar líneas largas',

@@ -312,4 +312,11 @@ export default {
     'Tela, conversa ou perfil',
     '屏幕、会话或配置',
   ],
+  'This browser does not let the page copy.': [
+    'Dieser Browser lässt die Seite nicht kopieren.',
+    'Este navegador no deja copiar a la página.',
+    'このブラウザーではページからコピーできません。',
+    'Este navegador não deixa a página copiar.',
+    '此浏览器不允许页面复制。',
+  ],
 } satisfies Table;

@@ -149,13 +149,6 @@ export default {
     'O shell terminou: {reason}',
     'Shell 已结束：{reason}',
   ],
-  'This browser does not let the page copy.': [
-    'Dieser Browser lässt die Seite nicht kopieren.',
-    'Este navegador no deja copiar a la página.',
-    'このブラウザーではページからコピーできません。',
-    'Este navegador não deixa a página copiar.',
-    '此浏览器不允许页面复制。',
-  ],
   'This browser does not show the clipboard to the page. Paste the text here.': [
     'Dieser Browser zeigt der Seite die Zwischenablage nicht. Füge den Text hier ein.',
     'Este navegador no muestra el portapapeles a la página. Pega el texto aquí.',

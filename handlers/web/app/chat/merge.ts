@@ -1,0 +1,189 @@
+import { asObject } from '../../../../lib/kit/json.ts';
+import type { Payload } from '../../../../lib/socket/envelope.ts';
+import { agentTurn, personTurn, type ToolCall, type Turn, textOf, usageOf } from './turns.ts';
+
+/** Turns that are kept of a conversation. */
+const MAX_TURNS = 200;
+/** Milliseconds by which the agent's clock and that of this device may differ. */
+const MAX_APART = 15 * 60_000;
+
+/** A turn as the relay tells of it (contract 10 §1). */
+export interface TurnRow {
+  turnId: string;
+  /** The name that its sender has given to it, else the relay's. */
+  request: string;
+  sessionId: string | null;
+  state: Turn['state'];
+  seq: number;
+}
+
+const STATES: Readonly<Record<string, Turn['state']>> = {
+  running: 'streaming',
+  done: 'done',
+  cancelled: 'stopped',
+  failed: 'broken',
+  interrupted: 'broken',
+};
+
+/** Reads `chat.turn` and rows of `chat.turns`; undefined for what is none. */
+export function rowOf(value: unknown): TurnRow | undefined {
+  const row = asObject(value);
+  const turnId = textOf(row?.turn_id);
+  const state = STATES[textOf(row?.state)];
+  if (!row || turnId === '' || !state) return undefined;
+  const sessionId = textOf(row.session_id) || null;
+  const seq = typeof row.seq === 'number' ? row.seq : 0;
+  return { turnId, request: textOf(row.client_turn_id) || turnId, sessionId, state, seq };
+}
+
+/** The exchange of a `chat.snapshot` (contract 10 §1), over what was known of it. */
+export function applySnapshot(turns: readonly Turn[], request: string, payload: Payload, now: number): Turn[] {
+  const known = turns.find((turn) => turn.request === request && turn.from === 'agent');
+  const question = turns.find((turn) => turn.request === request && turn.from === 'person');
+  const seq = typeof payload.seq === 'number' ? payload.seq : 0;
+  const state = STATES[textOf(payload.state)] ?? 'streaming';
+  const before = known ?? agentTurn(request, now);
+  const usage = usageOf(payload.usage);
+  const answer: Turn = {
+    ...before,
+    turnId: textOf(payload.turn_id),
+    seq,
+    text: textOf(payload.text),
+    tools: toolsOf(payload.tools, before.tools),
+    state,
+    ...(usage && { usage }),
+    error: state === 'broken' ? textOf(payload.error) || 'The relay ended while the agent answered.' : undefined,
+  };
+  if (known && (known.seq ?? 0) > seq) return [...turns];
+  const person = question ?? personTurn(request, textOf(payload.question), before.at);
+  return mergeTurns(
+    turns.filter((turn) => turn.request !== request),
+    [person, answer],
+  );
+}
+
+/** What the relay shows of a tool's call is its arguments, then its result. */
+const toolsOf = (value: unknown, known: readonly ToolCall[]): ToolCall[] =>
+  (Array.isArray(value) ? value : []).map((row) => {
+    const tool = asObject(row);
+    const id = textOf(tool?.id);
+    const state = tool?.state === 'failed' || tool?.state === 'done' ? tool.state : 'running';
+    const preview = textOf(tool?.preview);
+    const args = known.find((other) => other.id === id && id !== '')?.args ?? (state === 'running' ? preview : null);
+    return { id, name: textOf(tool?.name) || 'tool', state, args, result: state === 'running' ? '' : preview };
+  });
+
+/** Two views of one conversation as one: no exchange of either is lost, and of each the one that knows more stays. */
+export function mergeTurns(some: readonly Turn[], others: readonly Turn[]): Turn[] {
+  const all = new Map<string, Turn>();
+  for (const turn of [...some, ...others]) {
+    const key = `${turn.request} ${turn.from}`;
+    const known = all.get(key);
+    all.set(key, known ? better(known, turn) : turn);
+  }
+  const turns = [...all.values()];
+  const begins = new Map<string, number>();
+  for (const { request, at } of turns) begins.set(request, Math.min(at, begins.get(request) ?? at));
+  const order = ({ request, from, at }: Turn) =>
+    [begins.get(request) ?? at, request, from === 'person' ? 0 : 1] as const;
+  return turns.toSorted((a, b) => compare(order(a), order(b))).slice(-MAX_TURNS);
+}
+
+function compare(a: readonly (string | number)[], b: readonly (string | number)[]): number {
+  const at = a.findIndex((value, index) => value !== b[index]);
+  if (at < 0) return 0;
+  return (a[at] as number) < (b[at] as number) ? -1 : 1;
+}
+
+/** Of one message, the view that knows more: that of the relay's later event, then that of an end, then the longer one. */
+function better(a: Turn, b: Turn): Turn {
+  const rank = (turn: Turn) => [turn.seq ?? 0, turn.state === 'streaming' ? 0 : 1, turn.text.length];
+  return compare(rank(a), rank(b)) < 0 ? b : a;
+}
+
+/** A row of `GET /chat/history` (contract 10 §2). */
+export interface HistoryItem {
+  id: string;
+  role: 'user' | 'assistant' | 'tool' | 'system';
+  text: string;
+  /** Epoch seconds. */
+  ts: number | null;
+  tool_name?: string;
+}
+
+interface Exchange {
+  person?: Turn;
+  agent?: Turn;
+}
+
+/** The turns of history, of which those that this browser knows better are its own, and those that only it knows. */
+export function withHistory(items: readonly HistoryItem[], own: readonly Turn[]): Turn[] {
+  const past = exchangesOf(items);
+  const mine = [...byRequest(own).values()];
+  const covered = new Map<Exchange, Exchange>();
+  let before = past.length;
+  for (const exchange of mine.toReversed()) {
+    const at = past.findLastIndex((other, index) => index < before && isSame(other, exchange));
+    if (at < 0) continue;
+    covered.set(past[at] as Exchange, exchange);
+    before = at;
+  }
+  const used = new Set(covered.values());
+  const rest = mine.filter((exchange) => !used.has(exchange));
+  const all: Exchange[] = [];
+  for (const exchange of past) {
+    const known = covered.get(exchange);
+    const at = timeOf(known ?? exchange);
+    while (rest.length > 0 && timeOf(rest[0] as Exchange) < at) all.push(rest.shift() as Exchange);
+    all.push(known ? improved(known, exchange) : exchange);
+  }
+  return [...all, ...rest].flatMap(({ person, agent }) => [person, agent].filter((turn) => turn !== undefined));
+}
+
+function byRequest(turns: readonly Turn[]): Map<string, Exchange> {
+  const groups = new Map<string, Exchange>();
+  for (const turn of turns) {
+    const group = groups.get(turn.request) ?? {};
+    group[turn.from] = turn;
+    groups.set(turn.request, group);
+  }
+  return groups;
+}
+
+const timeOf = ({ person, agent }: Exchange): number => person?.at ?? agent?.at ?? 0;
+
+function isSame(past: Exchange, own: Exchange): boolean {
+  const said = own.person?.text.trim();
+  const stored = past.person?.text.trim();
+  if (said === undefined || stored === undefined || said !== stored) return false;
+  const at = past.person?.at ?? 0;
+  return at === 0 || Math.abs(at - timeOf(own)) < MAX_APART;
+}
+
+/** An exchange of this browser; the agent may know an end of it that no connection brought. */
+const improved = (own: Exchange, past: Exchange): Exchange =>
+  own.agent?.state === 'broken' && (past.agent?.text.length ?? 0) > own.agent.text.length
+    ? { ...own, agent: past.agent }
+    : own;
+
+function exchangesOf(items: readonly HistoryItem[]): Exchange[] {
+  const exchanges: Exchange[] = [];
+  for (const { id, role, text, ts, tool_name: name } of items) {
+    const at = (ts ?? 0) * 1000;
+    const request = `past ${id}`;
+    if (role === 'user') exchanges.push({ person: personTurn(request, text, at) });
+    if (role !== 'assistant' && role !== 'tool') continue;
+    const exchange = exchanges.at(-1) ?? {};
+    if (exchanges.length === 0) exchanges.push(exchange);
+    const agent: Turn = exchange.agent ?? {
+      ...agentTurn(exchange.person?.request ?? request, at),
+      state: 'done',
+    };
+    const tool: ToolCall = { id, name: name ?? 'tool', state: 'done', args: null, result: text };
+    exchange.agent =
+      role === 'tool'
+        ? { ...agent, tools: [...agent.tools, tool] }
+        : { ...agent, text: [agent.text, text].filter((part) => part !== '').join('\n\n') };
+  }
+  return exchanges;
+}
