@@ -105,7 +105,7 @@ async function buildPage(build, options, root, page, { fixed, first }) {
   const { metafile: loose } = await build(all);
   const joined = joinShell(
     root,
-    main,
+    [main, source(first)],
     outputsOf(loose).flatMap(({ entryPoint }) => entryPoint ?? []),
   );
   const { outputFiles, metafile } = await build({ ...all, plugins: [...options.plugins, joined] });
@@ -169,18 +169,21 @@ async function buildWorkers(build, options, files) {
 }
 
 /**
- * Puts everything that the shell needs into one chunk. esbuild makes one for each set of files that share a module, 19 for
- * the shell of the app, each of which costs a request. What is loaded later runs after the shell in any case: when it
- * says so, every module of the shell is shared by the same files.
+ * Puts everything that the shell and the first screen need into one chunk. esbuild makes one for each set of files that
+ * share a module, 19 for the shell of the app, each of which costs a request. What is loaded later runs after the shell in
+ * any case: when it says so, every module of the shell is shared by the same files.
  */
-function joinShell(root, main, late) {
-  const paths = new Set(late.filter((path) => path !== main && !path.endsWith('.css')).map((path) => join(root, path)));
+function joinShell(root, [main, first], entries) {
+  const late = entries.filter((path) => ![main, first].includes(path) && !path.endsWith('.css'));
+  const added = new Map([[main, first], ...[...late, first].map((path) => [path, main])]);
+  const imports = new Map([...added].map(([path, name]) => [join(root, path), join(root, name)]));
   return {
     name: 'join-shell',
     setup(build) {
       build.onLoad({ filter: /\.tsx?$/ }, async ({ path }) => {
-        if (!paths.has(path)) return undefined;
-        const contents = `${await readFile(path, 'utf8')}\nimport ${JSON.stringify(join(root, main))};\n`;
+        const name = imports.get(path);
+        if (name === undefined) return undefined;
+        const contents = `${await readFile(path, 'utf8')}\nimport ${JSON.stringify(name)};\n`;
         return { contents, loader: path.endsWith('x') ? 'tsx' : 'ts' };
       });
     },

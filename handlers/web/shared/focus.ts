@@ -42,7 +42,8 @@ export function keepFocus(root: HTMLElement, fallback: () => HTMLElement | null)
   }
   function goNear(): void {
     const near = ancestors.find((element) => element.isConnected);
-    const isScreen = !near || near.matches('main, .screen') || !root.contains(near);
+    // Beside a row that is gone are only rows of something else.
+    const isScreen = !near || near.matches('main, .screen, ul, ol') || !root.contains(near);
     const target = isScreen ? null : near.querySelector<HTMLElement>(REACHABLE);
     (target ?? fallback())?.focus({ preventScroll: target === null });
   }
