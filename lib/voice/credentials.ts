@@ -1,5 +1,5 @@
 import { RelayError } from '../errors.ts';
-import { cleanBase } from '../kit/addresses.ts';
+import { canonicalAddress, cleanBase, isLoopbackName, isPublicAddress, unbracket } from '../kit/addresses.ts';
 import { isPrintable, visibleLine } from '../kit/text.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
 import type { OauthStore, OauthToken } from './oauth-store.ts';
@@ -7,10 +7,11 @@ import { readSectionFor, textOf } from './section.ts';
 
 /** A key for one provider and the place that it may be sent to. Never for responses or logs. */
 export interface Credential {
+  /** Empty for a server on the owner's network that needs none (contract 05 §18). */
   secret: string;
   /** Without a trailing slash. `ws://` or `wss://` for a realtime provider, with the query of its variable. */
   baseUrl: string;
-  /** Name of the variable, `config`, or `oauth`. */
+  /** Name of the variable, `config`, `oauth`, or `none` without a secret. */
   source: string;
 }
 
@@ -25,7 +26,7 @@ export interface VoiceCredentials {
   discovery(provider: string, oauthPath?: string): Promise<Credential | null>;
   /**
    * Key and URL of a basic provider; `section` is the whole `tts:` or `stt:` mapping (contract 05 §8). Null without a
-   * key, and for a provider that needs none or is unknown.
+   * key unless the base URL is configured and local (§18), and for a provider that has no keys or is unknown.
    * @throws RelayError `internal` naming the key or variable that is not a URL.
    */
   basic(kind: 'tts' | 'stt', provider: string, section: Mapping): Promise<Credential | null>;
@@ -243,15 +244,15 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
           ? { secret: configured, source: 'config' }
           : keyOf(row.keys);
       const configuredBase = textOf(own.base_url);
-      if (key) {
-        const baseUrl =
-          configuredBase === undefined
-            ? baseOf(known)
-            : urlOf(configuredBase, `${kind}.${provider}.base_url`, provider === 'minimax');
-        return { ...key, baseUrl };
-      }
+      const url = () =>
+        configuredBase === undefined
+          ? baseOf(known)
+          : urlOf(configuredBase, `${kind}.${provider}.base_url`, provider === 'minimax');
+      if (key) return { ...key, baseUrl: url() };
       const token = provider === 'xai' ? await tokenOf() : null;
-      return token && { secret: token.secret, baseUrl: token.baseUrl ?? baseOf(known), source: 'oauth' };
+      if (token) return { secret: token.secret, baseUrl: token.baseUrl ?? baseOf(known), source: 'oauth' };
+      const baseUrl = url();
+      return isOnOwnersNetwork(baseUrl) ? { secret: '', baseUrl, source: 'none' } : null;
     },
 
     redact(text, further = []) {
@@ -348,5 +349,15 @@ function urlOf(text: string, name: string, keepQuery = false): string {
   }
   return keepQuery ? url + new URL(text).search : url;
 }
+
+/** Whether a base URL is at a loopback or private address: a server there may need no key (contract 05 §18). */
+function isOnOwnersNetwork(baseUrl: string): boolean {
+  const host = unbracket(new URL(baseUrl).hostname);
+  return isLoopbackName(host) || (canonicalAddress(host) !== null && !isPublicAddress(host));
+}
+
+/** Whether a base URL of a basic provider is the provider's own, and not one that the owner has configured. */
+export const isOfficialBase = (kind: 'tts' | 'stt', provider: string, baseUrl: string): boolean =>
+  Object.hasOwn(BASIC, provider) && BASIC[provider]?.[kind]?.fallback === baseUrl;
 
 const webSocket = (url: string): string => url.replace(/^http/, 'ws');

@@ -5,7 +5,7 @@ import type { Clock } from '../../kit/clock.ts';
 import { type JsonObject, parseObject } from '../../kit/json.ts';
 import { decodeJsonText } from '../../kit/long-json.ts';
 import { withDeadline } from '../../kit/timeouts.ts';
-import type { VoiceCredentials } from '../credentials.ts';
+import type { Credential, VoiceCredentials } from '../credentials.ts';
 import { readProviderError } from '../provider-error.ts';
 
 /** A `POST` to a provider, built by its row of the table. */
@@ -14,6 +14,12 @@ export interface ProviderRequest {
   headers: Record<string, string>;
   body: string | AsyncIterable<Uint8Array>;
 }
+
+/** The headers that carry a secret; none for a server that needs no key. */
+export const authHeaders = (
+  headers: (secret: string) => Record<string, string>,
+  { secret }: Pick<Credential, 'secret'>,
+): Record<string, string> => (secret === '' ? {} : headers(secret));
 
 export interface ProviderReply {
   contentType: string;

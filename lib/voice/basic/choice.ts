@@ -23,7 +23,8 @@ const noKey = (hint: string, provider?: string): RelayError =>
   new RelayError('internal', `no API key available: ${hint}`, provider ? { extra: { provider } } : {});
 
 /**
- * The provider that speaks: the one that is named, never another, else the first with a key (contract 05 §7).
+ * The provider that speaks: the one that is named, never another, else the first with a key (contract 05 §7). A server that
+ * needs no key has to be named (§18).
  * @throws RelayError `internal` naming the problem.
  */
 export async function chooseTts(
@@ -35,14 +36,14 @@ export async function chooseTts(
   if (named !== undefined) return namedChoice(credentials, { kind: 'tts', section, named, isKnown: isTtsProvider });
   for (const provider of TTS_ORDER) {
     const key = await credentials.basic('tts', provider, section);
-    if (key) return { provider, key };
+    if (key?.secret) return { provider, key };
   }
   throw noKey('set the key of a provider that speaks');
 }
 
 /**
  * The provider that transcribes: the one that is named, never another, else the local command, else the first with a key
- * (contract 05 §6). Without a host there is no local command.
+ * (contract 05 §6). A server that needs no key has to be named (§18). Without a host there is no local command.
  * @throws RelayError `internal` naming the problem.
  */
 export async function chooseStt(
@@ -60,7 +61,7 @@ export async function chooseStt(
   if (template !== undefined) return { provider: 'local_command', template };
   for (const provider of STT_ORDER) {
     const key = await credentials.basic('stt', provider, section);
-    if (key) return { provider, key };
+    if (key?.secret) return { provider, key };
   }
   throw noKey('set the key of a provider that transcribes');
 }

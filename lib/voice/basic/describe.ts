@@ -4,7 +4,8 @@ import type { BasicSections, VoiceConfig } from '../config.ts';
 import type { VoiceCredentials } from '../credentials.ts';
 import { booleanOf, isScalar, mappingOf, memberOf, textOf } from '../section.ts';
 import { chooseStt, chooseTts } from './choice.ts';
-import { sectionOf } from './section-of.ts';
+import { sectionOf, settingsFor } from './section-of.ts';
+import { sttModel } from './stt.ts';
 import { GEMINI_MODELS } from './tts.ts';
 
 const GEMINI_VOICES =
@@ -57,30 +58,37 @@ export async function describeBasic(
   const { tts, stt, ...scope } = await config.basic(profile);
   const missing: string[] = [];
 
-  /** Whether a provider could be called now; otherwise its problem goes to `missing`. */
-  async function isAvailable(choice: Promise<unknown>): Promise<boolean> {
+  /** The provider that could be called now; without one, null, and its problem goes to `missing`. */
+  async function available<C>(choice: Promise<C>): Promise<C | null> {
     try {
-      await choice;
-      return true;
+      return await choice;
     } catch (error) {
       if (!(error instanceof RelayError)) throw error;
       missing.push(credentials.redact(error.message));
-      return false;
+      return null;
     }
   }
 
   const chosen = async (name: 'tts' | 'stt') => (await sectionOf(config, name, profile)).section;
-  const ttsAvailable = await isAvailable(chosen('tts').then((section) => chooseTts(credentials, section)));
-  const sttAvailable = await isAvailable(chosen('stt').then((section) => chooseStt(credentials, section, hasHost)));
+  const speaker = await available(chosen('tts').then((section) => chooseTts(credentials, section)));
+  const section = await chosen('stt');
+  const writer = await available(chooseStt(credentials, section, hasHost));
+  const transcription = facts(stt, writer !== null);
+  // The model that is really sent, which may replace the configured one; one that is not configured stays null.
+  if (writer && 'key' in writer && transcription.model !== null) {
+    const { provider, key } = writer;
+    const settings = { settings: settingsFor(section, provider), section, language: undefined };
+    transcription.model = sttModel(provider, settings, key) ?? transcription.model;
+  }
   return {
     ...scope,
     tts: {
-      ...facts(tts, ttsAvailable),
+      ...facts(tts, speaker !== null),
       voiceId: wordOf(tts, 'voice_id'),
       voice: wordOf(tts, 'voice'),
       enhanced: enhancedOf(tts),
     },
-    stt: facts(stt, sttAvailable),
+    stt: transcription,
     missing,
   };
 }

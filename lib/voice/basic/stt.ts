@@ -1,9 +1,9 @@
 import { parseObject } from '../../kit/json.ts';
 import type { Mapping } from '../../kit/yaml.ts';
 import { formData } from '../../web/form-data.ts';
-import type { Credential } from '../credentials.ts';
+import { type Credential, isOfficialBase } from '../credentials.ts';
 import { booleanOf, textOf } from '../section.ts';
-import { type ProviderReply, type ProviderRequest, providerFailure, textReply } from './call.ts';
+import { authHeaders, type ProviderReply, type ProviderRequest, providerFailure, textReply } from './call.ts';
 import type { Clip } from './clips.ts';
 
 /** Characters of a prompt, from its end. */
@@ -19,6 +19,11 @@ export interface SttSettings {
   language: string | undefined;
 }
 
+/** The settings, and whether they go to the provider itself: the owner's server gets exactly the configured model. */
+interface FieldSettings extends SttSettings {
+  isOfficial: boolean;
+}
+
 type Fields = readonly (readonly [name: string, value: string | undefined])[];
 
 interface SttProvider {
@@ -26,7 +31,7 @@ interface SttProvider {
   /** Milliseconds. */
   timeout: number;
   headers(secret: string): Record<string, string>;
-  fields(settings: SttSettings): Fields;
+  fields(settings: FieldSettings): Fields;
   /** Whether a reply that is not JSON is the transcript. */
   mayBePlain?: boolean;
 }
@@ -39,10 +44,10 @@ const DIARIZING = 'gpt-4o-transcribe-diarize';
 const DIARIZATION: Fields = [['chunking_strategy', 'auto']];
 const GROQ_MODELS = ['whisper-large-v3', 'whisper-large-v3-turbo', 'distil-whisper-large-v3-en'];
 
-/** The configured model, unless it is one of another provider. */
-function modelOf({ settings }: SttSettings, fallback: string, foreign: readonly string[] = []): string {
+/** The configured model, unless it is one of another provider and goes to the provider itself. */
+function modelOf({ settings, isOfficial }: FieldSettings, fallback: string, foreign: readonly string[] = []): string {
   const model = textOf(settings.model) ?? textOf(settings.model_id) ?? fallback;
-  return foreign.includes(model) ? fallback : model;
+  return isOfficial && foreign.includes(model) ? fallback : model;
 }
 
 const promptOf = ({ settings, section }: SttSettings): string | undefined =>
@@ -50,7 +55,7 @@ const promptOf = ({ settings, section }: SttSettings): string | undefined =>
 
 const flag = (value: unknown): string | undefined => booleanOf(value)?.toString();
 
-const openaiFields = (settings: SttSettings, foreign: readonly string[]): Fields => {
+const openaiFields = (settings: FieldSettings, foreign: readonly string[]): Fields => {
   const model = modelOf(settings, 'whisper-1', foreign);
   return [
     ['model', model],
@@ -123,16 +128,26 @@ export const isSttProvider = (name: string): boolean => Object.hasOwn(PROVIDERS,
 /** Milliseconds that a provider may take. */
 export const sttTimeout = (provider: string): number => PROVIDERS[provider]?.timeout ?? 0;
 
+function fieldsOf(provider: string, settings: SttSettings, { baseUrl }: Credential): (readonly [string, string])[] {
+  const row = PROVIDERS[provider] as SttProvider;
+  const fields = row.fields({ ...settings, isOfficial: isOfficialBase('stt', provider, baseUrl) });
+  return fields.flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const]));
+}
+
+/** The model that a request names; undefined for a provider that is sent none. */
+export const sttModel = (provider: string, settings: SttSettings, key: Credential): string | undefined =>
+  fieldsOf(provider, settings, key).find(([name]) => name === 'model' || name === 'model_id')?.[1];
+
 /** The request that transcribes a clip, which is read while it is sent. */
 export function sttRequest(provider: string, clip: Clip, settings: SttSettings, key: Credential): ProviderRequest {
   const row = PROVIDERS[provider] as SttProvider;
-  const fields = row.fields(settings).flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const]));
+  const fields = fieldsOf(provider, settings, key);
   const { fileName, contentType, size } = clip;
   const form = formData(fields, { name: 'file', filename: fileName, contentType, size, content: clip.read() });
   return {
     url: key.baseUrl + row.path,
     headers: {
-      ...row.headers(key.secret),
+      ...authHeaders(row.headers, key),
       'content-type': form.contentType,
       'content-length': String(form.length),
     },

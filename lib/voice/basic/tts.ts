@@ -10,7 +10,7 @@ import { isTextType } from '../provider-error.ts';
 import { booleanOf, numberOf, textOf } from '../section.ts';
 import { decodeSamples, formatOf } from '../streaming/decode.ts';
 import { withSpeechTags } from '../streaming/xai-tts.ts';
-import { jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
+import { authHeaders, jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
 import { encodeMp3, isMp3, isMp3Rate, isUnknown } from './mp3.ts';
 
 /** A text to speak, and its settings. */
@@ -152,11 +152,11 @@ export const isTtsProvider = (name: string): boolean => Object.hasOwn(PROVIDERS,
 export const maxTextOf = (provider: string): number => PROVIDERS[provider]?.maxText ?? MAX_TEXT;
 
 /** The request that speaks a text. @throws RelayError for an invalid id of a voice or a model. */
-export function ttsRequest(provider: string, speech: Speech, { baseUrl, secret }: Credential): ProviderRequest {
-  const { path, headers, body } = (PROVIDERS[provider] as TtsProvider).call(speech, secret);
+export function ttsRequest(provider: string, speech: Speech, key: Credential): ProviderRequest {
+  const { path, headers, body } = (PROVIDERS[provider] as TtsProvider).call(speech, key.secret);
   return {
-    url: baseUrl + path,
-    headers: { ...headers, 'content-type': 'application/json' },
+    url: key.baseUrl + path,
+    headers: { ...authHeaders(() => headers, key), 'content-type': 'application/json' },
     body: JSON.stringify(body),
   };
 }

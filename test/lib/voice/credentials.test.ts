@@ -106,6 +106,18 @@ describe('key and URL of a basic provider (contract 05 §8)', () => {
     expect((await basic('tts', 'minimax', {}, minimax))?.baseUrl).toBe('https://fake/t2a?GroupId=7');
   });
 
+  it('05 §18: none is needed at a loopback or private address, elsewhere it is', async () => {
+    const at = (baseUrl: string) => basic('tts', 'openai', {}, { openai: { base_url: baseUrl } });
+    for (const local of ['http://localhost:8880/v1', 'http://127.0.0.1:1', 'http://[::1]:1', 'http://192.168.1.5:1']) {
+      expect(await at(local)).toEqual({ secret: '', baseUrl: local, source: 'none' });
+    }
+    for (const other of ['https://tts.test/v1', 'http://8.8.8.8', 'http://[2600::1]'])
+      expect(await at(other)).toBeNull();
+    expect(await basic('tts', 'openai', {})).toBeNull();
+    const keyed = { openai: { base_url: 'http://127.0.0.1:1', api_key: 'own' } };
+    expect(await basic('tts', 'openai', {}, keyed)).toMatchObject({ secret: 'own', source: 'config' });
+  });
+
   it('xAI uses the OAuth token last, and not with a configured URL', async () => {
     const section = { xai: { base_url: 'http://own' } };
     expect((await basic('tts', 'xai', { XAI_API_KEY: 'k' }, section, {}))?.secret).toBe('k');

@@ -4,6 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Mapping } from '../../../../lib/kit/yaml.ts';
 import { extensionOf } from '../../../../lib/voice/basic/clips.ts';
+import { describeBasic } from '../../../../lib/voice/basic/describe.ts';
+import { createVoiceCredentials } from '../../../../lib/voice/credentials.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { readForm } from '../../../support/voice/form.ts';
 import { type ProviderCall, startProvider } from '../../../support/voice/provider.ts';
@@ -84,7 +86,8 @@ const CASES: Case[] = [
     reply: 'hello',
     section: { model: 'whisper-1', prompt: 'p', groq: { language: 'fr' } },
     changed: [
-      ['model', 'whisper-large-v3-turbo'],
+      // The base URL of a variable is the owner's.
+      ['model', 'whisper-1'],
       ['response_format', 'text'],
       ['language', 'fr'],
       ['prompt', 'p'],
@@ -408,7 +411,7 @@ describe('the provider that transcribes (contract 05 §6)', () => {
 
   it.each<[string, Mapping, string]>([
     ['none', {}, 'no API key available'],
-    ['one that is named, without a key', { provider: 'mistral' }, 'no API key available'],
+    ['one that is named, without a key', { provider: 'mistral', base_url: 'https://stt.test' }, 'no API key available'],
     ['one that is unknown', { provider: 'whisper' }, 'no API key available'],
     ['a local command that is not set', { provider: 'local' }, 'no API key available'],
     ['one that is switched off', { provider: 'groq', enabled: false }, 'stt.enabled is false'],
@@ -416,6 +419,47 @@ describe('the provider that transcribes (contract 05 §6)', () => {
     const { outcome, path } = await asked(name === 'none' ? {} : { GROQ_API_KEY: 'k-1234' }, stt);
     expect(path).toBeUndefined();
     expect(outcome).toMatchObject({ kind: 'internal', message: expect.stringContaining(message) });
+  });
+
+  it.each([
+    ['OPENAI_BASE_URL', 'openai'],
+    ['GROQ_BASE_URL', 'groq'],
+  ])('05 §18: needs no key on the owner’s network, by %s or base_url', async (variable, name) => {
+    const provider = await startProvider();
+    provider.onCall((call) => call.answer(200, 'hello'));
+    const own = await basicVoice({ config: { stt: { provider: name, [name]: { base_url: provider.url } } } });
+    const byVariable = await basicVoice({ env: { [variable]: provider.url }, config: { stt: { provider: name } } });
+    expect(await own.transcribe()).toMatchObject({ text: 'hello', provider: name });
+    expect(await byVariable.transcribe()).toMatchObject({ text: 'hello', provider: name });
+    expect(provider.calls.map(({ headers }) => headers.authorization)).toEqual([undefined, undefined]);
+  });
+
+  it.each([
+    ['openai', 'whisper-large-v3-turbo'],
+    ['groq', 'whisper-1'],
+    ['openai', 'Systran/faster-whisper-small'],
+  ])('05 §5: gets exactly the configured model at the owner’s base_url: %s, %s', async (name, model) => {
+    const provider = await startProvider();
+    provider.onCall((call) => call.answer(200, 'hello'));
+    const { transcribe } = await basicVoice({ config: { stt: { provider: name, model, base_url: provider.url } } });
+    await transcribe();
+    expect(formOf(provider.calls[0]).fields).toContainEqual(['model', model]);
+  });
+
+  it.each<[string, Mapping, string | null]>([
+    ['openai', { model: 'whisper-large-v3-turbo' }, 'whisper-1'],
+    ['groq', { model: 'gpt-4o-transcribe' }, 'whisper-large-v3-turbo'],
+    ['openai', { model: 'whisper-large-v3-turbo', base_url: 'http://127.0.0.1:8000/v1' }, 'whisper-large-v3-turbo'],
+    ['openai', { model: 'gpt-4o-transcribe' }, 'gpt-4o-transcribe'],
+    ['openai', {}, null],
+  ])('05 §5: is described with the model that is sent: %s %j', async (provider, settings, model) => {
+    const stt = { provider, ...settings };
+    const scope = { profile: null, configScope: 'global', configPath: null, fallbackToGlobal: false } as const;
+    const env = settings.base_url === undefined ? { OPENAI_API_KEY: 'k-1234', GROQ_API_KEY: 'k-1234' } : {};
+    const credentials = createVoiceCredentials({ env });
+    const config = { basic: async () => ({ tts: {}, stt, ...scope }) };
+    const described = await describeBasic({ config, credentials, hasHost: false }, null);
+    expect(described.stt).toEqual({ provider, model, enabled: true, available: true });
   });
 
   it('is openai where the configuration says nous', async () => {

@@ -401,6 +401,20 @@ describe('a text to speak (contract 05 §7)', () => {
     expect(String(Buffer.from(audio))).toBe(inputs.map(({ length }) => `<${length}>`).join(''));
   });
 
+  it('05 §18: is spoken without a key by a server on the owner’s network', async () => {
+    const provider = await startProvider();
+    provider.onCall((call) => call.answer(200, MP3));
+    const tts = { provider: 'openai', model: 'kokoro', base_url: `${provider.url}/v1` };
+    const { speak } = await basicVoice({ config: { tts } });
+    expect((await speak({ text: 'x' })).provider).toBe('openai');
+    const [call] = provider.calls;
+    expect([call?.path, call?.headers.authorization, call?.json().model]).toEqual([
+      '/v1/audio/speech',
+      undefined,
+      'kokoro',
+    ]);
+  });
+
   it('is spoken as the profile says, else as the root does', async () => {
     const { provider, speak } = await openaiVoice({
       config: { tts: { provider: 'openai', voice: 'root' } },
