@@ -52,7 +52,10 @@ export function define(command: Command): void {
     .option('--register-code <code>', 'register the code that a phone shows, and exit')
     .option('--transport-hint <hint>', 'ws or wss (default: what the relay speaks)')
     .option('--show-key', 'print the API key in full')
-    .option('--token', 'pair a tool on this machine instead, and print only its session token (default --ttl 1d)')
+    .option(
+      '--token',
+      'pair a tool on this machine instead, and print only its session token (default --ttl 1d, and no terminal, tui, desktop, devices, files)',
+    )
     .option('--name <name>', 'with --token: device name of the tool')
     .example((name) => `${name} pair`)
     .example((name) => `${name} pair --ttl 7d --grants terminal=1d,bridge=12h`)

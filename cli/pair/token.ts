@@ -12,13 +12,17 @@ import { registerAt } from './register.ts';
 
 /** Seconds. */
 const DAY = 86_400;
+/** Grants that a tool gets only when `--only` or `--grants` names them (contract 11 §2). */
+const ON_REQUEST = ['terminal', 'tui', 'desktop', 'devices', 'files'];
 
 /**
  * `svc pair --token`: creates a session for a tool on this machine, such as the `ANDROID_BRIDGE_TOKEN` of an agent, and
- * prints only the token on stdout.
+ * prints only the token on stdout. Without `--only`, it gets no shell, desktop, file or other device.
  */
 export async function pairTool(options: PairOptions, address: RelayAddress, context: CommandContext) {
-  const { ttl = DAY, grants, without, name = 'Host tool', hint } = options;
+  const { ttl = DAY, grants, only, name = 'Host tool', hint } = options;
+  const withheld = only ? [] : ON_REQUEST.filter((grant) => !Object.hasOwn(grants ?? {}, grant));
+  const without = [...new Set([...(options.without ?? []), ...withheld])];
   const { token } = await createToolSession({ ttl, grants, without, name, hint }, address, context);
   quote(context.stdout, token);
   if (!context.stderr.isTTY) return;

@@ -246,6 +246,19 @@ describe('svc pair --token', () => {
     expect(grants.bridge - created).toBeCloseTo(3600, -1);
   });
 
+  it('gives no shell, file or other device unless it is named (11 §2)', async () => {
+    const grantsOf = async (...words: string[]) => {
+      const { stdout } = await run(['pair', '--token', ...words], { env: { RELAY_PORT: String(relay.port) } });
+      const { sessions } = await (await relay.fetch('/sessions', { headers: bearer(stdout.trim()) })).json();
+      return Object.keys(sessions[0].grants);
+    };
+    const withheld = ['terminal', 'tui', 'desktop', 'devices', 'files'];
+    expect((await grantsOf()).filter((grant) => withheld.includes(grant))).toEqual([]);
+    expect(await grantsOf()).toEqual(expect.arrayContaining(['bridge', 'chat', 'phone']));
+    const without = await grantsOf('--without', 'chat', '--grants', 'files=1h');
+    expect(without.filter((grant) => ['chat', ...withheld].includes(grant))).toEqual(['files']);
+  });
+
   it('makes a session with --only these grants', async () => {
     const env = { RELAY_PORT: String(relay.port) };
     const { stdout } = await run(['pair', '--token', '--name', 'narrow', '--only', 'bridge,files'], { env });

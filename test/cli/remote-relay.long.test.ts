@@ -95,7 +95,7 @@ describe('commands with --relay (contract 01 §12)', () => {
     expect(doctor.stdout).toMatch(/\[OK\] relay: \d+ ms to the first audio/);
     const text = await run(['voice', 'transcribe', join(folder, 'note.wav'), '--relay', url], { env });
     expect([text.code, text.stdout]).toEqual([1, '']);
-    expect(text.stderr).toMatch(/no API key available.*\n.*svc voice doctor\n$/);
+    expect(text.stderr).toMatch(/no API key available.*\n.*svc voice doctor --relay http:\/\/\S+\n$/);
     const { stdout } = await run(['devices', '--relay', url, '--json'], { env });
     expect(stdout).not.toContain('svc voice');
   });
