@@ -423,6 +423,9 @@ export function createChats(app: App) {
     /** Whether the relay keeps turns; null while it has not said so. */
     isKeeping: isKeeping as ReadonlySignal<boolean | null>,
 
+    /** What is searched for in the list, which a way back from a hit finds again. */
+    query: signal(''),
+
     /** Sends what a person says. False while there is no connection: nothing is sent then, and nothing is lost. */
     send(conversation: Conversation, text: string): boolean {
       const request = newUuid();

@@ -1,74 +1,30 @@
-import { useSignalEffect } from '@preact/signals';
+import { useSignal, useSignalEffect } from '@preact/signals';
 import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
-import { timeText } from '../../shared/ages.ts';
 import { Button, Empty, Notice, useCopy } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
-import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { hrefOf, useRouter, useTitle } from '../../shared/router.ts';
 import { tokensText } from '../analytics-view.tsx';
 import { type Conversation, createChats } from '../chat/chats.ts';
 import { Composer } from '../chat/composer.tsx';
 import { useFollow } from '../chat/follow.ts';
+import { ConversationList, MarkDialog, NEW } from '../chat/list.tsx';
+import { createChatMarks } from '../chat/marks.ts';
 import type { ToolCall, Turn } from '../chat/turns.ts';
 import { useApp } from '../context.ts';
 import { MarkdownText } from '../markdown/view.tsx';
 import { TextWithMedia } from '../media/text.tsx';
 
-const NEW = 'new';
 /** Pixels before the first message at which earlier ones are asked for. */
 const EARLIER = 300;
+
+const focusComposer = () => document.querySelector<HTMLElement>('.composer textarea')?.focus();
 
 /** The agent's conversations: the list, or one of them. */
 export default function Chat() {
   const { argument } = useRouter().place.value;
-  return argument === '' ? <Sessions /> : <Talk argument={argument} />;
-}
-
-function Sessions() {
-  const { t, language } = useI18n();
-  const app = useApp();
-  const chats = app.kept(createChats);
-  const isOnline = app.session.isOnline.value;
-  const sessions = useLoad((signal) => chats.list(signal), [isOnline]);
-  const last = app.settings.values.last_session.value;
-  return (
-    <div class="screen">
-      <a class="button primary" href={hrefOf('chat', NEW)}>
-        <Icon name="plus" />
-        {t('New conversation')}
-      </a>
-      {last !== '' && (
-        <a class="button" href={hrefOf('chat', last)}>
-          {t('Continue the last conversation')}
-        </a>
-      )}
-      <LoadedView {...sessions}>
-        {(list) =>
-          list.length === 0 ? (
-            <Empty icon="chat">{t('There is no conversation yet. Begin one above.')}</Empty>
-          ) : (
-            <ul class="list">
-              {list.map(({ id, title, model, updatedAt }) => (
-                <li key={id}>
-                  <a class="item" href={hrefOf('chat', id)}>
-                    <span class="text">
-                      <span>{title}</span>
-                      <span class="small soft">
-                        {[model, updatedAt !== null && timeText(updatedAt, language)].filter(Boolean).join(' · ')}
-                      </span>
-                    </span>
-                    <Icon name="next" />
-                  </a>
-                </li>
-              ))}
-            </ul>
-          )
-        }
-      </LoadedView>
-    </div>
-  );
+  return argument === '' ? <ConversationList /> : <Talk argument={argument} />;
 }
 
 /** One conversation, with the field for the next words. */
@@ -90,13 +46,23 @@ function Talk({ argument }: { argument: string }) {
   const { isAtEnd, goToEnd } = useFollow(scroller, content);
   const turns = conversation.all.value;
   const isStreaming = conversation.turns.value.some(({ state }) => state === 'streaming');
-  const name = chats.nameOf(conversation) || (argument === NEW ? t('New conversation') : t('Conversation'));
   const id = conversation.id.value;
+  const ownName = chats.nameOf(conversation) || (argument === NEW ? t('New conversation') : t('Conversation'));
+  const { marks } = app.kept(createChatMarks);
+  const name = (id !== null && marks.value[id]?.name) || ownName;
+  const isMarking = useSignal(false);
+  const heading = useRef<HTMLHeadingElement>(null);
   const isKeeping = chats.isKeeping.value;
   useTitle(name);
   useEffect(() => {
     if (id !== null && isKeeping) void chats.readPast(conversation, false);
   }, [chats, conversation, id, isKeeping]);
+
+  // A finger that opens a conversation to read it wants no keyboard over it.
+  useLayoutEffect(() => {
+    if (matchMedia('(pointer: coarse)').matches) heading.current?.focus();
+    else focusComposer();
+  }, [conversation]);
 
   // A reload must find it again, also while the agent makes its session.
   useSignalEffect(() => {
@@ -113,7 +79,7 @@ function Talk({ argument }: { argument: string }) {
   };
   const edit = (text: string) => {
     chats.type(conversation, text);
-    document.querySelector<HTMLElement>('.composer textarea')?.focus();
+    focusComposer();
   };
   return (
     <div class="screen full talk">
@@ -121,7 +87,19 @@ function Talk({ argument }: { argument: string }) {
         <a class="button plain icon-only" href={hrefOf('chat')} aria-label={t('All conversations')}>
           <Icon name="back" />
         </a>
-        <h2 class="grow">{name}</h2>
+        <h2 ref={heading} class="grow" tabIndex={-1}>
+          {name}
+        </h2>
+        {id !== null && (
+          <Button
+            kind="plain"
+            icon="edit"
+            label={t('Rename or hide')}
+            onClick={() => {
+              isMarking.value = true;
+            }}
+          />
+        )}
         <a class="button plain icon-only" href={hrefOf('chat', NEW)} aria-label={t('New conversation')}>
           <Icon name="plus" />
         </a>
@@ -161,6 +139,15 @@ function Talk({ argument }: { argument: string }) {
         )}
       </div>
       <Composer conversation={conversation} isStreaming={isStreaming} onSent={goToEnd} />
+      {isMarking.value && id !== null && (
+        <MarkDialog
+          id={id}
+          name={ownName}
+          onClose={() => {
+            isMarking.value = false;
+          }}
+        />
+      )}
     </div>
   );
 }

@@ -1,0 +1,219 @@
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { timeText } from '../../shared/ages.ts';
+import { ApiError } from '../../shared/api.ts';
+import { Button, Chip, Dialog, Empty, Field, SwitchRow } from '../../shared/components.tsx';
+import { useI18n, useT } from '../../shared/i18n.ts';
+import { Icon } from '../../shared/icons.tsx';
+import { LoadedView, useLoad } from '../../shared/load.tsx';
+import { hrefOf } from '../../shared/router.ts';
+import { useApp } from '../context.ts';
+import { createChats } from './chats.ts';
+import { createChatMarks, MAX_NAME } from './marks.ts';
+
+/** The argument of the screen for a new conversation. */
+export const NEW = 'new';
+/** Milliseconds without a key after which words are searched for. */
+const PAUSE = 250;
+/** Characters that the relay takes. */
+const MIN_QUERY = 2;
+const MAX_QUERY = 200;
+
+/** A conversation with the words (contract 10 §2). */
+interface Hit {
+  session_id: string;
+  title: string | null;
+  /** Epoch seconds; null for a title without messages. */
+  ts: number | null;
+  excerpt: string;
+}
+
+/** The agent's conversations, and a search through all that was said in them. */
+export function ConversationList() {
+  const { t } = useI18n();
+  const app = useApp();
+  const { query, isKeeping } = app.kept(createChats);
+  const wanted = query.value.trim();
+  const asked = useSignal(wanted);
+  const last = app.settings.values.last_session.value;
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      asked.value = wanted;
+    }, PAUSE);
+    return () => clearTimeout(timer);
+  }, [wanted, asked]);
+  const isSearch = (text: string) => [...text].length >= MIN_QUERY;
+  return (
+    <div class="screen">
+      <a class="button primary" href={hrefOf('chat', NEW)}>
+        <Icon name="plus" />
+        {t('New conversation')}
+      </a>
+      {last !== '' && (
+        <a class="button" href={hrefOf('chat', last)}>
+          {t('Continue the last conversation')}
+        </a>
+      )}
+      {/* A relay that keeps no turns has no search either. */}
+      {isKeeping.value !== false && (
+        <input
+          class="input"
+          type="search"
+          aria-label={t('Search conversations')}
+          placeholder={t('Search conversations')}
+          maxLength={MAX_QUERY}
+          value={query.value}
+          onInput={({ currentTarget }) => {
+            query.value = currentTarget.value;
+          }}
+        />
+      )}
+      {isSearch(wanted) && isSearch(asked.value) ? <Hits key={asked.value} query={asked.value} /> : <Sessions />}
+    </div>
+  );
+}
+
+function Hits({ query }: { query: string }) {
+  const { t, language } = useI18n();
+  const app = useApp();
+  const { marks } = app.kept(createChatMarks);
+  const isOnline = app.session.isOnline.value;
+  const found = useLoad(
+    async (signal) => {
+      try {
+        const { hits } = await app.api.call<{ hits: Hit[] }>(`chat/search?${new URLSearchParams({ q: query })}`, {
+          signal,
+        });
+        return hits;
+      } catch (error) {
+        if (error instanceof ApiError && error.status === 404) throw new Error('This relay is too old to search.');
+        throw error;
+      }
+    },
+    [isOnline],
+  );
+  return (
+    <LoadedView {...found}>
+      {(hits) =>
+        hits.length === 0 ? (
+          <Empty icon="search">{t('No conversation has these words.')}</Empty>
+        ) : (
+          <ul class="list" aria-label={t('Found conversations')}>
+            {hits.map(({ session_id: id, title, ts, excerpt }) => (
+              <li key={id}>
+                <a class="item" href={hrefOf('chat', id)}>
+                  <span class="text">
+                    <span class="row apart nowrap">
+                      <b class="cut">{marks.value[id]?.name || title || t('Conversation')}</b>
+                      {ts !== null && <span class="small soft">{timeText(ts * 1000, language)}</span>}
+                    </span>
+                    <span class="small soft">{excerpt}</span>
+                  </span>
+                </a>
+              </li>
+            ))}
+          </ul>
+        )
+      }
+    </LoadedView>
+  );
+}
+
+function Sessions() {
+  const { t, language } = useI18n();
+  const app = useApp();
+  const chats = app.kept(createChats);
+  const marks = app.kept(createChatMarks).marks.value;
+  const isOnline = app.session.isOnline.value;
+  const sessions = useLoad((signal) => chats.list(signal), [isOnline]);
+  const isAll = useSignal(false);
+  return (
+    <LoadedView {...sessions}>
+      {(list) => {
+        if (list.length === 0) {
+          return <Empty icon="chat">{t('There is no conversation yet. Begin one above.')}</Empty>;
+        }
+        const shown = isAll.value ? list : list.filter(({ id }) => !marks[id]?.isHidden);
+        const hidden = list.filter(({ id }) => marks[id]?.isHidden).length;
+        return (
+          <>
+            {shown.length > 0 && (
+              <ul class="list">
+                {shown.map(({ id, title, model, updatedAt }) => (
+                  <li key={id}>
+                    <a class="item" href={hrefOf('chat', id)}>
+                      <span class="text">
+                        <span>{marks[id]?.name || title}</span>
+                        <span class="small soft">
+                          {[model, updatedAt !== null && timeText(updatedAt, language)].filter(Boolean).join(' · ')}
+                        </span>
+                      </span>
+                      {marks[id]?.isHidden && <Chip>{t('Hidden')}</Chip>}
+                      <Icon name="next" />
+                    </a>
+                  </li>
+                ))}
+              </ul>
+            )}
+            {hidden > 0 && (
+              <Button
+                aria-pressed={isAll.value}
+                onClick={() => {
+                  isAll.value = !isAll.value;
+                }}
+              >
+                {t('Show hidden conversations ({n})', { n: hidden })}
+              </Button>
+            )}
+          </>
+        );
+      }}
+    </LoadedView>
+  );
+}
+
+/** Renames a conversation on this device, and hides it in the list. */
+export function MarkDialog({ id, name: shown, onClose }: { id: string; name: string; onClose(): void }) {
+  const t = useT();
+  const { marks, set } = useApp().kept(createChatMarks);
+  const mark = marks.value[id];
+  const name = useSignal(mark?.name ?? '');
+  const isHidden = useSignal(mark?.isHidden ?? false);
+  return (
+    <Dialog
+      title={t('On this device')}
+      onClose={onClose}
+      onSubmit={() => {
+        void set(id, { name: name.value, isHidden: isHidden.value });
+        onClose();
+      }}
+      actions={
+        <Button type="submit" kind="primary">
+          {t('Save')}
+        </Button>
+      }
+    >
+      <Field label={t('Name')} hint={t('Other devices keep their names. Empty, the original name is back.')}>
+        {(control) => (
+          <input
+            {...control}
+            class="input"
+            maxLength={MAX_NAME}
+            placeholder={shown}
+            value={name.value}
+            onInput={({ currentTarget }) => {
+              name.value = currentTarget.value;
+            }}
+          />
+        )}
+      </Field>
+      <SwitchRow
+        label={t('Hide in the list')}
+        checked={isHidden.value}
+        onChange={(isOn) => {
+          isHidden.value = isOn;
+        }}
+      />
+    </Dialog>
+  );
+}
