@@ -13,7 +13,7 @@ import type { JsonText } from '../web/json.ts';
 import type { ActivityRecord } from './activity.ts';
 import { createControlSessions, type Requester } from './control.ts';
 import { openPersistence } from './persistence.ts';
-import { redact } from './redact.ts';
+import { redact, summarise } from './redact.ts';
 import { refusal } from './refusal.ts';
 import { createDesktopRegistry, type Device, describedTools, type Hint } from './registry.ts';
 import { type DesktopResponse, decide, errorOf, readResponse, replyTo, statusOf, summaryOf } from './response.ts';
@@ -263,6 +263,7 @@ const rules: Rules<ActivityRecord, Target, DesktopResponse, string> = {
   unsent: (cause) => `the command could not be sent: ${cause}`,
   lost: (error) => refusal('bad-gateway', 'desktop_disconnected', error),
   // Not its arguments: they are in the activity, and texts in them belong into no file.
+  details: ({ tool, args }) => `arguments of ${tool}: ${summarise(args)}`,
   describe: ({ tool, device_id: id, decision, response_status: status }) =>
     `${tool} on ${id ?? 'no desktop'}: ${decision} ${status ?? '-'}`,
   isRead: ({ tool }) => isReadTool(tool),

@@ -53,6 +53,8 @@ export interface Rules<R extends CommandRecord, Target, Response, Reply> {
   lost(error: string): RelayError;
   /** The command and its outcome in a line of the log. */
   describe(record: R): string;
+  /** A line of the log for debugging beside it. */
+  details?(record: R): string;
   /** Whether the command only reads: it is then logged for debugging alone. */
   isRead(record: R): boolean;
 }
@@ -142,6 +144,7 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
     const line = `${rules.describe(record)} in ${clock.now() - sentAt} ms${who}`;
     if (isQuiet) log.debug(line);
     else log.info(line);
+    if (rules.details) log.debug(rules.details(record));
   }
 
   /** Whether an actor tries again during a freeze: an agent that repeats itself must not push everything out of the log. */

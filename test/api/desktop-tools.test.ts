@@ -249,6 +249,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
         request_id: command.request_id,
         tool: 'desktop_zip',
         device_id: other.id,
+        device_name: 'PC',
         args: {},
         sent_at: expect.any(Number),
         response_status: null,
