@@ -13,6 +13,8 @@ export interface Discovery {
   rows: ProfileRow[];
   /** One sentence per omitted profile and per marker not followed. */
   warnings: string[];
+  /** Likewise, of what a newcomer has not set up: no reason to warn (contract 11 §5). */
+  notes: string[];
 }
 
 /** Profiles read at once. */
@@ -33,15 +35,19 @@ export async function discoverProfiles(host: Host, config: DiscoveryConfig, cach
   cache.round();
   const readConfig = createConfigReader(host, cache);
   const results = await mapLimit(MAX_READERS, places, (place) => readRow(host, config, place, readConfig));
+  const notes: string[] = [];
   for (const [index, result] of results.entries()) {
-    if (!result.ok) warn(`profile ${places[index]?.name} is left out: ${result.problem}`);
+    if (result.ok) continue;
+    const name = places[index]?.name;
+    const isNew = name === 'default' && result.missing === true;
+    (isNew ? notes : warnings).push(`profile ${name} is left out: ${result.problem}`);
   }
   const readings = results.filter((result) => result.ok);
   const rows = await mapLimit(MAX_PROBES, readings, async ({ row, pidFile }) => ({
     ...row,
     gateway_running: await isGatewayRunning(host, pidFile, row.api_server_url),
   }));
-  return { rows, warnings };
+  return { rows, warnings, notes };
 }
 
 async function namedPlaces(

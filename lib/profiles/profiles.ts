@@ -65,9 +65,10 @@ export function createProfiles({ host, config, clock, log, onChange }: ProfilesP
 
   const scan = async () => {
     try {
-      const { rows, warnings } = await discoverProfiles(host, config, cache);
+      const { rows, warnings, notes } = await discoverProfiles(host, config, cache);
       for (const warning of warnings) if (!known.has(warning)) log.warn(warning);
-      known = new Set(warnings);
+      for (const note of notes) if (!known.has(note)) log.info(note);
+      known = new Set([...warnings, ...notes]);
       failure = null;
       const named = namesOf(rows);
       if (named !== announced) log.info(`profiles: ${named}`);

@@ -32,7 +32,9 @@ const MAX_ENV = 64 * 1024;
 const MAX_PID_FILE = 4096;
 
 /** A row without `gateway_running`, which takes the text of the pid file. */
-export type RowReading = { ok: true; row: ProfileRow; pidFile: string | null } | { ok: false; problem: string };
+export type RowReading =
+  | { ok: true; row: ProfileRow; pidFile: string | null }
+  | { ok: false; problem: string; missing?: true };
 
 /**
  * The row of one profile, or why it has none (one phrase without path or content). Throws only when the machine is short
@@ -45,7 +47,7 @@ export async function readRow(
   readConfig: ConfigReader,
 ): Promise<RowReading> {
   const parsed = await readConfig(configPath);
-  if (!parsed.ok) return { ok: false, problem: parsed.problem };
+  if (!parsed.ok) return parsed;
   const [soulFacts, soulFile, envBytes, pidFile, skills] = await Promise.all([
     unlessUnreadable(files.stat(`${home}/SOUL.md`)),
     unlessUnreadable(homeFiles.read(home, `${home}/SOUL.md`, { keep: MAX_SOUL + 1, digest: 0 })),

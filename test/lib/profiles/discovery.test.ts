@@ -100,7 +100,7 @@ describe('discovery (contract 07 §1.2)', () => {
     const { profiles, names, warnings } = await agent({ 'profiles/one/config.yaml': '' });
     await profiles.rescan();
     expect(names()).toEqual(['one']);
-    expect(warnings).toEqual(['profile default is left out: no config.yaml']);
+    expect(warnings).toEqual([]);
   });
 
   it('gives no warning about a missing agent home', async () => {
@@ -108,7 +108,7 @@ describe('discovery (contract 07 §1.2)', () => {
     await rm(home, { recursive: true });
     await profiles.rescan();
     expect(names()).toEqual([]);
-    expect(warnings).toEqual(['profile default is left out: no config.yaml']);
+    expect(warnings).toEqual([]);
     await mkdir(home);
   });
 
