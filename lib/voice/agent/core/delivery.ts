@@ -12,7 +12,7 @@ import {
 import { drain } from './floor.ts';
 import { cancelActive, doneEvent, request } from './response.ts';
 import type { Delivery, Drain, Result } from './state.ts';
-import type { Step } from './step.ts';
+import type { Signal, Step } from './step.ts';
 
 /** Region D: every result reaches the user exactly once (contract 06 §7). */
 
@@ -188,12 +188,12 @@ function commitDelivery(step: Step, current: Delivery): void {
 }
 
 /** The response is over. `id` is its own; a response that never started has none. */
-export function deliveryEnded(step: Step, id: string | null, hasCalled: boolean): void {
+export function deliveryEnded(step: Step, { id, hasCalled, cut }: Extract<Signal, { type: 'deliveryEnded' }>): void {
   const { current } = step.state.delivery;
   if (!current) return;
   const labels = { delivery: current.label, run_id: current.result.runId };
   if (current.phase === 'streaming') {
-    step.emit(doneEvent(step, id, labels));
+    step.emit(doneEvent(step, id, { ...labels, ...cut }));
     settleSpoken(step, current);
   } else if (current.phase !== 'requested') return;
   else if (hasCalled && !current.isRepeated && current.text === '' && id !== null) {
@@ -208,7 +208,7 @@ export function deliveryEnded(step: Step, id: string | null, hasCalled: boolean)
     const fault = step.checkSummary(current.result.answer).fault(current.text, { isExactSpeech });
     if (fault === null && id !== null) {
       step.do({ type: 'release', hold: id });
-      step.emit(doneEvent(step, id, labels));
+      step.emit(doneEvent(step, id, { ...labels, ...cut }));
       step.mark('voice.response.forced_summary_delivered', { response_id: id, run_id: current.result.runId });
       settleSpoken(step, current);
     } else {

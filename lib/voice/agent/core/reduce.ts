@@ -108,7 +108,7 @@ function handle(step: Step, signal: Signal): void {
       delivery.deliveryRestarted(step);
       break;
     case 'deliveryEnded':
-      delivery.deliveryEnded(step, signal.id, signal.hasCalled);
+      delivery.deliveryEnded(step, signal);
       break;
     case 'deliveryCancelled':
       delivery.deliveryCancelled(step);
@@ -213,7 +213,10 @@ function providerEvent(step: Step, event: ProviderEvent): void {
     case 'error':
       // A refused delivery falls back, and is no error for the client.
       if (response.refused(step)) step.mark('voice.realtime_agent.provider_notice', { message: event.message });
-      else step.error(event.message, { provider: step.config.provider });
+      else step.error(event.message, { provider: step.config.provider, ...response.adviceOf(event) });
+      break;
+    case 'settingsRefused':
+      settingsRefused(step, event);
       break;
     case 'closed':
       providerLost(step, event);
@@ -221,6 +224,15 @@ function providerEvent(step: Step, event: ProviderEvent): void {
     default:
       response.responseEvent(step, event);
   }
+}
+
+/** A model without its instructions and tools never talks to the owner (contract 06 §6.9). */
+function settingsRefused(step: Step, { setting, message }: { setting: string; message: string }): void {
+  const id = response.shownId(step);
+  if (id !== null) step.emit(response.doneEvent(step, id, { cancelled: true }));
+  const why = 'provider_settings_refused';
+  const error = { type: 'voice.error', message, provider: step.config.provider, error_code: why, setting };
+  close(step, { code: 1011, reason: 'provider refused settings', why, error });
 }
 
 function providerLost(step: Step, { idle, message }: { idle: boolean; message?: string }): void {

@@ -257,18 +257,31 @@ function done(step: Step, event: Extract<Response, { type: 'responseDone' }>): v
   if (response.id !== null) endId(step, response.id);
   if (response.isDropped) return;
   if (response.request.kind === 'delivery') {
-    step.raise({ type: 'deliveryEnded', id: response.id ?? id, hasCalled: response.hasCalled });
+    step.raise({ type: 'deliveryEnded', id: response.id ?? id, hasCalled: response.hasCalled, cut: cutOf(event) });
     return;
   }
   if (response.hasCalled) {
     step.mark('voice.response.intermediate_done', { response_id: response.id });
     return;
   }
-  if (event.status === 'failed' && !response.hasSpoken) {
-    step.error(event.message ?? 'the provider could not answer', { provider: step.config.provider });
+  const cut = cutOf(event);
+  if (event.retryAfter !== undefined || (cut.incomplete && !response.hasSpoken)) {
+    const members = { provider: step.config.provider, ...adviceOf(event) };
+    step.error(event.message ?? 'the provider could not answer', members);
   }
-  step.emit(doneEvent(step, response.id ?? id, {}));
+  step.emit(doneEvent(step, response.id ?? id, response.hasSpoken ? cut : {}));
 }
+
+/** Members of `voice.response.done` for an answer that was cut after speech began (contract 06 §6.9). */
+const cutOf = ({
+  status,
+  reason,
+}: Extract<Response, { type: 'responseDone' }>): { incomplete?: true; reason?: string } =>
+  status === 'incomplete' || status === 'failed' ? { incomplete: true, reason: reason ?? status } : {};
+
+/** Advice of a `voice.error` for a rate limit, in seconds. */
+export const adviceOf = ({ retryAfter }: { retryAfter?: number }): { retry_after_s?: number } =>
+  retryAfter === undefined ? {} : { retry_after_s: retryAfter };
 
 /** The suspect response is the one that was asked for. */
 export function settleSuspect(step: Step): void {

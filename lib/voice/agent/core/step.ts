@@ -23,7 +23,7 @@ export type Signal =
   | { type: 'deliveryText'; text: string }
   | { type: 'deliveryRestarted' }
   | { type: 'deliveryAudio'; bytes: number }
-  | { type: 'deliveryEnded'; id: string | null; hasCalled: boolean }
+  | { type: 'deliveryEnded'; id: string | null; hasCalled: boolean; cut: JsonObject }
   | { type: 'deliveryCancelled' }
   | { type: 'deliveryRefused' }
   | { type: 'drained'; drain: Drain };

@@ -37,6 +37,14 @@ const EXPIRED = /timed out.*inactivity|inactivity.*timed out|maximum (?:session 
 
 /** Begins the id of a message whose refusal is harmless. */
 export const OPTIONAL_MESSAGE = 'optional-';
+/** Id of the message that has the session's settings. */
+export const SETTINGS_MESSAGE = 'settings';
+
+/** Seconds until another try where neither the words nor the report of the provider's limits name a time. */
+const RETRY_AFTER = 20;
+const MAX_RETRY_AFTER = 3600;
+/** As in `Please try again in 1m26.4s`, or `in 250ms`. */
+const TRY_AGAIN = /\btry again in (?:(\d{1,3})m(?!s))?(?:(\d{1,6}(?:\.\d{1,6})?)(ms|s))?/i;
 
 export const isExpiry = (text: string): boolean => EXPIRED.test(text.slice(0, MAX_ERROR));
 
@@ -47,6 +55,8 @@ export interface Normalizer {
   committed(): void;
   /** Whether the provider has said that it ends the session because of its age, or because nobody spoke. */
   readonly isExpired: boolean;
+  /** Whether the provider has taken the session's settings. */
+  readonly isConfigured: boolean;
 }
 
 /** Turns the messages of a provider into events (contract 06 §9). `redact` makes its words fit for a client. */
@@ -68,11 +78,43 @@ export function createNormalizer(label: string, redact: (text: string) => string
   /** Half a sample, which the next delta of the same response completes. */
   let half: { responseId: string; byte: number } | undefined;
   let isExpired = false;
+  let isConfigured = false;
+  /** Seconds until the limits that are used up are reset, as last reported. */
+  let resetSeconds: number | undefined;
 
-  const failed = (text: string): ProviderEvent => ({
-    type: 'error',
-    message: redact(`${label} Realtime error: ${text}`),
-  });
+  const inWords = (text: string): string => redact(`${label} Realtime error: ${text}`);
+  const failed = (text: string): ProviderEvent => ({ type: 'error', message: inWords(text) });
+
+  /** Advice on an error that is a rate limit. */
+  function adviceOn(error: unknown): { retryAfter?: number } {
+    const { code, type } = isObject(error) ? error : { code: undefined, type: undefined };
+    if (![code, type].some((name) => typeof name === 'string' && /^rate_limit/i.test(name))) return {};
+    const [, minutes, amount, unit] = TRY_AGAIN.exec(errorText(error).slice(0, MAX_ERROR)) ?? [];
+    const isNamed = minutes !== undefined || amount !== undefined;
+    const named = Number(minutes ?? 0) * 60 + Number(amount ?? 0) / (unit?.toLowerCase() === 'ms' ? 1000 : 1);
+    const seconds = isNamed ? named : (resetSeconds ?? RETRY_AFTER);
+    return { retryAfter: Math.min(Math.max(Math.ceil(seconds), 1), MAX_RETRY_AFTER) };
+  }
+
+  function limits({ rate_limits: all }: JsonObject): void {
+    const spent = (Array.isArray(all) ? all.slice(0, MAX_UNNAMED) : []).filter(
+      (limit) => isObject(limit) && typeof limit.remaining === 'number' && limit.remaining <= 0,
+    );
+    const seconds = spent.map(({ reset_seconds: reset }) => reset).filter((reset) => Number.isFinite(reset));
+    resetSeconds = seconds.length === 0 ? undefined : Math.max(...seconds);
+  }
+
+  /** Why a response is incomplete or failed. */
+  function shortfall(event: JsonObject, response: JsonObject) {
+    const { status } = response;
+    if (status !== 'failed' && status !== 'incomplete') return {};
+    const details = isObject(response.status_details) ? response.status_details : {};
+    const error = isObject(details.error) ? details.error : {};
+    const named = [details.reason, error.code, error.type].find((text) => typeof text === 'string' && text !== '');
+    const reason = redact(String(named ?? status).slice(0, MAX_ID));
+    const words = failureOf(event) ?? `the response is incomplete: ${reason}`;
+    return { reason, message: inWords(words), ...adviceOn(details.error) };
+  }
 
   /** The response that an event names, else the latest one that is running. */
   const namedResponse = (event: JsonObject): string | undefined => responseIdIn(event) ?? [...running].at(-1);
@@ -186,14 +228,13 @@ export function createNormalizer(label: string, redact: (text: string) => string
     }
     if (responseId !== null) running.delete(responseId);
     half = undefined;
-    const failure = failureOf(event);
     return [
       ...events,
       {
         type: 'responseDone',
         responseId,
         ...(typeof response.status === 'string' && { status: response.status.slice(0, MAX_ID) }),
-        ...(failure !== undefined && { message: redact(`${label} Realtime error: ${failure}`) }),
+        ...shortfall(event, response),
       },
     ];
   }
@@ -203,13 +244,17 @@ export function createNormalizer(label: string, redact: (text: string) => string
     const text = errorText(event.error ?? event).slice(0, MAX_ERROR);
     const code = String(error.code ?? '');
     if (code === 'session_expired' || isExpiry(text)) isExpired = true;
+    const param = typeof error.param === 'string' ? error.param.slice(0, MAX_ID) : '';
+    if (error.event_id === SETTINGS_MESSAGE || /^session(?:\.|$)/.test(param)) {
+      return { type: 'settingsRefused', setting: redact(param || 'session'), message: inWords(text) };
+    }
     const isHarmless =
       isExpired ||
       HARMLESS_CODES.has(code) ||
       HARMLESS.test(text) ||
       String(error.event_id ?? event.event_id ?? '').startsWith(OPTIONAL_MESSAGE);
-    const { message } = failed(text) as { message: string };
-    return { type: isHarmless ? 'notice' : 'error', message };
+    const message = inWords(text);
+    return isHarmless ? { type: 'notice', message } : { type: 'error', message, ...adviceOn(event.error) };
   }
 
   function read(text: string): ProviderEvent[] {
@@ -221,6 +266,7 @@ export function createNormalizer(label: string, redact: (text: string) => string
     const transcription = TRANSCRIPTION.exec(type)?.[1];
     if (transcription) return transcript(transcription, event);
     if (READY.has(type)) {
+      if (type === 'session.updated') isConfigured = true;
       const model = isObject(event.session) ? event.session.model : undefined;
       events.push({ type: 'ready', ...(typeof model === 'string' && { model: model.slice(0, MAX_ID) }) });
     } else if (AUDIO_DELTA.has(type)) {
@@ -241,6 +287,8 @@ export function createNormalizer(label: string, redact: (text: string) => string
       callItem(item, event, true, events);
     } else if (type === 'response.done') {
       return done(event);
+    } else if (type === 'rate_limits.updated') {
+      limits(event);
     } else if (type === 'error') {
       events.push(failure(event));
     }
@@ -255,6 +303,9 @@ export function createNormalizer(label: string, redact: (text: string) => string
     },
     get isExpired() {
       return isExpired;
+    },
+    get isConfigured() {
+      return isConfigured;
     },
   };
 }

@@ -17,11 +17,24 @@ export type ProviderEvent =
   | { type: 'audioDone'; responseId: string }
   /** Once per `callId`, before the end of its response. `args` is JSON text that nobody has checked. */
   | { type: 'functionCall'; responseId: string; callId: string; name: string; args: string }
-  /** `message` is the reason of a response that failed. */
-  | { type: 'responseDone'; responseId: string | null; status?: string; message?: string }
+  /**
+   * `reason` and `message` say in short and in words why a response failed or is incomplete; `retryAfter` is in seconds, of
+   * one that met a rate limit.
+   */
+  | {
+      type: 'responseDone';
+      responseId: string | null;
+      status?: string;
+      reason?: string;
+      message?: string;
+      retryAfter?: number;
+    }
   /** Harmless, for the event log. */
   | { type: 'notice'; message: string }
-  | { type: 'error'; message: string }
+  /** `retryAfter` in seconds, of a rate limit. */
+  | { type: 'error'; message: string; retryAfter?: number }
+  /** The session goes on without its instructions and tools: nobody may hear it. `setting` is its name, else `session`. */
+  | { type: 'settingsRefused'; setting: string; message: string }
   /** Once, and last. `idle`: the provider ended the session because of its age or because nobody spoke. */
   | { type: 'closed'; idle: boolean; message?: string };
 

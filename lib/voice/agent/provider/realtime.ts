@@ -8,11 +8,13 @@ import { withTimeout } from '../../../kit/timeouts.ts';
 import { type Credential, keyNames, type VoiceCredentials } from '../../credentials.ts';
 import { dialRealtime } from '../../streaming/realtime-connection.ts';
 import { createResampler, type Resampler } from '../../streaming/resample.ts';
-import { createNormalizer, isExpiry, OPTIONAL_MESSAGE } from './normalize.ts';
+import { createNormalizer, isExpiry, OPTIONAL_MESSAGE, SETTINGS_MESSAGE } from './normalize.ts';
 import type { ConnectProvider, ProviderEvent, ProviderOptions, ProviderSession } from './provider.ts';
 
 /** Milliseconds; the phone waits for 17 seconds. */
 const CONNECT_TIMEOUT = 12_000;
+/** Milliseconds in which a provider confirms the settings (contract 06 §6.9). */
+const SETTINGS_TIMEOUT = 5000;
 const PING_INTERVAL = 20_000;
 /** Bytes that may wait to be sent: about four minutes of audio. */
 const MAX_UNSENT = 16 * 1024 * 1024;
@@ -94,6 +96,12 @@ async function openSession(
   let failure: string | undefined;
   let isOver = false;
   let socket: UpstreamSocket | undefined;
+  let cancelWait = () => {};
+
+  function over(): void {
+    isOver = true;
+    cancelWait();
+  }
 
   function report(event: ProviderEvent): void {
     if (!isOver) onEvent(event);
@@ -101,6 +109,7 @@ async function openSession(
 
   function received(text: string): void {
     for (const event of normalizer.read(text)) report(event);
+    if (normalizer.isConfigured) cancelWait();
     // Its own close may take a while, or never come.
     if (normalizer.isExpired) socket?.close(1000);
   }
@@ -109,7 +118,7 @@ async function openSession(
     const idle = failure === undefined && (normalizer.isExpired || isExpiry(reason));
     const why = failure ?? `${label} Realtime closed the connection (${code}${reason && `: ${reason}`})`;
     report({ type: 'closed', idle, message: redact(why) });
-    isOver = true;
+    over();
   }
 
   try {
@@ -122,19 +131,22 @@ async function openSession(
   } catch (error) {
     throw refusal(error, label, source, redact);
   }
-  signal.addEventListener('abort', () => {
-    isOver = true;
-  });
+  signal.addEventListener('abort', over);
   const session = sessionOn(socket, dialect, options, {
     overflowed() {
       failure = `${label} Realtime does not take the audio as fast as it comes`;
       socket?.terminate();
     },
-    closed() {
-      isOver = true;
-    },
+    closed: over,
     committed: normalizer.committed,
   });
+  if (!isOver && !normalizer.isConfigured) {
+    cancelWait = parts.clock.after(SETTINGS_TIMEOUT, () => {
+      const seconds = SETTINGS_TIMEOUT / 1000;
+      const message = `${label} Realtime did not confirm the settings of the session within ${seconds} seconds`;
+      report({ type: 'settingsRefused', setting: 'session', message });
+    });
+  }
   return session;
 }
 
@@ -183,7 +195,7 @@ function sessionOn(
   }
 
   const tools = options.tools.map((tool) => ({ type: 'function', ...tool }));
-  send({ type: 'session.update', session: dialect.session(options, tools) });
+  send({ type: 'session.update', event_id: SETTINGS_MESSAGE, session: dialect.session(options, tools) });
 
   return {
     sendAudio(pcm, rate) {

@@ -300,6 +300,56 @@ describe('one response in flight (contract 06 §6.1)', () => {
   });
 });
 
+describe('an answer that the provider cuts (contract 06 §6.9)', () => {
+  it.each(['incomplete', 'failed'])('is ended with its reason after speech began: %s', (status) => {
+    const agent = new TestAgent();
+    agent.speak('hello');
+    agent.started('r1');
+    agent.audio('r1');
+    agent.provider({ type: 'responseDone', responseId: 'r1', status, reason: 'max_output_tokens', message: 'cut' });
+    expect(agent.last('voice.response.done')).toMatchObject({
+      response_id: 'r1',
+      incomplete: true,
+      reason: 'max_output_tokens',
+    });
+    expect(agent.of('voice.error')).toEqual([]);
+  });
+
+  it('is an error before speech', () => {
+    const agent = new TestAgent();
+    agent.speak('hello');
+    agent.started('r1');
+    agent.provider({ type: 'responseDone', responseId: 'r1', status: 'incomplete', message: 'filtered' });
+    expect(agent.last('voice.error')).toMatchObject({ message: 'filtered' });
+    expect(agent.last('voice.response.done')).not.toHaveProperty('incomplete');
+  });
+
+  it('comes with advice when a rate limit is met, and the session stays', () => {
+    const agent = new TestAgent();
+    agent.speak('hello');
+    agent.started('r1');
+    agent.provider({ type: 'responseDone', responseId: 'r1', status: 'failed', message: 'slow down', retryAfter: 7 });
+    expect(agent.last('voice.error')).toMatchObject({ message: 'slow down', retry_after_s: 7 });
+    agent.provider({ type: 'error', message: 'slow down', retryAfter: 9 });
+    expect(agent.last('voice.error')).toMatchObject({ retry_after_s: 9 });
+    expect(agent.did('close')).toEqual([]);
+    agent.speak('again');
+    expect(agent.requests()).toEqual(['user', 'user']);
+  });
+
+  it('is not given by a model whose settings were refused: the session ends', () => {
+    const agent = new TestAgent();
+    agent.speak('hello');
+    agent.started('r1');
+    agent.provider({ type: 'settingsRefused', setting: 'session.tools', message: 'bad tools' });
+    expect(agent.last('voice.response.done')).toMatchObject({ response_id: 'r1', cancelled: true });
+    expect(agent.last('voice.error')).toMatchObject({ message: 'bad tools', setting: 'session.tools' });
+    expect(agent.did('close')).toMatchObject([{ code: 1011 }]);
+    agent.audio('r1');
+    expect(agent.of('voice.output_audio.delta')).toEqual([]);
+  });
+});
+
 describe('the floor (contract 06 §8)', () => {
   it('is taken with the first audio, and free again after the last', () => {
     const agent = new TestAgent();

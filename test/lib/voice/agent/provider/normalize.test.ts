@@ -196,8 +196,44 @@ describe('06 §9: responses', () => {
       type: 'responseDone',
       responseId: 'r',
       status: 'failed',
+      reason: 'failed',
       message: 'OpenAI Realtime error: no credit for <redacted>',
     });
+  });
+
+  it('06 §6.9: say why they are incomplete', () => {
+    const response = { id: 'r', status: 'incomplete', status_details: { reason: 'content_filter' } };
+    expect(eventsOf(CREATED, { type: 'response.done', response }).at(-1)).toEqual({
+      type: 'responseDone',
+      responseId: 'r',
+      status: 'incomplete',
+      reason: 'content_filter',
+      message: 'OpenAI Realtime error: the response is incomplete: content_filter',
+    });
+  });
+
+  it.each([
+    ['Please try again in 1.2s.', 2],
+    ['Please try again in 250ms.', 1],
+    ['Please try again in 1m26.4s.', 87],
+    ['Please try again in 2m.', 120],
+    ['Please wait.', 31],
+  ])('06 §6.9: advise when to try again after a rate limit: %s', (message, retryAfter) => {
+    const limits = [
+      { name: 'requests', remaining: 5, reset_seconds: 900 },
+      { name: 'tokens', remaining: 0, reset_seconds: 30.5 },
+    ];
+    const error = { code: 'rate_limit_exceeded', message };
+    const response = { id: 'r', status: 'failed', status_details: { error } };
+    const events = eventsOf(
+      CREATED,
+      { type: 'rate_limits.updated', rate_limits: limits },
+      { type: 'response.done', response },
+    );
+    expect(events.at(-1)).toMatchObject({ reason: 'rate_limit_exceeded', retryAfter });
+    expect(eventsOf({ type: 'rate_limits.updated', rate_limits: limits }, { type: 'error', error })).toMatchObject([
+      { type: 'error', retryAfter },
+    ]);
   });
 });
 
@@ -300,6 +336,15 @@ describe('06 §9: errors', () => {
     [{ message: `no ${SECRET}` }, 'no <redacted>'],
   ])('%j is an error', (members, text) => {
     expect(eventsOf(error(members))).toEqual([{ type: 'error', message: `OpenAI Realtime error: ${text}` }]);
+  });
+
+  it.each([
+    [{ param: 'session.tools[0].name' }, 'session.tools[0].name'],
+    [{ event_id: 'settings' }, 'session'],
+  ])('06 §6.9: %j refuses the settings', (members, setting) => {
+    expect(eventsOf(error({ message: 'bad', ...members }))).toEqual([
+      { type: 'settingsRefused', setting, message: 'OpenAI Realtime error: bad' },
+    ]);
   });
 
   it.each([

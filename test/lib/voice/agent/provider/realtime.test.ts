@@ -16,6 +16,7 @@ it('06 §9: the first message of OpenAI', async () => {
   expect(socket.headers['sec-websocket-extensions']).toBeUndefined();
   expect(await socket.message(0)).toEqual({
     type: 'session.update',
+    event_id: 'settings',
     session: {
       type: 'realtime',
       model: 'm 1',
@@ -41,6 +42,7 @@ it('06 §9: the first message of xAI', async () => {
   const format = { type: 'audio/pcm', rate: 16_000 };
   expect(await (await provider.socket(0)).message(0)).toEqual({
     type: 'session.update',
+    event_id: 'settings',
     session: {
       voice: 'v',
       instructions: 'Be brief.',
@@ -49,6 +51,23 @@ it('06 §9: the first message of xAI', async () => {
       tools: TOOLS,
     },
   });
+});
+
+it('06 §6.9: settings that are not confirmed within 5 s are refused', async () => {
+  const clock = createTestClock();
+  const { provider, connect } = await startProviders(clock);
+  const silent = await connect('openai_realtime');
+  const confirmed = await connect('openai_realtime');
+  const closed = await connect('openai_realtime');
+  await (await provider.socket(1)).send({ type: 'session.updated' });
+  await confirmed.event('ready');
+  closed.session.close();
+  await clock.advance(4999);
+  expect(silent.events).toEqual([]);
+  await clock.advance(1);
+  expect(silent.events).toMatchObject([{ type: 'settingsRefused', setting: 'session' }]);
+  expect(confirmed.events).toMatchObject([{ type: 'ready' }]);
+  expect(closed.events).toEqual([]);
 });
 
 it('06 §2.2: the URL of a variable keeps its query', async () => {
