@@ -67,8 +67,10 @@ function conclusion(checks: readonly Check[], { green, yellow, red }: ReturnType
     ...(count('error') > 0 ? [red(amount(count('error'), 'error'))] : []),
     ...(count('warn') > 0 ? [yellow(amount(count('warn'), 'warning'))] : []),
   ];
-  if (parts.length === 0 && unknown === 0) return green(`All ${checks.length} checks are fine.`);
-  if (parts.length === 0) parts.push(green(`${checks.length - unknown} checks are fine`));
+  if (parts.length === 0 && unknown === 0)
+    return green(checks.length === 1 ? '1 check is fine.' : `All ${checks.length} checks are fine.`);
+  const fine = checks.length - unknown;
+  if (parts.length === 0) parts.push(green(`${amount(fine, 'check')} ${fine === 1 ? 'is' : 'are'} fine`));
   if (unknown > 0) parts.push(`${unknown} not known`);
   return `${parts.join(', ')}.`;
 }

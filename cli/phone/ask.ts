@@ -67,7 +67,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
   try {
     const begun = performance.now();
     const sent = await post(relay, message);
-    if (!flag(options, '--json')) explain(sent, context, `Waiting ${timeout} s for the answer.`);
+    if (!flag(options, '--json')) await explain(sent, relay, context, `Waiting ${timeout} s for the answer.`);
     let isReceived = sent.delivered;
     let isGone = false;
     progress(tracker, sent, end.signal, options, context, (state) => {

@@ -2,9 +2,10 @@ import { describeError, RelayError } from '../../lib/errors.ts';
 import { parseDuration } from '../../lib/pairing/duration.ts';
 import { readMessage } from '../../lib/phone/message.ts';
 import type { PhoneMessage } from '../../storage/schema.ts';
+import { devicesOf, nameOf } from '../devices/rows.ts';
 import type { OperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
-import { type CommandContext, line, UsageError } from '../output.ts';
+import { type CommandContext, line, sentence, UsageError } from '../output.ts';
 import { readAll } from '../stdin.ts';
 import type { Tracker } from './track.ts';
 
@@ -60,10 +61,27 @@ export async function post(
   };
 }
 
+/** Devices that an explanation names at most. */
+const MAX_NAMED = 3;
+
+/**
+ * Why a message waits, in sentences. A phone takes messages from the moment it connects unless they are switched off
+ * there (contract 04 §5), so one that is connected while a message waits has them off.
+ */
+export async function whyQueued(relay: OperatorRelay): Promise<string> {
+  const answer = await relay.call({ method: 'GET', path: '/relay/devices' }).catch(() => ({}));
+  const connected = devicesOf(answer, Date.now() / 1000).filter(({ state }) => state === 'connected');
+  if (connected.length === 0) return 'No phone is listening.';
+  const names = connected.slice(0, MAX_NAMED).map(nameOf).join(', ');
+  const more = connected.length > MAX_NAMED ? ` and ${connected.length - MAX_NAMED} more` : '';
+  const are = connected.length === 1 ? 'is' : 'are';
+  return `No phone is listening: ${names}${more} ${are} connected, but messages are switched off there.`;
+}
+
 /** Reports on stderr, because stdout is for the reply. */
-export function explain({ delivered, buffered }: Sent, context: CommandContext, next: string): void {
-  const state = delivered ? 'Delivered.' : `No phone is listening: queued (${buffered} waiting).`;
-  line(context.stderr, `${state} ${next}`);
+export async function explain(sent: Sent, relay: OperatorRelay, context: CommandContext, next: string): Promise<void> {
+  if (sent.delivered) return line(context.stderr, `Delivered. ${next}`);
+  sentence(context.stderr, `${await whyQueued(relay)} It is queued (${sent.buffered} waiting). ${next}`);
 }
 
 /** Reports on stderr what becomes of the message while its reply is awaited. `onState` is called with every new state. */

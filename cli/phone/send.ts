@@ -1,11 +1,11 @@
 import type { Command } from 'cac';
 import { bytesToHex, randomBytes } from '../../lib/kit/bytes.ts';
 import { newMessageId } from '../../lib/phone/message.ts';
-import { openOperatorRelay } from '../operator-relay.ts';
+import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import { asChoice, asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, printableLines, printJson, quote, sentence } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
-import { asAnswers, check, explain, GONE, post, progress, type Sent, seconds, textOf } from './outgoing.ts';
+import { asAnswers, check, explain, GONE, post, progress, type Sent, seconds, textOf, whyQueued } from './outgoing.ts';
 import { createTracker } from './track.ts';
 import { type PhoneReply, startWaiting } from './wait.ts';
 
@@ -55,7 +55,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     const sent = await post(relay, message);
     const patience = sent.delivered && context.stdout.isTTY && !flag(options, '--json') ? SHOWN_WAIT : 0;
     const state = await tracker.until((seen) => seen !== 'sent', patience, context.stop);
-    return report({ ...sent, state }, options, context);
+    return report({ ...sent, state }, relay, options, context);
   }
 
   const waiting = startWaiting({
@@ -68,7 +68,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
   const over = new AbortController();
   try {
     const sent = await post(relay, message);
-    if (!flag(options, '--json')) explain(sent, context, `Waiting ${wait} s for the reply.`);
+    if (!flag(options, '--json')) await explain(sent, relay, context, `Waiting ${wait} s for the reply.`);
     progress(tracker, sent, over.signal, options, context);
     const { replies, acknowledge } = await waiting.replies;
     over.abort();
@@ -81,7 +81,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
   }
 }
 
-function report(sent: Sent, options: Options, context: CommandContext): void {
+async function report(sent: Sent, relay: OperatorRelay, options: Options, context: CommandContext): Promise<void> {
   const { delivered, buffered, message_id: id, state } = sent;
   if (flag(options, '--json')) printJson(context.stdout, sent);
   else if (delivered && state === 'queued') {
@@ -90,10 +90,8 @@ function report(sent: Sent, options: Options, context: CommandContext): void {
   } else if (delivered) line(context.stdout, `${state === 'shown' ? 'Shown' : 'Delivered'}: ${id}`);
   else {
     sentence(context.stdout, `Queued: ${id} (${buffered} waiting)`);
-    sentence(
-      context.stdout,
-      'No phone is listening. The message is kept for 24 hours and delivered when one connects.',
-    );
+    const until = 'The message is kept for 24 hours and delivered when one listens.';
+    sentence(context.stdout, `${await whyQueued(relay)} ${until}`);
     sentence(context.stdout, `Cancel it with: ${context.program} cancel ${id}`);
   }
 }

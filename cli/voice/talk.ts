@@ -71,6 +71,10 @@ interface Setup {
 interface Stage extends Setup {
   sound: Sound;
   say(who: string, text: string): void;
+  /** Prints a line for the person at the terminal, on a line of its own. */
+  tell(text: string): void;
+  /** Ends the line of a question that Ctrl-D left open. */
+  endQuestion(): void;
 }
 
 async function run(options: Options, context: CommandContext): Promise<void> {
@@ -144,18 +148,35 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
     progress.end();
     if (!isJson) quote(context.stdout, `${who}: ${text}`);
   }
+  function tell(text: string): void {
+    progress.end();
+    line(context.stderr, text);
+  }
+  function endQuestion(): void {
+    if (!isJson && !relay.signal.aborted) line(context.stderr);
+  }
+  function leave(): void {
+    progress.end();
+    // The terminal has shown ^C, maybe after a question or a half-typed line.
+    if (relay.signal.aborted && context.stderr.isTTY) context.stderr.write('\r\u001b[K');
+  }
 
   progress.step('Beginning a conversation.');
-  const { session, conversation, run } = await startConversation(relay, request, audience);
+  const { session, conversation, run } = await startConversation(relay, request, audience).catch((error) => {
+    leave();
+    throw error;
+  });
   audience.event({ type: 'session', ...(session as JsonObject) });
   const ended = run();
-  const spoken = converse(conversation, { ...setup, sound, say }, lines).then(() => conversation.close());
+  const spoken = converse(conversation, { ...setup, sound, say, tell, endQuestion }, lines).then(() =>
+    conversation.close(),
+  );
   try {
     // Whichever fails ends the other: a session that is over has nobody to talk to.
     await Promise.all([ended, Promise.race([spoken, ended])]);
     if (player) await player.finish();
   } finally {
-    progress.end();
+    leave();
     spoken.catch(() => {});
     lines.end();
     if (out !== undefined) await writeSound(out, sound.kept());
@@ -167,7 +188,7 @@ const canAnswer = ({ recording, context }: Setup): boolean => recording === unde
 
 /** Says what there is to say, until the answers are there. */
 async function converse(conversation: Conversation, setup: Stage, lines: Lines): Promise<void> {
-  const { recording, isSpoken, context, isJson, say } = setup;
+  const { recording, isSpoken, context, isJson, say, tell, endQuestion } = setup;
   if (recording) {
     for (let at = 0; at < recording.pcm.length; at += CHUNK) {
       conversation.append(recording.pcm.subarray(at, at + CHUNK), recording.rate);
@@ -175,10 +196,7 @@ async function converse(conversation: Conversation, setup: Stage, lines: Lines):
     conversation.commit();
   } else if (context.stdin.isTTY && !isJson) {
     const how = isSpoken ? 'Press Enter to speak, and Enter again to send it.' : 'Type what you want to say.';
-    line(
-      context.stderr,
-      `${how} /cancel stops the agent, /again repeats its last result, /quit ends the conversation.`,
-    );
+    tell(`${how} /cancel stops the agent, /again repeats its last result, /quit ends the conversation.`);
   }
   const isAttended = context.stdin.isTTY === true;
   let microphone: Microphone | undefined;
@@ -191,6 +209,7 @@ async function converse(conversation: Conversation, setup: Stage, lines: Lines):
         if (!conversation.confirmation) return;
       }
       const text = await lines.next();
+      if (text === undefined && conversation.confirmation && isAttended) endQuestion();
       if (text === undefined || text === '/quit') break;
       if (conversation.confirmation) decide(conversation, text, setup);
       else if (text === '/cancel') conversation.cancel();
@@ -218,7 +237,7 @@ function decide(conversation: Conversation, text: string, { context }: Setup): v
 async function toggle(
   conversation: Conversation,
   microphone: Microphone | undefined,
-  { context, sound }: Stage,
+  { context, sound, tell }: Stage,
 ): Promise<Microphone | undefined> {
   if (microphone) {
     await microphone.stop();
@@ -227,7 +246,7 @@ async function toggle(
   }
   if (conversation.isTurn) conversation.cancel();
   sound.interrupt();
-  line(context.stderr, 'Recording. Press Enter to send it.');
+  tell('Recording. Press Enter to send it.');
   return openMicrophone(context.env, (pcm) => conversation.append(pcm, MICROPHONE_RATE));
 }
 

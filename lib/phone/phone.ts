@@ -225,7 +225,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const isLost = event.name === 'end' || event.name === 'failed';
     const returned = isLost ? before.custody.filter((held) => !after.custody.includes(held)) : [];
     for (const { entry } of returned) history.returned(entry.message.message_id);
-    if (returned.length > 0) log.info(`${returned.length} messages may not have arrived: they are queued again`);
+    if (returned.length === 1) log.info('1 message may not have arrived: it is queued again');
+    else if (returned.length > 1) log.info(`${returned.length} messages may not have arrived: they are queued again`);
     const waited = [...before.queue, ...returned.map(({ entry }) => entry)];
     const left = waited.filter((entry) => !after.queue.some(({ seq }) => seq === entry.seq));
     for (const { message } of left) {

@@ -128,7 +128,8 @@ export class Sessions {
     const from = this.#jump?.from;
     this.#aside = from === undefined ? [] : expired.filter(({ expiresAt }) => !isPast(expiresAt, from));
     if (this.#aside.length > 0) {
-      this.#log.warn(`${this.#aside.length} sessions have ended by a clock that may be wrong: kept aside for a day`);
+      const have = this.#aside.length === 1 ? '1 session has' : `${this.#aside.length} sessions have`;
+      this.#log.warn(`${have} ended by a clock that may be wrong: kept aside for a day`);
     }
     const isAside = new Set(this.#aside);
     const over = expired.filter((session) => !isAside.has(session));
@@ -149,8 +150,9 @@ export class Sessions {
       (state === 'returned' && !isPast(session.expiresAt, at) ? back : over).push(session);
     }
     for (const session of back) this.#index.add(session);
-    if (back.length > 0)
-      this.#log.warn(`the clock was set back: ${back.length} sessions that were kept aside are back`);
+    const are =
+      back.length === 1 ? '1 session that was kept aside is' : `${back.length} sessions that were kept aside are`;
+    if (back.length > 0) this.#log.warn(`the clock was set back: ${are} back`);
     await this.#removeExpired(over);
   }
 

@@ -127,6 +127,32 @@ describe('help and version', () => {
     expect(stdout.split('\n').every((row) => row.length <= 80)).toBe(true);
   });
 
+  test('no line of any help is longer than 80 columns', async () => {
+    const all: ['svc' | 'svc-relay', string[]][] = [
+      ['svc', []],
+      ['svc-relay', []],
+      ...Object.keys(nestedPrograms).map((word): ['svc', string[]] => ['svc', [word]]),
+      ...programs.svc.commands.map(({ usage }): ['svc', string[]] => ['svc', [usage.split(' ')[0] as string]]),
+      ...programs['svc-relay'].commands.map(({ usage }): ['svc-relay', string[]] => [
+        'svc-relay',
+        [usage.split(' ')[0] as string],
+      ]),
+      ...Object.entries(nestedPrograms).flatMap(([word, { commands }]) =>
+        commands.map(({ usage }): ['svc', string[]] => ['svc', [word, usage.split(' ')[0] as string]]),
+      ),
+    ];
+    for (const [program, words] of all) {
+      const { code, stdout } = await run([...words, '--help'], { program });
+      expect([program, words, code, stdout.split('\n').filter((row) => row.length > 80)]).toEqual([
+        program,
+        words,
+        0,
+        [],
+      ]);
+    }
+    expect(all.length).toBeGreaterThan(50);
+  });
+
   test('--version works everywhere', async () => {
     for (const argv of [['--version'], ['-v'], ['relay', '--version'], ['relay', 'start', '--version']]) {
       expect(await run(argv)).toEqual({

@@ -37,6 +37,23 @@ describe('svc phone', () => {
     expect((await device.client.next({ id: sent.message_id })).payload).toMatchObject({ text: 'from\nstdin' });
   });
 
+  it('send says which connected phone has messages switched off', async () => {
+    const companion = begin(['companion', 'run', '--json', '--messages', 'off'], { home: await paired(relay.port) });
+    await expect.poll(() => companion.events('state').at(-1)).toMatchObject({ state: 'online' });
+    const { code, stdout } = await phone(['send', 'one']);
+    expect(code).toBe(0);
+    expect(stdout.replace(/\s+/g, ' ')).toMatch(
+      /No phone is listening: [^:]+ \(Node [\d.]+, session [\w-]+\) is connected, but messages are switched off there\. The message is kept for 24 hours/,
+    );
+    const asked = await phone(['ask', 'Sure?', '--timeout', '1']);
+    expect(asked.stderr.replace(/\s+/g, ' ')).toContain(
+      'is connected, but messages are switched off there. It is queued',
+    );
+    companion.stop();
+    await companion.ended;
+    expect((await phone(['send', 'two'])).stdout).toContain('No phone is listening. The message is kept');
+  });
+
   it('list and cancel', async () => {
     expect((await phone(['list'])).stdout).toBe('Nothing waits for a phone.\n');
     expect((await phone(['cancel', '--all'])).stdout).toBe('Nothing was waiting.\n');

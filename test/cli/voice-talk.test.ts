@@ -124,6 +124,31 @@ it('a person types whenever they want: cancels, repeats, and quits', async () =>
   expect(await talking.ended).toMatchObject({ code: 0, stdout: '' });
 });
 
+it('on a terminal, ends its lines, and Ctrl-C leaves no half of one', async () => {
+  const { api, settings, sessions } = await started({ capabilities: { features: { run_approval: true } } });
+  api.onRun(async (exchange) => {
+    exchange.open();
+    await exchange.event({ type: 'run.started', run_id: 'run-1' });
+    await exchange.event({ type: 'confirmation.requested', confirmation_id: 'c1', message: 'Really?' });
+  });
+  for (const end of ['Ctrl-C', 'Ctrl-D'] as const) {
+    const talking = begin(['voice', 'talk', ...STUB], { ...settings, tty: true });
+    await talking.prints(/\[KType what you want to say\. [^\n]+\n/);
+    talking.type('Do it\n');
+    await talking.prints(/The agent asks: Really\?\nAllow it\? \[y\/n\] $/);
+    if (end === 'Ctrl-C') talking.stop();
+    else talking.endInput();
+    const { code, stdout, stderr } = await talking.ended;
+    expect([code, stdout]).toEqual([end === 'Ctrl-C' ? 1 : 0, '']);
+    const question = 'Allow it? [y/n] ';
+    const after = stderr.slice(stderr.indexOf(question) + question.length);
+    if (end === 'Ctrl-C') expect(after).toMatch(/^\r.\[Kerror: stopped\n[^\n]+\n$/);
+    else expect(after).toMatch(/^\n/);
+    expect(stderr).toMatch(/(?:\n|\r.\[K)$/);
+  }
+  expect(await sessions()).toEqual([]);
+});
+
 it('prints each event as a line of JSON, without audio and the resume token', async () => {
   const { api, talk } = await started();
   api.onRun(answering('Yes.'));

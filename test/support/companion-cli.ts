@@ -76,6 +76,8 @@ export function begin(
     /** Simulates that the reader of stdout goes away. */
     breakPipe: () => broken.emit('broken'),
     type: (text: string) => void stdin.write(text),
+    /** Ctrl-D on an empty line. */
+    endInput: () => void stdin.end(),
     get stdout() {
       return printed.stdout;
     },

@@ -75,7 +75,11 @@ function healthCheck({ supported, components }: ComponentHealth, { ok: isKnown }
   if (!isKnown) return notKnown(id, 'the dashboard does not say');
   if (!supported) return unknown(id, 'the dashboard does not report components');
   const ill = components.filter(({ healthy }) => !healthy).map(({ name, status }) => `${name} is ${status}`);
-  if (ill.length === 0) return ok(id, `all ${components.length} components are healthy`);
+  if (ill.length === 0)
+    return ok(
+      id,
+      components.length === 1 ? 'the only component is healthy' : `all ${components.length} components are healthy`,
+    );
   return warn(id, ill.join(', '), "Restart these components, or check the dashboard's own log.");
 }
 
@@ -88,7 +92,8 @@ function sessionChecks(json: unknown): Check[] {
   }
   if (json.gateway_mode !== undefined || json.profiles !== undefined) {
     const mode = typeof json.gateway_mode === 'string' ? json.gateway_mode : 'not reported';
-    const profiles = Array.isArray(json.profiles) ? `, ${json.profiles.length} profiles` : '';
+    const count = Array.isArray(json.profiles) ? json.profiles.length : undefined;
+    const profiles = count === undefined ? '' : `, ${count} ${count === 1 ? 'profile' : 'profiles'}`;
     checks.push(ok('dashboard-topology', `gateway mode: ${mode}${profiles}`));
   }
   return checks;

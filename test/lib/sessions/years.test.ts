@@ -227,6 +227,7 @@ describe('a clock that jumps (11 §2)', () => {
       expect(wrong.names()).toEqual(['long']);
       expect(wrong.sessions.ended()).toMatchObject([{ device_name: 'short', reason: 'clock?' }]);
       expect(log.lines.join('\n')).toMatch(/WARNING.*if it is wrong/);
+      expect(log.lines.join('\n')).toContain(' 1 session has ended by a clock that may be wrong');
       await wrong.stop();
       const right = await start(0.1);
       expect(right.names()).toEqual(['long', 'short']);
@@ -237,12 +238,13 @@ describe('a clock that jumps (11 §2)', () => {
   );
 
   it('comes back without a restart when the clock is set right', async () => {
-    const { start } = await restarts(LIVES);
+    const { start, log } = await restarts(LIVES);
     const wrong = await start(40);
     expect(wrong.names()).toEqual(['long']);
     wrong.clock.set(1_790_000_000_000 + HOUR * 1000);
     wrong.sessions.sweep();
     await expect.poll(wrong.names).toEqual(['long', 'short']);
+    expect(log.lines.join('\n')).toContain('1 session that was kept aside is back');
   });
 
   it('a clock that stays there for a day is right: what had expired is over', async () => {

@@ -107,15 +107,18 @@ describe('diagnose (07 §5.2)', () => {
     });
   });
 
-  it('shows the layout of the agent when the dashboard reports it', async () => {
+  it.each([
+    [['a', 'b'], '2 profiles'],
+    [['a'], '1 profile'],
+  ])('shows the layout of the agent when the dashboard reports it: %j', async (profiles, counted) => {
     const probe: DoctorParts['probe'] = async (method, url) => ({
       ...{ ok: true, exists: true, status: 200, method, url },
-      json: { gateway_mode: 'shared', profiles: ['a', 'b'] },
+      json: { gateway_mode: 'shared', profiles },
     });
     const { checks } = await diagnose(await parts({ probe }));
     expect(check(checks, 'dashboard-topology')).toMatchObject({
       status: 'ok',
-      summary: 'gateway mode: shared, 2 profiles',
+      summary: `gateway mode: shared, ${counted}`,
     });
     expect(checks.findIndex(({ id }) => id === 'dashboard-topology')).toBe(
       checks.findIndex(({ id }) => id === 'gateway-heartbeat') - 1,
