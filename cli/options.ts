@@ -19,6 +19,8 @@ export interface KnownOption {
   takesValue: boolean;
   /** `[value]`: may stand alone. The next word is its value only when it begins with a digit. */
   optional: boolean;
+  /** The word between `<` and `>` or the brackets; empty for a flag. */
+  placeholder: string;
   negated: boolean;
   description: string;
 }
@@ -35,7 +37,14 @@ export function knownOptions(command: Command): Map<string, KnownOption> {
       .map((flag) => flag.trim().replace(/^--?/, ''));
     const negated = flags.some((flag) => flag.startsWith('no-'));
     const names = flags.map((flag) => camelCase(negated ? flag.replace(/^no-/, '') : flag));
-    const option = { names, takesValue: rawName.includes('<'), optional: rawName.includes('['), negated, description };
+    const option = {
+      names,
+      takesValue: rawName.includes('<'),
+      optional: rawName.includes('['),
+      placeholder: /[<[](.*)[>\]]/.exec(rawName)?.[1] ?? '',
+      negated,
+      description,
+    };
     for (const flag of flags) known.set(flag, option);
   }
   return known;

@@ -1,4 +1,5 @@
 import type { CompletionNode } from './nodes.ts';
+import type { Values } from './values.ts';
 
 /** A script for fish from 3.0 up. */
 export const fishScript = (nodes: CompletionNode[]): string => `# Completes svc and svc-relay in fish.
@@ -25,6 +26,12 @@ function __svc_at
     test "$node" = $argv[1]; and test $given = 0 -o (count $argv) = 1
 end
 
+# What svc knows now: names that others chose, which fish quotes. Nothing for a relay elsewhere.
+function __svc_values
+    string match -qr -- '^--relay(=|$)' (commandline -opc); and return
+    command svc completion fish --values $argv[1] </dev/null 2>/dev/null
+end
+
 complete -c svc -e
 complete -c svc-relay -e
 complete -c svc -f
@@ -33,19 +40,26 @@ ${nodes.flatMap(nodeLines).join('\n')}
 `;
 
 const valuedOptions = ({ path, options }: CompletionNode): string[] =>
-  options.filter(({ takesValue }) => takesValue).map(({ word }) => `${path} ${word}`);
+  options.filter(({ values }) => values !== undefined).map(({ word }) => `${path} ${word}`);
 
-function nodeLines({ path, words, options, takesFile }: CompletionNode): string[] {
+function nodeLines({ path, words, options, argument }: CompletionNode): string[] {
   const start = `complete -c ${path.split('/', 1)[0]} -n '__svc_at ${path}'`;
   const first = start.replace(/'$/, " first'");
   return [
     ...words.map(({ word, summary }) => `${first} -a ${word}${summary === '' ? '' : ` -d ${quoted(summary)}`}`),
-    ...(takesFile ? [`${first} -F`] : []),
-    ...options.map(({ word, summary, takesValue }) => {
+    ...(argument === undefined ? [] : [`${first}${offered(argument)}`]),
+    ...options.map(({ word, summary, values }) => {
       const name = word.startsWith('--') ? `-l ${word.slice(2)}` : `-s ${word.slice(1)}`;
-      return `${start} ${name}${takesValue ? ' -r -F' : ''} -d ${quoted(summary)}`;
+      const value = values === undefined ? '' : ` ${values === '@files' ? '-r' : '-x'}${offered(values)}`;
+      return `${start} ${name}${value} -d ${quoted(summary)}`;
     }),
   ];
+}
+
+function offered(values: Values): string {
+  if (values === '@files') return ' -F';
+  if (typeof values === 'string') return ` -a '(__svc_values ${values.slice(1)})'`;
+  return values.length === 0 ? '' : ` -a '${values.join(' ')}'`;
 }
 
 const quoted = (text: string): string => `'${text.replace(/[\\']/g, '\\$&')}'`;

@@ -2,12 +2,16 @@ import { type Command, cac } from 'cac';
 import { type CommandEntry, nestedPrograms, programs } from '../commands.ts';
 import { COMMON } from '../help.ts';
 import { knownOptions } from '../options.ts';
+import { argumentValues, optionValues, type Values } from './values.ts';
 
 /** A completion with its description. */
 export interface Word {
   word: string;
   summary: string;
 }
+
+/** An option; `values` complete its value, and are undefined when it takes none. */
+export type OptionWord = Word & { values: Values | undefined };
 
 /** Completions of a partial command line. */
 export interface CompletionNode {
@@ -16,9 +20,9 @@ export interface CompletionNode {
   /** Commands, or the actions of a command. */
   words: Word[];
   /** Options, each under every way to write it. */
-  options: (Word & { takesValue: boolean })[];
-  /** Whether the argument is a file. */
-  takesFile: boolean;
+  options: OptionWord[];
+  /** What completes the first argument, when that is no word of `words`. */
+  argument: Values | undefined;
 }
 
 /** Every beginning of a command line of `svc` and `svc-relay`, from what the commands declare. Loads every command. */
@@ -29,35 +33,52 @@ export async function completionNodes(): Promise<CompletionNode[]> {
     programNodes('svc', programs.svc.commands, words),
     ...nested.map(([word, { commands }]) => programNodes(`svc/${word}`, commands)),
     programNodes('svc-relay', programs['svc-relay'].commands),
+    // `svc help relay start`; the programs inside svc take `help` too.
+    ...nested.map(([word, { commands }]) => [helpNode(`svc/help/${word}`, commandWords(commands))]),
   ]);
   return nodes.flat();
 }
 
+const HELP: Word = { word: 'help', summary: 'show the help of a command' };
+
+const commandWords = (commands: CommandEntry[]): Word[] =>
+  commands.map(({ usage, summary }) => ({ word: usage.split(' ', 1)[0] as string, summary }));
+
+const helpNode = (path: string, words: Word[]): CompletionNode => ({
+  path,
+  words,
+  options: optionsOf(path, cac().command('')),
+  argument: undefined,
+});
+
 async function programNodes(path: string, commands: CommandEntry[], nested: Word[] = []): Promise<CompletionNode[]> {
-  const words = commands.map(({ usage, summary }) => ({ word: usage.split(' ', 1)[0] as string, summary }));
-  const own = { path, words: [...words, ...nested], options: optionsOf(cac().command('')), takesFile: false };
+  const words = [...commandWords(commands), ...nested];
   const below = await Promise.all(commands.map((entry) => commandNodes(path, entry)));
-  return [own, ...below.flat()];
+  return [helpNode(path, [...words, HELP]), helpNode(`${path}/help`, words), ...below.flat()];
 }
 
-/** A command under each of its names. */
+/** A command under each of its names, and below it its actions that take a value. */
 async function commandNodes(parent: string, entry: CommandEntry): Promise<CompletionNode[]> {
   const command = cac().command(entry.usage, entry.summary);
   (await entry.load()).define(command);
-  return [command.name, ...(entry.alias === undefined ? [] : [entry.alias])].map((name) => ({
-    path: `${parent}/${name}`,
-    words: (entry.actions ?? []).map((word) => ({ word, summary: '' })),
-    options: optionsOf(command),
-    takesFile: command.args.some(({ value }) => value === 'file'),
-  }));
+  const takesFile = command.args.some(({ value }) => value === 'file');
+  return [command.name, ...(entry.alias === undefined ? [] : [entry.alias])].flatMap((name) => {
+    const path = `${parent}/${name}`;
+    const words = (entry.actions ?? []).map((word) => ({ word, summary: '' }));
+    const options = optionsOf(path, command);
+    const actions = words.flatMap(({ word }) => {
+      const argument = argumentValues(`${path}/${word}`);
+      return argument === undefined ? [] : [{ path: `${path}/${word}`, words: [], options, argument }];
+    });
+    return [{ path, words, options, argument: takesFile ? '@files' : argumentValues(path) }, ...actions];
+  });
 }
 
 /** The options of a command, and those of every command. */
-function optionsOf(command: Command): CompletionNode['options'] {
+function optionsOf(path: string, command: Command): OptionWord[] {
   for (const [rawName, description] of COMMON) command.option(rawName, description);
-  return [...knownOptions(command)].map(([flag, { takesValue, description }]) => ({
-    word: flag.length === 1 ? `-${flag}` : `--${flag}`,
-    summary: description,
-    takesValue,
-  }));
+  return [...knownOptions(command)].map(([flag, option]) => {
+    const word = flag.length === 1 ? `-${flag}` : `--${flag}`;
+    return { word, summary: option.description, values: optionValues(path, word, option) };
+  });
 }

@@ -3,6 +3,8 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { completionNodes } from '../../cli/completion/nodes.ts';
+import { agentHome, fakeRelay, run } from '../support/cli.ts';
+import { closedPort } from '../support/closed-port.ts';
 import { runSvc, temporaryHome } from '../support/process.ts';
 import { openPty } from '../support/pty.ts';
 import { hasProgram } from '../support/terminal.ts';
@@ -27,7 +29,19 @@ const OFFERED: [line: string, words: string[]][] = [
   ['svc companion triggers k', ['kill']],
   ['svc companion import no', ['note.wav']],
   ['svc relay zz', []],
+  ['svc pair --mode ', ['auto', 'lan', 'public', 'tailscale']],
+  ['svc companion run --approve al', ['always']],
+  ['svc voice talk --provider x', ['xai_realtime']],
+  ['svc mcp install cl', ['claude']],
+  ['svc help dev', ['devices']],
+  ['svc help companion tru', ['trusted']],
+  ['svc relay help doc', ['doctor']],
+  // No file where a value is meant.
+  ['svc pair --name no', []],
+  ['svc pair --mode no', []],
 ];
+
+const NOTHING = { code: 0, stdout: '', stderr: '' };
 
 async function script(shell: string): Promise<{ text: string; file: string; home: string }> {
   const home = await temporaryHome();
@@ -65,7 +79,8 @@ describe('svc completion (issue 16)', () => {
         .map((row) => row.split(' ').filter(Boolean).sort());
     };
     expect(ask(OFFERED.map(([line]) => line))).toEqual(OFFERED.map(([, words]) => words));
-    expect(ask(['svc relay start --config=no', 'svc relay start --port=80 --ho'])).toEqual([['note.wav'], ['--host']]);
+    const joined = ['svc relay start --config=no', 'svc relay start --port=80 --ho', 'svc pair --mode=ta'];
+    expect(ask(joined)).toEqual([['note.wav'], ['--host'], ['tailscale']]);
 
     const nodes = await completionNodes();
     expect(nodes.length).toBeGreaterThan(40);
@@ -124,6 +139,39 @@ describe('svc completion (issue 16)', () => {
       .map((text) => text.split('\n').filter(Boolean).sort());
     expect(offered.map((rows) => rows.map((row) => row.split('\t')[0]))).toEqual(OFFERED.map(([, words]) => words));
     expect(offered[2]).toEqual(['start\trun the relay in the foreground']);
+  });
+
+  test('words for a value are those that the help of its option names', async () => {
+    const named = (await completionNodes()).flatMap(({ path, options }) =>
+      options.flatMap(({ word, summary, values }) => (Array.isArray(values) ? [{ path, word, summary, values }] : [])),
+    );
+    const chosen = named.filter(({ path, values }) => values.length > 0 && path !== 'svc/voice/doctor');
+    expect(chosen.length).toBeGreaterThan(10);
+    for (const { path, word, summary, values } of chosen) {
+      for (const value of values) expect(summary.split(/[^\w]+/), `${path} ${word}`).toContain(value);
+    }
+  });
+
+  test('values of now: names in one line, sessions for other devices, and nothing without a relay', async () => {
+    const rows = ['Pixel 9', 'Tablet', 'tablet', '-rf', 'Two\nlines', '$(touch x)'];
+    const devices = rows.map((device_name, at) => ({ device_name, token_prefix: `prefix0${at}` }));
+    const messages = [{ message_id: '3f9a1c0d77e2' }, { message_id: null }, {}];
+    const { port } = await fakeRelay(({ path }) => ({
+      body: path === '/relay/devices' ? { devices } : { messages: path === '/phone/outbound' ? messages : [] },
+    }));
+    const values = (kind: string, env = { SVC_HOME: agentHome(), RELAY_PORT: String(port) }) =>
+      run(['completion', 'bash', '--values', kind], { env });
+    expect(await values('devices')).toEqual({
+      code: 0,
+      stdout: 'Pixel 9\nprefix01\nprefix02\nprefix03\nTwo lines\n$(touch x)\n',
+      stderr: '',
+    });
+    expect((await values('messages')).stdout).toBe('3f9a1c0d77e2\n');
+    const nobody = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()) };
+    for (const kind of ['devices', 'messages', 'mcp', 'profiles']) {
+      expect(await values(kind, nobody)).toEqual(NOTHING);
+    }
+    expect(await values('files')).toMatchObject({ code: 2, stdout: '' });
   });
 
   test('another shell is a usage error', async () => {

@@ -1,0 +1,62 @@
+import { variables } from '../../lib/config.ts';
+import { asObject } from '../../lib/kit/json.ts';
+import { ROOT_PROFILE, readEnablement } from '../../lib/operator/enablement.ts';
+import { devicesOf } from '../devices/rows.ts';
+import { loadEnvironment, readVariable } from '../environment.ts';
+import { openPairings } from '../mcp/pairings.ts';
+import { openOperatorRelay } from '../operator-relay.ts';
+import { type CommandContext, printable } from '../output.ts';
+import { pause } from '../pause.ts';
+import type { Live } from './values.ts';
+
+/** Milliseconds that somebody who pressed Tab waits at most. */
+const TIMEOUT = 1000;
+/** Values that a terminal can list. */
+const MAX_VALUES = 1000;
+
+const SOURCES: Record<Live, (context: CommandContext) => Promise<string[]>> = { devices, messages, profiles, mcp };
+
+/**
+ * The values of a kind as they are now (contract 11 §4), each in one line and safe for a terminal; the shell quotes them.
+ * None when the relay does not answer within a second. Never throws.
+ */
+export async function liveValues(kind: Live, context: CommandContext): Promise<string[]> {
+  const late = new AbortController();
+  const values = await Promise.race([
+    SOURCES[kind](context).catch(() => []),
+    pause(TIMEOUT, late.signal).then((): string[] => []),
+  ]);
+  late.abort();
+  return [...new Set(values)].filter(isValue).slice(0, MAX_VALUES);
+}
+
+/** A value that begins with `-` would be an option. */
+const isValue = (text: string): boolean => text !== '' && text === printable(text) && !text.startsWith('-');
+
+const call = async (context: CommandContext, path: string) =>
+  (await openOperatorRelay({}, context)).call({ method: 'GET', path, timeout: TIMEOUT });
+
+/** Names; sessions of devices whose name is no value, or not theirs alone. */
+async function devices(context: CommandContext): Promise<string[]> {
+  const rows = devicesOf(await call(context, '/relay/devices'), Date.now() / 1000);
+  const counts = new Map<string, number>();
+  for (const { name } of rows) counts.set(name.toLowerCase(), (counts.get(name.toLowerCase()) ?? 0) + 1);
+  return rows.map(({ name, prefix }) => (isValue(name) && counts.get(name.toLowerCase()) === 1 ? name : prefix));
+}
+
+async function messages(context: CommandContext): Promise<string[]> {
+  const { messages: rows } = await call(context, '/phone/outbound');
+  return (Array.isArray(rows) ? rows : []).map((row) => String(asObject(row)?.message_id ?? ''));
+}
+
+async function profiles({ env, createHost }: CommandContext): Promise<string[]> {
+  const environment = loadEnvironment(env);
+  const host = await createHost(environment.places.agentHome);
+  const rows = await readEnablement(host, { agentConfig: readVariable(variables.agentConfig, environment) });
+  return rows.map(({ profile }) => (profile === ROOT_PROFILE ? 'default' : profile));
+}
+
+async function mcp(context: CommandContext): Promise<string[]> {
+  const pairings = await openPairings(loadEnvironment(context.env).places.agentHome, context);
+  return pairings.all().map(({ name }) => name);
+}
