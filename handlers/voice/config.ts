@@ -166,7 +166,7 @@ async function effectiveOf(
 async function optionsResponse(request: RelayRequest, relay: Relay, mode: OptionsMode): Promise<Response> {
   const provider = providerOf(request, mode);
   const effective = await effectiveOf(relay, mode, profileOf(request));
-  const found = await relay.voice.options.of(mode, provider, effective.oauthPath);
+  const found = await relay.voice.options.of(mode, provider, effective.oauthPath, effective.tts);
   const { settings } = effective;
   return json({
     success: true,
@@ -196,7 +196,12 @@ async function validation(request: RelayRequest, relay: Relay, mode: OptionsMode
     sampleRate: rateIn(body) ?? settings.sampleRate,
     language: settings.language === undefined ? undefined : (textIn(body, 'language', MAX_ID) ?? settings.language),
   };
-  const { provider: options, dynamic } = await relay.voice.options.of(mode, provider, effective.oauthPath);
+  const { provider: options, dynamic } = await relay.voice.options.of(
+    mode,
+    provider,
+    effective.oauthPath,
+    effective.tts,
+  );
   const checks = checkSelection(options, selection);
   const valid = checks.every(({ status }) => status !== 'error');
   return json({

@@ -42,6 +42,8 @@ export interface Effective<S extends StreamingSettings> {
   runDir: string;
   /** The token store of xAI that the profile names instead of the configured one. */
   oauthPath?: string;
+  /** The `tts:` section, for voice output: key and base URL of a provider hold there too. Never for clients. */
+  tts?: Mapping;
   /** Further headers for a realtime provider (contract 06 §9). They may be secret. */
   headersFor(provider: string): Record<string, string>;
 }
@@ -168,7 +170,12 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigPart
 
   const oauthPathIn = (section: Mapping) => absolute(memberOf(section, ['xai_oauth_path', 'oauth_path']));
 
-  const outputOf = (profile: string | null) =>
+  const outputOf = async (profile: string | null): Promise<Effective<OutputSettings>> => ({
+    ...(await outputSettingsOf(profile)),
+    tts: (await basicOf(profile)).tts,
+  });
+
+  const outputSettingsOf = (profile: string | null) =>
     effective(output, profile, (content, file) => {
       const section = mappingOf(content, 'voice_output');
       const isOwn = Object.keys(section).length > 0;
@@ -209,6 +216,21 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigPart
     return { effective: await read(profile), updated: [...changes.keys()].sort(), configPath };
   }
 
+  async function basicOf(profile: string | null): Promise<BasicSections> {
+    const { file, content } = await scopes.resolve(profile);
+    const isOwn = file !== null && (isMapping(content.tts) || isMapping(content.stt));
+    const root = file === null ? content : await scopes.root();
+    const section = (name: 'tts' | 'stt') => mappingOf(isOwn && isMapping(content[name]) ? content : root, name);
+    return {
+      tts: section('tts'),
+      stt: section('stt'),
+      profile,
+      configScope: isOwn ? 'profile' : 'global',
+      configPath: isOwn ? file : null,
+      fallbackToGlobal: profile !== null && !isOwn,
+    };
+  }
+
   return {
     output: outputOf,
     realtime: realtimeOf,
@@ -223,19 +245,6 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigPart
       return oauthPathIn(mappingOf(await scopes.read(realtime.file), 'realtime_voice')) ?? configured;
     },
 
-    async basic(profile) {
-      const { file, content } = await scopes.resolve(profile);
-      const isOwn = file !== null && (isMapping(content.tts) || isMapping(content.stt));
-      const root = file === null ? content : await scopes.root();
-      const section = (name: 'tts' | 'stt') => mappingOf(isOwn && isMapping(content[name]) ? content : root, name);
-      return {
-        tts: section('tts'),
-        stt: section('stt'),
-        profile,
-        configScope: isOwn ? 'profile' : 'global',
-        configPath: isOwn ? file : null,
-        fallbackToGlobal: profile !== null && !isOwn,
-      };
-    },
+    basic: basicOf,
   };
 }

@@ -18,12 +18,13 @@ export interface Credential {
 export interface VoiceCredentials {
   /**
    * Key and URL of a streaming provider, by its id, from the environment and the xAI OAuth store (contract 05 §8).
-   * `oauthPath` replaces the configured store. xAI's HTTP base always ends in `/v1`. Null without a key.
+   * `oauthPath` replaces the configured store. xAI's HTTP base always ends in `/v1`. Key and base URL of the `tts:` section
+   * come first for a renderer (§18). Null without a key, unless a renderer's base URL is configured and local.
    * @throws RelayError `internal` naming the variable that is not a URL.
    */
-  streaming(provider: string, oauthPath?: string): Promise<Credential | null>;
+  streaming(provider: string, oauthPath?: string, tts?: Mapping): Promise<Credential | null>;
   /** Like `streaming`, with the HTTP base URL that lists the provider's models and voices (contract 05 §11). */
-  discovery(provider: string, oauthPath?: string): Promise<Credential | null>;
+  discovery(provider: string, oauthPath?: string, tts?: Mapping): Promise<Credential | null>;
   /**
    * Key and URL of a basic provider; `section` is the whole `tts:` or `stt:` mapping (contract 05 §8). Null without a
    * key unless the base URL is configured and local (§18), and for a provider that has no keys or is unknown.
@@ -221,39 +222,61 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     return url.endsWith('/v1') ? url : `${url}/v1`;
   }
 
+  async function basicOf(kind: 'tts' | 'stt', name: string, section: Mapping): Promise<Credential | null> {
+    const provider = name === 'nous' ? 'openai' : name;
+    const row = Object.hasOwn(BASIC, provider) ? BASIC[provider] : undefined;
+    const known = row?.[kind];
+    if (!row || !known) return null;
+    for (const secret of secretsIn(section)) remember(secret);
+    const own = readSectionFor(section, provider);
+    const configured = textOf(own.api_key);
+    const key =
+      configured !== undefined && isPrintable(configured) ? { secret: configured, source: 'config' } : keyOf(row.keys);
+    const configuredBase = textOf(own.base_url);
+    const url = () =>
+      configuredBase === undefined
+        ? baseOf(known)
+        : urlOf(configuredBase, `${kind}.${provider}.base_url`, provider === 'minimax');
+    if (key) return { ...key, baseUrl: url() };
+    const token = provider === 'xai' ? await tokenOf() : null;
+    if (token) return { secret: token.secret, baseUrl: token.baseUrl ?? baseOf(known), source: 'oauth' };
+    const baseUrl = url();
+    return isOnOwnersNetwork(baseUrl) ? { secret: '', baseUrl, source: 'none' } : null;
+  }
+
+  /** What the `tts:` section says of a renderer, else what `otherwise` finds, else a local server without a key. */
+  async function configuredOr(
+    provider: string,
+    tts: Mapping | undefined,
+    otherwise: () => Promise<Credential | null>,
+  ): Promise<Credential | null> {
+    const name = /^(.+)_tts$/.exec(provider)?.[1];
+    if (tts === undefined || name === undefined) return otherwise();
+    const section = {
+      ...tts,
+      provider: textOf(tts.provider)
+        ?.toLowerCase()
+        .replace(/^nous$/, 'openai'),
+    };
+    const { base_url: url, api_key: key } = readSectionFor(section, name);
+    const isConfigured = textOf(url) !== undefined || textOf(key) !== undefined;
+    const found = isConfigured ? await basicOf('tts', name, section) : null;
+    return found ?? (await otherwise()) ?? basicOf('tts', name, section);
+  }
+
   return {
     variable,
     oauth: tokenOf,
     isOauthConfigured: async (path) => (await oauth?.isConfigured(path)) ?? false,
     oauthPaths: async (path) => (await oauth?.paths(path)) ?? [],
 
-    streaming: (provider, oauthPath) => credentialOf(provider, oauthPath, streamingUrl),
-    discovery: (provider, oauthPath) =>
-      credentialOf(provider, oauthPath, provider.startsWith('xai_') ? (_, base) => xaiBase(base) : streamingUrl),
-
-    async basic(kind, name, section) {
-      const provider = name === 'nous' ? 'openai' : name;
-      const row = Object.hasOwn(BASIC, provider) ? BASIC[provider] : undefined;
-      const known = row?.[kind];
-      if (!row || !known) return null;
-      for (const secret of secretsIn(section)) remember(secret);
-      const own = readSectionFor(section, provider);
-      const configured = textOf(own.api_key);
-      const key =
-        configured !== undefined && isPrintable(configured)
-          ? { secret: configured, source: 'config' }
-          : keyOf(row.keys);
-      const configuredBase = textOf(own.base_url);
-      const url = () =>
-        configuredBase === undefined
-          ? baseOf(known)
-          : urlOf(configuredBase, `${kind}.${provider}.base_url`, provider === 'minimax');
-      if (key) return { ...key, baseUrl: url() };
-      const token = provider === 'xai' ? await tokenOf() : null;
-      if (token) return { secret: token.secret, baseUrl: token.baseUrl ?? baseOf(known), source: 'oauth' };
-      const baseUrl = url();
-      return isOnOwnersNetwork(baseUrl) ? { secret: '', baseUrl, source: 'none' } : null;
+    streaming: (provider, oauthPath, tts) =>
+      configuredOr(provider, tts, () => credentialOf(provider, oauthPath, streamingUrl)),
+    discovery: (provider, oauthPath, tts) => {
+      const urlFor = provider.startsWith('xai_') ? (_: string, base?: string) => xaiBase(base) : streamingUrl;
+      return configuredOr(provider, tts, () => credentialOf(provider, oauthPath, urlFor));
     },
+    basic: basicOf,
 
     redact(text, further = []) {
       const secrets = [...new Set([...environment, ...remembered, ...further])].filter(

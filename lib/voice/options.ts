@@ -2,6 +2,7 @@ import { describeError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
+import type { Mapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import type { Credential, VoiceCredentials } from './credentials.ts';
 import { type Discovered, discoverElevenlabs, discoverXai, type Listed, voiceLabel } from './discovery.ts';
@@ -76,7 +77,7 @@ export interface VoiceOptions {
    * The options of a provider, discovered where it can list them, else the static ones. A failed discovery is told in
    * `dynamic`. The result is the caller's own.
    */
-  of(mode: OptionsMode, provider: StreamingProvider, oauthPath?: string): Promise<FoundOptions>;
+  of(mode: OptionsMode, provider: StreamingProvider, oauthPath?: string, tts?: Mapping): Promise<FoundOptions>;
   /** Aborts running calls. */
   stop(): void;
 }
@@ -154,17 +155,17 @@ export function createVoiceOptions({
   }
 
   /** The credential to ask with, or what is wrong with its configuration. */
-  async function authOf({ info }: StreamingProvider, oauthPath?: string): Promise<Auth> {
+  async function authOf({ info }: StreamingProvider, oauthPath?: string, tts?: Mapping): Promise<Auth> {
     try {
-      return { credential: await credentials.discovery(info.id, oauthPath) };
+      return { credential: await credentials.discovery(info.id, oauthPath, tts) };
     } catch (error) {
       return { problem: credentials.redact(describeError(error)) };
     }
   }
 
   return {
-    async of(mode, provider, oauthPath) {
-      const auth = await authOf(provider, oauthPath);
+    async of(mode, provider, oauthPath, tts) {
+      const auth = await authOf(provider, oauthPath, tts);
       // Only a hash of the secret is kept.
       const key = sha256(JSON.stringify([mode, provider.info.id, auth]));
       const cached = cache.get(key);

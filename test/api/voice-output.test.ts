@@ -1,10 +1,20 @@
-import { readdir, readFile, stat } from 'node:fs/promises';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
-import { authenticate, bearer, describeMatrix, describeOnNode, pair, post, type Target } from '../support/relay.ts';
+import {
+  authenticate,
+  bearer,
+  describeMatrix,
+  describeOnNode,
+  pair,
+  post,
+  startNodeTarget,
+  type Target,
+} from '../support/relay.ts';
 import { giveUpGrant } from '../support/scripted.ts';
 import { audioOf, connectVoice, refusedVoice, type VoiceClient } from '../support/voice/client.ts';
 import { createOutput, requestOutput } from '../support/voice/output.ts';
+import { startProvider } from '../support/voice/provider.ts';
 import { stubPcm } from '../support/voice/stub.ts';
 
 const CREATE = { type: 'response.create', text: 'hello there' };
@@ -379,4 +389,22 @@ describeOnNode('what a session leaves on a host (contract 05 §15)', () => {
     },
     ['node'],
   );
+});
+
+describeOnNode('voice output by the owner’s own server (contract 05 §18)', () => {
+  it('speaks at the base URL of the tts section, without a key', async () => {
+    const target = await startNodeTarget();
+    onTestFinished(() => target.stop());
+    const provider = await startProvider();
+    provider.onCall((call) => call.audio(Buffer.alloc(4800)));
+    const config = `tts: {provider: openai, base_url: "${provider.url}/v1"}\n`;
+    await writeFile(join(target.agentHome, 'config.yaml'), config);
+    const { token } = await pair(target);
+    const { client } = await open(target, token, { provider: 'openai_tts' });
+    client.send(CREATE);
+    expect(await client.next('voice.response.done')).toMatchObject({ type: 'voice.response.done' });
+    expect(provider.calls.map(({ path, headers }) => [path, headers.authorization])).toEqual([
+      ['/v1/audio/speech', undefined],
+    ]);
+  });
 });

@@ -1,5 +1,6 @@
 import { RelayError } from '../../errors.ts';
 import { isObject } from '../../kit/json.ts';
+import type { Mapping } from '../../kit/yaml.ts';
 import { MAX_ID, MAX_LANGUAGE, MAX_RATE, MIN_RATE } from '../limits.ts';
 import { booleanOf, numberOf } from '../section.ts';
 
@@ -53,6 +54,8 @@ export interface RenderRequest {
   toolScaffold: boolean;
   /** The token store of xAI that the profile names, instead of the configured one. */
   oauthPath?: string;
+  /** The `tts:` section, whose key and base URL hold here too (contract 05 §18). */
+  tts?: Mapping;
   /** Further headers of a realtime provider's handshake, from the host's configuration. */
   headers?: Readonly<Record<string, string>>;
   /** Aborts the render and its upstream call. */
@@ -94,6 +97,7 @@ export type RenderSettings = Pick<
   | 'textNormalization'
   | 'autoSpeechTags'
   | 'oauthPath'
+  | 'tts'
   | 'headers'
 >;
 
@@ -219,6 +223,7 @@ export function renderRequest(
     options,
     toolScaffold: message.toolScaffold ?? false,
     oauthPath: settings.oauthPath,
+    tts: settings.tts,
     headers: settings.headers,
     signal: message.signal,
   };

@@ -72,10 +72,10 @@ export function withRules(provider: string, adapter: Adapter, { clock, credentia
 /** Key and base URL of a streaming provider. Without a key, throws `unavailable` with the variables that may hold one. */
 export async function credentialOf(
   provider: string,
-  { oauthPath }: RenderRequest,
+  { oauthPath, tts }: RenderRequest,
   { credentials }: AdapterParts,
 ): Promise<Credential> {
-  const credential = await credentials.streaming(provider, oauthPath);
+  const credential = await credentials.streaming(provider, oauthPath, tts);
   if (credential) return credential;
   const names = keyNames(provider).join(', ');
   throw new RelayError('unavailable', `${findProvider(provider)?.info.name} has no API key: set one of ${names}`);

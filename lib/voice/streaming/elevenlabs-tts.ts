@@ -1,5 +1,6 @@
 import { RelayError } from '../../errors.ts';
 import { pathSegment } from '../../kit/addresses.ts';
+import { authHeaders } from '../basic/call.ts';
 import { findProvider } from '../registry.ts';
 import { type Adapter, clamped, type ProviderOptions } from './adapter.ts';
 import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
@@ -12,7 +13,8 @@ const DEFAULT_RATE = 24_000;
 export const createElevenlabsTts = (parts: AdapterParts): Adapter =>
   async function* (request) {
     const { text, model, voice, sampleRate: wanted, options, signal } = request;
-    const { secret, baseUrl } = await credentialOf(PROVIDER, request, parts);
+    const key = await credentialOf(PROVIDER, request, parts);
+    const { baseUrl } = key;
     const sampleRate = findProvider(PROVIDER)?.info.sample_rates.includes(wanted) ? wanted : DEFAULT_RATE;
     const voiceId = pathSegment(voice);
     if (voiceId === null) throw new RelayError('invalid', `${voice} is not the id of a voice`);
@@ -20,7 +22,7 @@ export const createElevenlabsTts = (parts: AdapterParts): Adapter =>
       {
         provider: PROVIDER,
         url: `${baseUrl}/v1/text-to-speech/${voiceId}/stream?output_format=pcm_${sampleRate}`,
-        headers: { 'xi-api-key': secret },
+        headers: authHeaders((secret) => ({ 'xi-api-key': secret }), key),
         body: { text, model_id: model, voice_settings: voiceSettings(options) },
         sampleRate,
         signal,

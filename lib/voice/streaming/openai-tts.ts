@@ -1,3 +1,4 @@
+import { authHeaders } from '../basic/call.ts';
 import { splitText } from '../basic/split.ts';
 import { type Adapter, clamped, describeExpression, type RenderRequest } from './adapter.ts';
 import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
@@ -12,7 +13,8 @@ const MAX_INPUT = 4096;
 /** Contract 05 §13, `openai_tts`. */
 export const createOpenaiTts = (parts: AdapterParts): Adapter =>
   async function* (request) {
-    const { secret, baseUrl } = await credentialOf(PROVIDER, request, parts);
+    const key = await credentialOf(PROVIDER, request, parts);
+    const { baseUrl } = key;
     const { model, voice, signal, options } = request;
     const inputs = splitText(request.text, MAX_INPUT);
     for (const input of inputs) {
@@ -20,7 +22,7 @@ export const createOpenaiTts = (parts: AdapterParts): Adapter =>
         {
           provider: PROVIDER,
           url: `${baseUrl}/audio/speech`,
-          headers: { authorization: `Bearer ${secret}` },
+          headers: authHeaders((secret) => ({ authorization: `Bearer ${secret}` }), key),
           body: {
             model,
             voice,

@@ -1,3 +1,4 @@
+import { authHeaders } from '../basic/call.ts';
 import { type Adapter, clamped } from './adapter.ts';
 import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
 import { sampleChunks } from './pcm.ts';
@@ -11,12 +12,13 @@ const TAG = /\[[^[\]\n]{1,40}\]|<\/?[a-z][^<>\n]{0,40}>/i;
 export const createXaiTts = (parts: AdapterParts): Adapter =>
   async function* (request) {
     const { signal, sampleRate, voice, language, options } = request;
-    const { secret, baseUrl } = await credentialOf(PROVIDER, request, parts);
+    const key = await credentialOf(PROVIDER, request, parts);
+    const { baseUrl } = key;
     const { body } = await callForAudio(
       {
         provider: PROVIDER,
         url: `${baseUrl.replace(/\/v1$/, '')}/v1/tts`,
-        headers: { authorization: `Bearer ${secret}` },
+        headers: authHeaders((secret) => ({ authorization: `Bearer ${secret}` }), key),
         body: {
           text: request.autoSpeechTags ? withSpeechTags(request.text) : request.text,
           voice_id: voice,

@@ -30,6 +30,17 @@ async function setUp({ files = {}, env = {} }: Options = {}) {
   return { home, start, log, voice: start(), read: (name: string) => readFile(join(home, name), 'utf8') };
 }
 
+it('05 §18: voice output has the tts section of its profile, else of the root', async () => {
+  const { voice } = await setUp({
+    files: {
+      'agent/config.yaml': 'tts: {provider: openai, base_url: "http://127.0.0.1:1/v1"}\n',
+      'agent/profiles/work/config.yaml': 'tts: {provider: openai, base_url: "http://127.0.0.1:2/v1"}\n',
+    },
+  });
+  expect((await voice.output(null)).tts?.base_url).toBe('http://127.0.0.1:1/v1');
+  expect((await voice.output('work')).tts?.base_url).toBe('http://127.0.0.1:2/v1');
+});
+
 const word = fc.constantFrom('a', 'b', 'c', 'd');
 
 const DEFAULTS = {

@@ -39,6 +39,27 @@ it('05 §13: openai_tts asks for PCM with the exact text', async () => {
   });
 });
 
+it('05 §18: a renderer takes key and base URL of the tts section, and needs no key on loopback', async () => {
+  const { provider, parts } = await startAdapters();
+  provider.onCall((call) => call.audio(audioBytes(2)));
+  const adapters = createAdapters({ ...parts, credentials: createVoiceCredentials({ env: {} }) });
+  const sectionOf = (name: string) => ({ provider: 'nous', [name]: { base_url: `${provider.url}/v1` } });
+  for (const name of ['openai', 'xai', 'elevenlabs']) {
+    await rendered(adapters(`${name}_tts`) ?? expect.fail(), aRequest({ tts: sectionOf(name) }));
+  }
+  const keyed = { openai: { base_url: `${provider.url}/v1`, api_key: SECRET } };
+  await rendered(adapters('openai_tts') ?? expect.fail(), aRequest({ tts: keyed }));
+  expect(provider.calls.map(({ headers }) => headers.authorization ?? headers['xi-api-key'])).toEqual([
+    undefined,
+    undefined,
+    undefined,
+    `Bearer ${SECRET}`,
+  ]);
+  const remote = { openai: { base_url: 'https://tts.test/v1' } };
+  const refused = rendered(adapters('openai_tts') ?? expect.fail(), aRequest({ tts: remote }));
+  await expect(refused).rejects.toThrow('has no API key');
+});
+
 it('05 §13: openai_tts sends delivery in `instructions`, and none for tts-1 models', async () => {
   const { provider, adapter } = await startAdapters();
   provider.onCall((call) => call.audio(audioBytes(2)));
