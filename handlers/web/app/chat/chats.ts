@@ -53,6 +53,11 @@ const ORPHANED = 6000;
 /** Rows of turns that are remembered for conversations that are not open. */
 const MAX_ROWS = 300;
 
+/** Titles that are remembered of the agent's list, and characters of each. */
+const MAX_TITLES = 300;
+const MAX_TITLE = 200;
+const TITLES = 'chat titles';
+
 const NEW = 'new';
 const LOST = 'The connection broke. The agent has stopped; what it had said is here.';
 const FORGOTTEN = 'The relay knows nothing of this question any more. Ask again.';
@@ -79,6 +84,11 @@ export function createChats(app: App) {
   const rows = new Map<string, TurnRow>();
   /** Whether the relay keeps turns; null until it has said so on this connection. */
   const isKeeping = signal<boolean | null>(null);
+  /** By their ids, the titles that the agent's list had for sessions when it was last read. */
+  const titles = signal<Readonly<Record<string, string>>>({});
+  void keep.read<Record<string, string>>(TITLES).then((stored) => {
+    titles.value = { ...stored, ...titles.value };
+  });
   let following = '';
   let prepared: Conversation | undefined;
   const waiting = new Map<string, (answer: { sessions?: ChatSession[]; error?: string }) => void>();
@@ -149,6 +159,13 @@ export function createChats(app: App) {
       });
     }
     isSavingDrafts = false;
+  }
+
+  async function saveTitles(sessions: readonly ChatSession[]): Promise<void> {
+    if (isClosed) return;
+    const titled = sessions.filter(({ id, title }) => title !== id).slice(0, MAX_TITLES);
+    titles.value = Object.fromEntries(titled.map(({ id, title }) => [id, title.slice(0, MAX_TITLE)]));
+    await keep.change(TITLES, () => titles.value);
   }
 
   addEventListener('pagehide', saveAll);
@@ -352,6 +369,7 @@ export function createChats(app: App) {
         if (!port.send('chat.sessions.list', {}, id)) throw new Error('The relay does not answer.');
         const answer: { sessions?: ChatSession[]; error?: string } = await Promise.race([answered, late]);
         if (!answer.sessions) throw new Error(answer.error || 'The agent does not answer.');
+        void saveTitles(answer.sessions);
         return answer.sessions;
       } finally {
         waiting.delete(id);
@@ -381,7 +399,8 @@ export function createChats(app: App) {
     find: (key: string): Conversation | undefined => conversations.get(key),
 
     /** The name of a conversation for people; empty without one. */
-    nameOf: ({ title, all }: Conversation): string =>
+    nameOf: ({ id, title, all }: Conversation): string =>
+      titles.value[id.value ?? ''] ||
       title.value ||
       (all.value
         .find(({ from }) => from === 'person')
@@ -417,6 +436,9 @@ export function createChats(app: App) {
       drafts.set(conversation.key.value || NEW, text);
       if (!isSavingDrafts) void saveDrafts();
     },
+
+    /** The title that the agent's list has for a session, where it was read. */
+    titleOf: (id: string): string => titles.value[id] ?? '',
 
     readPast,
 

@@ -77,6 +77,7 @@ function Hits({ query }: { query: string }) {
   const { t, language } = useI18n();
   const app = useApp();
   const { marks } = app.kept(createChatMarks);
+  const { titleOf } = app.kept(createChats);
   const isOnline = app.session.isOnline.value;
   const found = useLoad(
     async (signal) => {
@@ -104,7 +105,7 @@ function Hits({ query }: { query: string }) {
                 <a class="item" href={hrefOf('chat', id)}>
                   <span class="text">
                     <span class="row apart nowrap">
-                      <b class="cut">{marks.value[id]?.name || title || t('Conversation')}</b>
+                      <b class="cut">{marks.value[id]?.name || title || titleOf(id) || t('Conversation')}</b>
                       {ts !== null && <span class="small soft">{timeText(ts * 1000, language)}</span>}
                     </span>
                     <span class="small soft">{excerpt}</span>
@@ -193,7 +194,7 @@ export function MarkDialog({ id, name: shown, onClose }: { id: string; name: str
         </Button>
       }
     >
-      <Field label={t('Name')} hint={t('Other devices keep their names. Empty, the original name is back.')}>
+      <Field label={t('Name')} hint={t('Only here. Leave it empty for the original name.')}>
         {(control) => (
           <input
             {...control}

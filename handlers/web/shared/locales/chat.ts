@@ -66,12 +66,12 @@ export default {
     'Neste dispositivo',
     '在此设备上',
   ],
-  'Other devices keep their names. Empty, the original name is back.': [
-    'Andere Geräte behalten ihren Namen dafür. Leer gilt wieder der ursprüngliche.',
-    'Los demás dispositivos conservan su nombre. Si lo dejas vacío, vuelve el original.',
-    '他のデバイスの名前は変わりません。空にすると元の名前に戻ります。',
-    'Os outros dispositivos mantêm o nome deles. Vazio, volta o nome original.',
-    '其他设备上的名称不变。留空则恢复原来的名称。',
+  'Only here. Leave it empty for the original name.': [
+    'Nur hier. Leer gilt der ursprüngliche Name.',
+    'Solo aquí. Déjalo vacío para usar el nombre original.',
+    'ここだけで使われます。空にすると元の名前に戻ります。',
+    'Só aqui. Deixe vazio para usar o nome original.',
+    '仅在此处使用。留空则使用原来的名称。',
   ],
   Reasoning: ['Überlegungen', 'Razonamiento', '思考', 'Raciocínio', '推理过程'],
   'Rename or hide': [
