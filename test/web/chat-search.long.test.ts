@@ -5,6 +5,9 @@ import { describeInBrowser, expectUsable, type PageOptions } from '../support/br
 import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
 import { startNodeTarget, type Target } from '../support/relay.ts';
 
+/** A route of the test does not see what passes a service worker. */
+const ROUTED: PageOptions = { context: { serviceWorkers: 'block' } };
+
 describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
   let relay: Target;
   let api: FakeApi;
@@ -83,7 +86,7 @@ describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
   });
 
   it('drops a search that is under way when other words are typed', async () => {
-    const page = await openChat('');
+    const page = await openChat('', ROUTED);
     let arrived = () => {};
     const first = new Promise<void>((resolve) => {
       arrived = resolve;
@@ -104,7 +107,7 @@ describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
   });
 
   it('an older relay: says that it cannot search, and lists conversations as before', async () => {
-    const page = await openChat('');
+    const page = await openChat('', ROUTED);
     await page.route(/chat\/search/, (route) => route.fulfill({ status: 404, json: { error: 'not found' } }));
     await field(page).fill('taxes');
     await page.getByText('This relay is too old to search.').waitFor();
