@@ -327,9 +327,10 @@ describe('TLS (01 §9.2)', () => {
     await relay.child.prints(/\[WARNING\] relay: .*RELAY_SSL_CERT and RELAY_SSL_KEY/);
   });
 
-  it('neither: plain http and a warning, which --no-ssl suppresses', async () => {
+  it('neither: plain http and a line about it, which --no-ssl suppresses (11 §5)', async () => {
     const plain = await startRelayProcess();
-    await plain.child.prints(/\[WARNING\] relay: .*TLS/);
+    await plain.child.prints(/\[INFO\] relay: serving without TLS/);
+    expect(plain.child.stderr).not.toContain('[WARNING]');
     const meant = await startRelayProcess({ flags: ['--no-ssl'] });
     await meant.kill('SIGTERM');
     expect(meant.child.stderr).not.toMatch(/TLS/);
