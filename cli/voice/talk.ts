@@ -6,7 +6,16 @@ import type { JsonObject } from '../../lib/kit/json.ts';
 import { wavFile } from '../../lib/voice/streaming/wav.ts';
 import { createLines, type Lines } from '../lines.ts';
 import { asRate, asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, printable, printJson, quote, UsageError } from '../output.ts';
+import {
+  type CommandContext,
+  CommandError,
+  line,
+  printable,
+  printJson,
+  quote,
+  sentence,
+  UsageError,
+} from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import {
   type Audience,
@@ -150,7 +159,7 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
   }
   function tell(text: string): void {
     progress.end();
-    line(context.stderr, text);
+    sentence(context.stderr, text);
   }
   function endQuestion(): void {
     if (!isJson && !relay.signal.aborted) line(context.stderr);

@@ -132,8 +132,8 @@ it('on a terminal, ends its lines, and Ctrl-C leaves no half of one', async () =
     await exchange.event({ type: 'confirmation.requested', confirmation_id: 'c1', message: 'Really?' });
   });
   for (const end of ['Ctrl-C', 'Ctrl-D'] as const) {
-    const talking = begin(['voice', 'talk', ...STUB], { ...settings, tty: true });
-    await talking.prints(/\[KType what you want to say\. [^\n]+\n/);
+    const talking = begin(['voice', 'talk', ...STUB], { ...settings, tty: true, columns: 80 });
+    await talking.prints(/\[KType what you want to say\. [^\n]{1,53}\n\S[^\n]*ends the conversation\.\n/);
     talking.type('Do it\n');
     await talking.prints(/The agent asks: Really\?\nAllow it\? \[y\/n\] $/);
     if (end === 'Ctrl-C') talking.stop();
