@@ -63,6 +63,8 @@ export async function post(
 
 /** Devices that an explanation names at most. */
 const MAX_NAMED = 3;
+/** Clients that take messages. */
+const SURFACES: readonly unknown[] = ['android', 'quest', 'web'];
 
 /**
  * Why a message waits, in sentences. A phone takes messages from the moment it connects unless they are switched off
@@ -70,7 +72,9 @@ const MAX_NAMED = 3;
  */
 export async function whyQueued(relay: OperatorRelay): Promise<string> {
   const answer = await relay.call({ method: 'GET', path: '/relay/devices' }).catch(() => ({}));
-  const connected = devicesOf(answer, Date.now() / 1000).filter(({ state }) => state === 'connected');
+  const connected = devicesOf(answer, Date.now() / 1000).filter(
+    ({ state, raw }) => state === 'connected' && SURFACES.includes(raw.client_surface),
+  );
   if (connected.length === 0) return 'No phone is listening.';
   const names = connected.slice(0, MAX_NAMED).map(nameOf).join(', ');
   const more = connected.length > MAX_NAMED ? ` and ${connected.length - MAX_NAMED} more` : '';
