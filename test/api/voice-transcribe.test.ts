@@ -158,9 +158,9 @@ describeMatrix('POST /voice/transcribe (contract 05 §6)', (start, runtime) => {
       ]);
     });
 
-    it('needs a key', async () => {
-      const { transcribe, configure, provider } = await startVoice(start);
-      await configure({ stt: { provider: 'mistral', mistral: { base_url: provider.url } } });
+    it('needs a key at the address of a provider, which is not asked without one (§18)', async () => {
+      const { transcribe, configure } = await startVoice(start);
+      await configure({ stt: { provider: 'mistral' } });
       const response = await transcribe(clipForm(WAV));
       expect(response.status).toBe(500);
       expect(await response.json()).toMatchObject({
