@@ -145,13 +145,11 @@ describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
     await expectAccessible(page);
   });
 
-  it('issue 25: holds up no frame for 50 ms, whatever an answer is made of', {
-    ...TIMED,
-    timeout: 200_000,
-  }, async () => {
-    const page = await openStored(COSTLY_MARKDOWN.map((text) => [text]));
+  /** Those of some texts with which a page of its own holds up a frame, and for how long. */
+  async function slowOf(texts: readonly string[]): Promise<{ text: string; time: number }[]> {
+    const page = await openStored(texts.map((text) => [text]));
     const tasks = await tasksOf(page, async () => {
-      for (const index of COSTLY_MARKDOWN.keys()) {
+      for (const index of texts.keys()) {
         await page.evaluate(async (name) => {
           performance.mark(name);
           location.hash = `#/chat/${name}`;
@@ -159,8 +157,18 @@ describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
         }, `h${index}`);
       }
     });
+    await page.close();
     const slow = tasks.filter(({ time, mark }) => /^h\d/.test(mark) && time > MAX_TASK);
-    expect(slow.map(({ time, mark }) => [time, COSTLY_MARKDOWN[Number(mark.slice(1))]?.slice(0, 30)])).toEqual([]);
+    return slow.map(({ time, mark }) => ({ time, text: texts[Number(mark.slice(1))] ?? '' }));
+  }
+
+  it('issue 25: holds up no frame for 50 ms, whatever an answer is made of', { timeout: 200_000 }, async () => {
+    let slow = await slowOf(COSTLY_MARKDOWN);
+    // A busy moment of the machine passes: a text that is slow by itself is slow again.
+    for (let again = 0; again < TIMED.retry && slow.length > 0; again++) {
+      slow = await slowOf([...new Set(slow.map(({ text }) => text))]);
+    }
+    expect(slow.map(({ text, time }) => [time, text.slice(0, 30)])).toEqual([]);
   });
 
   it('issue 25: draws the end of an answer of 100 KB as fast as its beginning, on a slow phone', TIMED, async () => {
