@@ -88,7 +88,8 @@ function readUsed(environment: Environment): string | null {
   try {
     return readFileSync(usedFile(environment), 'utf8').trim() || null;
   } catch (error) {
-    if (['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
+    // A home that this user may not read, as after `sudo`, is somebody else's: it chooses nothing here.
+    if (['ENOENT', 'ENOTDIR', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
     throw error;
   }
 }

@@ -50,8 +50,11 @@ describe('svc status, logs and stop (contract 09 §2)', () => {
     const logs = await run(['logs', '-n', '500'], { env });
     expect(logs.stdout).toMatch(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[(WARNING|INFO)\] relay: /);
     expect(logs.stdout).toMatch(/\[INFO\] relay: svc-relay [\d.]+ listens on /);
-    const one = JSON.parse((await run(['logs', '-n', '1', '--level', 'warning', '--json'], { env })).stdout);
-    expect(one.lines).toMatchObject([{ level: expect.stringMatching(/WARNING|ERROR/) }]);
+    const one = JSON.parse((await run(['logs', '-n', '1', '--level', 'info', '--json'], { env })).stdout);
+    expect(one.lines).toMatchObject([{ level: 'INFO' }]);
+    // Nothing warns about what nobody asked for (contract 11 §5).
+    const none = JSON.parse((await run(['logs', '--level', 'warning', '--json'], { env })).stdout);
+    expect(none.lines).toEqual([]);
     const following = begin(['logs', '-f', '-n', '1'], { home: relay.home, env });
     await following.prints(/\[\w+\] /);
     const before = following.stdout.split('listens on').length;
