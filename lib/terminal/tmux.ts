@@ -144,10 +144,15 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
    * @throws Error on every other failure: nobody knows what runs then.
    */
   async function ask(args: string[]): Promise<string | undefined> {
-    const { ok, stdout, stderr } = await run(args);
-    if (ok) return stdout;
-    if (ABSENT.test(firstLine(stderr))) return undefined;
-    throw new Error(`tmux ${args[0]} failed: ${firstLine(stderr) || 'it did not run'}`);
+    for (let attempt = 1; ; attempt++) {
+      const { ok, stdout, stderr } = await run(args);
+      if (ok) return stdout;
+      const problem = firstLine(stderr);
+      if (ABSENT.test(problem)) return undefined;
+      // The server ended with its last session while it was asked: whether there is another, only the next answer says.
+      if (ENDED.test(problem) && attempt < MAX_ATTEMPTS) continue;
+      throw new Error(`tmux ${args[0]} failed: ${problem || 'it did not run'}`);
+    }
   }
 
   /** Sets the server's escape-time after any running change, if it is still wanted by then. */
@@ -338,6 +343,10 @@ interface Outcome {
  */
 const ABSENT =
   /^(no such session: |can't find session: |no current target$|no server running on |error connecting to .+ \(No such file or directory\)$)/;
+
+/** tmux on a server that ends before it has answered. */
+const ENDED = /^(server exited unexpectedly|lost server|server exited)$/;
+const MAX_ATTEMPTS = 3;
 
 const LISTED = /^(\d+) (\d+) (\d+) (\d+) ([0-9a-f]*) (.+)$/;
 

@@ -82,6 +82,14 @@ describe('what a revoke must know of tmux (contract 02 §1.5)', () => {
     }
   });
 
+  test('a server that ends before it has answered is asked again: it may have a successor', async () => {
+    for (const [name, ask] of questions) {
+      const ending = fakeHost({ code: 1, stderr: 'server exited unexpectedly\n' });
+      await expect(ask(ending.tmux), name).rejects.toThrow('server exited unexpectedly');
+      expect(ending.commands.length, name).toBeGreaterThan(2);
+    }
+  });
+
   test.each<[string, FakeHostOptions]>([
     ['tmux did not run', { code: null }],
     ['tmux failed', { code: 1 }],
