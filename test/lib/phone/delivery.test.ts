@@ -453,6 +453,7 @@ it('behaves like a simple sequential model, over restarts', { timeout: 60_000 },
           real = await real.restart();
           for (const { link } of [...model.custody]) model.end(link, real.clock.now());
           model.phones = [];
+          model.probed.clear();
           model.queue = model.queue.slice(-50);
           links = new Map();
         }
