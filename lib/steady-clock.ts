@@ -59,18 +59,15 @@ export async function openSteadyClock({ clock, store, log }: SteadyClockParts): 
   const started = seconds(clock);
   const stored = await readRecord(store);
   let record: ClockRecord = stored ?? { at: started };
-  let isAhead = false;
 
-  if (record.jump) {
-    isAhead = true;
-  } else if (started > record.at + JUMP) {
+  // A jump stays until the clock has returned, or has proved right.
+  if (!record.jump && started > record.at + JUMP) {
     record = { at: record.at, jump: { from: record.at, at: started } };
-    isAhead = true;
     log.warn(
       `the clock is ${hours(started - record.at)} hours after the last write: if it is wrong, set it right within a day, ` +
         'and devices whose session has ended meanwhile are back',
     );
-  } else if (started < record.at) {
+  } else if (!record.jump && started < record.at) {
     log.warn(
       `the clock is at ${iso(started)}, before the last write: ${iso(record.at)} counts until it has passed that`,
     );
@@ -80,7 +77,7 @@ export async function openSteadyClock({ clock, store, log }: SteadyClockParts): 
   const now = () => Math.max(clock.now(), floor() * 1000);
 
   function save(): Promise<void> {
-    if (!isAhead) record = { at: now() / 1000 };
+    if (!record.jump) record = { at: now() / 1000 };
     return store.setItem('clock', record).catch((error) => {
       log.warn(`the time of the last write could not be saved: ${describeError(error)}`);
     });
@@ -98,7 +95,6 @@ export async function openSteadyClock({ clock, store, log }: SteadyClockParts): 
     },
     settle() {
       if (!record.jump) return;
-      isAhead = false;
       record = { at: record.jump.from };
       void save();
     },
