@@ -11,7 +11,14 @@ interface Response {
   phase: 'asked' | 'started' | 'done';
   /** The relay has cancelled it. The provider may begin it nevertheless, and then ends it as cancelled. */
   isCancelled: boolean;
+  /** When the provider has read of that. */
+  readAt: number;
 }
+
+/** Milliseconds in which a provider reads of a cancelled response. */
+const CANCEL_READ = 1000;
+/** Time moves in such steps, so that a cancellation is seen when it is made. */
+const TICK = 250;
 
 interface ModelRun {
   key: number;
@@ -59,11 +66,16 @@ class World {
       case 'request':
         // One response in flight.
         expect(this.responses.filter(({ phase, isCancelled }) => phase !== 'done' && !isCancelled)).toEqual([]);
-        this.responses.push({ id: `r${++this.#ids}`, request: effect.request, phase: 'asked', isCancelled: false });
+        this.responses.push({
+          id: `r${++this.#ids}`,
+          request: effect.request,
+          phase: 'asked',
+          isCancelled: false,
+          readAt: Number.POSITIVE_INFINITY,
+        });
         break;
       case 'provider':
-        if (effect.command.type === 'cancel')
-          for (const response of this.responses) if (response.phase !== 'done') response.isCancelled = true;
+        if (effect.command.type === 'cancel') for (const response of this.responses) this.#cancel(response);
         break;
       case 'startRun': {
         const isFast = this.agent.state.run.current?.key !== effect.key;
@@ -87,6 +99,12 @@ class World {
         this.isOver = true;
         break;
     }
+  }
+
+  #cancel(response: Response): void {
+    if (response.phase === 'done' || response.isCancelled) return;
+    response.isCancelled = true;
+    response.readAt = this.agent.now + CANCEL_READ;
   }
 
   #endRender(id: number): void {
@@ -142,11 +160,11 @@ class World {
 
   /** A turn of the user whose answer is a task, if the provider is free for it. */
   ask(saying: 'task' | 'background'): void {
-    this.#readCancelled();
+    this.#readCancelled(this.agent.now + CANCEL_READ);
     this.do((agent) => agent.speak('could you?'));
     for (let tries = 0; tries < 2 && this.response?.request.kind === 'user'; tries++) this.provide(saying, false);
     this.do((agent) => agent.say('playback.drained'));
-    this.do((agent) => agent.pass(CONFIG.runLead));
+    this.pass(CONFIG.runLead);
   }
 
   #end(response: Response, status: string): void {
@@ -188,19 +206,21 @@ class World {
     this.sync();
   }
 
+  /** Moves time. The provider reads of each cancelled response when that is due, however small the steps are. */
   pass(ms: number): void {
-    for (let left = ms; left > 0; left -= 1000) {
-      this.do((agent) => agent.pass(Math.min(left, 1000)));
-      // A provider reads of a cancelled response within a second.
-      if (left >= 1000) this.#readCancelled();
+    for (let left = ms; left > 0; left -= TICK) {
+      this.do((agent) => agent.pass(Math.min(left, TICK)));
+      this.#readCancelled(this.agent.now);
     }
   }
 
-  #readCancelled(): void {
+  /** The provider reads of the responses that were cancelled a while before `now`. */
+  #readCancelled(now: number): void {
     for (const response of this.responses) {
-      if (this.isLost || !response.isCancelled || response.phase === 'done') continue;
+      if (this.isLost || response.readAt > now || response.phase === 'done') continue;
       if (response.phase === 'started') this.#end(response, 'cancelled');
       response.phase = 'done';
+      this.sync();
     }
   }
 
@@ -444,6 +464,19 @@ it('delivers every result exactly once, with one speaker at a time, whatever hap
     }),
     { numRuns: RUNS },
   );
+});
+
+it('keeps back a cancelled response that is read of between short steps of time', () => {
+  const world = new World('speak_verbatim');
+  world.do((agent) => agent.speak('hello'));
+  world.stop(false);
+  world.do((agent) => agent.speak('hello'));
+  world.provide('answer', false);
+  world.provide('answer', false);
+  world.pass(800);
+  world.pass(1500);
+  world.settle();
+  world.checkHistory();
 });
 
 it('loses no result when the provider is lost or the session ends', { timeout: TIMEOUT }, () => {
