@@ -6,17 +6,10 @@ import { TOOL_SURFACE } from '../../lib/voice/agent/text/tools.ts';
 import type { Effective } from '../../lib/voice/config.ts';
 import { authStatus } from '../../lib/voice/credentials.ts';
 import { checkSelection } from '../../lib/voice/options.ts';
-import {
-  agentInfo,
-  isAgentProvider,
-  requireProvider,
-  type StreamingProvider,
-  streamingProviders,
-} from '../../lib/voice/registry.ts';
-import { overlay } from '../../lib/voice/settings.ts';
+import { agentInfo, isAgentProvider, requireProvider, type StreamingProvider } from '../../lib/voice/registry.ts';
 import { json } from '../../lib/web/json.ts';
 import { type Handler, pathParam, type RelayRequest } from '../request.ts';
-import { scopeBody } from './config.ts';
+import { listed, scopeBody, settingsWith } from './config.ts';
 import { profileOf, readVoiceBody, selected } from './request.ts';
 
 const MODE = 'realtime_agent';
@@ -54,7 +47,7 @@ async function configBody(relay: Relay, effective: Effective<AgentSettings>): Pr
     default_model: settings.model,
     default_voice: settings.voice,
     sample_rate: settings.sampleRate,
-    providers: streamingProviders.map(agentInfo),
+    providers: listed(effective).map(agentInfo),
     auth: await authBody(relay, effective),
     ...scopeBody(effective),
     tool_surface: TOOL_SURFACE,
@@ -109,7 +102,7 @@ export const validateAgent: Handler = async (request, relay) => {
   const provider = providerOf(request);
   const body = await readVoiceBody(request, { optional: true });
   const effective = await relay.voice.config.agent(profileOf(request, body));
-  const settings = overlay(effective.settings, { provider: provider.info.id });
+  const settings = settingsWith(effective, provider);
   const selection = {
     model: selected(body, 'model', settings.model),
     voice: selected(body, 'voice', settings.voice),
@@ -141,8 +134,8 @@ function providerOf(request: RelayRequest): StreamingProvider {
 }
 
 /** Choices that a provider offers, and how they were found; without members that are null. */
-async function optionsOf(relay: Relay, provider: StreamingProvider, { oauthPath }: Effective<AgentSettings>) {
-  const found = await relay.voice.options.of(MODE, provider, oauthPath);
+async function optionsOf(relay: Relay, provider: StreamingProvider, { oauthPath, servers }: Effective<AgentSettings>) {
+  const found = await relay.voice.options.of(MODE, provider, oauthPath, servers);
   const { supports_speech_to_speech, supports_tool_use, supports_realtime_agent_native } = agentInfo(provider);
   const { auth_source: source, ...dynamic } = found.dynamic;
   return {

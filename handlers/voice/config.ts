@@ -8,18 +8,15 @@ import { MAX_ID } from '../../lib/voice/limits.ts';
 import { checkSelection, type OptionsMode } from '../../lib/voice/options.ts';
 import {
   findProvider,
+  isOwners,
   isRenderer,
   requireProvider,
   type StreamingProvider,
   streamingProviders,
 } from '../../lib/voice/registry.ts';
 import { textIn } from '../../lib/voice/section.ts';
-import {
-  type OutputSettings,
-  overlay,
-  type RealtimeSettings,
-  type StreamingSettings,
-} from '../../lib/voice/settings.ts';
+import { isConfigured, withOwn } from '../../lib/voice/servers.ts';
+import type { OutputSettings, RealtimeSettings, StreamingSettings } from '../../lib/voice/settings.ts';
 import { json } from '../../lib/web/json.ts';
 import { type Handler, pathParam, type RelayRequest } from '../request.ts';
 import { profileOf, readVoiceBody, selected } from './request.ts';
@@ -88,7 +85,9 @@ async function outputBody(relay: Relay, effective: Effective<OutputSettings>): P
     fallback_enabled: settings.fallbackEnabled,
     auto_speech_tags: settings.autoSpeechTags,
     fallback_provider: 'legacy_svc_tts',
-    providers: streamingProviders.filter(isRenderer).map(({ info }) => info),
+    providers: listed(effective)
+      .filter(isRenderer)
+      .map(({ info }) => info),
     auth: await authStatus(relay.voice.credentials, 'output', effective.oauthPath),
     ...scopeBody(effective),
   };
@@ -99,7 +98,7 @@ async function realtimeBody(relay: Relay, effective: Effective<RealtimeSettings>
   const paths = await credentials.oauthPaths(effective.oauthPath);
   return {
     ...commonBody('svc.voice.realtime.v0', effective),
-    providers: streamingProviders.map(({ info }) => info),
+    providers: listed(effective).map(({ info }) => info),
     auth: {
       ...(await authStatus(credentials, 'realtime', effective.oauthPath)),
       xai_oauth_path: paths[0] ?? null,
@@ -109,9 +108,10 @@ async function realtimeBody(relay: Relay, effective: Effective<RealtimeSettings>
   };
 }
 
-function commonBody(protocol: string, { settings, configPath }: Effective<StreamingSettings>): JsonObject {
+function commonBody(protocol: string, { settings, configPath, servers }: Effective<StreamingSettings>): JsonObject {
   const { enabled, provider, model, voice, sampleRate } = settings;
-  const info = findProvider(provider)?.info;
+  const known = findProvider(provider);
+  const info = known && withOwn(known, servers).info;
   return {
     success: true,
     enabled,
@@ -130,6 +130,24 @@ function commonBody(protocol: string, { settings, configPath }: Effective<Stream
     sample_rate: sampleRate,
   };
 }
+
+/** The providers that a client can choose: the owner's own only once there is something behind them. */
+export const listed = ({ servers, settings }: Effective<StreamingSettings>): StreamingProvider[] =>
+  streamingProviders
+    .filter((provider) => {
+      const { id } = provider.info;
+      return !isOwners(provider) || id === settings.provider || isConfigured(id, servers);
+    })
+    .map((provider) => withOwn(provider, servers));
+
+/** The settings with another provider, which brings its own model and voice. */
+export const settingsWith = <S extends StreamingSettings>(
+  { settings, defaultsFor }: Effective<S>,
+  provider: StreamingProvider,
+): S =>
+  provider.info.id === settings.provider
+    ? settings
+    : { ...settings, provider: provider.info.id, ...defaultsFor(provider) };
 
 export const scopeBody = ({ profile, configScope, fallbackToGlobal }: Effective<StreamingSettings>): JsonObject => ({
   profile,
@@ -166,7 +184,7 @@ async function effectiveOf(
 async function optionsResponse(request: RelayRequest, relay: Relay, mode: OptionsMode): Promise<Response> {
   const provider = providerOf(request, mode);
   const effective = await effectiveOf(relay, mode, profileOf(request));
-  const found = await relay.voice.options.of(mode, provider, effective.oauthPath, effective.tts);
+  const found = await relay.voice.options.of(mode, provider, effective.oauthPath, effective.servers);
   const { settings } = effective;
   return json({
     success: true,
@@ -189,7 +207,7 @@ async function validation(request: RelayRequest, relay: Relay, mode: OptionsMode
   const provider = providerOf(request, mode);
   const body = await readVoiceBody(request, { optional: true });
   const effective = await effectiveOf(relay, mode, profileOf(request, body));
-  const settings = overlay(effective.settings, { provider: provider.info.id });
+  const settings = settingsWith(effective, provider);
   const selection = {
     model: selected(body, 'model', settings.model),
     voice: selected(body, 'voice', settings.voice),
@@ -200,7 +218,7 @@ async function validation(request: RelayRequest, relay: Relay, mode: OptionsMode
     mode,
     provider,
     effective.oauthPath,
-    effective.tts,
+    effective.servers,
   );
   const checks = checkSelection(options, selection);
   const valid = checks.every(({ status }) => status !== 'error');

@@ -8,10 +8,13 @@ import { isMapping, type Mapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { type AgentSettings, extraHeaders, realtimeAgent } from './agent/settings.ts';
 import { createConfigEditor } from './config-edit.ts';
+import type { StreamingProvider } from './registry.ts';
 import type { VoiceScopes } from './scope.ts';
-import { mappingOf, memberOf, nestedIn, readSection, textOf } from './section.ts';
+import { basicSection, mappingOf, memberOf, nestedIn, readSection, textOf } from './section.ts';
+import { overlaidServers, type ServerSections, serverDefaults } from './servers.ts';
 import {
   checkChanges,
+  type DefaultsFor,
   keysOf,
   keysToWrite,
   type OutputSettings,
@@ -24,6 +27,7 @@ import {
   type SectionKind,
   type StreamingSettings,
   voiceOutput,
+  withDefaults,
 } from './settings.ts';
 
 /** Settings of the streaming path for one request, and where they are from (contract 05 §4). */
@@ -42,8 +46,10 @@ export interface Effective<S extends StreamingSettings> {
   runDir: string;
   /** The token store of xAI that the profile names instead of the configured one. */
   oauthPath?: string;
-  /** The `tts:` section, for voice output: key and base URL of a provider hold there too. Never for clients. */
-  tts?: Mapping;
+  /** Keys, base URLs and further settings of the providers (contract 05 §18). Never for clients. */
+  servers: ServerSections;
+  /** Model and voice of a provider for which the settings name none: those of its section come first. */
+  defaultsFor: DefaultsFor;
   /** Further headers for a realtime provider (contract 06 §9). They may be secret. */
   headersFor(provider: string): Record<string, string>;
 }
@@ -137,7 +143,8 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigPart
     profile: string | null,
     settingsOf: (content: Mapping, file: string) => { settings: Partial<S>; section: Mapping },
   ): Promise<Effective<S>> {
-    const own = mappingOf(await scopes.read(file), kind.name);
+    const content = await scopes.read(file);
+    const own = mappingOf(content, kind.name);
     const written = readSettings(kind, own, warnOf(kind, file));
     const patched = Object.fromEntries(Object.entries(written).filter(([key]) => changed.has(key))) as Partial<S>;
     const relay = [written, environment, patched].reduce<S>(overlay, kind.defaults);
@@ -148,8 +155,16 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigPart
     const isOverlaid = found !== undefined && Object.keys(found.settings).length > 0;
     const section = { ...readSection(own, kind.canonical), ...(found && readSection(found.section, kind.canonical)) };
     const ownRunDir = runDir === defaultRunDir ? absolute(section.run_dir) : undefined;
+    const servers = {
+      tts: basicSection((await basicOf(profile)).tts),
+      realtime: overlaidServers(mappingOf(content, 'realtime'), overlaying === null ? {} : scope.content.realtime),
+    };
+    const defaultsFor = (provider: StreamingProvider) => serverDefaults(provider, servers);
+    const layers = [written, environment, patched, ...(isOverlaid ? [found.settings] : [])];
     return {
-      settings: isOverlaid ? overlay(relay, found.settings) : relay,
+      settings: withDefaults(isOverlaid ? overlay(relay, found.settings) : relay, kind.defaults, layers, defaultsFor),
+      servers,
+      defaultsFor,
       section,
       configPath: host ? (isOverlaid ? overlaying : file) : null,
       profile,
@@ -170,12 +185,7 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigPart
 
   const oauthPathIn = (section: Mapping) => absolute(memberOf(section, ['xai_oauth_path', 'oauth_path']));
 
-  const outputOf = async (profile: string | null): Promise<Effective<OutputSettings>> => ({
-    ...(await outputSettingsOf(profile)),
-    tts: (await basicOf(profile)).tts,
-  });
-
-  const outputSettingsOf = (profile: string | null) =>
+  const outputOf = (profile: string | null) =>
     effective(output, profile, (content, file) => {
       const section = mappingOf(content, 'voice_output');
       const isOwn = Object.keys(section).length > 0;
@@ -210,7 +220,7 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigPart
     if (!editor) throw new RelayError('unsupported', 'this relay runs without a host, so its voice settings are fixed');
     const configPath = await targetOf(profile, owned);
     await editor.edit(configPath, owned.kind.name, async (section) =>
-      keysToWrite(owned.kind, changes, section, (await read(profile)).settings),
+      keysToWrite(owned.kind, changes, section, await read(profile)),
     );
     if (profile === null) for (const key of keysOf(owned.kind, changes)) owned.changed.add(key);
     return { effective: await read(profile), updated: [...changes.keys()].sort(), configPath };

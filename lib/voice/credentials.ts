@@ -3,7 +3,8 @@ import { canonicalAddress, cleanBase, isLoopbackName, isPublicAddress, unbracket
 import { isPrintable, visibleLine } from '../kit/text.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
 import type { OauthStore, OauthToken } from './oauth-store.ts';
-import { readSectionFor, textOf } from './section.ts';
+import { basicProvider, basicSection, nestedIn, readSectionFor, textOf } from './section.ts';
+import type { ServerSections } from './servers.ts';
 
 /** A key for one provider and the place that it may be sent to. Never for responses or logs. */
 export interface Credential {
@@ -18,13 +19,14 @@ export interface Credential {
 export interface VoiceCredentials {
   /**
    * Key and URL of a streaming provider, by its id, from the environment and the xAI OAuth store (contract 05 §8).
-   * `oauthPath` replaces the configured store. xAI's HTTP base always ends in `/v1`. Key and base URL of the `tts:` section
-   * come first for a renderer (§18). Null without a key, unless a renderer's base URL is configured and local.
-   * @throws RelayError `internal` naming the variable that is not a URL.
+   * `oauthPath` replaces the configured store. xAI's HTTP base always ends in `/v1`. Key and base URL of the section come
+   * first: `tts:` for a renderer, `realtime:` for a realtime provider (§18). Null without a key, unless the base URL is
+   * configured and local, and for `local` without a base URL.
+   * @throws RelayError `internal` naming the key or variable that is not a URL.
    */
-  streaming(provider: string, oauthPath?: string, tts?: Mapping): Promise<Credential | null>;
+  streaming(provider: string, oauthPath?: string, sections?: ServerSections): Promise<Credential | null>;
   /** Like `streaming`, with the HTTP base URL that lists the provider's models and voices (contract 05 §11). */
-  discovery(provider: string, oauthPath?: string, tts?: Mapping): Promise<Credential | null>;
+  discovery(provider: string, oauthPath?: string, sections?: ServerSections): Promise<Credential | null>;
   /**
    * Key and URL of a basic provider; `section` is the whole `tts:` or `stt:` mapping (contract 05 §8). Null without a
    * key unless the base URL is configured and local (§18), and for a provider that has no keys or is unknown.
@@ -68,6 +70,9 @@ export const OPENAI_REALTIME_KEYS = ['OPENAI_REALTIME_API_KEY', 'OPENAI_API_KEY'
 export const XAI_REALTIME_KEYS = [...XAI_KEYS, 'XAI_REALTIME_CLIENT_SECRET', 'XAI_EPHEMERAL_TOKEN'] as const;
 const ELEVENLABS_KEYS = ['ELEVENLABS_API_KEY', 'VOICE_TOOLS_ELEVENLABS_KEY'] as const;
 
+const OPENAI_TTS = ['TTS_OPENAI_BASE_URL', 'OPENAI_BASE_URL'] as const;
+const OPENAI_STT = ['STT_OPENAI_BASE_URL', 'OPENAI_BASE_URL'] as const;
+const OPENAI_REALTIME = ['REALTIME_OPENAI_BASE_URL', 'OPENAI_BASE_URL'] as const;
 const OPENAI = 'https://api.openai.com/v1';
 const XAI = 'https://api.x.ai/v1';
 const ELEVENLABS = 'https://api.elevenlabs.io';
@@ -84,9 +89,11 @@ interface BasicProvider {
 const BASIC: Readonly<Record<string, BasicProvider>> = {
   openai: {
     keys: OPENAI_KEYS,
-    tts: base(OPENAI, 'OPENAI_BASE_URL'),
-    stt: base(OPENAI, 'STT_OPENAI_BASE_URL', 'OPENAI_BASE_URL'),
+    tts: base(OPENAI, ...OPENAI_TTS),
+    stt: base(OPENAI, ...OPENAI_STT),
   },
+  // The owner's own server has no default, and gets none of the keys that are meant for others.
+  local: { keys: [], tts: base('', OPENAI_TTS[0]), stt: base('', OPENAI_STT[0]) },
   groq: { keys: ['GROQ_API_KEY'], stt: base('https://api.groq.com/openai/v1', 'GROQ_BASE_URL') },
   xai: { keys: XAI_KEYS, tts: base(XAI, 'XAI_BASE_URL'), stt: base(XAI, 'XAI_STT_BASE_URL', 'XAI_BASE_URL') },
   elevenlabs: {
@@ -112,6 +119,8 @@ const BASIC: Readonly<Record<string, BasicProvider>> = {
 /** Keys of streaming providers. */
 const STREAMING: Readonly<Record<string, readonly string[]>> = {
   elevenlabs_tts: ELEVENLABS_KEYS,
+  local_realtime: [],
+  local_tts: [],
   openai_realtime: OPENAI_REALTIME_KEYS,
   openai_tts: OPENAI_KEYS,
   xai_realtime: XAI_REALTIME_KEYS,
@@ -191,15 +200,43 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     return key && { ...key, baseUrl: urlFor(provider) };
   }
 
+  /** What the `realtime:` section says of a provider (contract 05 §18), with the base URL in the form that is wanted. */
+  async function realtimeOf(
+    provider: string,
+    section: Mapping,
+    otherwise: () => Promise<Credential | null>,
+    isSocket: boolean,
+  ): Promise<Credential | null> {
+    const name = provider.replace('_realtime', '');
+    for (const secret of secretsIn(section)) remember(secret);
+    const own = nestedIn(section, name, basicProvider);
+    const configured = textOf(own.base_url);
+    const secret = textOf(own.api_key);
+    if (configured === undefined && secret === undefined) {
+      const found = await otherwise();
+      if (found) return found;
+    }
+    const key =
+      secret !== undefined && isPrintable(secret) ? { secret, source: 'config' } : keyOf(STREAMING[provider] ?? []);
+    const url = configured === undefined ? undefined : urlOf(configured, `realtime.${name}.base_url`);
+    const baseUrl = url === undefined ? streamingUrl(provider) : realtimeUrl(url);
+    if (baseUrl === '' || !(key || isOnOwnersNetwork(baseUrl))) return null;
+    return { ...(key ?? { secret: '', source: 'none' }), baseUrl: isSocket ? baseUrl : listsUrl(baseUrl) };
+  }
+
   /** URL of a streaming provider; a token's own base URL comes before every variable. */
   function streamingUrl(provider: string, tokenBase?: string): string {
     switch (provider) {
       case 'elevenlabs_tts':
         return baseOf(BASIC.elevenlabs?.tts as Base);
+      case 'local_realtime': {
+        const url = baseOf(base('', OPENAI_REALTIME[0]));
+        return url && realtimeUrl(url);
+      }
+      case 'local_tts':
+        return baseOf(base('', OPENAI_TTS[0]));
       case 'openai_realtime':
-        return (
-          realtimeVariable('OPENAI_REALTIME_URL') ?? `${webSocket(baseOf(base(OPENAI, 'OPENAI_BASE_URL')))}/realtime`
-        );
+        return realtimeVariable('OPENAI_REALTIME_URL') ?? realtimeUrl(baseOf(base(OPENAI, ...OPENAI_REALTIME)));
       case 'xai_realtime': {
         const explicit = tokenBase === undefined ? realtimeVariable('XAI_REALTIME_URL') : undefined;
         return explicit ?? `${webSocket(xaiBase(tokenBase))}/realtime`;
@@ -207,7 +244,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
       case 'xai_tts':
         return xaiBase(tokenBase);
       default:
-        return baseOf(base(OPENAI, 'OPENAI_BASE_URL'));
+        return baseOf(base(OPENAI, ...OPENAI_TTS));
     }
   }
 
@@ -223,7 +260,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
   }
 
   async function basicOf(kind: 'tts' | 'stt', name: string, section: Mapping): Promise<Credential | null> {
-    const provider = name === 'nous' ? 'openai' : name;
+    const provider = basicProvider(name);
     const row = Object.hasOwn(BASIC, provider) ? BASIC[provider] : undefined;
     const known = row?.[kind];
     if (!row || !known) return null;
@@ -237,11 +274,11 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
       configuredBase === undefined
         ? baseOf(known)
         : urlOf(configuredBase, `${kind}.${provider}.base_url`, provider === 'minimax');
-    if (key) return { ...key, baseUrl: url() };
+    if (key) return url() === '' ? null : { ...key, baseUrl: url() };
     const token = provider === 'xai' ? await tokenOf() : null;
     if (token) return { secret: token.secret, baseUrl: token.baseUrl ?? baseOf(known), source: 'oauth' };
     const baseUrl = url();
-    return isOnOwnersNetwork(baseUrl) ? { secret: '', baseUrl, source: 'none' } : null;
+    return baseUrl !== '' && isOnOwnersNetwork(baseUrl) ? { secret: '', baseUrl, source: 'none' } : null;
   }
 
   /** What the `tts:` section says of a renderer, else what `otherwise` finds, else a local server without a key. */
@@ -252,12 +289,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
   ): Promise<Credential | null> {
     const name = /^(.+)_tts$/.exec(provider)?.[1];
     if (tts === undefined || name === undefined) return otherwise();
-    const section = {
-      ...tts,
-      provider: textOf(tts.provider)
-        ?.toLowerCase()
-        .replace(/^nous$/, 'openai'),
-    };
+    const section = basicSection(tts);
     const { base_url: url, api_key: key } = readSectionFor(section, name);
     const isConfigured = textOf(url) !== undefined || textOf(key) !== undefined;
     const found = isConfigured ? await basicOf('tts', name, section) : null;
@@ -270,11 +302,14 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     isOauthConfigured: async (path) => (await oauth?.isConfigured(path)) ?? false,
     oauthPaths: async (path) => (await oauth?.paths(path)) ?? [],
 
-    streaming: (provider, oauthPath, tts) =>
-      configuredOr(provider, tts, () => credentialOf(provider, oauthPath, streamingUrl)),
-    discovery: (provider, oauthPath, tts) => {
+    streaming: (provider, oauthPath, { tts, realtime = {} } = {}) => {
+      const found = () => credentialOf(provider, oauthPath, streamingUrl);
+      return isRealtimeId(provider) ? realtimeOf(provider, realtime, found, true) : configuredOr(provider, tts, found);
+    },
+    discovery: (provider, oauthPath, { tts, realtime = {} } = {}) => {
       const urlFor = provider.startsWith('xai_') ? (_: string, base?: string) => xaiBase(base) : streamingUrl;
-      return configuredOr(provider, tts, () => credentialOf(provider, oauthPath, urlFor));
+      const found = () => credentialOf(provider, oauthPath, urlFor);
+      return isRealtimeId(provider) ? realtimeOf(provider, realtime, found, false) : configuredOr(provider, tts, found);
     },
     basic: basicOf,
 
@@ -374,7 +409,7 @@ function urlOf(text: string, name: string, keepQuery = false): string {
 }
 
 /** Whether a base URL is at a loopback or private address: a server there may need no key (contract 05 §18). */
-function isOnOwnersNetwork(baseUrl: string): boolean {
+export function isOnOwnersNetwork(baseUrl: string): boolean {
   const host = unbracket(new URL(baseUrl).hostname);
   return isLoopbackName(host) || (canonicalAddress(host) !== null && !isPublicAddress(host));
 }
@@ -383,4 +418,12 @@ function isOnOwnersNetwork(baseUrl: string): boolean {
 export const isOfficialBase = (kind: 'tts' | 'stt', provider: string, baseUrl: string): boolean =>
   Object.hasOwn(BASIC, provider) && BASIC[provider]?.[kind]?.fallback === baseUrl;
 
+const isRealtimeId = (provider: string): boolean => Object.hasOwn(STREAMING, provider) && /_realtime$/.test(provider);
+
 const webSocket = (url: string): string => url.replace(/^http/, 'ws');
+
+/** The socket of a base URL, which may name it already. */
+const realtimeUrl = (url: string): string => webSocket(url.endsWith('/realtime') ? url : `${url}/realtime`);
+
+/** The HTTP base URL beside a socket. */
+const listsUrl = (url: string): string => url.replace(/^ws/, 'http').replace(/\/realtime$/, '');

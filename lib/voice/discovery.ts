@@ -107,6 +107,31 @@ export async function discoverElevenlabs(parts: DiscoveryParts, { secret, baseUr
   };
 }
 
+/**
+ * Asks a server that takes the requests of OpenAI for its models, and for its voices, which few of them list (contract 05
+ * §18). Never rejects, like `discoverXai`.
+ */
+export async function discoverLocal(parts: DiscoveryParts, { secret, baseUrl }: Credential): Promise<Discovered> {
+  const headers: Record<string, string> = secret === '' ? {} : { authorization: `Bearer ${secret}` };
+  const optional = async (url: string): Promise<unknown> =>
+    getJson(parts, url, headers).catch((error) => {
+      if (error instanceof Refusal && error.status !== undefined && error.status < 500) return [];
+      throw error;
+    });
+  const [models, voices] = await Promise.all([
+    listOf('models', async (items) => {
+      const all = itemsIn(await getJson(parts, `${baseUrl}/models`, headers), ['data', 'models', 'items']);
+      for (const item of all) items.push(...listed(item, ['id', 'name'], []));
+    }),
+    listOf('voices', async (items) => {
+      items.push(...voicesIn(await optional(`${baseUrl}/audio/voices`)));
+    }),
+  ]);
+  const problems = [...models.problems, ...voices.problems];
+  const isOk = problems.length < 2;
+  return { isOk, models: models.items, voices: voices.items, customVoices: [], languages: [], problems };
+}
+
 /** The items that `load` adds, also when it fails in the end, and the reason why it did. */
 async function listOf(
   name: string,

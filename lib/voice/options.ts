@@ -2,14 +2,26 @@ import { describeError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
-import type { Mapping } from '../kit/yaml.ts';
+import { withDeadline } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
+import type { CommandHost } from './command.ts';
 import type { Credential, VoiceCredentials } from './credentials.ts';
-import { type Discovered, discoverElevenlabs, discoverXai, type Listed, voiceLabel } from './discovery.ts';
+import {
+  type Discovered,
+  discoverElevenlabs,
+  discoverLocal,
+  discoverXai,
+  type Listed,
+  voiceLabel,
+} from './discovery.ts';
+import { programVoices } from './program-voices.ts';
 import type { ProviderInfo, StreamingProvider } from './registry.ts';
+import { commandOf, type ServerSections, withOwn } from './servers.ts';
 
 /** Milliseconds that a failed or partial discovery is cached at most. */
 const MAX_ERROR_AGE = 30_000;
+/** Milliseconds for a program that lists its voices. */
+const PROGRAM_TIMEOUT = 5000;
 const MAX_ENTRIES = 64;
 const XAI_VOICES =
   'carina zagan helix orion luna iris altair zenith perseus helios lux kepler rigel cosmo celeste ursa sirius lumen castor naksh atlas ara eve leo rex sal'.split(
@@ -77,12 +89,19 @@ export interface VoiceOptions {
    * The options of a provider, discovered where it can list them, else the static ones. A failed discovery is told in
    * `dynamic`. The result is the caller's own.
    */
-  of(mode: OptionsMode, provider: StreamingProvider, oauthPath?: string, tts?: Mapping): Promise<FoundOptions>;
+  of(
+    mode: OptionsMode,
+    provider: StreamingProvider,
+    oauthPath?: string,
+    servers?: ServerSections,
+  ): Promise<FoundOptions>;
   /** Aborts running calls. */
   stop(): void;
 }
 
 export interface VoiceOptionsParts {
+  /** Starts programs that list their voices. Absent at the edge. */
+  host?: CommandHost;
   credentials: VoiceCredentials;
   upstream: Upstream;
   clock: Clock;
@@ -99,6 +118,7 @@ interface Entry {
 
 /** Options of streaming providers, cached by mode, provider and credential (contract 05 §11). */
 export function createVoiceOptions({
+  host,
   credentials,
   upstream,
   clock,
@@ -113,6 +133,7 @@ export function createVoiceOptions({
   /** Looks for the options of one provider. Never rejects. */
   async function find(provider: StreamingProvider, auth: Auth): Promise<FoundOptions> {
     const discovery = discoveries[provider.info.id];
+    if ('program' in auth) return findOfProgram(provider, auth.program);
     if (!discovery) return { provider: optionsOf(provider, {}), dynamic: staticDynamic('provider_info') };
     if (!discovery.discover) {
       return { provider: optionsOf(provider, discovery.parts(provider)), dynamic: staticDynamic(discovery.source) };
@@ -143,6 +164,20 @@ export function createVoiceOptions({
     };
   }
 
+  /** The voices of a program, where it can list them. */
+  async function findOfProgram(provider: StreamingProvider, program: readonly string[]): Promise<FoundOptions> {
+    const limits = { clock, timeout: PROGRAM_TIMEOUT, signal: stopping.signal };
+    const voices = host ? await withDeadline(limits, (signal) => programVoices(host, program, signal)) : [];
+    const parts = localParts(provider, { ...NOTHING, voices });
+    return {
+      provider: optionsOf(provider, parts),
+      dynamic: {
+        ...staticDynamic('local_program'),
+        ...(voices.length > 0 && { attempted: true, status: 'ok', voice_count: voices.length }),
+      },
+    };
+  }
+
   function remember(key: string, found: FoundOptions): void {
     const isWhole = found.dynamic.message === undefined;
     const age = isWhole ? cacheSeconds * 1000 : Math.min(cacheSeconds * 1000, MAX_ERROR_AGE);
@@ -155,19 +190,22 @@ export function createVoiceOptions({
   }
 
   /** The credential to ask with, or what is wrong with its configuration. */
-  async function authOf({ info }: StreamingProvider, oauthPath?: string, tts?: Mapping): Promise<Auth> {
+  async function authOf({ info }: StreamingProvider, oauthPath?: string, servers: ServerSections = {}): Promise<Auth> {
     try {
-      return { credential: await credentials.discovery(info.id, oauthPath, tts) };
+      const program = info.id === 'local_tts' ? commandOf('tts', servers.tts ?? {}) : undefined;
+      if (program) return { program };
+      return { credential: await credentials.discovery(info.id, oauthPath, servers) };
     } catch (error) {
       return { problem: credentials.redact(describeError(error)) };
     }
   }
 
   return {
-    async of(mode, provider, oauthPath, tts) {
-      const auth = await authOf(provider, oauthPath, tts);
+    async of(mode, named, oauthPath, servers = {}) {
+      const provider = withOwn(named, servers);
+      const auth = await authOf(provider, oauthPath, servers);
       // Only a hash of the secret is kept.
-      const key = sha256(JSON.stringify([mode, provider.info.id, auth]));
+      const key = sha256(JSON.stringify([mode, provider.info, auth]));
       const cached = cache.get(key);
       if (cached && cached.until > clock.monotonic()) {
         const copy = structuredClone(cached.found);
@@ -189,7 +227,7 @@ export function createVoiceOptions({
   };
 }
 
-type Auth = { credential: Credential | null } | { problem: string };
+type Auth = { credential: Credential | null } | { problem: string } | { program: readonly string[] };
 
 const staticDynamic = (source: string): Dynamic => ({
   attempted: false,
@@ -263,6 +301,23 @@ const xai: Discovery = {
   },
 };
 
+const NOTHING: Discovered = { isOk: true, models: [], voices: [], customVoices: [], languages: [], problems: [] };
+
+/** What the owner's own server or program lists. */
+function localParts(_: StreamingProvider, discovered: Discovered = NOTHING): OptionParts {
+  const { models, voices } = discovered;
+  const group: VoiceGroup = {
+    id: 'local',
+    label: 'Your own voices',
+    values: idsOf(voices),
+    source: 'local',
+    custom: true,
+  };
+  return { models, groups: voices.length > 0 ? [group] : [], labels: labelsOf(voices) };
+}
+
+const local: Discovery = { source: 'local_server', discover: discoverLocal, parts: localParts };
+
 const elevenlabs: Discovery = {
   source: 'elevenlabs_api',
   discover: discoverElevenlabs,
@@ -283,6 +338,8 @@ const elevenlabs: Discovery = {
 /** Sources of further facts, by provider; the others have their static lists only. */
 const discoveries: Readonly<Record<string, Discovery | undefined>> = {
   elevenlabs_tts: elevenlabs,
+  local_realtime: local,
+  local_tts: local,
   openai_realtime: openai('openai_realtime_builtin', 'OpenAI Realtime voices'),
   openai_tts: openai('openai_builtin', 'OpenAI voices'),
   xai_realtime: xai,

@@ -1,5 +1,6 @@
 import { RelayError } from '../errors.ts';
 import { visibleName } from '../kit/text.ts';
+import { isLocalName } from './section.ts';
 
 /** Metadata of a streaming provider as clients see it (contract 05 §9). A type, so that it is a JSON value. */
 export type ProviderInfo = {
@@ -57,6 +58,20 @@ const rows: Readonly<Record<string, Row>> = {
     voices: ['JBFqnCBsd6RMkjVDRZzb'],
     rates: [16_000, 22_050, 24_000, 44_100, 48_000],
     languages: ['en'],
+    abilities: ['tts', 'expression'],
+  },
+  local_realtime: {
+    name: 'Local Realtime',
+    description: 'Speaks through a realtime server of your own that takes the requests of OpenAI.',
+    models: ['gpt-realtime'],
+    voices: ['alloy'],
+    abilities: ['tts', 'realtime', 'expression'],
+  },
+  local_tts: {
+    name: 'Local TTS',
+    description: 'Speaks with a server or a program of your own, such as Kokoro, piper or espeak-ng.',
+    models: ['tts-1'],
+    voices: ['alloy'],
     abilities: ['tts', 'expression'],
   },
   openai_realtime: {
@@ -128,6 +143,9 @@ export const isRenderer = ({ info }: StreamingProvider): boolean => info.support
 /** Whether a provider takes part in a conversation. */
 export const isRealtime = ({ info }: StreamingProvider): boolean => info.supports_realtime;
 
+/** Whether a provider is the owner's own (contract 05 §18): there is nothing behind it until it is configured. */
+export const isOwners = ({ info }: StreamingProvider): boolean => info.id.startsWith('local_');
+
 /** Metadata of a provider as clients of the realtime agent see it (contract 06 §3.1). */
 export type AgentProviderInfo = ProviderInfo & { supports_realtime_agent_native: boolean };
 
@@ -154,10 +172,11 @@ export const isAgentProvider = (provider: StreamingProvider): boolean =>
   isRealtime(provider) || provider.info.id === 'stub';
 
 /**
- * The provider that a client names (contract 05 §9, §11, 06 §2.1).
+ * The provider that a client names (contract 05 §9, §11, 06 §2.1). `local` and its alias mean the one for this use (§18).
  * @throws RelayError `invalid` when there is none of that id, or it is not for this use.
  */
-export function requireProvider(id: string, use: ProviderUse): StreamingProvider {
+export function requireProvider(named: string, use: ProviderUse): StreamingProvider {
+  const id = isLocalName(named) ? `local_${use === 'output' ? 'tts' : 'realtime'}` : named;
   const provider = findProvider(id);
   if (!provider) throw new RelayError('invalid', `unknown voice provider ${JSON.stringify(visibleName(id))}`);
   if (use === 'output' && !isRenderer(provider)) {

@@ -23,6 +23,27 @@ export function readSectionFor(section: Mapping, provider: string): Mapping {
   return own === provider ? { ...mappingOf(section, provider), ...readSection(section) } : mappingOf(section, provider);
 }
 
+/** Whether a name means the owner's own server or program: `local`, or its alias (contract 05 §18). */
+export const isLocalName = (name: string): boolean =>
+  /^(?:local|openai[_-]compatible)$/.test(name.trim().toLowerCase());
+
+/** The provider that `tts:` or `stt:` means by a name: in lower case, `openai` for `nous`, and `local` for its alias. */
+export function basicProvider(name: string): string {
+  const word = name.trim().toLowerCase();
+  return word === 'nous' ? 'openai' : isLocalName(word) ? 'local' : word;
+}
+
+/** A `tts:` or `stt:` section with those names in place of their aliases. */
+export function basicSection(section: Mapping): Mapping {
+  const provider = textOf(section.provider);
+  const local = nestedIn(section, 'local', basicProvider);
+  return {
+    ...section,
+    provider: provider === undefined ? undefined : basicProvider(provider),
+    ...(Object.keys(local).length > 0 && { local }),
+  };
+}
+
 /** The members of a section below the name of a provider, by any of its aliases. */
 export const nestedIn = (section: Mapping, provider: string, canonical: (provider: string) => string): Mapping =>
   Object.fromEntries(

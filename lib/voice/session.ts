@@ -163,11 +163,11 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
     const { render_mode: mode, expression, provider_options: providerOptions, tool_scaffold: tools } = message;
     const renderMode = typeof mode === 'string' && mode.trim() !== '' ? mode.trim().slice(0, MAX_MODE) : defaultMode;
     const { signal } = this.#end;
-    const { oauthPath, tts } = this.scope;
+    const { oauthPath, servers } = this.scope;
     const settings = this.#kind.settings(this.scope);
     try {
       return renderRequest(
-        { ...settings, ...this.voice, language: this.voice.language ?? settings.language, oauthPath, tts },
+        { ...settings, ...this.voice, language: this.voice.language ?? settings.language, oauthPath, servers },
         { text, renderMode, expression, providerOptions, toolScaffold: tools === true, signal },
       );
     } catch (error) {

@@ -215,15 +215,17 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
 }
 
 /** The voice of a session: that of the settings, overridden by the body. Another provider brings its own defaults. */
-function chosenVoice(body: JsonObject, { settings }: Effective<StreamingSettings>, use: ProviderUse): ChosenVoice {
+function chosenVoice(
+  body: JsonObject,
+  { settings, defaultsFor }: Effective<StreamingSettings>,
+  use: ProviderUse,
+): ChosenVoice {
   const named = textIn(body, 'provider', MAX_ID);
   const wanted = use === 'agent' && named !== undefined ? realtimeAlias(named) : named;
   const provider = requireProvider(wanted ?? settings.provider, use);
   const { id } = provider.info;
   const isOther = id !== settings.provider;
-  const defaults = isOther
-    ? { model: provider.defaultModel, voice: provider.defaultVoice, sampleRate: provider.defaultSampleRate }
-    : settings;
+  const defaults = isOther ? { ...defaultsFor(provider), sampleRate: provider.defaultSampleRate } : settings;
   const sampleRate = body.sample_rate ?? defaults.sampleRate;
   if (!Number.isInteger(sampleRate) || (sampleRate as number) < MIN_RATE || (sampleRate as number) > MAX_RATE) {
     throw new RelayError('invalid', `sample_rate must be an integer from ${MIN_RATE} to ${MAX_RATE}`);

@@ -4,7 +4,7 @@ import type { JsonObject } from '../kit/json.ts';
 import { visible, visibleName } from '../kit/text.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
 import { MAX_RATE, MIN_RATE } from './limits.ts';
-import { findProvider, isRenderer, requireProvider } from './registry.ts';
+import { findProvider, isRenderer, requireProvider, type StreamingProvider } from './registry.ts';
 import { isScalar, memberOf } from './section.ts';
 
 /** Settings that voice output and realtime voice have in common. */
@@ -28,6 +28,9 @@ export interface OutputSettings extends StreamingSettings {
 
 /** `realtime_voice:` (contract 05 §4), without the keys of the realtime agent. */
 export type RealtimeSettings = StreamingSettings;
+
+/** Model and voice of a provider where no setting names one. */
+export type DefaultsFor = (provider: StreamingProvider) => Pick<StreamingSettings, 'model' | 'voice'>;
 
 /** One setting: how it is called in files, and how its value is read there and checked in a `PATCH`. */
 export interface Field {
@@ -119,13 +122,15 @@ const providerOf = (use: 'output' | 'any', canonical: (provider: string) => stri
   },
 });
 
-/** `xai` and `grok`, `openai`, `elevenlabs` in any case, with `-` for `_`; others stay as they are (contract 05 §4). */
+/** `xai` and `grok`, `openai`, `elevenlabs`, `local` in any case, with `-` for `_`; others stay as they are (contract 05 §4). */
 const aliases = (streaming: 'tts' | 'realtime') => {
   const ids: Readonly<Record<string, string>> = {
     xai: `xai_${streaming}`,
     grok: `xai_${streaming}`,
     openai: `openai_${streaming}`,
     elevenlabs: 'elevenlabs_tts',
+    local: `local_${streaming}`,
+    openai_compatible: `local_${streaming}`,
   };
   return (provider: string): string => {
     const word = provider.trim().toLowerCase().replaceAll('-', '_');
@@ -219,6 +224,30 @@ export function overlay<S extends StreamingSettings>(below: S, layer: Partial<S>
 }
 
 /**
+ * Settings of which the model or the voice, where none of the layers names it for the provider in use, is the one of
+ * `defaultsFor` (contract 05 §18). Later layers come before the former ones.
+ */
+export function withDefaults<S extends StreamingSettings>(
+  settings: S,
+  defaults: Readonly<S>,
+  layers: readonly Partial<S>[],
+  defaultsFor: DefaultsFor,
+): S {
+  let { provider }: StreamingSettings = defaults;
+  let named: Partial<Pick<StreamingSettings, 'model' | 'voice'>> = {};
+  for (const layer of layers) {
+    if (layer.provider !== undefined && layer.provider !== provider) named = {};
+    provider = layer.provider ?? provider;
+    if (layer.model !== undefined) named.model = layer.model;
+    if (layer.voice !== undefined) named.voice = layer.voice;
+  }
+  const known = findProvider(settings.provider);
+  if (!known) return settings;
+  const { model, voice } = defaultsFor(known);
+  return { ...settings, ...(named.model === undefined && { model }), ...(named.voice === undefined && { voice }) };
+}
+
+/**
  * Settings by a section of a file. Values that make no sense do not count, and `onInvalid` is told their names; nor do the
  * model and the voice of a provider that does not.
  */
@@ -301,14 +330,14 @@ export function keysToWrite<S extends StreamingSettings>(
   kind: SectionKind<S>,
   changes: Changes,
   section: Mapping,
-  present: StreamingSettings,
+  { settings: present, defaultsFor }: Present,
 ): Mapping {
   const all = new Map(changes);
   const provider = changes.get('provider');
   const other = provider !== present.provider ? findProvider(String(provider)) : undefined;
   if (other) {
     const nested = readSettings(kind, { ...mappingsIn(section), provider });
-    const { model = other.defaultModel, voice = other.defaultVoice } = nested;
+    const { model, voice } = { ...defaultsFor(other), ...nested };
     for (const [name, value] of [['model', model] as const, ['voice', voice] as const]) {
       if (!all.has(name) && namesOf(kind, name).some((known) => isScalar(section[known]))) all.set(name, value);
     }
@@ -323,6 +352,12 @@ export function keysToWrite<S extends StreamingSettings>(
 
 const mappingsIn = (section: Mapping): Mapping =>
   Object.fromEntries(Object.entries(section).filter(([, value]) => isMapping(value)));
+
+/** The settings in force, and what a provider's are where none are named. */
+interface Present {
+  settings: StreamingSettings;
+  defaultsFor: DefaultsFor;
+}
 
 /** The spellings of a setting in files. */
 const namesOf = <S extends StreamingSettings>({ fields }: SectionKind<S>, name: string): readonly string[] =>

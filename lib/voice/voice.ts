@@ -69,6 +69,7 @@ export async function createVoice(parts: VoiceParts) {
     directories: [config.home, config.agentHome, config.relayHome],
   });
   const options = createVoiceOptions({
+    host,
     credentials,
     upstream,
     clock,
@@ -93,7 +94,7 @@ export async function createVoice(parts: VoiceParts) {
   const artifacts = createArtifacts({ host, clock, log });
   const streaming = {
     config,
-    adapters: createAdapters({ upstream, dialUpstream, clock, credentials }),
+    adapters: createAdapters({ host, upstream, dialUpstream, clock, credentials }),
     artifacts,
     clock,
     log,

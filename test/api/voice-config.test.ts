@@ -1,7 +1,7 @@
 import { chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
-import { streamingProviders } from '../../lib/voice/registry.ts';
+import { isOwners, streamingProviders } from '../../lib/voice/registry.ts';
 import { bearer, describeMatrix, pair, type Target } from '../support/relay.ts';
 
 const SECRET = 'sk-very-secret-value';
@@ -194,7 +194,7 @@ describeMatrix('voice settings (contract 05)', (start, runtime) => {
       languages: [],
       sample_rates: [24_000],
       sample_rate: 24_000,
-      providers: streamingProviders.map(({ info }) => info),
+      providers: streamingProviders.filter((each) => !isOwners(each)).map(({ info }) => info),
       auth: {
         xai_env: true,
         xai_env_names: ['XAI_API_KEY', 'XAI_EPHEMERAL_TOKEN'],

@@ -111,7 +111,8 @@ export function createRealtimeAgent(parts: RealtimeAgentParts) {
         const connectProvider = providers(provider);
         if (!connectProvider) throw new RelayError('internal', `voice provider ${provider} has no adapter`);
         const headers = scope.headersFor(provider);
-        const speech = { provider, model, voice: voice.voice, sampleRate, headers, oauthPath: scope.oauthPath };
+        const { oauthPath, servers } = scope;
+        const speech = { provider, model, voice: voice.voice, sampleRate, headers, oauthPath, servers };
         const { context, profileBlock, upstream } = request;
         return openSession({
           ...session,
@@ -119,7 +120,7 @@ export function createRealtimeAgent(parts: RealtimeAgentParts) {
           handOver: (answer) => handOver(answer, session.principal),
           config: agentConfig(session, request, config),
           unattachedTtl: config.voiceUnattachedTtlMs,
-          providerOptions: { headers, oauthPath: scope.oauthPath },
+          providerOptions: { headers, oauthPath, servers },
           renderSpeech: (text, signal) => renderSpeech({ ...speech, text, signal }),
           keepsAudio: keepsAudio(scope.section),
         });

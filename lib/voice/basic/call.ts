@@ -66,6 +66,16 @@ export async function withProvider<T>(
   }
 }
 
+/** A status other than 2xx. */
+export class ProviderRefusal extends RelayError {
+  constructor(
+    message: string,
+    readonly status: number,
+  ) {
+    super('bad-gateway', message);
+  }
+}
+
 /** A failure of a provider; `withProvider` gives it its final form. */
 export const providerFailure = (message: string): RelayError => new RelayError('bad-gateway', message);
 
@@ -81,7 +91,10 @@ export async function callProvider(
   const response = await upstream({ method: 'POST', url, headers, body, signal });
   if (!isSuccess(response.status)) {
     const detail = await readProviderError(response.body);
-    throw providerFailure(`${provider} answered HTTP ${response.status}${detail && `: ${detail}`}`);
+    throw new ProviderRefusal(
+      `${provider} answered HTTP ${response.status}${detail && `: ${detail}`}`,
+      response.status,
+    );
   }
   const bytes = await readAll(response.body, limit + 1);
   if (bytes.length > limit) throw providerFailure(`${provider} sent more than ${limit / 1024 / 1024} MiB`);

@@ -1,7 +1,10 @@
 import { RelayError } from '../../errors.ts';
 import type { Mapping } from '../../kit/yaml.ts';
+import { NO_PROGRAMS } from '../command.ts';
 import type { Credential, VoiceCredentials } from '../credentials.ts';
-import { textOf } from '../section.ts';
+import { mappingOf, textOf } from '../section.ts';
+import { commandOf } from '../servers.ts';
+import { wordsOf } from './local-command.ts';
 import { isSttProvider, STT_ORDER } from './stt.ts';
 import { isTtsProvider, TTS_ORDER } from './tts.ts';
 
@@ -11,10 +14,13 @@ export interface Choice {
   key: Credential;
 }
 
-/** A program of this host that transcribes. */
+/** A program of this host that speaks or transcribes. */
 export interface LocalChoice {
-  provider: 'local_command';
-  template: string;
+  provider: 'local' | 'local_command';
+  /** The program and its arguments, with placeholders. */
+  command: readonly string[];
+  /** Where it is configured, for errors. */
+  name: string;
 }
 
 const LOCAL_COMMAND = 'SVC_LOCAL_STT_COMMAND';
@@ -30,9 +36,12 @@ const noKey = (hint: string, provider?: string): RelayError =>
 export async function chooseTts(
   credentials: Pick<VoiceCredentials, 'basic'>,
   section: Mapping,
+  hasHost: boolean,
   override?: string,
-): Promise<Choice> {
+): Promise<Choice | LocalChoice> {
   const named = override ?? textOf(section.provider);
+  const program = named === 'local' ? programOf('tts', section, hasHost) : undefined;
+  if (program) return program;
   if (named !== undefined) return namedChoice(credentials, { kind: 'tts', section, named, isKnown: isTtsProvider });
   for (const provider of TTS_ORDER) {
     const key = await credentials.basic('tts', provider, section);
@@ -53,17 +62,35 @@ export async function chooseStt(
 ): Promise<Choice | LocalChoice> {
   const named = textOf(section.provider);
   const template = hasHost ? credentials.variable(LOCAL_COMMAND) : undefined;
-  if (named === 'local' || named === 'local_command') {
+  const program = named === 'local' ? programOf('stt', section, hasHost) : undefined;
+  if (program) return program;
+  // Before it was a provider of its own, `local` meant the command of the variable.
+  const isServer = named === 'local' && (textOf(mappingOf(section, 'local').base_url) ?? textOf(section.base_url));
+  if (named === 'local_command' || (named === 'local' && !isServer && template !== undefined)) {
     if (template === undefined) throw noKey(`${LOCAL_COMMAND} is not set`, 'local_command');
-    return { provider: 'local_command', template };
+    return templateChoice(template);
   }
   if (named !== undefined) return namedChoice(credentials, { kind: 'stt', section, named, isKnown: isSttProvider });
-  if (template !== undefined) return { provider: 'local_command', template };
+  if (template !== undefined) return templateChoice(template);
   for (const provider of STT_ORDER) {
     const key = await credentials.basic('stt', provider, section);
     if (key?.secret) return { provider, key };
   }
   throw noKey('set the key of a provider that transcribes');
+}
+
+const templateChoice = (template: string): LocalChoice => ({
+  provider: 'local_command',
+  command: wordsOf(template),
+  name: LOCAL_COMMAND,
+});
+
+/** The program that the section configures for `local`. Without a host there are no programs. */
+function programOf(kind: 'tts' | 'stt', section: Mapping, hasHost: boolean): LocalChoice | undefined {
+  const command = commandOf(kind, section);
+  if (!command) return undefined;
+  if (!hasHost) throw new RelayError('internal', NO_PROGRAMS, { extra: { provider: 'local' } });
+  return { provider: 'local', command, name: `${kind}.local.command` };
 }
 
 interface Named {
@@ -80,6 +107,7 @@ async function namedChoice(
   const shown = named.slice(0, 40);
   if (!isKnown(named)) throw noKey(`${kind}.provider names ${shown}, which this relay does not know`);
   const key = await credentials.basic(kind, named, section);
+  if (!key && named === 'local') throw noKey(`${kind}.local needs a base_url, with an api_key if it is public`, named);
   if (!key) throw noKey(`${named} has none`, named);
   return { provider: named, key };
 }

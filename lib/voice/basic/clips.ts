@@ -8,6 +8,7 @@ import { createAdmission } from '../../kit/semaphore.ts';
 import type { Log } from '../../log.ts';
 import type { FilePart, PartHead } from '../../media/multipart.ts';
 import { createUploads, type UploadBody, type Uploads } from '../../media/uploads.ts';
+import { DIRECTORY_PREFIX } from '../command.ts';
 
 /** Bytes of a clip (contract 05 §6). */
 const MAX_CLIP = 25 * 1024 * 1024;
@@ -16,7 +17,6 @@ const MAX_PER_CALLER = 8;
 const MAX_ON_HOST = 64;
 const MAX_IN_MEMORY = 2;
 const RETRY_AFTER = 5;
-const PREFIX = 'svc-relay-voice-';
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
 /** Extension by the subtype of a content type, without `x-`. */
@@ -95,7 +95,7 @@ export function createClips(host: Host | undefined, clock: Clock, log: Log): Cli
 /** Clips as files, mode 0600, each in a directory of its own, mode 0700, whose name tells the process. */
 function createFileClips({ files, media, processes }: Host, clock: Clock, log: Log): Clips {
   const run = randomString(ALPHABET, 8);
-  const prefix = () => `${media.temporaryDirectory()}/${PREFIX}`;
+  const prefix = () => `${media.temporaryDirectory()}/${DIRECTORY_PREFIX}`;
   const uploads = createUploads({
     clock,
     cap: MAX_CLIP,
@@ -121,7 +121,7 @@ function createFileClips({ files, media, processes }: Host, clock: Clock, log: L
 
   /** The directories of runs that are over. An id that was used again belongs to this process if they are older. */
   async function isLeftover(name: string): Promise<boolean> {
-    const [, id, owner] = /^(\d+)-([a-z0-9]+)-/.exec(name.slice(PREFIX.length)) ?? [];
+    const [, id, owner] = /^(\d+)-([a-z0-9]+)-/.exec(name.slice(DIRECTORY_PREFIX.length)) ?? [];
     if (id === undefined || owner === run) return false;
     if (Number(id) !== processes.own) return !processes.exists(Number(id));
     const facts = await files.stat(`${media.temporaryDirectory()}/${name}`);
@@ -142,7 +142,7 @@ function createFileClips({ files, media, processes }: Host, clock: Clock, log: L
     },
     async sweep() {
       for (const { name, kind } of (await files.list(media.temporaryDirectory())) ?? []) {
-        if (kind !== 'directory' || !name.startsWith(PREFIX) || !(await isLeftover(name))) continue;
+        if (kind !== 'directory' || !name.startsWith(DIRECTORY_PREFIX) || !(await isLeftover(name))) continue;
         // Another user's: theirs to remove.
         await files.removeAll(`${media.temporaryDirectory()}/${name}`).catch(() => {});
       }

@@ -2,7 +2,7 @@ import { RelayError } from '../../errors.ts';
 import type { Mapping } from '../../kit/yaml.ts';
 import type { BasicSections, VoiceConfig } from '../config.ts';
 import type { VoiceCredentials } from '../credentials.ts';
-import { booleanOf, isScalar, mappingOf, memberOf, textOf } from '../section.ts';
+import { basicProvider, booleanOf, isLocalName, isScalar, mappingOf, memberOf, textOf } from '../section.ts';
 import { chooseStt, chooseTts } from './choice.ts';
 import { sectionOf, settingsFor } from './section-of.ts';
 import { sttModel } from './stt.ts';
@@ -70,7 +70,7 @@ export async function describeBasic(
   }
 
   const chosen = async (name: 'tts' | 'stt') => (await sectionOf(config, name, profile)).section;
-  const speaker = await available(chosen('tts').then((section) => chooseTts(credentials, section)));
+  const speaker = await available(chosen('tts').then((section) => chooseTts(credentials, section, hasHost)));
   const section = await chosen('stt');
   const writer = await available(chooseStt(credentials, section, hasHost));
   const transcription = facts(stt, writer !== null);
@@ -93,19 +93,15 @@ export async function describeBasic(
   };
 }
 
-const canonical = (provider: string): string => {
-  const name = provider.trim().toLowerCase();
-  return name === 'nous' ? 'openai' : name;
-};
-
 function facts(section: Mapping, available: boolean): Section {
-  const provider = textOf(section.provider)?.toLowerCase() ?? null;
-  const enabled = provider !== null && booleanOf(memberOf(section, ['enabled'], canonical)) !== false;
+  const named = textOf(section.provider)?.toLowerCase() ?? null;
+  const provider = named !== null && isLocalName(named) ? 'local' : named;
+  const enabled = provider !== null && booleanOf(memberOf(section, ['enabled'], basicProvider)) !== false;
   return { provider, model: wordOf(section, 'model', 'model_id'), enabled, available };
 }
 
 function wordOf(section: Mapping, ...names: string[]): string | null {
-  const value = memberOf(section, names, canonical);
+  const value = memberOf(section, names, basicProvider);
   return value === undefined ? null : String(value).trim();
 }
 

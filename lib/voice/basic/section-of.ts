@@ -1,10 +1,10 @@
 import type { Mapping } from '../../kit/yaml.ts';
 import type { VoiceConfig } from '../config.ts';
-import { readSectionFor, textOf } from '../section.ts';
+import { basicSection, readSectionFor, textOf } from '../section.ts';
 
 /** One section of the basic path for a request. */
 export interface BasicSection {
-  /** Its `provider` is in lower case, and `openai` where the file says `nous`. */
+  /** As `basicSection` has it. */
   section: Mapping;
   /** The profile's file; null when the root's section applies. */
   file: string | null;
@@ -17,8 +17,7 @@ export async function sectionOf(
   profile: string | null,
 ): Promise<BasicSection> {
   const { [name]: section, configPath } = await config.basic(profile);
-  const provider = textOf(section.provider)?.toLowerCase();
-  return { section: { ...section, provider: provider === 'nous' ? 'openai' : provider }, file: configPath };
+  return { section: basicSection(section), file: configPath };
 }
 
 /**

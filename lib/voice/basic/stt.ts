@@ -1,8 +1,9 @@
 import { parseObject } from '../../kit/json.ts';
 import type { Mapping } from '../../kit/yaml.ts';
 import { formData } from '../../web/form-data.ts';
-import { type Credential, isOfficialBase } from '../credentials.ts';
+import { type Credential, isOfficialBase, isOnOwnersNetwork } from '../credentials.ts';
 import { booleanOf, textOf } from '../section.ts';
+import { timeoutOf } from '../servers.ts';
 import { authHeaders, type ProviderReply, type ProviderRequest, providerFailure, textReply } from './call.ts';
 import type { Clip } from './clips.ts';
 
@@ -30,11 +31,16 @@ interface SttProvider {
   path: string;
   /** Milliseconds. */
   timeout: number;
+  /** Milliseconds for a server on the owner's network, which may have no graphics card (contract 05 §8). */
+  ownTimeout?: number;
   headers(secret: string): Record<string, string>;
   fields(settings: FieldSettings): Fields;
   /** Whether a reply that is not JSON is the transcript. */
   mayBePlain?: boolean;
 }
+
+/** The path of the server of whisper.cpp, unless it is started with another. */
+const WHISPER_CPP = '/inference';
 
 const bearer = (secret: string) => ({ authorization: `Bearer ${secret}` });
 
@@ -68,6 +74,7 @@ const openaiFields = (settings: FieldSettings, foreign: readonly string[]): Fiel
 const OPENAI: SttProvider = {
   path: '/audio/transcriptions',
   timeout: 30_000,
+  ownTimeout: 300_000,
   headers: bearer,
   fields: (settings) => openaiFields(settings, GROQ_MODELS),
   mayBePlain: true,
@@ -76,6 +83,15 @@ const OPENAI: SttProvider = {
 /** How each provider transcribes (contract 05 §8). */
 const PROVIDERS: Readonly<Record<string, SttProvider>> = {
   openai: OPENAI,
+  local: {
+    ...OPENAI,
+    fields: (settings) => [
+      ['model', modelOf(settings, 'whisper-1')],
+      ['response_format', textOf(settings.settings.response_format) ?? 'json'],
+      ['language', settings.language],
+      ['prompt', promptOf(settings)],
+    ],
+  },
   deepinfra: { ...OPENAI, fields: (settings) => openaiFields(settings, []) },
   groq: {
     ...OPENAI,
@@ -125,8 +141,11 @@ export const STT_ORDER = ['groq', 'openai', 'mistral', 'xai', 'elevenlabs', 'dee
 /** Whether a provider of that name transcribes. */
 export const isSttProvider = (name: string): boolean => Object.hasOwn(PROVIDERS, name);
 
-/** Milliseconds that a provider may take. */
-export const sttTimeout = (provider: string): number => PROVIDERS[provider]?.timeout ?? 0;
+/** Milliseconds that a provider may take (contract 05 §8). */
+export function sttTimeout(provider: string, { settings }: Pick<SttSettings, 'settings'>, { baseUrl }: Credential) {
+  const { timeout, ownTimeout = timeout } = PROVIDERS[provider] as SttProvider;
+  return timeoutOf(settings) ?? (isOnOwnersNetwork(baseUrl) ? ownTimeout : timeout);
+}
 
 function fieldsOf(provider: string, settings: SttSettings, { baseUrl }: Credential): (readonly [string, string])[] {
   const row = PROVIDERS[provider] as SttProvider;
@@ -145,7 +164,7 @@ export function sttRequest(provider: string, clip: Clip, settings: SttSettings, 
   const { fileName, contentType, size } = clip;
   const form = formData(fields, { name: 'file', filename: fileName, contentType, size, content: clip.read() });
   return {
-    url: key.baseUrl + row.path,
+    url: isWholePath(provider, key) ? key.baseUrl : key.baseUrl + row.path,
     headers: {
       ...authHeaders(row.headers, key),
       'content-type': form.contentType,
@@ -154,6 +173,16 @@ export function sttRequest(provider: string, clip: Clip, settings: SttSettings, 
     body: form.body,
   };
 }
+
+/** Whether the base URL is that of whisper.cpp, to which nothing is appended. */
+const isWholePath = (provider: string, { baseUrl }: Credential): boolean =>
+  provider === 'local' && baseUrl.endsWith(WHISPER_CPP);
+
+/** Where the owner's server may be, if it does not know the path of OpenAI. */
+export const otherBase = (provider: string, key: Credential): Credential | undefined =>
+  provider === 'local' && !isWholePath(provider, key)
+    ? { ...key, baseUrl: new URL(key.baseUrl).origin + WHISPER_CPP }
+    : undefined;
 
 /** The transcript in a reply: plain text, or `text` of a JSON object, whichever the provider chose. */
 export async function transcriptIn(provider: string, reply: ProviderReply): Promise<string> {

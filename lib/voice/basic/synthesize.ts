@@ -7,21 +7,26 @@ import { isObject, type JsonObject } from '../../kit/json.ts';
 import type { Mapping } from '../../kit/yaml.ts';
 import type { Log } from '../../log.ts';
 import type { DenyList } from '../../media/deny-list.ts';
+import { NO_PROGRAMS } from '../command.ts';
 import type { VoiceConfig } from '../config.ts';
 import type { Credential, VoiceCredentials } from '../credentials.ts';
 import { MAX_ID, MAX_TEXT } from '../limits.ts';
 import { booleanOf, textOf } from '../section.ts';
+import { PROGRAM_MODEL, PROGRAM_VOICE, timeoutOf } from '../servers.ts';
+import { speakByCommand } from '../speech-command.ts';
 import { type CallParts, callProvider, providerFailure, withProvider } from './call.ts';
-import { chooseTts } from './choice.ts';
+import { chooseTts, type LocalChoice } from './choice.ts';
 import { sanitize } from './sanitize.ts';
 import { sectionOf, settingsFor } from './section-of.ts';
 import { splitText } from './split.ts';
-import { audioIn, maxTextOf, type Speech, ttsRequest } from './tts.ts';
+import { audioIn, maxTextOf, programSpeed, type Speech, ttsRequest } from './tts.ts';
 
 /** Milliseconds for all requests of one text. */
 const TIMEOUT = 60_000;
 /** Bytes of one reply, and of the audio of one text. */
 const MAX_AUDIO = 16 * 1024 * 1024;
+/** Bytes of what a program speaks: it may have no MP3. */
+const MAX_PROGRAM_AUDIO = 64 * 1024 * 1024;
 const MAX_PERSONA = 4000;
 const MAX_PERSONA_FILE = 64 * 1024;
 
@@ -100,12 +105,20 @@ export async function synthesize(
   const { section, file } = await sectionOf(parts.settings, 'tts', profile);
   if (booleanOf(section.enabled) === false)
     throw new RelayError('internal', 'speech is disabled: tts.enabled is false');
-  const { provider, key } = await chooseTts(parts.credentials, section, overrides.provider);
+  const choice = await chooseTts(parts.credentials, section, parts.host !== undefined, overrides.provider);
+  const { provider } = choice;
   const settings = overridden(provider, settingsFor(section, provider), overrides);
+  const timeout = timeoutOf(settings) ?? TIMEOUT;
+  if ('command' in choice) {
+    const { command } = choice;
+    const speak = (bounded: AbortSignal) => spokenByCommand(parts, { command, text, settings, section }, bounded);
+    return { audio: await withProvider(parts, { provider, timeout, signal }, speak), provider };
+  }
+  const { key } = choice;
   const persona = provider === 'gemini' ? await personaOf(parts, settings, file) : undefined;
   const pieces = splitText(text, maxTextOf(provider)).filter((piece) => piece.trim() !== '');
   const speak = (piece: string) => ({ text: piece, settings, section, persona });
-  const audio = await withProvider(parts, { provider, timeout: TIMEOUT, signal }, async (bounded) => {
+  const audio = await withProvider(parts, { provider, timeout, signal }, async (bounded) => {
     const spoken = createByteBuffer(MAX_AUDIO);
     for (const piece of pieces) {
       if (!spoken.push(await spokenBy(parts, { provider, key, speech: speak(piece), signal: bounded }))) {
@@ -127,6 +140,28 @@ interface OneRequest {
 async function spokenBy({ upstream }: SynthesizeParts, { provider, key, speech, signal }: OneRequest) {
   const reply = await callProvider(upstream, ttsRequest(provider, speech, key), { provider, limit: MAX_AUDIO, signal });
   return audioIn(provider, reply, speech, signal);
+}
+
+/** What a program of this host speaks, as MP3. */
+async function spokenByCommand(
+  { host }: SynthesizeParts,
+  { command, text, settings, section }: Omit<Speech, 'persona'> & Pick<LocalChoice, 'command'>,
+  signal: AbortSignal,
+) {
+  if (!host) throw providerFailure(NO_PROGRAMS);
+  const speech = {
+    command,
+    text,
+    voice: textOf(settings.voice) ?? textOf(settings.voice_id) ?? PROGRAM_VOICE,
+    model: textOf(settings.model) ?? PROGRAM_MODEL,
+    language: textOf(settings.language) ?? textOf(section.language) ?? '',
+    speed: programSpeed({ settings, section }),
+  };
+  const spoken = createByteBuffer(MAX_PROGRAM_AUDIO);
+  for await (const bytes of speakByCommand(host, speech, signal)) spoken.push(bytes);
+  const audio = await audioIn('local', { contentType: '', bytes: spoken.bytes() }, { settings }, signal);
+  if (audio.length > MAX_AUDIO) throw providerFailure(`local spoke more than ${MAX_AUDIO / 1024 / 1024} MiB`);
+  return Uint8Array.from(audio);
 }
 
 /** The settings with the overrides that the provider accepts. None of them names a server. */

@@ -1,15 +1,17 @@
 import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
 import type { Mapping } from '../../kit/yaml.ts';
+import { NO_PROGRAMS } from '../command.ts';
 import type { VoiceConfig } from '../config.ts';
-import type { VoiceCredentials } from '../credentials.ts';
+import type { Credential, VoiceCredentials } from '../credentials.ts';
 import { booleanOf, mappingOf, textOf } from '../section.ts';
-import { type CallParts, callProvider, withProvider } from './call.ts';
+import { timeoutOf } from '../servers.ts';
+import { type CallParts, callProvider, ProviderRefusal, withProvider } from './call.ts';
 import { chooseStt, type LocalChoice } from './choice.ts';
 import type { Clip } from './clips.ts';
 import { runLocalCommand } from './local-command.ts';
 import { sectionOf, settingsFor } from './section-of.ts';
-import { sttRequest, sttTimeout, transcriptIn } from './stt.ts';
+import { otherBase, sttRequest, sttTimeout, transcriptIn } from './stt.ts';
 
 const LOCAL_TIMEOUT = 300_000;
 const MAX_REPLY = 1024 * 1024;
@@ -42,17 +44,20 @@ export async function transcribe(
   }
   const choice = await chooseStt(parts.credentials, section, parts.host !== undefined);
   const language = languageOf(parts.credentials, section, choice.provider);
-  if ('template' in choice) return runLocally(parts, { choice, clip, section, language, signal });
+  if ('command' in choice) return runLocally(parts, { choice, clip, section, language, signal });
 
   const { provider, key } = choice;
-  const bounds = { provider, timeout: sttTimeout(provider), signal };
+  const settings = { settings: settingsFor(section, provider), section, language };
+  const bounds = { provider, timeout: sttTimeout(provider, settings, key), signal };
   const text = await withProvider(parts, bounds, async (bounded) => {
-    const settings = { settings: settingsFor(section, provider), section, language };
-    const request = sttRequest(provider, clip, settings, key);
-    return transcriptIn(
-      provider,
-      await callProvider(parts.upstream, request, { provider, limit: MAX_REPLY, signal: bounded }),
-    );
+    const limits = { provider, limit: MAX_REPLY, signal: bounded };
+    const call = (at: Credential) => callProvider(parts.upstream, sttRequest(provider, clip, settings, at), limits);
+    const other = otherBase(provider, key);
+    const reply = await call(key).catch((error) => {
+      if (other && error instanceof ProviderRefusal && error.status === 404) return call(other);
+      throw error;
+    });
+    return transcriptIn(provider, reply);
   });
   return { text, provider };
 }
@@ -73,18 +78,18 @@ interface LocalRun {
 }
 
 async function runLocally(parts: TranscribeParts, { choice, clip, section, language, signal }: LocalRun) {
-  const { provider, template } = choice;
+  const { provider, command, name } = choice;
   const { host } = parts;
   const { files } = clip;
-  if (!host || !files) throw new RelayError('internal', 'a local command needs a host', { extra: { provider } });
-  const own = { ...mappingOf(section, 'local'), ...mappingOf(section, 'local_command') };
-  const values = {
-    input_path: files.path,
-    output_dir: files.directory,
+  if (!host || !files) throw new RelayError('internal', NO_PROGRAMS, { extra: { provider } });
+  const own = { ...mappingOf(section, 'local'), ...(provider === 'local_command' && mappingOf(section, provider)) };
+  const facts = {
     language: language ?? textOf(own.language) ?? '',
     model: textOf(own.model) ?? textOf(section.model) ?? 'base',
   };
-  const bounds = { provider, timeout: LOCAL_TIMEOUT, signal };
-  const text = await withProvider(parts, bounds, (bounded) => runLocalCommand(host, template, values, bounded));
+  const bounds = { provider, timeout: timeoutOf(own) ?? LOCAL_TIMEOUT, signal };
+  const text = await withProvider(parts, bounds, (bounded) =>
+    runLocalCommand(host, { command, name, clip, files, ...facts, signal: bounded }),
+  );
   return { text, provider };
 }

@@ -45,7 +45,11 @@ const modelOf = (settings: Mapping, fallback: string): string =>
 const voiceOf = (settings: Mapping): string | undefined => textOf(settings.voice) ?? textOf(settings.voice_id);
 
 /** Relative speed within a provider's range; undefined when it is the normal one. */
-function speedOf({ settings, section }: Speech, min: number, max: number): number | undefined {
+function speedOf(
+  { settings, section }: Pick<Speech, 'settings' | 'section'>,
+  min: number,
+  max: number,
+): number | undefined {
   const speed = Math.min(Math.max(numberOf(settings.speed) ?? numberOf(section.speed) ?? 1, min), max);
   return speed === 1 ? undefined : speed;
 }
@@ -65,6 +69,9 @@ const OPENAI: TtsProvider = {
   }),
 };
 
+/** A model and a voice that the owner's own server most likely has under these names. */
+const LOCAL = { model: 'tts-1', voice: 'alloy' };
+
 /** Models of Gemini that speak, as its SDK (`@google/genai` 2.32) has them; the first is the default. */
 export const GEMINI_MODELS = [
   'gemini-3.1-flash-tts-preview',
@@ -76,6 +83,15 @@ export const GEMINI_MODELS = [
 const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
   openai: OPENAI,
   deepinfra: { ...OPENAI, maxText: MAX_TEXT },
+  local: {
+    ...OPENAI,
+    call(speech, secret) {
+      const { settings } = speech;
+      const call = OPENAI.call({ ...speech, settings: { ...LOCAL, ...settings } }, secret);
+      const format = textOf(settings.response_format)?.toLowerCase();
+      return format === undefined ? call : { ...call, body: { ...call.body, response_format: format } };
+    },
+  },
   elevenlabs: {
     maxText: MAX_TEXT,
     call: ({ text, settings }, secret) => ({
@@ -192,6 +208,9 @@ export async function audioIn(
   }
   return encodeMp3(pcm, MP3_RATE, signal);
 }
+
+/** Relative speed for a program, within what people understand. */
+export const programSpeed = (speech: Pick<Speech, 'settings' | 'section'>): number => speedOf(speech, 0.25, 4) ?? 1;
 
 /** Hertz of what is converted to MP3. */
 const MP3_RATE = 24_000;

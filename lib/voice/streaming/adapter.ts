@@ -1,8 +1,8 @@
 import { RelayError } from '../../errors.ts';
 import { isObject } from '../../kit/json.ts';
-import type { Mapping } from '../../kit/yaml.ts';
 import { MAX_ID, MAX_LANGUAGE, MAX_RATE, MIN_RATE } from '../limits.ts';
 import { booleanOf, numberOf } from '../section.ts';
+import type { ServerSections } from '../servers.ts';
 
 /** How a text is to be spoken (contract 05 §12, `expression`). */
 export interface Expression {
@@ -54,8 +54,8 @@ export interface RenderRequest {
   toolScaffold: boolean;
   /** The token store of xAI that the profile names, instead of the configured one. */
   oauthPath?: string;
-  /** The `tts:` section, whose key and base URL hold here too (contract 05 §18). */
-  tts?: Mapping;
+  /** The sections whose keys, base URLs and further settings hold here too (contract 05 §18). */
+  servers?: ServerSections;
   /** Further headers of a realtime provider's handshake, from the host's configuration. */
   headers?: Readonly<Record<string, string>>;
   /** Aborts the render and its upstream call. */
@@ -97,7 +97,7 @@ export type RenderSettings = Pick<
   | 'textNormalization'
   | 'autoSpeechTags'
   | 'oauthPath'
-  | 'tts'
+  | 'servers'
   | 'headers'
 >;
 
@@ -223,7 +223,7 @@ export function renderRequest(
     options,
     toolScaffold: message.toolScaffold ?? false,
     oauthPath: settings.oauthPath,
-    tts: settings.tts,
+    servers: settings.servers,
     headers: settings.headers,
     signal: message.signal,
   };

@@ -1,6 +1,7 @@
 import type { Adapter } from './adapter.ts';
 import { type AdapterParts, withRules } from './call.ts';
 import { createElevenlabsTts } from './elevenlabs-tts.ts';
+import { createLocalTts } from './local-tts.ts';
 import { createOpenaiTts } from './openai-tts.ts';
 import { createOpenaiRealtime, createXaiRealtime } from './realtime.ts';
 import { renderStub } from './stub.ts';
@@ -13,6 +14,8 @@ export type Adapters = (provider: string) => Adapter | undefined;
 export function createAdapters(parts: AdapterParts): Adapters {
   const adapters = new Map<string, Adapter>([
     ['elevenlabs_tts', createElevenlabsTts(parts)],
+    ['local_realtime', createOpenaiRealtime(parts, 'local_realtime')],
+    ['local_tts', createLocalTts(parts)],
     ['openai_realtime', createOpenaiRealtime(parts)],
     ['openai_tts', createOpenaiTts(parts)],
     ['stub', renderStub],

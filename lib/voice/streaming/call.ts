@@ -2,6 +2,7 @@ import { RelayError } from '../../errors.ts';
 import { isSuccess, type Upstream, type UpstreamResponse, upstreamReason } from '../../host/upstream.ts';
 import type { DialUpstream } from '../../host/upstream-socket.ts';
 import type { Clock } from '../../kit/clock.ts';
+import type { CommandHost } from '../command.ts';
 import { type Credential, keyNames, type VoiceCredentials } from '../credentials.ts';
 import { isTextType, readProviderError } from '../provider-error.ts';
 import { findProvider } from '../registry.ts';
@@ -12,6 +13,8 @@ import { decodeSamples } from './decode.ts';
 const PROVIDER_TIMEOUT = 60_000;
 
 export interface AdapterParts {
+  /** Starts the programs of the owner. Absent at the edge. */
+  host?: CommandHost;
   upstream: Upstream;
   dialUpstream: DialUpstream;
   clock: Clock;
@@ -72,22 +75,33 @@ export function withRules(provider: string, adapter: Adapter, { clock, credentia
 /** Key and base URL of a streaming provider. Without a key, throws `unavailable` with the variables that may hold one. */
 export async function credentialOf(
   provider: string,
-  { oauthPath, tts }: RenderRequest,
+  { oauthPath, servers }: RenderRequest,
   { credentials }: AdapterParts,
 ): Promise<Credential> {
-  const credential = await credentials.streaming(provider, oauthPath, tts);
+  const credential = await credentials.streaming(provider, oauthPath, servers);
   if (credential) return credential;
+  if (isLocalId(provider)) throw new RelayError('unavailable', noServer(provider));
   const names = keyNames(provider).join(', ');
   throw new RelayError('unavailable', `${findProvider(provider)?.info.name} has no API key: set one of ${names}`);
 }
+
+const isLocalId = (provider: string): boolean => provider.startsWith('local_');
+
+/** What an owner who chose `local` has still to configure. */
+export const noServer = (provider: string): string => {
+  const place = provider === 'local_tts' ? 'tts.local' : 'realtime.local';
+  return `${findProvider(provider)?.info.name} has no server: set ${place}.base_url, with an api_key if it is public`;
+};
 
 export interface AudioCall {
   provider: string;
   url: string;
   headers: Record<string, string>;
   body: Record<string, unknown>;
-  /** Hertz of the samples that are asked for, and that come out. */
+  /** Hertz of the samples that come out. */
   sampleRate: number;
+  /** Hertz of raw samples whose label does not tell; `sampleRate` by default. */
+  assumedRate?: number;
   signal: AbortSignal;
 }
 
@@ -107,8 +121,8 @@ export async function callForAudio(call: AudioCall, { upstream }: AdapterParts):
   const type = response.headers['content-type'] ?? '';
   const isOk = isSuccess(response.status);
   if (isOk && !isTextType(type)) {
-    const { sampleRate: rate } = call;
-    const decoding = { contentType: type, assumedRate: rate, rate, name: name ?? call.provider };
+    const { sampleRate: rate, assumedRate = rate } = call;
+    const decoding = { contentType: type, assumedRate, rate, name: name ?? call.provider };
     return { ...response, body: decodeSamples(response.body, decoding) };
   }
   const detail = await readProviderError(response.body);

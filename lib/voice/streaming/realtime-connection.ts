@@ -54,6 +54,7 @@ export interface RealtimeConnection {
 
 export interface RealtimeTarget {
   url: string;
+  /** Empty for a server of the owner that needs none. */
   secret: string;
   model: string;
   /** Beside the authorization. */
@@ -75,7 +76,7 @@ export function dialRealtime(
   target.searchParams.set('model', model);
   const request = {
     url: target.href,
-    headers: { ...headers, authorization: `Bearer ${secret}` },
+    headers: { ...headers, ...(secret !== '' && { authorization: `Bearer ${secret}` }) },
     maxMessage: MAX_MESSAGE,
   };
   return dialUpstream({ ...request, ...rest }, events);

@@ -57,8 +57,9 @@ const XAI: Dialect = {
   response: () => ({}),
 };
 
-/** Contract 05 §13, `openai_realtime`. */
-export const createOpenaiRealtime = (parts: AdapterParts): Adapter => createRealtime(OPENAI, parts);
+/** Contract 05 §13, `openai_realtime`; `local_realtime` is the owner's server (§18). */
+export const createOpenaiRealtime = (parts: AdapterParts, provider = OPENAI.provider): Adapter =>
+  createRealtime({ ...OPENAI, provider }, parts);
 
 /** Contract 05 §13, `xai_realtime`. */
 export const createXaiRealtime = (parts: AdapterParts): Adapter => createRealtime(XAI, parts);

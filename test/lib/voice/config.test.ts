@@ -37,8 +37,33 @@ it('05 §18: voice output has the tts section of its profile, else of the root',
       'agent/profiles/work/config.yaml': 'tts: {provider: openai, base_url: "http://127.0.0.1:2/v1"}\n',
     },
   });
-  expect((await voice.output(null)).tts?.base_url).toBe('http://127.0.0.1:1/v1');
-  expect((await voice.output('work')).tts?.base_url).toBe('http://127.0.0.1:2/v1');
+  expect((await voice.output(null)).servers.tts?.base_url).toBe('http://127.0.0.1:1/v1');
+  expect((await voice.output('work')).servers.tts?.base_url).toBe('http://127.0.0.1:2/v1');
+});
+
+it('05 §18: model and voice of a provider’s section hold for streaming, unless the settings name others', async () => {
+  const { voice } = await setUp({
+    files: {
+      'agent/config.yaml':
+        'tts: {openai: {model: kokoro, voice: af}, local: {base_url: "http://127.0.0.1:1", voice: own}}\n',
+      'relay/config.yaml': [
+        'voice_output: {provider: openai, voice: nova}',
+        'realtime_voice: {provider: local}',
+        'realtime: {local: {base_url: "http://127.0.0.1:2/v1", model: home}}',
+      ].join('\n'),
+      'agent/profiles/work/config.yaml': 'voice_output: {provider: local}\nrealtime: {local: {voice: work}}\n',
+    },
+  });
+  const output = await voice.output(null);
+  expect(output.settings).toMatchObject({ provider: 'openai_tts', model: 'kokoro', voice: 'nova' });
+  // A section of `tts:` is that of the root, where the profile has none.
+  expect((await voice.output('work')).settings).toMatchObject({ provider: 'local_tts', model: 'tts-1', voice: 'own' });
+  for (const read of [voice.realtime, voice.agent]) {
+    expect((await read(null)).settings).toMatchObject({ provider: 'local_realtime', model: 'home', voice: 'alloy' });
+    expect((await read('work')).servers.realtime).toEqual({
+      local: { base_url: 'http://127.0.0.1:2/v1', model: 'home', voice: 'work' },
+    });
+  }
 });
 
 const word = fc.constantFrom('a', 'b', 'c', 'd');

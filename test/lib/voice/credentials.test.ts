@@ -172,3 +172,64 @@ describe('what a client may see of a provider’s words (contract 05 §8)', () =
     expect(redact('x'.repeat(1000))).toHaveLength(300);
   });
 });
+
+describe('servers of the owner (contract 05 §18)', () => {
+  const streamingOf = (provider: string, env: Env, sections: { tts?: Mapping; realtime?: Mapping } = {}) =>
+    createVoiceCredentials({ env, oauth: storeOf() }).streaming(provider, undefined, sections);
+
+  it('have variables of their own, which win over that for all', async () => {
+    const env = {
+      OPENAI_API_KEY: 'k',
+      OPENAI_BASE_URL: 'http://127.0.0.1:1/v1',
+      TTS_OPENAI_BASE_URL: 'http://127.0.0.1:2/v1/',
+      STT_OPENAI_BASE_URL: 'http://127.0.0.1:3/v1',
+      REALTIME_OPENAI_BASE_URL: 'http://127.0.0.1:4/v1',
+    };
+    expect((await basic('tts', 'openai', env))?.baseUrl).toBe('http://127.0.0.1:2/v1');
+    expect((await basic('stt', 'openai', env))?.baseUrl).toBe('http://127.0.0.1:3/v1');
+    expect((await streamingOf('openai_tts', env))?.baseUrl).toBe('http://127.0.0.1:2/v1');
+    expect((await streamingOf('openai_realtime', env))?.baseUrl).toBe('ws://127.0.0.1:4/v1/realtime');
+    const explicit = { ...env, OPENAI_REALTIME_URL: 'ws://127.0.0.1:5/rt' };
+    expect((await streamingOf('openai_realtime', explicit))?.baseUrl).toBe('ws://127.0.0.1:5/rt');
+    // The owner's own server gets the URL, and not the key of OpenAI.
+    expect(await basic('tts', 'local', env)).toEqual({
+      secret: '',
+      baseUrl: 'http://127.0.0.1:2/v1',
+      source: 'none',
+    });
+    expect(await streamingOf('local_realtime', env)).toMatchObject({
+      secret: '',
+      baseUrl: 'ws://127.0.0.1:4/v1/realtime',
+    });
+    expect(await basic('tts', 'local', { OPENAI_BASE_URL: 'http://127.0.0.1:1' })).toBeNull();
+  });
+
+  it('of realtime: base URL and key of the section, and none needed on the own network', async () => {
+    const realtime = (local: Mapping) => streamingOf('local_realtime', {}, { realtime: { openai_compatible: local } });
+    expect(await realtime({ base_url: 'http://10.0.0.7:8000/v1' })).toEqual({
+      secret: '',
+      baseUrl: 'ws://10.0.0.7:8000/v1/realtime',
+      source: 'none',
+    });
+    expect(await realtime({ base_url: 'wss://rt.test/v1/realtime', api_key: 'own' })).toEqual({
+      secret: 'own',
+      baseUrl: 'wss://rt.test/v1/realtime',
+      source: 'config',
+    });
+    expect(await realtime({ base_url: 'https://rt.test/v1' })).toBeNull();
+    expect(await realtime({})).toBeNull();
+    const openai = { openai: { base_url: 'http://127.0.0.1:8000/v1' } };
+    expect(await streamingOf('openai_realtime', {}, { realtime: openai })).toMatchObject({
+      secret: '',
+      source: 'none',
+    });
+    const bad = realtime({ base_url: 'http://user:word@127.0.0.1/v1' });
+    await expect(bad).rejects.toThrow('realtime.local.base_url is not');
+  });
+
+  it('list their models beside their socket', async () => {
+    const sections = { realtime: { local: { base_url: 'https://rt.test/v1', api_key: 'own' } } };
+    const found = await createVoiceCredentials({ env: {} }).discovery('local_realtime', undefined, sections);
+    expect(found?.baseUrl).toBe('https://rt.test/v1');
+  });
+});

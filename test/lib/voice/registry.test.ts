@@ -3,9 +3,11 @@ import { findProvider, isRealtime, isRenderer, streamingProviders } from '../../
 
 const ids = (providers: typeof streamingProviders) => providers.map(({ info }) => info.id);
 
-it('contract 05 §9: six providers, sorted by id', () => {
+it('contract 05 §9, §18: six providers and the two of the owner, sorted by id', () => {
   expect(ids(streamingProviders)).toEqual([
     'elevenlabs_tts',
+    'local_realtime',
+    'local_tts',
     'openai_realtime',
     'openai_tts',
     'stub',
@@ -52,6 +54,8 @@ it('contract 05 §9: defaults, and what each provider supports', () => {
   ]);
   expect(rows).toEqual([
     ['elevenlabs_tts', 'eleven_flash_v2_5', 'JBFqnCBsd6RMkjVDRZzb', 'tts expression'],
+    ['local_realtime', 'gpt-realtime', 'alloy', 'tts realtime expression'],
+    ['local_tts', 'tts-1', 'alloy', 'tts expression'],
     ['openai_realtime', 'gpt-realtime-2.1', 'marin', 'tts realtime expression'],
     ['openai_tts', 'gpt-4o-mini-tts', 'coral', 'tts expression'],
     ['stub', 'stub-tone', 'sine', 'tts stt speech_to_speech expression'],
@@ -61,8 +65,14 @@ it('contract 05 §9: defaults, and what each provider supports', () => {
 });
 
 it('contract 05 §9: renderers speak and are not realtime', () => {
-  expect(ids(streamingProviders.filter(isRenderer))).toEqual(['elevenlabs_tts', 'openai_tts', 'stub', 'xai_tts']);
-  expect(ids(streamingProviders.filter(isRealtime))).toEqual(['openai_realtime', 'xai_realtime']);
+  expect(ids(streamingProviders.filter(isRenderer))).toEqual([
+    'elevenlabs_tts',
+    'local_tts',
+    'openai_tts',
+    'stub',
+    'xai_tts',
+  ]);
+  expect(ids(streamingProviders.filter(isRealtime))).toEqual(['local_realtime', 'openai_realtime', 'xai_realtime']);
   expect(findProvider('xai')).toBeUndefined();
   expect(findProvider('constructor')).toBeUndefined();
 });

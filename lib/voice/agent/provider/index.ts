@@ -7,6 +7,7 @@ import { createXaiProvider } from './xai.ts';
 /** The native realtime providers, and the stub, by their ids in the registry (contract 06 §9). */
 export function createProviders(parts: RealtimeProviderParts): (id: string) => ConnectProvider | undefined {
   const providers = new Map<string, ConnectProvider>([
+    ['local_realtime', createOpenaiProvider(parts, { provider: 'local_realtime', label: 'Local' })],
     ['openai_realtime', createOpenaiProvider(parts)],
     ['stub', connectStub],
     ['xai_realtime', createXaiProvider(parts)],

@@ -4,12 +4,15 @@ import { createRealtimeProvider, type RealtimeProviderParts } from './realtime.t
 const SAMPLE_RATE = 24_000;
 const TRANSCRIBER = 'gpt-realtime-whisper';
 
-/** OpenAI Realtime (contract 06 §9). */
-export const createOpenaiProvider = (parts: RealtimeProviderParts): ConnectProvider =>
+/** OpenAI Realtime (contract 06 §9), and servers of the owner that take its requests (05 §18). */
+export const createOpenaiProvider = (
+  parts: RealtimeProviderParts,
+  { provider, label } = { provider: 'openai_realtime', label: 'OpenAI' },
+): ConnectProvider =>
   createRealtimeProvider(
     {
-      provider: 'openai_realtime',
-      label: 'OpenAI',
+      provider,
+      label,
       sampleRate: SAMPLE_RATE,
       session: ({ model, voice, instructions }, tools) => ({
         type: 'realtime',

@@ -1,3 +1,5 @@
+import type { ServerSections } from '../../servers.ts';
+
 /**
  * A report of a realtime provider, whatever it calls it (contract 06 §9). Texts are redacted and may be shown to a client.
  * A response id is the provider's, or one that the adapter makes up for a provider that sends none.
@@ -95,6 +97,8 @@ export interface ProviderOptions {
   headers?: Readonly<Record<string, string>>;
   /** The token store of xAI that the profile names, instead of the configured one. */
   oauthPath?: string;
+  /** Keys and base URLs of the configuration (contract 05 §18). */
+  servers?: ServerSections;
   /** Drops the connection, without any further event. */
   signal: AbortSignal;
 }

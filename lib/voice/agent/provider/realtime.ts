@@ -6,6 +6,7 @@ import type { Clock } from '../../../kit/clock.ts';
 import type { JsonObject } from '../../../kit/json.ts';
 import { withTimeout } from '../../../kit/timeouts.ts';
 import { type Credential, keyNames, type VoiceCredentials } from '../../credentials.ts';
+import { noServer } from '../../streaming/call.ts';
 import { dialRealtime } from '../../streaming/realtime-connection.ts';
 import { createResampler, type Resampler } from '../../streaming/resample.ts';
 import { createNormalizer, isExpiry, OPTIONAL_MESSAGE, SETTINGS_MESSAGE } from './normalize.ts';
@@ -68,11 +69,12 @@ export const createRealtimeProvider = (dialect: Dialect, parts: RealtimeProvider
 /** Key and URL of the provider. */
 async function credentialOf(
   { provider, label }: Dialect,
-  { oauthPath }: ProviderOptions,
+  { oauthPath, servers }: ProviderOptions,
   { credentials }: RealtimeProviderParts,
 ): Promise<Credential> {
-  const credential = await credentials.streaming(provider, oauthPath);
+  const credential = await credentials.streaming(provider, oauthPath, servers);
   if (credential) return credential;
+  if (provider === 'local_realtime') throw new RelayError('unavailable', noServer(provider));
   const names = keyNames(provider).join(', ');
   throw new RelayError('unavailable', `${label} Realtime auth is not configured: set one of ${names}`);
 }

@@ -7,7 +7,7 @@ import type { ProviderOptions } from './provider.ts';
 
 /** A text that the relay has a provider read aloud. */
 export interface Speech
-  extends Pick<ProviderOptions, 'model' | 'voice' | 'sampleRate' | 'headers' | 'oauthPath' | 'signal'> {
+  extends Pick<ProviderOptions, 'model' | 'voice' | 'sampleRate' | 'headers' | 'oauthPath' | 'servers' | 'signal'> {
   provider: string;
   text: string;
 }
@@ -20,10 +20,10 @@ export type RenderSpeech = (speech: Speech) => AsyncGenerator<Uint8Array>;
 
 /** Renders on a second, short connection to the provider, which has no tools there (contract 06 §7.3). */
 export const createSpeechRenderer = (adapters: Adapters): RenderSpeech =>
-  async function* ({ provider, text, model, voice, sampleRate, headers, oauthPath, signal }) {
+  async function* ({ provider, text, model, voice, sampleRate, headers, oauthPath, servers, signal }) {
     const adapter = adapters(provider);
     if (!adapter) throw new RelayError('internal', 'there is no adapter for the voice provider of the session');
-    const settings = { ...voiceOutput.defaults, model, voice, sampleRate, headers, oauthPath };
+    const settings = { ...voiceOutput.defaults, model, voice, sampleRate, headers, oauthPath, servers };
     const message = { text, renderMode: 'verbatim', expression: undefined, providerOptions: undefined, signal };
     let resampler: { rate: number; resample: Resampler } | undefined;
     for await (const chunk of adapter(renderRequest(settings, message))) {

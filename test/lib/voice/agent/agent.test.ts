@@ -35,6 +35,8 @@ function setUp({
       fallbackToGlobal: false,
       runDir: '/logs',
       headersFor: () => ({}),
+      servers: {},
+      defaultsFor: ({ defaultModel, defaultVoice }) => ({ model: defaultModel, voice: defaultVoice }),
     }),
     artifacts: createArtifacts({ clock, log }),
     onPrincipalEnded(_principal, ended) {

@@ -45,10 +45,10 @@ it('05 §18: a renderer takes key and base URL of the tts section, and needs no 
   const adapters = createAdapters({ ...parts, credentials: createVoiceCredentials({ env: {} }) });
   const sectionOf = (name: string) => ({ provider: 'nous', [name]: { base_url: `${provider.url}/v1` } });
   for (const name of ['openai', 'xai', 'elevenlabs']) {
-    await rendered(adapters(`${name}_tts`) ?? expect.fail(), aRequest({ tts: sectionOf(name) }));
+    await rendered(adapters(`${name}_tts`) ?? expect.fail(), aRequest({ servers: { tts: sectionOf(name) } }));
   }
   const keyed = { openai: { base_url: `${provider.url}/v1`, api_key: SECRET } };
-  await rendered(adapters('openai_tts') ?? expect.fail(), aRequest({ tts: keyed }));
+  await rendered(adapters('openai_tts') ?? expect.fail(), aRequest({ servers: { tts: keyed } }));
   expect(provider.calls.map(({ headers }) => headers.authorization ?? headers['xi-api-key'])).toEqual([
     undefined,
     undefined,
@@ -56,7 +56,7 @@ it('05 §18: a renderer takes key and base URL of the tts section, and needs no 
     `Bearer ${SECRET}`,
   ]);
   const remote = { openai: { base_url: 'https://tts.test/v1' } };
-  const refused = rendered(adapters('openai_tts') ?? expect.fail(), aRequest({ tts: remote }));
+  const refused = rendered(adapters('openai_tts') ?? expect.fail(), aRequest({ servers: { tts: remote } }));
   await expect(refused).rejects.toThrow('has no API key');
 });
 

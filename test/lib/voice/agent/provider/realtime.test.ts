@@ -391,3 +391,14 @@ describe.each([
     });
   });
 });
+
+it('05 §18: a server of the owner gets the requests of OpenAI, without a key', async () => {
+  const { provider, connect } = await startProviders(undefined, {});
+  const servers = { realtime: { local: { base_url: `${provider.url}/v1` } } };
+  const connecting = connect('local_realtime', { model: 'home', servers });
+  const socket = await provider.socket(0);
+  await connecting;
+  expect(socket.headers.authorization).toBeUndefined();
+  expect([socket.path, socket.query.get('model')]).toEqual(['/v1/realtime', 'home']);
+  await expect(connect('local_realtime')).rejects.toThrow('set realtime.local.base_url');
+});
