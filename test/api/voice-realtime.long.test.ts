@@ -32,7 +32,7 @@ describeMatrix('the realtime lab', (start, runtime) => {
     'real speech arrives sample by sample, and sox reads its WAV',
     async () => {
       const sentence = 'Every sample of this turn arrives exactly once.';
-      const speech = await spoken(sentence, 24_000);
+      const speech = spoken(sentence, 24_000);
       const provider = await startProvider();
       provider.onSocket(async (socket) => {
         await socket.message(2);

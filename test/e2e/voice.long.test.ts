@@ -24,8 +24,7 @@ const SENTENCE = 'The relay carries every sample of this sentence exactly once, 
 const isSpeaking = canSpeak();
 
 /** The sentence as 24 kHz PCM: spoken where this machine can, else a tone of the same length. */
-const sentence = async (): Promise<Buffer> =>
-  isSpeaking ? await spoken(SENTENCE, RATE) : Buffer.from(sinePcm(6, RATE));
+const sentence = async (): Promise<Buffer> => (isSpeaking ? spoken(SENTENCE, RATE) : Buffer.from(sinePcm(6, RATE)));
 
 it('speech goes out and comes back as it is: said, written, heard by sox, transcribed', async () => {
   const { provider, svc, sessions, runs, relay } = await startVoiceProcess();

@@ -4,6 +4,7 @@ import { createDetector } from '../../handlers/web/app/voice/detector.ts';
 import { createResampler } from '../../handlers/web/app/voice/resample.ts';
 import { createUplink } from '../../handlers/web/app/voice/uplink.ts';
 import type { JsonObject } from '../../lib/kit/json.ts';
+import { cough, joined, listen, silence, vowels } from '../support/voice/microphone.ts';
 
 const tone = (hertz: number, rate: number, seconds = 0.5): Float32Array =>
   Float32Array.from({ length: rate * seconds }, (_, at) => Math.sin((2 * Math.PI * hertz * at) / rate));
@@ -49,29 +50,46 @@ it('however speech is cut, the samples are the same', () => {
   );
 });
 
-const FRAMES_PER_SECOND = 50;
+const names = (room: Parameters<typeof listen>[0]) => listen(room).map(({ change }) => change);
 
-it('an utterance begins with speech, goes on in a pause, and ends in silence', () => {
-  const detector = createDetector();
-  const hear = (seconds: number, loudness: number, isAgentHeard = false) =>
-    Array.from({ length: seconds * FRAMES_PER_SECOND }, () => detector.hear(loudness, isAgentHeard)).filter(Boolean);
-  expect(hear(5, 0.003)).toEqual([]);
-  // A click.
-  expect(hear(0.06, 0.3)).toEqual([]);
-  expect(hear(1, 0.003)).toEqual([]);
-  expect(hear(1, 0.1)).toEqual(['began']);
-  expect(hear(0.5, 0.003)).toEqual([]);
-  expect(hear(1, 0.1)).toEqual([]);
-  expect(hear(1.5, 0.003)).toEqual(['ended']);
-  // What the loudspeaker leaves of the agent's own voice interrupts nobody, a person does.
-  expect(hear(3, 0.014, true)).toEqual([]);
-  expect(hear(1, 0.2, true)).toEqual(['began']);
+it('a request begins with speech, goes on in a pause of a second, and ends in silence', () => {
+  const said = joined(vowels(140, 1), silence(1), vowels(140, 1));
+  const [began, ended, ...rest] = listen({ said, from: 3, level: 0.3, seconds: 8 }).filter(
+    ({ change }) => change !== 'noticed',
+  );
+  expect([began?.change, ended?.change, rest]).toEqual(['began', 'ended', []]);
+  expect(began?.at).toBeLessThan(0.3);
+  expect(ended?.at).toBeGreaterThan(4);
+  // A noise of some time is no voice.
+  expect(names({ said: cough(3), from: 3, seconds: 6 })).not.toContain('began');
 });
 
-it('beside a machine that hums, an utterance still ends, and the hum does not begin the next one', () => {
-  const detector = createDetector();
-  const heard = Array.from({ length: 300 * FRAMES_PER_SECOND }, () => detector.hear(0.03, false)).filter(Boolean);
-  expect(heard).toEqual(['began', 'ended']);
+it('the agent is quieter when somebody may be speaking, and interrupted when they are', () => {
+  const agent = vowels(210, 8);
+  const [noticed, began] = listen({ said: vowels(140, 2), from: 3, level: 0.5, agent, seconds: 6 });
+  expect([noticed?.change, began?.change]).toEqual(['noticed', 'began']);
+  expect(noticed?.at).toBeLessThan(0.2);
+  expect(began?.at).toBeLessThan(0.8);
+  expect(names({ agent, seconds: 20 })).not.toContain('began');
+  // A loudspeaker that the browser does not keep out of the microphone: loud until the page makes it quieter.
+  expect(names({ agent, echo: -10, seconds: 20 })).not.toContain('began');
+});
+
+it('beside a machine that hums, a request still ends, and the hum does not begin the next one', () => {
+  const hum = silence(20).map((_, at) => 0.04 * Math.sin((2 * Math.PI * 300 * at) / 16_000));
+  expect(names({ said: hum, seconds: 20 }).filter((change) => change !== 'noticed')).toEqual(['began', 'ended']);
+});
+
+it('at the rate of a microphone of a telephone headset, speech begins and ends too', () => {
+  const detector = createDetector(8000);
+  const said = joined(silence(2), vowels(140, 2), silence(3)).filter((_, at) => at % 2 === 0);
+  const changes: string[] = [];
+  for (let at = 0; at + 320 <= said.length; at += 320) {
+    const frame = Int16Array.from(said.subarray(at, at + 320), (sample) => sample * 32_767);
+    const change = detector.hear(frame, null);
+    if (change !== null && change !== 'noticed') changes.push(change);
+  }
+  expect(changes).toEqual(['began', 'ended']);
 });
 
 /** An uplink, and what it sends. */

@@ -10,9 +10,11 @@ import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
 import { AGENT_KEY, agentEnv, runTask } from '../support/voice/agent.ts';
 import { type AgentApi, holdRuns, startAgentApi } from '../support/voice/agent-api.ts';
-import { burstsWav, pitchOf, sinePcm } from '../support/voice/audio.ts';
+import { burstsWav, pitchOf, sinePcm, wavOf } from '../support/voice/audio.ts';
+import { joined, noiseOf, pcmOf, samplesOf, silence, trimmed } from '../support/voice/microphone.ts';
 import { type Provider, startProvider } from '../support/voice/provider.ts';
 import { type Conversation, type Script, scriptRealtime } from '../support/voice/realtime-provider.ts';
+import { canSpeak, spoken } from '../support/voice/speech.ts';
 
 /** Sound for the fake microphone. Chromium reads it whenever a page opens the microphone. */
 const folder = mkdtempSync(join(tmpdir(), 'svc-relay-test-'));
@@ -26,6 +28,7 @@ const ARGS = [
 ];
 
 const RATE = 24_000;
+const CAPTURE_RATE = 48_000;
 const ANSWER = 'There are 17 meetings on Thursday, the longest with Marguerite about the budget.';
 
 /** Listens in at the loudspeaker, and remembers what a page has to free. Runs before the page's own code. */
@@ -78,9 +81,31 @@ function watchSound(): void {
   });
 }
 
+/** What is to be heard, every 20 ms, until it is silent. */
+async function followSound(): Promise<number[]> {
+  const { sound } = globalThis as unknown as Watched;
+  const peaks: number[] = [];
+  while (peaks.length < 20 || (peaks.at(-1) ?? 0) > 0) {
+    peaks.push(sound());
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return peaks;
+}
+
 interface Watched {
   sound(): number;
   held(): { contexts: number; tracks: number; sockets: number };
+}
+
+const hums = (isHumming: boolean) => burstsWav({ hum: isHumming ? 1.2 : 0, silence: 3.6 });
+
+/** Words with a pause of one second, and five seconds without, over white noise with a root mean square of 0.01. */
+function wordsWav(): Uint8Array<ArrayBuffer> {
+  const part = (text: string) => trimmed(samplesOf(spoken(text, CAPTURE_RATE, { voice: 'en-us+f4' })));
+  const said = [part('Hold on for a moment, please.'), silence(1, CAPTURE_RATE), part('What is on my calendar?')];
+  const sound = joined(...said, silence(5, CAPTURE_RATE));
+  const noise = noiseOf(1);
+  return wavOf(pcmOf(sound.map((sample) => sample * 0.5 + noise() * 0.01)), CAPTURE_RATE);
 }
 
 const soundOf = (page: Page) => page.evaluate(() => (globalThis as unknown as Watched).sound());
@@ -113,8 +138,8 @@ describeInBrowser(
     });
 
     /** The app at its voice screen, of a browser whose microphone hears a hum every few seconds. */
-    async function openVoice({ without = [] as string[], url = relay.url, hum = true } = {}) {
-      await writeFile(SOUND, burstsWav({ hum: hum ? 1.2 : 0, silence: 3.6 }));
+    async function openVoice({ without = [] as string[], url = relay.url, hum = true, sound = hums(hum) } = {}) {
+      await writeFile(SOUND, sound);
       const { page, allow } = await open();
       await page.addInitScript(watchSound);
       const app = `${url.replace('127.0.0.1', 'localhost')}/app/`;
@@ -214,6 +239,26 @@ describeInBrowser(
       await page.getByText('Something else, then.').waitFor();
       expect(conversation.sent('response.cancel').length).toBe(1);
     });
+
+    it.runIf(canSpeak())(
+      'words interrupt it, and a pause of a second between them does not end the request',
+      async () => {
+        script.transcripts.push('Tell me everything.', 'No, something else.');
+        script.turns.push(talkative(60), { text: 'Something else, then.', audio: [sinePcm(0.5, RATE)] });
+        const { page, conversation } = await openLive({ sound: wordsWav() });
+        await page.getByText(speaking).waitFor();
+        expect(conversation.sent('input_audio_buffer.commit').length).toBe(1);
+        // Both parts, the pause between them, and the silence that ends it.
+        expect(heardBy(conversation).length / 2 / RATE).toBeGreaterThan(3.5);
+        const loudness = page.evaluate(followSound);
+        await page.getByText('Stopped.').waitFor();
+        await page.getByText('Something else, then.').waitFor();
+        expect(conversation.sent('response.cancel').length).toBe(1);
+        expect(conversation.sent('input_audio_buffer.commit').length).toBe(2);
+        // Before it was silent, the agent was quieter: a fifth of its amplitude of 0.24.
+        expect((await loudness).filter((peak) => peak > 0.03 && peak < 0.08).length).toBeGreaterThan(2);
+      },
+    );
 
     it('hears nothing while muted, but what is said with the button held down', async () => {
       script.transcripts.push('Are you there?');

@@ -5,7 +5,7 @@ import type { JsonObject } from '../../../../lib/kit/json.ts';
 import { messageOf } from '../../shared/load.tsx';
 import type { App } from '../context.ts';
 import { type Capture, startCapture } from './capture.ts';
-import { createDetector } from './detector.ts';
+import { createDetector, type Detector } from './detector.ts';
 import { createLiveLink, type LiveLink } from './live-link.ts';
 import { EMPTY_VIEW, type LiveView, withCut, withEnd, withEvent } from './live-turns.ts';
 import { PROVIDER_GONE, wordsOf } from './live-words.ts';
@@ -16,8 +16,9 @@ import { createUplink } from './uplink.ts';
 /** `hearing`: somebody speaks. `listening`: it is quiet. */
 export type LiveState = 'off' | 'opening' | 'listening' | 'hearing' | 'thinking' | 'speaking' | 'reconnecting';
 
-/** Frames before speech was noticed, which belong to it. */
-const BEFORE = 20;
+/** Frames before speech was noticed that belong to it, and those that are kept until it is certain. */
+const LEAD = 20;
+const KEPT = 150;
 /** Frames between two positions of the meter. */
 const METER = 3;
 const CANCEL: JsonObject = { type: 'response.cancel' };
@@ -33,6 +34,7 @@ interface Open {
   link: LiveLink;
   player: Player;
   capture: Capture | null;
+  detector: Detector | null;
   stopWatch: Cancel;
 }
 
@@ -49,7 +51,6 @@ export function createLive(app: App) {
   const level = signal(0);
   const error = signal('');
   const hint = signal('');
-  const detector = createDetector();
   const uplink = createUplink({
     send: (message) => open?.link.send(message),
     onLost() {
@@ -95,13 +96,14 @@ export function createLive(app: App) {
       if (!isPlaying) drained();
     });
     const stopLooking = every(systemClock, WATCH, watch, () => {});
-    const own: Open = { link, player, capture: null, stopWatch: () => [stopPlaying(), stopLooking()] };
+    const own: Open = { link, player, capture: null, detector: null, stopWatch: () => [stopPlaying(), stopLooking()] };
     open = own;
     try {
       const lost = () => stop('The microphone was taken away.');
       const capture = await startCapture({ hear: (frame) => hear(frame), lost });
       if (open !== own) return capture.close();
       own.capture = capture;
+      own.detector = createDetector(capture.rate);
       await link.open(chatSession === null ? {} : { chat_session_id: chatSession });
     } catch (reason) {
       if (open === own) stop(messageOf(reason));
@@ -118,7 +120,6 @@ export function createLive(app: App) {
     ended.capture?.close();
     ended.link.close();
     uplink.reset();
-    detector.reset();
     [isManual, before, cancels, sounding, cut, drain] = [false, [], 0, null, null, null];
     batch(() => {
       phase.value = 'off';
@@ -155,15 +156,30 @@ export function createLive(app: App) {
     }
     if (phase.peek() === 'opening') return;
     if (isManual) send(frame);
-    else if (!isMuted.peek()) detect(frame, loudness);
+    else if (!isMuted.peek()) detect(frame);
   }
 
-  function detect(frame: Int16Array, loudness: number): void {
-    const change = detector.hear(loudness, isSpeaking.peek());
-    if (change === 'began') begin();
-    if (isHearing.peek()) send(frame);
-    else before = [...before, frame].slice(-BEFORE);
+  function detect(frame: Int16Array): void {
+    if (!open?.detector) return;
+    const { detector, player } = open;
+    before.push(frame);
+    if (before.length > KEPT) before.shift();
+    const change = detector.hear(frame, isSpeaking.peek() ? player.loudness() : null);
+    if (change === 'noticed' || change === 'doubted') player.duck(change === 'noticed');
+    else if (change === 'began') {
+      before = before.slice(-LEAD - detector.sinceNoticed());
+      begin();
+    } else if (isHearing.peek()) {
+      before = [];
+      send(frame);
+    }
     if (change === 'ended') finish();
+  }
+
+  /** What may have been speech so far is none. */
+  function forgetSpeech(): void {
+    open?.detector?.reset();
+    open?.player.duck(false);
   }
 
   const send = (frame: Int16Array): void => uplink.push(frame, open?.capture?.rate ?? 0);
@@ -183,7 +199,7 @@ export function createLive(app: App) {
     uplink.commit(open?.capture?.rate ?? 0);
     heardFromRelay = systemClock.monotonic();
     isManual = false;
-    detector.reset();
+    forgetSpeech();
     batch(() => {
       isHearing.value = false;
       view.value = { ...view.value, isBusy: true };
@@ -225,7 +241,7 @@ export function createLive(app: App) {
     if (isHearing.peek()) {
       uplink.drop();
       isManual = false;
-      detector.reset();
+      forgetSpeech();
       isHearing.value = false;
     }
     silence();
@@ -238,7 +254,7 @@ export function createLive(app: App) {
     // An unfinished utterance is not sent.
     if (isHearing.peek()) uplink.drop();
     before = [];
-    detector.reset();
+    forgetSpeech();
     isHearing.value = false;
   }
 

@@ -4,6 +4,11 @@ import { type ReadonlySignal, signal } from '@preact/signals';
 const AHEAD = 1;
 /** Seconds before the first sound of several, in which the next ones arrive. */
 const LEAD = 0.08;
+/** Loudness of the agent while somebody may be interrupting it, and the seconds in which it gets there. */
+const DUCKED = 0.2;
+const FADE = 0.03;
+/** Samples of which the loudness is measured: two frames of the microphone, as both clocks differ. */
+const MEASURED = 1024;
 /** Seconds that may wait. Providers speak faster than anybody listens, and a page cannot stop reading its socket. */
 const MAX_WAITING = 300;
 
@@ -26,6 +31,11 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
   const context = createContext(rate);
   const waiting: Piece[] = [];
   const sounding = new Set<AudioBufferSourceNode>();
+  const gain = context.createGain();
+  gain.connect(context.destination);
+  const meter = context.createAnalyser();
+  meter.fftSize = MEASURED;
+  const measured = new Float32Array(MEASURED);
   const isPlaying = signal(false);
   /** When the last piece that was handed over ends, on the clock of the context. */
   let end = 0;
@@ -44,7 +54,8 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
   function start({ id, buffer }: Piece): void {
     const source = context.createBufferSource();
     source.buffer = buffer;
-    source.connect(context.destination);
+    source.connect(gain);
+    source.connect(meter);
     source.onended = () => {
       sounding.delete(source);
       onPlayed(id);
@@ -56,7 +67,20 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
     end = at + buffer.duration;
   }
 
+  /** Makes the agent quieter, or as loud as before. */
+  function duck(isQuieter: boolean): void {
+    gain.gain.setTargetAtTime(isQuieter ? DUCKED : 1, context.currentTime, FADE / 3);
+  }
+
   return {
+    duck,
+
+    /** Root mean square of what is played at the moment, as if it were not made quieter. */
+    loudness(): number {
+      meter.getFloatTimeDomainData(measured);
+      return Math.sqrt(measured.reduce((sum, sample) => sum + sample * sample, 0) / MEASURED);
+    },
+
     /** Whether there is something to hear, or about to be. */
     isPlaying: isPlaying as ReadonlySignal<boolean>,
 
@@ -87,6 +111,7 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
       sounding.clear();
       end = 0;
       isPlaying.value = false;
+      duck(false);
     },
 
     close(): void {

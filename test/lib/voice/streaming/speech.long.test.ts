@@ -13,7 +13,7 @@ it.runIf(canSpeak()).each([
   ['elevenlabs_tts', 44_100],
   ['xai_tts', 16_000],
 ])('real speech through %s is a WAV at %d Hz that sox reads, sample by sample', async (id, rate) => {
-  const speech = await spoken(SENTENCE, rate);
+  const speech = spoken(SENTENCE, rate);
   expect(speech.length).toBeGreaterThan(rate * 2);
   const { provider, adapter } = await startAdapters();
   provider.onCall(async (call) => {
