@@ -33,14 +33,15 @@ describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
     for (const end of ends) end();
   });
 
-  async function openChat(place: string, options?: PageOptions, allowed = /status of 404/): Promise<Page> {
-    const { page, allow } = await open(options);
+  async function openTabs(place: string, options?: PageOptions, allowed = /status of 404/) {
+    const { page, allow, tab } = await open(options);
     // Of these conversations, the relay has no history.
     allow(allowed);
     await pairPage(page, relay);
     await page.goto(`${appOf(relay)}#/chat/${place}`);
-    return page;
+    return { page, tab };
   }
+  const openChat = async (...of: Parameters<typeof openTabs>): Promise<Page> => (await openTabs(...of)).page;
   const field = (page: Page) => page.getByRole('searchbox', { name: 'Search conversations' });
   const hits = (page: Page) => page.getByRole('list', { name: 'Found conversations' }).getByRole('link');
   const item = (page: Page, name: string) => page.locator('.list').getByRole('link', { name });
@@ -113,6 +114,43 @@ describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
     await page.getByText('This relay is too old to search.').waitFor();
     await field(page).fill('');
     await item(page, 'Taxes').waitFor();
+  });
+
+  it('issue 25.10: conversations are beside the one that is open on a desktop', async () => {
+    const page = await openChat('', { device: 'desktop' });
+    await page.getByText('Choose a conversation.').waitFor();
+    await item(page, 'Taxes').click();
+    await page.getByRole('heading', { name: 'Taxes' }).waitFor();
+    const current = () => page.locator('.list a[aria-current]').allTextContents();
+    await expect.poll(current).toEqual([expect.stringContaining('Taxes')]);
+    await item(page, 'Weather').click();
+    await page.getByRole('heading', { name: 'Weather' }).waitFor();
+    await expect.poll(current).toEqual([expect.stringContaining('Weather')]);
+    await page.getByRole('textbox', { name: 'Message' }).fill('What is the weather?');
+    await expectUsable(page);
+    // On a phone, one of the two, with what was typed.
+    await page.setViewportSize({ width: 390, height: 844 });
+    await expect.poll(() => page.locator('.panes').count()).toBe(0);
+    expect(await page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('What is the weather?');
+    expect(await item(page, 'Taxes').count()).toBe(0);
+  });
+
+  it('issue 25: other tabs see at once what a conversation is called, and that it is hidden', async () => {
+    const { page, tab } = await openTabs('');
+    await item(page, 'Taxes').waitFor();
+    const other = await tab();
+    await other.goto(`${appOf(relay)}#/chat/`);
+    await item(other, 'Taxes').click();
+    await other.getByRole('button', { name: 'Rename or hide' }).click();
+    await other.getByRole('textbox', { name: 'Name' }).fill('Money');
+    await other.getByRole('button', { name: 'Save' }).click();
+    await item(page, 'Money').waitFor();
+    await other.getByRole('button', { name: 'Rename or hide' }).click();
+    await other.getByRole('switch', { name: 'Hide in the list' }).click();
+    await other.getByRole('button', { name: 'Save' }).click();
+    await item(page, 'Money').waitFor({ state: 'detached' });
+    await item(page, 'Weather').waitFor();
+    await page.getByRole('button', { name: 'Show hidden conversations (1)' }).waitFor();
   });
 
   it('issue 25: renames and hides a conversation on this device, until it signs out', async () => {

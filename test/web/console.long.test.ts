@@ -13,7 +13,7 @@ import { fillRelay } from '../support/console-scene.ts';
 import { startEdgeTarget } from '../support/edge.ts';
 import type { Phone } from '../support/phone.ts';
 import { startRelayProcess } from '../support/process.ts';
-import { authenticate, pair, post, startNodeTarget, type Target } from '../support/relay.ts';
+import { authenticate, bearer, pair, post, startNodeTarget, type Target } from '../support/relay.ts';
 
 /** Answers of the relay that a browser calls errors, although they are expected. */
 const NO_HOST = /status of 501/;
@@ -169,6 +169,28 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     await page.getByText('Revoked Lost phone.').waitFor();
     await row.waitFor({ state: 'detached' });
     expect((await ended).code).toBe(4401);
+  });
+
+  it('11 §2: gives a device the name that its owner has for it', async () => {
+    const { page } = await openAt('devices', 'phone');
+    const phone = await pair(relay, { device: { device_name: 'SM-G991B' } });
+    await device(page, 'SM-G991B').getByRole('button', { name: 'Rename' }).click();
+    await page.getByRole('dialog', { name: 'Rename SM-G991B' }).waitFor();
+    const name = page.getByRole('textbox', { name: 'Name' });
+    const save = page.getByRole('dialog').getByRole('button', { name: 'Save' });
+    expect(await save.isDisabled()).toBe(true);
+    await name.fill('  ');
+    expect(await save.isDisabled()).toBe(true);
+    await name.fill(' Grace’s phone ');
+    await expectAccessible(page);
+    expect(await smallTargets(page)).toEqual([]);
+    await page.keyboard.press('Enter');
+    await page.getByText('Renamed Grace’s phone.').waitFor();
+    await device(page, 'Grace’s phone').waitFor();
+    const { sessions } = await (await relay.fetch('/sessions', { headers: bearer(phone.token) })).json();
+    const names = sessions.map(({ device_name }: { device_name: string }) => device_name);
+    expect(names).toContain('Grace’s phone');
+    expect(names).not.toContain('SM-G991B');
   });
 
   it('11 §2: extends a device that ends soon with one tap, and lists what has ended', async () => {

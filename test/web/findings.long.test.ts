@@ -294,6 +294,23 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     await expectUsable(page);
   });
 
+  it('14: a question about a device stays when the page gets wider, as on a tablet that is turned', async () => {
+    await pair(relay, { device: { device_name: 'Turned tablet' } });
+    const { page } = await open({ context: { viewport: { width: 820, height: 1180 } } });
+    await pairPage(page, relay);
+    await page.goto(`${appOf(relay)}#/devices`);
+    await page.getByRole('article', { name: 'Turned tablet' }).getByRole('button', { name: 'Rename' }).click();
+    await page.getByLabel('Whose is it?').fill('Grace');
+    await page.setViewportSize({ width: 1180, height: 820 });
+    await page.locator('.panes').waitFor();
+    expect(await page.getByLabel('Whose is it?').inputValue()).toBe('Grace');
+    await expectUsable(page);
+    await page.getByRole('dialog').getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    await page.getByRole('link', { name: 'Turned tablet' }).click();
+    await page.getByRole('article', { name: 'Turned tablet' }).getByText('Grace').waitFor();
+  });
+
   it('11: a dashboard that is not there is one finding of the console', async () => {
     const { page, allow } = await open({ device: 'desktop' });
     allow(/50[13]/);

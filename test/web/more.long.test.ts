@@ -174,7 +174,10 @@ describeInBrowser('screens of the app under More', ({ open }) => {
       await page.getByText(/^The document was changed elsewhere/).waitFor();
       expect(await soul()).toBe(theirs);
     };
+    await page.getByText('Saved.', { exact: true }).waitFor();
     await change('# Ada\nMine.\n', '# Ada\nTheirs.\n');
+    // The page does not say of one document that it was saved and that it was not.
+    expect(await page.getByText('Saved.', { exact: true }).count()).toBe(0);
     expect(await page.getByRole('region', { name: 'Mine' }).locator('ins').allTextContents()).toEqual(['Mine.']);
     expect(await page.getByRole('region', { name: 'Theirs' }).locator('ins').allTextContents()).toEqual(['Theirs.']);
     await expectUsable(page);

@@ -73,6 +73,35 @@ describeInBrowser('the terminal of the app (contract 09 §1)', ({ open }) => {
     expect(await page.evaluate(() => document.activeElement?.tagName)).toBe('TEXTAREA');
   });
 
+  it('issue 25: keeps what is typed before the shell is open', async () => {
+    const { page } = await open({ device: 'desktop' });
+    let letGo = () => {};
+    const isTyped = new Promise<void>((resolve) => {
+      letGo = resolve;
+    });
+    let isAsked = false;
+    await page.routeWebSocket(/\/ws$/, (socket) => {
+      const server = socket.connectToServer();
+      let answers = Promise.resolve();
+      socket.onMessage((data) => {
+        isAsked ||= JSON.parse(String(data)).type === 'terminal.attach';
+        server.send(data);
+      });
+      server.onMessage((data) => {
+        const isHeld = isAsked;
+        answers = answers.then(() => (isHeld ? isTyped : undefined)).then(() => socket.send(data));
+      });
+    });
+    await page.goto(`http://localhost:${relay.port}/app/#code=${await webCode(relay)}`);
+    await connected(page);
+    await page.getByRole('link', { name: 'Terminal' }).click();
+    await expect.poll(() => isAsked).toBe(true);
+    await field(page).focus();
+    await page.keyboard.type("echo 'ear''ly'\n");
+    letGo();
+    await shows(page, /^early$/m);
+  });
+
   it('takes composed, corrected and dictated text exactly once', async () => {
     const { page } = await openTerminal();
     const { send } = await devtools(page);

@@ -271,12 +271,15 @@ export function createToasts() {
   let last = 0;
   return {
     shown,
-    show(text: string): void {
+    /** Returns a function that takes it away earlier. */
+    show(text: string): () => void {
       const id = ++last;
       shown.value = [...shown.value, { id, text }].slice(-MAX_TOASTS);
-      setTimeout(() => {
+      const remove = () => {
         shown.value = shown.value.filter((toast) => toast.id !== id);
-      }, TOAST_TIME);
+      };
+      setTimeout(remove, TOAST_TIME);
+      return remove;
     },
   };
 }

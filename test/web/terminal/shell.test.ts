@@ -116,6 +116,41 @@ describe('a shell of the page (contract 02 §3, 09 §1)', () => {
     for (const piece of pieces) expect(piece.isWellFormed()).toBe(true);
   });
 
+  test('issue 25: what is typed while the relay opens the shell follows once it is open', () => {
+    const { shell, sent, receive } = create();
+    const typed = () => sent.filter(([type]) => type === 'terminal.input').map(([, { data }]) => data);
+    shell.attach();
+    shell.type('l');
+    shell.type('s\r');
+    shell.type('x'.repeat(4096));
+    expect(typed()).toEqual([]);
+    receive('attached');
+    expect(typed()).toEqual(['ls\r']);
+    shell.type('pwd\r');
+    expect(typed()).toEqual(['ls\r', 'pwd\r']);
+    // A shell that is attached again may be another one: what was meant for the first is lost.
+    shell.lost();
+    shell.attach();
+    shell.type('y\r');
+    receive('attached');
+    expect(typed()).toEqual(['ls\r', 'pwd\r']);
+  });
+
+  test('issue 25: what is typed early goes with the connection, or with the refusal', () => {
+    const { shell, sent, receive } = create();
+    const typed = () => sent.filter(([type]) => type === 'terminal.input');
+    shell.attach();
+    shell.type('a');
+    shell.lost();
+    shell.type('b');
+    shell.attach();
+    shell.type('c');
+    receive('error', { message: 'Session cap reached' });
+    shell.attach();
+    receive('attached');
+    expect(typed()).toEqual([]);
+  });
+
   test('only watched, it takes no input and its own size', () => {
     const { shell, sent, receive, written } = create({ isWatch: true });
     shell.attach();

@@ -28,8 +28,8 @@ interface Hit {
   excerpt: string;
 }
 
-/** The agent's conversations, and a search through all that was said in them. */
-export function ConversationList() {
+/** The agent's conversations, and a search through all that was said in them. `open` is the id of the one beside them. */
+export function ConversationList({ open }: { open: string }) {
   const { t } = useI18n();
   const app = useApp();
   const { query, isKeeping } = app.kept(createChats);
@@ -49,7 +49,7 @@ export function ConversationList() {
         <Icon name="plus" />
         {t('New conversation')}
       </a>
-      {last !== '' && (
+      {last !== '' && open === '' && (
         <a class="button" href={hrefOf('chat', last)}>
           {t('Continue the last conversation')}
         </a>
@@ -68,12 +68,18 @@ export function ConversationList() {
           }}
         />
       )}
-      {isSearch(wanted) && isSearch(asked.value) ? <Hits key={asked.value} query={asked.value} /> : <Sessions />}
+      {isSearch(wanted) && isSearch(asked.value) ? (
+        <Hits key={asked.value} query={asked.value} open={open} />
+      ) : (
+        <Sessions open={open} />
+      )}
     </div>
   );
 }
 
-function Hits({ query }: { query: string }) {
+const currentOf = (id: string, open: string) => (id === open ? 'true' : undefined);
+
+function Hits({ query, open }: { query: string; open: string }) {
   const { t, language } = useI18n();
   const app = useApp();
   const { marks } = app.kept(createChatMarks);
@@ -102,7 +108,7 @@ function Hits({ query }: { query: string }) {
           <ul class="list" aria-label={t('Found conversations')}>
             {hits.map(({ session_id: id, title, ts, excerpt }) => (
               <li key={id}>
-                <a class="item" href={hrefOf('chat', id)}>
+                <a class="item" href={hrefOf('chat', id)} aria-current={currentOf(id, open)}>
                   <span class="text">
                     <span class="row apart nowrap">
                       <b class="cut">{marks.value[id]?.name || title || titleOf(id) || t('Conversation')}</b>
@@ -120,13 +126,14 @@ function Hits({ query }: { query: string }) {
   );
 }
 
-function Sessions() {
+function Sessions({ open }: { open: string }) {
   const { t, language } = useI18n();
   const app = useApp();
   const chats = app.kept(createChats);
   const marks = app.kept(createChatMarks).marks.value;
   const isOnline = app.session.isOnline.value;
-  const sessions = useLoad((signal) => chats.list(signal), [isOnline]);
+  // Beside a conversation that has just begun, the agent's list has one more.
+  const sessions = useLoad((signal) => chats.list(signal), [isOnline, open]);
   const isAll = useSignal(false);
   return (
     <LoadedView {...sessions}>
@@ -142,7 +149,7 @@ function Sessions() {
               <ul class="list">
                 {shown.map(({ id, title, model, updatedAt }) => (
                   <li key={id}>
-                    <a class="item" href={hrefOf('chat', id)}>
+                    <a class="item" href={hrefOf('chat', id)} aria-current={currentOf(id, open)}>
                       <span class="text">
                         <span>{marks[id]?.name || title}</span>
                         <span class="small soft">

@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { useId, useLayoutEffect } from 'preact/hooks';
+import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 import { utf8Length } from '../../../../lib/kit/text.ts';
 import { sizeText } from '../../shared/ages.ts';
 import { ApiError } from '../../shared/api.ts';
@@ -62,6 +62,7 @@ function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Dr
   const saved = useSignal<Document>(found);
   const draft = useSignal<Draft>(kept ?? found);
   const isBusy = useSignal(false);
+  const removeToast = useRef<() => void>(undefined);
   /** Another editor's version, while it is compared with the draft. */
   const theirs = useSignal<Document | null>(kept && kept.etag !== found.etag ? found : null);
   /** Shown beside the draft while it is worked into it. */
@@ -84,6 +85,8 @@ function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Dr
   async function save(next: Draft): Promise<void> {
     if (isBusy.value) return;
     isBusy.value = true;
+    // What became of the last attempt is no news of this one.
+    removeToast.current?.();
     try {
       const result = await documents.save(name, next);
       if (result.kind === 'conflict') {
@@ -94,9 +97,9 @@ function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Dr
       const { content } = draft.value;
       settle({ content: next.content, etag: result.etag, truncated: false });
       if (content !== next.content) write({ content, etag: result.etag });
-      toast(t('Saved.'));
+      removeToast.current = toast(t('Saved.'));
     } catch (error) {
-      toast(explain(error));
+      removeToast.current = toast(explain(error));
     } finally {
       isBusy.value = false;
     }

@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { Button, Empty, Notice, useCopy } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
+import { Panes, useWide } from '../../shared/panes.tsx';
 import { hrefOf, useRouter, useTitle } from '../../shared/router.ts';
 import { tokensText } from '../analytics-view.tsx';
 import { type Conversation, createChats } from '../chat/chats.ts';
@@ -21,14 +22,19 @@ const EARLIER = 300;
 
 const focusComposer = () => document.querySelector<HTMLElement>('.composer textarea')?.focus();
 
-/** The agent's conversations: the list, or one of them. */
+/** The agent's conversations: the list, one of them, or both where they fit. */
 export default function Chat() {
+  const { t } = useI18n();
   const { argument } = useRouter().place.value;
-  return argument === '' ? <ConversationList /> : <Talk argument={argument} />;
+  const isWide = useWide();
+  const list = <ConversationList open={argument} />;
+  const talk = argument !== '' && <Talk argument={argument} isAlone={!isWide} />;
+  if (!isWide) return talk || list;
+  return <Panes list={list}>{talk || <Empty icon="chat">{t('Choose a conversation.')}</Empty>}</Panes>;
 }
 
-/** One conversation, with the field for the next words. */
-function Talk({ argument }: { argument: string }) {
+/** One conversation, with the field for the next words. `isAlone`: no list is beside it. */
+function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
   const { t } = useI18n();
   const app = useApp();
   const router = useRouter();
@@ -84,9 +90,11 @@ function Talk({ argument }: { argument: string }) {
   return (
     <div class="screen full talk">
       <div class="row bar">
-        <a class="button plain icon-only" href={hrefOf('chat')} aria-label={t('All conversations')}>
-          <Icon name="back" />
-        </a>
+        {isAlone && (
+          <a class="button plain icon-only" href={hrefOf('chat')} aria-label={t('All conversations')}>
+            <Icon name="back" />
+          </a>
+        )}
         <h2 ref={heading} class="grow" tabIndex={-1}>
           {name}
         </h2>
@@ -100,9 +108,11 @@ function Talk({ argument }: { argument: string }) {
             }}
           />
         )}
-        <a class="button plain icon-only" href={hrefOf('chat', NEW)} aria-label={t('New conversation')}>
-          <Icon name="plus" />
-        </a>
+        {isAlone && (
+          <a class="button plain icon-only" href={hrefOf('chat', NEW)} aria-label={t('New conversation')}>
+            <Icon name="plus" />
+          </a>
+        )}
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
       <div ref={scroller} class="log" role="log" aria-label={t('Conversation')} tabIndex={0}>

@@ -91,6 +91,8 @@ interface ShownProps {
 function Shown({ rows, view, notice, reload }: ShownProps) {
   const t = useT();
   const isWide = useWide();
+  // Here, and not in the device: that is another element when the page gets wider, as on a tablet that is turned.
+  const asked = useSignal<Asked | undefined>(undefined);
   const { argument } = useRouter().place.value;
   const wanted = view.query.value.trim().toLocaleLowerCase();
   const found = rows
@@ -103,6 +105,10 @@ function Shown({ rows, view, notice, reload }: ShownProps) {
   const persons = [...new Set(rows.map(({ own }) => own.person).filter((person) => person !== ''))].sort();
   const groups = view.isByPerson.value ? [...persons, ''] : [null];
   const open = rows.find(({ token_prefix }) => token_prefix === argument) ?? found[0];
+  const onAsk = (row: NamedRow, dialog: DialogName) => {
+    asked.value = { prefix: row.token_prefix, dialog };
+  };
+  const about = rows.find(({ token_prefix }) => token_prefix === asked.value?.prefix);
   const list = (
     <div class="screen">
       {notice}
@@ -113,11 +119,7 @@ function Shown({ rows, view, notice, reload }: ShownProps) {
         if (members.length === 0) return null;
         const items = members.map((row) => (
           <li key={row.token_prefix}>
-            {isWide ? (
-              <DeviceLink row={row} isOpen={row === open} />
-            ) : (
-              <Device row={row} persons={persons} reload={reload} />
-            )}
+            {isWide ? <DeviceLink row={row} isOpen={row === open} /> : <Device row={row} onAsk={onAsk} />}
           </li>
         ));
         return (
@@ -129,13 +131,27 @@ function Shown({ rows, view, notice, reload }: ShownProps) {
       })}
     </div>
   );
-  if (!isWide) return list;
   return (
-    <Panes list={list}>
-      <div class="screen">
-        {open && <Device key={open.token_prefix} row={open} persons={persons} reload={reload} />}
-      </div>
-    </Panes>
+    <>
+      {isWide ? (
+        <Panes list={list}>
+          <div class="screen">{open && <Device key={open.token_prefix} row={open} onAsk={onAsk} />}</div>
+        </Panes>
+      ) : (
+        list
+      )}
+      {about && asked.value && (
+        <DeviceDialog
+          name={asked.value.dialog}
+          row={about}
+          persons={persons}
+          reload={reload}
+          onClose={() => {
+            asked.value = undefined;
+          }}
+        />
+      )}
+    </>
   );
 }
 
@@ -186,29 +202,17 @@ const DeviceLink = ({ row, isOpen }: { row: NamedRow; isOpen: boolean }) => (
   </a>
 );
 
-function Device({ row, persons, reload }: { row: NamedRow; persons: readonly string[]; reload(): void }) {
+type DialogName = 'rename' | 'reduce' | 'revoke';
+
+/** A question about a device that is on the screen. */
+interface Asked {
+  prefix: string;
+  dialog: DialogName;
+}
+
+function Device({ row, onAsk }: { row: NamedRow; onAsk(row: NamedRow, dialog: DialogName): void }) {
   const t = useT();
-  const app = useApp();
-  const { api, session, settings } = app;
-  const { set } = app.kept(createDeviceNames);
-  const open = useSignal<'rename' | 'reduce' | 'revoke' | undefined>(undefined);
-  const isAway = !session.isOnline.value;
-  const close = () => {
-    open.value = undefined;
-  };
-  const show = (dialog: 'rename' | 'reduce' | 'revoke') => () => {
-    open.value = dialog;
-  };
-  const dialog = { api, row, onClose: close };
-
-  function rename(own: OwnName): void {
-    if (!row.is_current) return void set(row.device_id, own);
-    void set(row.device_id, { ...own, name: '' });
-    // The relay takes the name from the next connection.
-    settings.set('device_name', own.name.trim());
-    session.reconnect();
-  }
-
+  const isAway = !useApp().session.isOnline.value;
   return (
     <article class="card" aria-label={row.device_name}>
       <div class="row apart">
@@ -230,29 +234,63 @@ function Device({ row, persons, reload }: { row: NamedRow; persons: readonly str
         )}
       </DeviceFactList>
       <div class="actions">
-        <Button disabled={isAway && row.is_current} onClick={show('rename')}>
+        <Button disabled={isAway && row.is_current} onClick={() => onAsk(row, 'rename')}>
           {t('Rename')}
         </Button>
         {row.is_current && (
-          <Button disabled={isAway} onClick={show('reduce')}>
+          <Button disabled={isAway} onClick={() => onAsk(row, 'reduce')}>
             {t('Reduce')}
           </Button>
         )}
-        <Button kind="danger" icon={row.is_current ? 'lock' : 'trash'} disabled={isAway} onClick={show('revoke')}>
+        <Button
+          kind="danger"
+          icon={row.is_current ? 'lock' : 'trash'}
+          disabled={isAway}
+          onClick={() => onAsk(row, 'revoke')}
+        >
           {row.is_current ? t('Sign out') : t('Revoke')}
         </Button>
       </div>
-      {open.value === 'rename' && (
+    </article>
+  );
+}
+
+interface DeviceDialogProps {
+  name: DialogName;
+  row: NamedRow;
+  persons: readonly string[];
+  reload(): void;
+  onClose(): void;
+}
+
+function DeviceDialog({ name, row, persons, reload, onClose }: DeviceDialogProps) {
+  const app = useApp();
+  const { api, session, settings } = app;
+  const { set } = app.kept(createDeviceNames);
+  const dialog = { api, row, onClose };
+
+  function rename(own: OwnName): void {
+    if (!row.is_current) return void set(row.device_id, own);
+    void set(row.device_id, { ...own, name: '' });
+    // The relay takes the name from the next connection.
+    settings.set('device_name', own.name.trim());
+    session.reconnect();
+  }
+
+  switch (name) {
+    case 'rename':
+      return (
         <RenameDialog
           device={row.sent}
           own={row.is_current ? { ...row.own, name: settings.values.device_name.value } : row.own}
           isCurrent={row.is_current}
           persons={persons}
-          onClose={close}
+          onClose={onClose}
           onSave={rename}
         />
-      )}
-      {open.value === 'reduce' && (
+      );
+    case 'reduce':
+      return (
         <ReduceDialog
           {...dialog}
           onDone={() => {
@@ -261,12 +299,12 @@ function Device({ row, persons, reload }: { row: NamedRow; persons: readonly str
             session.reconnect();
           }}
         />
-      )}
-      {open.value === 'revoke' && (
+      );
+    case 'revoke':
+      return (
         <RevokeDialog {...dialog} own={row.is_current} onDone={row.is_current ? () => void session.forget() : reload} />
-      )}
-    </article>
-  );
+      );
+  }
 }
 
 /** The list does not say who is connected, only when the relay last heard of a device. */

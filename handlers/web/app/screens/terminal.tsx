@@ -198,7 +198,7 @@ export default function TerminalScreen() {
           <Button onClick={() => choose(shellOf(active.value).name, false)}>{t('Attach')}</Button>
         </div>
       )}
-      <div class="panes">
+      <div class="shells">
         {TABS.filter((tab) => started.value.has(tab)).map((tab) => (
           <TerminalPane
             key={tab}

@@ -101,7 +101,7 @@ export default function TuiScreen() {
           </Button>
         )}
       </div>
-      <div class="panes">
+      <div class="shells">
         <div class="pane">
           <div ref={host} class="terminal-view" />
           {state?.name === 'waiting' && !session.isOnline.value && (

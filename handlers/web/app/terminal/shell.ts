@@ -8,6 +8,8 @@ export const WINDOW = 65_536;
 const ACKNOWLEDGE_EVERY = WINDOW / 8;
 /** Characters of one message with input; the relay takes 1 MiB. */
 const MAX_INPUT = 262_144;
+/** Characters that are typed before the first answer to the attach; more is lost. */
+const MAX_EARLY = 4096;
 /** Leaves whatever sequence the lost output ended in. */
 const CANCEL = '\x18';
 
@@ -47,6 +49,8 @@ export type Shell = ReturnType<typeof createShell>;
 export function createShell({ port, name, isWatch = false, view, onProblem }: ShellParts) {
   const state = signal<ShellState>({ name: 'waiting' });
   let isFirst = true;
+  /** Typed while the relay opens the shell; null when nothing is held: nobody types into a shell that came back unseen. */
+  let early: string | null = null;
   /** Counts the attaches, since what was written for one is drawn during another. */
   let attach = 0;
   let drawn = 0;
@@ -76,6 +80,15 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
     isFirst = false;
     state.value = { name: 'attached' };
     if (!isWatch) send('resize', view.size);
+    const held = early;
+    early = null;
+    if (held) type(held);
+  }
+
+  function type(data: string): void {
+    if (isWatch) return;
+    if (state.value.name === 'attached') for (const piece of piecesOf(data)) send('input', { data: piece });
+    else if (early !== null && early.length + data.length <= MAX_EARLY) early += data;
   }
 
   function resized({ cols, rows }: Message['payload']): void {
@@ -90,11 +103,13 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
     /** Attaches, or begins a new shell. Does nothing while there is no connection: call it again with the next one. */
     attach(): void {
       state.value = { name: 'waiting' };
-      send('attach', { ...view.size, window: WINDOW, ...(isWatch && { mode: 'watch' }) });
+      const isSent = send('attach', { ...view.size, window: WINDOW, ...(isWatch && { mode: 'watch' }) });
+      early = isSent && isFirst ? '' : null;
     },
 
     /** The connection is gone. */
     lost(): void {
+      early = null;
       if (state.value.name === 'attached') state.value = { name: 'waiting' };
     },
 
@@ -111,21 +126,23 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
           resized(payload);
           return;
         case 'terminal.detached': {
+          early = null;
           const exitCode = typeof payload.exit_code === 'number' ? payload.exit_code : undefined;
           state.value = { name: 'ended', reason: String(payload.reason), exitCode };
           return;
         }
         case 'terminal.error':
+          early = null;
           if (state.value.name === 'waiting') state.value = { name: 'failed', message: String(payload.message) };
           else onProblem(String(payload.message));
       }
     },
 
-    /** Types text. What is typed while nothing is attached is lost, as it would be on a screen that is off. */
-    type(data: string): void {
-      if (state.value.name !== 'attached' || isWatch) return;
-      for (const piece of piecesOf(data)) send('input', { data: piece });
-    },
+    /**
+     * Types text. What is typed while the relay opens the shell follows once it is open; while nothing is attached, it is
+     * lost, as it would be on a screen that is off.
+     */
+    type,
 
     resize(size: { cols: number; rows: number }): void {
       if (state.value.name === 'attached' && !isWatch) send('resize', size);

@@ -1,7 +1,8 @@
 import { useSignal } from '@preact/signals';
 import { type Liveness, livenessOf } from '../../../../lib/operator/device-state.ts';
 import { ageText, timeText, useNow } from '../../shared/ages.ts';
-import { Button, Chip, Empty, Field } from '../../shared/components.tsx';
+import type { Api } from '../../shared/api.ts';
+import { Button, Chip, Dialog, Empty, Field } from '../../shared/components.tsx';
 import { DeviceFactList, ReduceDialog, RevokeDialog } from '../../shared/devices.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { useCall } from '../../shared/load.tsx';
@@ -141,7 +142,7 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
   const t = useT();
   const now = useNow();
   const { api, isAway, relay } = useConsole();
-  const open = useSignal<'reduce' | 'revoke' | undefined>(undefined);
+  const open = useSignal<'rename' | 'reduce' | 'revoke' | undefined>(undefined);
   const extending = useCall(api);
   const close = () => {
     open.value = undefined;
@@ -185,6 +186,14 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
         <Button
           disabled={isAway.value}
           onClick={() => {
+            open.value = 'rename';
+          }}
+        >
+          {t('Rename')}
+        </Button>
+        <Button
+          disabled={isAway.value}
+          onClick={() => {
             open.value = 'reduce';
           }}
         >
@@ -201,9 +210,69 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
           {t('Revoke')}
         </Button>
       </div>
+      {open.value === 'rename' && <RenameDialog {...dialog} />}
       {open.value === 'revoke' && <RevokeDialog {...dialog} />}
       {open.value === 'reduce' && <ReduceDialog {...dialog} />}
     </article>
+  );
+}
+
+/** Characters of a name, as the relay takes them. */
+const MAX_NAME = 128;
+
+/** Gives a device the owner's name for it (contract 11 §2). */
+function RenameDialog({
+  api,
+  row,
+  isAway,
+  onClose,
+  onDone,
+}: {
+  api: Api;
+  row: DeviceRow;
+  isAway: boolean;
+  onClose(): void;
+  onDone(): void;
+}) {
+  const t = useT();
+  const name = useSignal(row.device_name);
+  const { isBusy, run } = useCall(api);
+  const wanted = name.value.trim();
+
+  async function rename(): Promise<void> {
+    const request = { method: 'PUT', body: { name: wanted } } as const;
+    if (!(await run(`sessions/${row.token_prefix}/name`, request, t('Renamed {name}.', { name: wanted })))) return;
+    onClose();
+    onDone();
+  }
+
+  return (
+    <Dialog
+      title={t('Rename {name}', { name: row.device_name })}
+      isAway={isAway}
+      onClose={onClose}
+      onSubmit={() => void rename()}
+      actions={
+        <Button type="submit" kind="primary" disabled={isBusy || isAway || wanted === '' || wanted === row.device_name}>
+          {t('Save')}
+        </Button>
+      }
+    >
+      <Field label={t('Name')} hint={t('Shown in every list, whatever the device calls itself.')}>
+        {(control) => (
+          <input
+            {...control}
+            class="input"
+            maxLength={MAX_NAME}
+            autocomplete="off"
+            value={name.value}
+            onInput={({ currentTarget }) => {
+              name.value = currentTarget.value;
+            }}
+          />
+        )}
+      </Field>
+    </Dialog>
   );
 }
 

@@ -61,7 +61,16 @@ function Readiness({ health }: { health: Health }) {
             {t(link.status === 'available' ? 'Secure Link on' : 'Secure Link does not work')}
           </Chip>
         )}
+        {link.reach.enabled && (
+          <Chip tone={link.reach.connected ? undefined : 'warn'}>
+            {t(link.reach.connected ? 'Reach connected' : 'Reach not connected')}
+          </Chip>
+        )}
       </p>
+      {link.enabled && link.reason !== undefined && <p class="small wrap">{link.reason}</p>}
+      {link.reach.enabled && !link.reach.connected && link.reach.last_error && (
+        <p class="small wrap">{link.reach.last_error}</p>
+      )}
       {store === 'memory' && <Notice tone="warn">{t('Pairings are kept in memory: they end with the relay.')}</Notice>}
       {store === 'degraded' && (
         <Notice tone="bad">{t('Pairings could not be saved. Look at the disk, then at the log.')}</Notice>

@@ -6,7 +6,12 @@ export interface Health {
   clients: number;
   sessions: number;
   readiness: { ready: boolean; state: string; checks: { session_store: string } };
-  secure_link: { enabled: boolean; status: string; reason?: string; reach: { enabled: boolean; state: string } };
+  secure_link: {
+    enabled: boolean;
+    status: string;
+    reason?: string;
+    reach: { enabled: boolean; connected: boolean; last_error?: string | null };
+  };
 }
 
 /** `GET /relay/info` (contract 01 §8.1). */

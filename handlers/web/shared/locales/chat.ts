@@ -12,6 +12,13 @@ export default {
     '向智能体提问吧。',
   ],
   Chat: ['Chat', 'Chat', 'チャット', 'Chat', '聊天'],
+  'Choose a conversation.': [
+    'Wähle ein Gespräch.',
+    'Elige una conversación.',
+    '会話を選んでください。',
+    'Escolha uma conversa.',
+    '请选择一个对话。',
+  ],
   Code: ['Code', 'Código', 'コード', 'Código', '代码'],
   Conversation: ['Gespräch', 'Conversación', '会話', 'Conversa', '对话'],
   'Copy the code': ['Code kopieren', 'Copiar el código', 'コードをコピー', 'Copiar o código', '复制代码'],

@@ -408,6 +408,14 @@ export default {
     '用于配对设备的二维码',
   ],
   Reach: ['Reach', 'Reach', 'Reach', 'Reach', 'Reach'],
+  'Reach connected': ['Reach verbunden', 'Reach conectado', 'Reach接続済み', 'Reach conectado', 'Reach 已连接'],
+  'Reach not connected': [
+    'Reach nicht verbunden',
+    'Reach sin conexión',
+    'Reach未接続',
+    'Reach sem conexão',
+    'Reach 未连接',
+  ],
   Ready: ['Bereit', 'Listo', '準備完了', 'Pronto', '就绪'],
   Refused: ['Verweigert', 'Rechazado', '拒否', 'Recusado', '已拒绝'],
   'Relay at the edge': ['Relay an der Edge', 'Relay en el edge', 'エッジのリレー', 'Relay na edge', '边缘中继'],
@@ -465,6 +473,13 @@ export default {
     '用手机摄像头扫描，或打开链接。',
   ],
   'Secure Link': ['Secure Link', 'Secure Link', 'Secure Link', 'Secure Link', 'Secure Link'],
+  'Shown in every list, whatever the device calls itself.': [
+    'Steht in jeder Liste, wie auch immer das Gerät sich selbst nennt.',
+    'Aparece en todas las listas, se llame como se llame el dispositivo.',
+    'デバイス自身の名前に関係なく、すべての一覧に表示されます。',
+    'Aparece em todas as listas, seja qual for o nome que o dispositivo usa.',
+    '所有列表都会显示此名称，无论设备自称什么。',
+  ],
   'Secure Link does not work': [
     'Secure Link funktioniert nicht',
     'Secure Link no funciona',

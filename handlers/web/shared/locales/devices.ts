@@ -98,14 +98,6 @@ export default {
   Weekly: ['Wöchentlich', 'Semanal', '週間', 'Semanal', '每周'],
   'not reported': ['nicht gemeldet', 'sin datos', '報告なし', 'não informado', '未报告'],
   '{percent} used': ['{percent} verbraucht', '{percent} usado', '{percent} 使用', '{percent} usado', '已用 {percent}'],
-  'Rename {name}': [
-    '{name} umbenennen',
-    'Cambiar el nombre de {name}',
-    '{name}の名前を変更',
-    'Renomear {name}',
-    '重命名 {name}',
-  ],
-  Rename: ['Umbenennen', 'Cambiar nombre', '名前を変更', 'Renomear', '重命名'],
   'The relay and your other devices see it too.': [
     'Das Relay und deine anderen Geräte sehen ihn auch.',
     'El relay y tus otros dispositivos también lo ven.',

@@ -30,7 +30,6 @@ export default {
   'Keep mine': ['Meine behalten', 'Conservar la mía', '自分のバージョンを残す', 'Manter a minha', '保留我的版本'],
   Memory: ['Gedächtnis', 'Memoria', 'メモリー', 'Memória', '记忆'],
   Mine: ['Meine Fassung', 'Mi versión', '自分のバージョン', 'Minha versão', '我的版本'],
-  Name: ['Name', 'Nombre', '名前', 'Nome', '名称'],
   'New memory': ['Neue Erinnerung', 'Nueva memoria', '新しいメモリー', 'Nova memória', '新建记忆'],
   'Not saved yet: kept in this browser, {size}': [
     'Noch nicht gespeichert: in diesem Browser aufbewahrt, {size}',
@@ -69,7 +68,6 @@ export default {
   ],
   Profiles: ['Profile', 'Perfiles', 'プロファイル', 'Perfis', '配置档案'],
   Runs: ['Läuft', 'En marcha', '実行中', 'Em execução', '运行中'],
-  Save: ['Speichern', 'Guardar', '保存', 'Salvar', '保存'],
   'Saved.': ['Gespeichert.', 'Guardado.', '保存しました。', 'Salvo.', '已保存。'],
   Skills: ['Fähigkeiten', 'Habilidades', 'スキル', 'Habilidades', '技能'],
   'Take theirs': ['Andere nehmen', 'Tomar la otra', '別のバージョンを使う', 'Usar a outra', '采用对方版本'],

@@ -1,0 +1,37 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { openChannel } from './browser-storage.ts';
+import type { App } from './context.ts';
+
+/**
+ * Entries by key that this browser keeps for the pairing under one name of `keep`. Every tab shows what any of them has
+ * made of it. At most `max` entries; beyond that, the one that was changed first is dropped.
+ */
+export function openRecord<T>({ keep, base }: Pick<App, 'keep' | 'base'>, name: string, max: number) {
+  const entries = signal<Readonly<Record<string, T>>>({});
+  const channel = openChannel(`${name} ${new URL(base).pathname}`);
+  let isClosed = false;
+
+  async function load(): Promise<void> {
+    const stored = await keep.read<Record<string, T>>(name);
+    if (!isClosed) entries.value = stored ?? {};
+  }
+
+  channel.onmessage = () => void load();
+  void load();
+
+  return {
+    entries: entries as ReadonlySignal<Readonly<Record<string, T>>>,
+    /** Replaces an entry, or removes it. */
+    async set(key: string, entry: T | undefined): Promise<void> {
+      entries.value = await keep.change<Record<string, T>>(name, (stored = {}) => {
+        const others = Object.entries(stored).filter(([other]) => other !== key);
+        return Object.fromEntries(entry === undefined ? others : [...others.slice(1 - max), [key, entry]]);
+      });
+      if (!isClosed) channel.postMessage(null);
+    },
+    close(): void {
+      isClosed = true;
+      channel.close();
+    },
+  };
+}
