@@ -13,6 +13,7 @@ import { fillRelay } from '../support/console-scene.ts';
 import { startEdgeTarget } from '../support/edge.ts';
 import type { Phone } from '../support/phone.ts';
 import { startRelayProcess } from '../support/process.ts';
+import { startReachStack } from '../support/reach-stack.ts';
 import { authenticate, bearer, pair, post, startNodeTarget, type Target } from '../support/relay.ts';
 
 /** Answers of the relay that a browser calls errors, although they are expected. */
@@ -467,6 +468,44 @@ describeInBrowser('the console and its relay (contract 09 §4)', ({ open }) => {
       .waitFor();
     expect(await page.getByText('The relay has not answered for').count()).toBe(0);
     expect(await button(page, 'Revoke').isDisabled()).toBe(false);
+  });
+
+  it('08 §6.1: shows Secure Link and Reach, names them in a code, and says why Reach is away', async (context) => {
+    const { relay, broker } = await startReachStack(context);
+    const { page } = await open();
+    await page.goto(`${relay.url}/console/#/overview`);
+    await page.getByText('Secure Link on').waitFor();
+    await page.getByText('Reach connected').waitFor();
+    await page.goto(`${relay.url}/console/#/pair`);
+    await page.getByText('Secure Link, and Reach where it is connected, come with every code for the app.').waitFor();
+    await button(page, 'Show a code').click();
+    const code = page.getByRole('region', { name: 'Pairing code' });
+    await code.getByRole('timer').waitFor();
+    const ways = await code.locator('dt').allTextContents();
+    expect(ways).toEqual(expect.arrayContaining(['Secure Link', 'Reach']));
+    const addresses = await code.locator('dd').allTextContents();
+    expect(addresses[ways.indexOf('Reach')]).toBe(`${broker.url}/v1/connect`);
+    await expectAccessible(page);
+    // Two pixels for each of its squares, where there is room.
+    await page.setViewportSize({ width: 1280, height: 800 });
+    const picture = code.getByRole('img', { name: 'QR code that pairs a device' });
+    const squares = Number((await picture.getAttribute('viewBox'))?.split(' ')[2]);
+    expect(squares).toBeGreaterThan(100);
+    expect(((await picture.boundingBox())?.width ?? 0) / squares).toBeGreaterThan(2);
+    await broker.kill();
+    await page.goto(`${relay.url}/console/#/overview`);
+    await expect
+      .poll(async () => {
+        await page.reload();
+        await page.getByText(/Reach (not )?connected/).waitFor();
+        return page.getByText('Reach not connected').count();
+      })
+      .toBe(1);
+    await page
+      .getByText(/ECONNREFUSED|closed|ended|hung up|lost/i)
+      .first()
+      .waitFor();
+    await expectAccessible(page);
   });
 
   it('01 §1.3: where every caller needs the operator key, the key unlocks it', async () => {

@@ -1,6 +1,9 @@
 import { useMemo } from 'preact/hooks';
 import { encode } from 'uqr';
 
+/** Modules of a side from which a code needs more room, for cameras of phones to tell them apart. */
+const DENSE = 100;
+
 /** A QR code as a picture. `label` says what it is to those who cannot see it. */
 export function QrCode({ text, label }: { text: string; label: string }) {
   const { size, path } = useMemo(() => {
@@ -9,7 +12,13 @@ export function QrCode({ text, label }: { text: string; label: string }) {
     return { size: code.size, path: rows.join('') };
   }, [text]);
   return (
-    <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label={label} shape-rendering="crispEdges">
+    <svg
+      class={size > DENSE ? 'qr dense' : 'qr'}
+      viewBox={`0 0 ${size} ${size}`}
+      role="img"
+      aria-label={label}
+      shape-rendering="crispEdges"
+    >
       <title>{label}</title>
       <path fill="#000" d={path} />
     </svg>
