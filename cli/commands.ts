@@ -47,10 +47,24 @@ const doctor: CommandEntry = {
   load: () => import('./doctor.ts'),
 };
 
+const backup: CommandEntry = {
+  usage: 'backup <file>',
+  summary: 'write everything by which this relay is itself into one file, behind a passphrase',
+  load: () => import('./backup.ts'),
+};
+
+const restore: CommandEntry = {
+  usage: 'restore <file>',
+  summary: 'make this home the relay of a backup',
+  load: () => import('./restore.ts'),
+};
+
 const relayCommands: CommandEntry[] = [
   start,
   service,
   doctor,
+  backup,
+  restore,
   {
     usage: 'secure-link [action]',
     actions: ACTIONS['secure-link'],
@@ -340,7 +354,7 @@ export const nestedPrograms: Record<string, Program> = {
 export const programs = {
   svc: {
     summary: 'pair devices and manage the relay',
-    commands: [start, ...daily, pair, devices, mcp, doctor, service, completion],
+    commands: [start, ...daily, pair, devices, mcp, doctor, service, backup, restore, completion],
     examples: ['svc relay start', 'svc pair', 'svc status'],
   },
   'svc-relay': {

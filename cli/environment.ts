@@ -22,15 +22,8 @@ export interface Environment {
  * machine fails, since the file may demand an operator key or restrict what is served.
  */
 export function loadEnvironment(processEnv: Env = process.env): Environment {
-  const home = processEnv.HOME || homedir();
-  const chosen = processEnv.SVC_HOME?.trim();
-  if (chosen && !/^(?:\/|~(?:\/|$))/.test(chosen)) {
-    throw new UsageError(
-      `SVC_HOME is relative ('${printable(chosen)}'): set it to an absolute path such as ${printable(resolve(chosen))}`,
-    );
-  }
-  const agentHome = chosen ? resolve(chosen.replace(/^~(?=\/|$)/, () => home)) : join(home, '.svc');
-  const places = { home, agentHome };
+  const places = placesOf(processEnv);
+  const { agentHome } = places;
   try {
     const file = parseEnvFile(decodeEnvFile(readFileSync(join(agentHome, '.env'))));
     return { env: { ...processEnv, ...file, SVC_HOME: processEnv.SVC_HOME }, places, fileLoaded: true };
@@ -45,3 +38,18 @@ export function loadEnvironment(processEnv: Env = process.env): Environment {
 /** Reads one variable by itself, so that a bad value of another does not stop the command. */
 export const readVariable = <T>(variable: Variable<T>, { env, places }: Environment): T =>
   variable.read({ env, places, warn: () => {} });
+
+/**
+ * The base directories of this process, without reading anything.
+ * @throws UsageError for a relative `SVC_HOME`.
+ */
+export function placesOf(processEnv: Env): Places {
+  const home = processEnv.HOME || homedir();
+  const chosen = processEnv.SVC_HOME?.trim();
+  if (chosen && !/^(?:\/|~(?:\/|$))/.test(chosen)) {
+    throw new UsageError(
+      `SVC_HOME is relative ('${printable(chosen)}'): set it to an absolute path such as ${printable(resolve(chosen))}`,
+    );
+  }
+  return { home, agentHome: chosen ? resolve(chosen.replace(/^~(?=\/|$)/, () => home)) : join(home, '.svc') };
+}

@@ -1,7 +1,9 @@
 import { type CAC, type Command, cac } from 'cac';
 import { describeError } from '../lib/errors.ts';
+import { isUnfinished } from './backup/journal.ts';
 import { type Calling, isCalledByNpm, namedAsCalled } from './called.ts';
 import { type CommandEntry, nestedPrograms, type Program, type ProgramName, programs } from './commands.ts';
+import { placesOf } from './environment.ts';
 import { commandHelp, programHelp } from './help.ts';
 import { didYouMean } from './nearest.ts';
 import { parseCommandLine } from './options.ts';
@@ -13,6 +15,7 @@ import {
   printable,
   printError,
   printJson,
+  printWarning,
   sentence,
   UsageError,
   withNextStep,
@@ -100,6 +103,20 @@ export async function main(
   }
 }
 
+/** Ends a restore that was killed after it was decided, before anything reads the home (contract 11 §3). */
+async function endRestore(context: CommandContext): Promise<void> {
+  const { agentHome } = placesOf(context.env);
+  if (!isUnfinished(agentHome)) return;
+  const [{ finishRestore }, { StateInUseError }] = await Promise.all([
+    import('./backup/apply.ts'),
+    import('../storage/node.ts'),
+  ]);
+  await finishRestore(agentHome).catch((error) => {
+    if (!(error instanceof StateInUseError)) throw error;
+    printWarning(context, "a restore waits until the relay stops: stop it with 'svc down', and type any command");
+  });
+}
+
 /** The words of a command line that may be flags: those before `--`. */
 const flagsOf = (words: string[]): string[] => words.slice(0, words.includes('--') ? words.indexOf('--') : undefined);
 
@@ -148,6 +165,7 @@ async function run(
   const { positionals, options } = parseCommandLine(command, words.slice(1));
   if (typeof options.relay === 'string') calling.relay = options.relay;
   if (typeof options.settings === 'string') calling.settings = options.settings;
+  await endRestore(context);
   const args = command.args.map((arg, index) => (arg.variadic ? positionals.slice(index) : positionals[index]));
   const code: unknown = await command.commandAction?.(...args, options, context);
   return typeof code === 'number' ? code : 0;

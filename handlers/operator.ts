@@ -75,6 +75,12 @@ export const runDoctor: Handler = async (_request, relay) => {
   return json(await relay.doctor.report());
 };
 
+/** `POST /relay/snapshot`: a copy of the state for `svc backup`, which removes it (contract 11 §3). Takes no body. */
+export const takeSnapshot: Handler = async (_request, relay) => {
+  if (!relay.snapshots) throw new RelayError('unsupported', 'this relay runs without a host');
+  return json({ ok: true, path: await relay.snapshots.take() });
+};
+
 /** `GET /relay/update-check`, `?refresh=1|true|yes` (contract 01 §8.3). */
 export const updateCheck: Handler = async (request, relay) => {
   const refresh = [request.query.refresh].flat().some(isYes);

@@ -37,7 +37,15 @@ import {
 } from './media.ts';
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
-import { getSecurity, patchSecurity, relayDevices, relayInfo, runDoctor, updateCheck } from './operator.ts';
+import {
+  getSecurity,
+  patchSecurity,
+  relayDevices,
+  relayInfo,
+  runDoctor,
+  takeSnapshot,
+  updateCheck,
+} from './operator.ts';
 import { approveCode, createCode, listPending, listRoutes, mintCode, registerCode } from './pairing.ts';
 import { acknowledgeReplies, cancelOutbound, listOutbound, phoneHistory, postMessage, takeReplies } from './phone.ts';
 import { listThreads, putThread } from './phone-threads.ts';
@@ -161,6 +169,7 @@ export const routes: readonly Route[] = [
   ['GET', '/relay/security', operator, getSecurity],
   ['PATCH', '/relay/security', operator, patchSecurity],
   ['POST', '/relay/doctor', operator, runDoctor],
+  ['POST', '/relay/snapshot', operator, takeSnapshot],
   ['GET', '/relay/update-check', loopbackOrPaired, updateCheck],
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
   ['GET', '/secure-link/preflight', operator, secureLinkPreflight],

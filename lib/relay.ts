@@ -40,6 +40,7 @@ import { createDoctor } from './operator/doctor/report.ts';
 import { createEvents } from './operator/events.ts';
 import { createRelayInfo } from './operator/info.ts';
 import { openSecurity } from './operator/security.ts';
+import { createSnapshots } from './operator/snapshots.ts';
 import { createUpdateCheck } from './operator/update-check.ts';
 import { openPairingCodes } from './pairing/codes.ts';
 import { createMint, type Listener } from './pairing/mint.ts';
@@ -363,6 +364,9 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     updates: createUpdateCheck({ config, clock, version, updateCommand: parts.updateCommand }),
     /** Absent at the edge. */
     doctor: parts.diagnose && createDoctor(parts.diagnose),
+    snapshots:
+      host &&
+      createSnapshots({ files: host.files, stateFile: config.stateFile, stores, clock, log: log.named('operator') }),
     secureLink,
     /** After Secure Link, so that it stops first. Absent without a way to reach a broker. */
     reach,

@@ -177,6 +177,23 @@ export function createGroupCommit(executor: SqlExecutor) {
       });
     },
 
+    /**
+     * Writes what is committed to an empty file, having committed what was written before. What is written meanwhile waits.
+     * Rejects where the executor has no snapshots.
+     */
+    snapshot(path: string): Promise<void> {
+      if (isClosed || !executor.snapshot) return Promise.reject(new Error('there is no state to be copied'));
+      flush();
+      return new Promise((resolve, reject) => {
+        queue.push(() => {
+          const copying = executor.snapshot?.(path) ?? Promise.resolve();
+          copying.then(resolve, reject);
+          begin(copying);
+        });
+        work();
+      });
+    },
+
     /** Commits what has been written before it returns. The event loop waits for the disk. */
     drain,
 

@@ -38,6 +38,9 @@ export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object'
   'chat-turns': { node: 'disk', edge: 'object' },
 };
 
+/** Version of the stored records: grows when an earlier version of the relay could not use what this one writes. */
+export const SCHEMA_VERSION = 1;
+
 /** The stores of a relay on `runtime`: the durable ones behind `executor`, or without one all in memory. */
 export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
   const storage = createStorage();
@@ -51,6 +54,7 @@ export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
     durable: executor !== undefined,
     failing: (commits?.failing ?? new Map()) as Stores['failing'],
     open: <K extends StoreName>(name: K) => prefixStorage(storage, name) as unknown as Store<K>,
+    ...(commits && executor.snapshot && { snapshot: (path: string) => commits.snapshot(path) }),
     close: () => commits?.close(),
   };
 }

@@ -13,7 +13,7 @@ import {
 import { dirname } from 'node:path';
 import Database from 'libsql';
 import AsyncDatabase from 'libsql/promise';
-import type { Row, SqlExecutor } from './sql-driver.ts';
+import { type Row, type SqlExecutor, type StoredRow, storedRow } from './sql-driver.ts';
 import { isDamagedLog } from './wal.ts';
 
 /** Another relay has the state database open. */
@@ -125,6 +125,50 @@ export function openStateFile(
   }
 }
 
+/**
+ * Opens a state database as `openStateFile` does, but leaves a damaged one as it is. Null when there is none.
+ * @throws StateInUseError when another relay holds it, and SQLite's error for a damaged one.
+ */
+export function openSoundState(path: string): SqlExecutor | null {
+  if (isEmptied(path)) throw damage('SQLITE_NOTADB');
+  if (!existsSync(path)) return null;
+  if (hasDamagedLog(path)) throw damage('SQLITE_CORRUPT');
+  return open(path, false);
+}
+
+/**
+ * Keeps every relay from opening a state database, and moves its log into the file, so that the file may be put aside.
+ * Returns what lets it go. Nothing is held where there is no database, or a damaged one.
+ * @throws StateInUseError when a relay holds it.
+ */
+export function holdState(path: string): () => void {
+  if ((sizeOf(path) ?? 0) === 0) return () => {};
+  const database = new Database(path, { timeout: 0 } as Database.Options);
+  try {
+    database.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT; PRAGMA journal_mode = DELETE;');
+    database.exec('BEGIN EXCLUSIVE');
+    return () => void database.close();
+  } catch (error) {
+    database.close();
+    if (isBusy(error)) throw new StateInUseError();
+    if (isDamage(error, path)) return () => {};
+    throw error;
+  }
+}
+
+/** The rows of a snapshot, in the order of their keys. A damaged one is null. */
+export function* readSnapshot(path: string): Generator<StoredRow | null> {
+  const database = new Database(path, { readonly: true } as Database.Options);
+  try {
+    // Text is read as bytes: libsql aborts the process at invalid UTF-8.
+    const blobs = 'CAST(store AS BLOB) AS store, CAST(key AS BLOB) AS key, CAST(value AS BLOB) AS value';
+    const rows = database.prepare(`SELECT ${blobs} FROM items ORDER BY store, key`).iterate();
+    for (const row of rows as Iterable<Row>) yield storedRow(row);
+  } finally {
+    database.close();
+  }
+}
+
 /** @throws SQLITE_NOTADB also for a file that was `emptied`, unless another relay has filled it meanwhile. */
 function open(path: string, emptied: boolean): SqlExecutor {
   const size = sizeOf(path) ?? 0;
@@ -149,12 +193,13 @@ function open(path: string, emptied: boolean): SqlExecutor {
     return executor(database);
   } catch (error) {
     database.close();
-    if (codeOf(error).startsWith('SQLITE_BUSY') || codeOf(error) === 'SQLITE_LOCKED') {
-      throw new StateInUseError();
-    }
+    if (isBusy(error)) throw new StateInUseError();
     throw error;
   }
 }
+
+const isBusy = (error: unknown): boolean =>
+  codeOf(error).startsWith('SQLITE_BUSY') || codeOf(error) === 'SQLITE_LOCKED';
 
 function executor(database: Database.Database): SqlExecutor {
   const statements = new Map<string, Database.Statement>();
@@ -213,6 +258,7 @@ function executor(database: Database.Database): SqlExecutor {
       if (free < MIN_FREE_PAGES || free < pragma('page_count') / 2) return;
       await execInThread(database, 'PRAGMA temp_store = MEMORY; VACUUM; PRAGMA wal_checkpoint(TRUNCATE);');
     },
+    snapshot: (target) => execInThread(database, `VACUUM INTO '${target.replaceAll("'", "''")}'`),
     // After every event of this poll phase: messages of many sockets that arrived together share one sync.
     atTurnEnd: (run) => void setImmediate(run),
     close() {

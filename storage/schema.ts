@@ -43,6 +43,8 @@ export interface Stores {
   readonly durable: boolean;
   /** Durable stores whose writes have failed since the last transaction that did not, each with the reason. */
   readonly failing: ReadonlyMap<StoreName, unknown>;
+  /** Writes all durable stores as they are now to an empty file, as a database; absent where a runtime cannot. */
+  snapshot?(path: string): Promise<void>;
   /** Commits what has been written and lets the state go. */
   close(): void;
 }

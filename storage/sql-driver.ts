@@ -16,6 +16,8 @@ export interface SqlExecutor {
   commitLater?(work: () => void): Promise<void>;
   /** Tidies up after a while without writes, off the event loop. Nothing else may be called meanwhile, as above. */
   maintain?(): Promise<void>;
+  /** Writes what is committed to an empty file, as a database of its own. Nothing else may be called meanwhile, as above. */
+  snapshot?(path: string): Promise<void>;
   /** Calls `run` when the current turn of the event loop ends. */
   atTurnEnd(run: () => void): void;
   close?(): void;
@@ -35,6 +37,24 @@ function textOf(bytes: unknown): string | null {
   } catch {
     return null;
   }
+}
+
+const PUT =
+  'INSERT INTO items (store, key, value) VALUES (?, ?, ?) ON CONFLICT (store, key) DO UPDATE SET value = excluded.value';
+
+/** One value of a store, as JSON text. */
+export type StoredRow = [store: string, key: string, value: string];
+
+/** Writes rows as one transaction, durable on return. */
+export const putRows = (executor: SqlExecutor, rows: readonly StoredRow[]): void =>
+  executor.transaction(() => {
+    for (const row of rows) executor.run(PUT, ...row);
+  });
+
+/** The row of a `SELECT store, key, value` with blobs; null when a part of it is damaged. */
+export function storedRow({ store, key, value }: Row): StoredRow | null {
+  const row = [textOf(store), textOf(key), textOf(value)];
+  return row.every((text) => text !== null) ? (row as StoredRow) : null;
 }
 
 /** Compares the start of a key literally: LIKE would take `_` and `%` of a prefix for wildcards. */
@@ -61,13 +81,7 @@ export const sqlDriver = defineDriver(({ commits, store }: SqlDriverOptions) => 
       const sql = 'SELECT CAST(value AS BLOB) AS value FROM items WHERE store = ? AND key = ?';
       return textOf((await commits.read(sql, store, key))[0]?.value);
     },
-    setItem: (key, value) =>
-      commits.write(
-        'INSERT INTO items (store, key, value) VALUES (?, ?, ?) ON CONFLICT (store, key) DO UPDATE SET value = excluded.value',
-        store,
-        key,
-        value,
-      ),
+    setItem: (key, value) => commits.write(PUT, store, key, value),
     removeItem: (key) => commits.write('DELETE FROM items WHERE store = ? AND key = ?', store, key),
     async getKeys(base = '') {
       const sql = `SELECT CAST(key AS BLOB) AS key FROM items WHERE ${BELOW} ORDER BY key`;

@@ -5,7 +5,7 @@ import { describeError } from '../../lib/errors.ts';
 import { utf8ToBytes } from '../../lib/kit/bytes.ts';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, CommandError, createStyle, printable, printJson, sentence } from '../output.ts';
-import { PASSPHRASE_OPTIONS, readPassphrase } from './passphrase.ts';
+import { PASSPHRASE_OPTIONS, readPassphrase } from '../passphrase.ts';
 import { openCompanion, SETTINGS_OPTION } from './settings.ts';
 
 const MODE = 0o600;

@@ -15,7 +15,7 @@ import {
   printJson,
   sentence,
 } from '../output.ts';
-import { PASSPHRASE_OPTIONS, readPassphrase } from './passphrase.ts';
+import { PASSPHRASE_OPTIONS, readPassphrase } from '../passphrase.ts';
 import { type Companion, lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
 
 /** `svc companion import <file>`: takes over a backup of a companion or of the web app (specification 2.1). */

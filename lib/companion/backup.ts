@@ -1,6 +1,7 @@
 import { RelayError } from '../errors.ts';
 import { base64, fromBase64, randomBytes, utf8ToBytes } from '../kit/bytes.ts';
 import { asObject, type JsonObject, parseObject } from '../kit/json.ts';
+import { passphraseKey, SALT_BYTES } from '../kit/passphrase.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 
 /** Contents of a backup: the settings of one companion and its pairing, with the tokens. Apps and terminals share it. */
@@ -13,27 +14,15 @@ export interface Backup {
 }
 
 const FORMAT = 1;
-/** OWASP's figure for PBKDF2 with SHA-256 (2023). */
-const ITERATIONS = 600_000;
-const SALT_BYTES = 16;
 const IV_BYTES = 12;
-export const MIN_PASSPHRASE = 10;
 /** Characters of a backup; a larger file is not even read to its end. */
 export const MAX_BACKUP = 1024 * 1024;
-
-async function keyOf(passphrase: string, salt: Uint8Array, usage: 'encrypt' | 'decrypt'): Promise<CryptoKey> {
-  // Keyboards write the same letter with one character or with two.
-  const typed = utf8ToBytes(passphrase.normalize('NFKC')) as BufferSource;
-  const secret = await crypto.subtle.importKey('raw', typed, 'PBKDF2', false, ['deriveKey']);
-  const derivation = { name: 'PBKDF2', hash: 'SHA-256', salt: salt as BufferSource, iterations: ITERATIONS };
-  return crypto.subtle.deriveKey(derivation, secret, { name: 'AES-GCM', length: 256 }, false, [usage]);
-}
 
 /** Seals a backup behind a passphrase, as JSON text. In a browser, this needs a secure context. */
 export async function sealBackup({ settings, pairing, deviceId }: Backup, passphrase: string): Promise<string> {
   const [salt, iv] = [randomBytes(SALT_BYTES), randomBytes(IV_BYTES)];
   const plain = utf8ToBytes(JSON.stringify({ settings, pairing, device_id: deviceId }));
-  const key = await keyOf(passphrase, salt, 'encrypt');
+  const key = await passphraseKey(passphrase, salt, 'encrypt');
   const sealed = await crypto.subtle.encrypt({ name: 'AES-GCM', iv: iv as BufferSource }, key, plain as BufferSource);
   return JSON.stringify({
     svc_backup: FORMAT,
@@ -71,7 +60,7 @@ export function readSealed(text: string): SealedBackup {
  */
 export async function openBackup(text: string, passphrase: string): Promise<Backup> {
   const { salt, iv, data } = readSealed(text);
-  const key = await keyOf(passphrase, salt, 'decrypt');
+  const key = await passphraseKey(passphrase, salt, 'decrypt');
   const plain = await crypto.subtle
     .decrypt({ name: 'AES-GCM', iv: iv as BufferSource }, key, data as BufferSource)
     .catch(() => {

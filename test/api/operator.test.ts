@@ -1,3 +1,5 @@
+import { existsSync } from 'node:fs';
+import { rm, stat } from 'node:fs/promises';
 import { expect, it } from 'vitest';
 import { describeMatrix, post } from '../support/relay.ts';
 
@@ -43,6 +45,27 @@ describeMatrix('operator routes (contract 01 §8)', (start, runtime) => {
     expect(info.capabilities.includes('clipboard')).toBe(runtime === 'node');
     // Both runtimes hear and speak; only what is written to files, settings and recordings, needs a host.
     expect(info.capabilities).toContain('relay_voice');
+  });
+
+  it('11 §3: a snapshot of the state is for the user of the relay alone, and old ones go', async () => {
+    const target = await start();
+    const ask = () => target.operator('/relay/snapshot', { method: 'POST' });
+    const foreign = { origin: 'https://elsewhere.example', 'x-svc-operator': '1' };
+    expect((await target.fetch('/relay/snapshot', { method: 'POST', headers: foreign })).status).toBe(403);
+    if (runtime === 'edge') {
+      const refused = await ask();
+      expect([refused.status, (await refused.json()).error]).toEqual([501, expect.stringContaining('without a host')]);
+      return;
+    }
+    const paths: string[] = [];
+    for (let count = 0; count < 5; count++) {
+      const { ok, path } = await (await ask()).json();
+      expect([ok, path]).toEqual([true, expect.stringMatching(/state\.db-snapshot-\d+-[0-9a-f]{16}$/)]);
+      expect((await stat(path)).mode & 0o777).toBe(0o600);
+      paths.push(path);
+    }
+    expect(paths.map((path) => existsSync(path))).toEqual([false, false, true, true, true]);
+    for (const path of paths) await rm(path, { force: true });
   });
 
   it('09 §4: the doctor has the checks of the command, and callers during a run share it', async () => {

@@ -11,7 +11,9 @@ import { hasProgram } from '../support/terminal.ts';
 
 /** A command line up to the cursor, and its completions. */
 const OFFERED: [line: string, words: string[]][] = [
-  ['svc re', ['reach', 'relay', 'restart']],
+  ['svc re', ['reach', 'relay', 'restart', 'restore']],
+  ['svc restore no', ['note.wav']],
+  ['svc relay backup no', ['note.wav']],
   ['/usr/local/bin/svc rel', ['relay']],
   ['svc relay st', ['start']],
   ['svc relay insecure-api-bearer e', ['enable']],
@@ -138,7 +140,7 @@ describe('svc completion (issue 16)', () => {
       .slice(0, -1)
       .map((text) => text.split('\n').filter(Boolean).sort());
     expect(offered.map((rows) => rows.map((row) => row.split('\t')[0]))).toEqual(OFFERED.map(([, words]) => words));
-    expect(offered[2]).toEqual(['start\trun the relay in the foreground']);
+    expect(offered[4]).toEqual(['start\trun the relay in the foreground']);
   });
 
   test('words for a value are those that the help of its option names', async () => {

@@ -65,6 +65,7 @@ it('every route answers strangers, devices and the operator as on Node, but for 
     'GET /secure-link/preflight',
     'POST /clipboard/inbox',
     'POST /relay/doctor',
+    'POST /relay/snapshot',
     'PUT /api/profiles/x/memory/x',
     'PUT /api/profiles/x/soul',
   ]);

@@ -9,7 +9,7 @@ import type { Storage } from 'unstorage';
 import { afterEach, describe, expect, it } from 'vitest';
 import { lockHolder } from '../../lib/host/node/relay-lock.ts';
 import { createStores } from '../../storage/index.ts';
-import { openStateFile, StateInUseError } from '../../storage/node.ts';
+import { holdState, openSoundState, openStateFile, readSnapshot, StateInUseError } from '../../storage/node.ts';
 import type { Stores } from '../../storage/schema.ts';
 
 const cleanups: (() => unknown)[] = [];
@@ -321,5 +321,52 @@ describe('a damaged file (01 §6.7)', () => {
     const path = await temporaryPath();
     await expect(async () => open(join(path, '..', '..', '..'))).rejects.toThrow();
     expect(existsSync(path)).toBe(false);
+  });
+});
+
+describe('a copy of the state for a backup (11 §3)', () => {
+  it('holds every value that was written before, whole, while writes go on', async () => {
+    const path = await temporaryPath();
+    const stores = await filled(path, 200);
+    const copy = `${path}-copy`;
+    await writeFile(copy, '', { mode: 0o600 });
+    const writes = [records(stores).setItem('before', { at: 1 })];
+    const copying = stores.snapshot?.(copy);
+    // Both of one turn, after the copy was asked for: the copy has neither, or has both.
+    for (const key of ['after-a', 'after-b']) writes.push(records(stores).setItem(key, { at: 2 }));
+    await Promise.all([copying, ...writes]);
+    const keys = [...readSnapshot(copy)].map((row) => row?.[1] ?? '');
+    expect(keys.filter((key) => /^k\d+$/.test(key))).toHaveLength(200);
+    expect(keys).toContain('before');
+    expect([0, 2]).toContain(keys.filter((key) => key.startsWith('after-')).length);
+    expect((await stat(copy)).mode & 0o777).toBe(0o600);
+    expect(await records(stores).getKeys()).toHaveLength(203);
+    await expect(stores.snapshot?.(join(path, 'nowhere'))).rejects.toThrow();
+    await records(stores).setItem('later', { at: 3 });
+    expect(await records(stores).getItem('later')).toEqual({ at: 3 });
+  });
+
+  it('a state that is held opens for no relay, has no log beside it, and is free again', async () => {
+    const path = await temporaryPath();
+    const stores = await filled(path);
+    expect(() => holdState(path)).toThrow(StateInUseError);
+    expect(() => openSoundState(path)).toThrow(StateInUseError);
+    stores.close();
+    const release = holdState(path);
+    expect(() => openStateFile(path, () => {})).toThrow(StateInUseError);
+    expect(await readdir(dirname(path))).toEqual(['state.db']);
+    release();
+    const { stores: again } = open(path);
+    expect(await records(again).getKeys()).toHaveLength(40);
+  });
+
+  it('a damaged state is not opened, and stays as it is; none is none', async () => {
+    const path = await temporaryPath();
+    expect([openSoundState(path), holdState(path)()]).toEqual([null, undefined]);
+    (await filled(path)).close();
+    await writeFile(path, 'no database'.repeat(400));
+    expect(() => openSoundState(path)).toThrow();
+    expect(await readdir(dirname(path))).toEqual(['state.db']);
+    expect(await readFile(path, 'utf8')).toContain('no database');
   });
 });

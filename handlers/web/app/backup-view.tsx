@@ -1,7 +1,8 @@
 import { useSignal } from '@preact/signals';
 import { useId } from 'preact/hooks';
-import { type Backup, MAX_BACKUP, MIN_PASSPHRASE, openBackup, sealBackup } from '../../../lib/companion/backup.ts';
+import { type Backup, MAX_BACKUP, openBackup, sealBackup } from '../../../lib/companion/backup.ts';
 import { asObject, type JsonObject } from '../../../lib/kit/json.ts';
+import { MIN_PASSPHRASE } from '../../../lib/kit/passphrase.ts';
 import { Button, Field, Notice, Question, useToast } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';

@@ -1,8 +1,8 @@
-import { MIN_PASSPHRASE } from '../../lib/companion/backup.ts';
-import { asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, printable, UsageError } from '../output.ts';
-import { readAll } from '../stdin.ts';
-import type { Companion } from './settings.ts';
+import type { Host } from '../lib/host/index.ts';
+import { MIN_PASSPHRASE } from '../lib/kit/passphrase.ts';
+import { asText, flag, type Options, option } from './options.ts';
+import { type CommandContext, CommandError, printable, UsageError } from './output.ts';
+import { readAll } from './stdin.ts';
 
 const MAX_PASSPHRASE = 4096;
 
@@ -19,7 +19,7 @@ export const PASSPHRASE_OPTIONS: readonly (readonly [flag: string, description: 
 export async function readPassphrase(
   options: Options,
   context: CommandContext,
-  { host, isNew }: Pick<Companion, 'host'> & { isNew: boolean },
+  { host, isNew }: { host: Pick<Host, 'files'>; isNew: boolean },
 ): Promise<string> {
   const path = option(options, '--passphrase-file', asText);
   const fromStdin = flag(options, '--passphrase-stdin');
@@ -47,7 +47,7 @@ export async function readPassphrase(
 
 const firstLine = (text: string): string => text.split(/\r?\n/, 1)[0] ?? '';
 
-async function readFile(path: string, { files }: Companion['host']): Promise<string> {
+async function readFile(path: string, { files }: Pick<Host, 'files'>): Promise<string> {
   const text = await files.readText(path, MAX_PASSPHRASE).catch((error: NodeJS.ErrnoException) => error);
   if (typeof text === 'string') return text;
   throw new CommandError(

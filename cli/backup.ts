@@ -1,0 +1,227 @@
+import { link, open, rename, rm } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import type { Command } from 'cac';
+import { type Config, readConfig } from '../lib/config.ts';
+import { describeError } from '../lib/errors.ts';
+import type { Host } from '../lib/host/index.ts';
+import { makeDirectory, remove, syncDirectory } from '../lib/host/node/files.ts';
+import { createTemporaryName, sweepTemporaryFiles } from '../lib/host/node/temporary-files.ts';
+import { base64, sha256 } from '../lib/kit/bytes.ts';
+import type { StoredRow } from '../storage/sql-driver.ts';
+import { type Header, type Item, newHeader, writeContent } from './backup/format.ts';
+import { inventoryOf, readFiles } from './backup/inventory.ts';
+import { type Snapshot, takeSnapshot } from './backup/snapshot.ts';
+import { loadEnvironment } from './environment.ts';
+import { flag, isGiven, type Options } from './options.ts';
+import {
+  aligned,
+  type CommandContext,
+  CommandError,
+  createStyle,
+  line,
+  printable,
+  printJson,
+  sentence,
+  UsageError,
+} from './output.ts';
+import { PASSPHRASE_OPTIONS, readPassphrase } from './passphrase.ts';
+
+/** Characters of rows that share a line of the backup. */
+const BATCH = 512 * 1024;
+/** Times that a backup is begun anew because a file has changed meanwhile. */
+const ATTEMPTS = 5;
+
+/** `svc backup <file>`: everything by which this relay is itself, in one file (contract 11 §3). */
+export function define(command: Command): void {
+  for (const option of PASSPHRASE_OPTIONS) command.option(...option);
+  command
+    .option('--plain', 'write it without a passphrase; needs --yes')
+    .option('--yes', 'with --plain: whoever has the file is this relay and its operator')
+    .option('--force', 'replace the file if there is one')
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} backup relay.svc`)
+    .example((name) => `${name} backup relay.svc --passphrase-file ~/.backup-passphrase --force`)
+    .example((name) => `pass show svc-backup | ${name} backup relay.svc --passphrase-stdin`)
+    .action(run);
+}
+
+async function run(file: string, options: Options, context: CommandContext): Promise<void> {
+  const isPlain = flag(options, '--plain');
+  if (isPlain && !flag(options, '--yes')) {
+    throw new UsageError('--plain writes every credential of the relay as it is: confirm with --yes');
+  }
+  if (isPlain && (isGiven(options, '--passphrase-file') || flag(options, '--passphrase-stdin'))) {
+    throw new UsageError('--plain takes no passphrase');
+  }
+  const { env, places } = loadEnvironment(context.env);
+  const { config } = readConfig(env, places);
+  const host = await context.createHost(places.agentHome);
+  const path = resolve(file);
+  const force = flag(options, '--force');
+  // Asked before anybody types a passphrase for nothing; the end decides.
+  if (!force && (await host.files.stat(path))) throw taken(path);
+  if (!(await hasRelay(config, host))) {
+    throw new CommandError(
+      `there is no relay in ${printable(config.agentHome)} yet`,
+      'Start one with: svc up. For another agent home, set SVC_HOME.',
+    );
+  }
+  const passphrase = isPlain ? undefined : await readPassphrase(options, context, { host, isNew: true });
+  const header = newHeader(context.ownPackage.version, Math.floor(Date.now() / 1000), !isPlain);
+  const copy = await takeCopy(config, host);
+  try {
+    const summary = await write({ path, force, header, passphrase }, copy);
+    const { leftOut } = inventoryOf(config);
+    const absent = config.stateFile === null ? ['RELAY_STATE_FILE is empty: sessions are in memory only'] : [];
+    report(
+      { ...summary, path, isPlain, names: [...copy.files.keys()], leftOut: [...absent, ...leftOut] },
+      options,
+      context,
+    );
+  } finally {
+    copy.snapshot?.remove();
+  }
+}
+
+async function hasRelay(config: Config, { files }: Host): Promise<boolean> {
+  if (config.stateFile !== null && (await files.stat(config.stateFile))) return true;
+  return (await readFiles(inventoryOf(config).names, config, files)).size > 0;
+}
+
+const taken = (path: string) =>
+  new CommandError(`${printable(path)} exists already`, 'Choose another name, or replace it with --force.');
+
+interface Copy {
+  config: Config;
+  files: Map<string, Uint8Array>;
+  snapshot: Snapshot | null;
+}
+
+/**
+ * Files and stores of one moment: the files are the same before and after the state was copied. A credential in one of
+ * them is then in the state too, unless it was revoked.
+ */
+async function takeCopy(config: Config, host: Host): Promise<Copy> {
+  const { names } = inventoryOf(config);
+  const read = () => readFiles(names, config, host.files);
+  const digest = (files: Map<string, Uint8Array>) =>
+    sha256([...files].map(([name, bytes]) => `${name} ${base64(bytes)}`).join('\n'));
+  for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
+    const files = await read();
+    const snapshot = config.stateFile === null ? null : await takeSnapshot(config, config.stateFile);
+    try {
+      if (digest(await read()) === digest(files)) return { config, files, snapshot };
+    } catch (error) {
+      snapshot?.remove();
+      throw error;
+    }
+    snapshot?.remove();
+  }
+  throw new CommandError('the files of the relay change all the time', 'Try again when nobody changes its settings.');
+}
+
+interface Target {
+  path: string;
+  force: boolean;
+  header: Header;
+  passphrase: string | undefined;
+}
+
+interface Summary {
+  bytes: number;
+  rows: number;
+  devices: number;
+}
+
+/** Writes the backup beside its place, and moves it there when it is whole and on the disk. */
+async function write({ path, force, header, passphrase }: Target, copy: Copy): Promise<Summary> {
+  const directory = dirname(path);
+  const summary: Summary = { bytes: 0, rows: 0, devices: 0 };
+  let temporary: string | undefined;
+  try {
+    await makeDirectory(directory);
+    await sweepTemporaryFiles(directory, remove);
+    temporary = join(directory, createTemporaryName());
+    const output = await open(temporary, 'wx', 0o600);
+    try {
+      await writeContent(header, passphrase, contentOf(copy, summary), async (bytes) => {
+        await output.writeFile(bytes);
+        summary.bytes += bytes.length;
+      });
+      await output.sync();
+    } finally {
+      await output.close();
+    }
+    if (force) await rename(temporary, path);
+    else await link(temporary, path);
+    await rm(temporary, { force: true });
+    await syncDirectory(directory);
+    return summary;
+  } catch (error) {
+    if (temporary !== undefined) await rm(temporary, { force: true });
+    const { code = '' } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST') throw taken(path);
+    if (error instanceof CommandError || ['ENOSPC', 'EDQUOT', 'EMFILE', 'ENFILE'].includes(code)) throw error;
+    throw new CommandError(`cannot write ${printable(path)}: ${describeError(error)}`, 'Choose another place for it.');
+  }
+}
+
+async function* contentOf({ config, files, snapshot }: Copy, summary: Summary): AsyncGenerator<Item> {
+  yield { home: { agent_home: config.agentHome, home: config.home, has_state: snapshot !== null } };
+  for (const [file, bytes] of files) yield { file, data: base64(bytes) };
+  if (snapshot) {
+    const { readSnapshot } = await import('../storage/node.ts');
+    let batch: StoredRow[] = [];
+    let size = 0;
+    for (const row of readSnapshot(snapshot.path)) {
+      // The relay, too, leaves out what it cannot read.
+      if (row === null) continue;
+      summary.rows++;
+      if (row[0] === 'sessions') summary.devices++;
+      batch.push(row);
+      size += row[1].length + row[2].length;
+      if (size < BATCH) continue;
+      yield { rows: batch };
+      [batch, size] = [[], 0];
+    }
+    if (batch.length > 0) yield { rows: batch };
+  }
+  yield { end: { files: files.size, rows: summary.rows } };
+}
+
+interface Report extends Summary {
+  path: string;
+  isPlain: boolean;
+  names: string[];
+  leftOut: string[];
+}
+
+function report(result: Report, options: Options, context: CommandContext): void {
+  const { path, bytes, rows, devices, isPlain, names, leftOut } = result;
+  if (flag(options, '--json')) {
+    const facts = { file: path, bytes, encrypted: !isPlain, devices, records: rows, files: names, left_out: leftOut };
+    printJson(context.stdout, { ok: true, ...facts });
+    return;
+  }
+  const { bold } = createStyle(context.stdout, context.env);
+  sentence(context.stdout, `The relay with ${devicesText(devices)} is in ${printable(path)} (${sizeText(bytes)}).`);
+  const held: [string, string][] = [
+    ['Stores', `${rows} records: sessions, queue, history, push keys, Reach`],
+    ['Files', names.map((name) => name.replace(/^(?:agent|relay)\//, '')).join(', ') || 'none'],
+    ['Not in it', [...leftOut, 'files of the agent, recordings, pictures'].join('; ')],
+  ];
+  for (const text of aligned(held, '  ', context.stdout.isTTY ? context.stdout.columns : undefined)) {
+    line(context.stdout, text);
+  }
+  const who = isPlain ? 'the file, which has no passphrase,' : 'the file and its passphrase';
+  sentence(context.stdout, `Whoever has ${who} is this relay and its operator.`);
+  sentence(context.stdout, `Next, on the other machine: ${bold(`svc restore ${printable(file(path))}`)}`);
+}
+
+/** `3 devices`. */
+export const devicesText = (count: number): string => `${count} device${count === 1 ? '' : 's'}`;
+
+const file = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
+
+const sizeText = (bytes: number): string =>
+  bytes < 1024 * 1024 ? `${Math.ceil(bytes / 1024)} KB` : `${(bytes / 1024 / 1024).toFixed(1)} MB`;

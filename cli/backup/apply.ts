@@ -1,0 +1,131 @@
+import { copyFile, link, lstat, readFile, rename, rm, rmdir } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { errnoOf, unlessMissing } from '../../lib/host/errors.ts';
+import { createFiles, fill, makeDirectory, remove, syncDirectory } from '../../lib/host/node/files.ts';
+import { createTemporaryName } from '../../lib/host/node/temporary-files.ts';
+import { parseObject } from '../../lib/kit/json.ts';
+import { journalPath, restoreFolder } from './journal.ts';
+
+// A restore prepares every file in a folder of its own. It is decided by one rename, of its journal; only then are files
+// put aside and moved into place, the state last. Each step can be taken again: after a kill, the next command of svc ends
+// what was decided, before it reads anything. A kill before the journal changes nothing.
+
+export interface Step {
+  /** The file that changes. */
+  target: string;
+  /** Where what is there now goes, below the folder of the old state; null when there is nothing. */
+  aside: string | null;
+  /** The prepared file that comes; null when there is none. */
+  staged: string | null;
+}
+
+export interface Journal {
+  /** Folder that gets the old state. */
+  aside: string;
+  /** The database that no relay may hold meanwhile. */
+  state: string;
+  steps: Step[];
+}
+
+export type Staging = Awaited<ReturnType<typeof openStaging>>;
+
+/** An empty folder for the files of a restore. What a killed one has left there is removed. */
+export async function openStaging(agentHome: string) {
+  const folder = restoreFolder(agentHome);
+  await rm(folder, { recursive: true, force: true });
+  const first = await makeDirectory(folder);
+  return {
+    folder,
+    path: (name: string): string => join(folder, name),
+    put: (name: string, bytes: Uint8Array): Promise<void> => fill(join(folder, name), bytes, 0o600),
+
+    /** Removes it, with the folders above that it has made. */
+    async discard(): Promise<void> {
+      await rm(folder, { recursive: true, force: true });
+      for (let made = dirname(folder); first && made.length >= first.length; made = dirname(made)) {
+        // One that has got something else meanwhile stays.
+        await rmdir(made).catch(() => {});
+      }
+    },
+
+    /** Decides the restore: from here on it is carried out, by this process or by the next command. */
+    async commit(journal: Journal): Promise<void> {
+      const temporary = join(folder, createTemporaryName());
+      await fill(temporary, new TextEncoder().encode(JSON.stringify(journal)), 0o600);
+      await syncDirectory(folder);
+      await rename(temporary, journalPath(agentHome));
+      await syncDirectory(folder);
+      await syncDirectory(dirname(folder));
+    },
+  };
+}
+
+/**
+ * Carries out a restore that was decided. Does nothing without one.
+ * @throws StateInUseError when a relay, or another command that does the same, holds the state.
+ */
+export async function finishRestore(agentHome: string): Promise<void> {
+  const journal = await readJournal(agentHome);
+  if (journal === null) return;
+  const { holdState } = await import('../../storage/node.ts');
+  const release = holdState(journal.state);
+  try {
+    await carryOut(agentHome, journal);
+  } finally {
+    release();
+  }
+}
+
+/** The same by a process that holds the state already. */
+export async function carryOut(agentHome: string, { aside, steps }: Journal): Promise<void> {
+  const folder = restoreFolder(agentHome);
+  const changed = new Set<string>();
+  for (const step of steps) {
+    if (step.aside !== null) {
+      const kept = join(aside, step.aside);
+      await makeDirectory(dirname(kept));
+      await keep(step.target, kept);
+      changed.add(dirname(kept));
+    }
+    if (step.staged === null) await remove(step.target);
+    else {
+      await makeDirectory(dirname(step.target));
+      await place(join(folder, step.staged), step.target);
+    }
+    changed.add(dirname(step.target));
+  }
+  for (const directory of changed) await syncDirectory(directory);
+  await remove(journalPath(agentHome));
+  await rm(folder, { recursive: true, force: true });
+  await syncDirectory(dirname(folder));
+}
+
+/** Gives a file a second name. Where it has that already, it may be the new file by now. */
+async function keep(from: string, to: string): Promise<void> {
+  try {
+    await link(from, to);
+  } catch (error) {
+    if (['EEXIST', 'ENOENT'].includes(errnoOf(error)) || (await unlessMissing(lstat(to)))) return;
+    // Another file system, or one without links.
+    const temporary = join(dirname(to), createTemporaryName());
+    await copyFile(from, temporary);
+    await rename(temporary, to);
+  }
+}
+
+async function place(from: string, to: string): Promise<void> {
+  try {
+    await rename(from, to);
+  } catch (error) {
+    // Moved before the kill.
+    if (errnoOf(error) === 'ENOENT') return;
+    if (errnoOf(error) !== 'EXDEV') throw error;
+    await createFiles().writeAtomic(to, await readFile(from), 0o600);
+    await remove(from);
+  }
+}
+
+async function readJournal(agentHome: string): Promise<Journal | null> {
+  const text = await unlessMissing(readFile(journalPath(agentHome), 'utf8'));
+  return text === null ? null : (parseObject(text) as unknown as Journal);
+}
