@@ -296,6 +296,11 @@ const voiceCommands: CommandEntry[] = [
     load: () => import('./voice/talk.ts'),
   },
   {
+    usage: 'setup',
+    summary: 'find the speech servers and programs of this machine, try them, and configure them',
+    load: () => import('./voice/setup.ts'),
+  },
+  {
     usage: 'doctor',
     summary: 'show providers, keys and settings of voice, and measure the time to the first audio',
     target: 'relay',

@@ -11,9 +11,21 @@ export async function confirm(
   question: string,
   withoutTerminal: string,
 ): Promise<boolean> {
+  return /^y(?:es)?$/i.test(await ask({ stdin, stderr }, `${question} [y/N]`, withoutTerminal));
+}
+
+/**
+ * Asks for a line on the terminal, on stderr; blank for the default.
+ * @throws UsageError with `withoutTerminal` as its message where nobody can answer.
+ */
+export async function ask(
+  { stdin, stderr }: Pick<CommandContext, 'stdin' | 'stderr'>,
+  question: string,
+  withoutTerminal: string,
+): Promise<string> {
   if (!stdin.isTTY || !stderr.isTTY) throw new UsageError(withoutTerminal);
-  stderr.write(`${clean(question)} [y/N] `);
-  return /^y(?:es)?$/i.test((await readLine(stdin)).trim());
+  stderr.write(`${clean(question)} `);
+  return (await readLine(stdin)).trim();
 }
 
 /** One line of stdin, without its end; what there is of it when stdin ends. */

@@ -145,15 +145,26 @@ export function createYaml(yaml: typeof library): Yaml {
     return former?.type === 'QUOTE_DOUBLE' || /[\n,[\]{}]/.test(plain) ? JSON.stringify(value) : plain;
   }
 
+  const isScalarValue = (value: unknown): boolean => value === null || typeof value !== 'object';
+
+  /** A scalar, or a list of them in one line. */
+  function valueText(value: unknown, former?: library.Scalar): string {
+    if (!Array.isArray(value)) return scalarText(value, former);
+    return `[${value.map((item) => (typeof item === 'string' ? JSON.stringify(item) : scalarText(item))).join(', ')}]`;
+  }
+
   /** The part of a text to replace. */
   type Splice = { start: number; end: number; by: string };
 
-  /** Where a text has to change to set a scalar, so that every other line stays as it is; null for an unknown layout. */
+  /**
+   * Where a text has to change to set a scalar or a list of them, or to remove a key, so that every other line stays as it
+   * is; null for an unknown layout.
+   */
   function spliceOf(text: string, document: library.Document | undefined, { path, value }: YamlChange): Splice | null {
     const newline = text.includes('\r\n') ? '\r\n' : '\n';
     const step = ' '.repeat(styleOf(text).indent);
     const lines = (indent: string, [key = '', ...rest]: string[]): string =>
-      `${indent}${scalarText(key)}:${rest.length > 0 ? newline + lines(indent + step, rest) : ` ${scalarText(value)}${newline}`}`;
+      `${indent}${scalarText(key)}:${rest.length > 0 ? newline + lines(indent + step, rest) : ` ${valueText(value)}${newline}`}`;
     const insert = (at: number, by: string): Splice => {
       const gap = at === 0 || text[at - 1] === '\n' ? '' : newline;
       return { start: at, end: at, by: gap + by };
@@ -173,8 +184,11 @@ export function createYaml(yaml: typeof library): Yaml {
       if (map.flow) {
         const item = map.items.at(-1);
         const at = item ? endOf(item.value ?? item.key) : startOf(map) + 1;
-        const pair = `${scalarText(missing[0])}: ${scalarText(value)}`;
-        return missing.length > 1 ? null : { start: at, end: at, by: item ? `, ${pair}` : pair };
+        const pair = missing.reduceRight((inner, key, index) => {
+          const isLast = index === missing.length - 1;
+          return `${scalarText(key)}: ${isLast ? inner : `{${inner}}`}`;
+        }, valueText(value));
+        return { start: at, end: at, by: item ? `, ${pair}` : pair };
       }
       const indent = indentAt(startOf(map.items[0]?.key));
       return indent === null
@@ -191,22 +205,34 @@ export function createYaml(yaml: typeof library): Yaml {
       }
       if (isBlank) {
         const colon = text.indexOf(':', endOf(key)) + 1;
-        return colon === 0 ? null : { start: colon, end: colon, by: ` ${scalarText(value)}` };
+        return colon === 0 ? null : { start: colon, end: colon, by: ` ${valueText(value)}` };
       }
-      if (!yaml.isScalar(node) && !yaml.isAlias(node)) return null;
+      if (!yaml.isScalar(node) && !yaml.isAlias(node) && !(yaml.isCollection(node) && node.flow)) return null;
       const [start, end] = [startOf(node), endOf(node)];
-      const by = scalarText(value, yaml.isScalar(node) ? node : undefined);
+      const by = valueText(value, yaml.isScalar(node) ? node : undefined);
       return { start, end, by: text[end - 1] === '\n' ? by + newline : by };
     }
 
-    if (typeof value === 'object' || value === undefined) return null;
+    /** A key on lines of its own, with what is below it. The last one of a mapping stays: nothing would be left of it. */
+    function removed(map: library.YAMLMap, { key, value: node }: library.Pair): Splice | null {
+      const indent = map.flow || map.items.length === 1 ? null : indentAt(startOf(key));
+      if (indent === null) return null;
+      const isBlank = node === null || startOf(node) === endOf(node);
+      return { start: startOf(key) - indent.length, end: lineEnd(text, endOf(isBlank ? key : node)), by: '' };
+    }
+
+    if (!isScalarValue(value) && !(Array.isArray(value) && value.every(isScalarValue))) return null;
     let node: unknown = document?.contents ?? null;
+    if (node === null && value === undefined) return { start: 0, end: 0, by: '' };
     if (node === null) return insert(text.length, (text.trim() === '' ? '' : newline) + lines('', path));
     for (const [depth, key] of path.entries()) {
       if (!yaml.isMap(node)) return null;
       const pair: library.Pair | undefined = node.items.findLast(
         ({ key: name }) => yaml.isScalar(name) && name.value === key,
       );
+      if (value === undefined && (!pair || depth === path.length - 1)) {
+        return pair ? removed(node, pair) : { start: 0, end: 0, by: '' };
+      }
       if (!pair) return added(node, path.slice(depth), depth);
       if (depth === path.length - 1 || !yaml.isCollection(pair.value)) return replaced(pair, path.slice(depth + 1));
       node = pair.value;

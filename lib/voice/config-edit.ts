@@ -4,7 +4,7 @@ import type { Host } from '../host/index.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
 import { createSemaphore } from '../kit/semaphore.ts';
 import { decodeUtf8Strict } from '../kit/text.ts';
-import { isMapping, type Mapping } from '../kit/yaml.ts';
+import { isMapping, type Mapping, type YamlChange } from '../kit/yaml.ts';
 
 const MAX_CONFIG = 256 * 1024;
 const NEW_FILE_MODE = 0o600;
@@ -14,6 +14,8 @@ const ATTEMPTS = 3;
 
 /** The keys to write, given the present section. */
 type Keys = (present: Mapping) => Promise<Mapping>;
+/** The changes to make, given the present content. @throws RelayError to make none. */
+type Plan = (content: Mapping) => YamlChange[] | Promise<YamlChange[]>;
 
 export interface ConfigEditor {
   /**
@@ -23,14 +25,16 @@ export interface ConfigEditor {
    * @throws RelayError `internal`, with the file untouched, when it cannot be parsed or written.
    */
   edit(path: string, section: string, keys: Keys): Promise<void>;
+  /** The same for any values of the file; `undefined` removes a key. Returns whether the file was written. */
+  change(path: string, plan: Plan): Promise<boolean>;
 }
 
 /** Edits configuration files in place (contract 05 §10). */
 export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>): ConfigEditor {
   const turns = createSemaphore(1, MAX_WAITING);
 
-  /** Makes one edit; false when the file was changed by another program in the meantime. */
-  async function attempt(path: string, section: string, keys: Keys): Promise<boolean> {
+  /** Makes one edit; undefined when the file was changed by another program in the meantime. */
+  async function attempt(path: string, plan: Plan): Promise<boolean | undefined> {
     const target = (await unlessUnreadable(files.realPath(path))) ?? path;
     const before = await files.read(target, MAX_CONFIG + 1);
     if (before && before.length > MAX_CONFIG) throw refusal(`larger than ${MAX_CONFIG} bytes`);
@@ -39,29 +43,51 @@ export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>
     if (text === null) throw refusal('not UTF-8');
     const parsed = await yaml.parseMapping(text);
     if (!parsed.ok) throw refusal(parsed.problem);
-    const present = Object.hasOwn(parsed.mapping, section) ? parsed.mapping[section] : null;
-    if (present !== null && !isMapping(present)) throw refusal(`${section} is not a mapping`);
-    const changes = Object.entries(await keys(present ?? {})).filter(([key, value]) => present?.[key] !== value);
-    if (changes.length === 0) return true;
-    const edited = await yaml.edit(
-      text,
-      changes.map(([key, value]) => ({ path: [section, key], value })),
-    );
+    const planned = await plan(parsed.mapping);
+    const changes = planned.filter(({ path: keys, value }) => !isEqualValue(valueAt(parsed.mapping, keys), value));
+    if (changes.length === 0) return false;
+    const edited = await yaml.edit(text, changes);
     if (!edited.ok) throw refusal(edited.problem);
     const mode = (await files.stat(target))?.mode ?? NEW_FILE_MODE;
-    if (!isEqual(await files.read(target, MAX_CONFIG + 1), before)) return false;
+    if (!isEqual(await files.read(target, MAX_CONFIG + 1), before)) return undefined;
     await files.writeAtomic(target, utf8ToBytes(edited.text), mode);
     return true;
   }
 
+  const change = (path: string, plan: Plan): Promise<boolean> =>
+    turns.run(new AbortController().signal, async () => {
+      for (let left = ATTEMPTS; left > 0; left--) {
+        const isWritten = await attempt(path, plan).catch(named);
+        if (isWritten !== undefined) return isWritten;
+      }
+      throw refusal('changed by another program again and again');
+    });
+
   return {
-    edit: (path, section, keys) =>
-      turns.run(new AbortController().signal, async () => {
-        for (let left = ATTEMPTS; left > 0; left--) if (await attempt(path, section, keys).catch(named)) return;
-        throw refusal('changed by another program again and again');
-      }),
+    change,
+    async edit(path, section, keys) {
+      await change(path, async (content) => {
+        const present = sectionIn(content, section);
+        return Object.entries(await keys(present)).map(([key, value]) => ({ path: [section, key], value }));
+      });
+    },
   };
 }
+
+/** A section of a file; empty when it is missing. @throws RelayError when it is something else. */
+export function sectionIn(content: Mapping, section: string): Mapping {
+  const present = Object.hasOwn(content, section) ? content[section] : null;
+  if (present !== null && !isMapping(present)) throw refusal(`${section} is not a mapping`);
+  return present ?? {};
+}
+
+const valueAt = (content: Mapping, path: readonly string[]): unknown =>
+  path.reduce<unknown>(
+    (value, key) => (isMapping(value) && Object.hasOwn(value, key) ? value[key] : undefined),
+    content,
+  );
+
+const isEqualValue = (a: unknown, b: unknown): boolean => a === b || JSON.stringify(a) === JSON.stringify(b);
 
 const refusal = (problem: string, cause?: unknown) =>
   new RelayError('internal', `the configuration file was not changed, because it is ${problem}`, { cause });

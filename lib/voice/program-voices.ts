@@ -38,5 +38,5 @@ export function espeakVoices(text: string): Listed[] {
     const [, id, name] = ESPEAK_VOICE.exec(line) ?? [];
     return id === undefined || name === undefined ? [] : [{ id, label: name.replaceAll('_', ' ') }];
   });
-  return voices.slice(0, MAX_VOICES);
+  return [...new Map(voices.map((voice) => [voice.id, voice])).values()].slice(0, MAX_VOICES);
 }

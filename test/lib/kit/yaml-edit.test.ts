@@ -181,3 +181,37 @@ describe('editing YAML in place (contract 05 §10)', () => {
     expect(edited(before, { path: ['a', 'b'], value: 'eve' })).toBe(after);
   });
 });
+
+describe('lists and removals leave every other line as it is', () => {
+  it.each<[string, string, YamlChange[], string]>([
+    [
+      'a list below a new key, in one line',
+      '# mine\ntts:\n    provider: openai   # why\n',
+      [{ path: ['tts', 'local', 'command'], value: ['espeak-ng', '-v', '{voice}', 7] }],
+      '# mine\ntts:\n    provider: openai   # why\n    local:\n        command: ["espeak-ng", "-v", "{voice}", 7]\n',
+    ],
+    [
+      'a list that replaces one',
+      'a:\n  command: [x, "y"]  # odd\n  b:   1\n',
+      [{ path: ['a', 'command'], value: ['z'] }],
+      'a:\n  command: ["z"]  # odd\n  b:   1\n',
+    ],
+    [
+      'a key with what is below it',
+      'a:\n  x:   1\n  gone:\n    - 1\n    - deep: 2\n\n  # stays\n  y: 2\n',
+      [{ path: ['a', 'gone'], value: undefined }],
+      'a:\n  x:   1\n\n  # stays\n  y: 2\n',
+    ],
+    ['a key without a value', 'a:\n  gone:\n  y:   2\n', [{ path: ['a', 'gone'], value: undefined }], 'a:\n  y:   2\n'],
+    ['a key that is not there', 'a:   1\n', [{ path: ['b', 'gone'], value: undefined }], 'a:   1\n'],
+    ['of an empty file', '', [{ path: ['b', 'gone'], value: undefined }], ''],
+    [
+      'keys below a mapping in one line',
+      'tts: {provider: openai}  # short\nb:   1\n',
+      [{ path: ['tts', 'local', 'base_url'], value: 'http://127.0.0.1:1/v1' }],
+      'tts: {provider: openai, local: {base_url: http://127.0.0.1:1/v1}}  # short\nb:   1\n',
+    ],
+  ])('%s', (_, before, changes, after) => {
+    expect(edited(before, ...changes)).toBe(after);
+  });
+});

@@ -73,12 +73,13 @@ export async function startOwnServer(options: OwnServerOptions = {}) {
   }
 
   function transcribe(request: IncomingMessage, body: Buffer, response: ServerResponse): void {
-    const isForm = request.headers['content-type']?.startsWith('multipart/') === true;
-    if (!isForm) {
-      refuse(response, 422, 'missing: file');
+    const { fields, file } = formIn(request.headers['content-type'], body) ?? { fields: [], file: undefined };
+    if (!file) {
+      // whisper.cpp answers 200 to that.
+      if (isWhisperCpp) json(response, 200, { error: "no 'file' field in the request" });
+      else refuse(response, 422, 'missing: file');
       return;
     }
-    const { fields, file } = readForm(request.headers['content-type'], body);
     const params = Object.fromEntries(fields) as unknown as TranscriptionCreateParams;
     if (params.model === undefined && !isWhisperCpp) {
       refuse(response, 422, 'missing: model');
@@ -125,3 +126,11 @@ const json = (response: ServerResponse, status: number, body: object) =>
 
 const refuse = (response: ServerResponse, status: number, message: string) =>
   json(response, status, { error: { message, type: 'invalid_request_error' } });
+
+function formIn(contentType: string | undefined, body: Buffer) {
+  try {
+    return readForm(contentType, body);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,145 @@
+import { isSuccess, type Upstream, upstreamReason } from '../host/upstream.ts';
+import type { DialUpstream } from '../host/upstream-socket.ts';
+import type { Clock } from '../kit/clock.ts';
+import { parseObject } from '../kit/json.ts';
+import { decodeUtf8 } from '../kit/text.ts';
+import { withDeadline } from '../kit/timeouts.ts';
+import { readUpTo } from '../web/streams.ts';
+import { discoverLocal } from './discovery.ts';
+
+/** Ports on which people usually run speech servers (contract 05 §18). */
+export const USUAL_PORTS = [8000, 8080, 8880, 1234, 5005, 10_200, 11_434] as const;
+
+export type ServerKind = 'stt' | 'tts' | 'realtime';
+
+/** One ability of a server on this machine. A type, so that it is a JSON value. */
+export type FoundServer = { url: string; kind: ServerKind; models: string[]; voices: string[]; needs_key: boolean };
+
+export interface ProbeParts {
+  upstream: Upstream;
+  dialUpstream: DialUpstream;
+  clock: Clock;
+  /** Milliseconds for one question. */
+  timeout: number;
+  signal: AbortSignal;
+}
+
+/** How a server answers at one path. */
+export type PathState =
+  | { is: 'there'; needsKey: boolean }
+  | { is: 'missing' }
+  | { is: 'failed'; status: number }
+  /** `reason` is a few words. */
+  | { is: 'unreachable'; reason: string };
+
+const MAX_BODY = 16 * 1024;
+const STT_MODEL = /whisper|stt|transcri|parakeet|canary|moonshine|sense-?voice|vosk/i;
+const TTS_MODEL = /tts|kokoro|piper|orpheus|speech|voice|bark|chatterbox|dia\b|f5|melo|styletts/i;
+
+/** A form without a file, which every server that transcribes refuses. */
+const BOUNDARY = 'svc-relay-probe';
+const EMPTY_FORM = `--${BOUNDARY}--\r\n`;
+
+const bearer = (key: string): Record<string, string> => (key === '' ? {} : { authorization: `Bearer ${key}` });
+
+/** Asks for a path with a body that says nothing: a server that knows the path complains of the body. Never rejects. */
+async function askPath(
+  { upstream, clock, timeout, signal }: ProbeParts,
+  url: string,
+  key: string,
+  request: { type: string; body: string },
+): Promise<PathState> {
+  let isLate = false;
+  const onLate = () => {
+    isLate = true;
+  };
+  try {
+    return await withDeadline({ clock, timeout, signal, onLate }, async (end) => {
+      const headers = { 'content-type': request.type, ...bearer(key) };
+      const reply = await upstream({ method: 'POST', url, headers, body: request.body, signal: end });
+      if (reply.status === 401 || reply.status === 403) return { is: 'there', needsKey: true };
+      if ([404, 405, 501].includes(reply.status)) return { is: 'missing' };
+      const answer = parseObject(decodeUtf8(await readUpTo(reply.body, MAX_BODY)));
+      const complains = /file|input|field|form|body/i.test(JSON.stringify(answer?.error ?? answer?.detail ?? ''));
+      if (reply.status >= 500 && !complains) return { is: 'failed', status: reply.status };
+      // Some answer 200 to any path, with an error that says so.
+      const isOther = isSuccess(reply.status) && !complains;
+      return isOther ? { is: 'missing' } : { is: 'there', needsKey: false };
+    });
+  } catch (error) {
+    return { is: 'unreachable', reason: isLate ? `no answer in ${timeout / 1000} s` : upstreamReason(error) };
+  }
+}
+
+/** Whether a server speaks at this base URL. Makes it say nothing. */
+export const askTts = (parts: ProbeParts, baseUrl: string, key = ''): Promise<PathState> =>
+  askPath(parts, `${baseUrl}/audio/speech`, key, { type: 'application/json', body: '{}' });
+
+/** Whether a server transcribes at this base URL, or at the path of whisper.cpp if the URL is that. */
+export function askStt(parts: ProbeParts, baseUrl: string, key = ''): Promise<PathState> {
+  const url = baseUrl.endsWith('/inference') ? baseUrl : `${baseUrl}/audio/transcriptions`;
+  return askPath(parts, url, key, { type: `multipart/form-data; boundary=${BOUNDARY}`, body: EMPTY_FORM });
+}
+
+/** Whether a server opens the socket of the realtime protocol. */
+export async function askRealtime(
+  { dialUpstream, timeout, signal }: ProbeParts,
+  baseUrl: string,
+  model: string,
+  key = '',
+): Promise<PathState> {
+  const url = `${baseUrl.replace(/^http/, 'ws').replace(/\/realtime$/, '')}/realtime?model=${encodeURIComponent(model)}`;
+  try {
+    const request = { url, headers: bearer(key), signal, maxMessage: MAX_BODY, connectTimeout: timeout };
+    const socket = await dialUpstream(request, { message() {}, closed() {} });
+    socket.close(1000);
+    return { is: 'there', needsKey: false };
+  } catch (error) {
+    const { status } = error as { status?: number };
+    if (status === 401 || status === 403) return { is: 'there', needsKey: true };
+    if (status !== undefined && status < 500) return { is: 'missing' };
+    return status === undefined ? { is: 'unreachable', reason: upstreamReason(error) } : { is: 'failed', status };
+  }
+}
+
+/** Models of a server that fit a kind; all of them when no name tells. */
+export function modelsFor(kind: ServerKind, models: readonly string[]): string[] {
+  const pattern = kind === 'stt' ? STT_MODEL : kind === 'tts' ? TTS_MODEL : /realtime/i;
+  const other = kind === 'stt' ? TTS_MODEL : STT_MODEL;
+  const fitting = models.filter((model) => pattern.test(model) && (kind === 'realtime' || !other.test(model)));
+  return fitting.length > 0 ? fitting : [...models];
+}
+
+/** The base URL that a server at a port of this machine usually has. */
+export const usualUrl = (port: number): string => `http://127.0.0.1:${port}/v1`;
+
+/** What a server can do: nothing for one that is no speech server. Never rejects. */
+export async function findAt(parts: ProbeParts, url: string, key = ''): Promise<FoundServer[]> {
+  const [tts, stt] = await Promise.all([askTts(parts, url, key), askStt(parts, url, key)]);
+  if (tts.is === 'unreachable' && stt.is === 'unreachable') return [];
+  const whisperCpp = `${new URL(url).origin}/inference`;
+  const [{ models, voices }, plain] = await Promise.all([
+    discoverLocal(parts, { secret: key, baseUrl: url, source: 'none' }),
+    stt.is === 'missing' ? askStt(parts, whisperCpp, key) : stt,
+  ]);
+  const ids = models.map(({ id }) => id);
+  const [model] = modelsFor('realtime', ids);
+  const realtime = ids.length > 0 ? await askRealtime(parts, url, model ?? '', key) : { is: 'missing' as const };
+  const found = (kind: ServerKind, at: string, state: PathState): FoundServer[] =>
+    state.is === 'there'
+      ? [
+          {
+            url: at,
+            kind,
+            models: modelsFor(kind, ids),
+            voices: kind === 'tts' ? voices.map(({ id }) => id) : [],
+            needs_key: state.needsKey,
+          },
+        ]
+      : [];
+  return [
+    ...found('stt', stt.is === 'there' ? url : whisperCpp, plain),
+    ...found('tts', url, tts),
+    ...found('realtime', url, realtime),
+  ];
+}
