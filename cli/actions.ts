@@ -4,6 +4,8 @@ export const ACTIONS = {
   service: ['status', 'install', 'remove'],
   'secure-link': ['status', 'enable', 'disable', 'rotate'],
   profiles: ['list', 'enable'],
+  'operator-key': ['status', 'rotate'],
+  'qr-key': ['status', 'rotate'],
   compat: ['status', 'install', 'remove'],
   'insecure-api-key': ['status', 'on', 'off', 'enable', 'disable'],
   trusted: ['list', 'add', 'remove'],

@@ -101,6 +101,18 @@ const relayCommands: CommandEntry[] = [
     load: () => import('./dashboard-demo.ts'),
   },
   {
+    usage: 'operator-key [action]',
+    actions: ACTIONS['operator-key'],
+    summary: "show or replace the key by which this machine's relay knows its operator",
+    load: () => import('./keys/operator-key.ts'),
+  },
+  {
+    usage: 'qr-key [action]',
+    actions: ACTIONS['qr-key'],
+    summary: 'show or replace the key that signs pairing codes',
+    load: () => import('./keys/qr-key.ts'),
+  },
+  {
     usage: 'operator-token',
     summary: 'print a short-lived token for the operator routes of a relay at the edge',
     load: () => import('./operator-token.ts'),

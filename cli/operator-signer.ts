@@ -7,7 +7,7 @@ import { generateKeyPair } from 'jose/key/generate/keypair';
 import { importPKCS8 } from 'jose/key/import';
 import { OPERATOR_ALGORITHM } from '../lib/access/operator-token.ts';
 import { describeError } from '../lib/errors.ts';
-import { makeDirectory } from '../lib/host/node/files.ts';
+import { createFiles, makeDirectory } from '../lib/host/node/files.ts';
 import { base64url, randomBytes } from '../lib/kit/bytes.ts';
 import { CommandError } from './output.ts';
 
@@ -52,6 +52,18 @@ export async function openOperatorSigner(agentHome: string): Promise<OperatorSig
       return { token, expiresAt };
     },
   };
+}
+
+/**
+ * Replaces the key pair. Relays at the edge accept the old one until they are deployed with the new public key.
+ * @throws the error of the file system.
+ */
+export async function rotateOperatorSigner(agentHome: string): Promise<OperatorSigner> {
+  const path = join(agentHome, 'svc-relay', 'operator-key.pem');
+  const pair = await generateKeyPair(OPERATOR_ALGORITHM, { extractable: true });
+  await createFiles().writeAtomic(path, new TextEncoder().encode(await exportPKCS8(pair.privateKey)), 0o600);
+  // Mends the copy for people too.
+  return openOperatorSigner(agentHome);
 }
 
 interface Keys {

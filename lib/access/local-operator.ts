@@ -7,7 +7,7 @@ import type { Clock } from '../kit/clock.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { type CallerFacts, isStrictLoopback } from './loopback.ts';
-import { OPERATOR_KEY_HEADER, openOperatorKey, operatorKeyPath } from './operator-key.ts';
+import { OPERATOR_KEY_HEADER, openOperatorKey, operatorKeyPath, readOperatorKey } from './operator-key.ts';
 import type { Peer } from './peer.ts';
 
 /** Milliseconds between two searches for programs that forward calls, and for one of them. */
@@ -43,12 +43,13 @@ export type LocalOperator = Awaited<ReturnType<typeof openLocalOperator>>;
 
 /**
  * Tells the operator from every other caller on this host, by the one rule for every area (contract 01 §1.3). Makes the
- * operator key at the first start; without one, no key is right.
+ * operator key at the first start; without one, no key is right. The file is read for each call that shows a key, so that
+ * `svc relay operator-key rotate` ends the old one at once (contract 11 §3).
  */
 export async function openLocalOperator({ host, config, clock, log, isBehindProxy }: LocalOperatorParts) {
   const users = host?.users;
   const trusted = new Set([...(users?.own == null ? [] : [users.own]), ...config.operatorUids]);
-  const key = host ? await readKey(host, log) : null;
+  if (host) await makeKey(host, log);
   /** Asked once per connection, and only for operator routes. */
   const owners = new WeakMap<Peer, Promise<Owner>>();
 
@@ -84,7 +85,7 @@ export async function openLocalOperator({ host, config, clock, log, isBehindProx
     async refusal(caller: CallerFacts): Promise<Refusal | undefined> {
       if (!isStrictLoopback(caller)) return 'remote';
       const given = caller.headers.get(OPERATOR_KEY_HEADER);
-      if (given !== null && key !== null && timingSafeEqual(given.trim(), key)) return undefined;
+      if (given !== null && host && (await isKey(host, given.trim()))) return undefined;
       if (await isKeyRequired()) return 'no-key';
       const owner = await ownerOf(caller.peer);
       if (owner === 'untold') return undefined;
@@ -106,12 +107,17 @@ export async function openLocalOperator({ host, config, clock, log, isBehindProx
   };
 }
 
-async function readKey({ files, agentHome }: Host, log: Log): Promise<string | null> {
+async function makeKey({ files, agentHome }: Host, log: Log): Promise<void> {
   const path = operatorKeyPath(agentHome);
   try {
-    return await openOperatorKey(files, path, log);
+    await openOperatorKey(files, path, log);
   } catch (error) {
     log.warn(`the operator key ${path} can be neither read nor made, so none is accepted: ${describeError(error)}`);
-    return null;
   }
+}
+
+/** A key that cannot be read now is nobody's. */
+async function isKey({ files, agentHome }: Host, given: string): Promise<boolean> {
+  const key = await readOperatorKey(files, operatorKeyPath(agentHome)).catch(() => null);
+  return key !== null && timingSafeEqual(given, key);
 }

@@ -19,6 +19,17 @@ export function parseOperatorKey(text: string): string | null {
   return FORM.test(key) ? key : null;
 }
 
+export const newOperatorKey = (): string => base64url(randomBytes(SIZE));
+
+/**
+ * The key that counts now: none in a file that is missing, damaged, or open to other accounts.
+ * @throws when the file cannot be read.
+ */
+export async function readOperatorKey(files: HostFiles, path: string): Promise<string | null> {
+  const [facts, bytes] = [await files.stat(path), await files.read(path, 1024)];
+  return facts && bytes && (facts.mode & 0o077) === 0 ? parseOperatorKey(decodeUtf8(bytes)) : null;
+}
+
 /**
  * Reads the key that makes any local caller the operator, or creates it (mode 0600). A key that other accounts could
  * read, or a damaged one, is replaced with a warning.
@@ -33,7 +44,7 @@ export async function openOperatorKey(files: HostFiles, path: string, log: Log):
       log.warn(`the operator key ${key ? 'could be read by other accounts' : 'was damaged'} and is replaced`);
       await files.remove(path);
     }
-    const fresh = base64url(randomBytes(SIZE));
+    const fresh = newOperatorKey();
     try {
       await files.createExclusive(path, new TextEncoder().encode(fresh), 0o600);
       return fresh;

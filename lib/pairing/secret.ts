@@ -4,9 +4,9 @@ import type { Host, HostFiles } from '../host/index.ts';
 import { base64, fromBase64, randomBytes } from '../kit/bytes.ts';
 import type { Log } from '../log.ts';
 
-const FILE = 'svc-relay-qr-secret';
+export const qrSecretPath = (agentHome: string): string => `${agentHome}/svc-relay-qr-secret`;
 const KEY = 'qr-secret';
-const SIZE = 32;
+export const QR_SECRET_SIZE = 32;
 const MIN_SIZE = 16;
 const ATTEMPTS = 3;
 
@@ -22,17 +22,25 @@ export type QrSecret = ReturnType<typeof createQrSecret>;
 
 /**
  * The secret that signs QR payloads: a file in the agent home, or an entry of the durable store where there is no host
- * (contract 01 §5.4). Made when first needed, read once.
+ * (contract 01 §5.4). Made when first needed, and read again when the file has changed: `svc relay qr-key rotate` takes
+ * effect at once (contract 11 §3).
  */
 export function createQrSecret({ host, store, log }: QrSecretParts) {
+  const path = host && qrSecretPath(host.agentHome);
+  let kept: { secret: Uint8Array; changed: number | null } | undefined;
   let reading: Promise<Uint8Array | null> | undefined;
 
-  async function load(): Promise<Uint8Array | null> {
+  const changedAt = async (): Promise<number | null> =>
+    host && path ? ((await host.files.stat(path))?.modified ?? null) : null;
+
+  async function look(): Promise<Uint8Array | null> {
     try {
-      return await (host ? fromFile(host.files, `${host.agentHome}/${FILE}`, log) : fromStore(store, log));
+      const before = await changedAt();
+      if (kept && kept.changed === before) return kept.secret;
+      const secret = await (host && path ? fromFile(host.files, path, log) : fromStore(store, log));
+      kept = { secret, changed: before ?? (await changedAt()) };
+      return secret;
     } catch (error) {
-      // Lets the next call try again.
-      reading = undefined;
       log.warn(`the QR secret cannot be read or written; pairing codes are unsigned: ${describeError(error)}`);
       return null;
     }
@@ -41,7 +49,9 @@ export function createQrSecret({ host, store, log }: QrSecretParts) {
   return {
     /** Returns the secret; null, with a warning, when it can be neither read nor made. Never rejects. */
     read(): Promise<Uint8Array | null> {
-      reading ??= load();
+      reading ??= look().finally(() => {
+        reading = undefined;
+      });
       return reading;
     },
   };
@@ -58,7 +68,7 @@ async function fromFile(files: HostFiles, path: string, log: Log): Promise<Uint8
       warnShort(log);
       await files.remove(path);
     }
-    const fresh = randomBytes(SIZE);
+    const fresh = randomBytes(QR_SECRET_SIZE);
     try {
       await files.createExclusive(path, fresh, 0o600);
       return fresh;
@@ -75,7 +85,7 @@ async function fromStore(store: Store<'pairing'>, log: Log): Promise<Uint8Array>
   const found = typeof kept?.secret === 'string' ? fromBase64(kept.secret) : null;
   if (found && found.length >= MIN_SIZE) return found;
   if (kept) warnShort(log);
-  const fresh = randomBytes(SIZE);
+  const fresh = randomBytes(QR_SECRET_SIZE);
   await store.setItem(KEY, { secret: base64(fresh) });
   return fresh;
 }

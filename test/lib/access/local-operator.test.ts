@@ -37,7 +37,7 @@ async function setup({ owner = 'untold', own = OWN, proxies = async () => [], ..
     clock,
     log: createLog('ERROR', () => {}),
   });
-  return { operator, clock, asked: () => asked };
+  return { operator, clock, asked: () => asked, keyPath: `${agentHome}/svc-relay/operator-key`, files: host.files };
 }
 
 const peer = (): Peer => ({
@@ -162,6 +162,19 @@ describe('programs that may forward calls as the own user (contract 01 §1.3 rul
     }
     expect((await operator.state()).forwarders).toEqual(found.slice(4));
   });
+});
+
+it('11 §3: a key that was replaced is refused at once, and one that others can read is none', async () => {
+  const { operator, keyPath, files } = await setup({ requireOperatorKey: true });
+  const refusal = (key: string) => operator.refusal(caller(peer(), { 'x-svc-operator-key': key }));
+  expect(await refusal(KEY)).toBeUndefined();
+  const fresh = 'n'.repeat(43);
+  await files.writeAtomic(keyPath, new TextEncoder().encode(fresh), 0o600);
+  expect([await refusal(KEY), await refusal(fresh)]).toEqual(['no-key', undefined]);
+  await files.writeAtomic(keyPath, new TextEncoder().encode(fresh), 0o640);
+  expect(await refusal(fresh)).toBe('no-key');
+  await files.remove(keyPath);
+  expect([await refusal(fresh), await refusal(KEY)]).toEqual(['no-key', 'no-key']);
 });
 
 it('without a key file no key is right, and the relay says why', async () => {

@@ -1,4 +1,4 @@
-import { readFile, stat, writeFile } from 'node:fs/promises';
+import { readFile, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createStorage } from 'unstorage';
 import { describe, expect, test, vi } from 'vitest';
@@ -35,6 +35,15 @@ describe('on a host (contract 01 §5.4)', () => {
     expect(new Set(all).size).toBe(1);
     await secret.read();
     expect(read).toHaveBeenCalledTimes(1);
+  });
+
+  test('one that was replaced counts from then on (11 §3)', async () => {
+    const { host, secret, path } = await onHost();
+    const before = await secret.read();
+    await host.files.writeAtomic(path, new TextEncoder().encode('another secret of 32 bytes, made'), 0o600);
+    await utimes(path, new Date(), new Date(Date.now() + 5000));
+    expect(await secret.read()).toEqual(new TextEncoder().encode('another secret of 32 bytes, made'));
+    expect(before).toHaveLength(32);
   });
 
   test('an existing secret of 16 bytes or more is used unchanged', async () => {
