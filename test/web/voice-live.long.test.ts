@@ -2,7 +2,7 @@ import { mkdtempSync } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Page } from 'playwright-core';
+import type { Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { connected } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
@@ -278,6 +278,85 @@ describeInBrowser(
       await page.getByText('I am.').waitFor();
       await page.getByText('Muted: hold to talk, or tap').waitFor();
       expect(conversation.sent('input_audio_buffer.commit').length).toBe(1);
+    });
+
+    it('hears only what is said with the button or the space bar when it is not hands-free', async () => {
+      script.transcripts.push('Are you there?');
+      script.turns.push({ text: 'I am.', audio: [sinePcm(0.5, RATE)] });
+      const { page, allow } = await openVoice();
+      await page.getByRole('switch', { name: 'Live conversation' }).check();
+      await page.getByRole('switch', { name: 'Hands-free' }).uncheck();
+      await page.getByRole('button', { name: 'Talk' }).click();
+      await page.getByText('Hold to talk, or tap').waitFor();
+      await expectAccessible(page);
+      expect(await smallTargets(page)).toEqual([]);
+      expect(await page.getByRole('button', { name: 'Mute' }).count()).toBe(0);
+      // Wherever the focus is, as long as nothing there takes the space bar.
+      await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+      await page.keyboard.down('Space');
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      const conversation = script.conversations[0] as Conversation;
+      await expect.poll(() => heardBy(conversation).length / 2 / RATE).toBeGreaterThan(0.5);
+      expect(conversation.sent('input_audio_buffer.commit')).toEqual([]);
+      await page.keyboard.up('Space');
+      await page.getByText('I am.').waitFor();
+      const before = heardBy(conversation).length;
+      // The microphone has hummed again by then, and nobody has pressed anything.
+      await page.getByText('Hold to talk, or tap').waitFor();
+      await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 5000)));
+      expect(heardBy(conversation).length).toBe(before);
+      expect(conversation.sent('input_audio_buffer.commit').length).toBe(1);
+      allow(/WebSocket/);
+      await page.reload();
+      await expect.poll(() => page.getByRole('switch', { name: 'Hands-free' }).isChecked()).toBe(false);
+    });
+
+    it('shows captions while they are spoken, keeps the last one in sight, and hides them', async () => {
+      const { page, conversation } = await openLive({ hum: false });
+      const captions = page.getByRole('log', { name: 'Captions' });
+      expect(await captions.getAttribute('aria-live')).toBe('polite');
+      const id = conversation.start({ text: 'It begins.', isOpen: true });
+      await captions.getByText('It begins.').waitFor();
+      for (let line = 1; line <= 40; line++) conversation.say(id, `\n\nLine ${line} of the answer.`);
+      await expect.poll(() => page.getByText('Line 40 of the answer.').isVisible()).toBe(true);
+      // Its end lies above the buttons, which stay at the lower edge of the screen.
+      const endOf = async (one: Locator) => {
+        const box = await one.boundingBox();
+        return (box?.y ?? 0) + (box?.height ?? 0);
+      };
+      const state = page.getByRole('status').filter({ hasText: 'The agent is at work' });
+      await expect.poll(async () => (await endOf(captions)) < (await endOf(state))).toBe(true);
+      await expectAccessible(page);
+      await page.getByRole('button', { name: 'Voice settings' }).click();
+      await page.getByRole('switch', { name: 'Captions' }).uncheck();
+      await page.getByRole('button', { name: 'Close' }).click();
+      expect(await captions.count()).toBe(0);
+      expect(await page.getByText('Line 40 of the answer.').count()).toBe(0);
+    });
+
+    it('lets a person choose a voice and hear it before', async () => {
+      const { page } = await openVoice({ hum: false });
+      await page.getByRole('switch', { name: 'Live conversation' }).check();
+      await page.getByRole('button', { name: 'Voice settings' }).click();
+      const voice = page.getByRole('combobox', { name: 'Voice' });
+      await voice.selectOption({ label: 'Cedar' });
+      await expectAccessible(page);
+      expect(await smallTargets(page)).toEqual([]);
+      script.turns.push({ text: 'Hello!', audio: [sinePcm(20, RATE)] });
+      await page.getByRole('button', { name: 'Listen to it' }).click();
+      await expect.poll(() => soundOf(page)).toBeGreaterThan(0.1);
+      const preview = script.conversations[0] as Conversation;
+      expect(preview.sent('session.update')[0]?.session).toMatchObject({ audio: { output: { voice: 'cedar' } } });
+      await page.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();
+      await expect.poll(() => heldBy(page)).toEqual({ contexts: 0, tracks: 0, sockets: 0 });
+      await page.getByRole('button', { name: 'Close' }).click();
+      await page.reload();
+      await connected(page);
+      await page.getByRole('button', { name: 'Talk' }).click();
+      await page.getByRole('button', { name: 'Mute' }).waitFor();
+      const conversation = script.conversations.at(-1) as Conversation;
+      expect(conversation.sent('session.update')[0]?.session).toMatchObject({ audio: { output: { voice: 'cedar' } } });
+      await page.getByRole('button', { name: 'End' }).click();
     });
 
     it('asks the person what the agent asks, and passes the answer on', async () => {

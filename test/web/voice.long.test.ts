@@ -54,6 +54,21 @@ describeInBrowser(
       return page;
     }
 
+    /** A relay that speaks while it renders. */
+    async function startStreaming(): Promise<Target> {
+      const streaming = await startNodeTarget({
+        env: {
+          RELAY_WEBAPI_URL: agent.url,
+          OPENAI_API_KEY: 'sk-fake',
+          OPENAI_BASE_URL: provider.url,
+          RELAY_VOICE_OUTPUT_PROVIDER: 'openai_tts',
+        },
+      });
+      onTestFinished(() => streaming.stop());
+      await configure(streaming);
+      return streaming;
+    }
+
     /** Answers with `heard` for speech, and with a sound of this many seconds for text. */
     function provide(heard: string, seconds: number): void {
       provider.onCall((call) => {
@@ -130,16 +145,7 @@ describeInBrowser(
     });
 
     it('05 §12: speaks while the answer is rendered, and stops the render when it is interrupted', async () => {
-      const streaming = await startNodeTarget({
-        env: {
-          RELAY_WEBAPI_URL: agent.url,
-          OPENAI_API_KEY: 'sk-fake',
-          OPENAI_BASE_URL: provider.url,
-          RELAY_VOICE_OUTPUT_PROVIDER: 'openai_tts',
-        },
-      });
-      onTestFinished(() => streaming.stop());
-      await configure(streaming);
+      const streaming = await startStreaming();
       const renders: ProviderCall[] = [];
       provider.onCall(async (call) => {
         if (call.target.startsWith('/audio/transcriptions')) return call.answer(200, 'Tell me a story.');
@@ -175,6 +181,53 @@ describeInBrowser(
       await page.getByText('Listening: let go or tap to send').waitFor();
       await talk.click();
       await page.getByText('Speaking: tap to interrupt').waitFor();
+    });
+
+    it('05 §11, §12: lets a person choose voice, rate and language, and hear them before', async () => {
+      const streaming = await startStreaming();
+      const renders: ProviderCall[] = [];
+      provider.onCall(async (call) => {
+        if (call.target.startsWith('/audio/transcriptions')) return call.answer(200, 'How late is it?');
+        renders.push(call);
+        call.begin({ 'content-type': 'audio/pcm' });
+        await call.write(sinePcm(0.3, 24_000));
+        call.end();
+      });
+      agent.onStream(async (exchange) => {
+        exchange.open();
+        await exchange.event({ type: 'assistant.delta', delta: 'Half past two.' });
+        await exchange.event({ type: 'run.completed' });
+        exchange.end();
+      });
+      const page = await openVoice('localhost', {}, streaming);
+      await page.getByRole('button', { name: 'Voice settings' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Voice settings' });
+      await dialog.getByRole('combobox', { name: 'Voice' }).selectOption('nova');
+      await dialog.getByRole('combobox', { name: 'Speaking rate' }).selectOption('125');
+      await dialog.getByRole('combobox', { name: 'Language of the answers' }).selectOption({ label: 'German' });
+      await expectAccessible(page);
+      expect(await smallTargets(page)).toEqual([]);
+      await dialog.getByRole('button', { name: 'Listen to it' }).click();
+      const spoken = { voice: 'nova', speed: 1.25, response_format: 'pcm' };
+      await expect
+        .poll(() => renders.at(-1)?.json())
+        .toMatchObject({ ...spoken, input: expect.stringMatching(/^Hello!/) });
+      await dialog.getByRole('button', { name: 'Listen to it' }).waitFor();
+      await dialog.getByRole('button', { name: 'Close' }).click();
+      await page.reload();
+      await connected(page);
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.click();
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      await talk.click();
+      await expect.poll(() => renders.at(-1)?.json()).toMatchObject({ ...spoken, input: 'Half past two.' });
+      await page.getByRole('button', { name: 'Voice settings' }).click();
+      expect(await dialog.getByRole('combobox', { name: 'Voice' }).inputValue()).toBe('nova');
+      renders.length = 0;
+      provider.onCall((call) => call.answer(500, 'broken'));
+      await dialog.getByRole('button', { name: 'Listen to it' }).click();
+      await dialog.getByText('The provider has sent no sound. Look at the configuration of the relay.').waitFor();
+      await expectAccessible(page);
     });
 
     it('says when nothing was heard', async () => {

@@ -36,6 +36,17 @@ export const DEFAULTS = {
   show_token_usage: true,
   /** Whether voice is a live conversation where the relay has a provider for one. */
   voice_live: false,
+  /** Whether a live conversation hears by itself when somebody speaks, or only while they press the button. */
+  voice_hands_free: true,
+  /** Whether what is said in a live conversation is shown in words. */
+  voice_captions: true,
+  /** Provider and voice of spoken answers, and of a live conversation; empty for those of the relay. */
+  voice_spoken_voice: '',
+  voice_live_voice: '',
+  /** How fast answers are spoken, in percent. */
+  voice_speed: 100,
+  /** Tag of the language in which answers are spoken; empty for that of the relay. */
+  voice_language: '',
   /** Size of the terminal's text in pixels. */
   terminal_font_size: 14,
   /** Own keys of the terminal's key row, as `terminal/keys.ts` reads them. */
@@ -73,6 +84,7 @@ export const RANGES = {
   auto_fetch_mb: [0, 50],
   terminal_font_size: [8, 32],
   lock_after_minutes: [0, 60],
+  voice_speed: [50, 200],
 } as const satisfies Partial<Record<keyof SettingValues, readonly [number, number]>>;
 
 /** Of a text without choices. */

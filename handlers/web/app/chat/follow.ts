@@ -59,3 +59,13 @@ export function useFollow(
   }, [scroller, content, isAtEnd]);
   return { isAtEnd, goToEnd };
 }
+
+/** The same for `content` of a screen that scrolls as a whole. */
+export function useFollowOnScreen(content: RefObject<HTMLElement | null>): void {
+  const scroller = useRef<HTMLElement>(null);
+  // Before the effect that looks for it.
+  useLayoutEffect(() => {
+    scroller.current = content.current?.closest('main') ?? null;
+  }, [content]);
+  useFollow(scroller, content);
+}

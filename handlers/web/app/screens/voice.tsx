@@ -1,14 +1,17 @@
+import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { Button, Empty, Notice, SwitchRow } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { Prose } from '../../shared/prose.tsx';
+import { useFollowOnScreen } from '../chat/follow.ts';
 import { useApp } from '../context.ts';
 import { createLive } from '../voice/live.ts';
 import { LiveConversation } from '../voice/live-view.tsx';
 import { loadOffer, type VoiceOffer } from '../voice/offer.ts';
 import { createTalk, type Talk, type TalkState } from '../voice/talk.ts';
 import { TalkButton } from '../voice/talk-button.tsx';
+import { VoiceSettings } from '../voice/voice-settings.tsx';
 
 /** Talk to the agent, and hear its answer. */
 export default function Voice() {
@@ -40,6 +43,7 @@ function Offered({ offer: { stt, tts, live } }: { offer: VoiceOffer }) {
   const t = useT();
   const { kept, settings } = useApp();
   const isLive = settings.values.voice_live.value && live.why === undefined;
+  const isChoosing = useSignal(false);
   return (
     <>
       <div class="list">
@@ -50,9 +54,37 @@ function Offered({ offer: { stt, tts, live } }: { offer: VoiceOffer }) {
           disabled={live.why !== undefined}
           onChange={(checked) => settings.set('voice_live', checked)}
         />
+        {isLive && (
+          <SwitchRow
+            label={t('Hands-free')}
+            hint={t('The agent hears when you speak. Off: hold the button or the space bar to talk.')}
+            checked={settings.values.voice_hands_free.value}
+            onChange={kept(createLive).setHandsFree}
+          />
+        )}
       </div>
+      {(isLive || tts.available) && (
+        <div class="row">
+          <Button
+            icon="settings"
+            onClick={() => {
+              isChoosing.value = true;
+            }}
+          >
+            {t('Voice settings')}
+          </Button>
+        </div>
+      )}
+      {isChoosing.value && (
+        <VoiceSettings
+          use={isLive ? 'live' : 'spoken'}
+          onClose={() => {
+            isChoosing.value = false;
+          }}
+        />
+      )}
       {isLive ? (
-        <LiveConversation live={kept(createLive)} rate={live.rate} />
+        <LiveConversation live={kept(createLive)} voice={live} />
       ) : stt.available ? (
         <Conversation talk={kept(createTalk)} canSpeak={tts.available} />
       ) : (
@@ -69,11 +101,8 @@ function Offered({ offer: { stt, tts, live } }: { offer: VoiceOffer }) {
 function Conversation({ talk, canSpeak }: { talk: Talk; canSpeak: boolean }) {
   const t = useT();
   const turns = talk.turns.value;
-  const end = useRef<HTMLDivElement>(null);
-  const length = turns.length + (turns.at(-1)?.text.length ?? 0);
-  useEffect(() => {
-    end.current?.scrollIntoView({ block: 'end' });
-  }, [length]);
+  const content = useRef<HTMLDivElement>(null);
+  useFollowOnScreen(content);
   // Nobody should be recorded by a screen that is not shown.
   useEffect(() => talk.leave, [talk]);
   const isSpoken = canSpeak && talk.isSpeaking.value;
@@ -93,7 +122,12 @@ function Conversation({ talk, canSpeak }: { talk: Talk; canSpeak: boolean }) {
         <p class="soft small">{t('Answers are shown, not spoken: the relay has no provider of speech.')}</p>
       )}
       {/* A screen reader would talk over the answer that is spoken, and read the parts of one that is still coming. */}
-      <div class="said" aria-live={isSpoken ? 'off' : 'polite'} aria-busy={turns.at(-1)?.state === 'streaming'}>
+      <div
+        ref={content}
+        class="said"
+        aria-live={isSpoken ? 'off' : 'polite'}
+        aria-busy={turns.at(-1)?.state === 'streaming'}
+      >
         {turns.map(({ request, from, text, state, error }) => (
           <article
             key={`${request} ${from}`}
@@ -105,7 +139,6 @@ function Conversation({ talk, canSpeak }: { talk: Talk; canSpeak: boolean }) {
             {state === 'broken' && <Notice tone="bad">{t(error ?? '')}</Notice>}
           </article>
         ))}
-        <div ref={end} />
       </div>
       {talk.error.value !== '' && <Notice tone="warn">{t(talk.error.value)}</Notice>}
       <Controls talk={talk} />

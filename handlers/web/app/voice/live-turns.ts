@@ -5,8 +5,8 @@ export interface LiveTurn {
   key: string;
   from: 'person' | 'agent';
   text: string;
-  /** `stopped`: the agent was interrupted. */
-  state: 'open' | 'done' | 'stopped';
+  /** `stopped`: the agent was interrupted. `cut`: its provider did not finish. */
+  state: 'open' | 'done' | 'stopped' | 'cut';
 }
 
 export interface LiveTool {
@@ -34,6 +34,8 @@ export interface LiveView {
   progress: string;
   /** Somebody waits for an answer. */
   isBusy: boolean;
+  /** The relay has lost its provider, and is looking for it (contract 06 §6.9). */
+  isRedialling: boolean;
   /** The task goes on while something else is talked about. */
   isInBackground: boolean;
   /** Tasks that wait for their turn. */
@@ -52,6 +54,7 @@ export const EMPTY_VIEW: LiveView = {
   question: null,
   progress: '',
   isBusy: false,
+  isRedialling: false,
   isInBackground: false,
   queued: 0,
   failure: '',
@@ -70,6 +73,10 @@ const NO_TASK = { tools: [], question: null, progress: '', isInBackground: false
 export function withEvent(view: LiveView, event: JsonObject): LiveView {
   const { turns } = view;
   switch (event.type) {
+    case 'voice.provider.reconnecting':
+      return { ...view, isRedialling: true };
+    case 'voice.provider.reconnected':
+      return { ...view, isRedialling: false };
     case 'voice.input_transcript.delta':
       return { ...view, turns: appended(turns, 'person', `said ${view.said}`, textOf(event.delta)) };
     case 'voice.input_transcript.final':
@@ -127,6 +134,7 @@ export const withEnd = (view: LiveView): LiveView => ({
   ...NO_TASK,
   session: view.session + 1,
   isBusy: false,
+  isRedialling: false,
   queued: 0,
 });
 
@@ -152,7 +160,7 @@ function transcribed(view: LiveView, text: string): LiveView {
 }
 
 function answered(view: LiveView, event: JsonObject): readonly LiveTurn[] {
-  const state = event.cancelled === true ? 'stopped' : 'done';
+  const state = event.cancelled === true ? 'stopped' : event.incomplete === true ? 'cut' : 'done';
   // A cancelled turn may have had no response yet.
   const isMeant = ({ from, key }: LiveTurn) =>
     from === 'agent' && (typeof event.response_id !== 'string' || key === keyOf(view, event));

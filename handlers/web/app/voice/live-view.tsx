@@ -2,44 +2,63 @@ import { useEffect, useRef } from 'preact/hooks';
 import { Button, Chip, Notice } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { Prose } from '../../shared/prose.tsx';
+import { useFollowOnScreen } from '../chat/follow.ts';
+import { useApp } from '../context.ts';
 import type { Live, LiveState } from './live.ts';
 import type { LiveQuestion, LiveTool, LiveView } from './live-turns.ts';
 import { TalkButton } from './talk-button.tsx';
 
-/** A live conversation. `rate`: hertz of the agent's voice. */
-export function LiveConversation({ live, rate }: { live: Live; rate: number }) {
+/** The provider of the agent's voice, and its hertz. */
+interface LiveVoice {
+  provider: string;
+  rate: number;
+}
+
+/** A live conversation. */
+export function LiveConversation({ live, voice }: { live: Live; voice: LiveVoice }) {
   const t = useT();
+  const areCaptionsOn = useApp().settings.values.voice_captions.value;
   const view = live.view.value;
-  const end = useRef<HTMLDivElement>(null);
-  const length = view.turns.length + (view.turns.at(-1)?.text.length ?? 0);
-  useEffect(() => {
-    end.current?.scrollIntoView({ block: 'end' });
-  }, [length]);
+  const content = useRef<HTMLDivElement>(null);
+  useFollowOnScreen(content);
   // Nobody should be heard by a screen that is not shown.
   useEffect(() => live.stop, [live]);
   return (
     <>
-      <div class="said">
-        {view.turns.map(({ key, from, text, state }) => (
-          <article key={key} class={`turn ${from}`} aria-label={from === 'person' ? t('You') : t('Agent')}>
-            {from === 'person' ? <p class="written">{text}</p> : <Prose text={text} />}
-            {state === 'stopped' && <p class="small soft">{t('Stopped.')}</p>}
-          </article>
-        ))}
+      <div ref={content} class="said">
+        {areCaptionsOn && <Captions view={view} />}
         <Task view={view} />
-        <div ref={end} />
+        {/* What the agent does not say is always to be read. */}
+        {!areCaptionsOn && <div role="status">{view.unspoken !== '' && <Prose text={view.unspoken} />}</div>}
       </div>
-      {/* A screen reader would talk over what the agent says, so it reads only what the agent does not. */}
-      <p class="off-screen" role="status">
-        {view.unspoken}
-      </p>
       {live.hint.value !== '' && <Notice tone="warn">{t(live.hint.value)}</Notice>}
       {view.failure !== '' && (
         <Notice tone="bad">{t('A task in the background has failed: {reason}', { reason: view.failure })}</Notice>
       )}
       {live.error.value !== '' && <Notice tone="bad">{t(live.error.value)}</Notice>}
-      <Controls live={live} rate={rate} question={view.question} />
+      <Controls live={live} voice={voice} question={view.question} />
     </>
+  );
+}
+
+/** What is said, in words. A screen reader reads a sentence when it is complete. */
+function Captions({ view }: { view: LiveView }) {
+  const t = useT();
+  return (
+    <div class="said" role="log" aria-live="polite" aria-label={t('Captions')}>
+      {view.turns.map(({ key, from, text, state }) => (
+        <article
+          key={key}
+          class={`turn ${from}`}
+          aria-label={from === 'person' ? t('You') : t('Agent')}
+          aria-busy={state === 'open'}
+        >
+          {from === 'person' ? <p class="written">{text}</p> : <Prose text={text} />}
+          {state === 'stopped' && <p class="small soft">{t('Stopped.')}</p>}
+          {state === 'cut' && <p class="small soft">{t('The answer was cut off.')}</p>}
+        </article>
+      ))}
+    </div>
   );
 }
 
@@ -83,15 +102,25 @@ const STATES: Readonly<Record<LiveState, string>> = {
   thinking: 'The agent is at work',
   speaking: 'Speaking: talk or tap to interrupt',
   reconnecting: 'The connection is gone: connecting again',
+  redialling: 'The provider of the voice is gone: connecting again',
+};
+
+/** Where they differ, while the agent hears only what is said with the button. */
+const BUTTON_STATES: Readonly<Partial<Record<LiveState, string>>> = {
+  listening: 'Hold to talk, or tap',
+  hearing: 'Listening: let go or tap to send',
+  speaking: 'Speaking: tap to interrupt',
 };
 
 /** Questions of the agent lie above the buttons, which would otherwise cover them on a small screen. */
-function Controls({ live, rate, question }: { live: Live; rate: number; question: LiveQuestion | null }) {
+function Controls({ live, voice, question }: { live: Live; voice: LiveVoice; question: LiveQuestion | null }) {
   const t = useT();
   const state = live.state.value;
   const isOn = state !== 'off' && state !== 'opening';
   const isMuted = live.isMuted.value;
-  const sentence = isMuted && state === 'listening' ? 'Muted: hold to talk, or tap' : STATES[state];
+  const isHandsFree = live.isHandsFree.value;
+  const usual = (isHandsFree ? undefined : BUTTON_STATES[state]) ?? STATES[state];
+  const sentence = isMuted && state === 'listening' ? 'Muted: hold to talk, or tap' : usual;
   return (
     <div class="talk-controls">
       {question && <Permission live={live} question={question} />}
@@ -100,7 +129,8 @@ function Controls({ live, rate, question }: { live: Live; rate: number; question
       <TalkButton
         isOn={state === 'hearing'}
         isListening={live.isHearing}
-        onPress={() => (state === 'off' ? void live.start(rate) : live.press())}
+        isEverywhere={isOn && !isHandsFree}
+        onPress={() => (state === 'off' ? void live.start(voice) : live.press())}
         onRelease={live.finish}
       />
       {state !== 'off' && (
@@ -110,9 +140,11 @@ function Controls({ live, rate, question }: { live: Live; rate: number; question
               <Button icon="stop" disabled={state === 'listening'} onClick={live.interrupt}>
                 {t('Stop')}
               </Button>
-              <Button aria-pressed={isMuted} onClick={() => live.mute(!isMuted)}>
-                {t('Mute')}
-              </Button>
+              {isHandsFree && (
+                <Button aria-pressed={isMuted} onClick={() => live.mute(!isMuted)}>
+                  {t('Mute')}
+                </Button>
+              )}
             </>
           )}
           <Button onClick={live.stop}>{t('End')}</Button>

@@ -5,6 +5,7 @@ import type { JsonObject } from '../../../../lib/kit/json.ts';
 import { messageOf } from '../../shared/load.tsx';
 import type { App } from '../context.ts';
 import { type Capture, startCapture } from './capture.ts';
+import { chosenVoice } from './choice.ts';
 import { createDetector, type Detector } from './detector.ts';
 import { createLiveLink, type LiveLink } from './live-link.ts';
 import { EMPTY_VIEW, type LiveView, withCut, withEnd, withEvent } from './live-turns.ts';
@@ -13,8 +14,16 @@ import { createPlayer, type Player } from './player.ts';
 import { loudnessOf, meterOf } from './speech.ts';
 import { createUplink } from './uplink.ts';
 
-/** `hearing`: somebody speaks. `listening`: it is quiet. */
-export type LiveState = 'off' | 'opening' | 'listening' | 'hearing' | 'thinking' | 'speaking' | 'reconnecting';
+/** `hearing`: somebody speaks. `listening`: it is quiet. `redialling`: the relay has lost its provider. */
+export type LiveState =
+  | 'off'
+  | 'opening'
+  | 'listening'
+  | 'hearing'
+  | 'thinking'
+  | 'speaking'
+  | 'reconnecting'
+  | 'redialling';
 
 /** Frames before speech was noticed that belong to it, and those that are kept until it is certain. */
 const LEAD = 20;
@@ -43,6 +52,7 @@ interface Open {
  * itself or by the button, and speech interrupts the agent while it speaks.
  */
 export function createLive(app: App) {
+  const isHandsFree = app.settings.values.voice_hands_free;
   const view = signal<LiveView>(EMPTY_VIEW);
   const phase = signal<'off' | 'opening' | 'open' | 'reconnecting'>('off');
   const isHearing = signal(false);
@@ -77,11 +87,12 @@ export function createLive(app: App) {
     if (phase.value !== 'open') return phase.value;
     if (isHearing.value) return 'hearing';
     if (isSpeaking.value) return 'speaking';
+    if (view.value.isRedialling) return 'redialling';
     return view.value.isBusy ? 'thinking' : 'listening';
   });
 
-  /** Opens the microphone and a session. Called by a tap. `rate`: hertz of the agent's voice. */
-  async function start(rate: number): Promise<void> {
+  /** Opens the microphone and a session. Called by a tap. `rate`: hertz of the voice of `provider`. */
+  async function start({ rate, provider }: { rate: number; provider: string }): Promise<void> {
     if (open) return;
     batch(() => {
       phase.value = 'opening';
@@ -104,7 +115,11 @@ export function createLive(app: App) {
       if (open !== own) return capture.close();
       own.capture = capture;
       own.detector = createDetector(capture.rate);
-      await link.open(chatSession === null ? {} : { chat_session_id: chatSession });
+      const voice = chosenVoice(app, 'live', provider);
+      await link.open({
+        ...(voice !== undefined && { voice }),
+        ...(chatSession !== null && { chat_session_id: chatSession }),
+      });
     } catch (reason) {
       if (open === own) stop(messageOf(reason));
     }
@@ -149,14 +164,15 @@ export function createLive(app: App) {
 
   function hear(frame: Int16Array): void {
     const loudness = loudnessOf(frame);
-    peak = Math.max(peak, isMuted.peek() && !isManual ? 0 : loudness);
+    const isOpen = isManual || (isHandsFree.peek() && !isMuted.peek());
+    peak = Math.max(peak, isOpen ? loudness : 0);
     if (++frames % METER === 0) {
       level.value = meterOf(peak);
       peak = 0;
     }
     if (phase.peek() === 'opening') return;
     if (isManual) send(frame);
-    else if (!isMuted.peek()) detect(frame);
+    else if (isOpen) detect(frame);
   }
 
   function detect(frame: Int16Array): void {
@@ -250,8 +266,18 @@ export function createLive(app: App) {
 
   function mute(on: boolean): void {
     isMuted.value = on;
-    if (!on || isManual) return;
-    // An unfinished utterance is not sent.
+    if (on) stopDetecting();
+  }
+
+  function setHandsFree(on: boolean): void {
+    app.settings.set('voice_hands_free', on);
+    isMuted.value = false;
+    if (!on) stopDetecting();
+  }
+
+  /** What was heard without the button is not sent unless it is whole. */
+  function stopDetecting(): void {
+    if (isManual) return;
     if (isHearing.peek()) uplink.drop();
     before = [];
     forgetSpeech();
@@ -315,8 +341,13 @@ export function createLive(app: App) {
     }
   }
 
-  /** An error ends the session, but for notices (contract 06 §1). */
+  /** An error ends the session, but for notices (contract 06 §1) and a provider that wants to be left alone for a while. */
   function fail(event: JsonObject): void {
+    if (typeof event.retry_after_s === 'number') {
+      hint.value = 'The provider of live voice takes no more for a moment. Try again soon.';
+      view.value = { ...view.value, isBusy: false };
+      return;
+    }
     const why = wordsOf(event);
     if (why !== null) stop(why);
   }
@@ -339,6 +370,8 @@ export function createLive(app: App) {
     finish,
     interrupt,
     mute,
+    isHandsFree: isHandsFree as ReadonlySignal<boolean>,
+    setHandsFree,
     /** Answers a question of the agent. */
     answer(id: string, answer: 'allow_once' | 'deny'): void {
       open?.link.send({ type: 'svc.confirm', confirmation_id: id, answer });

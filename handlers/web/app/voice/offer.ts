@@ -17,8 +17,8 @@ interface AgentConfig {
 
 /** The voice features that this device may use. */
 export interface VoiceOffer extends BasicConfig {
-  /** Hertz of the agent's voice, or why there is no live conversation, in words for people. */
-  live: { rate: number; why?: undefined } | { why: string };
+  /** Hertz of the agent's voice and its provider, or why there is no live conversation, in words for people. */
+  live: { rate: number; provider: string; why?: undefined } | { why: string };
 }
 
 const GRANT = 'voice:realtime';
@@ -38,11 +38,15 @@ function liveOf(isAllowed: boolean, agent: AgentConfig | null): VoiceOffer['live
     return { why: 'This device may not talk live: it has no grant voice:realtime. Pair it again to get one.' };
   }
   if (!agent?.enabled) return { why: 'The relay has turned live conversations off.' };
-  const { default_provider: provider, auth } = agent;
+  const { default_provider: provider, auth, sample_rate: rate } = agent;
   const hasKey: Readonly<Record<string, boolean>> = {
     openai_realtime: auth.openai_env,
     xai_realtime: auth.xai_env || auth.xai_oauth,
+    // A server of the owner needs none (contract 05 §18).
+    local_realtime: true,
   };
-  if (hasKey[provider]) return { rate: agent.sample_rate };
-  return { why: 'The relay has no provider for live conversations: it needs a key of OpenAI or xAI.' };
+  if (hasKey[provider]) return { rate, provider };
+  return {
+    why: 'The relay has no provider for live conversations: it needs a key of OpenAI or xAI, or a server of your own.',
+  };
 }

@@ -1,6 +1,7 @@
 import { fromBase64 } from '../../../../lib/kit/bytes.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
 import type { App } from '../context.ts';
+import { chosenVoice } from './choice.ts';
 import { createPlayer } from './player.ts';
 import { openVoiceSocket } from './socket.ts';
 
@@ -12,21 +13,48 @@ interface OutputConfig {
   auth: { xai_env: boolean; xai_oauth: boolean; openai_env: boolean };
 }
 
-/** Hertz of the relay's voice output, or null where it cannot speak while it renders. */
-export async function outputRate({ api }: App, signal: AbortSignal): Promise<number | null> {
+/** A session that renders speech: its settings, and how it speaks. */
+export interface Rendering {
+  path: 'voice/output' | 'voice/realtime';
+  /** Body of the session's request. */
+  body: JsonObject;
+  /** Members of the message that asks for speech, beside the text. */
+  request: JsonObject;
+  /** Hertz. */
+  rate: number;
+}
+
+/** The relay's voice output, as the person has chosen it, or null where it cannot speak while it renders. */
+export async function outputOf(app: App, signal: AbortSignal): Promise<Rendering | null> {
   try {
-    const { enabled, provider, sample_rate, auth } = await api.call<OutputConfig>('voice/output/config', { signal });
-    const hasKey =
-      (provider === 'openai_tts' && auth.openai_env) || (provider === 'xai_tts' && (auth.xai_env || auth.xai_oauth));
-    return enabled && hasKey ? sample_rate : null;
+    const config = await app.api.call<OutputConfig>('voice/output/config', { signal });
+    const { enabled, provider, sample_rate: rate, auth } = config;
+    const hasKey: Readonly<Record<string, boolean>> = {
+      openai_tts: auth.openai_env,
+      xai_tts: auth.xai_env || auth.xai_oauth,
+      // A server or a program of the owner needs none (contract 05 §18).
+      local_tts: true,
+    };
+    return enabled && hasKey[provider] ? renderingOf(app, { rate, voice: chosenVoice(app, 'spoken', provider) }) : null;
   } catch {
     return null;
   }
 }
 
+/** Voice output with a voice, in the language and at the speed that the person has chosen. */
+export function renderingOf({ settings }: App, { rate, voice }: { rate: number; voice?: string }): Rendering {
+  const { voice_language: language, voice_speed: speed } = settings.values;
+  return {
+    path: 'voice/output',
+    body: { ...(voice !== undefined && { voice }), ...(language.value !== '' && { language: language.value }) },
+    request: speed.value === 100 ? {} : { provider_options: { speed: speed.value / 100 } },
+    rate,
+  };
+}
+
 interface Output {
   text: string;
-  rate: number;
+  rendering: Rendering;
   over: AbortSignal;
   /** The first sound is on its way to the loudspeaker. */
   onSound(): void;
@@ -36,13 +64,15 @@ interface Output {
  * Speaks a text while the relay renders it (contract 05 §12). Resolves at the end of the sound, or when it is over; to
  * false when nothing was to be heard, so that the text can be spoken otherwise.
  */
-export async function speakOutput(app: App, { text, rate, over, onSound }: Output): Promise<boolean> {
-  const request = { method: 'POST', body: {}, signal: over } as const;
-  const { websocket_path } = await app.api.call<{ websocket_path: string }>('voice/output/session', request);
+export async function speakOutput(app: App, { text, rendering, over, onSound }: Output): Promise<boolean> {
+  const { path, body, request, rate } = rendering;
+  const session = { method: 'POST', body, signal: over } as const;
+  const { websocket_path } = await app.api.call<{ websocket_path: string }>(`${path}/session`, session);
   let wasHeard = false;
   const player = createPlayer({
     rate,
-    onPlayed: (id) => socket.send({ type: 'client.ack', audio_event_id: id, played_audio_event_id: id }),
+    // The lab numbers nothing.
+    onPlayed: (id) => id > 0 && socket.send({ type: 'client.ack', audio_event_id: id, played_audio_event_id: id }),
   });
   let settle = () => {};
   const rendered = new Promise<void>((resolve) => {
@@ -51,7 +81,7 @@ export async function speakOutput(app: App, { text, rate, over, onSound }: Outpu
   const socket = openVoiceSocket(app, websocket_path, {
     open() {
       socket.send({ type: 'session.start' });
-      socket.send({ type: 'response.create', text });
+      socket.send({ type: 'response.create', text, ...request });
     },
     message(event) {
       if (event.type === 'voice.audio.delta') play(event);
@@ -63,10 +93,10 @@ export async function speakOutput(app: App, { text, rate, over, onSound }: Outpu
 
   function play({ audio_event_id, audio_base64, sample_rate }: JsonObject): void {
     const pcm = typeof audio_base64 === 'string' ? fromBase64(audio_base64) : null;
-    if (!pcm || typeof audio_event_id !== 'number' || typeof sample_rate !== 'number') return;
+    if (!pcm || typeof sample_rate !== 'number') return;
     if (!wasHeard) onSound();
     wasHeard = true;
-    player.play(audio_event_id, pcm, sample_rate);
+    player.play(typeof audio_event_id === 'number' ? audio_event_id : 0, pcm, sample_rate);
   }
 
   try {

@@ -1,4 +1,4 @@
-import { useRef } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { useT } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 
@@ -10,13 +10,15 @@ interface TalkButtonProps {
   isOn: boolean;
   /** Whether a press would end the speech now. */
   isListening(): boolean;
+  /** The space bar talks wherever the focus is, unless something there takes it. */
+  isEverywhere?: boolean;
   onPress(): void;
   /** The end of a press that was held. */
   onRelease(): void;
 }
 
 /** Hold to talk, or tap to begin and tap to end: by finger, mouse, or the space bar. */
-export function TalkButton({ isOn, isListening, onPress, onRelease }: TalkButtonProps) {
+export function TalkButton({ isOn, isListening, isEverywhere = false, onPress, onRelease }: TalkButtonProps) {
   const t = useT();
   const pressedAt = useRef(0);
 
@@ -31,6 +33,29 @@ export function TalkButton({ isOn, isListening, onPress, onRelease }: TalkButton
     pressedAt.current = 0;
     if (isHeld && isListening()) onRelease();
   }
+
+  const keys = useRef({ press, release });
+  keys.current = { press, release };
+  useEffect(() => {
+    if (!isEverywhere) return undefined;
+    const listening = new AbortController();
+    const { signal } = listening;
+    const onKey = (event: KeyboardEvent): boolean => event.key === ' ' && !takesSpace(event.target);
+    document.addEventListener(
+      'keydown',
+      (event) => {
+        if (!onKey(event)) return;
+        // It would also scroll.
+        event.preventDefault();
+        if (!event.repeat) keys.current.press(event.timeStamp);
+      },
+      { signal },
+    );
+    document.addEventListener('keyup', (event) => onKey(event) && keys.current.release(event.timeStamp), { signal });
+    // A key that is let go in another window is not heard here.
+    addEventListener('blur', ({ timeStamp }) => keys.current.release(timeStamp), { signal });
+    return () => listening.abort();
+  }, [isEverywhere]);
 
   return (
     <button
@@ -65,3 +90,7 @@ export function TalkButton({ isOn, isListening, onPress, onRelease }: TalkButton
     </button>
   );
 }
+
+/** Whether something that has the focus does something of its own at the space bar. */
+const takesSpace = (target: EventTarget | null): boolean =>
+  target instanceof Element && target.closest('a, button, input, select, textarea, summary, dialog') !== null;

@@ -4,7 +4,7 @@ import { messageOf } from '../../shared/load.tsx';
 import { createChats } from '../chat/chats.ts';
 import type { Turn } from '../chat/turns.ts';
 import type { App } from '../context.ts';
-import { outputRate, speakOutput } from './output.ts';
+import { outputOf, type Rendering, speakOutput } from './output.ts';
 import { clipName, type Recorder, startRecorder } from './recorder.ts';
 
 /** `opening` while the browser asks whether the page may use the microphone. */
@@ -85,7 +85,7 @@ export function createTalk(app: App) {
     const { signal: over } = round;
     state.value = 'transcribing';
     // Asked meanwhile, so that nobody waits for it.
-    const streamed = isSpeaking.value ? outputRate(app, over) : null;
+    const streamed = isSpeaking.value ? outputOf(app, over) : null;
     try {
       const text = await transcribe(await ended.finish(), over);
       level.value = 0;
@@ -125,13 +125,13 @@ export function createTalk(app: App) {
     });
   }
 
-  /** `rate`: hertz of the relay's voice output, which speaks sooner than a file that is rendered whole. */
-  async function speak(text: string, rate: number | null, over: AbortSignal): Promise<void> {
+  /** `rendering`: the relay's voice output, which speaks sooner than a file that is rendered whole. */
+  async function speak(text: string, rendering: Rendering | null, over: AbortSignal): Promise<void> {
     const spoken = [...text.trim()].slice(0, MAX_SPOKEN).join('');
     const onSound = () => {
       state.value = 'speaking';
     };
-    if (rate !== null && (await speakOutput(app, { text: spoken, rate, over, onSound }).catch(() => false))) return;
+    if (rendering && (await speakOutput(app, { text: spoken, rendering, over, onSound }).catch(() => false))) return;
     if (!over.aborted) await speakFile(spoken, over);
   }
 
