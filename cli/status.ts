@@ -6,6 +6,7 @@ import { urlHost } from '../lib/kit/addresses.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { type FreezeState, readFreeze } from '../lib/operations/freeze-state.ts';
 import { apiBase, dashboardBase, outcome } from '../lib/operator/doctor/check.ts';
+import { type GoneAddress, goneText, readGoneAddresses } from '../lib/operator/gone-addresses.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { buildText, isOlder } from './builds.ts';
@@ -75,6 +76,8 @@ interface Status {
     state_file: string | null;
     /** Stores that it cannot write, with the reason. */
     failing_stores: { store: string; error: string }[];
+    /** Addresses that the machine has no more, and the devices that know no other. */
+    gone_addresses: GoneAddress[];
     error: string | null;
   };
   /** This program. */
@@ -168,6 +171,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
       pid: local?.pid ?? null,
       state_file: isRemote ? null : config.stateFile,
       failing_stores: failingStores(info.body),
+      gone_addresses: readGoneAddresses(info.body),
       error: isRelay ? null : (health.error ?? 'the answer is not that of a relay'),
     },
     command: { version: context.ownPackage.version, build: context.ownPackage.build ?? null },
@@ -271,6 +275,8 @@ function nextStep(
     const where = relay.state_file === null ? 'its storage' : `the disk of ${printable(relay.state_file)}`;
     return `Look at ${where}: a crash undoes what is not stored. Then type again: svc status`;
   }
+  const [gone] = relay.gone_addresses;
+  if (gone) return `Pair ${gone.devices[0]} again with: svc pair. Or give this machine its old address again.`;
   if (outdated && !isRemote) return 'The relay is older than this command. Restart it with: svc restart';
   if (!devices) return refusal ?? 'Find out more with: svc relay doctor';
   if (devices.connected + devices.stale + devices.offline === 0) return 'Pair a phone with: svc pair';
@@ -305,6 +311,7 @@ function print(status: Status, context: CommandContext): void {
   if (relay.error !== null) row('Error', printable(relay.error));
   if (relay.state_file !== null) row('State', printable(relay.state_file));
   for (const { store, error } of relay.failing_stores) row('Storage', red(`cannot store ${store}: ${error}`));
+  for (const gone of relay.gone_addresses) row('Routes', yellow(printable(goneText(gone))));
   if (agent) row('Agent', reachableText(agent, style));
   if (dashboard) row('Dashboard', reachableText(dashboard, style));
   if (relay.running) row('Devices', devices ? devicesText(devices, style) : yellow('unknown: the relay refused'));

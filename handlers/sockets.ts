@@ -83,10 +83,12 @@ function refuse({ stopping, blocked, retryAfter }: Refusal): Response {
 
 function callerOf({ peer, headers }: RelayRequest, relay: Relay): Caller {
   const trusted = relay.config.trustProxyHeaders;
+  const transportHint = peer.transportHint ?? (isSecureTransport(peer, headers, trusted) ? 'wss' : 'ws');
   return {
     peer,
     key: peerKey(peer, headers, trusted),
-    transportHint: peer.transportHint ?? (isSecureTransport(peer, headers, trusted) ? 'wss' : 'ws'),
+    transportHint,
+    ...(peer.via === 'direct' && { url: `${peer.tls ? 'wss' : 'ws'}://${headers.get('host')}` }),
   };
 }
 

@@ -42,7 +42,10 @@ import { createRelayInfo } from './operator/info.ts';
 import { openSecurity } from './operator/security.ts';
 import { createSnapshots } from './operator/snapshots.ts';
 import { createUpdateCheck } from './operator/update-check.ts';
+import { type Addresses, createAddresses } from './pairing/addresses.ts';
+import { type Candidate, orderCandidates } from './pairing/candidates.ts';
 import { openPairingCodes } from './pairing/codes.ts';
+import { routesOf } from './pairing/known-routes.ts';
 import { createMint, type Listener } from './pairing/mint.ts';
 import { createQrSecret } from './pairing/secret.ts';
 import { openPhoneMessaging, PHONE_GRANT } from './phone/phone.ts';
@@ -111,6 +114,7 @@ export interface RelayParts extends DomainParts {
 /** Parts of the relay that domains call but that exist only after them. */
 interface Late {
   channels(): Channels;
+  listener(): Listener;
 }
 
 export type Readiness = 'starting' | 'ready' | 'stopping';
@@ -195,6 +199,8 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     loading: profiles.loading,
     routeCredential: reach && ((session) => reach.routeCredential(session)),
     greeting: () => gate.state() && { type: 'frozen', payload: { ...gate.state() } },
+    routes: (session) => addresses?.greeting(session),
+    routesBy: host && ((url) => routesOf([], [url], host.network.addresses())),
     store: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
   });
   gate.onChange((freeze) => {
@@ -307,6 +313,34 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     push: push.endsSoon,
   });
 
+  const mint = createMint({
+    config,
+    host,
+    codes,
+    store: stores.open('pairing'),
+    routes: (expiresAt) => ownRoutes(expiresAt, secureLink, reach),
+    publicUrl: host && (async () => (await readPinnedUrl(host)).url),
+    advertised: ownHosts.advertise,
+    log: log.named('pairing'),
+  });
+  const addresses: Addresses | undefined =
+    host &&
+    createAddresses({
+      network: host.network,
+      candidates: async () => {
+        const built: Candidate[] = await mint.candidates(late.listener());
+        const link = secureLink?.advertised;
+        return link ? orderCandidates([...built, linkCandidate(link)]) : built;
+      },
+      port: () => late.listener().port,
+      linkUrl: () => secureLink?.advertised?.url,
+      sessions,
+      isConnected: sockets.isConnected,
+      send: (session, { type, payload, taken }) => sockets.send(session, 'pairing', type, payload, taken),
+      clock,
+      log: log.named('pairing'),
+    });
+
   return {
     /** Of the memory that clients may take by what they send. */
     budgets,
@@ -343,16 +377,9 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),
     terminals: createTerminals({ host, config, sessions, gate, clock, log: log.named('terminal') }),
-    mint: createMint({
-      config,
-      host,
-      codes,
-      store: stores.open('pairing'),
-      routes: (expiresAt) => ownRoutes(expiresAt, secureLink, reach),
-      publicUrl: host && (async () => (await readPinnedUrl(host)).url),
-      advertised: ownHosts.advertise,
-      log: log.named('pairing'),
-    }),
+    mint,
+    /** Absent at the edge, whose address stays. */
+    addresses,
     info: createRelayInfo({
       host,
       config,
@@ -480,7 +507,10 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
   const clock = parts.socketsOutliveMemory
     ? trustedClock(parts.clock)
     : await openSteadyClock({ clock: parts.clock, store: stores.open('clock'), log: log.named('clock') });
-  const domains = await createDomains({ ...parts, clock }, { channels: () => channels });
+  const domains = await createDomains(
+    { ...parts, clock },
+    { channels: () => channels, listener: () => relay.listener },
+  );
   const { sessions } = domains;
   const inOrder = Object.values(domains);
   let cancelSweeps = () => {};

@@ -80,6 +80,17 @@ export interface SessionRecord {
   owner_name?: string;
   /** The expiry of which the device was notified by a push. */
   noticed_expiry?: number;
+  routes?: RoutesRecord;
+}
+
+/**
+ * The routes to the relay that a device has (contract 11 §2): URLs by addresses of this machine, and whether there are
+ * others. `key` identifies the routes that the relay had when the device was last given them.
+ */
+export interface RoutesRecord {
+  own: string[];
+  others: boolean;
+  key?: string;
 }
 
 /** A session that is over, keyed by its family (contract 11 §2). `ended_at` is epoch seconds. */
@@ -139,6 +150,8 @@ export interface PairingCodeRecord {
   secret_sha256?: string;
   /** The peer that made a request to pair. */
   requested_by?: string;
+  /** The routes that the code's payload names. */
+  routes?: RoutesRecord;
 }
 
 /** Failures and code requests of one peer, keyed by its SHA-256 (contract 01 §4). Times are epoch milliseconds. */

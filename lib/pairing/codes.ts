@@ -1,11 +1,12 @@
 import type { Storage } from 'unstorage';
-import type { PairingCodeRecord } from '../../storage/schema.ts';
+import type { PairingCodeRecord, RoutesRecord } from '../../storage/schema.ts';
 import { describeError, notStored, RelayError } from '../errors.ts';
 import { base64url, randomBytes, randomString, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
+import { readRoutes } from '../sessions/session.ts';
 import { type CodePolicy, describePolicy, readPolicy } from './policy.ts';
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
@@ -21,7 +22,7 @@ export interface Consumption {
   allowed?: 'all' | 'registered' | 'none';
   /** The secret of the QR code. */
   secret?: string;
-  use?(policy: CodePolicy): Promise<unknown>;
+  use?(policy: CodePolicy, routes?: RoutesRecord): Promise<unknown>;
 }
 
 /** A code that can be used, or a request to pair; never the whole code. */
@@ -36,6 +37,8 @@ export interface PendingCode {
   secretHash?: string;
   /** Only on a request to pair: the peer that made it. */
   requestedBy?: string;
+  /** The routes that its payload names. */
+  routes?: RoutesRecord;
 }
 
 export interface MintedCode {
@@ -161,6 +164,19 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
       return { ...(await add(fresh(), { policy, anonymous: false, secretHash: sha256(secret) })), secret };
     },
 
+    /** Notes the routes that the payload of a code names. Never rejects: without them, they are unknown. */
+    async setRoutes(code: string, routes: RoutesRecord): Promise<void> {
+      const hash = sha256(code);
+      const entry = codes.get(hash);
+      if (!entry) return;
+      entry.routes = routes;
+      await store
+        .setItem(hash, toRecord(entry))
+        .catch((error) => log.warn(`the routes of a pairing code could not be stored: ${describeError(error)}`));
+      // Used up or expired meanwhile.
+      if (codes.get(hash) !== entry) await store.removeItem(hash).catch(() => {});
+    },
+
     /** A new code without any policy, for a host that calls `POST /pairing`; at most 32 of these are pending at once. */
     async mintAnonymous(): Promise<MintedCode> {
       dropExpired();
@@ -196,7 +212,7 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
       try {
         await store.removeItem(hash).catch((cause) => Promise.reject(notStored(cause)));
         if (entry.expiresAt <= seconds(clock)) return undefined;
-        await use?.(entry.policy);
+        await use?.(entry.policy, entry.routes);
       } catch (error) {
         giveBack(hash, entry);
         throw error;
@@ -224,6 +240,7 @@ const toRecord = ({
   anonymous,
   secretHash,
   requestedBy,
+  routes,
 }: PendingCode): PairingCodeRecord => ({
   ttl_seconds: policy.ttlSeconds,
   grants: policy.grants,
@@ -234,6 +251,7 @@ const toRecord = ({
   anonymous,
   secret_sha256: secretHash,
   requested_by: requestedBy,
+  ...(routes && { routes }),
 });
 
 function fromRecord(value: unknown): PendingCode | undefined {
@@ -247,6 +265,7 @@ function fromRecord(value: unknown): PendingCode | undefined {
       anonymous: anonymous === true,
       secretHash: typeof secretHash === 'string' ? secretHash : undefined,
       requestedBy: typeof requestedBy === 'string' ? requestedBy : undefined,
+      routes: readRoutes(value.routes),
     };
   } catch {
     return undefined;

@@ -10,6 +10,7 @@ import type { BuiltCandidate } from './build-candidates.ts';
 import { type Candidate, finalCandidates, orderCandidates, readCandidates } from './candidates.ts';
 import { maskCode, type PairingCodes } from './codes.ts';
 import { hostCandidates } from './host-candidates.ts';
+import { routesOf } from './known-routes.ts';
 import { buildPayload, pairingUrl } from './payload.ts';
 import { describePolicy, readPolicy } from './policy.ts';
 import { createQrSecret } from './secret.ts';
@@ -145,6 +146,7 @@ export function createMint({ config, host, codes, store, routes, publicUrl, adve
       const { code, secret: codeSecret, expiresAt } = await codes.mint(policy);
       const own = (await routes?.(expiresAt)) ?? [];
       const endpoints = own.length > 0 ? orderCandidates([...(given ?? []), ...own]) : given;
+      if (host) await codes.setRoutes(code, routesOf(endpoints ?? [], [url], host.network.addresses()));
       const parts = { api, relay: { url, code, secret: codeSecret, policy }, endpoints, dashboardUrl };
       const text = JSON.stringify(buildPayload(parts, key));
       const access = api ? `API key ${api.key === '' ? 'absent' : 'present'}` : 'API server disabled';

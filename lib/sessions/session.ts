@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import type { SessionRecord } from '../../storage/schema.ts';
+import type { RoutesRecord, SessionRecord } from '../../storage/schema.ts';
 import { visibleName } from '../kit/text.ts';
 import { clamp, type Expiry, type Grants, inherit, type Policy, policyOf } from './grants.ts';
 
@@ -55,6 +55,8 @@ export interface Session {
   ownerName?: string;
   /** The expiry of which the device was notified by a push. */
   noticedExpiry?: number;
+  /** The routes that the device has; unknown in sessions of earlier versions. */
+  routes?: RoutesRecord;
   refresh: Refresh | null;
   /**
    * Thumbprint (RFC 7638) of the key that the session is bound to: its credentials are no good without a proof of it
@@ -82,6 +84,18 @@ const thumbprint = v.optional(v.pipe(v.string(), v.regex(/^[\w-]{43}$/)));
 
 /** Version of a stored record since which it names every grant: what it does not name, the session does not have. */
 const ALL_GRANTS = 2;
+
+const StoredRoutes: v.GenericSchema<unknown, RoutesRecord> = v.object({
+  own: v.array(v.string()),
+  others: v.boolean(),
+  key: v.optional(v.string()),
+});
+
+/** Stored routes; undefined when they are missing or malformed. */
+export function readRoutes(value: unknown): RoutesRecord | undefined {
+  const read = v.safeParse(StoredRoutes, value);
+  return read.success ? read.output : undefined;
+}
 
 const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   family: v.pipe(v.string(), v.regex(/^[0-9a-f]{32}$/)),
@@ -130,6 +144,7 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   granted_at: v.fallback(v.optional(seconds), undefined),
   owner_name: v.fallback(v.optional(v.string()), undefined),
   noticed_expiry: v.fallback(v.optional(seconds), undefined),
+  routes: v.fallback(v.optional(StoredRoutes), undefined),
 });
 
 /** The stored form of a session: hashes only. */
@@ -165,6 +180,7 @@ export function toStored(session: Session): SessionRecord {
     granted_at: session.grantedAt,
     ...(session.ownerName !== undefined && { owner_name: session.ownerName }),
     ...(session.noticedExpiry !== undefined && { noticed_expiry: session.noticedExpiry }),
+    ...(session.routes && { routes: session.routes }),
   };
 }
 
@@ -206,6 +222,7 @@ export function fromStored(value: unknown): Session | null {
     grantedAt: stored.granted_at ?? stored.created_at,
     ...(stored.owner_name !== undefined && { ownerName: visibleName(stored.owner_name) }),
     ...(stored.noticed_expiry !== undefined && { noticedExpiry: stored.noticed_expiry }),
+    ...(stored.routes && { routes: stored.routes }),
     refresh: stored.refresh && {
       hash: stored.refresh.sha256,
       replaced: stored.refresh.replaced.map(({ sha256, until }) => ({ hash: sha256, until })),

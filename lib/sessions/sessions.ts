@@ -1,4 +1,4 @@
-import type { EndedSessionRecord, Store } from '../../storage/schema.ts';
+import type { EndedSessionRecord, RoutesRecord, Store } from '../../storage/schema.ts';
 import { appliedOnly, notStored, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
@@ -25,6 +25,8 @@ export interface NewSession {
   transportHint: TransportHint;
   /** Of the key that it shall be bound to. */
   keyThumbprint?: string;
+  /** The routes to the relay that its device has. */
+  routes?: RoutesRecord;
 }
 
 /** A session together with the raw credentials that were made for it just now. */
@@ -287,6 +289,13 @@ export class Sessions {
     });
   }
 
+  /** Notes the routes to the relay that the device has from now on. A failure to store that is repaired as any other. */
+  setRoutes(session: Session, routes: RoutesRecord): void {
+    if (session.ended) return;
+    session.routes = routes;
+    void this.#records.save(session);
+  }
+
   /** Whether the session is still the one to serve. */
   isAlive(session: Session): boolean {
     return this.#alive(session) !== undefined;
@@ -298,7 +307,7 @@ export class Sessions {
    * @throws RelayError `unavailable` when that cannot be stored: the old ones go on. Likewise when there are too many
    * sessions of other devices, none of which gives way.
    */
-  async create({ device, policy, transportHint, keyThumbprint }: NewSession): Promise<Issued> {
+  async create({ device, policy, transportHint, keyThumbprint, routes }: NewSession): Promise<Issued> {
     const key = isDeviceId(device.id) ? `device:${device.id.toLowerCase()}` : undefined;
     const others = () => this.#index.ofDevice(device).map(({ family }) => family);
     while (this.#replacement(key, ...others())) await this.#replacement(key, ...others());
@@ -322,6 +331,7 @@ export class Sessions {
       grantedAt: at,
       refresh: rotated(null, sha256(refreshToken), at),
       ...(keyThumbprint !== undefined && { keyThumbprint }),
+      ...(routes && { routes }),
     };
     const id = device.id.toLowerCase();
     const aside = this.#aside.filter((other) => isDeviceId(id) && other.device.id.toLowerCase() === id);
@@ -394,8 +404,17 @@ export class Sessions {
       if (old.ended) return;
       isApplied = true;
       // It may have been reduced while this was stored; the reduction is written next.
-      const { expiresAt, grants, terminalReduced, policy, grantedAt, ownerName, noticedExpiry } = old;
-      Object.assign(session, { expiresAt, grants, terminalReduced, policy, grantedAt, ownerName, noticedExpiry });
+      const { expiresAt, grants, terminalReduced, policy, grantedAt, ownerName, noticedExpiry, routes } = old;
+      Object.assign(session, {
+        expiresAt,
+        grants,
+        terminalReduced,
+        policy,
+        grantedAt,
+        ownerName,
+        noticedExpiry,
+        routes,
+      });
       if (ownerName !== undefined) session.device = { ...session.device, name: ownerName };
       this.#drop(old, 'replaced');
       this.#announceEnd(old, 'replaced');

@@ -1,3 +1,4 @@
+import type { RoutesRecord } from '../../storage/schema.ts';
 import type { Limiter } from '../access/limiter.ts';
 import { RelayError } from '../errors.ts';
 import { isObject, parseObject } from '../kit/json.ts';
@@ -6,9 +7,10 @@ import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import type { CodePolicy } from '../pairing/policy.ts';
 import { UNNAMED } from '../sessions/device.ts';
-import type { Device, Session, TransportHint } from '../sessions/session.ts';
+import type { Device, Session } from '../sessions/session.ts';
 import type { Issued, Sessions } from '../sessions/sessions.ts';
 import { type Message, type Payload, parseEnvelope } from './envelope.ts';
+import type { Caller } from './transport.ts';
 
 /** Credentials and self-description in a client's first frame (contract 01 §3.3). */
 export interface AuthRequest {
@@ -95,6 +97,8 @@ export const provedCredential = ({ sessionToken, refreshToken, pairingCode }: Au
 const NEEDS_PROOF = 'Authentication needs a proof of the key of this session (timeout)';
 
 export interface AuthParts {
+  /** The routes of a device that has only the URL by which it came. Absent at the edge, whose address stays. */
+  routesBy?(url: string): RoutesRecord;
   sessions: Sessions;
   codes: PairingCodes;
   limiter: Limiter;
@@ -124,7 +128,7 @@ export type Proved = string | false | undefined;
 export function authenticate(
   parts: AuthParts,
   request: AuthRequest,
-  peer: { key: string; transportHint: TransportHint },
+  peer: Pick<Caller, 'key' | 'transportHint' | 'url'>,
   proved?: Proved,
 ): Admitted | undefined | Promise<Admitted | undefined> {
   const { sessions, codes, limiter } = parts;
@@ -156,9 +160,12 @@ export function authenticate(
     if (pairingCode === undefined) return undefined;
     let issued: Issued | undefined;
     const allowed = limiter.codesFor(peer.key);
-    const use = async (policy: CodePolicy) => {
+    const came = peer.url === undefined ? undefined : parts.routesBy?.(peer.url);
+    const use = async (policy: CodePolicy, named?: RoutesRecord) => {
       const transportHint = policy.transportHint ?? peer.transportHint;
-      issued = await sessions.create({ device, policy, transportHint, keyThumbprint: proved || undefined });
+      // A page stays with the address that it came from.
+      const routes = device.surface === 'web' ? came : (named ?? came);
+      issued = await sessions.create({ device, policy, transportHint, keyThumbprint: proved || undefined, routes });
     };
     await codes.consume(pairingCode, { allowed, secret: pairingSecret, use });
     return issued;

@@ -56,6 +56,10 @@ export interface SocketsParts {
   routeCredential?: HandshakeParts['routeCredential'];
   /** A `system` message that follows `auth.ok`, where there is one. */
   greeting?(): { type: string; payload: Payload } | undefined;
+  /** A `pairing` message that follows it. `taken` is called when the client has shown that it came. */
+  routes?(session: Session): { type: string; payload: Payload; taken(): void } | undefined;
+  /** See `AuthParts`. */
+  routesBy?: HandshakeParts['routesBy'];
   /** Where open sockets are stored; absent where the process lives as long as its sockets. */
   store?: Store<'sockets'>;
 }
@@ -126,6 +130,7 @@ export function createSockets(parts: SocketsParts) {
     proofs: parts.proofs,
     log,
     routeCredential: parts.routeCredential,
+    routesBy: parts.routesBy,
     loading: parts.loading,
     refused: (handshake) => pending.refused(handshake),
     done: (handshake) => pending.remove(handshake),
@@ -180,6 +185,15 @@ export function createSockets(parts: SocketsParts) {
     return profiles.text;
   }
 
+  /** No failure affects other sockets. */
+  function sendTo(connection: SocketConnection, frame: string): void {
+    try {
+      connection.sendFrame(frame);
+    } catch (error) {
+      log.warn(`a push could not be sent: ${describeError(error)}`);
+    }
+  }
+
   const hasGrant = ({ grants }: Session, name: string): boolean => isGranted(grants, name, seconds(clock));
 
   /** Sends `auth.ok` and opens the connection (contract 01 §3.5). */
@@ -197,6 +211,11 @@ export function createSockets(parts: SocketsParts) {
     const greeting = parts.greeting?.();
     if (greeting) transport.send(encodeEnvelope('system', greeting.type, greeting.payload, crypto.randomUUID()));
     const connection = connect(transport, caller, session, { typedStream });
+    const routes = parts.routes?.(session);
+    if (routes) {
+      transport.send(encodeEnvelope('pairing', routes.type, routes.payload, crypto.randomUUID()));
+      connection.probe(routes.taken);
+    }
     void connection.opened(false);
     const { family } = session;
     written(store?.setItem(transport.id, { family, typed_stream: typedStream, caller, since: connection.since }));
@@ -257,18 +276,26 @@ export function createSockets(parts: SocketsParts) {
       for (const id of (await store?.getKeys()) ?? []) if (!open.has(id)) written(store?.removeItem(id));
     },
 
-    /** Sends one envelope to every socket whose session has the grant, null for any. No failure affects the others. */
+    /** Sends one envelope to every socket whose session has the grant, null for any. */
     broadcast(grant: string | null, channel: string, type: string, payload: Payload, extra?: Payload): void {
       const frame = encodeEnvelope(channel, type, payload, crypto.randomUUID(), extra);
       for (const connection of connections.snapshot()) {
         if (grant !== null && !hasGrant(connection.session, grant)) continue;
-        try {
-          connection.sendFrame(frame);
-        } catch (error) {
-          log.warn(`a push could not be sent: ${describeError(error)}`);
-        }
+        sendTo(connection, frame);
       }
     },
+
+    /** Sends one envelope to every socket of a session. `taken` is called when a client has shown that it came. */
+    send(session: Session, channel: string, type: string, payload: Payload, taken: () => void): void {
+      const frame = encodeEnvelope(channel, type, payload, crypto.randomUUID());
+      for (const connection of [...(bySession.get(session)?.connections ?? [])]) {
+        sendTo(connection, frame);
+        connection.probe(taken);
+      }
+    },
+
+    /** Whether a session has an open socket. */
+    isConnected: (session: Session): boolean => (bySession.get(session)?.connections.length ?? 0) > 0,
 
     /** Starts the keep-alive: pings every socket each 30 s and drops those that stay silent for 15 s. */
     start(): void {

@@ -69,4 +69,6 @@ export interface Caller {
   key: string;
   /** Transport of the client's own leg: a proxy may hide TLS. */
   transportHint: TransportHint;
+  /** URL by which a client of this host's own listener came, as its `Host` names it. */
+  url?: string;
 }

@@ -11,6 +11,7 @@ import { type FreezeState, readFreeze } from '../../../lib/operations/freeze-sta
 import type { Message, Payload } from '../../../lib/socket/envelope.ts';
 import { createBrowserDial } from './dial.ts';
 import type { LinkCode } from './launch.ts';
+import { readPageAddresses } from './page-addresses.ts';
 import type { BrowserPairingStore } from './pairing-store.ts';
 import { type ProfileRow, readProfiles } from './profiles/rows.ts';
 import { createProver, type ProofTarget } from './proof.ts';
@@ -125,6 +126,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       onNotice: (text) => {
         notice.value = text;
       },
+      // The content policy lets a page connect to the address alone that it came from.
+      hasOneRoute: true,
       isAttended: () => document.visibilityState === 'visible',
     });
     return made;
@@ -151,6 +154,12 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     if (next.name === 'unpaired' && store.current.value) queueMicrotask(() => link.start());
   }
 
+  /** Where this page can be opened when its own address is gone (contract 11 §2): it can connect to no other. */
+  async function keepAddresses(endpoints: unknown): Promise<void> {
+    const addresses = readPageAddresses(endpoints, base);
+    if (addresses && store.current.value) await store.updatePairing({ addresses });
+  }
+
   function lost(): void {
     const now = Date.now();
     lostAt.value = now - heardAt > MAX_SILENCE || isDoubted.peek() ? heardAt : now;
@@ -170,6 +179,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const system = ports.get('system') as ReturnType<typeof createPort>;
   ports.get('pairing')?.onMessage(({ type, payload }) => {
     if (type === 'profiles.updated') profiles.value = readProfiles(payload.profiles);
+    if (type === 'routes.updated') void keepAddresses(payload.endpoints);
   });
   // While a freeze lasts, the relay says so after every `auth.ok`.
   system.onOnline(() => {

@@ -9,10 +9,13 @@ import { createBetterRouteWatch } from './better-route.ts';
 import { type AnsweredCommand, createCommandRunner, createOwnerWaits, readCommand } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
 import { authority, type Endpoint, endpointId } from './endpoints.ts';
+import { withRoutes } from './new-routes.ts';
 import type { PairingOffer } from './pairing-url.ts';
 import { readRouteCredential, routeTo } from './reach.ts';
 import type { PairingStore } from './settings.ts';
 import { aboutKey, initialMachine, type LinkEffect, type LinkEvent, type LinkState, transition } from './state.ts';
+
+const GREETINGS: Readonly<Record<string, true>> = { 'system/frozen': true, 'pairing/routes.updated': true };
 
 /** `id` is that of the envelope, a new one by default. */
 export type SendOnChannel = (type: string, payload: Payload, id?: string) => void;
@@ -44,6 +47,8 @@ export interface LinkParts {
    * no key (handlers/web/README.md).
    */
   prove?(credential: string, isPairing: boolean, nonce?: string): Promise<string | undefined>;
+  /** `routes.updated` changes nothing: this device can use no address but its own. */
+  hasOneRoute?: boolean;
   /** Makes a new pairing. Without it the stored one is used. */
   offer?: PairingOffer;
   /** From [0, 1), for jitter. */
@@ -93,9 +98,11 @@ export function createLink(parts: LinkParts): Link {
   let credentials: Credentials | undefined;
   let cancelTimer: Cancel = () => {};
   let goOffline: Cancel = () => {};
+  /** Looks for better routes among those of now, while online. */
+  let watchAgain = () => {};
   let disconnected = Promise.resolve();
-  /** `system/frozen`, which follows `auth.ok`, until the credentials are stored. */
-  let greeting: Message | null = null;
+  /** Messages that follow `auth.ok`, until the credentials are stored: the last of each kind. */
+  const greetings = new Map<string, Message>();
   /** The last notice: an expired grant is repeated after every status report. */
   let notice = '';
 
@@ -155,7 +162,7 @@ export function createLink(parts: LinkParts): Link {
 
   function connect(endpoint: Endpoint): void {
     notice = '';
-    greeting = null;
+    greetings.clear();
     connection = openConnection({
       dial,
       url: endpoint.url,
@@ -222,24 +229,44 @@ export function createLink(parts: LinkParts): Link {
     const leaveChannels = Object.entries(channels).map(([name, channel]) =>
       channel.online((type, payload, id) => current.send(name, type, payload, id)),
     );
-    const stopWatching = machine.state.name === 'online' ? watchBetterRoutes?.(machine.state.endpoint) : undefined;
+    let stopWatching: Cancel | undefined;
+    watchAgain = () => {
+      stopWatching?.();
+      stopWatching = machine.state.name === 'online' ? watchBetterRoutes?.(machine.state.endpoint) : undefined;
+    };
+    watchAgain();
     goOffline = () => {
       commands?.cancelAll();
       stopHeartbeat();
       stopWatching?.();
+      watchAgain = () => {};
       for (const leave of leaveChannels) leave();
     };
-    const early = greeting;
-    greeting = null;
-    if (early && connection === current) receive(early);
+    for (const early of [...greetings.values()]) if (connection === current) receive(early);
+    greetings.clear();
+  }
+
+  /** Keeps the routes of now for the next connection (contract 11 §2). */
+  async function takeRoutes(payload: Payload): Promise<void> {
+    const pairing = store.pairing();
+    if (machine.state.name !== 'online' || !pairing) return;
+    try {
+      const change = withRoutes(pairing, payload.endpoints, machine.state.endpoint);
+      if (!change) return;
+      await store.updatePairing(change);
+      log.info('the relay has other addresses: they are kept');
+      watchAgain();
+    } catch (error) {
+      log.warn(`the new addresses of the relay are not kept: ${describeError(error)}`);
+    }
   }
 
   function receive(message: Message): void {
     const { channel, type, payload } = message;
     if (machine.state.name === 'online') receiveOnline(message);
-    else if (channel === 'system' && type === 'frozen') greeting = message;
+    else if (`${channel}/${type}` in GREETINGS) greetings.set(type, message);
     else if (channel === 'system' && type === 'auth.ok') {
-      greeting = null;
+      greetings.clear();
       dispatch({ name: 'auth-ok', session: readIssuedSession(payload) });
     } else if (channel === 'system' && type === 'auth.challenge' && credentials) {
       if (typeof payload.nonce === 'string') void authenticate(credentials, payload.nonce);
@@ -270,6 +297,7 @@ export function createLink(parts: LinkParts): Link {
       void commands.run(call, (answer) => current.send('bridge', 'bridge.response', answer)).finally(() => inFlight--);
     } else if (channel === 'bridge' && type === 'bridge.cancel') commands?.cancel(payload);
     else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
+    else if (channel === 'pairing' && type === 'routes.updated' && !parts.hasOneRoute) void takeRoutes(payload);
     else if (Object.hasOwn(channels, channel)) channels[channel]?.message(message);
   }
 

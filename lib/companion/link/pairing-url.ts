@@ -88,7 +88,11 @@ function hasOnlyIntegers(json: string): boolean {
   return !/\d(?:[.eE]|\d{18})/.test(withoutStrings);
 }
 
-function readCandidates(value: unknown): { usable: Endpoint[]; unusable: UnusableRoute[] } {
+/**
+ * Reads `endpoints` as a pairing payload has them.
+ * @throws RelayError `invalid` for anything but an array of at most 16 objects.
+ */
+export function readCandidates(value: unknown): { usable: Endpoint[]; unusable: UnusableRoute[] } {
   const read: { usable: Endpoint[]; unusable: UnusableRoute[] } = { usable: [], unusable: [] };
   if (value === undefined || value === null) return read;
   if (!Array.isArray(value) || !value.every(isObject)) throw invalid('endpoints must be an array of objects');

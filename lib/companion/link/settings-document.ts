@@ -66,6 +66,8 @@ export const PairingSchema = v.object({
   grants: v.record(v.string(), Epoch),
   /** Whether the session is bound to a key of this browser (handlers/web/README.md). */
   bound: v.optional(v.boolean()),
+  /** Where the page of this browser can be opened too, as the relay last said. */
+  addresses: v.optional(v.array(v.string())),
   /** Whether a backup holds the session too, so that it must not be bound. */
   shared: v.optional(v.boolean()),
 });

@@ -23,6 +23,7 @@ import {
 import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin, unknownPlugin } from './plugin.ts';
 import { pushCheck } from './push.ts';
 import {
+  goneAddressChecks,
   type ImportChain,
   importCheck,
   type Lifecycle,
@@ -232,6 +233,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
           ]
         : [remoteCheck(info, version)]),
       ...storesChecks(info),
+      ...goneAddressChecks(info),
       ...machineSide,
       bootstrapCheck(bootstrap),
     ],

@@ -1,5 +1,6 @@
 import type { ProbeResult } from '../../host/probe.ts';
 import { isMapping } from '../../kit/yaml.ts';
+import { GONE_ADVICE, goneText, readGoneAddresses } from '../gone-addresses.ts';
 import { type ServiceParts, serviceStatus, unitPath } from '../service/service.ts';
 import type { SystemdState } from '../service/systemd.ts';
 import { type Check, fail, MORE_TIME, ok, outcome, unknown, warn } from './check.ts';
@@ -86,6 +87,16 @@ export function storesChecks({ ok: answers, json }: ProbeResult): Check[] {
   const advice =
     'Free or replace the disk that holds its state: a crash undoes what is not stored. It tries again by itself.';
   return [fail('relay-stores', `the relay cannot store ${names.join(', ')}`, advice)];
+}
+
+/**
+ * The devices that know only addresses which this machine has no more, by `/relay/info` (contract 11 §2). No check while
+ * there are none.
+ */
+export function goneAddressChecks({ ok: answers, json }: ProbeResult): Check[] {
+  const gone = readGoneAddresses(answers ? json : undefined);
+  if (gone.length === 0) return [];
+  return [warn('relay-gone-address', gone.map(goneText).join('; '), GONE_ADVICE)];
 }
 
 /** Whether the relay at the edge answers its operator, and in which version (contract 01 §12). */

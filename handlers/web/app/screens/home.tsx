@@ -18,6 +18,7 @@ export default function Home() {
   const overview = app.kept(createOverview);
   const state = overview.current.value;
   const isOnline = session.isOnline.value;
+  const addresses = session.pairing.value?.addresses ?? [];
   useEffect(overview.refresh, [overview]);
   return (
     <div class="screen">
@@ -34,6 +35,16 @@ export default function Home() {
           {state
             ? t('Offline. What you see is from {time}.', { time: timeText(state.at, language) })
             : t('The relay does not answer.')}
+        </Notice>
+      )}
+      {session.isAway.value && addresses.length > 0 && (
+        <Notice tone="warn">
+          {t('The relay may have another address now. Pair again there:')}{' '}
+          {addresses.map((address) => (
+            <a key={address} class="link" href={address}>
+              {new URL(address).host}
+            </a>
+          ))}
         </Notice>
       )}
       {isOnline && state && (

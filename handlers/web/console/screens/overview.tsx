@@ -1,6 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { livenessOf } from '../../../../lib/operator/device-state.ts';
+import { readGoneAddresses } from '../../../../lib/operator/gone-addresses.ts';
 import { ageText, timeText, useNow } from '../../shared/ages.ts';
 import { Button, Chip, Notice, type Tone } from '../../shared/components.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
@@ -28,6 +29,7 @@ export default function Overview() {
         </Card>
         <Card title={t('Devices')}>
           <ResourceView of={relay.devices}>{(rows, at) => <DeviceCounts rows={rows} at={at} />}</ResourceView>
+          <ResourceView of={relay.info}>{(info) => <GoneAddresses info={info} />}</ResourceView>
         </Card>
         <Card title={t('Waiting')}>
           <Waiting />
@@ -143,6 +145,19 @@ function DeviceCounts({ rows, at }: { rows: readonly DeviceRow[]; at: number }) 
       </p>
     </>
   );
+}
+
+/** Devices that cannot come back by themselves, because the address that they know is gone. */
+function GoneAddresses({ info }: { info: Info }) {
+  const t = useT();
+  return readGoneAddresses(info).map(({ urls, devices }) => (
+    <Notice key={urls.join()} tone="warn">
+      {t('This machine no longer has the address {address}. These devices know no other: {names}. Pair them again.', {
+        address: urls.join(', '),
+        names: devices.join(', '),
+      })}
+    </Notice>
+  ));
 }
 
 function Waiting() {

@@ -21,6 +21,8 @@ export interface Info {
   profiles: { name: string; relay_state: string }[];
   uptime_seconds: number;
   gateway_heartbeat: { status: string; supported: boolean; age_seconds?: number };
+  /** Addresses that the machine has no more, and the devices that know no other (contract 11 §2). */
+  gone_addresses?: unknown;
   /** While the relay is frozen (contract 09 §3). */
   freeze?: unknown;
 }

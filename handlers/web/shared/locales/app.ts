@@ -142,6 +142,13 @@ export default {
     'O relay não aceita este código: ele vale uma vez, por dez minutos. Crie outro com: svc pair --web',
     '中继不接受此配对码：每个码只能使用一次，有效期十分钟。请用此命令生成新码：svc pair --web',
   ],
+  'The relay may have another address now. Pair again there:': [
+    'Das Relay hat jetzt vielleicht eine andere Adresse. Dort neu koppeln:',
+    'Puede que el relay tenga ahora otra dirección. Vuelve a emparejar allí:',
+    'リレーのアドレスが変わった可能性があります。次の場所でもう一度ペアリングしてください：',
+    'O relay talvez tenha outro endereço agora. Pareie de novo lá:',
+    '中继的地址可能已更改。请在那里重新配对：',
+  ],
   'The relay does not answer. The code is still good: try again.': [
     'Das Relay antwortet nicht. Der Code gilt noch: Versuche es noch einmal.',
     'El relay no responde. El código sigue siendo válido: inténtalo de nuevo.',

@@ -14,6 +14,13 @@ export default {
   Connecting: ['Verbindet', 'Conectando', '接続中', 'Conectando', '正在连接'],
   Copied: ['Kopiert', 'Copiado', 'コピーしました', 'Copiado', '已复制'],
   Devices: ['Geräte', 'Dispositivos', 'デバイス', 'Dispositivos', '设备'],
+  'No device matches.': [
+    'Kein Gerät passt.',
+    'Ningún dispositivo coincide.',
+    '一致するデバイスはありません。',
+    'Nenhum dispositivo corresponde.',
+    '没有匹配的设备。',
+  ],
   'End the freeze': ['Einfrieren beenden', 'Descongelar', '凍結を解除', 'Descongelar', '解除冻结'],
   'End the freeze?': ['Einfrieren beenden?', '¿Descongelar?', '凍結を解除しますか？', 'Descongelar?', '要解除冻结吗？'],
   Expired: ['Abgelaufen', 'Caducado', '期限切れ', 'Expirada', '已过期'],

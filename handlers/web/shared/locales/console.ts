@@ -275,12 +275,12 @@ export default {
     'Nenhuma sessão terminou nos últimos 30 dias.',
     '30 天内没有会话结束。',
   ],
-  'No device matches.': [
-    'Kein Gerät passt.',
-    'Ningún dispositivo coincide.',
-    '一致するデバイスはありません。',
-    'Nenhum dispositivo corresponde.',
-    '没有匹配的设备。',
+  'This machine no longer has the address {address}. These devices know no other: {names}. Pair them again.': [
+    'Diese Maschine hat die Adresse {address} nicht mehr. Diese Geräte kennen keine andere: {names}. Kopple sie neu.',
+    'Este equipo ya no tiene la dirección {address}. Estos dispositivos no conocen otra: {names}. Vuelve a emparejarlos.',
+    'このマシンのアドレスは {address} ではなくなりました。次のデバイスは他のアドレスを知りません：{names}。もう一度ペアリングしてください。',
+    'Esta máquina não tem mais o endereço {address}. Estes dispositivos não conhecem outro: {names}. Pareie-os de novo.',
+    '这台机器已不再使用地址 {address}。以下设备不知道其他地址：{names}。请重新配对。',
   ],
   'No line matches.': [
     'Keine Zeile passt.',

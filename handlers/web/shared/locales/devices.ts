@@ -120,13 +120,6 @@ export default {
     'Os dispositivos podem ser mostrados por pessoa.',
     '设备可以按人显示。',
   ],
-  'No device matches.': [
-    'Kein Gerät passt.',
-    'Ningún dispositivo coincide.',
-    '一致するデバイスはありません。',
-    'Nenhum dispositivo corresponde.',
-    '没有匹配的设备。',
-  ],
   'Nobody named': ['Ohne Person', 'Sin persona', '未設定', 'Sem pessoa', '未指定'],
   'Search devices': ['Geräte suchen', 'Buscar dispositivos', 'デバイスを検索', 'Buscar dispositivos', '搜索设备'],
   Order: ['Reihenfolge', 'Orden', '並び順', 'Ordem', '排序'],

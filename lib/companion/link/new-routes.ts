@@ -1,0 +1,50 @@
+import { authority, type Endpoint, endpointId, inPreference, isSecure } from './endpoints.ts';
+import { readCandidates } from './pairing-url.ts';
+import type { Pairing } from './settings.ts';
+
+/** Routes of one pairing: those of its link and those that came later. */
+const MAX_ENDPOINTS = 32;
+
+const roleOf = ({ role }: Endpoint): string => role.toLowerCase();
+
+/**
+ * What `routes.updated` changes in a pairing (contract 11 §2): routes take the place of those with the same role, and
+ * come at their rank; others stay, as those through a broker, whose credentials no update has. Null when nothing changes.
+ * A pinned route may move, but never to another key; the first one of a pairing has to come over TLS.
+ * @throws RelayError `invalid` for what is no list of candidates.
+ */
+export function withRoutes(
+  { endpoints, tofu_pins: pins }: Pairing,
+  value: unknown,
+  via: Endpoint,
+): Pick<Pairing, 'endpoints' | 'tofu_pins'> | null {
+  const knownPins = new Set(endpoints.flatMap(({ pinned }) => pinned?.pin ?? []));
+  const isTrusted = ({ pinned, broker }: Endpoint) =>
+    !broker && (!pinned || (knownPins.size > 0 ? knownPins.has(pinned.pin) : isSecure(via.url)));
+  const usable = readCandidates(value).usable.filter(isTrusted);
+  if (usable.length === 0) return null;
+  const given = new Set(usable.map(roleOf));
+  const before = (endpoint: Endpoint) => endpoints.find((other) => roleOf(other) === roleOf(endpoint));
+  const ranked = usable.map((endpoint) => ({ ...endpoint, priority: before(endpoint)?.priority ?? endpoint.priority }));
+  const stay = endpoints.filter((endpoint) => endpoint.broker || !given.has(roleOf(endpoint)));
+  // An authority with a pin is reached with that pin or not at all.
+  const places = new Set(ranked.map(({ url }) => authority(url)));
+  const kept = stay.filter((endpoint) => endpoint.broker || !places.has(authority(endpoint.url)));
+  const all = inPreference([...ranked, ...kept])
+    .filter((endpoint, index, list) => list.findIndex((one) => endpointId(one) === endpointId(endpoint)) === index)
+    .slice(0, MAX_ENDPOINTS)
+    .map((endpoint, priority) => ({ ...endpoint, priority }));
+  if (JSON.stringify(all) === JSON.stringify(endpoints)) return null;
+  return { endpoints: all, tofu_pins: { ...pins, ...movedPins(ranked, endpoints, pins) } };
+}
+
+/** The relay has the key that it had in the local network before: nobody may put another at its new address. */
+function movedPins(ranked: readonly Endpoint[], old: readonly Endpoint[], pins: Pairing['tofu_pins']) {
+  const lanOf = (list: readonly Endpoint[]) =>
+    list.filter((endpoint) => roleOf(endpoint) === 'lan' && !endpoint.pinned && isSecure(endpoint.url));
+  const pin = lanOf(old)
+    .map(({ url }) => pins[authority(url)])
+    .find((known) => known !== undefined);
+  const places = lanOf(ranked).map(({ url }) => authority(url));
+  return Object.fromEntries(places.flatMap((place) => (pin === undefined || pins[place] ? [] : [[place, pin]])));
+}
