@@ -2,16 +2,28 @@ import type { Command } from 'cac';
 import { asObject } from '../../lib/kit/json.ts';
 import { type Check, fail, ok, warn } from '../../lib/operator/doctor/check.ts';
 import { keyNames } from '../../lib/voice/credentials.ts';
-import { isRenderer, streamingProviders } from '../../lib/voice/registry.ts';
+import type { EffectivePath, VoicePath } from '../../lib/voice/effective.ts';
+import { isOwners, isRenderer, type StreamingProvider, streamingProviders } from '../../lib/voice/registry.ts';
+import { createResampler } from '../../lib/voice/streaming/resample.ts';
+import { wavFile } from '../../lib/voice/streaming/wav.ts';
+import { formData } from '../../lib/web/form-data.ts';
 import { printChecks } from '../checks.ts';
 import { asText, flag, negated, type Options, option } from '../options.ts';
 import { aligned, type CommandContext, CommandError, createStyle, line, printable, printJson } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
+import { type Paths, withPaths } from './paths.ts';
 import { createProgress, type Progress } from './progress.ts';
 import { profileOption, type VoiceRelay, withVoiceRelay } from './relay.ts';
 import { type Speech, speak } from './speech.ts';
 
 const SAMPLE = 'Voice works.';
+const WORD = 'Hello';
+/** Milliseconds of one call of the basic path: a slow machine may load its model first. */
+const CALL_TIMEOUT = 120_000;
+const MAX_MP3 = 16 * 1024 * 1024;
+/** Hertz of what the relay speaks, and of what every server transcribes. */
+const SPOKEN_RATE = 24_000;
+const WRITTEN_RATE = 16_000;
 /** The provider that needs neither key nor network. */
 const STUB = 'stub';
 /** How a deployment gets a key. */
@@ -29,11 +41,23 @@ interface KeyRow {
   problem?: string;
 }
 
+/** Milliseconds of one call. */
+interface Latency {
+  totalMs: number;
+}
+
 interface Findings {
   basic: Body;
   output: Body;
   realtime: Body;
   keys: KeyRow[];
+  /** What each path uses, where this command sees the same settings as the relay. */
+  paths: Partial<Paths>;
+  /** What the owner's own servers and programs answered. */
+  servers: Check[];
+  /** Calls of the basic path to these. */
+  spoken?: Latency | CommandError;
+  written?: (Latency & { text: string }) | CommandError;
   /** Renders of the stub and of the chosen provider. */
   relay?: Speech | CommandError;
   provider?: Speech | CommandError;
@@ -57,11 +81,12 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const profile = profileOption(options);
   const given = option(options, '--provider', asText);
   const progress = createProgress(context, flag(options, '--json'));
-  const grants = ['voice:config', 'voice:tts', 'voice:realtime'] as const;
+  const grants = ['voice:config', 'voice:tts', 'voice:stt', 'voice:realtime'] as const;
   const { name, isLocal, findings, provider } = await withVoiceRelay(options, context, grants, async (relay) => {
     try {
       const findings = await examine(relay, profile, progress);
       const provider = given ?? textOf(findings.output.provider);
+      if (relay.isLocal) await askServers(relay, findings, { profile, provider, context, progress });
       await measure(relay, findings, { profile, provider, isSilent: negated(options, '--speech'), progress });
       return { name: relay.name, isLocal: relay.isLocal, findings, provider };
     } finally {
@@ -85,15 +110,61 @@ async function examine(relay: VoiceRelay, profile: string | undefined, progress:
   ]);
   progress.step('Asking which keys the relay has.');
   const keys = await Promise.all(
-    streamingProviders.map(({ info, ...provider }) => {
+    listedIn(realtime).map(({ info, ...provider }) => {
       const family = isRenderer({ info, ...provider }) ? 'output' : 'realtime';
       return keyRow(info.id, family === 'output' ? output : realtime, () =>
         get(`/voice/${family}/providers/${encodeURIComponent(info.id)}/options`),
       );
     }),
   );
-  return { basic, output, realtime, keys };
+  return { basic, output, realtime, keys, paths: {}, servers: [] };
 }
+
+/** The providers, of which the owner's own are listed where they are configured. */
+function listedIn({ providers }: Body): StreamingProvider[] {
+  const ids = (Array.isArray(providers) ? providers : []).map((each) => asObject(each)?.id);
+  return streamingProviders.filter((provider) => !isOwners(provider) || ids.includes(provider.info.id));
+}
+
+interface Asking {
+  profile?: string;
+  provider: string;
+  context: CommandContext;
+  progress: Progress;
+}
+
+/** Asks the servers and programs of the owner, each once, and compares what this command sees with what the relay says. */
+async function askServers(
+  { signal }: VoiceRelay,
+  findings: Findings,
+  { profile, provider, context, progress }: Asking,
+) {
+  const { basic, output, realtime } = findings;
+  const reported = { speech: asObject(basic.tts), transcription: asObject(basic.stt), output, realtime };
+  await withPaths(profile, context, async ({ paths, agentConfig, ask }) => {
+    const agentFile = textOf(basic.config_path) || agentConfig;
+    const files = { speech: agentFile, transcription: agentFile, output: agentFile, realtime: sourceOf(realtime) };
+    const asked = new Set<string>();
+    for (const id of ['speech', 'transcription', 'output', 'realtime'] as const) {
+      const path = paths[id];
+      const { provider: says, enabled, available } = reported[id] ?? {};
+      // With other variables than the relay has, this command would speak of another server.
+      const isOther = typeof says === 'string' && says !== path.provider;
+      if (isOther || (available === true && path.problem !== null)) continue;
+      findings.paths[id] = path;
+      const kind = id === 'output' ? 'speech' : id;
+      const target = `${kind} ${path.baseUrl} ${path.command?.[0]} ${path.model} ${path.voice}`;
+      const isUsed = enabled !== false && (id !== 'output' || provider === path.provider);
+      if (!isUsed || !path.isOwn || path.problem !== null || asked.has(target)) continue;
+      asked.add(target);
+      progress.step(`Asking ${printable(path.baseUrl ?? path.command?.[0] ?? '')}.`);
+      findings.servers.push(await ask({ id, path, file: files[id] }, signal));
+    }
+  });
+}
+
+const isDown = ({ servers }: Findings, id: VoicePath): boolean =>
+  servers.some((check) => check.id === `${id} server` && check.status === 'error');
 
 /** The key of one provider: from the settings' `auth`, or as the relay found it when it asked the provider. */
 async function keyRow(provider: string, { auth }: Body, options: () => Promise<Body>): Promise<KeyRow> {
@@ -120,27 +191,75 @@ interface Measurement {
 /** Measures the relay by itself, then the provider where there is one that can be used. */
 async function measure(relay: VoiceRelay, findings: Findings, { profile, provider, isSilent, progress }: Measurement) {
   if (findings.output.enabled !== true) return;
-  const say = async (id: string) => {
+  const heard: Buffer[] = [];
+  const say = (id: string) => {
     progress.step(`Measuring the time to the first audio of ${printable(id)}.`);
-    try {
-      return await speak(relay, { text: SAMPLE, profile, provider: id }, () => {});
-    } catch (error) {
-      if (error instanceof CommandError && !relay.signal.aborted) return error;
-      throw error;
-    }
+    return orError(relay, () =>
+      speak(relay, { text: SAMPLE, profile, provider: id }, ({ pcm }) => void (id === provider && heard.push(pcm))),
+    );
   };
   findings.relay = await say(STUB);
   const key = findings.keys.find((row) => row.provider === provider)?.key;
-  if (!isSilent && provider !== STUB && key !== 'missing') findings.provider = await say(provider);
+  const isUsable = key !== 'missing' && !isDown(findings, 'output') && !isDown(findings, 'speech');
+  if (!isSilent && provider !== STUB && isUsable) findings.provider = await say(provider);
+  if (!isSilent) await measureBasic(relay, findings, { profile, progress, pcm: Buffer.concat(heard) });
+}
+
+/** One word through the basic path, where it costs nothing: with servers and programs of the owner. */
+async function measureBasic(
+  relay: VoiceRelay,
+  findings: Findings,
+  { profile, progress, pcm }: { profile?: string; progress: Progress; pcm: Buffer },
+) {
+  const { speech, transcription } = findings.paths;
+  if (speech?.isOwn && speech.problem === null && !isDown(findings, 'speech')) {
+    progress.step('Measuring the time of one word.');
+    findings.spoken = await orError(relay, async () => {
+      const began = performance.now();
+      const call = { method: 'POST', path: '/voice/synthesize', body: { text: WORD, profile } } as const;
+      await relay.fetch({ ...call, timeout: CALL_TIMEOUT, maxAnswer: MAX_MP3 });
+      return { totalMs: Math.round(performance.now() - began) };
+    });
+  }
+  if (transcription?.isOwn && transcription.problem === null && !isDown(findings, 'transcription') && pcm.length > 0) {
+    progress.step('Measuring the time of a transcription.');
+    findings.written = await orError(relay, async () => {
+      const wav = wavFile(createResampler(SPOKEN_RATE, WRITTEN_RATE)(pcm), WRITTEN_RATE);
+      const file = { name: 'audio', filename: 'word.wav', contentType: 'audio/wav', size: wav.length };
+      const form = formData([], { ...file, content: once(wav) });
+      const query = profile === undefined ? '' : `?profile=${encodeURIComponent(profile)}`;
+      const began = performance.now();
+      const call = { method: 'POST', path: `/voice/transcribe${query}`, form, timeout: CALL_TIMEOUT } as const;
+      const { text } = await relay.call(call);
+      return { text: textOf(text), totalMs: Math.round(performance.now() - began) };
+    });
+  }
+}
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+/** What `work` gives, or why it failed. @throws whatever is no answer of the relay. */
+async function orError<T>(relay: VoiceRelay, work: () => Promise<T>): Promise<T | CommandError> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof CommandError && !relay.signal.aborted) return error;
+    throw error;
+  }
 }
 
 /** `place` completes the advice to set a key. */
 function verdicts(findings: Findings, provider: string, place: string): Check[] {
-  const { basic, output, realtime, keys } = findings;
-  const checks = [basicCheck('speech', basic, 'tts', place), basicCheck('transcription', basic, 'stt', place)];
+  const { basic, output, realtime, keys, paths } = findings;
+  const checks = [
+    basicCheck('speech', basic, 'tts', { place, path: paths.speech }),
+    basicCheck('transcription', basic, 'stt', { place, path: paths.transcription }),
+  ];
   const key = keys.find((row) => row.provider === provider);
   const chosen = provider === output.provider ? output : { provider };
-  const outputFacts = `${settingsOf(chosen)}, settings of ${sourceOf(output)}`;
+  const outputFacts = `${settingsOf(chosen)}${provider === output.provider ? placeOf(paths.output) : ''}, settings of ${sourceOf(output)}`;
   if (output.enabled !== true) {
     checks.push(warn('voice output', `switched off in ${sourceOf(output)}`, 'Switch it on: set voice_output.enabled.'));
   } else if (key?.key === 'missing') {
@@ -152,12 +271,19 @@ function verdicts(findings: Findings, provider: string, place: string): Check[] 
   } else checks.push(ok('voice output', outputFacts));
   if (findings.relay) checks.push(latencyCheck('relay', findings.relay));
   if (findings.provider) checks.push(latencyCheck('first audio', findings.provider));
-  checks.push(realtimeCheck(realtime, keys, place));
+  checks.push(realtimeCheck(realtime, keys, { place, path: paths.realtime }));
+  checks.push(...findings.servers);
+  if (findings.spoken) checks.push(callCheck('one word', findings.spoken, ''));
+  if (findings.written) {
+    const { written } = findings;
+    const text = written instanceof CommandError ? '' : written.text || '(nothing was recognised)';
+    checks.push(callCheck('its transcription', written, `: ${text}`));
+  }
   return checks;
 }
 
-function realtimeCheck(realtime: Body, keys: readonly KeyRow[], place: string): Check {
-  const facts = `${settingsOf(realtime)}, settings of ${sourceOf(realtime)}`;
+function realtimeCheck(realtime: Body, keys: readonly KeyRow[], { place, path }: Place): Check {
+  const facts = `${settingsOf(realtime)}${placeOf(path)}, settings of ${sourceOf(realtime)}`;
   if (realtime.enabled !== true) return ok('realtime', `${facts}, switched off`);
   const key = keys.find(({ provider }) => provider === realtime.provider);
   if (key?.key !== 'missing') return ok('realtime', facts);
@@ -165,11 +291,14 @@ function realtimeCheck(realtime: Body, keys: readonly KeyRow[], place: string): 
 }
 
 /** One half of the basic path (contract 05 §5). */
-function basicCheck(id: string, body: Body, half: 'tts' | 'stt', place: string): Check {
+function basicCheck(id: string, body: Body, half: 'tts' | 'stt', { place, path }: Place): Check {
   const facts = asObject(body[half]) ?? {};
   const missing = listOf(asObject(body.requirements)?.missing);
   const chosen = textOf(facts.provider) || 'chosen by key';
-  if (facts.available === true) return ok(id, `${settingsOf({ ...facts, provider: chosen })}, ${basicSource(body)}`);
+  const effective = path && path.problem === null && { model: path.model, voice: path.voice };
+  if (facts.available === true) {
+    return ok(id, `${settingsOf({ ...facts, ...effective, provider: chosen })}${placeOf(path)}, ${basicSource(body)}`);
+  }
   // One line for each half that cannot be used, speech first.
   const why = half === 'tts' ? missing[0] : missing.at(-1);
   return warn(
@@ -183,6 +312,23 @@ function latencyCheck(id: string, result: Speech | CommandError): Check {
   if (result instanceof CommandError) return fail(id, result.message, result.next ?? "The relay's log says more.");
   const { provider, voice, firstAudioMs, totalMs } = result;
   return ok(id, `${firstAudioMs} ms to the first audio, ${totalMs} ms in all (${provider}, voice ${voice})`);
+}
+
+function callCheck(id: string, result: Latency | CommandError, more: string): Check {
+  if (result instanceof CommandError) return fail(id, result.message, result.next ?? "The relay's log says more.");
+  return ok(id, `${result.totalMs} ms${more}`);
+}
+
+/** Where to set a key, and what a path uses. */
+interface Place {
+  place: string;
+  path?: EffectivePath;
+}
+
+/** The server or the program of a path, where this command knows it. */
+function placeOf(path: EffectivePath | undefined): string {
+  if (path?.command) return `, program ${printable(path.command.join(' '))}`;
+  return path?.baseUrl ? `, at ${printable(path.baseUrl)}` : '';
 }
 
 const settingsOf = ({ provider, model, voice, voice_id: voiceId }: Body): string =>
@@ -208,7 +354,7 @@ const listOf = (value: unknown): string[] => (Array.isArray(value) ? value.map(t
 
 function report(
   name: string,
-  { basic, output, realtime, keys, ...measured }: Findings,
+  { basic, output, realtime, keys, paths, servers, ...measured }: Findings,
   provider: string,
   checks: Check[],
 ) {
@@ -220,16 +366,29 @@ function report(
         : { first_audio_ms: result.firstAudioMs, total_ms: result.totalMs };
   const file = ({ config_path: path, config_scope: scope }: Body) => ({ config_path: path, config_scope: scope });
   const pick = ({ enabled, provider, model, voice }: Body) => ({ enabled, provider, model, voice });
+  const where = (path: EffectivePath | undefined) => ({
+    base_url: path?.baseUrl ?? null,
+    ...(path?.command && { command: path.command }),
+    ...(path && { model: path.model, voice: path.voice }),
+  });
+  const call = (result: Latency | CommandError | undefined) =>
+    result instanceof CommandError ? { error: result.message } : result ? { total_ms: result.totalMs } : null;
   return {
     schema_version: 1,
     relay: name,
     profile: basic.profile ?? null,
-    speech: { ...asObject(basic.tts), ...file(basic) },
-    transcription: { ...asObject(basic.stt), ...file(basic) },
-    output: { ...pick(output), ...file(output) },
-    realtime: { ...pick(realtime), ...file(realtime) },
+    speech: { ...asObject(basic.tts), ...where(paths.speech), ...file(basic) },
+    transcription: { ...asObject(basic.stt), ...where(paths.transcription), ...file(basic) },
+    output: { ...pick(output), ...where(paths.output), ...file(output) },
+    realtime: { ...pick(realtime), ...where(paths.realtime), ...file(realtime) },
     keys,
-    latency: { measured_provider: provider, stub: figures(measured.relay), provider: figures(measured.provider) },
+    latency: {
+      measured_provider: provider,
+      stub: figures(measured.relay),
+      provider: figures(measured.provider),
+      speech: call(measured.spoken),
+      transcription: call(measured.written),
+    },
     checks: checks.map(({ id, status, summary }) => ({ id, status, summary })),
   };
 }

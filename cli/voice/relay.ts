@@ -44,6 +44,8 @@ export interface VoiceRelay {
    * @throws CommandError when the relay refuses or does not answer.
    */
   call(call: Omit<RelayCall, 'timeout'> & { timeout?: number }): Promise<Record<string, unknown>>;
+  /** The same for an answer that is something else, such as audio. */
+  fetch(call: Omit<RelayCall, 'timeout'> & { timeout?: number }): Promise<void>;
   /** URL, headers and trust with which a socket of the session is opened. */
   socket(path: string): { url: string; headers: Record<string, string>; rejectUnauthorized: boolean };
 }
@@ -112,23 +114,29 @@ async function findRelay(options: Options, context: CommandContext): Promise<Rel
 function asDevice(address: RelayAddress, token: string, signal: AbortSignal): VoiceRelay {
   const headers = { authorization: `Bearer ${token}` };
   const isLocal = address.url === undefined;
+  async function answerTo(call: Omit<RelayCall, 'timeout'> & { timeout?: number }): Promise<RelayAnswer> {
+    const answer = await callRelay(address, { timeout: CALL_TIMEOUT, ...call, headers, signal }).catch((error) => {
+      // The file to send could not be read.
+      if (error instanceof CommandError) throw error;
+      throw new CommandError(
+        `the relay on ${addressText(address)} did not answer: ${describeError(error)}`,
+        isLocal ? 'Check that it is still running: svc relay doctor' : nextAfterSilence(address),
+      );
+    });
+    if (isSuccess(answer)) return answer;
+    throw new CommandError(printable(refusal(answer)), nextAfter(answer));
+  }
   return {
     name: addressText(address),
     isLocal,
     signal,
     async call(call) {
-      const answer = await callRelay(address, { timeout: CALL_TIMEOUT, ...call, headers, signal }).catch((error) => {
-        // The file to send could not be read.
-        if (error instanceof CommandError) throw error;
-        throw new CommandError(
-          `the relay on ${addressText(address)} did not answer: ${describeError(error)}`,
-          isLocal ? 'Check that it is still running: svc relay doctor' : nextAfterSilence(address),
-        );
-      });
+      const answer = await answerTo(call);
       const body = asObject(answer.body);
-      if (isSuccess(answer) && body) return body;
+      if (body) return body;
       throw new CommandError(printable(refusal(answer)), nextAfter(answer));
     },
+    fetch: async (call) => void (await answerTo(call)),
     socket: (path) => ({
       url: `${address.tls ? 'wss' : 'ws'}://${urlHost(address.host)}:${address.port}${path}`,
       headers,

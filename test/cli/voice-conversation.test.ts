@@ -58,6 +58,7 @@ async function setUp(request = {}) {
       asked.push([path, body]);
       return { websocket_path: '/voice/realtime-agent/x', resume_token: 'token', provider: 'stub' };
     },
+    fetch: async () => {},
     socket: (path) => ({ url: `ws://127.0.0.1:${port}${path}`, headers: {}, rejectUnauthorized: true }),
   };
   const said: string[] = [];

@@ -209,6 +209,15 @@ export async function audioIn(
   return encodeMp3(pcm, MP3_RATE, signal);
 }
 
+/** The model and the voice that a request names, where the provider gets them in its body. */
+export function spokenWith(provider: string, speech: Speech): { model?: string; voice?: string } {
+  const { body } = (PROVIDERS[provider] as TtsProvider).call(speech, '');
+  return {
+    model: textOf(body.model) ?? textOf(body.model_id) ?? textOf(speech.settings.model),
+    voice: textOf(body.voice) ?? textOf(body.voice_id) ?? voiceOf(speech.settings),
+  };
+}
+
 /** Relative speed for a program, within what people understand. */
 export const programSpeed = (speech: Pick<Speech, 'settings' | 'section'>): number => speedOf(speech, 0.25, 4) ?? 1;
 
