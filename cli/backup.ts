@@ -1,17 +1,14 @@
-import { link, open, rename, rm } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import type { Command } from 'cac';
 import { type Config, readConfig } from '../lib/config.ts';
-import { describeError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
-import { makeDirectory, remove, syncDirectory } from '../lib/host/node/files.ts';
-import { createTemporaryName, sweepTemporaryFiles } from '../lib/host/node/temporary-files.ts';
 import { base64, sha256 } from '../lib/kit/bytes.ts';
 import type { StoredRow } from '../storage/sql-driver.ts';
 import { type Header, type Item, newHeader, writeContent } from './backup/format.ts';
 import { inventoryOf, readFiles } from './backup/inventory.ts';
 import { type Snapshot, takeSnapshot } from './backup/snapshot.ts';
 import { loadEnvironment } from './environment.ts';
+import { newFile } from './new-file.ts';
 import { flag, isGiven, type Options } from './options.ts';
 import {
   aligned,
@@ -57,9 +54,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   const { config } = readConfig(env, places);
   const host = await context.createHost(places.agentHome);
   const path = resolve(file);
-  const force = flag(options, '--force');
-  // Asked before anybody types a passphrase for nothing; the end decides.
-  if (!force && (await host.files.stat(path))) throw taken(path);
+  const create = await newFile(path, flag(options, '--force'));
   if (!(await hasRelay(config, host))) {
     throw new CommandError(
       `there is no relay in ${printable(config.agentHome)} yet`,
@@ -70,7 +65,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   const header = newHeader(context.ownPackage.version, Math.floor(Date.now() / 1000), !isPlain);
   const copy = await takeCopy(config, host);
   try {
-    const summary = await write({ path, force, header, passphrase }, copy);
+    const summary = await write({ create, header, passphrase }, copy);
     const { leftOut } = inventoryOf(config);
     const absent = config.stateFile === null ? ['RELAY_STATE_FILE is empty: sessions are in memory only'] : [];
     report(
@@ -87,9 +82,6 @@ async function hasRelay(config: Config, { files }: Host): Promise<boolean> {
   if (config.stateFile !== null && (await files.stat(config.stateFile))) return true;
   return (await readFiles(inventoryOf(config).names, config, files)).size > 0;
 }
-
-const taken = (path: string) =>
-  new CommandError(`${printable(path)} exists already`, 'Choose another name, or replace it with --force.');
 
 interface Copy {
   config: Config;
@@ -121,8 +113,7 @@ async function takeCopy(config: Config, host: Host): Promise<Copy> {
 }
 
 interface Target {
-  path: string;
-  force: boolean;
+  create: Awaited<ReturnType<typeof newFile>>;
   header: Header;
   passphrase: string | undefined;
 }
@@ -133,37 +124,15 @@ interface Summary {
   devices: number;
 }
 
-/** Writes the backup beside its place, and moves it there when it is whole and on the disk. */
-async function write({ path, force, header, passphrase }: Target, copy: Copy): Promise<Summary> {
-  const directory = dirname(path);
+async function write({ create, header, passphrase }: Target, copy: Copy): Promise<Summary> {
   const summary: Summary = { bytes: 0, rows: 0, devices: 0 };
-  let temporary: string | undefined;
-  try {
-    await makeDirectory(directory);
-    await sweepTemporaryFiles(directory, remove);
-    temporary = join(directory, createTemporaryName());
-    const output = await open(temporary, 'wx', 0o600);
-    try {
-      await writeContent(header, passphrase, contentOf(copy, summary), async (bytes) => {
-        await output.writeFile(bytes);
-        summary.bytes += bytes.length;
-      });
-      await output.sync();
-    } finally {
-      await output.close();
-    }
-    if (force) await rename(temporary, path);
-    else await link(temporary, path);
-    await rm(temporary, { force: true });
-    await syncDirectory(directory);
-    return summary;
-  } catch (error) {
-    if (temporary !== undefined) await rm(temporary, { force: true });
-    const { code = '' } = error as NodeJS.ErrnoException;
-    if (code === 'EEXIST') throw taken(path);
-    if (error instanceof CommandError || ['ENOSPC', 'EDQUOT', 'EMFILE', 'ENFILE'].includes(code)) throw error;
-    throw new CommandError(`cannot write ${printable(path)}: ${describeError(error)}`, 'Choose another place for it.');
-  }
+  await create((put) =>
+    writeContent(header, passphrase, contentOf(copy, summary), async (bytes) => {
+      await put(bytes);
+      summary.bytes += bytes.length;
+    }),
+  );
+  return summary;
 }
 
 async function* contentOf({ config, files, snapshot }: Copy, summary: Summary): AsyncGenerator<Item> {

@@ -59,12 +59,19 @@ const restore: CommandEntry = {
   load: () => import('./restore.ts'),
 };
 
+const bugreport: CommandEntry = {
+  usage: 'bugreport [file]',
+  summary: 'write what somebody who helps needs to know into one archive, without secrets',
+  load: () => import('./bugreport.ts'),
+};
+
 const relayCommands: CommandEntry[] = [
   start,
   service,
   doctor,
   backup,
   restore,
+  bugreport,
   {
     usage: 'secure-link [action]',
     actions: ACTIONS['secure-link'],
@@ -371,7 +378,7 @@ export const nestedPrograms: Record<string, Program> = {
 export const programs = {
   svc: {
     summary: 'pair devices and manage the relay',
-    commands: [start, ...daily, pair, devices, mcp, doctor, service, backup, restore, completion],
+    commands: [start, ...daily, pair, devices, mcp, doctor, service, backup, restore, bugreport, completion],
     examples: ['svc relay start', 'svc pair', 'svc status'],
   },
   'svc-relay': {

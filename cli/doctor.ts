@@ -31,11 +31,22 @@ export function define(command: Command): void {
 }
 
 async function run(options: Options, context: CommandContext): Promise<number> {
+  const strict = flag(options, '--strict');
+  const diagnosis = await examine(options, context);
+  if (flag(options, '--json')) printJson(context.stdout, reportOf(diagnosis), 2);
+  else {
+    printFreeze(diagnosis.frozen, context);
+    print(diagnosis, context);
+  }
+  return hasProblems(diagnosis.checks, strict) ? 1 : 0;
+}
+
+/** Makes every check, with the options of the command. */
+export async function examine(options: Options, context: CommandContext): Promise<Diagnosis> {
   const timeout = option(options, '--timeout', asTimeout);
   const givenPort = option(options, '--relay-port', asPort);
   const apiUrl = option(options, '--api-url', asHttpUrl);
   const dashboardUrl = option(options, '--dashboard-url', asHttpUrl);
-  const strict = flag(options, '--strict');
   const environment = loadEnvironment(context.env);
   const { env, places } = environment;
   const remote = await remoteRelay(options, environment);
@@ -56,13 +67,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
     process: async () => (config && (await relayProcess({ ...config, port }))?.pid) ?? null,
     timeout,
   });
-  const diagnosis = await keepAlive(diagnose(parts));
-  if (flag(options, '--json')) printJson(context.stdout, reportOf(diagnosis), 2);
-  else {
-    printFreeze(diagnosis.frozen, context);
-    print(diagnosis, context);
-  }
-  return hasProblems(diagnosis.checks, strict) ? 1 : 0;
+  return keepAlive(diagnose(parts));
 }
 
 /** The relay's configuration. A variable that is wrong is for the relay to refuse. */

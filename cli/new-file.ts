@@ -1,0 +1,56 @@
+import { link, open, rename, rm, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { describeError } from '../lib/errors.ts';
+import { unlessMissing } from '../lib/host/errors.ts';
+import { makeDirectory, remove, syncDirectory } from '../lib/host/node/files.ts';
+import { createTemporaryName, sweepTemporaryFiles } from '../lib/host/node/temporary-files.ts';
+import { CommandError, printable } from './output.ts';
+
+/** Codes that `withNextStep` explains. */
+const EXPLAINED = ['ENOSPC', 'EDQUOT', 'EMFILE', 'ENFILE'];
+
+export type Put = (bytes: Uint8Array) => Promise<void>;
+
+/**
+ * A file that a command writes for somebody to keep: mode 0600, and there whole or not at all, whatever kills the command. Call
+ * the result once what goes into it is known.
+ * @throws CommandError when the file exists, unless `force` is set, or cannot be written.
+ */
+export async function newFile(
+  path: string,
+  force: boolean,
+): Promise<(write: (put: Put) => Promise<void>) => Promise<void>> {
+  const taken = () =>
+    new CommandError(`${printable(path)} exists already`, 'Choose another name, or replace it with --force.');
+  // Asked before anything is done for nothing; the end decides.
+  if (!force && (await unlessMissing(stat(path)))) throw taken();
+  return async (write) => {
+    const directory = dirname(path);
+    let temporary: string | undefined;
+    try {
+      await makeDirectory(directory);
+      await sweepTemporaryFiles(directory, remove);
+      temporary = join(directory, createTemporaryName());
+      const output = await open(temporary, 'wx', 0o600);
+      try {
+        await write((bytes) => output.writeFile(bytes));
+        await output.sync();
+      } finally {
+        await output.close();
+      }
+      if (force) await rename(temporary, path);
+      else await link(temporary, path);
+      await rm(temporary, { force: true });
+      await syncDirectory(directory);
+    } catch (error) {
+      if (temporary !== undefined) await rm(temporary, { force: true });
+      const { code = '' } = error as NodeJS.ErrnoException;
+      if (code === 'EEXIST') throw taken();
+      if (error instanceof CommandError || EXPLAINED.includes(code)) throw error;
+      throw new CommandError(
+        `cannot write ${printable(path)}: ${describeError(error)}`,
+        'Choose another place for it.',
+      );
+    }
+  };
+}
