@@ -10,6 +10,7 @@ const REPORTING_GRACE = 10_000;
 interface Item {
   itemId: string;
   contentIndex: number;
+  responseId: string;
   /** Ids of the audio events, ascending, and where each ends in the item, in milliseconds. */
   ids: number[];
   ends: number[];
@@ -23,6 +24,9 @@ export interface Cut {
   contentIndex: number;
   /** Milliseconds of the item that were heard. */
   audioEndMs: number;
+  responseId: string;
+  /** Share (0 to 1) of the audio so far that was heard. */
+  share: number;
 }
 
 /** One audio event that was sent. */
@@ -33,6 +37,7 @@ export interface SentAudio {
   /** Absent for speech that is not in the provider's history. */
   itemId?: string;
   contentIndex?: number;
+  responseId: string;
 }
 
 /** Tracks how much of the sent speech the phone has played (contract 06 §6.6). Times are monotonic milliseconds. */
@@ -44,13 +49,13 @@ export class HeardLedger {
   /** When a phone that plays without a pause is through. */
   #playedAt = 0;
 
-  sent({ audioEventId, duration, itemId, contentIndex = 0 }: SentAudio, now: number): void {
+  sent({ audioEventId, duration, itemId, contentIndex = 0, responseId }: SentAudio, now: number): void {
     this.#last = audioEventId;
     this.#playedAt = Math.max(this.#playedAt, now) + duration;
     if (itemId === undefined) return;
     let item = this.#items.find((other) => other.itemId === itemId && other.contentIndex === contentIndex);
     if (!item) {
-      item = { itemId, contentIndex, ids: [], ends: [], base: 0 };
+      item = { itemId, contentIndex, responseId, ids: [], ends: [], base: 0 };
       this.#items.push(item);
       if (this.#items.length > MAX_ITEMS) this.#items.shift();
     }
@@ -88,9 +93,16 @@ export class HeardLedger {
         itemId: item.itemId,
         contentIndex: item.contentIndex,
         audioEndMs: Math.floor(heardOf(item, played)),
+        responseId: item.responseId,
+        share: heardOf(item, played) / Math.max(endOf(item), 1),
       }));
     this.#settle();
     return cuts;
+  }
+
+  /** Nothing that was sent so far can be cut any more. */
+  forgetItems(): void {
+    this.#items.length = 0;
   }
 
   #settle(): void {

@@ -12,6 +12,8 @@ const BYTES_PER_SAMPLE = 2;
 export interface PublisherParts {
   socket: Pick<SessionSocket, 'publish' | 'publishAudio' | 'room' | 'cursors'>;
   clock: Pick<Clock, 'monotonic'>;
+  /** Takes note of an event that is not held back. */
+  published?(event: EventBody): void;
   /** Further members of `svc.run.started`. */
   runStarted(): JsonObject;
   /** Stops or resumes reading the provider. */
@@ -69,6 +71,11 @@ export class Publisher {
     return this.#heard.cut(this.#played, this.#now, isCertain);
   }
 
+  /** The provider's history begins anew. */
+  forgetItems(): void {
+    this.#heard.forgetItems();
+  }
+
   get #played(): number {
     return this.#parts.socket.cursors.played;
   }
@@ -88,7 +95,8 @@ export class Publisher {
   }
 
   #publish(held: Held): void {
-    const { socket, runStarted } = this.#parts;
+    const { socket, runStarted, published } = this.#parts;
+    if (!('audio' in held)) published?.(held.event);
     if ('audio' in held) this.#publishAudio(held.audio);
     else if (held.event.type === 'svc.run.started') socket.publish({ ...held.event, ...runStarted() });
     else socket.publish(held.event);
@@ -109,7 +117,7 @@ export class Publisher {
       ...labels,
     });
     const duration = (pcm.length / BYTES_PER_SAMPLE / sampleRate) * 1000;
-    this.#heard.sent({ audioEventId: ++this.#audioEventId, duration, itemId, contentIndex }, this.#now);
+    this.#heard.sent({ audioEventId: ++this.#audioEventId, duration, itemId, contentIndex, responseId }, this.#now);
     this.#pace();
   }
 

@@ -21,7 +21,9 @@ import {
   type State,
   type Task,
 } from './core/state.ts';
+import { History } from './history.ts';
 import { ProviderInlet } from './inlet.ts';
+import { PendingAudio } from './pending-audio.ts';
 import type { ConnectProvider, ProviderOptions, ProviderSession } from './provider/provider.ts';
 import { Publisher } from './publisher.ts';
 import type { ContextMessage } from './text/context.ts';
@@ -30,7 +32,7 @@ import { MAX_DELIVERED_ANSWER, speechSafe } from './text/speech-safe.ts';
 import { TOOL_SURFACE, TOOLS } from './text/tools.ts';
 import { createSummaryCheck } from './text/validation.ts';
 import type { AgentUpstream } from './upstream/run.ts';
-import { responseRequest, toolResult } from './wording.ts';
+import { lateResult, responseRequest, toolResult } from './wording.ts';
 
 /** An answer that nobody has received. */
 export interface UnreceivedAnswer {
@@ -68,6 +70,19 @@ export interface AgentSessionParts<S extends StreamingSettings = StreamingSettin
   handOver(answer: UnreceivedAnswer): void;
 }
 
+/** Results of functions that a provider may lose with its connection. */
+const MAX_RESULTS = 8;
+/** Function calls whose ids are kept. */
+const MAX_CALLS = 256;
+
+/** The result of a function call, until the provider has spoken after it. */
+interface SentResult {
+  callId: string;
+  text: string;
+  /** A response was asked for after it. */
+  isAsked: boolean;
+}
+
 type Posted = Event extends infer E ? (E extends { at: number } ? Omit<E, 'at'> : never) : never;
 
 /**
@@ -84,6 +99,11 @@ export class AgentSession implements TableSession {
   #provider: ProviderSession | undefined;
   /** Drops what is under way with the provider. */
   #connection = new AbortController();
+  readonly #history = new History();
+  readonly #pending = new PendingAudio();
+  #results: SentResult[] = [];
+  /** Ids of the function calls on this connection. */
+  readonly #calls = new Set<string>();
   readonly #runs = new Map<number, AbortController>();
   readonly #renders = new Map<number, AbortController>();
   readonly #timers = new Map<number, Cancel>();
@@ -114,6 +134,7 @@ export class AgentSession implements TableSession {
     this.#publisher = new Publisher({
       socket: this.#socket,
       clock,
+      published: (event) => this.#history.note(event),
       runStarted: () => ({ tool_surface: TOOL_SURFACE, interface: this.#interface }),
       pace: (isPaused) => (isPaused ? this.#provider?.pause() : this.#provider?.resume()),
     });
@@ -154,6 +175,8 @@ export class AgentSession implements TableSession {
 
   close(code: number, reason: string, why: string): void {
     this.#socket.close(code, reason, why);
+    // Runs may have outlived the socket.
+    if (this.#state.phase === 'outliving') this.#post({ type: 'ended', why });
   }
 
   // --- what happens
@@ -169,7 +192,7 @@ export class AgentSession implements TableSession {
     } finally {
       this.#isRunning = false;
     }
-    if (this.#ending !== undefined) this.#finish(this.#ending);
+    if (this.#ending !== undefined && this.#state.phase !== 'outliving') this.#finish(this.#ending);
   }
 
   #handle(event: Event): void {
@@ -201,38 +224,93 @@ export class AgentSession implements TableSession {
   }
 
   async #connect(): Promise<void> {
+    const { provider } = this.#parts.config;
+    const dialled = await this.#dial();
+    if (dialled === undefined) return;
+    if (typeof dialled !== 'string') this.#socket.connected();
+    else this.#socket.connectFailed({ type: 'voice.error', message: dialled, provider });
+  }
+
+  /** Connects the provider anew, and has it know what was said so far. */
+  async #redial(): Promise<void> {
+    this.#hangUp();
+    const provider = await this.#dial();
+    if (provider === undefined) return;
+    if (typeof provider === 'string') {
+      this.#post({ type: 'dialFailed', message: provider });
+      return;
+    }
+    // It has closed meanwhile.
+    if (this.#provider !== provider) return;
+    try {
+      for (const { role, content } of this.#history.forNewConnection()) provider.appendContext(role, content);
+      for (const { text } of this.#results) provider.appendContext('user', text);
+      for (const command of this.#pending.replay()) {
+        if (command.type === 'audio') provider.sendAudio(command.pcm, command.sampleRate);
+        else provider.commitAudio();
+      }
+    } catch (error) {
+      // Its end is reported by an event of its own.
+      this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
+    }
+    this.#post({ type: 'dialled' });
+  }
+
+  #hangUp(): void {
+    this.#provider?.close();
+    this.#provider = undefined;
+    this.#connection.abort();
+    this.#calls.clear();
+    this.#publisher.forgetItems();
+  }
+
+  /** Opens a connection to the provider. Returns why there is none, or nothing if it is no longer wanted. */
+  async #dial(): Promise<ProviderSession | string | undefined> {
     const { connectProvider, providerOptions, config, context, profileBlock, clock, log } = this.#parts;
-    const { provider, model, voice, sampleRate, isFinalAnswerOnly: finalAnswerOnly } = config;
+    const { model, voice, sampleRate, isFinalAnswerOnly: finalAnswerOnly } = config;
     const connection = new AbortController();
     this.#connection = connection;
     const time = localTime(clock.now());
     const instructions = providerInstructions({ facts: this.#facts, time, finalAnswerOnly, context, profileBlock });
     const options = { ...providerOptions, model, voice, sampleRate, instructions, tools: TOOLS };
+    let hasClosed = false;
     const inlet = new ProviderInlet({
       room: () => this.#socket.room(),
       post: (event) => {
-        if (!connection.signal.aborted) this.#post({ type: 'provider', event, playback: this.#publisher.playback });
+        if (connection.signal.aborted) return;
+        if (event.type === 'closed') {
+          hasClosed = true;
+          this.#hangUp();
+        }
+        if (event.type === 'functionCall') this.#noteCall(event.callId);
+        if (event.type === 'responseDone') this.#results = this.#results.filter(({ isAsked }) => !isAsked);
+        this.#post({ type: 'provider', event, playback: this.#publisher.playback });
       },
     });
     try {
       const session = await connectProvider({ ...options, signal: connection.signal }, (event) => inlet.push(event));
-      if (connection.signal.aborted) {
-        session.close();
-        return;
+      if (hasClosed || !connection.signal.aborted) {
+        if (!hasClosed) this.#provider = session;
+        return session;
       }
-      this.#provider = session;
-      this.#socket.connected();
+      session.close();
+      return undefined;
     } catch (error) {
-      if (connection.signal.aborted) return;
+      if (connection.signal.aborted) return undefined;
       if (!(error instanceof RelayError)) log.error(`a realtime provider failed: ${describeError(error)}`);
-      const message = error instanceof RelayError ? error.message : 'internal error';
-      this.#socket.connectFailed({ type: 'voice.error', message, provider });
+      return error instanceof RelayError ? error.message : 'internal error';
     }
+  }
+
+  #noteCall(callId: string): void {
+    this.#calls.add(callId);
+    const [oldest] = this.#calls;
+    if (oldest !== undefined && this.#calls.size > MAX_CALLS) this.#calls.delete(oldest);
   }
 
   #ended(why: string): void {
     this.#ending = why;
-    this.#post({ type: 'ended', why });
+    if (this.#state.phase !== 'outliving') this.#post({ type: 'ended', why });
   }
 
   /** Lets go of everything, once the last event is handled. */
@@ -278,22 +356,24 @@ export class AgentSession implements TableSession {
           this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
         }
         break;
+      case 'dial':
+        void this.#redial();
+        break;
+      case 'hangUp':
+        this.#hangUp();
+        break;
       case 'toolResult':
-        this.#tell('toolResult', (provider) => {
-          const facts = {
-            sessionId: this.#state.chatSessionId,
-            profile: this.#facts.profile,
-            interface: this.#interface,
-          };
-          provider.sendToolResult(effect.callId, toolResult(effect.outcome, facts));
-        });
+        this.#sendResult(effect);
         break;
       case 'request':
+        for (const result of this.#results) result.isAsked = true;
         this.#tell('request', (provider) => provider.requestResponse(responseRequest(effect.request.prompt)));
         break;
       case 'truncate':
-        for (const { itemId, contentIndex, audioEndMs } of this.#publisher.cut(effect.isCertain))
-          this.#provider?.truncate(itemId, contentIndex, audioEndMs);
+        for (const { itemId, contentIndex, audioEndMs, responseId, share } of this.#publisher.cut(effect.isCertain)) {
+          const heard = this.#history.cut(responseId, share);
+          this.#provider?.truncate(itemId, contentIndex, audioEndMs, heard);
+        }
         break;
       case 'startRun':
         void this.#run(effect);
@@ -332,8 +412,22 @@ export class AgentSession implements TableSession {
     }
   }
 
+  #sendResult({ callId, toolName, outcome }: Extract<Effect, { type: 'toolResult' }>): void {
+    const { profile } = this.#facts;
+    const facts = { sessionId: this.#state.chatSessionId, profile, interface: this.#interface };
+    const result = toolResult(outcome, facts);
+    const text = lateResult(toolName, result);
+    this.#results = [...this.#results, { callId, text, isAsked: false }].slice(-MAX_RESULTS);
+    this.#tell('toolResult', (provider) => {
+      // A provider knows nothing of a call on an earlier connection.
+      if (this.#calls.has(callId)) provider.sendToolResult(callId, result);
+      else provider.appendContext('user', text);
+    });
+  }
+
   #command(command: ProviderCommand): void {
     const provider = this.#provider;
+    this.#pending.note(command, provider !== undefined);
     switch (command.type) {
       case 'audio':
         provider?.sendAudio(command.pcm, command.sampleRate);

@@ -7,6 +7,8 @@ import {
   HANDOFF_INSTRUCTIONS,
   isVerbatim,
   QUEUED_INSTRUCTIONS,
+  REPEAT_INSTRUCTIONS,
+  restInstructions,
 } from './text/instructions.ts';
 import { MAX_DELIVERED_ANSWER, speechSafe } from './text/speech-safe.ts';
 import { type RunStatus, toolResults } from './text/tools.ts';
@@ -22,6 +24,10 @@ export function responseRequest(prompt: Prompt | null): ResponseRequest {
       return { instructions: QUEUED_INSTRUCTIONS };
     case 'delivered':
       return { instructions: deliveredInstructions(prompt) };
+    case 'repeat':
+      return { instructions: REPEAT_INSTRUCTIONS };
+    case 'rest':
+      return { instructions: restInstructions(prompt.said, prompt.result) };
     case 'delivery': {
       const { mode, result } = prompt;
       const { request, isOk } = result;
@@ -35,6 +41,10 @@ export function responseRequest(prompt: Prompt | null): ResponseRequest {
     }
   }
 }
+
+/** The result of a function for a provider that knows nothing of the call. */
+export const lateResult = (toolName: string, result: JsonObject): string =>
+  `Result of ${toolName}, which you called before the connection was renewed: ${JSON.stringify(result)}`;
 
 /** Facts of the session in the results of functions. */
 export interface ResultFacts {

@@ -81,7 +81,8 @@ export class SessionTable<S extends LimitedSession> {
       if (isSamePrincipal(session.principal, principal)) return session;
       throw new RelayError('forbidden', 'this voice session belongs to another caller');
     }
-    if (this.#tombstones.has(id)) throw new RelayError('gone', 'this voice session is closed');
+    // Its runs may have outlived it.
+    if (session || this.#tombstones.has(id)) throw new RelayError('gone', 'this voice session is closed');
     throw new RelayError('not-found', 'unknown voice session');
   }
 

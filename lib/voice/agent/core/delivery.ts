@@ -93,7 +93,7 @@ export function advanceDelivery(step: Step): void {
     begin(step, { ...next, isBackground: true });
   }
   const { current } = delivery;
-  if (!current) return;
+  if (!current || state.phase === 'outliving') return;
   if (state.phase === 'closing') {
     if (!['streaming', 'fallback'].includes(current.phase)) fallBack(step, current, 'provider_lost');
     return;
@@ -245,6 +245,11 @@ export function preempt(step: Step): void {
     step.mark('voice.realtime_agent.delivery_preempted', { run_id: current.result.runId });
     showInstead(step, current);
   } else if (current?.phase === 'fallback') stopRendering(step, current);
+  else if (current?.phase === 'streaming' && step.state.turn.active?.request.kind !== 'delivery') {
+    // Its rest waits for the provider.
+    stopAsking(step);
+    settle(step);
+  }
 }
 
 /** The client stops the speech. */

@@ -4,6 +4,7 @@ import type { ProviderEvent } from '../provider/provider.ts';
 import * as delivery from './delivery.ts';
 import * as fallback from './fallback.ts';
 import { drained, drainTimedOut, dropDrains, releaseFloor } from './floor.ts';
+import * as link from './link.ts';
 import { beat } from './progress.ts';
 import * as response from './response.ts';
 import * as run from './run.ts';
@@ -32,13 +33,23 @@ export function reduce(state: State, event: Event, checkSummary: CheckSummary): 
   return [step.state, step.effects];
 }
 
+/** Events that have a meaning once the client's socket is closed. */
+const OUTLIVING = new Set<Event['type']>(['run', 'timer', 'ended']);
+
 function apply(step: Step, event: Event): void {
+  if (step.state.phase === 'outliving' && !OUTLIVING.has(event.type)) return;
   switch (event.type) {
     case 'client':
       clientMessage(step, event.message);
       break;
     case 'provider':
       providerEvent(step, event.event);
+      break;
+    case 'dialled':
+      link.dialled(step);
+      break;
+    case 'dialFailed':
+      link.dialFailed(step, event.message);
       break;
     case 'providerRefused':
       providerRefused(step, event.what);
@@ -66,7 +77,7 @@ function apply(step: Step, event: Event): void {
       step.state.detachedAt = step.at;
       break;
     case 'ended':
-      end(step);
+      finish(step);
       break;
   }
 }
@@ -78,11 +89,31 @@ function advance(step: Step): void {
     if (step.state.phase === 'closed') return;
     delivery.advanceDelivery(step);
     run.advanceRuns(step);
-    if (step.state.phase === 'open') response.advanceQueue(step);
+    if (step.state.phase === 'open') {
+      advanceLink(step);
+      response.advanceQueue(step);
+    }
   } while (step.signals.length > 0);
+  if (step.state.phase === 'outliving') {
+    step.clearTimer('heartbeat');
+    handOver(step);
+    if (!step.state.run.current) finish(step);
+    return;
+  }
   const { phase, ending, delivery: due, isAttached } = step.state;
   const isDone = !isAttached || (!due.current && due.backlog.length === 0);
   if (phase === 'closing' && ending && isDone) close(step, ending);
+}
+
+/** A provider that is gone is dialled once it is needed, and one that will go soon while nobody speaks. */
+function advanceLink(step: Step): void {
+  const { turn: input, delivery: due, floor, link: line } = step.state;
+  if (line.phase === 'asleep' && isActive(step)) link.reconnect(step, 'idle');
+  const isDelivering = due.current !== null && due.current.phase !== 'waiting_floor' && due.current.phase !== 'held';
+  const isQuiet = input.input === 'idle' && !turn.isTurnActive(step) && !isDelivering && floor.speaker === 'free';
+  if (line.phase !== 'up' || !line.isRenewalDue || !isQuiet) return;
+  step.do({ type: 'hangUp' });
+  link.reconnect(step, 'session_limit');
 }
 
 function handle(step: Step, signal: Signal): void {
@@ -196,6 +227,7 @@ function providerEvent(step: Step, event: ProviderEvent): void {
     case 'ready':
       if (event.model !== undefined && event.model !== step.config.model)
         step.mark('voice.realtime_agent.provider_model_resolved', { model: event.model });
+      if (event.expiresIn !== undefined) link.planRenewal(step, event.expiresIn);
       break;
     case 'transcriptDelta':
       step.emit({ type: 'voice.input_transcript.delta', delta: event.text });
@@ -232,16 +264,25 @@ function settingsRefused(step: Step, { setting, message }: { setting: string; me
   if (id !== null) step.emit(response.doneEvent(step, id, { cancelled: true }));
   const why = 'provider_settings_refused';
   const error = { type: 'voice.error', message, provider: step.config.provider, error_code: why, setting };
-  close(step, { code: 1011, reason: 'provider refused settings', why, error });
+  close(step, { code: 1011, reason: 'provider refused settings', why, error, keepsRuns: true });
 }
 
-function providerLost(step: Step, { idle, message }: { idle: boolean; message?: string }): void {
+/** The connection has ended. One that ends for its age or because nobody speaks ends an idle session, too. */
+function providerLost(step: Step, { idle, message = 'the realtime provider disconnected' }: Closed): void {
+  const { link: line } = step.state;
   if (idle) step.mark('voice.realtime_agent.provider_idle_close');
-  if (!isActive(step)) {
-    const reason = idle ? 'provider idle timeout' : 'provider disconnected';
-    close(step, { code: 1000, reason, why: reason.replaceAll(' ', '_') });
-  } else losing(step, message ?? 'the realtime provider disconnected', 'provider_disconnected');
+  if (line.phase === 'dialling') link.dialFailed(step, message);
+  if (line.phase !== 'up') return;
+  line.message = message;
+  if (isActive(step)) link.reconnect(step, idle ? 'session_expired' : 'provider_disconnected');
+  else if (idle) close(step, { code: 1000, reason: 'provider idle timeout', why: 'provider_idle_timeout' });
+  else link.sleep(step);
 }
+
+type Closed = Extract<ProviderEvent, { type: 'closed' }>;
+
+/** No connection could be had in time. */
+const gaveUp = (step: Step): void => losing(step, step.state.link.message, 'provider_disconnected');
 
 function providerRefused(step: Step, what: 'toolResult' | 'request'): void {
   if (step.state.phase !== 'open') return;
@@ -270,35 +311,45 @@ function losing(step: Step, message: string, error_code: string): void {
   releaseFloor(step, 'provider');
   if (id !== null) step.emit(response.doneEvent(step, id, { cancelled: true }));
   delivery.lostWhileSpeaking(step);
-  run.cancelRuns(step);
+  link.endLink(step);
   for (const name of ['transcript', 'response', 'suspect']) step.clearTimer(name);
   const error = { type: 'voice.error', message, provider, error_code };
   state.phase = 'closing';
-  state.ending = { code: 1000, reason: 'provider disconnected', why: error_code, error };
+  state.ending = { code: 1000, reason: 'provider disconnected', why: error_code, error, keepsRuns: true };
 }
 
-function close(step: Step, { code, reason, why, error }: Ending): void {
-  finish(step);
+/** Closes the session. With `keepsRuns`, what runs goes on without it, and what is due goes to the phone as a message. */
+function close(step: Step, { code, reason, why, error, keepsRuns = false }: Ending): void {
+  const { state } = step;
+  const outlives = keepsRuns && run.detachRuns(step);
+  if (outlives) {
+    link.endLink(step);
+    handOver(step);
+    for (const name of Object.keys(state.timers)) if (name !== 'cap') step.clearTimer(name);
+    state.isAttached = false;
+    state.phase = 'outliving';
+  } else finish(step);
   if (error) step.emit(error);
   step.do({ type: 'close', code, reason, why });
 }
 
-/** The socket's side has ended: nothing more can be sent. */
-function end(step: Step): void {
-  finish(step);
+function finish(step: Step): void {
+  run.cancelRuns(step);
+  handOver(step);
+  step.clearAllTimers();
+  step.state.phase = 'closed';
 }
 
-function finish(step: Step): void {
+/** Sends what nobody has received to the phone as messages. */
+function handOver(step: Step): void {
   const { state } = step;
-  run.cancelRuns(step);
   const { current } = state.delivery;
   if (current?.phase === 'fallback') step.do({ type: 'stopRender', id: current.generation });
   for (const { answer: text, runId } of delivery.undelivered(step)) {
     step.mark('voice.realtime_agent.result_pushed_proactive', { run_id: runId });
     step.do({ type: 'phoneMessage', text, runId, chatSessionId: state.chatSessionId });
   }
-  step.clearAllTimers();
-  state.phase = 'closed';
+  state.delivery = { ...state.delivery, current: null, backlog: [], unreceived: [] };
 }
 
 function timer(step: Step, name: string): void {
@@ -313,6 +364,11 @@ const TIMERS: Readonly<Record<string, (step: Step) => void>> = {
   transcript: turn.transcriptTimedOut,
   response: response.responseTimedOut,
   suspect: response.settleSuspect,
+  dial: link.dialDue,
+  gap: gaveUp,
+  renew: (step) => {
+    step.state.link.isRenewalDue = true;
+  },
   floor: delivery.floorTimedOut,
   // Looked at again after every event.
   quiet: () => {},
@@ -330,7 +386,7 @@ const TIMERS: Readonly<Record<string, (step: Step) => void>> = {
 /** Tells the socket what the session does: how long it is to wait for its phone, and what may end it. */
 function report(step: Step): void {
   const { state, config, at } = step;
-  if (state.phase === 'closed') return;
+  if (state.phase === 'closed' || state.phase === 'outliving') return;
   const { current, queue } = state.run;
   const phase = state.delivery.current?.phase;
   const isBusy = current?.phase === 'background' || queue.length > 0;

@@ -15,6 +15,8 @@ const SUSPECT_WAIT = 1500;
 const MAX_ENDED = 32;
 const MAX_CALLS = 256;
 const MAX_HELD_CALLS = 8;
+/** Characters of a response that are kept, so that another one can go on after them. */
+const MAX_SAID = 2000;
 
 type Response = Extract<ProviderEvent, { responseId: string | null }>;
 
@@ -32,12 +34,12 @@ export function withdraw(step: Step, kind: ResponseRequest['kind']): void {
 
 /** Sends the next request, if nobody speaks. */
 export function advanceQueue(step: Step): void {
-  const { turn, floor } = step.state;
+  const { turn, floor, link } = step.state;
   const [next, ...others] = turn.queue;
   if (!next) step.clearTimer('response');
   else if (turn.active) {
     if (!step.isSet('response')) step.setTimer('response', RESPONSE_WAIT);
-  } else if (floor.speaker === 'free') {
+  } else if (floor.speaker === 'free' && link.phase === 'up') {
     turn.queue = others;
     step.clearTimer('response');
     if (next.kind !== 'delivery') turn.isSuppressing = false;
@@ -54,6 +56,8 @@ export const activeResponse = (request: ResponseRequest): ActiveResponse => ({
   isSuspect: false,
   isAnnounced: false,
   hasSpoken: false,
+  isSpoken: false,
+  said: '',
   hasCalled: false,
   heldCalls: [],
   isRefused: false,
@@ -202,6 +206,7 @@ function content(step: Step, response: ActiveResponse, event: Exclude<Response, 
       const { responseId: id, text } = event;
       const body = { type: 'voice.response.delta', delta: text, response_id: id, source: 'provider', ...labels };
       step.emit(body, holdOf(step, response, id));
+      response.said = (response.said + text).slice(-MAX_SAID);
       if (isDelivery) step.raise({ type: 'deliveryText', text });
       break;
     }
@@ -217,6 +222,7 @@ function content(step: Step, response: ActiveResponse, event: Exclude<Response, 
     case 'audioDone': {
       const { responseId: id } = event;
       releaseFloor(step, 'provider');
+      response.isSpoken = true;
       if (response.hasSpoken)
         step.emit({ type: 'voice.output_audio.done', response_id: id, ...labels }, holdOf(step, response, id));
       break;
@@ -255,6 +261,7 @@ function done(step: Step, event: Extract<Response, { type: 'responseDone' }>): v
   turn.active = null;
   releaseFloor(step, 'provider');
   if (response.id !== null) endId(step, response.id);
+  if (event.status !== 'failed' && event.status !== 'cancelled') step.state.link.tries = 0;
   if (response.isDropped) return;
   if (response.request.kind === 'delivery') {
     step.raise({ type: 'deliveryEnded', id: response.id ?? id, hasCalled: response.hasCalled, cut: cutOf(event) });
@@ -318,4 +325,49 @@ export function refused(step: Step): boolean {
   turn.active = null;
   if (response.request.kind === 'delivery') step.raise({ type: 'deliveryRefused' });
   return response.request.kind === 'delivery';
+}
+
+/**
+ * The connection was lost, with the response in flight. One that had not begun is asked for again, and of a half-spoken one
+ * the rest; a request of the same kind that waits already takes its place (contract 06 §6.9).
+ */
+export function setAside(step: Step): void {
+  const { turn } = step.state;
+  const response = turn.active;
+  turn.active = null;
+  turn.orphans = 0;
+  turn.ended = [];
+  turn.calls = [];
+  releaseFloor(step, 'provider');
+  step.clearTimer('response');
+  step.clearTimer('suspect');
+  if (!response || response.isDropped) return;
+  const { request: wanted, id } = response;
+  const isDelivery = wanted.kind === 'delivery';
+  if (id !== null && isHeld(step, response)) {
+    step.do({ type: 'discard', hold: id });
+    if (isDelivery) step.raise({ type: 'deliveryRestarted' });
+    again(step, wanted);
+  } else if (id === null || (response.said === '' && !response.hasSpoken && !response.hasCalled)) {
+    if (id !== null) step.mark('voice.response.intermediate_done', { response_id: id });
+    again(step, wanted);
+  } else if (response.hasCalled) step.mark('voice.response.intermediate_done', { response_id: id });
+  else if (response.isSpoken) {
+    if (isDelivery) step.raise({ type: 'deliveryEnded', id, hasCalled: false, cut: {} });
+    else step.emit(doneEvent(step, id, {}));
+  } else {
+    const labels = labelsOf(step, response);
+    if (response.hasSpoken) step.emit({ type: 'voice.output_audio.done', response_id: id, ...labels });
+    step.mark('voice.response.intermediate_done', { response_id: id });
+    const { prompt } = wanted;
+    const before = prompt?.type === 'rest' ? prompt.said : '';
+    const result = prompt?.type === 'delivery' || prompt?.type === 'rest' ? prompt.result : undefined;
+    const said = (before + response.said).slice(-MAX_SAID);
+    again(step, { kind: wanted.kind, prompt: { type: 'rest', said, ...(result && { result }) } });
+  }
+}
+
+function again(step: Step, wanted: ResponseRequest): void {
+  const { turn } = step.state;
+  if (!turn.queue.some(({ kind }) => kind === wanted.kind)) turn.queue = [wanted, ...turn.queue];
 }

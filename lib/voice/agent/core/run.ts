@@ -5,7 +5,7 @@ import { showText } from './fallback.ts';
 import { drain } from './floor.ts';
 import { emitProgress, progress } from './progress.ts';
 import { request } from './response.ts';
-import { endFast, fastEvent, isLong, outcomeOf, textIn, whileBusy } from './second-task.ts';
+import { endFast, fastEvent, isLong, MAX_QUEUE, outcomeOf, textIn, whileBusy } from './second-task.ts';
 import type { Result, Run, RunEvent, RunFacts, Task, ToolOutcome } from './state.ts';
 import type { Signal, Step } from './step.ts';
 
@@ -181,8 +181,8 @@ function toBackground(step: Step, run: Run, tier: 'promoted' | 'durable', spoken
 export function advanceRuns(step: Step): void {
   const { run, delivery, phase } = step.state;
   const [task, ...others] = run.queue;
-  if (run.current || phase !== 'open' || !task) return;
-  if (!run.isQueueDue && (delivery.current || delivery.backlog.length > 0)) return;
+  if (run.current || phase === 'closing' || !task) return;
+  if (phase === 'open' && !run.isQueueDue && (delivery.current || delivery.backlog.length > 0)) return;
   run.queue = others;
   run.isQueueDue = false;
   step.clearTimer('queue');
@@ -190,8 +190,9 @@ export function advanceRuns(step: Step): void {
   next.origin = 'queued';
   run.current = next;
   startStream(step, next);
-  toBackground(step, next, 'durable', speaksHandoff(step));
-  if (speaksHandoff(step)) request(step, { kind: 'handoff', prompt: { type: 'transition', request: task.text } });
+  const speaks = phase === 'open' && speaksHandoff(step);
+  toBackground(step, next, 'durable', speaks);
+  if (speaks) request(step, { kind: 'handoff', prompt: { type: 'transition', request: task.text } });
 }
 
 export function queueTimedOut(step: Step): void {
@@ -427,4 +428,25 @@ function forwardConfirmation(step: Step, confirmationId: string, answer: string)
   if (current.confirmationId === null) return;
   current.confirmationId = null;
   if (current.status === 'waiting_for_confirmation') current.status = 'running';
+}
+
+/** The session ends without its provider: what runs goes on in the background. False if nothing does. */
+export function detachRuns(step: Step): boolean {
+  const { run } = step.state;
+  const { fast, current } = run;
+  if (fast) {
+    endFast(step);
+    step.do({ type: 'abortRun', key: fast.key, runId: null });
+    run.queue = [...run.queue, fast.task].slice(0, MAX_QUEUE);
+  }
+  if (current && current.phase !== 'background') {
+    const hasBegun = current.phase === 'foreground';
+    step.clearTimer('lead');
+    if (!hasBegun) startStream(step, current);
+    toBackground(step, current, 'durable', false);
+  }
+  if (current) current.tier = 'durable';
+  step.clearTimer('heartbeat');
+  step.clearTimer('queue');
+  return current !== null || run.queue.length > 0;
 }

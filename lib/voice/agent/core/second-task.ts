@@ -5,7 +5,8 @@ import type { Step } from './step.ts';
 
 /** A task beside a run that is alive: in the fast lane, silent towards the client, or in the queue (contract 06 §6.7). */
 
-const MAX_QUEUE = 3;
+/** Tasks that may wait. */
+export const MAX_QUEUE = 3;
 const MAX_PREVIEW = 120;
 
 /** A second task: the fast lane beside a background run, else the queue. */

@@ -12,8 +12,11 @@ import type { SummaryCheck } from '../text/validation.ts';
  */
 export interface State {
   readonly config: AgentConfig;
-  /** `closing` while a last answer is rendered after the provider was lost. */
-  phase: 'open' | 'closing' | 'closed';
+  /**
+   * `closing` while a last answer is rendered after the provider was lost for good. `outliving`: the client's socket is
+   * closed, and the runs go on, whose answers go to the phone as messages.
+   */
+  phase: 'open' | 'closing' | 'outliving' | 'closed';
   isAttached: boolean;
   /** When the socket was lost; null while there is one. */
   detachedAt: number | null;
@@ -21,6 +24,7 @@ export interface State {
   chatSessionId: string | null;
   /** Whether that id came from outside, so that the agent may not know it (contract 06 §5.2). */
   isChatSessionExternal: boolean;
+  link: Link;
   turn: Turn;
   floor: Floor;
   delivery: Deliveries;
@@ -72,6 +76,22 @@ export interface AgentConfig {
   transcriptWait: number;
 }
 
+/** The connection to the provider (contract 06 §6.9). Times are those of the events. */
+export interface Link {
+  /** `asleep`: lost while nothing went on, and dialled once something does. `waiting`: for the next try. */
+  phase: 'up' | 'asleep' | 'dialling' | 'waiting';
+  /** Tries since the last turn that completed. */
+  tries: number;
+  /** When it came up. */
+  upAt: number;
+  /** When it was missed first. */
+  lostAt: number;
+  /** Why it was lost, in words. */
+  message: string;
+  /** The provider ends the session soon. */
+  isRenewalDue: boolean;
+}
+
 export type DeliveryMode = 'speak_verbatim' | 'speak_when_idle' | 'notify_then_speak' | 'visual_only';
 
 /** Region P: what the user says, and the one response that the provider may have in flight. */
@@ -119,7 +139,11 @@ export type Prompt =
   | { type: 'handoff' }
   /** A queued task starts. */
   | { type: 'transition'; request: string }
-  | { type: 'delivery'; mode: DeliveryMode; result: Result };
+  | { type: 'delivery'; mode: DeliveryMode; result: Result }
+  /** The rest of an answer, which ended with its connection after `said`. */
+  | { type: 'rest'; said: string; result?: Result }
+  /** The user's last words were lost with the connection: they are asked to say them again. */
+  | { type: 'repeat' };
 
 export interface ActiveResponse {
   request: ResponseRequest;
@@ -132,6 +156,10 @@ export interface ActiveResponse {
   /** `voice.response.started` was made. */
   isAnnounced: boolean;
   hasSpoken: boolean;
+  /** All of its audio has come. */
+  isSpoken: boolean;
+  /** The end of what it has said. */
+  said: string;
   hasCalled: boolean;
   /** Function calls of a suspect response. */
   heldCalls: readonly FunctionCall[];
@@ -287,6 +315,8 @@ export interface Ending {
   reason: string;
   why: string;
   error?: EventBody;
+  /** Runs that are alive go on without the client. */
+  keepsRuns?: boolean;
 }
 
 /** The outcome of a function call; the actor makes the JSON of contract 06 §6.2 of it. */
@@ -328,6 +358,9 @@ export type Event = { at: number } & (
       playback: Playback;
     }
   | { type: 'provider'; event: ProviderEvent; playback: Playback }
+  /** Another connection to the provider is open, or could not be opened. */
+  | { type: 'dialled' }
+  | { type: 'dialFailed'; message: string }
   /** The provider's socket took no more. */
   | { type: 'providerRefused'; what: 'toolResult' | 'request' }
   | { type: 'run'; key: number; event: RunEvent }
@@ -359,6 +392,10 @@ export type Effect =
   /** A marker for the event log only. */
   | { type: 'mark'; event: EventBody }
   | { type: 'provider'; command: ProviderCommand }
+  /** Connect the provider anew, with what was said so far; answered by `dialled` or `dialFailed`. */
+  | { type: 'dial' }
+  /** Drop the provider, or the attempt to connect it. */
+  | { type: 'hangUp' }
   | { type: 'toolResult'; callId: string; toolName: string; outcome: ToolOutcome }
   | { type: 'request'; request: ResponseRequest }
   /**
@@ -406,6 +443,7 @@ export function initialState(config: AgentConfig): State {
     detachedAt: null,
     chatSessionId: config.chatSessionId,
     isChatSessionExternal: config.chatSessionId !== null,
+    link: { phase: 'up', tries: 0, upAt: 0, lostAt: 0, message: '', isRenewalDue: false },
     turn: {
       input: 'idle',
       awaiting: 0,

@@ -128,6 +128,7 @@ function copyOf(state: State): Draft {
   const { turn, floor, delivery, run } = state;
   return {
     ...state,
+    link: { ...state.link },
     turn: { ...turn, active: turn.active && { ...turn.active } },
     floor: { ...floor },
     delivery: { ...delivery, current: delivery.current && { ...delivery.current } },

@@ -62,7 +62,8 @@ export function commit(step: Step): void {
   turn.input = 'awaiting_transcript';
   turn.awaiting = Math.min(turn.awaiting + 1, MAX_AWAITING);
   step.provider({ type: 'commit' });
-  step.setTimer('transcript', step.config.transcriptWait);
+  // Another connection gets the utterance first.
+  if (step.state.link.phase === 'up') step.setTimer('transcript', step.config.transcriptWait);
 }
 
 export function clear(step: Step): void {
@@ -102,6 +103,16 @@ export function transcriptTimedOut(step: Step): void {
   turn.awaiting = 1;
   heardUtterance(step);
   step.raise({ type: 'userTurn' });
+}
+
+/** Utterances without a transcript are lost with their connection: the user is asked to say them again. */
+export function forgetUtterances(step: Step): void {
+  const { turn } = step.state;
+  step.clearTimer('transcript');
+  if (turn.awaiting === 0) return;
+  turn.awaiting = 0;
+  if (turn.input === 'awaiting_transcript') turn.input = turn.uncommitted > 0 ? 'listening' : 'idle';
+  request(step, { kind: 'user', prompt: { type: 'repeat' } });
 }
 
 /** Accounts for an utterance. False if none was waiting. */

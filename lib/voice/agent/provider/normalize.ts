@@ -59,8 +59,8 @@ export interface Normalizer {
   readonly isConfigured: boolean;
 }
 
-/** Turns the messages of a provider into events (contract 06 §9). `redact` makes its words fit for a client. */
-export function createNormalizer(label: string, redact: (text: string) => string): Normalizer {
+/** Turns the messages of a provider into events (contract 06 §9). `redact` makes its words fit for a client; `now` is in epoch ms. */
+export function createNormalizer(label: string, redact: (text: string) => string, now: () => number): Normalizer {
   const responses = remembering();
   /** Items of this utterance whose transcripts are final. */
   const transcripts = new Set<string>();
@@ -267,8 +267,13 @@ export function createNormalizer(label: string, redact: (text: string) => string
     if (transcription) return transcript(transcription, event);
     if (READY.has(type)) {
       if (type === 'session.updated') isConfigured = true;
-      const model = isObject(event.session) ? event.session.model : undefined;
-      events.push({ type: 'ready', ...(typeof model === 'string' && { model: model.slice(0, MAX_ID) }) });
+      const { model, expires_at: end } = isObject(event.session) ? event.session : ({} as JsonObject);
+      events.push({
+        type: 'ready',
+        ...(typeof model === 'string' && { model: model.slice(0, MAX_ID) }),
+        // OpenAI says it in seconds since the epoch.
+        ...(Number.isFinite(end) && (end as number) > 0 && { expiresIn: (end as number) * 1000 - now() }),
+      });
     } else if (AUDIO_DELTA.has(type)) {
       audio(event, events);
     } else if (TEXT_DELTA.has(type)) {

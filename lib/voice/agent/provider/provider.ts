@@ -5,8 +5,11 @@ import type { ServerSections } from '../../servers.ts';
  * A response id is the provider's, or one that the adapter makes up for a provider that sends none.
  */
 export type ProviderEvent =
-  /** The provider knows its session. May come more than once; `model` is the one that it really uses. */
-  | { type: 'ready'; model?: string }
+  /**
+   * The provider knows its session. May come more than once; `model` is the one that it really uses, and after `expiresIn`
+   * (milliseconds) it ends the session.
+   */
+  | { type: 'ready'; model?: string; expiresIn?: number }
   | { type: 'transcriptDelta'; text: string }
   /** Once per utterance; empty when nothing was understood. */
   | { type: 'transcriptFinal'; text: string }
@@ -72,8 +75,11 @@ export interface ProviderSession {
   sendToolResult(callId: string, result: object): void;
   /** Adds to the history what was said elsewhere. Nothing is answered. */
   appendContext(role: 'assistant' | 'user', text: string): void;
-  /** Cuts an answer in the history to what was heard. Providers that cannot do that skip it. */
-  truncate(itemId: string, contentIndex: number, audioEndMs: number): void;
+  /**
+   * Cuts an answer in the history to what was heard, which is about `heard` in words; a provider without that gets them in
+   * a message of context.
+   */
+  truncate(itemId: string, contentIndex: number, audioEndMs: number, heard: string): void;
   requestResponse(request?: ResponseRequest): void;
   /**
    * Stops reading where the platform can. Events that were already read still arrive; the loss of the connection may go

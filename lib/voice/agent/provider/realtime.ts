@@ -32,6 +32,8 @@ export interface Dialect {
   sampleRate?: number;
   /** `session` of the first message. */
   session(options: ProviderOptions, tools: readonly JsonObject[]): JsonObject;
+  /** Its history keeps the whole of an answer that was cut. */
+  ignoresTruncation?: boolean;
   /** A message that has a text spoken word for word, without a `response.create`. */
   exactText?(text: string): JsonObject;
 }
@@ -93,7 +95,7 @@ async function openSession(
     throw new RelayError('invalid', `${label} Realtime supports only ${rates}`);
   }
   const { secret, baseUrl, source } = await credentialOf(dialect, options, parts);
-  const normalizer = createNormalizer(label, redact);
+  const normalizer = createNormalizer(label, redact, parts.clock.now);
   /** Why the relay itself drops the connection. */
   let failure: string | undefined;
   let isOver = false;
@@ -163,6 +165,11 @@ function refusal(error: unknown, label: string, source: string, redact: (text: s
   return new RelayError('bad-gateway', redact(`${label} Realtime cannot be reached: ${reason}`), { cause: error });
 }
 
+const heardNote = (heard: string): string =>
+  heard === ''
+    ? 'I interrupted you before I heard anything of your last answer.'
+    : `I interrupted you, and have heard of your last answer only: ${heard}`;
+
 interface SessionEvents {
   /** More waits to be sent than may. */
   overflowed(): void;
@@ -224,7 +231,7 @@ function sessionOn(
     sendToolResult: (callId, result) =>
       create({ type: 'function_call_output', call_id: callId, output: JSON.stringify(result) }),
     appendContext: (role, text) => addMessage(role, role === 'assistant' ? 'output_text' : 'input_text', text),
-    truncate(itemId, contentIndex, audioEndMs) {
+    truncate(itemId, contentIndex, audioEndMs, heard) {
       send({
         type: 'conversation.item.truncate',
         // A provider may have forgotten the item, or know no such message.
@@ -233,6 +240,7 @@ function sessionOn(
         content_index: contentIndex,
         audio_end_ms: Math.max(0, Math.floor(audioEndMs)),
       });
+      if (dialect.ignoresTruncation) addMessage('user', 'input_text', heardNote(heard));
     },
     requestResponse({ instructions, exactText } = {}) {
       if (exactText !== undefined && dialect.exactText) send(dialect.exactText(exactText));

@@ -7,6 +7,7 @@ export const createXaiProvider = (parts: RealtimeProviderParts): ConnectProvider
     {
       provider: 'xai_realtime',
       label: 'xAI',
+      ignoresTruncation: true,
       session({ voice, instructions, sampleRate }, tools) {
         const format = { type: 'audio/pcm', rate: sampleRate };
         return {

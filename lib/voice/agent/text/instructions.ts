@@ -183,6 +183,21 @@ export const QUEUED_INSTRUCTIONS =
   'Tell the user in one short sentence that you now begin with the next task that was waiting. Give no answer to it, ' +
   'speak no ids, and call no function.';
 
+/** Instructions of the response after the user's last words were lost with a connection (contract 06 §6.9). */
+export const REPEAT_INSTRUCTIONS =
+  'The connection was interrupted, and the last words of the user were lost. Ask them in one short sentence to say it ' +
+  'again. Answer nothing else, and call no function.';
+
+/** Instructions of the response that ends an answer which was interrupted after `said` (contract 06 §6.9). */
+export const restInstructions = (said: string, delivery?: Delivery): string =>
+  [
+    'The connection was interrupted while you spoke. Say only the rest of your answer: go on after the words that the user',
+    'has heard, do not repeat them, and do not mention the interruption.',
+    '',
+    ...(delivery ? requestAndAnswer(delivery) : []),
+    `The user has heard: ${cutText(said.replace(/\s+/g, ' ').trim(), MAX_REQUEST)}`,
+  ].join('\n');
+
 /** Instructions of the second socket, which only renders speech (contract 06 §7.3). */
 export const RENDER_INSTRUCTIONS =
   'You are a text-to-speech voice. Read the text of the user word for word, in its own language. Add nothing, answer ' +

@@ -4,16 +4,17 @@ import { HeardLedger } from '../../../../lib/voice/agent/heard.ts';
 /** Three deltas of 100 ms of one item, then one of another. */
 function spoken(): HeardLedger {
   const ledger = new HeardLedger();
-  for (const audioEventId of [1, 2, 3]) ledger.sent({ audioEventId, duration: 100, itemId: 'a', contentIndex: 1 }, 0);
-  ledger.sent({ audioEventId: 4, duration: 50, itemId: 'b' }, 0);
+  for (const audioEventId of [1, 2, 3])
+    ledger.sent({ audioEventId, duration: 100, itemId: 'a', contentIndex: 1, responseId: 'r1' }, 0);
+  ledger.sent({ audioEventId: 4, duration: 50, itemId: 'b', responseId: 'r2' }, 0);
   return ledger;
 }
 
 describe('the history is cut (contract 06 §6.6)', () => {
   it('to what the phone has reported', () => {
     expect(spoken().cut(2, 0, true)).toEqual([
-      { itemId: 'a', contentIndex: 1, audioEndMs: 200 },
-      { itemId: 'b', contentIndex: 0, audioEndMs: 0 },
+      { itemId: 'a', contentIndex: 1, audioEndMs: 200, responseId: 'r1', share: 2 / 3 },
+      { itemId: 'b', contentIndex: 0, audioEndMs: 0, responseId: 'r2', share: 0 },
     ]);
   });
 
@@ -26,7 +27,7 @@ describe('the history is cut (contract 06 §6.6)', () => {
   });
 
   it('not in items that were played whole', () => {
-    expect(spoken().cut(3, 0, true)).toEqual([{ itemId: 'b', contentIndex: 0, audioEndMs: 0 }]);
+    expect(spoken().cut(3, 0, true)).toMatchObject([{ itemId: 'b', contentIndex: 0, audioEndMs: 0 }]);
   });
 
   it('once', () => {
@@ -38,14 +39,14 @@ describe('the history is cut (contract 06 §6.6)', () => {
   it('at the right place of an item that went on after the last turn', () => {
     const ledger = spoken();
     expect(ledger.cut(4, 0, false)).toEqual([]);
-    ledger.sent({ audioEventId: 5, duration: 80, itemId: 'b' }, 0);
-    ledger.sent({ audioEventId: 6, duration: 80, itemId: 'b' }, 0);
-    expect(ledger.cut(5, 0, true)).toEqual([{ itemId: 'b', contentIndex: 0, audioEndMs: 130 }]);
+    ledger.sent({ audioEventId: 5, duration: 80, itemId: 'b', responseId: 'r2' }, 0);
+    ledger.sent({ audioEventId: 6, duration: 80, itemId: 'b', responseId: 'r2' }, 0);
+    expect(ledger.cut(5, 0, true)).toMatchObject([{ itemId: 'b', contentIndex: 0, audioEndMs: 130 }]);
   });
 
   it('not for rendered speech', () => {
     const ledger = new HeardLedger();
-    ledger.sent({ audioEventId: 1, duration: 100 }, 0);
+    ledger.sent({ audioEventId: 1, duration: 100, responseId: 'r1' }, 0);
     expect(ledger.isAllHeard(0, 0)).toBe(false);
     expect(ledger.cut(0, 0, true)).toEqual([]);
   });
@@ -68,6 +69,7 @@ describe('a phone that reports nothing', () => {
 
 it('stays small, however much is said', () => {
   const ledger = new HeardLedger();
-  for (let n = 1; n <= 50_000; n++) ledger.sent({ audioEventId: n, duration: 1, itemId: `i${n % 40}` }, 0);
+  for (let n = 1; n <= 50_000; n++)
+    ledger.sent({ audioEventId: n, duration: 1, itemId: `i${n % 40}`, responseId: 'r1' }, 0);
   expect(ledger.cut(0, 0, true).length).toBeLessThanOrEqual(16);
 });

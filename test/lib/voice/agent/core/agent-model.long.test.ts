@@ -41,7 +41,10 @@ class World {
   #effects = 0;
   #ids = 0;
   isOver = false;
+  /** The provider is gone for good. */
   isLost = false;
+  /** A connection to the provider is being opened. */
+  isDialling = false;
 
   constructor(resultDelivery: DeliveryMode) {
     this.agent = new TestAgent({ resultDelivery });
@@ -73,6 +76,14 @@ class World {
           isCancelled: false,
           readAt: Number.POSITIVE_INFINITY,
         });
+        break;
+      case 'dial':
+        expect(this.isDialling).toBe(false);
+        this.isDialling = true;
+        break;
+      case 'hangUp':
+        this.isDialling = false;
+        this.#dropResponses();
         break;
       case 'provider':
         if (effect.command.type === 'cancel') for (const response of this.responses) this.#cancel(response);
@@ -107,6 +118,11 @@ class World {
     response.readAt = this.agent.now + CANCEL_READ;
   }
 
+  /** A connection ends with its responses. */
+  #dropResponses(): void {
+    for (const response of this.responses) response.phase = 'done';
+  }
+
   #endRender(id: number): void {
     const at = this.renders.indexOf(id);
     if (at >= 0) this.renders.splice(at, 1);
@@ -123,7 +139,7 @@ class World {
   /** The provider goes one step on with the response whose turn it is. */
   provide(saying: Saying, isForgotten: boolean): void {
     const { agent, response } = this;
-    if (!response || this.isLost) return;
+    if (!response || this.isLost || this.agent.state.link.phase !== 'up') return;
     const { id, request, isCancelled } = response;
     if (response.phase === 'asked') {
       if (isCancelled && isForgotten) response.phase = 'done';
@@ -181,7 +197,7 @@ class World {
 
   endRun(how: 'ok' | 'failed' | 'empty'): void {
     const run = this.liveRun;
-    if (!run || this.isOver) return;
+    if (!run || this.agent.state.phase === 'closed') return;
     run.outcome = how === 'ok' ? 'ok' : 'failed';
     if (how === 'failed') this.agent.run({ type: 'error', message: 'the agent has failed' }, run.key);
     else this.agent.run({ type: 'end', text: how === 'ok' ? run.answer : '' }, run.key);
@@ -229,13 +245,40 @@ class World {
     this.sync();
   }
 
+  /** The provider is gone for good. */
   lose(idle: boolean): void {
     this.isLost = true;
-    this.do((agent) => agent.provider({ type: 'closed', idle }));
+    this.drop(idle);
+  }
+
+  /** The connection to the provider ends, or the attempt to open one. */
+  drop(idle: boolean): void {
+    if (this.isDialling) this.dial(false);
+    else if (this.agent.state.link.phase === 'up') {
+      this.#dropResponses();
+      this.#keepsRuns(() => this.do((agent) => agent.lose(idle)));
+    }
+  }
+
+  /** The end of a connection is no reason to abort a run. */
+  #keepsRuns(happen: () => void): void {
+    const { current } = this.agent.state.run;
+    happen();
+    expect(this.agent.did('abortRun').filter(({ key }) => key === current?.key)).toEqual([]);
+  }
+
+  dial(isOpen: boolean): void {
+    if (!this.isDialling) return;
+    this.isDialling = false;
+    const isUp = isOpen && !this.isLost;
+    this.#keepsRuns(() =>
+      this.do((agent) => (isUp ? agent.dialled() : agent.post({ type: 'dialFailed', message: 'no' }))),
+    );
   }
 
   end(): void {
-    if (this.isOver) return;
+    // The socket may be gone while runs go on.
+    if (this.agent.state.phase === 'closed') return;
     this.do((agent) => agent.post({ type: 'ended', why: 'closed' }));
     this.isOver = true;
   }
@@ -245,6 +288,7 @@ class World {
     this.do((agent) => agent.post({ type: 'attached' }));
     for (let round = 0; round < 60; round++) {
       this.do((agent) => agent.say('playback.drained'));
+      this.dial(true);
       this.provide('answer', false);
       this.finish();
       this.render(true);
@@ -379,6 +423,11 @@ const commands = (withEnd: boolean) =>
       arbitrary: command('ask', fc.constantFrom('task', 'background'), (world, saying) => world.ask(saying as 'task')),
     },
     { weight: 4, arbitrary: plain('finish', (world) => world.finish()) },
+    {
+      weight: 2,
+      arbitrary: command('drop', fc.constantFrom(false, false, false, true), (world, idle) => world.drop(idle)),
+    },
+    { weight: 4, arbitrary: command('dial', fc.boolean(), (world, isOpen) => world.dial(isOpen)) },
     {
       weight: 4,
       arbitrary: command('speak', fc.constantFrom('hello', 'and then?', ''), (world, text) =>

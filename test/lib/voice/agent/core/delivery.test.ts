@@ -377,7 +377,7 @@ describe('a background result', () => {
     const agent = new TestAgent();
     agent.startBackgroundRun();
     agent.run(end);
-    agent.provider({ type: 'closed', idle: false });
+    agent.loseForGood();
     expect(deltas(agent).at(-1)).toEqual(['fallback', ANSWER]);
     agent.post({ type: 'detached' });
     expect(agent.state.phase).toBe('closed');

@@ -184,6 +184,18 @@ export class TestAgent {
   call = (responseId: string, callId: string, name: string, args: JsonObject = {}): Effect[] =>
     this.provider({ type: 'functionCall', responseId, callId, name, args: JSON.stringify(args) });
 
+  /** The connection to the provider ends. */
+  lose = (idle = false): Effect[] => this.provider({ type: 'closed', idle, message: 'reset' });
+  dialled = (): Effect[] => this.post({ type: 'dialled' });
+  /** No connection can be had: five tries, and the end of the session. */
+  loseForGood(): void {
+    this.lose();
+    for (let tries = 0; this.state.link.phase !== 'up' && this.state.phase === 'open' && tries < 6; tries++) {
+      this.post({ type: 'dialFailed', message: 'refused' });
+      this.pass(4000);
+    }
+  }
+
   /** A whole response of the provider. */
   respond(id: string, text: string): void {
     this.started(id);

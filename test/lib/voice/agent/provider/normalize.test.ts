@@ -4,7 +4,13 @@ import { createNormalizer } from '../../../../../lib/voice/agent/provider/normal
 import type { ProviderEvent } from '../../../../../lib/voice/agent/provider/provider.ts';
 
 const SECRET = 'sk-secret';
-const normalizer = () => createNormalizer('OpenAI', (text) => text.replaceAll(SECRET, '<redacted>').slice(0, 300));
+const NOW = 1_700_000_000_000;
+const normalizer = () =>
+  createNormalizer(
+    'OpenAI',
+    (text) => text.replaceAll(SECRET, '<redacted>').slice(0, 300),
+    () => NOW,
+  );
 
 /** The events of messages, one after the other. */
 function eventsOf(...messages: unknown[]): ProviderEvent[] {

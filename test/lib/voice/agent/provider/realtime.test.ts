@@ -122,7 +122,7 @@ describe.each([
     session.sendToolResult('c', { ok: true });
     session.appendContext('assistant', 'I said so.');
     session.appendContext('user', 'Did you?');
-    session.truncate('i', 1, 1234.5);
+    session.truncate('i', 1, 1234.5, 'I said');
     session.clearAudio();
     const socket = await provider.socket(0);
     await socket.message(9);
@@ -144,6 +144,10 @@ describe.each([
         content_index: 1,
         audio_end_ms: 1234,
       },
+      // xAI ignores it.
+      ...(id === 'xai_realtime'
+        ? [message('user', 'input_text', 'I interrupted you, and have heard of your last answer only: I said')]
+        : []),
       { type: 'input_audio_buffer.clear' },
     ]);
   });
@@ -248,7 +252,7 @@ describe.each([
   it('06 §6.6: a truncation that the provider refuses is harmless', async () => {
     const { provider, connect } = await startProviders();
     const { session, events, event } = await connect(id);
-    session.truncate('unknown', 0, 0);
+    session.truncate('unknown', 0, 0, '');
     const socket = await provider.socket(0);
     const { event_id } = await socket.message(1);
     void socket.send({ type: 'error', error: { message: 'item not found', event_id } });

@@ -1,0 +1,55 @@
+import { cutText } from '../../chat/preview.ts';
+import type { EventBody } from '../socket/types.ts';
+
+const MAX_MESSAGES = 14;
+const MAX_CONTENT = 1500;
+/** Characters of an answer that is still being said. */
+const MAX_SAID = 8000;
+
+export interface Said {
+  role: 'user' | 'assistant';
+  content: string;
+}
+
+interface Entry extends Said {
+  /** Of an answer. */
+  responseId?: unknown;
+}
+
+/** What was said in a session, as its client was told: the last 14 messages, for a provider that is connected anew. */
+export class History {
+  readonly #entries: Entry[] = [];
+
+  /** Takes an event of the session that was published. */
+  note({ type, text, delta, response_id: responseId, delivery }: EventBody): void {
+    if (type === 'voice.input_transcript.final' && typeof text === 'string') this.#add({ role: 'user', content: text });
+    if (type !== 'voice.response.delta' || typeof delta !== 'string' || delivery === 'respeak') return;
+    const entry = this.#entries.findLast((other) => other.responseId === responseId);
+    if (entry) entry.content = (entry.content + delta).slice(0, MAX_SAID);
+    else this.#add({ role: 'assistant', content: delta.slice(0, MAX_SAID), responseId });
+  }
+
+  /** Cuts an answer to the share of it (0 to 1) that was heard, at a word. Returns what is left. */
+  cut(responseId: string, share: number): string {
+    const entry = this.#entries.findLast((other) => other.responseId === responseId);
+    if (!entry) return '';
+    const { content } = entry;
+    const end = Math.floor(content.length * Math.min(Math.max(share, 0), 1));
+    const isWhole = end === content.length || /\s/.test(content[end] ?? ' ');
+    entry.content = (isWhole ? content.slice(0, end) : content.slice(0, content.lastIndexOf(' ', end) + 1)).trim();
+    return entry.content;
+  }
+
+  /** Oldest first. A provider may use the ids of responses again on another connection. */
+  forNewConnection(): Said[] {
+    for (const entry of this.#entries) entry.responseId = undefined;
+    return this.#entries
+      .map(({ role, content }) => ({ role, content: cutText(content.replace(/\s+/g, ' ').trim(), MAX_CONTENT) }))
+      .filter(({ content }) => content !== '');
+  }
+
+  #add(entry: Entry): void {
+    this.#entries.push(entry);
+    if (this.#entries.length > MAX_MESSAGES) this.#entries.shift();
+  }
+}
