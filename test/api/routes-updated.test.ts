@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { createLink } from '../../lib/companion/link/link.ts';
+import { withRoutes } from '../../lib/companion/link/new-routes.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
 import { dial } from '../../lib/host/node/dial.ts';
@@ -120,7 +121,7 @@ describeOnNode('the address of the machine changes (contract 11 §2)', () => {
         endpoints: [{ role: 'lan', priority: 0, relay: { url: old } }],
       }),
     );
-    const parts = { dial, clock: systemClock, log: createTestLog(), device: { name: 'Phone' } };
+    const parts = { dial, withRoutes, clock: systemClock, log: createTestLog(), device: { name: 'Phone' } };
     const online = (link: { state: { name: string } }) =>
       vi.waitFor(() => expect(link.state.name).toBe('online'), { timeout: 10_000 });
     const link = createLink({ ...parts, store, offer });

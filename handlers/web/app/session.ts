@@ -11,7 +11,6 @@ import { type FreezeState, readFreeze } from '../../../lib/operations/freeze-sta
 import type { Message, Payload } from '../../../lib/socket/envelope.ts';
 import { createBrowserDial } from './dial.ts';
 import type { LinkCode } from './launch.ts';
-import { readPageAddresses } from './page-addresses.ts';
 import type { BrowserPairingStore } from './pairing-store.ts';
 import { type ProfileRow, readProfiles } from './profiles/rows.ts';
 import { createProver, type ProofTarget } from './proof.ts';
@@ -126,8 +125,6 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       onNotice: (text) => {
         notice.value = text;
       },
-      // The content policy lets a page connect to the address alone that it came from.
-      hasOneRoute: true,
       isAttended: () => document.visibilityState === 'visible',
     });
     return made;
@@ -154,8 +151,9 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     if (next.name === 'unpaired' && store.current.value) queueMicrotask(() => link.start());
   }
 
-  /** Where this page can be opened when its own address is gone (contract 11 §2): it can connect to no other. */
+  /** Where this page can be opened when its own address is gone (contract 11 §2): it can connect to no other itself. */
   async function keepAddresses(endpoints: unknown): Promise<void> {
+    const { readPageAddresses } = await import('./page-addresses.ts');
     const addresses = readPageAddresses(endpoints, base);
     if (addresses && store.current.value) await store.updatePairing({ addresses });
   }
@@ -179,7 +177,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const system = ports.get('system') as ReturnType<typeof createPort>;
   ports.get('pairing')?.onMessage(({ type, payload }) => {
     if (type === 'profiles.updated') profiles.value = readProfiles(payload.profiles);
-    if (type === 'routes.updated') void keepAddresses(payload.endpoints);
+    if (type === 'routes.updated') keepAddresses(payload.endpoints).catch(() => {});
   });
   // While a freeze lasts, the relay says so after every `auth.ok`.
   system.onOnline(() => {

@@ -9,7 +9,7 @@ import { createBetterRouteWatch } from './better-route.ts';
 import { type AnsweredCommand, createCommandRunner, createOwnerWaits, readCommand } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
 import { authority, type Endpoint, endpointId } from './endpoints.ts';
-import { withRoutes } from './new-routes.ts';
+import type { withRoutes } from './new-routes.ts';
 import type { PairingOffer } from './pairing-url.ts';
 import { readRouteCredential, routeTo } from './reach.ts';
 import type { PairingStore } from './settings.ts';
@@ -47,8 +47,8 @@ export interface LinkParts {
    * no key (handlers/web/README.md).
    */
   prove?(credential: string, isPairing: boolean, nonce?: string): Promise<string | undefined>;
-  /** `routes.updated` changes nothing: this device can use no address but its own. */
-  hasOneRoute?: boolean;
+  /** Keeps the routes of `routes.updated`. Without it they change nothing: a page can use no address but its own. */
+  withRoutes?: typeof withRoutes;
   /** Makes a new pairing. Without it the stored one is used. */
   offer?: PairingOffer;
   /** From [0, 1), for jitter. */
@@ -247,11 +247,11 @@ export function createLink(parts: LinkParts): Link {
   }
 
   /** Keeps the routes of now for the next connection (contract 11 §2). */
-  async function takeRoutes(payload: Payload): Promise<void> {
+  async function takeRoutes(payload: Payload, merge: typeof withRoutes): Promise<void> {
     const pairing = store.pairing();
     if (machine.state.name !== 'online' || !pairing) return;
     try {
-      const change = withRoutes(pairing, payload.endpoints, machine.state.endpoint);
+      const change = merge(pairing, payload.endpoints, machine.state.endpoint);
       if (!change) return;
       await store.updatePairing(change);
       log.info('the relay has other addresses: they are kept');
@@ -297,7 +297,8 @@ export function createLink(parts: LinkParts): Link {
       void commands.run(call, (answer) => current.send('bridge', 'bridge.response', answer)).finally(() => inFlight--);
     } else if (channel === 'bridge' && type === 'bridge.cancel') commands?.cancel(payload);
     else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
-    else if (channel === 'pairing' && type === 'routes.updated' && !parts.hasOneRoute) void takeRoutes(payload);
+    else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes)
+      void takeRoutes(payload, parts.withRoutes);
     else if (Object.hasOwn(channels, channel)) channels[channel]?.message(message);
   }
 
