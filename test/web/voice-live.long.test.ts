@@ -427,8 +427,11 @@ describeInBrowser(
       script.turns.push(talkative());
       const { page, conversation } = await openLive();
       await page.getByText(speaking).waitFor();
+      // It is not there either when the relay dials again.
+      provider.refuseSockets(503);
       conversation.reset();
       await page.getByText('The provider of live voice has gone. Start again.').waitFor();
+      provider.refuseSockets(undefined);
       await expectAccessible(page);
       await expect.poll(() => heldBy(page)).toEqual({ contexts: 0, tracks: 0, sockets: 0 });
       script.transcripts.push('Once more.');

@@ -7,6 +7,7 @@ import { startNodeTarget, type Target } from '../support/relay.ts';
 import { sinePcm, wavOf } from '../support/voice/audio.ts';
 import { readForm } from '../support/voice/form.ts';
 import { type Provider, type ProviderCall, startProvider } from '../support/voice/provider.ts';
+import { canSpeak } from '../support/voice/speech.ts';
 
 const ARGS = [
   '--host-resolver-rules=MAP relay.test 127.0.0.1',
@@ -228,6 +229,40 @@ describeInBrowser(
       await dialog.getByRole('button', { name: 'Listen to it' }).click();
       await dialog.getByText('The provider has sent no sound. Look at the configuration of the relay.').waitFor();
       await expectAccessible(page);
+    });
+
+    it.runIf(canSpeak())('05 §18: lists the voices of a program of the owner, and speaks with it', async () => {
+      const command = ['espeak-ng', '--stdout', '-v', '{voice}', '-s', '{words_per_minute}', '{text}'];
+      const own = await startNodeTarget({
+        env: { RELAY_WEBAPI_URL: agent.url, RELAY_VOICE_OUTPUT_PROVIDER: 'local_tts' },
+      });
+      onTestFinished(() => own.stop());
+      const stt = { provider: 'openai', openai: { api_key: 'sk-fake', base_url: provider.url } };
+      const tts = { provider: 'local', local: { command, voice: 'en' } };
+      await writeFile(`${own.agentHome}/config.yaml`, JSON.stringify({ tts, stt }));
+      provider.onCall((call) => call.answer(200, 'How late is it?'));
+      agent.onStream(async (exchange) => {
+        exchange.open();
+        await exchange.event({ type: 'assistant.delta', delta: 'Half past two, and all is well at home.' });
+        await exchange.event({ type: 'run.completed' });
+        exchange.end();
+      });
+      const page = await openVoice('localhost', {}, own);
+      await page.getByRole('button', { name: 'Voice settings' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Voice settings' });
+      await dialog.getByRole('combobox', { name: 'Voice' }).selectOption({ label: 'German' });
+      await dialog.getByRole('combobox', { name: 'Speaking rate' }).selectOption('150');
+      await dialog.getByRole('button', { name: 'Listen to it' }).click();
+      await dialog.getByRole('button', { name: 'Stop' }).waitFor();
+      await dialog.getByRole('button', { name: 'Listen to it' }).waitFor();
+      expect(await dialog.getByText('The provider has sent no sound').count()).toBe(0);
+      await dialog.getByRole('button', { name: 'Close' }).click();
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.click();
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      await talk.click();
+      await page.getByText('Speaking: tap to interrupt').waitFor();
+      await page.getByText('Hold to talk, or tap').waitFor();
     });
 
     it('says when nothing was heard', async () => {

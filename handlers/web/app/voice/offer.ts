@@ -2,7 +2,7 @@ import { isGranted } from '../../../../lib/sessions/grants.ts';
 import type { App } from '../context.ts';
 
 /** Speech features of the relay (contract 05 §5). */
-interface BasicConfig {
+export interface BasicConfig {
   stt: { provider: string | null; available: boolean };
   tts: { provider: string | null; available: boolean };
 }

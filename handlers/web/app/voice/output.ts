@@ -2,6 +2,7 @@ import { fromBase64 } from '../../../../lib/kit/bytes.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
 import type { App } from '../context.ts';
 import { chosenVoice } from './choice.ts';
+import type { BasicConfig } from './offer.ts';
 import { createPlayer } from './player.ts';
 import { openVoiceSocket } from './socket.ts';
 
@@ -27,15 +28,21 @@ export interface Rendering {
 /** The relay's voice output, as the person has chosen it, or null where it cannot speak while it renders. */
 export async function outputOf(app: App, signal: AbortSignal): Promise<Rendering | null> {
   try {
-    const config = await app.api.call<OutputConfig>('voice/output/config', { signal });
-    const { enabled, provider, sample_rate: rate, auth } = config;
+    const [{ enabled, provider, sample_rate: rate, auth }, { tts }] = await Promise.all([
+      app.api.call<OutputConfig>('voice/output/config', { signal }),
+      app.api.call<BasicConfig>('voice/config', { signal }),
+    ]);
     const hasKey: Readonly<Record<string, boolean>> = {
       openai_tts: auth.openai_env,
       xai_tts: auth.xai_env || auth.xai_oauth,
       // A server or a program of the owner needs none (contract 05 §18).
       local_tts: true,
     };
-    return enabled && hasKey[provider] ? renderingOf(app, { rate, voice: chosenVoice(app, 'spoken', provider) }) : null;
+    // What speaks files holds here, too.
+    const isSame = tts.available && provider === `${tts.provider}_tts`;
+    return enabled && (hasKey[provider] || isSame)
+      ? renderingOf(app, { rate, voice: chosenVoice(app, 'spoken', provider) })
+      : null;
   } catch {
     return null;
   }
