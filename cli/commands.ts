@@ -315,6 +315,12 @@ const voiceCommands: CommandEntry[] = [
     load: () => import('./voice/talk.ts'),
   },
   {
+    usage: 'voices [...ids]',
+    summary: 'show the voices of each provider, and play them',
+    target: 'relay',
+    load: () => import('./voice/voices.ts'),
+  },
+  {
     usage: 'setup',
     summary: 'find the speech servers and programs of this machine, try them, and configure them',
     load: () => import('./voice/setup.ts'),

@@ -15,6 +15,8 @@ const PLAYERS: readonly (readonly [name: string, args: (rate: number) => string[
   ['play', (rate) => ['-q', '-t', 'raw', '-e', 'signed', '-b', '16', '-c', '1', '-r', String(rate), '-']],
 ];
 const WRITE_A_FILE = 'Write a file instead: --out speech.wav';
+/** For commands that write no file. */
+export const INSTALL_PLAYER = 'Install one, such as with: apt install alsa-utils';
 const MAX_COMPLAINT = 300;
 
 export interface Player {
@@ -28,16 +30,16 @@ export interface Player {
 }
 
 /**
- * Finds the first player on `PATH`.
+ * Finds the first player on `PATH`. `instead` is what to do without one.
  * @throws CommandError when there is none.
  */
-export async function findPlayer(env: Record<string, string | undefined>): Promise<Player> {
+export async function findPlayer(env: Record<string, string | undefined>, instead = WRITE_A_FILE): Promise<Player> {
   for (const [name, args] of PLAYERS) {
     const path = await findProgram(name, env);
-    if (path !== undefined) return createPlayer(name, path, args);
+    if (path !== undefined) return createPlayer(name, path, args, instead);
   }
   const names = PLAYERS.map(([name]) => name).join(', ');
-  throw new CommandError(`no player was found: none of ${names} is installed`, WRITE_A_FILE);
+  throw new CommandError(`no player was found: none of ${names} is installed`, instead);
 }
 
 /** Absolute path of a program on `PATH`. */
@@ -53,7 +55,7 @@ export async function findProgram(name: string, env: Record<string, string | und
   return undefined;
 }
 
-function createPlayer(name: string, path: string, args: (rate: number) => string[]): Player {
+function createPlayer(name: string, path: string, args: (rate: number) => string[], instead: string): Player {
   let child: ChildProcessByStdio<Writable, null, Readable> | undefined;
   let ended: Promise<void> = Promise.resolve();
 
@@ -66,7 +68,7 @@ function createPlayer(name: string, path: string, args: (rate: number) => string
     // It went away: its exit says why.
     own.stdin.on('error', () => {});
     ended = new Promise((resolve, reject) => {
-      const fail = (why: string) => reject(new CommandError(`${name} failed: ${printable(why)}`, WRITE_A_FILE));
+      const fail = (why: string) => reject(new CommandError(`${name} failed: ${printable(why)}`, instead));
       own.on('error', (error) => fail(error.message));
       own.on('close', (code, signal) => (code === 0 ? resolve() : fail(complaint || `exit ${code ?? signal}`)));
     });

@@ -11,7 +11,7 @@ import { readAll } from '../stdin.ts';
 import { findPlayer, type Player } from './player.ts';
 import { createProgress } from './progress.ts';
 import { profileOption, type VoiceRelay, withVoiceRelay } from './relay.ts';
-import { type Speech, type SpeechRequest, speak } from './speech.ts';
+import { asSpeed, type Speech, type SpeechRequest, speak } from './speech.ts';
 
 /** Code points that the relay says; it would leave out the rest (contract 05 §12). */
 const MAX_TEXT = 5000;
@@ -23,11 +23,15 @@ export function define(command: Command): void {
     .option('--out <file>', 'write a WAV file (16-bit mono)')
     .option('--play', 'play it, with aplay, paplay, ffplay or sox; the default without --out')
     .option('--profile <name>', "use the voice settings of one of the agent's profiles")
-    .option('--provider <id>', 'another provider than in the settings: openai_tts, elevenlabs_tts, xai_tts, stub')
+    .option(
+      '--provider <id>',
+      'another provider than in the settings: local, openai_tts, elevenlabs_tts, xai_tts, stub',
+    )
     .option('--model <id>', 'another model')
     .option('--voice <id>', 'another voice')
     .option('--rate <hertz>', 'another sample rate')
     .option('--language <code>', 'another language')
+    .option('--speed <factor>', 'how fast it is spoken, 0.25 to 4; 1 is normal')
     .option(...RELAY_OPTION)
     .option('--json', 'print one JSON document')
     .example((name) => `${name} say "Dinner is ready"`)
@@ -47,6 +51,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     voice: option(options, '--voice', asText),
     sample_rate: option(options, '--rate', asRate),
     language: option(options, '--language', asText),
+    speed: option(options, '--speed', asSpeed),
   };
   const player = flag(options, '--play') || out === undefined ? await findPlayer(context.env) : undefined;
   if (out !== undefined) await checkFolder(out);

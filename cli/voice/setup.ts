@@ -34,7 +34,7 @@ import {
   UsageError,
 } from '../output.ts';
 import { onSignals } from '../signals.ts';
-import { findPlayer } from './player.ts';
+import { findPlayer, INSTALL_PLAYER } from './player.ts';
 import { type FoundProgram, findPrograms } from './programs.ts';
 import { createProgress } from './progress.ts';
 import { profileOption } from './relay.ts';
@@ -247,7 +247,7 @@ const defined = (members: Record<string, unknown>): LocalChoice =>
 
 async function attempt(choices: Choices, { host, signal, options, context }: Parts): Promise<Tried> {
   const isJson = flag(options, '--json');
-  const player = flag(options, '--play') ? await findPlayer(context.env) : undefined;
+  const player = flag(options, '--play') ? await findPlayer(context.env, INSTALL_PLAYER) : undefined;
   const progress = createProgress(context, isJson);
   const language = option(options, '--language', asText)?.trim();
   try {

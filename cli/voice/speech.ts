@@ -1,3 +1,4 @@
+import { RelayError } from '../../lib/errors.ts';
 import { asObject } from '../../lib/kit/json.ts';
 import { CommandError, printable } from '../output.ts';
 import type { VoiceRelay } from './relay.ts';
@@ -18,6 +19,15 @@ export interface SpeechRequest {
   voice?: string;
   sample_rate?: number;
   language?: string;
+  /** Relative; 1 is the normal one. */
+  speed?: number;
+}
+
+/** A speed of `--speed`. @throws RelayError for one that no provider takes. */
+export function asSpeed(text: string): number {
+  const speed = Number(text);
+  if (/^\d(?:\.\d{1,3})?$/.test(text) && speed >= 0.25 && speed <= 4) return speed;
+  throw new RelayError('invalid', 'must be a number from 0.25 to 4');
 }
 
 /** A part of the speech, 16-bit little-endian mono. */
@@ -55,17 +65,18 @@ export async function speak(
   heard: (part: SpeechPart) => void,
 ): Promise<Speech> {
   const began = performance.now();
-  const { text, ...voice } = request;
+  const { text, speed, ...voice } = request;
   const session = await relay.call({ method: 'POST', path: '/voice/output/session', body: voice });
   const { websocket_path: path, resume_token: resumeToken } = session;
   if (typeof path !== 'string' || !path.startsWith('/voice/output/') || typeof resumeToken !== 'string') {
     throw new CommandError(`the relay on ${relay.name} answers like another version`, 'Restart it, and try again.');
   }
-  return followSession(relay, path, new Listener({ text, resumeToken, began, heard }), ONCE);
+  return followSession(relay, path, new Listener({ text, speed, resumeToken, began, heard }), ONCE);
 }
 
 interface ListenerParts {
   text: string;
+  speed: number | undefined;
   resumeToken: string;
   /** When the session was asked for, in ms of `performance`. */
   began: number;
@@ -87,7 +98,9 @@ class Listener implements SessionClient<Speech> {
   }
 
   start(): object[] {
-    return [{ type: 'session.start' }, { type: 'response.create', text: this.#parts.text }];
+    const { text, speed } = this.#parts;
+    const options = speed === undefined ? {} : { provider_options: { speed } };
+    return [{ type: 'session.start' }, { type: 'response.create', text, ...options }];
   }
 
   resume(): object[] {
