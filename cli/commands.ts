@@ -120,6 +120,11 @@ const relayCommands: CommandEntry[] = [
     load: () => import('./keys/qr-key.ts'),
   },
   {
+    usage: 'uninstall',
+    summary: 'remove service, completions, state, recordings and pictures, after asking',
+    load: () => import('./uninstall.ts'),
+  },
+  {
     usage: 'operator-token',
     summary: 'print a short-lived token for the operator routes of a relay at the edge',
     load: () => import('./operator-token.ts'),

@@ -17,7 +17,8 @@ import { openPath, type PathRefusal, REFUSAL_TEXT } from './validate.ts';
 const MiB = 1024 * 1024;
 const MAX_UPLOADS = 256;
 const SWEEP_PERIOD = 300_000;
-const UPLOAD_PREFIX = 'svc-relay-upload-';
+/** Uploads, in the temporary directory. */
+export const UPLOAD_PREFIX = 'svc-relay-upload-';
 /** Files that the relay may own: its uploads, and screenshots of old phones that the agent's tool writes. */
 const MANAGED = /^(?:svc-relay-upload-|android_screenshot_)/;
 /** The process of an upload, in base 36, and a mark that random names of earlier versions hardly have. */
@@ -95,8 +96,8 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
 
   /** Whether the process that received an upload is over, whose tokens nobody knows. In containers ids come back. */
   function isLeftover({ path, modified }: { path: string; modified: number }): boolean {
-    const id = Number.parseInt(WRITER.exec(path.slice(path.lastIndexOf('/') + 1))?.[1] ?? '', 36);
-    if (Number.isNaN(id)) return false;
+    const id = uploadWriter(path);
+    if (id === null) return false;
     return id === host.processes.own ? modified < performance.timeOrigin : !host.processes.exists(id);
   }
 
@@ -188,6 +189,12 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
       await shared.index.clear();
     },
   };
+}
+
+/** The process that received an upload, by the path of its file; null when that tells none. */
+export function uploadWriter(path: string): number | null {
+  const id = Number.parseInt(WRITER.exec(path.slice(path.lastIndexOf('/') + 1))?.[1] ?? '', 36);
+  return Number.isNaN(id) ? null : id;
 }
 
 /** The errno only: messages name paths. */

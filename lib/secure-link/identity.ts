@@ -9,7 +9,7 @@ import type { SecureLinkSettings } from './settings.ts';
 
 /** Directories in the agent home, the second one of an earlier version (contract 08 §2.1). */
 export const DIRECTORY = 'relay-secure-link';
-const EARLIER_DIRECTORY = 'relay-secure-proxy';
+export const EARLIER_DIRECTORY = 'relay-secure-proxy';
 
 /** Larger files are no PEM of ours. */
 const MAX_PEM = 64 * 1024;

@@ -1,0 +1,175 @@
+import { stat } from 'node:fs/promises';
+import type { Command } from 'cac';
+import { readConfig } from '../lib/config.ts';
+import { describeError } from '../lib/errors.ts';
+import { unlessMissing } from '../lib/host/errors.ts';
+import type { Host } from '../lib/host/index.ts';
+import { utf8ToBytes } from '../lib/kit/bytes.ts';
+import { removeService, type ServiceParts } from '../lib/operator/service/service.ts';
+import { UNIT } from '../lib/operator/service/unit.ts';
+import { confirm } from './confirm.ts';
+import { loadEnvironment } from './environment.ts';
+import { flag, type Options } from './options.ts';
+import {
+  aligned,
+  type CommandContext,
+  CommandError,
+  createStyle,
+  line,
+  printable,
+  printJson,
+  sentence,
+  type Writer,
+} from './output.ts';
+import { configuredPort } from './relay-client.ts';
+import { serviceParts } from './service.ts';
+import { stopRelay } from './stop.ts';
+import { type Left, type Plan, planOf, type Removal, rowsOf } from './uninstall/plan.ts';
+
+/** `svc relay uninstall`: takes away what the relay has put on this machine, after asking (contract 11 §3). */
+export function define(command: Command): void {
+  command
+    .option('--yes', 'do not ask')
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} uninstall             # shows what goes and what stays, and asks`)
+    .example((name) => `${name} uninstall --yes --json`)
+    .action(run);
+}
+
+async function run(options: Options, context: CommandContext): Promise<number> {
+  const isJson = flag(options, '--json');
+  const environment = loadEnvironment(context.env);
+  const { config } = readConfig(environment.env, environment.places);
+  const host = await context.createHost(config.agentHome);
+  const service = await serviceParts(environment, context, configuredPort(environment.env, context));
+  const plan = await planOf({ environment, config, host, service, context });
+  if (plan.removals.length === 0 && plan.service === null && plan.relay === null) {
+    if (isJson)
+      printJson(context.stdout, {
+        ok: true,
+        removed: [],
+        edited: [],
+        failed: [],
+        left: plan.left,
+        stopped: null,
+        service: false,
+      });
+    else
+      sentence(context.stdout, `There is nothing of a relay in ${printable(config.agentHome)}. ${nextStep(context)}`);
+    return 0;
+  }
+  if (!flag(options, '--yes')) {
+    show(plan, isJson ? context.stderr : context.stdout, context);
+    const question = 'Remove all of that? Every device has to pair again with the next relay.';
+    const isSure = await confirm(context, question, 'uninstall asks before it removes: confirm with --yes');
+    if (!isSure)
+      throw new CommandError('nothing was changed', 'To keep the state, save it first: svc backup relay.svc');
+  }
+  return remove(plan, { isJson, host, service, stateFile: config.stateFile, context });
+}
+
+function show(plan: Plan, out: Writer, context: CommandContext): void {
+  const { bold } = createStyle(out, context.env);
+  const columns = out.isTTY ? out.columns : undefined;
+  const rows: [string, string][] = [
+    ...(plan.relay ? [['The relay', `process ${plan.relay.pid}, is stopped`] as [string, string]] : []),
+    ...(plan.service ? [[printable(plan.service), 'the service'] as [string, string]] : []),
+    ...rowsOf(plan.removals),
+  ];
+  line(out, bold('This goes:'));
+  for (const text of aligned(rows, '  ', columns)) line(out, text);
+  line(out, bold('This stays:'));
+  for (const text of leftRows(plan.left, columns)) line(out, text);
+}
+
+const leftRows = (left: readonly Left[], columns: number | undefined): string[] =>
+  aligned(
+    left.map(({ path, what }): [string, string] => [printable(path), what]),
+    '  ',
+    columns,
+  );
+
+interface Doing {
+  isJson: boolean;
+  host: Host;
+  service: ServiceParts;
+  stateFile: string | null;
+  context: CommandContext;
+}
+
+async function remove(plan: Plan, { isJson, host, service, stateFile, context }: Doing): Promise<number> {
+  // A relay that runs would write its state anew.
+  const { pid } = plan.relay ? await stopRelay(context) : { pid: null };
+  const release = await holdState(stateFile);
+  const removed: string[] = [];
+  const edited: string[] = [];
+  const failed: { path: string; error: string }[] = [];
+  const step = async (path: string, done: string[], work: () => Promise<unknown>) => {
+    try {
+      await work();
+      done.push(path);
+    } catch (error) {
+      failed.push({ path, error: describeError(error) });
+    }
+  };
+  try {
+    if (plan.service) await step(plan.service, removed, () => removeService(service, { dryRun: false, force: false }));
+    for (const removal of plan.removals) {
+      const { path, rest } = removal;
+      if (rest === undefined) await step(path, removed, () => host.files.removeAll(path));
+      else await step(path, edited, () => edit(removal, rest, host));
+    }
+  } finally {
+    release();
+  }
+  if (isJson) {
+    const facts = { stopped: pid, service: plan.service !== null, removed, edited, failed, left: plan.left };
+    printJson(context.stdout, { ok: failed.length === 0, ...facts });
+    return failed.length === 0 ? 0 : 1;
+  }
+  if (pid !== null) sentence(context.stdout, `Stopped the relay (process ${pid}).`);
+  if (plan.service) sentence(context.stdout, `Removed the service ${UNIT}.`);
+  sentence(
+    context.stdout,
+    `Removed ${removed.length} files and folders${edited.length > 0 ? `, and changed ${edited.map(printable).join(', ')}` : ''}.`,
+  );
+  line(context.stdout, 'Left:');
+  for (const text of leftRows(plan.left, context.stdout.isTTY ? context.stdout.columns : undefined))
+    line(context.stdout, text);
+  if (failed.length > 0) {
+    const [first] = failed;
+    throw new CommandError(
+      `${failed.length === 1 ? '' : `${failed.length} could not be removed, such as `}${printable(first?.path ?? '')}${failed.length === 1 ? ' could not be removed' : ''}: ${first?.error}`,
+      'Mend that, and type the same again.',
+    );
+  }
+  sentence(context.stdout, nextStep(context));
+  return 0;
+}
+
+/** The rest of a text keeps its mode, and a link stays one. */
+async function edit({ path }: Removal, rest: string, { files }: Host): Promise<void> {
+  const place = (await files.realPath(path)) ?? path;
+  const mode = (await unlessMissing(stat(place)))?.mode ?? 0o600;
+  await files.writeAtomic(place, utf8ToBytes(rest), mode & 0o777);
+}
+
+async function holdState(stateFile: string | null): Promise<() => void> {
+  if (stateFile === null) return () => {};
+  const storage = await import('../storage/node.ts');
+  try {
+    return storage.holdState(stateFile);
+  } catch (error) {
+    if (!(error instanceof storage.StateInUseError)) throw error;
+    throw new CommandError(
+      'a relay has started meanwhile; nothing was removed',
+      'Stop it with: svc down. Then try again.',
+    );
+  }
+}
+
+function nextStep({ ownPackage: { directory } }: CommandContext): string {
+  if (directory === null) return 'Next: remove the program.';
+  if (directory.endsWith('/lib/node_modules/svc-relay')) return 'Next: npm uninstall -g svc-relay';
+  return `Next: remove the program, in ${printable(directory)}`;
+}
