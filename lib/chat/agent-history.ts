@@ -30,6 +30,8 @@ export interface AskedQuestion {
   question: string;
   /** Epoch seconds. */
   startedAt: number;
+  /** The same words at this time (epoch seconds) or later are another question. */
+  askedBefore?: number;
 }
 
 /**
@@ -55,7 +57,8 @@ export interface AgentHistory {
   /**
    * The answer to a question that was sent when nobody listened to its end: for a turn that a restart of the relay has
    * interrupted (contract 10 §1). It is the text of the assistant that ends what followed the first message of the user
-   * with this very text at or after `startedAt`; an older answer to the same question is none. Undefined while the agent
+   * with this very text at or after `startedAt` and before `askedBefore`; the answer to the same question that was asked
+   * earlier or later is none. Undefined while the agent
    * still works on it (its last message calls a tool or is a tool's result), when the question never arrived, and when the
    * database cannot be read. Never rejects for a database; an unknown profile has no answer either. At most 2 MiB, so
    * that a caller with a lower limit sees that it is exceeded.
@@ -361,14 +364,14 @@ const toHit = ({ session_id: sessionId, title, id, at }: DatabaseRow, text: stri
 /** The last message that followed a question, when it ends the turn. With `+`, only what came after it is read. */
 async function readAnswer(
   { run, has, active }: AgentDatabase,
-  { sessionId, question, startedAt }: AskedQuestion,
+  { sessionId, question, startedAt, askedBefore = Number.MAX_SAFE_INTEGER }: AskedQuestion,
 ): Promise<{ text: string } | undefined> {
   if (!has('messages.timestamp')) return undefined;
   const { rows } = await run(
     `WITH asked AS (
        SELECT m.id AS id FROM messages AS m
        WHERE m.session_id = ? AND m.role = 'user' AND ${active} AND m.timestamp >= ?
-         AND trim(m.content, ${SPACE}) = trim(?, ${SPACE})
+         AND m.timestamp < ? AND trim(m.content, ${SPACE}) = trim(?, ${SPACE})
        ORDER BY m.timestamp, m.id LIMIT 1
      ), next AS (
        SELECT min(m.id) AS id FROM asked CROSS JOIN messages AS m
@@ -379,7 +382,7 @@ async function readAnswer(
      WHERE m.id > asked.id AND (next.id IS NULL OR m.id < next.id) AND +m.session_id = ?
        AND +m.role IN ('assistant', 'tool') AND ${active}
      ORDER BY m.id DESC LIMIT 1`,
-    [sessionId, startedAt, question, sessionId, sessionId],
+    [sessionId, startedAt, askedBefore, question, sessionId, sessionId],
   );
   const [last] = rows;
   const calls = last?.calls ?? '';

@@ -21,6 +21,8 @@ const MAX_RUNNING = { family: 8, relay: 32 };
 const MAX_LISTED = 100;
 /** More than any number of events in the second that a crash loses: no client may take an older `seq` for the current one. */
 const LOST_EVENTS = 2 ** 20;
+/** Seconds within which a question reaches the agent, or never does: its session and its request have their own limits. */
+const MAX_ARRIVAL = 60;
 /** Milliseconds between two looks for turns that are too old: at least, and at most. */
 const EXPIRY = { min: 60_000, max: 86_400_000 };
 
@@ -44,12 +46,14 @@ export interface TurnCalls {
   isWaiting(turnId: string): boolean;
 }
 
-/** A turn that the relay's end has interrupted. `startedAt` is epoch seconds. */
+/** A turn that the relay's end has interrupted. Times are epoch seconds. */
 export interface InterruptedTurn {
   sessionId: string;
   profile: string | null;
   question: string;
   startedAt: number;
+  /** A message with the same words at this time or later is another question. */
+  askedBefore?: number;
 }
 
 export interface ChatTurnsParts {
@@ -205,7 +209,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
   async function recover({ unasked: _, ...head }: ChatTurnHead): Promise<void> {
     const said = await store.read(head.id);
     if (!said) return;
-    const found = await askHistory(head, said.question).catch((error) => {
+    const found = await askHistory(head, said).catch((error) => {
       log.warn(`the agent's history could not be asked: ${describeError(error)}`);
       return undefined;
     });
@@ -234,8 +238,24 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     }
   }
 
-  async function askHistory({ session_id: sessionId, profile, started_at: startedAt }: ChatTurnHead, question: string) {
-    return sessionId === null ? undefined : parts.recover?.({ sessionId, profile, question, startedAt });
+  async function askHistory(head: ChatTurnHead, { question, text, tools }: TurnTexts) {
+    const { session_id: sessionId, profile, started_at: startedAt } = head;
+    if (sessionId === null) return undefined;
+    // Without an event of its own, the question may never have reached the agent.
+    let askedBefore = text === '' && tools.length === 0 ? startedAt + MAX_ARRIVAL : undefined;
+    for (const { id, started_at: next } of store.all()) {
+      const isLater = next > startedAt && next < (askedBefore ?? Number.POSITIVE_INFINITY);
+      if (!isLater || store.find(id)?.session_id !== sessionId) continue;
+      const later = await store.read(id);
+      if (later?.question.trim() === question.trim()) askedBefore = next;
+    }
+    return parts.recover?.({
+      sessionId,
+      profile,
+      question,
+      startedAt,
+      ...(askedBefore !== undefined && { askedBefore }),
+    });
   }
 
   async function begin(): Promise<void> {

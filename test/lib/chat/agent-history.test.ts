@@ -1,7 +1,7 @@
 import { mkdir, readdir, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { createAgentHistory } from '../../../lib/chat/agent-history.ts';
+import { type AskedQuestion, createAgentHistory } from '../../../lib/chat/agent-history.ts';
 import { wordsOf } from '../../../lib/chat/search-words.ts';
 import { readConfig } from '../../../lib/config.ts';
 import {
@@ -348,7 +348,7 @@ describe('search (contract 10 §2)', () => {
 });
 
 describe('the answer to an interrupted question (contract 10 §1)', () => {
-  const ask = async (startedAt: number, other: { question?: string; sessionId?: string; profile?: string } = {}) => {
+  const ask = async (startedAt: number, other: Partial<AskedQuestion> = {}) => {
     const asked = { sessionId: 's1', profile: null, question: 'What now?', startedAt, ...other };
     return (await history.answerTo(asked))?.text;
   };
@@ -371,6 +371,9 @@ describe('the answer to an interrupted question (contract 10 §1)', () => {
     expect(await ask(20.4, { question: ' What now?\n' })).toBe('New answer');
     expect(await ask(30)).toBeUndefined();
     expect(await ask(31)).toBeUndefined();
+    // Asked again later, it is another question.
+    expect(await ask(12, { askedBefore: 20.5 })).toBeUndefined();
+    expect(await ask(12, { askedBefore: 20.6 })).toBe('New answer');
     expect(await ask(20.4, { question: 'Something else' })).toBeUndefined();
     expect(await ask(0, { sessionId: 's2' })).toBeUndefined();
     expect(await ask(0, { profile: 'nobody' })).toBeUndefined();

@@ -369,6 +369,42 @@ describe('chat turns (contract 10 §1)', () => {
     });
   });
 
+  it('are not recovered by the answer to the same question that was asked again later', async () => {
+    const first = await setUp();
+    const client = createClient('f');
+    // No event tells that the first one has reached the agent; of the second, one does.
+    await first.begin(client);
+    await first.clock.advanceAsync(10_000);
+    const body = await first.begin(client, 'c2');
+    body.event({ type: 'assistant.delta', delta: 'so' });
+    await first.clock.advanceAsync(1_000);
+    const asked: InterruptedTurn[] = [];
+    const second = await setUp({
+      from: first,
+      async recover(turn) {
+        asked.push(turn);
+        return undefined;
+      },
+    });
+    await second.turns.start();
+    const [start = 0, again = 0] = asked.map(({ startedAt }) => startedAt);
+    expect(again - start).toBeGreaterThanOrEqual(10);
+    expect(asked.map(({ askedBefore }) => askedBefore)).toEqual([again, undefined]);
+    // Alone, it has a minute to arrive.
+    const third = await setUp();
+    await third.begin(client);
+    const fourth = await setUp({
+      from: third,
+      async recover(turn) {
+        asked.push(turn);
+        return undefined;
+      },
+    });
+    await fourth.turns.start();
+    const { startedAt = 0, askedBefore } = asked.at(-1) ?? {};
+    expect(askedBefore).toBe(startedAt + 60);
+  });
+
   it('are gone a week after their end, without anybody asking', async () => {
     const { turns, clock, store, begin } = await setUp();
     const client = createClient('f');
