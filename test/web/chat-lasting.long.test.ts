@@ -1,32 +1,13 @@
 import type { Page } from 'playwright-core';
-import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished } from 'vitest';
 import { appOf, connected, pairPage, webCode } from '../support/app.ts';
 import { describeInBrowser, expectUsable } from '../support/browser.ts';
-import { type Exchange, type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
+import { useChat } from '../support/chat-page.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
-import { startNodeTarget, type Target } from '../support/relay.ts';
 
 describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
-  let relay: Target;
-  let api: FakeApi;
-  const ends: (() => void)[] = [];
-  beforeAll(async () => {
-    api = await startFakeApi((end) => ends.push(end));
-    relay = await startNodeTarget({ env: { RELAY_WEBAPI_URL: api.url } });
-  });
-  afterAll(async () => {
-    await relay?.stop();
-    for (const end of ends) end();
-  });
-
-  const answers = (page: Page) => page.getByRole('article', { name: 'Agent' });
-  const questions = (page: Page) => page.getByRole('article', { name: 'You' });
-  const delta = (text: string) => ({ type: 'assistant.delta', delta: text });
-
-  async function say(page: Page, text: string): Promise<void> {
-    await page.getByRole('textbox', { name: 'Message' }).fill(text);
-    await page.getByRole('button', { name: 'Send' }).click();
-  }
+  const chat = useChat({ open });
+  const { answers, questions, say, answering, halting } = chat;
 
   /** What the browser has stored of a conversation. */
   const stored = (page: Page, key: string): Promise<string> =>
@@ -41,38 +22,9 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
       return JSON.stringify(turns);
     }, key);
 
-  /** The agent says a beginning, and the rest when it is told to. */
-  function halting(beginning: string): { goOn(rest: string): Promise<void> } {
-    let exchange: Exchange | undefined;
-    api.onStream(async (opened) => {
-      exchange = opened;
-      opened.open();
-      await opened.event(delta(beginning));
-    });
-    return {
-      async goOn(rest) {
-        await expect.poll(() => exchange !== undefined).toBe(true);
-        await exchange?.event(delta(rest));
-        await exchange?.event({ type: 'run.completed' });
-        exchange?.end();
-      },
-    };
-  }
-
-  /** Answers a question at once. */
-  const answering = (text: string) =>
-    api.onStream(async (exchange) => {
-      exchange.open();
-      await exchange.event(delta(text));
-      await exchange.event({ type: 'run.completed' });
-      exchange.end();
-    });
-
   it('issue 25.1: a reload while the agent answers loses neither question nor answer, and goes on live', async () => {
-    const { page } = await open();
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
-    const before = api.requests.length;
+    const { page } = await chat.open();
+    const before = chat.api.requests.length;
     const agent = halting('Half of');
     await say(page, 'A long story?');
     await answers(page).getByText('Half of').waitFor();
@@ -83,38 +35,40 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
     await answers(page).getByText('Half of it.').waitFor();
     await page.getByText('The agent is at work').waitFor({ state: 'detached' });
     expect(await answers(page).count()).toBe(1);
-    expect(api.requests.slice(before).filter(({ path }) => path.endsWith('/chat/stream'))).toHaveLength(1);
+    expect(chat.api.requests.slice(before).filter(({ path }) => path.endsWith('/chat/stream'))).toHaveLength(1);
     await page.reload();
     await answers(page).getByText('Half of it.').waitFor();
     await expectUsable(page);
   });
 
   it('issue 25.1: a draft survives a reload', async () => {
-    const { page } = await open();
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
+    const { page } = await chat.open();
     const field = page.getByRole('textbox', { name: 'Message' });
-    await field.fill('Not sent yet');
+    // The page goes before its database could write.
+    await field.evaluate((element: HTMLTextAreaElement) => {
+      element.value = 'Not sent yet';
+      element.dispatchEvent(new InputEvent('input', { bubbles: true }));
+      location.reload();
+    });
+    await expect.poll(() => field.inputValue().catch(() => '')).toBe('Not sent yet');
     await page.reload();
     await expect.poll(() => field.inputValue()).toBe('Not sent yet');
     answering('Now it is.');
     await page.getByRole('button', { name: 'Send' }).click();
     await answers(page).getByText('Now it is.').waitFor();
-    await page.goto(`${appOf(relay)}#/chat/new`);
+    await page.goto(chat.at('new'));
     await page.getByText('Ask the agent something.').waitFor();
     expect(await field.inputValue()).toBe('');
   });
 
   it('issue 25.2: two tabs of one conversation see what either asks, and erase nothing', async () => {
-    const { page, tab } = await open();
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
+    const { page, tab } = await chat.open();
     answering('One.');
     await say(page, 'First?');
     await answers(page).getByText('One.').waitFor();
     await expect.poll(() => page.url()).toMatch(/#\/chat\/s1$/);
     const other = await tab();
-    await other.goto(`${appOf(relay)}#/chat/s1`);
+    await other.goto(chat.at('s1'));
     await answers(other).getByText('One.').waitFor();
     const agent = halting('Tw');
     await say(page, 'Second?');
@@ -131,15 +85,15 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
   });
 
   it('goes on after the connection was cut, without a second question', async () => {
-    const { port } = new URL(relay.url);
+    const { port } = new URL(chat.relay.url);
     const proxy = await startFlakyProxy({ port: Number(port), seed: 25, faults: ['none'] });
     onTestFinished(() => proxy.close());
     const { page, allow } = await open();
     allow(/WebSocket|Failed to load resource|ERR_/);
-    await page.goto(`http://localhost:${proxy.port}/app/#code=${await webCode(relay)}`);
+    await page.goto(`http://localhost:${proxy.port}/app/#code=${await webCode(chat.relay)}`);
     await connected(page);
     await page.goto(`http://localhost:${proxy.port}/app/#/chat/new`);
-    const before = api.requests.length;
+    const before = chat.api.requests.length;
     const agent = halting('Before the cut');
     await say(page, 'Are you there?');
     await answers(page).getByText('Before the cut').waitFor();
@@ -148,30 +102,115 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
     await answers(page).getByText('Before the cut, and after it.').waitFor();
     await page.getByText('The agent is at work').waitFor({ state: 'detached' });
     expect(await answers(page).getByText('Before the cut').count()).toBe(1);
-    expect(api.requests.slice(before).filter(({ path }) => path.endsWith('/chat/stream'))).toHaveLength(1);
+    expect(chat.api.requests.slice(before).filter(({ path }) => path.endsWith('/chat/stream'))).toHaveLength(1);
+  });
+
+  it('contract 10 §3: another device of the same pairing shows the turn, follows it live, and can stop it', async () => {
+    const { page, allow } = await chat.open('new', { allowed: /WebSocket/ });
+    answering('One.');
+    await say(page, 'First?');
+    await answers(page).getByText('One.').waitFor();
+    // A backup takes the pairing to another browser.
+    await page.goto(`${appOf(chat.relay)}#/settings`);
+    await page.getByLabel('Passphrase').fill('correct horse');
+    const download = page.waitForEvent('download');
+    await page.getByRole('button', { name: 'Export' }).click();
+    const file = await (await download).path();
+    const { page: other, allow: allowOther } = await open({ device: 'desktop' });
+    for (const let_ of [allow, allowOther]) let_(/WebSocket|status of 40[14]/);
+    await pairPage(other, chat.relay);
+    await other.goto(`${appOf(chat.relay)}#/settings`);
+    await other.getByLabel('Passphrase').fill('correct horse');
+    await other.getByLabel('Import').setInputFiles(file);
+    await other.getByRole('button', { name: 'Replace' }).click();
+    await other.getByText('Restored.').waitFor();
+    await connected(other);
+
+    await other.goto(chat.at('s1'));
+    await answers(other).getByText('One.').waitFor();
+    await page.goto(chat.at('s1'));
+    const agent = halting('Half');
+    await say(page, 'Second?');
+    await questions(other).getByText('Second?').waitFor();
+    await answers(other).getByText('Half').waitFor();
+    await agent.goOn(' and whole.');
+    await answers(other).getByText('Half and whole.').waitFor();
+    await answers(page).getByText('Half and whole.').waitFor();
+    const before = chat.api.requests.length;
+    halting('Too long');
+    await say(other, 'Third?');
+    await answers(page).getByText('Too long').waitFor();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await other.getByText('Stopped.').waitFor();
+    await page.getByText('Stopped.').waitFor();
+    const streams = chat.api.requests.slice(before).filter(({ path }) => path.endsWith('/chat/stream'));
+    expect(streams).toHaveLength(1);
+    await expect.poll(() => streams[0]?.abandoned).toBe(true);
+    for (const device of [page, other]) {
+      expect(await questions(device).allTextContents()).toEqual(['First?', 'Second?', 'Third?']);
+    }
+  });
+
+  it('contract 10 §3: an hour offline costs nothing: the answer is there, and nothing is asked twice', async () => {
+    const { page, allow } = await open({ context: { serviceWorkers: 'block' } });
+    allow(/WebSocket|Failed to load resource|ERR_/);
+    let isAway = false;
+    let cut = () => {};
+    await page.routeWebSocket(/\/ws$/, (socket) => {
+      if (isAway) return void socket.close();
+      const server = socket.connectToServer();
+      cut = () => {
+        void server.close();
+        void socket.close();
+      };
+    });
+    await page.clock.install();
+    await pairPage(page, chat.relay);
+    await page.goto(chat.at('new'));
+    const before = chat.api.requests.length;
+    const agent = halting('Before');
+    await say(page, 'A long one?');
+    await answers(page).getByText('Before').waitFor();
+    isAway = true;
+    await page.context().setOffline(true);
+    cut();
+    await page
+      .getByText(/^Offline/)
+      .first()
+      .waitFor();
+    await agent.goOn(' and after.');
+    for (let minute = 0; minute < 60; minute++) await page.clock.runFor(60_000);
+    expect(await page.locator('header .chip-button').innerText()).toMatch(/^Offline for (59 min|1 h)/);
+    await answers(page).getByText('Before').waitFor();
+    await page.getByRole('textbox', { name: 'Message' }).fill('Typed while away');
+    isAway = false;
+    await page.context().setOffline(false);
+    await page.locator('header .chip-button').click();
+    await connected(page);
+    await answers(page).getByText('Before and after.').waitFor();
+    await page.getByText('The agent is at work').waitFor({ state: 'detached' });
+    expect(await page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('Typed while away');
+    expect(await questions(page).count()).toBe(1);
+    expect(chat.api.requests.slice(before).filter(({ path }) => path.endsWith('/chat/stream'))).toHaveLength(1);
   });
 
   it('issue 25.5: a new conversation from one that has just begun is a new one', async () => {
-    const { page } = await open();
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
+    const { page } = await chat.open();
     answering('Here.');
     await say(page, 'Hello?');
     await answers(page).getByText('Here.').waitFor();
     await page.getByRole('link', { name: 'New conversation' }).click();
     await page.getByText('Ask the agent something.').waitFor();
-    const before = api.requests.length;
+    const before = chat.api.requests.length;
     await say(page, 'Something else?');
-    const paths = () => api.requests.slice(before).map(({ path }) => path);
+    const paths = () => chat.api.requests.slice(before).map(({ path }) => path);
     await expect.poll(paths).toEqual(['/api/sessions', '/api/sessions/s1/chat/stream']);
     await expect.poll(() => page.title()).toBe('T · Chat · svc');
   });
 
   it('issue 25.3: follows the end past pictures, stays where somebody reads, and leads back', async () => {
-    const { page } = await open();
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
-    const icon = Buffer.from(await (await relay.fetch('/app/icon-512.png')).arrayBuffer()).toString('base64');
+    const { page } = await chat.open();
+    const icon = Buffer.from(await (await chat.relay.fetch('/app/icon-512.png')).arrayBuffer()).toString('base64');
     const distance = () =>
       page
         .locator('.log')
@@ -197,9 +236,7 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
   });
 
   it('contract 10 §2: an existing conversation opens with what was said, and scrolls back to its beginning', async () => {
-    const phone = await open();
-    await pairPage(phone.page, relay);
-    await phone.page.goto(`${appOf(relay)}#/chat/new`);
+    const phone = await chat.open();
     for (let at = 0; at < 3; at++) {
       answering(`Answer ${at}.\n\n${'More.\n\n'.repeat(10)}`);
       await say(phone.page, `Question ${at}?`);
@@ -252,8 +289,8 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
         server.send(JSON.stringify(message));
       });
     });
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
+    await pairPage(page, chat.relay);
+    await page.goto(chat.at('new'));
     halting('A part');
     await say(page, 'An old one?');
     await answers(page).getByText('A part').waitFor();
@@ -270,9 +307,7 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
   });
 
   it('copies an answer, asks again, and edits a question', async () => {
-    const { page } = await open({ context: { permissions: ['clipboard-read', 'clipboard-write'] } });
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
+    const { page } = await chat.open('new', { context: { permissions: ['clipboard-read', 'clipboard-write'] } });
     answering('**Blue**');
     await say(page, 'A colour?');
     await answers(page).getByRole('button', { name: 'Copy' }).click();

@@ -1,21 +1,16 @@
 import type { Page } from 'playwright-core';
-import { afterAll, beforeAll, expect, it } from 'vitest';
-import { appOf, pairPage } from '../support/app.ts';
+import { beforeAll, expect, it } from 'vitest';
+import { appOf } from '../support/app.ts';
 import { describeInBrowser, expectUsable, type PageOptions } from '../support/browser.ts';
-import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
-import { startNodeTarget, type Target } from '../support/relay.ts';
+import { useChat } from '../support/chat-page.ts';
 
 /** A route of the test does not see what passes a service worker. */
 const ROUTED: PageOptions = { context: { serviceWorkers: 'block' } };
 
 describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
-  let relay: Target;
-  let api: FakeApi;
-  const ends: (() => void)[] = [];
-  beforeAll(async () => {
-    api = await startFakeApi((end) => ends.push(end));
-    relay = await startNodeTarget({ env: { RELAY_WEBAPI_URL: api.url } });
-    api.onAny(async (exchange) => {
+  const chat = useChat({ open });
+  beforeAll(() => {
+    chat.api.onAny(async (exchange) => {
       const sessions = [
         { id: 's1', title: 'Weather', model: 'm', updated_at: 2 },
         { id: 's2', title: 'Taxes', model: 'm', updated_at: 1 },
@@ -28,19 +23,10 @@ describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
       exchange.end();
     });
   });
-  afterAll(async () => {
-    await relay?.stop();
-    for (const end of ends) end();
-  });
 
-  async function openTabs(place: string, options?: PageOptions, allowed = /status of 404/) {
-    const { page, allow, tab } = await open(options);
-    // Of these conversations, the relay has no history.
-    allow(allowed);
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/${place}`);
-    return { page, tab };
-  }
+  // Of these conversations, the relay has no history.
+  const openTabs = (place: string, options: PageOptions & { allowed?: RegExp } = {}) =>
+    chat.open(place, { allowed: /status of 404/, ...options });
   const openChat = async (...of: Parameters<typeof openTabs>): Promise<Page> => (await openTabs(...of)).page;
   const field = (page: Page) => page.getByRole('searchbox', { name: 'Search conversations' });
   const hits = (page: Page) => page.getByRole('list', { name: 'Found conversations' }).getByRole('link');
@@ -139,7 +125,7 @@ describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
     const { page, tab } = await openTabs('');
     await item(page, 'Taxes').waitFor();
     const other = await tab();
-    await other.goto(`${appOf(relay)}#/chat/`);
+    await other.goto(chat.at(''));
     await item(other, 'Taxes').click();
     await other.getByRole('button', { name: 'Rename or hide' }).click();
     await other.getByRole('textbox', { name: 'Name' }).fill('Money');
@@ -154,7 +140,7 @@ describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
   });
 
   it('issue 25: renames and hides a conversation on this device, until it signs out', async () => {
-    const page = await openChat('', {}, /WebSocket|status of 40[14]/);
+    const page = await openChat('', { allowed: /WebSocket|status of 40[14]/ });
     const mark = () => page.getByRole('button', { name: 'Rename or hide' }).click();
     await item(page, 'Taxes').click();
     await mark();
@@ -194,7 +180,7 @@ describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
         return keys.filter((key) => String(key).startsWith('chat'));
       });
     expect(await stored()).toContain('chat marks /');
-    await page.goto(`${appOf(relay)}#/devices`);
+    await page.goto(`${appOf(chat.relay)}#/devices`);
     // The relay closes the socket and refuses what is under way: that is allowed above.
     await page.getByRole('button', { name: 'Sign out' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Sign out' }).click();
@@ -215,7 +201,7 @@ describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
     await page.reload();
     await page.getByText('Ask the agent something.').waitFor();
     await expect.poll(() => focused(page)).toBe(place);
-    await page.goto(`${appOf(relay)}#/chat/s1`);
+    await page.goto(chat.at('s1'));
     await page.getByRole('heading', { name: 'Weather' }).waitFor();
     await expect.poll(() => focused(page)).toBe(place);
   });

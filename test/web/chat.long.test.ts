@@ -1,39 +1,13 @@
-import type { Page } from 'playwright-core';
-import { afterAll, beforeAll, expect, it } from 'vitest';
-import { appOf, pairPage } from '../support/app.ts';
+import { expect, it } from 'vitest';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
-import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
-import { startNodeTarget, type Target } from '../support/relay.ts';
+import { useChat } from '../support/chat-page.ts';
 
 describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
-  let relay: Target;
-  let api: FakeApi;
-  const ends: (() => void)[] = [];
-  beforeAll(async () => {
-    api = await startFakeApi((end) => ends.push(end));
-    relay = await startNodeTarget({ env: { RELAY_WEBAPI_URL: api.url } });
-  });
-  afterAll(async () => {
-    await relay?.stop();
-    for (const end of ends) end();
-  });
-
-  async function openChat(place = 'new', allowed = /^$/): Promise<Page> {
-    const { page, allow } = await open();
-    allow(allowed);
-    const app = appOf(relay);
-    await pairPage(page, relay);
-    await page.goto(`${app}#/chat/${place}`);
-    return page;
-  }
-
-  async function say(page: Page, text: string): Promise<void> {
-    await page.getByRole('textbox', { name: 'Message' }).fill(text);
-    await page.getByRole('button', { name: 'Send' }).click();
-  }
+  const chat = useChat({ open });
+  const { say } = chat;
 
   it('shows text, reasoning and tools as they come, and finds them again', async () => {
-    api.onStream(async (exchange) => {
+    chat.api.onStream(async (exchange) => {
       expect(JSON.parse(exchange.body)).toMatchObject({ message: 'What is the weather?' });
       exchange.open();
       await exchange.event({ type: 'reasoning_delta', delta: 'Look outside.' });
@@ -44,7 +18,7 @@ describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
       await exchange.event({ type: 'run.completed' });
       exchange.end();
     });
-    const page = await openChat();
+    const { page } = await chat.open();
     await say(page, 'What is the weather?');
     const answer = page.getByRole('article', { name: 'Agent' });
     await answer.getByText('<img src=x onerror=alert(1)>').waitFor();
@@ -67,13 +41,13 @@ describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
     const abandoned = new Promise<void>((resolve) => {
       ended = resolve;
     });
-    api.onStream(async (exchange) => {
+    chat.api.onStream(async (exchange) => {
       exchange.open();
       await exchange.event({ type: 'assistant.delta', delta: 'One, two' });
       await expect.poll(() => exchange.abandoned).toBe(true);
       ended();
     });
-    const page = await openChat();
+    const { page } = await chat.open();
     await say(page, 'Count.');
     await page.getByText('One, two').waitFor();
     await page.getByRole('button', { name: 'Stop' }).click();
@@ -84,14 +58,14 @@ describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
   });
 
   it('tells why the agent failed, and lists its conversations', async () => {
-    api.onAny((exchange) => {
+    chat.api.onAny((exchange) => {
       if (exchange.method === 'GET') {
         return exchange.answer(200, { sessions: [{ id: 'old', title: 'Taxes <2025>', model: 'm', updated_at: 1 }] });
       }
       exchange.answer(500, 'out of tokens');
     });
     // Nothing was ever said in it.
-    const page = await openChat('', /status of 404/);
+    const { page } = await chat.open('', { allowed: /status of 404/ });
     await page.getByText('Taxes <2025>').waitFor();
     await expectAccessible(page);
     await page.getByText('Taxes <2025>').click();

@@ -1,11 +1,10 @@
 import type { Page } from 'playwright-core';
-import { afterAll, beforeAll, expect, it } from 'vitest';
-import { appOf, pairPage } from '../support/app.ts';
+import { expect, it } from 'vitest';
+import { pairPage } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
-import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
+import { useChat } from '../support/chat-page.ts';
 import { COSTLY_MARKDOWN, HARMFUL_MARKDOWN } from '../support/hostile-markdown.ts';
 import { median, TIMED } from '../support/limits.ts';
-import { startNodeTarget, type Target } from '../support/relay.ts';
 import { tasksOf } from '../support/tasks.ts';
 
 /** Milliseconds of processor time that one task of the page may take (issue 25, section 2). */
@@ -37,25 +36,11 @@ The formula is $a_1 * b_1$.
 `;
 
 describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
-  let relay: Target;
-  let api: FakeApi;
-  const ends: (() => void)[] = [];
-  beforeAll(async () => {
-    api = await startFakeApi((end) => ends.push(end));
-    relay = await startNodeTarget({ env: { RELAY_WEBAPI_URL: api.url } });
-  });
-  afterAll(async () => {
-    await relay?.stop();
-    for (const end of ends) end();
-  });
-
-  async function say(page: Page, text: string): Promise<void> {
-    await page.getByRole('textbox', { name: 'Message' }).fill(text);
-    await page.getByRole('button', { name: 'Send' }).click();
-  }
+  const chat = useChat({ open });
+  const { say } = chat;
 
   it('shows what people expect of a chat, and copies and wraps code', async () => {
-    api.onStream(async (exchange) => {
+    chat.api.onStream(async (exchange) => {
       exchange.open();
       for (let at = 0; at < ANSWER.length; at += 7) {
         await exchange.event({ type: 'assistant.delta', delta: ANSWER.slice(at, at + 7) });
@@ -63,9 +48,7 @@ describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
       await exchange.event({ type: 'run.completed' });
       exchange.end();
     });
-    const { page } = await open({ context: { permissions: ['clipboard-read', 'clipboard-write'] } });
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
+    const { page } = await chat.open('new', { context: { permissions: ['clipboard-read', 'clipboard-write'] } });
     await say(page, 'How did it go?');
     const answer = page.getByRole('article', { name: 'Agent' });
     await answer.getByText('The formula is $a_1 * b_1$.').waitFor();
@@ -98,7 +81,7 @@ describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
     const { page, allow } = await open();
     // A path to a file that the agent names, of which there is none.
     allow(/status of 404/);
-    await pairPage(page, relay);
+    await pairPage(page, chat.relay);
     await page.evaluate(async (all) => {
       const opening = indexedDB.open('svc kept');
       const database = await new Promise<IDBDatabase>((resolve) => {
@@ -115,13 +98,13 @@ describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
       });
       database.close();
     }, conversations);
-    await page.goto(`${appOf(relay)}#/chat`);
+    await page.goto(chat.at(''));
     return page;
   }
 
   it('makes no element of harmful texts that is not on the list', async () => {
     const page = await openStored([HARMFUL_MARKDOWN]);
-    await page.goto(`${appOf(relay)}#/chat/h0`);
+    await page.goto(chat.at('h0'));
     const answers = page.getByRole('article', { name: 'Agent' });
     await expect.poll(() => answers.count()).toBe(HARMFUL_MARKDOWN.length);
     await answers
@@ -172,12 +155,10 @@ describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
   });
 
   it('issue 25: draws the end of an answer of 100 KB as fast as its beginning, on a slow phone', TIMED, async () => {
-    const { page } = await open();
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
+    const { page } = await chat.open();
     const text = `${ANSWER}\n`.repeat(Math.ceil(100_000 / ANSWER.length));
     const PART = 60;
-    api.onStream(async (exchange) => {
+    chat.api.onStream(async (exchange) => {
       exchange.open();
       for (let at = 0; at < text.length; at += PART) {
         await exchange.event({ type: 'assistant.delta', delta: text.slice(at, at + PART) });

@@ -48,6 +48,11 @@ export function openKeep(base: string) {
     /** Forgets everything, for this relay alone. */
     async clear(): Promise<void> {
       memory.clear();
+      try {
+        for (const key of Object.keys(sessionStorage)) if (key.endsWith(` ${place}`)) sessionStorage.removeItem(key);
+      } catch {
+        // Blocked, or a service worker, which has none.
+      }
       const all = await keys<string>(database).catch(() => []);
       await delMany(
         all.filter((key) => key.endsWith(` ${place}`)),

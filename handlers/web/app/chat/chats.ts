@@ -50,6 +50,8 @@ const MAX_DRAFTS = 50;
 const MAX_RESEND = 10 * 60_000;
 /** Without news of it for this long, an answer that another tab gets has no tab any more. */
 const ORPHANED = 6000;
+/** Where a tab has drafts until they are in the database, whose writes end with the page. */
+const UNSAVED = 'svc drafts';
 /** Rows of turns that are remembered for conversations that are not open. */
 const MAX_ROWS = 300;
 
@@ -96,6 +98,7 @@ export function createChats(app: App) {
   let saveTimer: ReturnType<typeof setTimeout> | undefined;
   let isSavingDrafts = false;
   const drafts = new Map<string, string>();
+  const unsavedDrafts = openUnsaved(`${UNSAVED} ${new URL(app.base).pathname}`);
   let isClosed = false;
 
   function create(key: string): Conversation {
@@ -147,7 +150,18 @@ export function createChats(app: App) {
     if (conversation) void load(conversation).then(() => catchUp(conversation));
   };
 
-  /** Writes what was typed, at once: nobody knows when a page ends. */
+  /** Notes what was typed, and writes it at once: nobody knows when a page ends. */
+  function setDraft(key: string, text: string): void {
+    drafts.set(key, text);
+    unsavedDrafts.set(key, text);
+    if (!isSavingDrafts) void saveDrafts();
+  }
+
+  async function readDraft(key: string): Promise<string> {
+    const stored = await keep.read<Record<string, string>>('chat drafts');
+    return unsavedDrafts.get(key) ?? stored?.[key] ?? '';
+  }
+
   async function saveDrafts(): Promise<void> {
     isSavingDrafts = true;
     while (drafts.size > 0 && !isClosed) {
@@ -157,9 +171,12 @@ export function createChats(app: App) {
         const all = Object.entries({ ...stored, ...changed }).filter(([, text]) => text !== '');
         return Object.fromEntries(all.slice(-MAX_DRAFTS));
       });
+      for (const [key, text] of Object.entries(changed)) unsavedDrafts.saved(key, text);
     }
     isSavingDrafts = false;
   }
+
+  for (const [key, text] of unsavedDrafts.left) setDraft(key, text);
 
   async function saveTitles(sessions: readonly ChatSession[]): Promise<void> {
     if (isClosed) return;
@@ -389,8 +406,8 @@ export function createChats(app: App) {
         if (row?.sessionId && conversation.turns.value.length === 0) named(conversation, row.sessionId);
         catchUp(conversation);
       });
-      void keep.read<Record<string, string>>('chat drafts').then((stored) => {
-        if (conversation.draft.value === '') conversation.draft.value = stored?.[key] ?? '';
+      void readDraft(key).then((draft) => {
+        if (conversation.draft.value === '') conversation.draft.value = draft;
       });
       return conversation;
     },
@@ -420,10 +437,8 @@ export function createChats(app: App) {
     begin(): Conversation {
       const conversation = prepared ?? create('');
       if (!prepared) {
-        void keep.read<Record<string, string>>('chat drafts').then((stored) => {
-          if (conversation.key.value === '' && conversation.draft.value === '') {
-            conversation.draft.value = stored?.[NEW] ?? '';
-          }
+        void readDraft(NEW).then((draft) => {
+          if (conversation.key.value === '' && conversation.draft.value === '') conversation.draft.value = draft;
         });
       }
       prepared = undefined;
@@ -433,8 +448,7 @@ export function createChats(app: App) {
     /** Notes what a person types, so that it survives the page. */
     type(conversation: Conversation, text: string): void {
       conversation.draft.value = text;
-      drafts.set(conversation.key.value || NEW, text);
-      if (!isSavingDrafts) void saveDrafts();
+      setDraft(conversation.key.value || NEW, text);
     },
 
     /** The title that the agent's list has for a session, where it was read. */
@@ -455,8 +469,7 @@ export function createChats(app: App) {
       running.set(request, { conversation, timer: analytics.startAnswer() });
       if (conversation.key.value === '') {
         conversation.key.value = `~${request}`;
-        drafts.set(NEW, '');
-        void saveDrafts();
+        setDraft(NEW, '');
         conversations.set(conversation.key.value, conversation);
       }
       const at = Date.now();
@@ -480,11 +493,48 @@ export function createChats(app: App) {
       running.clear();
       steps.close();
       clearTimeout(saveTimer);
+      unsavedDrafts.clear();
       removeEventListener('pagehide', saveAll);
       document.removeEventListener('visibilitychange', saveAll);
       channel.close();
       stopMessages();
       stopOnline();
+    },
+  };
+}
+
+/** Drafts on their way to the database, in the storage of this tab: that is written before a call returns. */
+function openUnsaved(place: string) {
+  let all: Record<string, string> = {};
+  try {
+    all = (asObject(JSON.parse(sessionStorage.getItem(place) ?? '{}')) ?? {}) as Record<string, string>;
+  } catch {
+    // A browser that blocks storage.
+  }
+  function write(): void {
+    try {
+      if (Object.keys(all).length === 0) sessionStorage.removeItem(place);
+      else sessionStorage.setItem(place, JSON.stringify(all));
+    } catch {
+      // Blocked or full: the database has it soon.
+    }
+  }
+  return {
+    /** What the last page of this tab did not write any more. */
+    left: Object.entries(all),
+    get: (key: string): string | undefined => all[key],
+    set(key: string, text: string): void {
+      all[key] = text;
+      write();
+    },
+    saved(key: string, text: string): void {
+      if (all[key] !== text) return;
+      delete all[key];
+      write();
+    },
+    clear(): void {
+      all = {};
+      write();
     },
   };
 }
