@@ -103,6 +103,11 @@ const relayCommands: CommandEntry[] = [
     load: () => import('./insecure-api-key.ts'),
   },
   {
+    usage: 'voice-report',
+    summary: 'show what conversations with the realtime agent used, and how their results were delivered',
+    load: () => import('./voice-report.ts'),
+  },
+  {
     usage: 'dashboard-demo',
     summary: "serve a demo dashboard on this machine, to try the relay's plugin",
     load: () => import('./dashboard-demo.ts'),

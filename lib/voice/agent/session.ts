@@ -32,6 +32,7 @@ import { MAX_DELIVERED_ANSWER, speechSafe } from './text/speech-safe.ts';
 import { TOOL_SURFACE, TOOLS } from './text/tools.ts';
 import { createSummaryCheck } from './text/validation.ts';
 import type { AgentUpstream } from './upstream/run.ts';
+import { usageMember } from './usage.ts';
 import { lateResult, responseRequest, toolResult } from './wording.ts';
 
 /** An answer that nobody has received. */
@@ -324,7 +325,8 @@ export class AgentSession implements TableSession {
     for (const cancel of this.#timers.values()) cancel();
     this.#timers.clear();
     artifacts.endAudio();
-    artifacts.recordEnd({ type: 'voice.realtime_agent.session.closed', session_id: id, reason: why });
+    const usage = usageMember(this.#state.usage);
+    artifacts.recordEnd({ type: 'voice.realtime_agent.session.closed', session_id: id, reason: why, ...usage });
     this.#parts.ended(this, artifacts.settled());
   }
 

@@ -1,4 +1,4 @@
-import type { JsonObject } from '../../../../lib/kit/json.ts';
+import { isObject, type JsonObject } from '../../../../lib/kit/json.ts';
 
 /** Something that was said. */
 export interface LiveTurn {
@@ -44,6 +44,14 @@ export interface LiveView {
   failure: string;
   /** The last answer, if it is only written. */
   unspoken: string;
+  /** What the conversation has used so far; null before the provider counts anything. */
+  cost: LiveCost | null;
+}
+
+export interface LiveCost {
+  minutes: number;
+  /** Of both directions, as the provider counts them. */
+  audioTokens: number;
 }
 
 export const EMPTY_VIEW: LiveView = {
@@ -59,6 +67,7 @@ export const EMPTY_VIEW: LiveView = {
   queued: 0,
   failure: '',
   unspoken: '',
+  cost: null,
 };
 
 const MAX_TURNS = 200;
@@ -90,7 +99,7 @@ export function withEvent(view: LiveView, event: JsonObject): LiveView {
         unspoken: event.delivery === 'visual_only' ? textOf(event.delta) : view.unspoken,
       };
     case 'voice.response.done':
-      return { ...view, turns: answered(view, event), isBusy: false };
+      return { ...view, turns: answered(view, event), isBusy: false, cost: costIn(event) ?? view.cost };
     case 'svc.run.started':
       return { ...view, failure: '' };
     case 'svc.run.progress':
@@ -140,6 +149,15 @@ export const withEnd = (view: LiveView): LiveView => ({
 
 const keyOf = ({ session }: LiveView, { response_id }: JsonObject): string =>
   `answer ${session} ${textOf(response_id)}`;
+const MINUTE = 60_000;
+
+function costIn({ usage, at_ms: at }: JsonObject): LiveCost | null {
+  if (!isObject(usage) || typeof at !== 'number') return null;
+  const { input_audio_tokens: input, output_audio_tokens: output } = usage;
+  const audioTokens = (typeof input === 'number' ? input : 0) + (typeof output === 'number' ? output : 0);
+  return audioTokens > 0 ? { minutes: Math.max(1, Math.round(at / MINUTE)), audioTokens } : null;
+}
+
 const countIn = ({ queued_count }: JsonObject): number => (typeof queued_count === 'number' ? queued_count : 0);
 
 function appended(turns: readonly LiveTurn[], from: LiveTurn['from'], key: string, text: string): readonly LiveTurn[] {

@@ -30,6 +30,7 @@ export function LiveConversation({ live, voice }: { live: Live; voice: LiveVoice
         <Task view={view} />
         {/* What the agent does not say is always to be read. */}
         {!areCaptionsOn && <div role="status">{view.unspoken !== '' && <Prose text={view.unspoken} />}</div>}
+        <Cost view={view} />
       </div>
       {live.hint.value !== '' && <Notice tone="warn">{t(live.hint.value)}</Notice>}
       {view.failure !== '' && (
@@ -92,6 +93,15 @@ function Task({ view: { tools, progress, isInBackground, queued } }: { view: Liv
       {queued > 0 && <p class="small">{t('Tasks that wait: {count}', { count: queued })}</p>}
     </div>
   );
+}
+
+/** What the conversation has used: audio is what providers charge most for. */
+function Cost({ view: { cost } }: { view: LiveView }) {
+  const t = useT();
+  if (!cost) return null;
+  const { minutes, audioTokens } = cost;
+  const count = audioTokens >= 10_000 ? `${Math.round(audioTokens / 1000)}k` : audioTokens;
+  return <p class="small soft">{t('{minutes} min, about {count} audio tokens', { minutes, count })}</p>;
 }
 
 const STATES: Readonly<Record<LiveState, string>> = {

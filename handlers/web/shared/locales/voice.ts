@@ -151,6 +151,13 @@ export default {
     'O agente continua em segundo plano e avisa quando terminar.',
     '智能体在后台继续，完成后会告诉你。',
   ],
+  '{minutes} min, about {count} audio tokens': [
+    '{minutes} Min., etwa {count} Audio-Tokens',
+    '{minutes} min, unos {count} tokens de audio',
+    '{minutes}分、音声トークン約{count}',
+    '{minutes} min, cerca de {count} tokens de áudio',
+    '{minutes} 分钟，约 {count} 个音频令牌',
+  ],
   'Tasks that wait: {count}': [
     'Wartende Aufgaben: {count}',
     'Tareas en espera: {count}',

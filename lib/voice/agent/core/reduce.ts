@@ -1,6 +1,7 @@
 import { describeValue, type JsonObject } from '../../../kit/json.ts';
 import { visibleLine } from '../../../kit/text.ts';
 import type { ProviderEvent } from '../provider/provider.ts';
+import { added } from '../usage.ts';
 import * as delivery from './delivery.ts';
 import * as fallback from './fallback.ts';
 import { drained, drainTimedOut, dropDrains, releaseFloor } from './floor.ts';
@@ -237,6 +238,9 @@ function providerEvent(step: Step, event: ProviderEvent): void {
       break;
     case 'transcriptFailed':
       turn.transcriptFailed(step);
+      break;
+    case 'usage':
+      step.state.usage = added(step.state.usage, event.usage);
       break;
     case 'notice':
       step.mark('voice.realtime_agent.provider_notice', { message: event.message });

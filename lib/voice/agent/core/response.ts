@@ -1,5 +1,6 @@
 import type { EventBody } from '../../socket/types.ts';
 import type { ProviderEvent } from '../provider/provider.ts';
+import { usageMember } from '../usage.ts';
 import { releaseFloor, takeFloor } from './floor.ts';
 import type { ActiveResponse, ResponseRequest } from './state.ts';
 import type { Step } from './step.ts';
@@ -133,6 +134,7 @@ export const doneEvent = ({ state, config }: Step, id: string | null, members: o
   event_log_path: config.eventLogPath,
   ...(state.chatSessionId !== null && { chat_session_id: state.chatSessionId }),
   response_id: id,
+  ...usageMember(state.usage),
   ...members,
 });
 

@@ -2,6 +2,7 @@ import type { JsonObject } from '../../../kit/json.ts';
 import type { EventBody } from '../../socket/types.ts';
 import type { ProviderEvent } from '../provider/provider.ts';
 import type { SummaryCheck } from '../text/validation.ts';
+import { NO_USAGE, type Usage } from '../usage.ts';
 
 /**
  * The realtime agent as a state machine (contract 06 §6 to §8): `reduce(state, event)` returns the next state and the
@@ -25,6 +26,8 @@ export interface State {
   /** Whether that id came from outside, so that the agent may not know it (contract 06 §5.2). */
   isChatSessionExternal: boolean;
   link: Link;
+  /** Of the provider, so far. */
+  usage: Usage;
   turn: Turn;
   floor: Floor;
   delivery: Deliveries;
@@ -443,6 +446,7 @@ export function initialState(config: AgentConfig): State {
     detachedAt: null,
     chatSessionId: config.chatSessionId,
     isChatSessionExternal: config.chatSessionId !== null,
+    usage: NO_USAGE,
     link: { phase: 'up', tries: 0, upAt: 0, lostAt: 0, message: '', isRenewalDue: false },
     turn: {
       input: 'idle',

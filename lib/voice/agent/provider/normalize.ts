@@ -10,6 +10,7 @@ import {
   readEvent,
   TEXT_DELTA,
 } from '../../streaming/realtime-events.ts';
+import { readUsage } from '../usage.ts';
 import type { ProviderEvent } from './provider.ts';
 
 /** Ids that are remembered of each kind, the oldest forgotten first. */
@@ -174,7 +175,7 @@ export function createNormalizer(label: string, redact: (text: string) => string
     const item = idOf(event.item_id);
     if (item !== undefined && transcripts.has(item)) return [];
     if (item !== undefined && transcripts.size < MAX_REMEMBERED) transcripts.add(item);
-    return [{ type: 'transcriptFinal', text }];
+    return [...usageOf(event.usage), { type: 'transcriptFinal', text }];
   }
 
   /** What has come since the last state of a transcript; nothing when the words before have changed. */
@@ -230,6 +231,7 @@ export function createNormalizer(label: string, redact: (text: string) => string
     half = undefined;
     return [
       ...events,
+      ...usageOf(response.usage),
       {
         type: 'responseDone',
         responseId,
@@ -313,6 +315,11 @@ export function createNormalizer(label: string, redact: (text: string) => string
       return isConfigured;
     },
   };
+}
+
+function usageOf(value: unknown): ProviderEvent[] {
+  const usage = readUsage(value);
+  return usage ? [{ type: 'usage', usage }] : [];
 }
 
 function responseIdIn({ response, item, response_id: id }: JsonObject): string | undefined {

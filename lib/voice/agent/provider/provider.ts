@@ -1,5 +1,7 @@
 import type { ServerSections } from '../../servers.ts';
 
+import type { Usage } from '../usage.ts';
+
 /**
  * A report of a realtime provider, whatever it calls it (contract 06 §9). Texts are redacted and may be shown to a client.
  * A response id is the provider's, or one that the adapter makes up for a provider that sends none.
@@ -13,6 +15,8 @@ export type ProviderEvent =
   | { type: 'transcriptDelta'; text: string }
   /** Once per utterance; empty when nothing was understood. */
   | { type: 'transcriptFinal'; text: string }
+  /** What one response, or one transcript, has used. */
+  | { type: 'usage'; usage: Usage }
   | { type: 'transcriptFailed' }
   /** Once per response, before its other events. */
   | { type: 'responseStarted'; responseId: string }

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { NO_USAGE } from '../../../../../lib/voice/agent/usage.ts';
 import { CONFIG, TestAgent } from './support.ts';
 
 describe('microphone audio (contract 06 §6.1)', () => {
@@ -269,6 +270,22 @@ describe('one response in flight (contract 06 §6.1)', () => {
     expect(agent.requests()).toEqual(['user', 'user', 'user']);
     agent.respond('r2', 'here');
     expect(agent.last('voice.response.delta')).toMatchObject({ delta: 'here' });
+  });
+
+  it('ends with the sum of what the conversation has used', () => {
+    const agent = new TestAgent();
+    agent.respond('r1', 'free');
+    expect(agent.last('voice.response.done')).not.toHaveProperty('usage');
+    for (const id of ['r2', 'r3']) {
+      agent.started(id);
+      agent.provider({ type: 'usage', usage: { ...NO_USAGE, input_audio_tokens: 7, output_audio_tokens: 1 } });
+      agent.done(id);
+    }
+    expect(agent.last('voice.response.done')?.usage).toEqual({
+      ...NO_USAGE,
+      input_audio_tokens: 14,
+      output_audio_tokens: 2,
+    });
   });
 
   it('may be one that nobody asked for', () => {

@@ -1,7 +1,12 @@
 import * as fc from 'fast-check';
+import type {
+  ConversationItemInputAudioTranscriptionCompletedEvent,
+  RealtimeResponseUsage,
+} from 'openai/resources/realtime/realtime';
 import { describe, expect, it } from 'vitest';
 import { createNormalizer } from '../../../../../lib/voice/agent/provider/normalize.ts';
 import type { ProviderEvent } from '../../../../../lib/voice/agent/provider/provider.ts';
+import { NO_USAGE } from '../../../../../lib/voice/agent/usage.ts';
 
 const SECRET = 'sk-secret';
 const NOW = 1_700_000_000_000;
@@ -30,6 +35,44 @@ const call = (changes: object = {}) => ({
   ...changes,
 });
 const CALL = { type: 'functionCall', responseId: 'r', callId: 'c', name: 'svc_run_task', args: '{"text":"x"}' };
+
+describe('what is used', () => {
+  const usage = {
+    total_tokens: 253,
+    input_tokens: 132,
+    output_tokens: 121,
+    input_token_details: { text_tokens: 119, audio_tokens: 13, cached_tokens: 64 },
+    output_token_details: { text_tokens: 30, audio_tokens: 91 },
+  } satisfies RealtimeResponseUsage;
+  const counts = { ...NO_USAGE, input_tokens: 132, output_tokens: 121, input_audio_tokens: 13 };
+
+  it('is reported of a response before its end, and of a transcript', () => {
+    expect(eventsOf(CREATED, { type: 'response.done', response: { id: 'r', usage } })).toEqual([
+      STARTED,
+      { type: 'usage', usage: { ...counts, output_audio_tokens: 91, cached_tokens: 64 } },
+      { type: 'responseDone', responseId: 'r' },
+    ]);
+    const completed = {
+      type: 'conversation.item.input_audio_transcription.completed',
+      item_id: 'i',
+      content_index: 0,
+      event_id: 'e',
+      transcript: 'Hi',
+      usage: { type: 'duration', seconds: 2.5 },
+    } satisfies ConversationItemInputAudioTranscriptionCompletedEvent;
+    expect(eventsOf(completed)).toEqual([
+      { type: 'usage', usage: { ...NO_USAGE, transcribed_seconds: 2.5 } },
+      { type: 'transcriptFinal', text: 'Hi' },
+    ]);
+  });
+
+  it.each([null, 1, {}, { input_tokens: '3' }, { input_tokens: -1 }, { output_tokens: 1e300 }])(
+    'is nothing for %j',
+    (bad) => {
+      expect(eventsOf(CREATED, { type: 'response.done', response: { id: 'r', usage: bad } })).toHaveLength(2);
+    },
+  );
+});
 
 describe('06 §9: session and transcripts', () => {
   it.each(['session.created', 'session.updated', 'conversation.created'])('%s is ready', (type) => {
