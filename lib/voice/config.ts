@@ -7,6 +7,7 @@ import { visibleName } from '../kit/text.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { type AgentSettings, extraHeaders, realtimeAgent } from './agent/settings.ts';
+import { type Tuning, tuningIn } from './agent/tuning.ts';
 import { createConfigEditor } from './config-edit.ts';
 import type { StreamingProvider } from './registry.ts';
 import type { VoiceScopes } from './scope.ts';
@@ -52,6 +53,8 @@ export interface Effective<S extends StreamingSettings> {
   defaultsFor: DefaultsFor;
   /** Further headers for a realtime provider (contract 06 §9). They may be secret. */
   headersFor(provider: string): Record<string, string>;
+  /** Optional settings of a realtime provider. */
+  tuningFor(provider: string): Tuning;
 }
 
 /** The sections of the basic path for one request, and where they are from (contract 05 §4, §5). */
@@ -173,6 +176,11 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigPart
       runDir: ownRunDir ?? runDir,
       headersFor: (provider) =>
         extraHeaders([own, found?.section ?? {}].map((level) => nestedIn(level, provider, kind.canonical))),
+      tuningFor: (provider) =>
+        tuningIn(
+          [own, found?.section ?? {}].map((level) => nestedIn(level, provider, kind.canonical)),
+          (name) => warnOf(kind, overlaying ?? file)(`${provider}.${name}`),
+        ),
       oauthPath: found && oauthPathIn(mappingOf(scope.content, 'realtime_voice')),
     };
   }

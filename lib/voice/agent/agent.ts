@@ -120,7 +120,7 @@ export function createRealtimeAgent(parts: RealtimeAgentParts) {
           handOver: (answer) => handOver(answer, session.principal),
           config: agentConfig(session, request, config),
           unattachedTtl: config.voiceUnattachedTtlMs,
-          providerOptions: { headers, oauthPath, servers },
+          providerOptions: { headers, oauthPath, servers, tuning: scope.tuningFor(provider) },
           renderSpeech: (text, signal) => renderSpeech({ ...speech, text, signal }),
           keepsAudio: keepsAudio(scope.section),
         });

@@ -59,7 +59,7 @@ export interface AgentSessionParts<S extends StreamingSettings = StreamingSettin
   runIds: Set<string>;
   connectProvider: ConnectProvider;
   /** Further options of the provider's connection. */
-  providerOptions?: Pick<ProviderOptions, 'headers' | 'oauthPath' | 'servers'>;
+  providerOptions?: Pick<ProviderOptions, 'headers' | 'oauthPath' | 'servers' | 'tuning'>;
   /**
    * Reads a text aloud, pulled: whole 16-bit samples at the session's rate.
    * @throws RelayError whose message may be shown to a client.

@@ -1,8 +1,12 @@
+import type { Tuning } from '../tuning.ts';
 import type { ConnectProvider } from './provider.ts';
 import { createRealtimeProvider, type RealtimeProviderParts } from './realtime.ts';
 
 const SAMPLE_RATE = 24_000;
 const TRANSCRIBER = 'gpt-realtime-whisper';
+
+const truncationOf = (value: NonNullable<Tuning['truncation']>) =>
+  typeof value === 'number' ? { type: 'retention_ratio', retention_ratio: value } : value;
 
 /** OpenAI Realtime (contract 06 §9), and servers of the owner that take its requests (05 §18). */
 export const createOpenaiProvider = (
@@ -14,7 +18,7 @@ export const createOpenaiProvider = (
       provider,
       label,
       sampleRate: SAMPLE_RATE,
-      session: ({ model, voice, instructions }, tools) => ({
+      session: ({ model, voice, instructions, tuning = {} }, tools) => ({
         type: 'realtime',
         model,
         instructions,
@@ -23,10 +27,15 @@ export const createOpenaiProvider = (
           input: {
             format: { type: 'audio/pcm', rate: SAMPLE_RATE },
             turn_detection: null,
-            transcription: { model: TRANSCRIBER },
+            transcription: {
+              model: TRANSCRIBER,
+              ...(tuning.transcriptionLanguage && { language: tuning.transcriptionLanguage }),
+            },
+            ...(tuning.noiseReduction && { noise_reduction: { type: tuning.noiseReduction } }),
           },
-          output: { format: { type: 'audio/pcm' }, voice },
+          output: { format: { type: 'audio/pcm' }, voice, ...(tuning.speed && { speed: tuning.speed }) },
         },
+        ...(tuning.truncation && { truncation: truncationOf(tuning.truncation) }),
         tools,
         tool_choice: 'auto',
       }),

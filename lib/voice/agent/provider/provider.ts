@@ -1,5 +1,6 @@
 import type { ServerSections } from '../../servers.ts';
 
+import type { Tuning } from '../tuning.ts';
 import type { Usage } from '../usage.ts';
 
 /**
@@ -105,6 +106,8 @@ export interface ProviderOptions {
   tools: readonly ProviderTool[];
   /** Further headers of the handshake, from the host's configuration. */
   headers?: Readonly<Record<string, string>>;
+  /** Optional settings; the session goes on without those that the provider refuses. */
+  tuning?: Tuning;
   /** The token store of xAI that the profile names, instead of the configured one. */
   oauthPath?: string;
   /** Keys and base URLs of the configuration (contract 05 §18). */

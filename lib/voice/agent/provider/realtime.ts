@@ -101,6 +101,8 @@ async function openSession(
   let isOver = false;
   let socket: UpstreamSocket | undefined;
   let cancelWait = () => {};
+  /** Sends the settings again, without the optional ones. */
+  let withoutTuning: (() => void) | undefined;
 
   function over(): void {
     isOver = true;
@@ -112,7 +114,14 @@ async function openSession(
   }
 
   function received(text: string): void {
-    for (const event of normalizer.read(text)) report(event);
+    for (const event of normalizer.read(text)) {
+      if (event.type === 'settingsRefused' && withoutTuning) {
+        // Perhaps an optional one: the session goes on without all of them.
+        withoutTuning();
+        withoutTuning = undefined;
+        report({ type: 'notice', message: event.message });
+      } else report(event);
+    }
     if (normalizer.isConfigured) cancelWait();
     // Its own close may take a while, or never come.
     if (normalizer.isExpired) socket?.close(1000);
@@ -136,6 +145,10 @@ async function openSession(
     throw refusal(error, label, source, redact);
   }
   signal.addEventListener('abort', over);
+  const { tuning = {} } = options;
+  if (Object.keys(tuning).length > 0) {
+    withoutTuning = () => sendSettings(socket as UpstreamSocket, dialect, { ...options, tuning: {} });
+  }
   const session = sessionOn(socket, dialect, options, {
     overflowed() {
       failure = `${label} Realtime does not take the audio as fast as it comes`;
@@ -178,6 +191,12 @@ interface SessionEvents {
   closed(): void;
 }
 
+function sendSettings(socket: UpstreamSocket, dialect: Dialect, options: ProviderOptions): void {
+  const tools = options.tools.map((tool) => ({ type: 'function', ...tool }));
+  const session = dialect.session(options, tools);
+  socket.send(JSON.stringify({ type: 'session.update', event_id: SETTINGS_MESSAGE, session }));
+}
+
 function sessionOn(
   socket: UpstreamSocket,
   dialect: Dialect,
@@ -203,8 +222,7 @@ function sessionOn(
     hasAudio = false;
   }
 
-  const tools = options.tools.map((tool) => ({ type: 'function', ...tool }));
-  send({ type: 'session.update', event_id: SETTINGS_MESSAGE, session: dialect.session(options, tools) });
+  sendSettings(socket, dialect, options);
 
   return {
     sendAudio(pcm, rate) {

@@ -35,6 +35,7 @@ function setUp({
       fallbackToGlobal: false,
       runDir: '/logs',
       headersFor: () => ({}),
+      tuningFor: () => ({}),
       servers: {},
       defaultsFor: ({ defaultModel, defaultVoice }) => ({ model: defaultModel, voice: defaultVoice }),
     }),

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { readConfig } from '../../../../lib/config.ts';
 import { extraHeaders, keepsAudio, realtimeAgent } from '../../../../lib/voice/agent/settings.ts';
+import { tuningIn } from '../../../../lib/voice/agent/tuning.ts';
 import { createVoiceConfig } from '../../../../lib/voice/config.ts';
 import { createVoiceScopes } from '../../../../lib/voice/scope.ts';
 import { createTestHost } from '../../../support/host.ts';
@@ -327,6 +328,32 @@ describe('06 §9: headers from the configuration', () => {
     expect(extraHeaders([{}, { extra_headers: 'x' }])).toEqual({});
     const many = Object.fromEntries(Array.from({ length: 40 }, (_, at) => [`x-${at}`, 'v']));
     expect(Object.keys(extraHeaders([{ extra_headers: many }]))).toHaveLength(16);
+  });
+});
+
+describe('optional settings of a provider', () => {
+  it('are those that files nest for it, the profile after the relay, without what makes no sense', async () => {
+    const { voice } = await setUp({
+      ...relay('{openai: {noise_reduction: near_field, speed: 1.2, truncation: auto, transcription_language: German}}'),
+      'agent/profiles/work/config.yaml': 'realtime_voice: {openai_realtime: {truncation: 0.8, speed: "1.1"}}',
+    });
+    const { tuningFor } = await voice.agent('work');
+    expect(tuningFor('openai_realtime')).toEqual({ noiseReduction: 'near_field', speed: 1.1, truncation: 0.8 });
+    expect(tuningFor('xai_realtime')).toEqual({});
+  });
+
+  it.each([
+    ['noise_reduction', ['near_field', 'far_field'], ['far', 1, '']],
+    ['transcription_language', ['de', 'pt-BR', 'yue'], ['german', 'd', 5, 'de; x']],
+    ['speed', [0.25, 1.5, '1'], [0.2, 1.6, 'fast', '', Number.NaN]],
+    ['truncation', ['auto', 'disabled', 0.5, 1], [0, 1.1, 'never', true]],
+  ])('%s', (name, good, bad) => {
+    const invalid: string[] = [];
+    for (const value of good)
+      expect(Object.values(tuningIn([{ [name]: value }], (n) => invalid.push(n)))).toHaveLength(1);
+    expect(invalid).toEqual([]);
+    for (const value of bad) expect(tuningIn([{ [name]: value }], (n) => invalid.push(n))).toEqual({});
+    expect(invalid).toEqual(bad.map(() => name));
   });
 });
 

@@ -1,3 +1,4 @@
+import type { RealtimeSessionCreateRequest } from 'openai/resources/realtime/realtime';
 import { describe, expect, it, vi } from 'vitest';
 import { createTestClock } from '../../../../support/clock.ts';
 import { closedPort } from '../../../../support/closed-port.ts';
@@ -34,6 +35,34 @@ it('06 §9: the first message of OpenAI', async () => {
       tool_choice: 'auto',
     },
   });
+});
+
+it('sends OpenAI the optional settings that are set, and none of them once it refuses one', async () => {
+  const { provider, connect } = await startProviders();
+  const tuning = { noiseReduction: 'near_field', transcriptionLanguage: 'de', speed: 1.2, truncation: 0.8 };
+  const { event, events } = await connect('openai_realtime', { tuning });
+  const socket = await provider.socket(0);
+  const { session } = (await socket.message(0)) as { session: object };
+  expect(session).toMatchObject({
+    type: 'realtime',
+    audio: {
+      input: {
+        noise_reduction: { type: 'near_field' },
+        transcription: { model: 'gpt-realtime-whisper', language: 'de' },
+      },
+      output: { speed: 1.2 },
+    },
+    truncation: { type: 'retention_ratio', retention_ratio: 0.8 },
+  } satisfies Partial<RealtimeSessionCreateRequest>);
+  const error = { code: 'invalid_value', param: 'session.audio.output.speed', message: 'no', event_id: 'settings' };
+  void socket.send({ type: 'error', error });
+  expect((await socket.message(1)).session).toMatchObject({ audio: { output: { voice: 'v' } }, tools: TOOLS });
+  const again = JSON.stringify(await socket.message(1));
+  for (const name of ['noise_reduction', 'language', 'speed', 'truncation']) expect(again).not.toContain(name);
+  await event('notice');
+  expect(events.filter(({ type }) => type === 'settingsRefused')).toEqual([]);
+  void socket.send({ type: 'error', error });
+  await event('settingsRefused');
 });
 
 it('06 §9: the first message of xAI', async () => {
