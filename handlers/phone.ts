@@ -25,7 +25,7 @@ const MAX_PREVIEW = 200;
 export const postMessage: Handler = async (request, relay) => {
   const pushed = await relay.phone.push(await readJson(request, { limit: LIMIT }), actorText(actorOf(request, relay)));
   const { delivered, messageId } = pushed;
-  if (delivered) return json({ delivered, message_id: messageId });
+  if (delivered) return json({ delivered, ...(pushed.isDuplicate && { duplicate: true }), message_id: messageId });
   return json({ delivered, queued: true, message_id: messageId, buffered: pushed.buffered });
 };
 

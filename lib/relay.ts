@@ -252,6 +252,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     queue: stores.open('phone'),
     replies: stores.open('phone-replies'),
     history: stores.open('phone-history'),
+    delivered: stores.open('phone-delivered'),
     subscribers: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
   });
 

@@ -28,6 +28,7 @@ export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object'
   phone: { node: 'disk', edge: 'object' },
   'phone-replies': { node: 'disk', edge: 'object' },
   'phone-history': { node: 'disk', edge: 'object' },
+  'phone-delivered': { node: 'disk', edge: 'object' },
   'phone-subscribers': { node: 'memory', edge: 'object' },
   'phone-threads': { node: 'memory', edge: 'object' },
   push: { node: 'disk', edge: 'object' },

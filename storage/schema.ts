@@ -22,6 +22,7 @@ export interface StoreSchema {
   phone: QueuedMessage;
   'phone-replies': StoredReply;
   'phone-history': PhoneHistoryItem;
+  'phone-delivered': { seq: number; id: string };
   /** Ids of sockets: those that get messages, the latest last, and those that get copies. */
   'phone-subscribers': { sockets: string[]; mirrors?: string[]; custody?: Record<string, number[]> };
   'phone-threads': ThreadRecord;

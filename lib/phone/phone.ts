@@ -9,6 +9,7 @@ import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { createAsks } from './asks.ts';
+import { openDelivered } from './delivered.ts';
 import {
   type Delivery,
   type Effect,
@@ -46,6 +47,7 @@ export interface PhoneParts {
   queue: Store<'phone'>;
   replies: Store<'phone-replies'>;
   history: Store<'phone-history'>;
+  delivered: Store<'phone-delivered'>;
   /** Where subscriptions are stored; absent where the process lives as long as its sockets. */
   subscribers?: Store<'phone-subscribers'>;
   /** Messages or replies have changed: how many messages wait, and the `seq` of the newest item of the history. */
@@ -58,8 +60,10 @@ export interface PhoneParts {
   seen?(chat: SeenChat): void;
 }
 
-/** The outcome of a push: delivered, or queued as one of `buffered`. */
-export type Pushed = { messageId: string; delivered: true } | { messageId: string; delivered: false; buffered: number };
+/** The outcome of a push: delivered, also by an earlier one (`isDuplicate`), or queued as one of `buffered`. */
+export type Pushed =
+  | { messageId: string; delivered: true; isDuplicate?: true }
+  | { messageId: string; delivered: false; buffered: number };
 
 const CHANNEL = 'proactive';
 /** States of a message to which nobody has to be called. */
@@ -84,6 +88,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     log,
     changed: announce,
   });
+  const delivered = await openDelivered(parts.delivered, log);
   const replies = createReplies({ rows: replyRows, clock, log, history });
   const subscribers = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
   const { queued, written } = subscribers?.split(queueRows.loaded) ?? { queued: queueRows.loaded, written: [] };
@@ -221,6 +226,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
   /** Records why messages have left the queue, or returned to it. */
   function recordMoves(before: Delivery<PhoneLink>, after: Delivery<PhoneLink>, event: Event<PhoneLink>): void {
+    if (event.name === 'arrived' || event.name === 'written') {
+      const left = before.custody.filter((held) => !after.custody.includes(held));
+      for (const { entry } of left) delivered.add(entry.message.message_id);
+    }
     if (before.queue === after.queue) return;
     const isLost = event.name === 'end' || event.name === 'failed';
     const returned = isLost ? before.custody.filter((held) => !after.custody.includes(held)) : [];
@@ -279,6 +288,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return saveLater(queueRows, undelivered(), log);
   };
 
+  /** Whether a message of this id has arrived, or was written to a socket and is queued again if it does not arrive. */
+  const wasDelivered = (messageId: string): boolean =>
+    delivered.has(messageId) || state.custody.some(({ entry }) => entry.message.message_id === messageId);
+
   async function push(
     body: Readonly<Record<string, unknown>>,
     { by, isAsked }: { by: string | undefined; isAsked: boolean },
@@ -288,6 +301,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const isQueued = () => state.queue.some((queued) => queued.message === message);
     // A queued message of the same id that has expired keeps its own item.
     dispatch({ name: 'expire' });
+    if (wasDelivered(messageId)) {
+      log.info(`message ${messageId}${forWhom(by)} was delivered before: it is not sent again`);
+      return { messageId, delivered: true, isDuplicate: true };
+    }
     history.message(message, isAsked);
     dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
     const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));

@@ -62,6 +62,13 @@ export type BrokerMessage =
 /** The one message of the broker to a client. Clients refuse any further key. */
 export type ClientAnswer = { type: 'matched'; stream_id: string } | { type: 'error'; code: string };
 
+/**
+ * A ping of either role once it has registered, always this text, and its answer: a constant, so that the platform at the
+ * edge answers it without waking the broker (contract 12 §6).
+ */
+export const PING = JSON.stringify({ type: 'ping', protocol_version: PROTOCOL_VERSION });
+export const PONG = JSON.stringify({ type: 'pong', protocol_version: PROTOCOL_VERSION });
+
 /** Text of a message, with the protocol version that each one carries. */
 export function encodeMessage(
   message: ({ type: 'register' } & Register) | HostMessage | BrokerMessage | ClientAnswer,

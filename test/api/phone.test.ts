@@ -363,6 +363,33 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect((await replies(target)).map(({ text }) => text)).toEqual(['old', 'other']);
   });
 
+  it('12 §2: what was delivered is not delivered again, also after a restart', async () => {
+    const target = await start();
+    const phone = await pair(target);
+    await say(target, { text: 'first', message_id: 'm1' });
+    expect(await say(target, { text: 'replaced', message_id: 'm1' })).toEqual({
+      delivered: false,
+      queued: true,
+      message_id: 'm1',
+      buffered: 1,
+    });
+    await subscribe(phone);
+    expect((await phone.client.next({ id: 'm1' })).payload.text).toBe('replaced');
+    const duplicate = { delivered: true, duplicate: true, message_id: 'm1' };
+    // Written to the socket, from which it would return to the queue.
+    expect(await say(target, { text: 'again', message_id: 'm1' })).toEqual(duplicate);
+    phone.client.send('proactive', 'proactive.shown', { message_id: 'm1' });
+    expect((await received(phone)).filter(({ type }) => type === 'phone.message')).toEqual([]);
+    expect(await say(target, { text: 'again', message_id: 'm1' }, '/phone/outbound')).toEqual(duplicate);
+    await target.restart();
+    const later = await pair(target);
+    await subscribe(later);
+    expect(await say(target, { text: 'again', message_id: 'm1' })).toEqual(duplicate);
+    expect(await say(target, { text: 'other', message_id: 'm2' })).toEqual({ delivered: true, message_id: 'm2' });
+    const ids = (await received(later)).filter(({ type }) => type === 'phone.message').map(({ id }) => id);
+    expect(ids).toEqual(['m2']);
+  });
+
   it('00: queued messages and unread replies outlive the process', async () => {
     const target = await start();
     for (let n = 1; n <= 52; n++) await say(target, { text: `t${n}`, message_id: `m${n}` });

@@ -1,9 +1,13 @@
 import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
+import { labelOf } from '../../lib/reach/broker/label.ts';
 import { decodeFrame, windowFrame } from '../../lib/reach/frames.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
-import { broker } from '../support/broker.ts';
-import { startEdgeBrokerTarget } from '../support/broker-edge.ts';
+import { type BrokerTarget, broker, type KnownHost } from '../support/broker.ts';
+import { startBrokerRuntime, startEdgeBrokerTarget } from '../support/broker-edge.ts';
 
 /** The edge runtime puts an object away after ten seconds without events. */
 const SLEEP = 13_000;
@@ -83,4 +87,50 @@ it('08 §8: a client that sends more than the queue holds ends its own stream on
   expect(await client.closed()).toBe(1008);
   host.data(other.id, 'undisturbed');
   expect(await other.client.next()).toEqual(Buffer.from('undisturbed'));
+});
+
+it('12 §6: health is answered from a cache, and limited', { timeout: 60_000 }, async () => {
+  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-health-'));
+  const hosts: [KnownHost, KnownHost] = [
+    { id: newId(), token: newToken() },
+    { id: newId(), token: newToken() },
+  ];
+  const { miniflare, port } = await startBrokerRuntime({
+    hosts,
+    persist,
+    log: [],
+    options: { ratelimits: { ATTEMPTS: { simple: { limit: 30, period: 60 } } } },
+  });
+  onTestFinished(async () => {
+    await miniflare.dispose();
+    await rm(persist, { recursive: true, force: true });
+  });
+  const { host: register, close } = broker({
+    hosts,
+    connectUrl: (hostId: string) => `ws://${labelOf(hostId)}.localhost:${port}/v1/connect`,
+  } as BrokerTarget);
+  onTestFinished(close);
+  const health = async (path = '/health') => {
+    const response = await fetch(`http://127.0.0.1:${port}${path}`);
+    return { status: response.status, cache: response.headers.get('cache-control'), body: await response.json() };
+  };
+  const counts = (online: number) => ({
+    ok: true,
+    service: 'svc_reach',
+    protocol_version: 1,
+    hosts_online: online,
+    active_streams: 0,
+  });
+  expect(await health()).toEqual({ status: 200, cache: 'no-store', body: counts(0) });
+  const asked = Date.now();
+  await Promise.all([register(0), register(1)]);
+  // Their reports are there long before this, but nobody asks the counter.
+  await new Promise((resolve) => setTimeout(resolve, 5_000));
+  expect((await health()).body).toEqual(counts(0));
+  await expect.poll(async () => (await health()).body.hosts_online, { timeout: 30_000, interval: 3_000 }).toBe(2);
+  expect(Date.now() - asked).toBeGreaterThan(14_000);
+  const statuses = await Promise.all(
+    Array.from({ length: 40 }, async (_, each) => (await health(`/health?${each}`)).status),
+  );
+  expect(statuses).toContain(429);
 });

@@ -539,6 +539,21 @@ const STATES: State[] = [
     },
   },
   {
+    name: 'ids of delivered messages',
+    async put(target) {
+      const { client } = await pair(target);
+      client.send('proactive', 'proactive.subscribe');
+      const send = async () =>
+        (await target.operator('/phone/message', post({ text: 'once', message_id: 'd1' }))).json();
+      await send();
+      await client.next({ id: 'd1' });
+      client.send('proactive', 'proactive.shown', { message_id: 'd1' });
+      client.send('system', 'ping', {}, 'shown');
+      await client.next({ id: 'shown' });
+      return async () => (await send()).duplicate === true;
+    },
+  },
+  {
     name: 'copies of phone messages',
     async put(target) {
       const { client } = await pair(target);

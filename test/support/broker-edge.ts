@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { MiniflareOptions } from 'miniflare';
 import { afterAll, inject } from 'vitest';
 import { labelOf } from '../../lib/reach/broker/label.ts';
 import { digestOf, newId, newToken } from '../../lib/reach/ids.ts';
@@ -18,25 +19,33 @@ afterAll(async () => {
   await (await shared)?.stop();
 });
 
-async function startRuntime() {
-  const scriptPath = inject('brokerBundle');
-  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-broker-edge-'));
-  const hosts = Array.from({ length: HOSTS }, (): KnownHost => ({ id: newId(), token: newToken() }));
+/** Starts the local edge runtime with the broker for these hosts, its state in `persist`. */
+export function startBrokerRuntime(parts: {
+  hosts: readonly KnownHost[];
+  persist: string;
+  log: string[];
+  options?: Partial<MiniflareOptions>;
+}) {
+  const { hosts, ...rest } = parts;
   const file = {
     hosts: Object.fromEntries(hosts.map(({ id, token }) => [id, { host_token_sha256: digestOf(token) }])),
   };
+  return startMiniflare({
+    scriptPath: inject('brokerBundle'),
+    bindings: { REACH_HOSTS: JSON.stringify(file), REACH_LOG_LEVEL: 'DEBUG' },
+    durableObjects: {
+      BROKER: { className: 'BrokerObject', useSQLite: true },
+      COUNTER: { className: 'BrokerCounter', useSQLite: true },
+    },
+    ...rest,
+  });
+}
+
+async function startRuntime() {
+  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-broker-edge-'));
+  const hosts = Array.from({ length: HOSTS }, (): KnownHost => ({ id: newId(), token: newToken() }));
   const log: string[] = [];
-  const start = () =>
-    startMiniflare({
-      scriptPath,
-      bindings: { REACH_HOSTS: JSON.stringify(file), REACH_LOG_LEVEL: 'DEBUG' },
-      durableObjects: {
-        BROKER: { className: 'BrokerObject', useSQLite: true },
-        COUNTER: { className: 'BrokerCounter', useSQLite: true },
-      },
-      persist,
-      log,
-    });
+  const start = () => startBrokerRuntime({ hosts, persist, log });
   let { miniflare, port } = await start();
   let taken = 0;
   return {

@@ -64,6 +64,8 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
       miniflare.dispatchFetch(url, { redirect: 'manual', ...init } as never) as unknown as Promise<Response>,
     privateKey,
     publicKey,
+    /** Directory of the state of its relays. */
+    persist,
     /** Lines that all of its relays have logged. They arrive a moment after what they report. */
     log,
     /** Origin of the relay of a host name. It changes with a restart. */

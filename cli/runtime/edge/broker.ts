@@ -14,6 +14,7 @@ import { Broker, type Snapshot } from '../../../lib/reach/broker/broker.ts';
 import type { Effect } from '../../../lib/reach/broker/effects.ts';
 import { parseHosts } from '../../../lib/reach/broker/hosts.ts';
 import { isDigest } from '../../../lib/reach/ids.ts';
+import { PING, PONG } from '../../../lib/reach/messages.ts';
 import { type BrokerStore, openBrokerStore } from '../../../storage/broker.ts';
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
 
@@ -32,9 +33,8 @@ export interface BrokerEnv {
 /** Header by which the Worker tells an object where a client is. */
 export const SOURCE_HEADER = 'cf-connecting-ip';
 
-/** Milliseconds between checks of busy streams, and of idle ones (contract 08 §8). */
+/** Milliseconds between checks while something is under way. Idle streams are checked when the first one ends. */
 const TICK = 1_000;
-const ALARM = 60_000;
 /** The platform does not report sent bytes, so each stream is assumed to send 2 MiB/s. */
 const PACE_BYTES = 64 * 1024;
 const PACE = 31.25;
@@ -71,9 +71,13 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   #broker!: Broker<WorkerSocket>;
   /** Bytes sent to clients that have not been taken to leave. */
   readonly #unsent = new Map<WorkerSocket, number>();
-  #isTicking = false;
+  /** While something is under way that only memory holds. */
+  #ticking: ReturnType<typeof setTimeout> | undefined;
   #isPacing = false;
+  /** When the alarm is set to fire, epoch milliseconds. */
+  #alarmAt: number | null = null;
   #reported = '';
+  #isReporting = false;
 
   constructor(state: DurableObjectState, env: BrokerEnv) {
     super(state as never, env);
@@ -82,6 +86,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     const level = env.REACH_LOG_LEVEL === 'DEBUG' ? 'DEBUG' : 'INFO';
     // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
     this.#log = createLog(level, (line) => console.log(line)).named('reach');
+    state.setWebSocketAutoResponse(new WebSocketRequestResponsePair(PING, PONG));
     void state.blockConcurrencyWhile(() => this.#wake());
   }
 
@@ -106,6 +111,9 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     for (const { socket, snapshot } of sockets) {
       if (!snapshot || !this.#broker.restore(socket, snapshot)) socket.close(1001, '');
     }
+    this.#alarmAt = await this.#state.storage.getAlarm();
+    // The counter got them before the sleep.
+    this.#reported = JSON.stringify(this.#broker.counts());
     this.#run(this.#broker.pending());
     this.#log.debug(`awake with ${sockets.length} sockets`);
   }
@@ -116,7 +124,6 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     const { 0: client, 1: server } = new WebSocketPair();
     this.#state.acceptWebSocket(server as never);
     this.#run(this.#broker.opened(server as never, source));
-    await this.#arm();
     return new Response(null, { status: 101, webSocket: client } as ResponseInit);
   }
 
@@ -141,14 +148,8 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   }
 
   async alarm(): Promise<void> {
+    this.#alarmAt = null;
     this.#run([...this.#broker.tick(), ...this.#broker.prune()]);
-    await this.#arm();
-  }
-
-  /** Looks at idle streams and old records once a minute, as long as there are sockets. */
-  async #arm(): Promise<void> {
-    if (this.#state.getWebSockets().length === 0) return;
-    if ((await this.#state.storage.getAlarm()) === null) await this.#state.storage.setAlarm(Date.now() + ALARM);
   }
 
   #ended(socket: WorkerSocket): void {
@@ -167,7 +168,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
       }
       // Pausing has no effect here: a stream ends when its queue is full. Nor has probing: see `REPLACE_AFTER`.
     }
-    this.#schedule();
+    this.#settle();
   }
 
   #send(socket: WorkerSocket, data: string | Uint8Array): void {
@@ -190,6 +191,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
         this.#run(this.#broker.sent(socket, left));
       }
       if (this.#unsent.size > 0) this.#pace();
+      else this.#settle();
     }, PACE);
   }
 
@@ -205,17 +207,33 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     this.#run(this.#broker.saved(id, ok));
   }
 
-  /** One timer after every event, and as long as something is under way. The object sleeps only without one. */
-  #schedule(): void {
-    if (this.#isTicking) return;
-    this.#isTicking = true;
-    setTimeout(() => {
-      this.#isTicking = false;
-      const effects = this.#broker.tick();
-      if (effects.length > 0 || this.#broker.isBusy()) this.#run(effects);
-      this.#attach();
-      void this.#report();
-    }, TICK);
+  /**
+   * After each event. A timer runs only while something is under way, because the object sleeps only without one: an idle
+   * tunnel has none. What must survive a sleep is attached in the event that changed it (contract 12 §6).
+   */
+  #settle(): void {
+    if (this.#broker.isBusy()) {
+      this.#ticking ??= setTimeout(() => {
+        this.#ticking = undefined;
+        this.#attach();
+        this.#run(this.#broker.tick());
+      }, TICK);
+    } else {
+      clearTimeout(this.#ticking);
+      this.#ticking = undefined;
+      // Each step of a busy stream would attach it anew; pacing ends with this.
+      if (!this.#isPacing) this.#attach();
+    }
+    this.#arm();
+    void this.#report();
+  }
+
+  /** Sets the alarm for the end of the first idle stream. One that comes too early is set again when it fires. */
+  #arm(): void {
+    const next = this.#broker.nextExpiry();
+    if (next === null || (this.#alarmAt !== null && this.#alarmAt <= next)) return;
+    this.#alarmAt = next;
+    void this.#state.storage.setAlarm(next);
   }
 
   /** Attaches to each socket the facts that must survive a sleep. */
@@ -226,36 +244,60 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     }
   }
 
-  /** Tells the counter when something has changed. Its figures are best effort. */
+  /** Reports a change to the counter, one call at a time. Its figures are best effort. */
   async #report(): Promise<void> {
-    const counts = this.#broker.counts();
-    const text = JSON.stringify(counts);
-    if (text === this.#reported) return;
-    this.#reported = text;
+    if (this.#isReporting) return;
+    this.#isReporting = true;
     try {
-      const counter = this.env.COUNTER.get(this.env.COUNTER.idFromName(COUNTER_NAME)) as unknown as BrokerCounter;
-      await counter.report(this.#hostId, counts.hosts_online, counts.active_streams);
+      for (;;) {
+        const counts = this.#broker.counts();
+        const text = JSON.stringify(counts);
+        if (text === this.#reported) break;
+        this.#reported = text;
+        const counter = this.env.COUNTER.get(this.env.COUNTER.idFromName(COUNTER_NAME)) as unknown as BrokerCounter;
+        await counter.report(this.#hostId, counts.hosts_online, counts.active_streams);
+      }
     } catch (error) {
       this.#reported = '';
       this.#log.debug(`the counter does not answer: ${describeError(error)}`);
+    } finally {
+      this.#isReporting = false;
     }
   }
 }
 
 /** Name of the one object that counts. */
 export const COUNTER_NAME = 'counter';
-const MAX_COUNTED = 1000;
+/** Key of the sums. A host has a key of its own: its streams. */
+const TOTAL = 'total';
+const hostKey = (hostId: string): string => `host:${hostId}`;
 
-/** Sums up what the objects of all hosts report, for `/health`. */
+/** Sums that `/health` answers with. */
+export interface Counts {
+  hosts_online: number;
+  active_streams: number;
+}
+
+/** Sums up what the objects of all hosts report, for `/health`. It keeps the sums, so that a question costs one row. */
 export class BrokerCounter extends DurableObject<BrokerEnv> {
   async report(hostId: string, online: number, streams: number): Promise<void> {
-    if (online === 0) await this.ctx.storage.delete(hostId);
-    else await this.ctx.storage.put(hostId, streams);
+    const { storage } = this.ctx;
+    let total = await storage.get<Counts>(TOTAL);
+    if (!total) {
+      // The rows of former versions have no sums.
+      await storage.deleteAll();
+      total = { hosts_online: 0, active_streams: 0 };
+    }
+    const former = await storage.get<number>(hostKey(hostId));
+    const hosts = total.hosts_online + online - (former === undefined ? 0 : 1);
+    const active = total.active_streams + streams - (former ?? 0);
+    if (online === 0) await storage.delete(hostKey(hostId));
+    else await storage.put(hostKey(hostId), streams);
+    await storage.put(TOTAL, { hosts_online: hosts, active_streams: active } satisfies Counts);
   }
 
-  async counts(): Promise<{ hosts_online: number; active_streams: number }> {
-    const streams = await this.ctx.storage.list<number>({ limit: MAX_COUNTED });
-    return { hosts_online: streams.size, active_streams: [...streams.values()].reduce((sum, each) => sum + each, 0) };
+  async counts(): Promise<Counts> {
+    return (await this.ctx.storage.get<Counts>(TOTAL)) ?? { hosts_online: 0, active_streams: 0 };
   }
 }
 

@@ -1,3 +1,5 @@
+import type { WebSocket as WorkerSocket } from '@cloudflare/workers-types';
+
 /**
  * Data that crossws keeps with a socket over a sleep of the object: the id of its peer and the URL of its handshake. The
  * members are undocumented: test/edge/sleep.test.ts fails when one of them changes.
@@ -6,3 +8,6 @@ export function attachmentOf(socket: { deserializeAttachment(): unknown }): { id
   const { i, u } = (socket.deserializeAttachment() ?? {}) as { i?: string; u?: string };
   return { id: i, url: u };
 }
+
+/** The platform's socket of a peer: `peer.websocket` is a proxy, which the platform does not accept as one of its own. */
+export const socketOf = (peer: object): WorkerSocket => (peer as { _internal: { ws: WorkerSocket } })._internal.ws;

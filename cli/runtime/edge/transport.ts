@@ -7,6 +7,9 @@ export const MAX_MESSAGE = 30 * MiB;
 /** Bytes sent without a frame from the client in between, above which producers pause (contract 01 §12). */
 export const CREDIT = MiB;
 
+/** When the platform answered a constant ping of the client for the object, epoch ms; never with null. */
+export type PingedAt = () => number | null;
+
 /** The members that a peer of crossws and the platform's socket share. */
 interface Closable {
   send(data: string | ArrayBuffer | ArrayBufferView): unknown;
@@ -23,8 +26,9 @@ export interface EdgeTransport extends Transport {
  * everything since the client's last frame counts, up to just above the credit: a client that only listens for days is
  * no slow consumer.
  */
-export function createEdgeTransport(id: string, socket: Closable): EdgeTransport {
+export function createEdgeTransport(id: string, socket: Closable, pingedAt: PingedAt = () => null): EdgeTransport {
   let sent = 0;
+  let lastSent = 0;
   const quietly = (action: () => void) => {
     try {
       action();
@@ -35,12 +39,17 @@ export function createEdgeTransport(id: string, socket: Closable): EdgeTransport
   return {
     id,
     send(data) {
+      lastSent = Date.now();
       if (sent <= CREDIT) sent += typeof data === 'string' ? utf8Length(data) : data.byteLength;
       quietly(() => socket.send(data));
     },
     close: (code, reason) => quietly(() => socket.close(code, reason)),
     terminate: () => quietly(() => socket.close(1008, 'policy violation')),
-    unsent: () => Math.min(sent, CREDIT + 1),
+    unsent() {
+      // The client sent it, and got the answer that followed everything before: it has room, as after any frame.
+      if (sent > 0 && (pingedAt() ?? 0) > lastSent) sent = 0;
+      return Math.min(sent, CREDIT + 1);
+    },
     credit: CREDIT,
     heard() {
       sent = 0;

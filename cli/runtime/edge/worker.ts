@@ -18,6 +18,7 @@ import { createLog, type Log } from '../../../lib/log.ts';
 import type { ObjectStore } from '../../../lib/media/objects.ts';
 import { registerInitialCode } from '../../../lib/pairing/initial-code.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
+import { ALIVE_PING, ALIVE_PONG } from '../../../lib/socket/envelope.ts';
 import { WebResponse } from '../../../lib/web/response.ts';
 import packageJson from '../../../package.json' with { type: 'json' };
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
@@ -26,7 +27,7 @@ import type { SqlExecutor } from '../../../storage/sql-driver.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { createEdgeClock } from './clock.ts';
 import { createEntry, drain, type EntryEnv, relayNameOf } from './entry.ts';
-import { attachmentOf } from './internals.ts';
+import { attachmentOf, socketOf } from './internals.ts';
 import { createEdgeTransport, type EdgeTransport, MAX_MESSAGE } from './transport.ts';
 
 interface Env extends EntryEnv {
@@ -55,6 +56,7 @@ export class RelayObject extends DurableObject<Env> {
   constructor(state: DurableObjectState, env: Env) {
     super(state as never, env);
     this.#clock = createEdgeClock(state.storage);
+    state.setWebSocketAutoResponse(new WebSocketRequestResponsePair(ALIVE_PING, ALIVE_PONG));
     void state.blockConcurrencyWhile(() => this.#wake(state, env));
   }
 
@@ -99,6 +101,7 @@ export class RelayObject extends DurableObject<Env> {
     this.#relay.state = 'ready';
     for (const socket of state.getWebSockets()) await this.#restore(socket, log);
     await this.#relay.restored();
+    log.debug(`awake with ${state.getWebSockets().length} sockets`);
   }
 
   #hooks(log: Log) {
@@ -112,7 +115,7 @@ export class RelayObject extends DurableObject<Env> {
           return accepted;
         },
         open: (peer, accepted) => {
-          const transport = createEdgeTransport(peer.id, peer);
+          const transport = createEdgeTransport(peer.id, peer, this.#pingedAt(socketOf(peer)));
           this.#open.set(peer.id, { row: accepted.row, transport, events: accepted.open(transport) });
         },
         find: (peer) => this.#open.get(peer.id),
@@ -123,12 +126,15 @@ export class RelayObject extends DurableObject<Env> {
     ).hooks;
   }
 
+  /** When the platform has answered the last constant ping of a socket, epoch ms. */
+  #pingedAt = (socket: WorkerSocket) => () => this.ctx.getWebSocketAutoResponseTimestamp(socket)?.getTime() ?? null;
+
   /** Restores a socket that outlived a sleep, by its row. One that fails is closed: the object would not wake otherwise. */
   async #restore(socket: WorkerSocket, log: Log): Promise<void> {
     const { id, url } = attachmentOf(socket);
     if (id === undefined || url === undefined) return;
     const row = this.#table.rowOf(new URL(url).pathname);
-    const transport = createEdgeTransport(id, socket);
+    const transport = createEdgeTransport(id, socket, this.#pingedAt(socket));
     if (!row?.restore) {
       transport.close(1012, 'the relay was asleep');
       return;

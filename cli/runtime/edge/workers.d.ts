@@ -19,3 +19,9 @@ declare class WebSocketPair {
   0: WebSocket;
   1: WebSocket;
 }
+
+declare class WebSocketRequestResponsePair {
+  readonly request: string;
+  readonly response: string;
+  constructor(request: string, response: string);
+}

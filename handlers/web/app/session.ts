@@ -8,7 +8,7 @@ import type { LinkState } from '../../../lib/companion/link/state.ts';
 import { type Cancel, every, systemClock } from '../../../lib/kit/clock.ts';
 import { createLog } from '../../../lib/log.ts';
 import { type FreezeState, readFreeze } from '../../../lib/operations/freeze-state.ts';
-import type { Message, Payload } from '../../../lib/socket/envelope.ts';
+import { ALIVE, type Message, type Payload } from '../../../lib/socket/envelope.ts';
 import { createBrowserDial } from './dial.ts';
 import type { LinkCode } from './launch.ts';
 import type { BrowserPairingStore } from './pairing-store.ts';
@@ -442,11 +442,13 @@ function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof 
   let sentAt = 0;
   let pending = '';
 
-  function ask(timeout: number): void {
+  /** One that is due is a constant, which costs the edge nothing. Any other must not take a late answer for its own. */
+  function ask(timeout: number, isDue = false): void {
     if (pending !== '') return;
     sentAt = performance.now();
-    pending = String(sentAt);
-    port.send('ping', { ts: sentAt }, pending);
+    const [payload, id] = isDue ? ALIVE : [{ ts: sentAt }, String(sentAt)];
+    pending = id;
+    port.send('ping', payload, id);
     cancelTimeout = systemClock.after(timeout, () => {
       pending = '';
       lost();
@@ -464,7 +466,7 @@ function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof 
     const stop = every(
       systemClock,
       ECHO_EVERY,
-      () => ask(ECHO_TIMEOUT),
+      () => ask(ECHO_TIMEOUT, true),
       () => {},
     );
     return () => {

@@ -1,7 +1,7 @@
 import type { Dial, DialedSocket, PeerKey, PinnedRoute, SocketEnd, SocketEvents } from '../../host/dial.ts';
 import type { Cancel, Clock } from '../../kit/clock.ts';
 import { newUuid } from '../../kit/uuid.ts';
-import { encodeEnvelope, type Message, type Payload, parseEnvelope } from '../../socket/envelope.ts';
+import { ALIVE, encodeEnvelope, type Message, type Payload, parseEnvelope } from '../../socket/envelope.ts';
 import type { Disconnect } from './state.ts';
 
 const CLOSE_TIMEOUT = 1000;
@@ -112,7 +112,7 @@ export function startHeartbeat({ clock, connection, onSilent, status }: Heartbea
   // Only an unanswered ping is a sign: timers of a hidden page or a sleeping machine run late.
   const ping = () => {
     const pingedAt = clock.monotonic();
-    connection.send('system', 'ping', { ts: clock.now() });
+    connection.send('system', 'ping', ...ALIVE);
     cancelWatch = clock.after(ANSWER_WITHIN, () => {
       const silence = clock.monotonic() - connection.heardAt;
       if (connection.heardAt >= pingedAt) watch();

@@ -9,6 +9,8 @@ import {
   encodeMessage,
   type HostMessage,
   MAX_CONTROL,
+  PING,
+  PONG,
   parseHostMessage,
   parseRegister,
   type Register,
@@ -114,7 +116,10 @@ export class Broker<S> {
   text(socket: S, text: string): Effect<S>[] {
     const connection = this.#connections.get(socket);
     if (connection?.role === 'pending') this.#register(connection, parseRegister(text));
-    else if (connection?.role === 'host') this.#control(connection.host, text);
+    else if (connection && text === PING) {
+      if (connection.role === 'host') connection.host.control(PONG);
+      else connection.link.send(PONG);
+    } else if (connection?.role === 'host') this.#control(connection.host, text);
     else if (connection) connection.host.abort(connection.stream, 'unauthorized', 'a text message');
     return this.#take();
   }
@@ -159,7 +164,7 @@ export class Broker<S> {
     return this.#take();
   }
 
-  /** Closes overdue sockets. Call every second while there are sockets. */
+  /** Closes overdue sockets. Call every second while `isBusy`, and at `nextExpiry`. */
   tick(): Effect<S>[] {
     const late = this.#parts.clock.monotonic() - REGISTRATION_TIMEOUT;
     if (this.#sources.pending > 0) {
@@ -171,7 +176,7 @@ export class Broker<S> {
     return this.#take();
   }
 
-  /** Forgets credentials and connection IDs that are over for long. To be called every minute or so. */
+  /** Forgets credentials and connection IDs that are over for long. To be called now and then. */
   prune(): Effect<S>[] {
     const changes = this.#credentials.prune(seconds(this.#parts.clock), this.#isKnown);
     this.#save([...changes, ...this.#seenChanges(this.#seen.prune())]);
@@ -213,6 +218,16 @@ export class Broker<S> {
       }
     }
     return false;
+  }
+
+  /** When the first idle stream ends, in milliseconds of the monotonic clock; null without streams. */
+  nextExpiry(): number | null {
+    let next: number | null = null;
+    for (const host of this.#online.values()) {
+      const at = host.nextIdleEnd();
+      if (at !== null) next = Math.min(next ?? at, at);
+    }
+    return next;
   }
 
   snapshot(socket: S): Snapshot | null {

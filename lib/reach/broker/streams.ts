@@ -393,6 +393,13 @@ export class HostLink<S> {
     if (this.#ended.size > MAX_ENDED) this.#ended.delete(this.#ended.values().next().value as string);
   }
 
+  /** When the first of its idle streams ends, monotonic milliseconds; null without streams. */
+  nextIdleEnd(): number | null {
+    let next: number | null = null;
+    for (const { lastData } of this.streams.values()) next = Math.min(next ?? lastData + IDLE, lastData + IDLE);
+    return next;
+  }
+
   /** Ends streams whose time is up. */
   tick(): void {
     const now = this.#clock.monotonic();

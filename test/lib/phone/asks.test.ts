@@ -48,6 +48,7 @@ const stores = () => ({
   queue: createStorage<QueuedMessage>({ driver: memoryDriver() }),
   replies: createStorage<StoredReply>({ driver: memoryDriver() }),
   history: createStorage<PhoneHistoryItem>({ driver: memoryDriver() }),
+  delivered: createStorage<{ seq: number; id: string }>({ driver: memoryDriver() }),
 });
 
 async function setup(kept = stores(), clock = createTestClock()) {

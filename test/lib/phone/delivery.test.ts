@@ -62,6 +62,7 @@ function stores() {
     queue: createStorage<QueuedMessage>({ driver: memoryDriver() }),
     replies: createStorage<StoredReply>({ driver: memoryDriver() }),
     history: createStorage<PhoneHistoryItem>({ driver: memoryDriver() }),
+    delivered: createStorage<{ seq: number; id: string }>({ driver: memoryDriver() }),
   };
 }
 
@@ -223,6 +224,7 @@ describe('message delivery (contract 04 §5.4)', () => {
     const kept = stores();
     const full = () => Promise.reject(new Error('disk full'));
     const { phone, log } = await setup({
+      ...kept,
       queue: Object.assign(kept.queue, { setItem: full }),
       replies: Object.assign(kept.replies, { setItem: full }),
       history: Object.assign(kept.history, { setItem: full }),
@@ -302,6 +304,13 @@ class Model {
   probed = new Set<number>();
   phones: { link: number; left: number }[] = [];
   seen = new Map<number, Seen[]>();
+  /** Ids that have arrived, the last 1,000. */
+  delivered = new Set<string>();
+
+  arrived(id: string) {
+    this.delivered.add(id);
+    if (this.delivered.size > 1000) this.delivered.delete([...this.delivered][0] as string);
+  }
 
   tell = (link: number, ...message: Seen) => {
     const seen = this.seen.get(link) ?? [];
@@ -349,7 +358,8 @@ class Model {
       }
       phone.left--;
       this.queue.shift();
-      this.custody = [...this.custody, { ...head, link: phone.link, isCovered: false }].slice(-50);
+      this.custody = [...this.custody, { ...head, link: phone.link, isCovered: false }];
+      for (const { id } of this.custody.splice(0, this.custody.length - 50)) this.arrived(id);
       this.tell(phone.link, head.id === live ? 'live' : 'queued', head.id);
       if (head.id !== live) flushed++;
     }
@@ -400,7 +410,11 @@ it('behaves like a simple sequential model, over restarts', { timeout: 60_000 },
         const now = real.clock.now();
         model.prune(now);
         const same = model.queue.find((entry) => entry.id === id);
-        model.custody = model.custody.filter((held) => held.id !== id);
+        if (model.delivered.has(id) || model.custody.some((held) => held.id === id)) {
+          const duplicate = { messageId: id, delivered: true, isDuplicate: true };
+          expect(await real.phone.push({ text: 'x', message_id: id })).toEqual(duplicate);
+          return;
+        }
         seq++;
         if (same) same.at = now;
         else model.queue.push({ id, at: now, seq });
@@ -436,6 +450,9 @@ it('behaves like a simple sequential model, over restarts', { timeout: 60_000 },
           const link = links.get(step.link);
           expect(link?.isWritable === true && link.isProbed).toBe(model.probed.has(step.link));
           if (!model.probed.delete(step.link)) continue;
+          for (const { id } of model.custody.filter((held) => held.link === step.link && held.isCovered)) {
+            model.arrived(id);
+          }
           model.custody = model.custody.filter((held) => held.link !== step.link || !held.isCovered);
           link?.prove();
         } else if (step.do === 'break') {
