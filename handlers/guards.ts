@@ -42,6 +42,9 @@ const SENTENCES: Record<Refusal, string> = {
   'no-key': 'this relay requires X-Svc-Operator-Key of every caller',
 };
 
+/** At the edge, which has no host and no processes. */
+const NO_OPERATOR_TOKEN = 'only the operator may call this, with an operator token';
+
 /** For the log. */
 const REASONS: Record<Refusal, string> = {
   remote: 'remote, forwarded, or from a web page',
@@ -52,17 +55,18 @@ const REASONS: Record<Refusal, string> = {
 async function logRefusal(request: RelayRequest, relay: Relay, refusal: Refusal): Promise<void> {
   const caller = await relay.localOperator.describe(request.peer);
   const path = loggedPath(request);
+  const reason = request.peer.via === 'edge' ? 'without an operator token' : REASONS[refusal];
   const route = `${request.method} ${path} ${refusal}`;
   relay.refusals.note(
     limitKey(request.peer.address),
     route,
-    `refused an operator call from ${caller} to ${path}: ${REASONS[refusal]}`,
+    `refused an operator call from ${caller} to ${path}: ${reason}`,
   );
 }
 
 async function refuse(request: RelayRequest, relay: Relay, refusal: Refusal): Promise<never> {
   await logRefusal(request, relay, refusal);
-  throw new RelayError('forbidden', SENTENCES[refusal]);
+  throw new RelayError('forbidden', request.peer.via === 'edge' ? NO_OPERATOR_TOKEN : SENTENCES[refusal]);
 }
 
 /**
@@ -153,13 +157,17 @@ export const loopbackOrPaired: Guard = async (request, relay) => {
   return request.headers.has('authorization') ? anyDevice(request, relay) : refuse(request, relay, refusal);
 };
 
-/** A paired device, or a host tool that sends `X-Svc-Operator: 1` from strict loopback (contract 01 §6.3). */
+/**
+ * A paired device, or a host tool that sends `X-Svc-Operator: 1` from strict loopback (contract 01 §6.3). At the edge the
+ * operator's token says that much by itself.
+ */
 export function pairedOrHostTool(grant?: string): Guard {
   const device = paired(grant);
   const deviceOrHint = pairedWithHint('tools on this host send X-Svc-Operator: 1 instead', device);
   return (request, relay) => {
     if (hasSessionBearer(request)) return device(request, relay);
-    const isTool = request.headers.get('x-svc-operator') === '1';
+    const hasToken = request.peer.via === 'edge' && request.headers.has('authorization');
+    const isTool = hasToken || request.headers.get('x-svc-operator') === '1';
     return isTool ? operatorOr(device, request, relay) : deviceOrHint(request, relay);
   };
 }

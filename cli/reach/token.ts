@@ -64,9 +64,9 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   line(context.stdout);
   line(context.stdout, "On the host, in the relay's environment (shown once: nothing keeps the token):");
   line(context.stdout, '  RELAY_EXPERIMENTAL_REACH_ENABLED=1');
-  line(context.stdout, '  RELAY_SECURE_LINK_BROKER_URL=wss://<name of the broker>');
-  line(context.stdout, `    (of a broker at the edge: wss://${label}.<name of the broker>)`);
+  line(context.stdout, `  RELAY_SECURE_LINK_BROKER_URL=wss://${label}.<name of the broker>`);
   line(context.stdout, `  RELAY_SECURE_LINK_BROKER_HOST_TOKEN=${token}`);
+  line(context.stdout, `This name lets a broker at the edge sleep. \`svc reach start\` needs no ${label}. in it.`);
   if (own === undefined) {
     line(context.stdout, `and this ID in ${idFile}, before the relay makes one of its own:`);
     line(context.stdout, `  ${hostId}`);

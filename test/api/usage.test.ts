@@ -12,6 +12,16 @@ async function ask(target: Target, token: string, query = '') {
 }
 
 describeMatrix('GET /usage/providers (contract 04 §9)', (start, runtime) => {
+  if (runtime === 'edge') {
+    it.each([{}, ON])('needs a host: 401 without a bearer, else 501, with %j', async (env) => {
+      const target = await start({ env });
+      const { token } = await pair(target);
+      expect((await target.operator('/usage/providers')).status).toBe(401);
+      expect(await ask(target, token)).toMatchObject({ status: 501, body: { error: expect.stringContaining('host') } });
+    });
+    return;
+  }
+
   it('is off by default: 401 without a bearer, else 404', async () => {
     const target = await start();
     const { token } = await pair(target);
@@ -21,15 +31,6 @@ describeMatrix('GET /usage/providers (contract 04 §9)', (start, runtime) => {
       body: { ok: false, error: 'provider usage is not enabled here' },
     });
   });
-
-  if (runtime === 'edge') {
-    it('needs a host', async () => {
-      const target = await start({ env: ON });
-      const { token } = await pair(target);
-      expect(await ask(target, token)).toMatchObject({ status: 501, body: { error: expect.stringContaining('host') } });
-    });
-    return;
-  }
 
   it('refuses an unknown profile', async () => {
     const target = await start({ env: ON });

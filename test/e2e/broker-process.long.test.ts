@@ -2,6 +2,7 @@ import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promis
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
+import { labelOf } from '../../lib/reach/broker/label.ts';
 import { digestOf, newId, newToken } from '../../lib/reach/ids.ts';
 import { type BrokerPeer, type BrokerTarget, broker, type KnownHost } from '../support/broker.ts';
 import { selfSigned } from '../support/certificate.ts';
@@ -143,6 +144,8 @@ it('§7.1: serves TLS, stops in order on SIGTERM, and says how it is', async (co
   const made = await runSvc(['reach', 'token', '--credentials', join(home, 'hosts.json'), '--json'], { home });
   const { host_id, token, host_token_sha256 } = JSON.parse(made.stdout);
   expect(digestOf(token)).toBe(host_token_sha256);
+  const text = await runSvc(['reach', 'token', '--host-id', host_id], { home });
+  expect(text.stdout.match(/wss:\S+/g)).toEqual([`wss://${labelOf(host_id)}.<name`]);
   const again = await runSvc(['reach', 'token', '--credentials', join(home, 'hosts.json'), '--host-id', host_id], {
     home,
   });

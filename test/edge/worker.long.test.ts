@@ -70,6 +70,26 @@ describe('the edge', () => {
     expect((await target.fetch('/pairing/mint', { method: 'POST', headers: bearer(token) })).status).toBe(403);
   });
 
+  it('contract 01 §12: an operator token needs no further header, and refusals do not speak of a host', async () => {
+    const target = await start();
+    const { token } = await pair(target);
+    for (const path of ['/sessions', '/phone/history', '/phone/outbound', '/context/injected']) {
+      const opened = await target.operator(path);
+      expect(opened.status, path).toBe(200);
+      expect((await target.fetch(path, { headers: bearer(`${token.slice(0, -1)}!`) })).status, path).toBe(401);
+    }
+    expect((await target.fetch('/sessions', { headers: bearer(token) })).status).toBe(200);
+    for (const headers of [{}, bearer(token)]) {
+      const refused = await target.fetch('/relay/devices', { headers });
+      expect([refused.status, await refused.json()]).toEqual([
+        403,
+        { ok: false, error: 'only the operator may call this, with an operator token' },
+      ]);
+    }
+    await expect.poll(() => target.log.join('\n')).toContain('to /relay/devices: without an operator token');
+    expect(target.log.join('\n')).not.toContain('to /relay/devices: remote');
+  });
+
   it('contract 01 §12: without a public key nobody is the operator', async () => {
     const target = await start({ env: { RELAY_OPERATOR_PUBLIC_KEY: '' } });
     expect((await target.operator('/pairing/register', post({ code: 'ABC123' }))).status).toBe(401);
