@@ -9,6 +9,8 @@ export interface Calling {
   relay?: string;
   /** The given `--settings`. */
   settings?: string;
+  /** Members for the first JSON document. */
+  extra?: object;
 }
 
 const lists: [prefix: string, commands: CommandEntry[]][] = [
@@ -81,6 +83,13 @@ export function namedAsCalled<Stream extends Writer>(
   return new Proxy(stream, {
     get(target, name) {
       if (name === 'asCalled') return (text: string) => asCalled(text, calling);
+      if (name === 'takeExtra') {
+        return () => {
+          const { extra } = calling;
+          calling.extra = undefined;
+          return extra;
+        };
+      }
       if (name === 'write') {
         return (text: string, ...rest: []) => {
           onWrite(text);

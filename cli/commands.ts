@@ -14,6 +14,8 @@ export interface CommandEntry {
   alias?: string;
   /** The option that says which relay, or which companion, a command means. Messages repeat it (contract 11 §1). */
   target?: 'relay' | 'settings';
+  /** It calls the relay of this machine, and takes no `--relay`. */
+  asksRelay?: true;
   /** Words for its first argument. */
   actions?: readonly string[];
   /** Loads the command's file. The help of a program and `--version` do without. */
@@ -50,6 +52,7 @@ const doctor: CommandEntry = {
 const backup: CommandEntry = {
   usage: 'backup <file>',
   summary: 'write everything by which this relay is itself into one file, behind a passphrase',
+  asksRelay: true,
   load: () => import('./backup.ts'),
 };
 
@@ -76,6 +79,7 @@ const relayCommands: CommandEntry[] = [
     usage: 'secure-link [action]',
     actions: ACTIONS['secure-link'],
     summary: 'show, enable or disable Secure Link, the pinned HTTPS origin, or rotate its identity',
+    asksRelay: true,
     load: () => import('./secure-link.ts'),
   },
   {
@@ -100,6 +104,7 @@ const relayCommands: CommandEntry[] = [
     actions: ACTIONS['insecure-api-key'],
     summary: 'show or change whether voice accepts the API key over plain http',
     alias: 'insecure-api-bearer',
+    asksRelay: true,
     load: () => import('./insecure-api-key.ts'),
   },
   {
@@ -116,12 +121,14 @@ const relayCommands: CommandEntry[] = [
     usage: 'operator-key [action]',
     actions: ACTIONS['operator-key'],
     summary: "show or replace the key by which this machine's relay knows its operator",
+    asksRelay: true,
     load: () => import('./keys/operator-key.ts'),
   },
   {
     usage: 'qr-key [action]',
     actions: ACTIONS['qr-key'],
     summary: 'show or replace the key that signs pairing codes',
+    asksRelay: true,
     load: () => import('./keys/qr-key.ts'),
   },
   {
@@ -155,6 +162,7 @@ const mcp: CommandEntry = {
   usage: 'mcp [action] [name]',
   actions: ACTIONS.mcp,
   summary: 'let other agents reach the phone: pair, install, list, revoke; alone, speaks MCP on stdin',
+  asksRelay: true,
   load: () => import('./mcp.ts'),
 };
 
@@ -234,6 +242,7 @@ const phoneCommands: CommandEntry[] = [
   {
     usage: 'approve',
     summary: "answer a coding agent's permission hook from the phone; reads its JSON on stdin",
+    asksRelay: true,
     load: () => import('./phone/approve.ts'),
   },
   {

@@ -33,12 +33,26 @@ export function define(command: Command): void {
 async function run(options: Options, context: CommandContext): Promise<number> {
   const strict = flag(options, '--strict');
   const diagnosis = await examine(options, context);
-  if (flag(options, '--json')) printJson(context.stdout, reportOf(diagnosis), 2);
+  const isFailure = hasProblems(diagnosis.checks, strict);
+  if (flag(options, '--json'))
+    printJson(context.stdout, { ...reportOf(diagnosis), ...verdict(diagnosis, isFailure) }, 2);
   else {
     printFreeze(diagnosis.frozen, context);
     print(diagnosis, context);
   }
-  return hasProblems(diagnosis.checks, strict) ? 1 : 0;
+  return isFailure ? 1 : 0;
+}
+
+/** What every document of a failure has, by its first finding (contract 11 §1). */
+function verdict(diagnosis: Diagnosis, isFailure: boolean) {
+  if (!isFailure) return {};
+  const findings = groupChecks(diagnosis).flatMap(({ checks }) => checks);
+  const first = findings.find(({ status }) => status === 'error') ?? findings.find(({ status }) => status === 'warn');
+  return {
+    ok: false,
+    error: first ? `${first.id}: ${first.summary}` : 'a check has failed',
+    next: first?.next ?? null,
+  };
 }
 
 /** Makes every check, with the options of the command. */

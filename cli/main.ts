@@ -6,7 +6,7 @@ import { type CommandEntry, nestedPrograms, type Program, type ProgramName, prog
 import { placesOf } from './environment.ts';
 import { commandHelp, programHelp } from './help.ts';
 import { didYouMean } from './nearest.ts';
-import { parseCommandLine } from './options.ts';
+import { type Options, parseCommandLine } from './options.ts';
 import {
   type CommandContext,
   CommandError,
@@ -117,6 +117,19 @@ async function endRestore(context: CommandContext): Promise<void> {
   });
 }
 
+/** A line about a relay that is older than this program, or a member of the JSON document (contract 11 §1). */
+async function noteOutdated(options: Options, context: CommandContext, calling: Calling): Promise<void> {
+  const { outdatedRelay } = await import('./outdated.ts');
+  const outdated = await outdatedRelay(options, context);
+  if (!outdated) return;
+  if (options.json === true) calling.extra = { relay_outdated: outdated };
+  else
+    printWarning(
+      context,
+      `the relay (${outdated.relay}) is older than this command (${outdated.command}): svc restart`,
+    );
+}
+
 /** The words of a command line that may be flags: those before `--`. */
 const flagsOf = (words: string[]): string[] => words.slice(0, words.includes('--') ? words.indexOf('--') : undefined);
 
@@ -166,6 +179,9 @@ async function run(
   if (typeof options.relay === 'string') calling.relay = options.relay;
   if (typeof options.settings === 'string') calling.settings = options.settings;
   await endRestore(context);
+  // `svc status` shows both builds.
+  if (entry.usage !== 'status' && (entry.target === 'relay' || entry.asksRelay))
+    await noteOutdated(options, context, calling);
   const args = command.args.map((arg, index) => (arg.variadic ? positionals.slice(index) : positionals[index]));
   const code: unknown = await command.commandAction?.(...args, options, context);
   return typeof code === 'number' ? code : 0;

@@ -1,6 +1,7 @@
 import { RelayError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { MIN_DESCRIPTORS } from '../lib/host/machine.ts';
+import { isObject } from '../lib/kit/json.ts';
 import { isPrintable, visible, visibleJson } from '../lib/kit/text.ts';
 import type { createSimulatedPhone } from './companion/phone.ts';
 import type { OwnPackage } from './own-package.ts';
@@ -13,6 +14,8 @@ export interface Writer {
   rows?: number;
   /** Names the commands in a text of this program as the user has to call them. */
   asCalled?(text: string): string;
+  /** Members of the next JSON document, beside its own. Each is given once. */
+  takeExtra?(): object | undefined;
   /** `error`: the reader went away. `resize`: the terminal has another size. */
   on?(event: 'error' | 'resize', listener: () => void): unknown;
   off?(event: 'error' | 'resize', listener: () => void): unknown;
@@ -143,7 +146,8 @@ export const wrapped = (writer: Writer, text: string, indent = 0): string[] =>
 export function printJson(writer: Writer, value: unknown, indent?: number): void {
   const named = (key: string, part: unknown) =>
     key === 'next' && typeof part === 'string' ? asCalled(writer, part) : part;
-  writer.write(`${visibleJson(JSON.stringify(value, named, indent))}\n`);
+  const extra = isObject(value) ? writer.takeExtra?.() : undefined;
+  writer.write(`${visibleJson(JSON.stringify(extra ? { ...(value as object), ...extra } : value, named, indent))}\n`);
 }
 
 export type Style = ReturnType<typeof createStyle>;

@@ -13,6 +13,8 @@ import type { Live } from './values.ts';
 const TIMEOUT = 1000;
 /** Values that a terminal can list. */
 const MAX_VALUES = 1000;
+/** States of a question that can be withdrawn. */
+const OPEN = new Set(['queued', 'sent', 'shown']);
 
 const SOURCES: Record<Live, (context: CommandContext) => Promise<string[]>> = { devices, messages, profiles, mcp };
 
@@ -44,9 +46,18 @@ async function devices(context: CommandContext): Promise<string[]> {
   return rows.map(({ name, prefix }) => (isValue(name) && counts.get(name.toLowerCase()) === 1 ? name : prefix));
 }
 
+/** What `svc phone cancel` takes: queued messages, and questions that a phone has and nobody has answered, latest first. */
 async function messages(context: CommandContext): Promise<string[]> {
-  const { messages: rows } = await call(context, '/phone/outbound');
-  return (Array.isArray(rows) ? rows : []).map((row) => String(asObject(row)?.message_id ?? ''));
+  const [{ messages: queued }, { items }] = await Promise.all([
+    call(context, '/phone/outbound'),
+    call(context, `/phone/history?limit=${MAX_VALUES / 2}`),
+  ]);
+  const idOf = (row: unknown) => String(asObject(row)?.message_id ?? '');
+  const questions = (Array.isArray(items) ? items : []).filter((item) => {
+    const { kind, question, state } = asObject(item) ?? {};
+    return kind === 'message' && question === true && OPEN.has(String(state));
+  });
+  return [...(Array.isArray(queued) ? queued : []).map(idOf), ...questions.map(idOf).reverse()];
 }
 
 async function profiles({ env, createHost }: CommandContext): Promise<string[]> {

@@ -23,9 +23,8 @@ export interface OperatorCall {
 export type CallAsOperator = (call: OperatorCall) => Promise<unknown>;
 
 export interface OperatorCallParts {
-  link: Pick<RelayLink, 'host' | 'request' | 'unreachable'>;
+  link: Pick<RelayLink, 'host' | 'port' | 'request' | 'unreachable'>;
   agentHome: string;
-  port: number;
 }
 
 /**
@@ -35,7 +34,7 @@ export interface OperatorCallParts {
  * A call throws PluginRefusal: with status and body of the relay for a 4xx, and with 502 for a 5xx, for anything that is
  * no answer to such a call, and without an answer.
  */
-export function createOperatorCalls({ link, agentHome, port }: OperatorCallParts): CallAsOperator {
+export function createOperatorCalls({ link, agentHome }: OperatorCallParts): CallAsOperator {
   const unreachable = (error: unknown) => new PluginRefusal(502, link.unreachable(error));
 
   return async ({ method, path, body, timeout = CALL_TIMEOUT }) => {
@@ -44,7 +43,7 @@ export function createOperatorCalls({ link, agentHome, port }: OperatorCallParts
       host: link.host,
       accept: 'application/json',
       'x-svc-operator': '1',
-      ...(await operatorHeaders(agentHome, port)),
+      ...(await operatorHeaders(agentHome, link.port)),
       ...(content && { 'content-type': 'application/json', 'content-length': String(content.length) }),
     };
     const { status, text } = await exchange().catch((error: unknown) => {

@@ -15,7 +15,7 @@ import { createPluginRoutes } from './plugin-routes.ts';
 import type { RelayLink } from './relay-link.ts';
 
 export interface OwnRoutesParts {
-  link: Pick<RelayLink, 'host' | 'request' | 'unreachable'>;
+  link: Pick<RelayLink, 'host' | 'port' | 'request' | 'unreachable'>;
   /** Where the relay listens on this host. */
   relay: { port: number; tls: boolean };
   /** The environment of the process, before `<agent_home>/.env`. */
@@ -46,7 +46,7 @@ export function createOwnRoutes({ link, relay, env, activeCredential, log }: Own
   }
 
   const management = managementRoutes({
-    call: createOperatorCalls({ link, agentHome, port: relay.port }),
+    call: createOperatorCalls({ link, agentHome }),
     host,
     relay,
     environment,

@@ -3,7 +3,9 @@ import type { Duplex } from 'node:stream';
 import { variables } from '../../lib/config.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
 import { createLoopbackGuard } from '../../lib/host/node/loopback-guard.ts';
+import { readRelayLock } from '../../lib/host/node/relay-lock.ts';
 import { createUsers } from '../../lib/host/node/users.ts';
+import { type Clock, systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
 import type { LiveCredential } from '../../lib/usage/usage.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
@@ -31,7 +33,7 @@ export interface DashboardHost {
 
 export interface DashboardPluginOptions {
   host: DashboardHost;
-  /** Default: `SVC_RELAY_PORT`, else `RELAY_PORT`, else 8767. */
+  /** Default: `SVC_RELAY_PORT`, else where the relay on this state runs, else `RELAY_PORT`, else 8767. */
   relayPort?: number;
   /** Default: `SVC_HOME`, else `~/.svc`. */
   agentHome?: string;
@@ -75,6 +77,31 @@ export interface PluginLimits {
   decision?: number;
 }
 
+/** Milliseconds for which the place of the relay is kept: a page makes many requests at once. */
+const KEPT = 1_000;
+
+interface RunningParts {
+  stateFile: string | null;
+  otherwise: { port: number; tls: boolean };
+  clock: Clock;
+}
+
+/** Where the relay on this state runs, by its lock; without one, where it is configured to (contract 11 §1). */
+function createRunningRelay({ stateFile, otherwise, clock }: RunningParts): () => { port: number; tls: boolean } {
+  let found = otherwise;
+  let until = Number.NEGATIVE_INFINITY;
+  return () => {
+    if (stateFile === null || clock.monotonic() < until) return found;
+    until = clock.monotonic() + KEPT;
+    try {
+      found = readRelayLock(stateFile) ?? otherwise;
+    } catch {
+      // It cannot be read now: the last place is the best guess.
+    }
+    return found;
+  };
+}
+
 /**
  * The relay's plugin for the agent's dashboard (contract 07 §4). The dashboard hands it the requests and upgrades that its
  * own routes do not take.
@@ -91,18 +118,21 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     readVariable(variables.sslCert, environment),
     readVariable(variables.sslKey, environment),
   ];
-  const port =
-    options.relayPort ??
-    readVariable(variables.dashboardPort, environment) ??
-    readVariable(variables.port, environment);
+  const named = options.relayPort ?? readVariable(variables.dashboardPort, environment);
   const pinned = key === undefined ? undefined : certificate;
+  const running = createRunningRelay({
+    stateFile: readVariable(variables.stateFile, environment),
+    otherwise: { port: readVariable(variables.port, environment), tls: pinned !== undefined },
+    clock: systemClock,
+  });
+  const port = () => named ?? running().port;
   const log = createLog('WARNING', (line) => process.stderr.write(`${line}\n`)).named('dashboard');
   const operatorUids = readVariable(variables.operatorUids, environment);
   const link = createRelayLink({
     port,
     // Neither a session nor the marker is for a program that took the port of a stopped relay.
     guard: createLoopbackGuard({ users: createUsers(), operatorUids, log }),
-    certificate: pinned,
+    certificate: () => (running().tls ? pinned : undefined),
     connectTimeout: limits.connectTimeout ?? CONNECT_TIMEOUT,
     idle: limits.http?.idle ?? INGRESS_LIMITS.idle,
   });
@@ -129,7 +159,14 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
   const { activeCredential } = host;
   const own = createOwnRoutes({
     link,
-    relay: { port, tls: pinned !== undefined },
+    relay: {
+      get port() {
+        return port();
+      },
+      get tls() {
+        return running().tls;
+      },
+    },
     env: processEnv,
     activeCredential: activeCredential && (async (sessionId) => decided(activeCredential.call(host, sessionId))),
     log,

@@ -3,15 +3,25 @@ import { readFile } from 'node:fs/promises';
 import { connect as connectTls } from 'node:tls';
 import type { LoopbackGuard } from '../../lib/host/node/loopback-guard.ts';
 import { upstreamReason } from '../../lib/host/upstream.ts';
-import { type ConnectTarget, createLocalLink, type LocalLink, type Opening } from '../runtime/node/local-link.ts';
+import {
+  type ConnectTarget,
+  createLocalLink,
+  type LocalLink,
+  type Opening,
+  openPlain,
+} from '../runtime/node/local-link.ts';
 
 /** The plugin always reaches the relay on this host. */
 const HOST = '127.0.0.1';
 
 export interface RelayLinkOptions {
-  port: number;
-  /** File of the relay's certificate (PEM), where it has one: the connection is https, and pinned to the certificate. */
-  certificate?: string;
+  /** Asked for each request. */
+  port(): number;
+  /**
+   * File of the relay's certificate (PEM), where it has one now: the connection is https, and pinned to the certificate.
+   * Asked for each connection.
+   */
+  certificate?(): string | undefined;
   /** Milliseconds, including TLS. */
   connectTimeout: number;
   /** Milliseconds of silence on a connection in use or kept: less than the relay keeps one. */
@@ -22,7 +32,8 @@ export interface RelayLinkOptions {
 
 export interface RelayLink extends LocalLink {
   /** Authority of the relay, for `Host`. */
-  host: string;
+  readonly host: string;
+  readonly port: number;
   /** The detail of a 502 (contract 07 §4.1). */
   unreachable(error: unknown): string;
 }
@@ -30,11 +41,19 @@ export interface RelayLink extends LocalLink {
 /** Connections to the relay on this host. */
 export function createRelayLink(options: RelayLinkOptions): RelayLink {
   const { port, certificate, connectTimeout, idle = 60_000, guard } = options;
-  const open = certificate === undefined ? undefined : (target: ConnectTarget) => openPinned(target, certificate);
+  const open = (target: ConnectTarget) => {
+    const file = certificate?.();
+    return file === undefined ? openPlain(target) : openPinned(target, file);
+  };
   return {
     ...createLocalLink({ host: HOST, port, connectTimeout, idle, open, guard }),
-    host: `${HOST}:${port}`,
-    unreachable: (error) => `relay unreachable at ${HOST}:${port}: ${upstreamReason(error)}`,
+    get host() {
+      return `${HOST}:${port()}`;
+    },
+    get port() {
+      return port();
+    },
+    unreachable: (error) => `relay unreachable at ${HOST}:${port()}: ${upstreamReason(error)}`,
   };
 }
 

@@ -47,7 +47,13 @@ export async function checkPairing(parts: CheckParts): Promise<number> {
     if (options.json) {
       printJson(
         context.stdout,
-        { ok: first === undefined, failed: first?.id ?? null, next: first?.next ?? null, steps },
+        {
+          ok: first === undefined,
+          ...(first && { error: `${first.id}: ${first.summary}` }),
+          failed: first?.id ?? null,
+          next: first?.next ?? null,
+          steps,
+        },
         2,
       );
     } else print(steps, first, context);

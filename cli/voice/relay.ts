@@ -84,9 +84,12 @@ export async function withVoiceRelay<T>(
   }
 }
 
-/** @throws CommandError after a signal. */
+/** A signal ended the command. */
+export class Stopped extends CommandError {}
+
+/** @throws Stopped after a signal. */
 export function throwIfStopped(signal: AbortSignal): void {
-  if (signal.aborted) throw new CommandError('stopped', 'Nothing was changed. Run it again.');
+  if (signal.aborted) throw new Stopped('stopped', 'Nothing was changed. Run it again.');
 }
 
 /** The profile of `--profile`. */

@@ -34,7 +34,7 @@ import {
 } from './microphone.ts';
 import { findPlayer, type Player } from './player.ts';
 import { createProgress } from './progress.ts';
-import { profileOption, type VoiceRelay, withVoiceRelay } from './relay.ts';
+import { profileOption, Stopped, type VoiceRelay, withVoiceRelay } from './relay.ts';
 import type { SpeechPart } from './speech.ts';
 
 /** Seconds. A conversation may last for as long; providers allow an hour at most without a pause. */
@@ -89,8 +89,16 @@ interface Stage extends Setup {
 async function run(options: Options, context: CommandContext): Promise<void> {
   const setup = await setupOf(options, context);
   const lines = createLines(context.stdin);
+  let hasBegun = false;
+  const converseWith = async (relay: VoiceRelay) => {
+    hasBegun = true;
+    await talk(relay, setup, lines);
+  };
   try {
-    await withVoiceRelay(options, context, ['voice:realtime'], (relay) => talk(relay, setup, lines), SESSION_TTL);
+    await withVoiceRelay(options, context, ['voice:realtime'], converseWith, SESSION_TTL);
+  } catch (error) {
+    // Ctrl-C is how a person ends a conversation; a script is to see that it was stopped.
+    if (!(hasBegun && context.stdin.isTTY && error instanceof Stopped)) throw error;
   } finally {
     setup.player?.stop();
     lines.end();

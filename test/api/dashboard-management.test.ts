@@ -145,8 +145,8 @@ describe('management proxies of the dashboard plugin (contract 07 §4.1)', () =>
 
   it('gives up a relay that does not answer', async () => {
     const { port } = await startBehind(() => {});
-    const link = createRelayLink({ port, connectTimeout: 5_000 });
-    const call = createOperatorCalls({ link, agentHome: await temporaryDirectory(), port });
+    const link = createRelayLink({ port: () => port, connectTimeout: 5_000 });
+    const call = createOperatorCalls({ link, agentHome: await temporaryDirectory() });
     await expect(call({ method: 'GET', path: '/sessions', timeout: 50 })).rejects.toMatchObject({
       status: 502,
       detail: `relay unreachable at 127.0.0.1:${port}: no answer within 0.05 s`,

@@ -158,8 +158,16 @@ describe('svc completion (issue 16)', () => {
     const rows = ['Pixel 9', 'Tablet', 'tablet', '-rf', 'Two\nlines', '$(touch x)'];
     const devices = rows.map((device_name, at) => ({ device_name, token_prefix: `prefix0${at}` }));
     const messages = [{ message_id: '3f9a1c0d77e2' }, { message_id: null }, {}];
+    const question = { kind: 'message', question: true };
+    const items = [
+      { ...question, message_id: 'open', state: 'shown' },
+      { ...question, message_id: 'later', state: 'sent' },
+      { ...question, message_id: 'answered', state: 'answered' },
+      { kind: 'message', message_id: 'plain', state: 'sent' },
+      { ...question, message_id: '3f9a1c0d77e2', state: 'queued' },
+    ];
     const { port } = await fakeRelay(({ path }) => ({
-      body: path === '/relay/devices' ? { devices } : { messages: path === '/phone/outbound' ? messages : [] },
+      body: path === '/relay/devices' ? { devices } : { items, messages: path === '/phone/outbound' ? messages : [] },
     }));
     const values = (kind: string, env = { SVC_HOME: agentHome(), RELAY_PORT: String(port) }) =>
       run(['completion', 'bash', '--values', kind], { env });
@@ -168,7 +176,7 @@ describe('svc completion (issue 16)', () => {
       stdout: 'Pixel 9\nprefix01\nprefix02\nprefix03\nTwo lines\n$(touch x)\n',
       stderr: '',
     });
-    expect((await values('messages')).stdout).toBe('3f9a1c0d77e2\n');
+    expect((await values('messages')).stdout).toBe('3f9a1c0d77e2\nlater\nopen\n');
     const nobody = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()) };
     for (const kind of ['devices', 'messages', 'mcp', 'profiles']) {
       expect(await values(kind, nobody)).toEqual(NOTHING);

@@ -289,7 +289,11 @@ describe('doctor names each broken part and the fix', () => {
     const { code, report: found } = await report(stack);
     expect(found.checks.find((check) => check.id === id)?.status).toBe(status);
     expect(code).toBe(status === 'error' ? 1 : 0);
-    expect((await report(stack, '--strict')).code).toBe(1);
+    const strict = await report(stack, '--strict');
+    expect(strict.code).toBe(1);
+    // Contract 11 §1: what every document of a failure has.
+    expect(strict.report).toMatchObject({ ok: false, error: expect.stringMatching(/^[\w-]+: ./) });
+    expect(strict.report).toHaveProperty('next');
 
     const { stdout } = await run(['relay', 'doctor'], stack);
     const rows = stdout.split('\n');

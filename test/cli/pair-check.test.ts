@@ -60,7 +60,8 @@ describe('svc pair --check (contract 09 §2)', () => {
 
   it('names the first step that fails, with a command to type, and still cleans up', async () => {
     const { code, report } = await check(['--port', await apiAnswering(401)], { lanAddress: '127.0.0.9' });
-    expect([code, report.failed]).toEqual([1, 'lan-address']);
+    expect([code, report.ok, report.failed]).toEqual([1, false, 'lan-address']);
+    expect(report).toHaveProperty('error', expect.stringMatching(/^lan-address: ./));
     expect(report.next).toContain('svc relay start --host 0.0.0.0');
     expect(statusOf(report, 'round-trip')).toBe('ok');
     // On 127.0.0.9 there is no API server either.

@@ -5,6 +5,7 @@ import { type RelayLock, readRelayLock, writeRelayLock } from '../../lib/host/no
 import { openStateFile } from '../../storage/node.ts';
 import { agentHome, fakeRelay, run } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
+import { SIGNED_IN, startDashboard, TRANSPORT } from '../support/dashboard.ts';
 
 /** A relay of this process: it holds the state of its home, and answers on a port of its own. */
 async function heldRelay(change: Partial<RelayLock> = {}, home = agentHome(), user = home) {
@@ -59,6 +60,41 @@ describe.runIf(process.platform === 'linux')('every command finds its relay (con
     });
     const flag = await run(['relay', 'insecure-api-key', '--port', relay.env.RELAY_PORT], { env: relay.env });
     expect([flag.code, flag.stderr]).toEqual([1, expect.stringContaining(`127.0.0.1:${relay.env.RELAY_PORT}`)]);
+  });
+
+  it('says of a relay that is older than the command that it is, in one line on stderr or one member of the JSON', async () => {
+    const relay = await heldRelay({ version: '0.9.0', build: { id: 'a', commit: 'abc1234', built_at: 1 } });
+    const line = 'warning: the relay (0.9.0 (abc1234)) is older than this command (1.0.0): svc restart\n';
+    for (const words of [['devices'], ['console'], ['relay', 'insecure-api-key'], ['phone', 'list']]) {
+      const { stdout, stderr } = await run(words, { env: relay.env });
+      expect(
+        stderr
+          .split('\n')
+          .filter((text) => text.includes('older'))
+          .join('\n'),
+        words.join(' '),
+      ).toBe(line.trim());
+      expect(stdout).not.toContain('older');
+      const json = await run([...words, '--json'], { env: relay.env });
+      expect(JSON.parse(json.stdout), words.join(' ')).toMatchObject({
+        relay_outdated: { relay: '0.9.0 (abc1234)', command: '1.0.0', next: 'Restart it with: svc restart' },
+      });
+      expect(json.stderr).not.toContain('older');
+    }
+    const status = await run(['status'], { env: relay.env });
+    expect([status.stdout, status.stderr]).toEqual([expect.stringContaining('abc1234'), '']);
+    const elsewhere = await run(['devices'], { env: { ...relay.env, SVC_RELAY: 'http://127.0.0.1:1' } });
+    expect(elsewhere.stderr).not.toContain('older');
+  });
+
+  it('so does the plugin of the dashboard, also when the relay starts later', async () => {
+    const home = agentHome();
+    const env = { RELAY_PORT: String(await closedPort()) };
+    const dashboard = await startDashboard({ agentHome: home, env });
+    const ask = async () => (await fetch(`${dashboard.url}${TRANSPORT}/health`, { headers: SIGNED_IN })).status;
+    expect(await ask()).toBe(502);
+    await heldRelay({}, home);
+    await expect.poll(ask, { timeout: 5_000 }).toBe(200);
   });
 
   it('no longer by the lock of a relay that is gone, which was killed or never was', async () => {

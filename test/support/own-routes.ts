@@ -18,7 +18,7 @@ export interface OwnRoutesOptions {
 
 /** The plugin's own routes on a listener, as if the dashboard had admitted every request. Ends with the test. */
 export async function serveOwnRoutes({ relayPort, agentHome, env = {}, certificate, ...more }: OwnRoutesOptions) {
-  const link = createRelayLink({ port: relayPort, certificate, connectTimeout: 5_000 });
+  const link = createRelayLink({ port: () => relayPort, certificate: () => certificate, connectTimeout: 5_000 });
   const log: string[] = [];
   const own = createOwnRoutes({
     link,

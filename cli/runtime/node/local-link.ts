@@ -20,7 +20,8 @@ export class IdleTimeout extends Error {}
 export interface LocalLinkOptions {
   /** An address or name of this host. */
   host: string;
-  port: number;
+  /** Asked for each request: it may change. */
+  port(): number;
   /** Milliseconds, including TLS. */
   connectTimeout: number;
   /**
@@ -90,10 +91,8 @@ export type LocalLink = ReturnType<typeof createLocalLink>;
 /** Connections to a server on this host. */
 export function createLocalLink(options: LocalLinkOptions) {
   const { host, port, connectTimeout, idle, open = openPlain, guard } = options;
-  const target: ConnectTarget = { host, port, noDelay: true, timeout: idle };
-
   async function connectChecked(): Promise<Socket> {
-    const opening = open(target);
+    const opening = open({ host, port: port(), noDelay: true, timeout: idle });
     const { socket, ready, check } = opening instanceof Promise ? await opening : opening;
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => socket.destroy(new ConnectTimeout('timed out while connecting')), connectTimeout);
@@ -130,7 +129,7 @@ export function createLocalLink(options: LocalLinkOptions) {
     ): ClientRequest {
       const agent = keepAlive ? kept : single;
       // An empty server name keeps Node from looking for one.
-      const target = { host, port, method, path, headers, agent, servername: '' };
+      const target = { host, port: port(), method, path, headers, agent, servername: '' };
       return request(target as RequestOptions, answered);
     },
 
@@ -142,4 +141,4 @@ export function createLocalLink(options: LocalLinkOptions) {
   };
 }
 
-const openPlain = (target: ConnectTarget): Opening => ({ socket: connect(target), ready: 'connect' });
+export const openPlain = (target: ConnectTarget): Opening => ({ socket: connect(target), ready: 'connect' });

@@ -73,7 +73,7 @@ export function createProxy({ plan, gate, log, limits, guard }: ProxyParts) {
     const { hostname, port, host, pathname } = upstream;
     const link = createLocalLink({
       host: unbracket(hostname),
-      port: Number(port) || 80,
+      port: () => Number(port) || 80,
       connectTimeout: limits.connect,
       idle: limits.idle,
       guard,

@@ -1,0 +1,31 @@
+import { variables } from '../lib/config.ts';
+import { readRelayLock } from '../lib/host/node/relay-lock.ts';
+import { buildText, isOlder } from './builds.ts';
+import { loadEnvironment, readVariable } from './environment.ts';
+import type { Options } from './options.ts';
+import type { CommandContext } from './output.ts';
+import { remoteRelay } from './remote-relay.ts';
+
+/** The relay of this machine, which is older than this program (contract 11 §1). */
+export interface Outdated {
+  /** Version and build. */
+  relay: string;
+  command: string;
+  next: string;
+}
+
+/** Null when it is not, when none runs, or when the command means a relay elsewhere. Never throws. */
+export async function outdatedRelay(options: Options, context: CommandContext): Promise<Outdated | null> {
+  try {
+    const environment = loadEnvironment(context.env);
+    const stateFile = readVariable(variables.stateFile, environment);
+    const lock = stateFile === null ? null : readRelayLock(stateFile);
+    const own = { version: context.ownPackage.version, build: context.ownPackage.build ?? null };
+    if (!lock || !isOlder(lock, own) || (await remoteRelay(options, environment))) return null;
+    const next = 'Restart it with: svc restart';
+    return { relay: buildText(lock.version, lock.build), command: buildText(own.version, own.build), next };
+  } catch {
+    // What is wrong with the configuration is for the command itself to say.
+    return null;
+  }
+}
