@@ -153,7 +153,9 @@ async function askServers(
       if (isOther || (available === true && path.problem !== null)) continue;
       findings.paths[id] = path;
       const kind = id === 'output' ? 'speech' : id;
-      const target = `${kind} ${path.baseUrl} ${path.command?.[0]} ${path.model} ${path.voice}`;
+      const target = path.command
+        ? `${kind} ${path.command[0]}`
+        : `${kind} ${path.baseUrl} ${path.model} ${path.voice}`;
       const isUsed = enabled !== false && (id !== 'output' || provider === path.provider);
       if (!isUsed || !path.isOwn || path.problem !== null || asked.has(target)) continue;
       asked.add(target);

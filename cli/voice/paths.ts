@@ -1,8 +1,6 @@
 import { readConfig } from '../../lib/config.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
-import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
-import { createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
 import { systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
 import { type Check, fail, ok, warn } from '../../lib/operator/doctor/check.ts';
@@ -16,9 +14,7 @@ import { createVoiceScopes } from '../../lib/voice/scope.ts';
 import { PROGRAM_VOICE } from '../../lib/voice/servers.ts';
 import { loadEnvironment } from '../environment.ts';
 import { type CommandContext, printable } from '../output.ts';
-
-/** Milliseconds for one question to a server. */
-const PROBE_TIMEOUT = 3000;
+import { createProbe } from './probe.ts';
 
 /** What each path uses by the files and variables of this machine. */
 export type Paths = Record<VoicePath, EffectivePath>;
@@ -79,13 +75,7 @@ async function examine(host: Host, { id, path, file }: Asked, signal: AbortSigna
     return fail(check, `the program ${printable(program)} was not found`, next);
   }
   const url = path.baseUrl ?? '';
-  const probe: ProbeParts = {
-    upstream: createNodeUpstream(),
-    dialUpstream: createNodeDialUpstream(),
-    clock: systemClock,
-    timeout: PROBE_TIMEOUT,
-    signal,
-  };
+  const probe = createProbe(signal);
   const ask = (at: string) => askPath(probe, id, at, path);
   const state = await ask(url);
   if (state.is === 'there' && !state.needsKey) return listed(probe, check, { id, path, file });

@@ -3,20 +3,10 @@ import type { Command } from 'cac';
 import { type Config, readConfig } from '../../lib/config.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
-import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
-import { createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
-import { systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
 import { createVoiceConfig } from '../../lib/voice/config.ts';
 import { createConfigEditor } from '../../lib/voice/config-edit.ts';
-import {
-  type FoundServer,
-  findAt,
-  type ProbeParts,
-  type ServerKind,
-  USUAL_PORTS,
-  usualUrl,
-} from '../../lib/voice/own-servers.ts';
+import { type FoundServer, findAt, type ServerKind, USUAL_PORTS, usualUrl } from '../../lib/voice/own-servers.ts';
 import { createVoiceScopes } from '../../lib/voice/scope.ts';
 import { type LocalChoice, localChanges, realtimeChanges } from '../../lib/voice/setup.ts';
 import { ask, confirm } from '../confirm.ts';
@@ -34,14 +24,13 @@ import {
   UsageError,
 } from '../output.ts';
 import { onSignals } from '../signals.ts';
-import { findPlayer, INSTALL_PLAYER } from './player.ts';
+import { findPlayer, INSTALL_PLAYER, type Player } from './player.ts';
+import { createProbe } from './probe.ts';
 import { type FoundProgram, findPrograms } from './programs.ts';
 import { createProgress } from './progress.ts';
 import { profileOption } from './relay.ts';
 import { type Tried, tryChoices } from './trial.ts';
 
-/** Milliseconds for one question to a server. */
-const PROBE_TIMEOUT = 2500;
 const MAX_PORTS = 16;
 const NONE = 'none';
 const NO_TERMINAL = 'there is no terminal to ask on: choose with --tts and --stt, and write with --yes';
@@ -114,7 +103,7 @@ async function setUp(parts: Parts): Promise<number> {
   if (!choices.tts && !choices.stt && !choices.realtime) return nothing(found, isJson, context);
   let tried: Tried | undefined;
   if ((isSure || isGuided) && options.try !== false) {
-    tried = await attempt(choices, parts);
+    tried = await attempt(choices, parts, await playerFor(choices, parts, isGuided));
     if (tried.problem !== undefined)
       throw new CommandError(tried.problem, tried.next ?? 'Choose another one, or --no-try.');
     if (!isJson) printTried(tried, context);
@@ -131,13 +120,7 @@ async function setUp(parts: Parts): Promise<number> {
 
 /** The servers at the usual ports and those that flags name, and the programs. Each server is asked once. */
 async function search({ host, environment: { env }, signal, options }: Parts): Promise<Found[]> {
-  const probe: ProbeParts = {
-    upstream: createNodeUpstream(),
-    dialUpstream: createNodeDialUpstream(),
-    clock: systemClock,
-    timeout: PROBE_TIMEOUT,
-    signal,
-  };
+  const probe = createProbe(signal);
   const ports = new Set<number>([...USUAL_PORTS, ...(option(options, '--port', asPorts) ?? [])]);
   const named = ['--tts', '--stt', '--realtime'] as const;
   const urls = named.flatMap((name) => urlOption(options, name) ?? []);
@@ -245,9 +228,24 @@ const suggestedVoice = (voices: readonly string[], language: string): string | u
 const defined = (members: Record<string, unknown>): LocalChoice =>
   Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as LocalChoice;
 
-async function attempt(choices: Choices, { host, signal, options, context }: Parts): Promise<Tried> {
+/** The player of `--play`; a person is asked, where there is one. */
+async function playerFor(
+  { tts }: Choices,
+  { options, context }: Parts,
+  isGuided: boolean,
+): Promise<Player | undefined> {
+  if (flag(options, '--play')) return findPlayer(context.env, INSTALL_PLAYER);
+  if (!isGuided || !tts) return undefined;
+  const player = await findPlayer(context.env).catch(() => undefined);
+  return player && (await confirm(context, `Play a sentence with ${player.name}?`, NO_TERMINAL)) ? player : undefined;
+}
+
+async function attempt(
+  choices: Choices,
+  { host, signal, options, context }: Parts,
+  player: Player | undefined,
+): Promise<Tried> {
   const isJson = flag(options, '--json');
-  const player = flag(options, '--play') ? await findPlayer(context.env, INSTALL_PLAYER) : undefined;
   const progress = createProgress(context, isJson);
   const language = option(options, '--language', asText)?.trim();
   try {

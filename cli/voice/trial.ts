@@ -1,8 +1,5 @@
 import { RelayError } from '../../lib/errors.ts';
 import type { Host } from '../../lib/host/index.ts';
-import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
-import { createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
-import { systemClock } from '../../lib/kit/clock.ts';
 import { transcribe } from '../../lib/voice/basic/transcribe.ts';
 import { createRunDirectory } from '../../lib/voice/command.ts';
 import { createVoiceCredentials } from '../../lib/voice/credentials.ts';
@@ -16,6 +13,7 @@ import { createResampler } from '../../lib/voice/streaming/resample.ts';
 import { wavFile } from '../../lib/voice/streaming/wav.ts';
 import { printable } from '../output.ts';
 import type { Player } from './player.ts';
+import { createProbe } from './probe.ts';
 import type { Progress } from './progress.ts';
 
 const SENTENCE = 'Hello, this is the voice of my own machine.';
@@ -45,13 +43,7 @@ export type Tried = {
 /** Speaks a sentence with the choice for speech, and has the choice for transcription understand it. */
 export async function tryChoices({ tts, stt, language, host, player, progress, signal }: Trial): Promise<Tried> {
   const credentials = createVoiceCredentials({ env: {} });
-  const parts = {
-    host,
-    upstream: createNodeUpstream(),
-    dialUpstream: createNodeDialUpstream(),
-    clock: systemClock,
-    credentials,
-  };
+  const parts = { ...createProbe(signal), host, credentials };
   const tried: Tried = {};
   let pcm: Buffer = Buffer.alloc(RATE * 2);
   try {

@@ -1,12 +1,14 @@
-import { chmod, readFile, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { PATIENCE } from '../support/limits.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { createAgent } from '../support/voice/agent.ts';
 import { mp3Frames, sinePcm, wavOf } from '../support/voice/audio.ts';
 import { connectVoice } from '../support/voice/client.ts';
 import { spokenSeconds, startOwnServer } from '../support/voice/openai-server.ts';
 import { createOutput } from '../support/voice/output.ts';
+import { startProvider } from '../support/voice/provider.ts';
 import { clipForm } from '../support/voice/relay.ts';
 
 const TEXT = 'Hello from home.';
@@ -118,6 +120,29 @@ describeMatrix('speech on the owner’s own machines (contract 05 §18)', (start
     });
     const options = await fetch('/voice/realtime-agent/providers/local/options');
     expect(await options.json()).toMatchObject({ provider_id: 'local_realtime', dynamic: { status: 'auth_missing' } });
+    client.terminate();
+  });
+
+  it('a realtime server takes part in a conversation, without a key', async () => {
+    const provider = await startProvider();
+    const target = await start();
+    const realtime = { local: { base_url: `${provider.url}/v1`, model: 'home', voice: 'me' } };
+    await mkdir(join(target.agentHome, '.svc-relay'), { recursive: true });
+    const file = join(target.agentHome, '.svc-relay/config.yaml');
+    await writeFile(file, JSON.stringify({ realtime_voice: { provider: 'local' }, realtime }));
+    const { token, client } = await pair(target);
+    const session = await createAgent(target, token, {});
+    expect(session).toMatchObject({ provider: 'local_realtime', model: 'home', voice: 'me' });
+    const voice = await connectVoice(target, session.websocket_path, token);
+    voice.send({ type: 'session.start' });
+    const socket = await provider.socket(0);
+    expect([socket.path, socket.query.get('model')]).toEqual(['/v1/realtime', 'home']);
+    expect(socket.headers.authorization).toBeUndefined();
+    expect(await socket.message(0)).toMatchObject({
+      type: 'session.update',
+      session: { model: 'home', audio: { output: { voice: 'me' } } },
+    });
+    voice.terminate();
     client.terminate();
   });
 

@@ -158,7 +158,7 @@ it.each<[string, string[], RegExp]>([
 });
 
 it('guides a person: what there is, a choice, a try, and the question before it writes', async () => {
-  const PATH = await programs({ 'espeak-ng': ESPEAK });
+  const PATH = await programs({ 'espeak-ng': ESPEAK, aplay: 'exec /bin/cat >"$0.heard"' });
   const own = await startOwnServer();
   const { setting, read } = await started({ PATH });
   const running = begin(['voice', 'setup', '--port', String(own.port)], { ...setting, input: undefined, tty: true });
@@ -168,12 +168,15 @@ it('guides a person: what there is, a choice, a try, and the question before it 
   running.type(`${number}\n`);
   await running.prints(/What should transcribe\?/);
   running.type('0\n');
+  await running.prints(/Play a sentence with aplay\? \[y\/N\]/);
+  running.type('y\n');
   await running.prints(/Write this configuration\? \[y\/N\]/);
   expect(await read('config')).toBe(CONFIG);
   running.type('y\n');
   expect((await running.ended).code).toBe(0);
   expect(running.stdout).toContain('Next: svc voice say "Hello"');
   expect(await read('config')).toContain(`base_url: ${own.url}`);
+  expect((await readFile(join(PATH, 'aplay.heard'))).length).toBeGreaterThan(48_000);
 });
 
 it('finds a realtime server, and names it for the agent when it is asked to', async () => {

@@ -1,0 +1,16 @@
+import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
+import { createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
+import { systemClock } from '../../lib/kit/clock.ts';
+import type { ProbeParts } from '../../lib/voice/own-servers.ts';
+
+/** Milliseconds for one question to a server. */
+const PROBE_TIMEOUT = 3000;
+
+/** Asks speech servers from this machine. */
+export const createProbe = (signal: AbortSignal): ProbeParts => ({
+  upstream: createNodeUpstream(),
+  dialUpstream: createNodeDialUpstream(),
+  clock: systemClock,
+  timeout: PROBE_TIMEOUT,
+  signal,
+});
