@@ -1,9 +1,11 @@
+import { rmdirSync, rmSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import type { Command } from 'cac';
 import { type Config, readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import { errnoOf, unlessMissing } from '../lib/host/errors.ts';
+import { makeDirectory } from '../lib/host/node/files.ts';
 import { fromBase64, utf8ToBytes } from '../lib/kit/bytes.ts';
 import { decodeEnvFile, parseEnvFile, setInEnvFile } from '../lib/kit/env-file.ts';
 import { asObject } from '../lib/kit/json.ts';
@@ -12,7 +14,7 @@ import type { SqlExecutor, StoredRow } from '../storage/sql-driver.ts';
 import { carryOut, type Journal, openStaging, type Staging, type Step } from './backup/apply.ts';
 import { damaged, type Header, type Origin, readContent, readHeader } from './backup/format.ts';
 import { inventoryOf, isKnownFile, MAX_FILE, placeOf } from './backup/inventory.ts';
-import { isUnfinished } from './backup/journal.ts';
+import { isUnfinished, restoreFolder } from './backup/journal.ts';
 import { devicesText } from './backup.ts';
 import { confirm } from './confirm.ts';
 import { loadEnvironment } from './environment.ts';
@@ -62,6 +64,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   const host = await context.createHost(config.agentHome);
   const releases = [await holdState(config)];
   try {
+    releases.push(await holdRestore(config));
     const present = await presentFiles(config);
     if (present.length > 0 && !flag(options, '--replace')) throw occupied(config, present);
     const passphrase = header.salt ? await readPassphrase(options, context, { host, isNew: false }) : undefined;
@@ -102,6 +105,36 @@ async function holdState({ stateFile }: Config): Promise<() => void> {
       `a relay is running on ${printable(stateFile)}; nothing was changed`,
       'Stop it with: svc down. Then restore again.',
     );
+  }
+}
+
+/** One restore at a time: another one would take away what this one has prepared. */
+async function holdRestore({ agentHome }: Config): Promise<() => void> {
+  const path = `${restoreFolder(agentHome)}.lock`;
+  const first = await makeDirectory(dirname(path));
+  const storage = await import('../storage/node.ts');
+  try {
+    const lock = storage.openStateFile(path, () => {});
+    return () => {
+      lock.close?.();
+      rmSync(path, { force: true });
+      // The folders of a home that stays empty.
+      for (let made = dirname(path); first && made.length >= first.length; made = dirname(made)) removeEmpty(made);
+    };
+  } catch (error) {
+    if (!(error instanceof storage.StateInUseError)) throw error;
+    throw new CommandError(
+      'another restore is under way; nothing was changed',
+      'Wait until it has ended, and try again.',
+    );
+  }
+}
+
+function removeEmpty(folder: string): void {
+  try {
+    rmdirSync(folder);
+  } catch {
+    // There is something in it.
   }
 }
 
@@ -319,8 +352,12 @@ function restoredConfig(
 }
 
 async function ask(content: Content, { agentHome }: Config, header: Header, context: CommandContext): Promise<void> {
-  const question = `Replace the relay in ${printable(agentHome)} with the backup of ${dayOf(header)}, with ${devicesText(content.devices)}? The old one is kept aside.`;
-  if (await confirm(context, question, 'restore asks before it replaces a relay: confirm with --yes')) return;
+  const withoutTerminal = 'restore asks before it replaces a relay: confirm with --yes';
+  if (context.stdin.isTTY && context.stderr.isTTY) {
+    const made = `The backup is of ${dayOf(header)}, with ${devicesText(content.devices)}.`;
+    sentence(context.stderr, `${made} The relay in ${printable(agentHome)} is kept aside.`);
+  }
+  if (await confirm(context, 'Replace it with the backup?', withoutTerminal)) return;
   throw new CommandError('nothing was changed', 'To restore beside it, set SVC_HOME to another folder.');
 }
 

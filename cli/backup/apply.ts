@@ -1,4 +1,4 @@
-import { copyFile, link, lstat, readFile, rename, rm, rmdir } from 'node:fs/promises';
+import { copyFile, link, lstat, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { errnoOf, unlessMissing } from '../../lib/host/errors.ts';
 import { createFiles, fill, makeDirectory, remove, syncDirectory } from '../../lib/host/node/files.ts';
@@ -33,20 +33,12 @@ export type Staging = Awaited<ReturnType<typeof openStaging>>;
 export async function openStaging(agentHome: string) {
   const folder = restoreFolder(agentHome);
   await rm(folder, { recursive: true, force: true });
-  const first = await makeDirectory(folder);
+  await makeDirectory(folder);
   return {
     folder,
     path: (name: string): string => join(folder, name),
     put: (name: string, bytes: Uint8Array): Promise<void> => fill(join(folder, name), bytes, 0o600),
-
-    /** Removes it, with the folders above that it has made. */
-    async discard(): Promise<void> {
-      await rm(folder, { recursive: true, force: true });
-      for (let made = dirname(folder); first && made.length >= first.length; made = dirname(made)) {
-        // One that has got something else meanwhile stays.
-        await rmdir(made).catch(() => {});
-      }
-    },
+    discard: (): Promise<void> => rm(folder, { recursive: true, force: true }),
 
     /** Decides the restore: from here on it is carried out, by this process or by the next command. */
     async commit(journal: Journal): Promise<void> {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { rmSync, writeFileSync } from 'node:fs';
+import { realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import type { Config } from '../../lib/config.ts';
 import { asObject } from '../../lib/kit/json.ts';
@@ -59,8 +59,8 @@ async function copyByRelay(config: Config, stateFile: string): Promise<string> {
   const older = "It may be older than this command: restart it with 'svc restart', and try again.";
   const { path } = asObject((await requireAnswer(localRelay(config), call, older)).body) ?? {};
   // Removed afterwards, so nobody else's file.
-  if (typeof path === 'string' && NAME.test(path) && dirname(path) === dirname(stateFile)) {
-    if (basename(path).startsWith(`${basename(stateFile)}-snapshot-`)) return path;
+  if (typeof path === 'string' && NAME.test(path) && basename(path).startsWith(`${basename(stateFile)}-snapshot-`)) {
+    if (realpathSync(dirname(path)) === realpathSync(dirname(stateFile))) return path;
   }
   throw new CommandError(`the relay on port ${config.port} runs on another state than ${printable(stateFile)}`, older);
 }

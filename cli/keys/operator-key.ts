@@ -48,7 +48,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
   sentence(context.stdout, `There is a new operator key in ${printable(path)}. No device has to pair again.`);
   sentence(
     context.stdout,
-    restart ? RESTART : 'The old one is refused from now on. Programs that hold it read the file again.',
+    restart ? RESTART : 'The old one is refused from now on. Commands read the file for each call.',
   );
 }
 

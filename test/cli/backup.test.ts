@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { isKnownFile } from '../../cli/backup/inventory.ts';
@@ -171,6 +171,22 @@ it('refuses while a relay holds the state, and says how to stop it', async () =>
     1,
     expect.stringMatching(/a relay is running on .*state\.db; nothing.*\nStop it with: svc down/),
   ]);
+});
+
+it('one restore at a time', async () => {
+  const { file, pw, base } = await backedUp();
+  const home = join(base, 'other');
+  await mkdir(join(home, 'svc-relay'), { recursive: true });
+  const lock = openStateFile(join(home, 'svc-relay/restoring.lock'), fail);
+  const other = (...words: string[]) => run(words, { env: { HOME: base, SVC_HOME: home } });
+  const refused = await other('restore', file, ...pw);
+  expect([refused.code, refused.stderr]).toEqual([
+    1,
+    expect.stringMatching(/another restore is under way; nothing was changed\n/),
+  ]);
+  lock.close?.();
+  expect((await other('restore', file, ...pw)).code).toBe(0);
+  expect(await readdir(join(home, 'svc-relay'))).toEqual(['state.db']);
 });
 
 it('knows its own files only', () => {

@@ -39,7 +39,10 @@ async function pairDevice(relay: Relay, code: string, policy: object = {}) {
   return { ...device, token: token as string, refresh: refresh as string };
 }
 
-describe('svc backup and restore (contract 11 §3)', () => {
+/** Each case runs dozens of commands, which sync files. */
+const MINUTES = 300_000;
+
+describe('svc backup and restore (contract 11 §3)', { timeout: MINUTES }, () => {
   it('a restored home behaves like the old one, for every kind of credential', async () => {
     const env = {
       RELAY_SECURE_LINK_HOST: '127.0.0.1',
