@@ -3,6 +3,7 @@ export const ACTIONS = {
   devices: ['list', 'watch', 'rename', 'extend', 'reduce', 'revoke'],
   service: ['status', 'install', 'remove'],
   'secure-link': ['status', 'enable', 'disable', 'rotate'],
+  mirror: ['status', 'enable', 'disable'],
   profiles: ['list', 'enable'],
   'operator-key': ['status', 'rotate'],
   'qr-key': ['status', 'rotate'],

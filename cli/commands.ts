@@ -83,6 +83,12 @@ const relayCommands: CommandEntry[] = [
     load: () => import('./secure-link.ts'),
   },
   {
+    usage: 'mirror [action]',
+    actions: ACTIONS.mirror,
+    summary: 'show, enable or disable the mirror of this relay at the edge',
+    load: () => import('./mirror.ts'),
+  },
+  {
     usage: 'update-check',
     summary: 'ask the release feed whether a newer release exists',
     load: () => import('./update-check.ts'),

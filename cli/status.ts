@@ -13,6 +13,7 @@ import { buildText, isOlder } from './builds.ts';
 import { devicesOf, duration } from './devices/rows.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import { printFreeze } from './freeze-text.ts';
+import { mirrorText } from './mirror.ts';
 import { type OperatorRelay, openOperatorRelay, Unreachable } from './operator-relay.ts';
 import { flag, isGiven, type Options } from './options.ts';
 import {
@@ -91,6 +92,8 @@ interface Status {
   /** Devices whose session ends soon (contract 11 §2). */
   ending: { name: string; session: string; ends_at: number }[];
   queued: number | null;
+  /** The mirror at the edge in a line; null without one (contract 12 §1). */
+  mirror: string | null;
   /** The last commands to phones and desktops, newest first. */
   commands: CommandFacts[] | null;
   service: { installed: boolean; active: string | null } | null;
@@ -150,9 +153,10 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
     ask(relay, '/phone/outbound'),
     ask(relay, `/bridge/activity?limit=${MAX_COMMANDS}`),
     ask(relay, `/desktop/activity?limit=${MAX_COMMANDS}`),
+    ask(relay, '/relay/mirror'),
   ]);
   const local = isRemote ? undefined : await lookAround(config, environment, context);
-  const [health, info, devices, queue, phones, desktops] = await asked;
+  const [health, info, devices, queue, phones, desktops, mirror] = await asked;
   const isRelay = Boolean(asObject(health.body?.readiness));
   const rows = devices.body && devicesOf(devices.body, Date.now() / 1000);
   const states = rows?.map(({ state }) => state);
@@ -183,6 +187,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
       .filter(({ endsSoon }) => endsSoon)
       .map(({ name, prefix, expiresAt }) => ({ name, session: prefix, ends_at: expiresAt ?? 0 })),
     queued: typeof queue.body?.queued === 'number' ? queue.body.queued : null,
+    mirror: (mirror.body && mirrorText(mirror.body, isRemote)) ?? null,
     commands: lastCommands(phones.body, desktops.body),
     service: local?.service ?? null,
     next: '',
@@ -287,7 +292,7 @@ function nextStep(
 }
 
 function print(status: Status, context: CommandContext): void {
-  const { relay, command, devices, queued, commands, agent, dashboard, service, next } = status;
+  const { relay, command, devices, queued, mirror, commands, agent, dashboard, service, next } = status;
   const style = createStyle(context.stdout, context.env);
   const { bold, green, red, yellow } = style;
   const row = (label: string, value: string) => {
@@ -319,6 +324,7 @@ function print(status: Status, context: CommandContext): void {
     row('Ends soon', yellow(`${name}, in ${duration(ends_at - Date.now() / 1000)}`));
   }
   if (queued !== null) row('Queue', queued === 0 ? 'empty' : `${queued} message${queued === 1 ? '' : 's'} wait`);
+  if (mirror !== null) row('Mirror', mirror);
   const [last] = commands ?? [];
   if (last) row('Last call', commandText(last));
   if (service) row('Service', service.installed ? printable(service.active ?? 'installed') : 'not installed');

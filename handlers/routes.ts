@@ -35,6 +35,7 @@ import {
   registerMedia,
   uploadMedia,
 } from './media.ts';
+import { disableMirror, enableMirror, mirrorStatus } from './mirror.ts';
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import {
@@ -170,6 +171,9 @@ export const routes: readonly Route[] = [
   ['PATCH', '/relay/security', operator, patchSecurity],
   ['POST', '/relay/doctor', operator, runDoctor],
   ['POST', '/relay/snapshot', operator, takeSnapshot],
+  ['GET', '/relay/mirror', operator, mirrorStatus],
+  ['POST', '/relay/mirror', operator, enableMirror],
+  ['DELETE', '/relay/mirror', operator, disableMirror],
   ['GET', '/relay/update-check', loopbackOrPaired, updateCheck],
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
   ['GET', '/secure-link/preflight', operator, secureLinkPreflight],

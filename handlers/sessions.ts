@@ -97,7 +97,7 @@ export const revokeSession: Handler = async (request, relay) => {
   const isOwn = session === request.session;
   const ended = isYes(lastOf(request.query).keep_shells) ? undefined : relay.terminals.endShells(session);
   await relay.sessions.revoke(session, { answerFirst: isOwn, by: nameOf(request) });
-  const answer = { ok: true, revoked: session.prefix, revoked_self: isOwn };
+  const answer = { ok: true, revoked: session.prefix, revoked_self: isOwn, ...(await atEdge(session, relay)) };
   return json(isOwn || !ended ? answer : { ...answer, shells_ended: countOf(await ended, 'the session is revoked') });
 };
 
@@ -114,8 +114,14 @@ export const reduceSession: Handler = async (request, relay) => {
   await relay.sessions.reduce(session, reduction);
   const shells_ended = countOf(await relay.terminals.afterReduction(session), 'the session is reduced');
   const { prefix: token_prefix, expiresAt: expires_at, grants } = session;
-  return json({ ok: true, token_prefix, expires_at, grants, shells_ended });
+  return json({ ok: true, token_prefix, expires_at, grants, shells_ended, ...(await atEdge(session, relay)) });
 };
+
+/** Whether a change is in force at the edge that mirrors this relay; nothing without one (contract 12 §2). */
+async function atEdge({ family }: Session, { homeMirror }: Relay): Promise<{ edge?: 'confirmed' | 'pending' }> {
+  const edge = await homeMirror?.confirmed(family);
+  return edge ? { edge } : {};
+}
 
 /**
  * How many shells ended with a change.

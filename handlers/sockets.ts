@@ -7,6 +7,7 @@ import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts
 import { errorResponse } from '../lib/web/json.ts';
 import { errorFor, failureResponse } from './errors.ts';
 import { misdirected } from './guards.ts';
+import { homeSocket } from './mirror.ts';
 import { type Guard, type Handler, pathOf, type RelayRequest } from './request.ts';
 import { agentSocket, labSocket, outputSocket } from './voice/sessions.ts';
 
@@ -45,6 +46,7 @@ export const sockets: readonly SocketRow[] = [
   outputSocket,
   labSocket,
   agentSocket,
+  homeSocket,
 ];
 
 /**

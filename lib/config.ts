@@ -608,6 +608,12 @@ export const variables = {
   apiServerEnabled: optional('API_SERVER_ENABLED', '`0` leaves the API server out of pairing codes', 'bool'),
   apiServerKey: optional('API_SERVER_KEY', 'API key of the agent, when its configuration has none'),
   operatorPublicKey: optional('RELAY_OPERATOR_PUBLIC_KEY', 'public key that verifies operator tokens (edge only)'),
+  mirrorLease: integer(
+    'RELAY_MIRROR_LEASE',
+    7 * 86_400,
+    'seconds for which the edge honours the sessions of home after home was last heard; a week at most (edge only)',
+    60,
+  ),
   relayName: text('RELAY_NAME', 'svc-relay', 'which relay answers, with its own state (edge only)'),
   relayHosts: {
     name: 'RELAY_HOSTS',

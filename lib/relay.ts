@@ -31,6 +31,8 @@ import { openHostMedia } from './media/host-media.ts';
 import type { Media, MediaChange } from './media/media.ts';
 import { openObjectMedia } from './media/object-media.ts';
 import type { ObjectStore } from './media/objects.ts';
+import { openEdgeMirror } from './mirror/edge.ts';
+import { openHomeMirror } from './mirror/home.ts';
 import { createModelCapabilities } from './models/capabilities.ts';
 import { openNotifications } from './notifications/notifications.ts';
 import { openGate } from './operations/gate.ts';
@@ -72,6 +74,8 @@ import { fetchUpstream } from './web/upstream.ts';
 import { dialByFetch } from './web/upstream-socket.ts';
 
 const SWEEP_PERIOD = 30_000;
+/** Seconds for which the edge honours sessions of home without a word of it, at most (contract 12 §2). */
+const MAX_LEASE = 7 * 86_400;
 /** Well before an idle object is put away (edge), and after the answer that would otherwise wait for the write. */
 const SAVE_SEEN_AFTER = 2_000;
 
@@ -341,6 +345,8 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
       clock,
       log: log.named('pairing'),
     });
+  const terminals = createTerminals({ host, config, sessions, gate, clock, log: log.named('terminal') });
+  const mirrored = { store: stores.open('mirror'), sessions, clock, log: log.named('mirror') };
 
   return {
     /** Of the memory that clients may take by what they send. */
@@ -377,10 +383,23 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     context: createInjectedContext({ host, config, log: log.named('context') }),
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),
-    terminals: createTerminals({ host, config, sessions, gate, clock, log: log.named('terminal') }),
     mint,
     /** Absent at the edge, whose address stays. */
     addresses,
+    terminals,
+    /** Absent at the edge. */
+    homeMirror:
+      host &&
+      (await openHomeMirror({
+        ...mirrored,
+        dial: dialUpstream,
+        ended: (session) => void terminals.endShells(session),
+        reduced: (session) => void terminals.afterReduction(session),
+      })),
+    /** Absent on a host. */
+    edgeMirror: host
+      ? undefined
+      : await openEdgeMirror({ ...mirrored, lease: Math.min(config.mirrorLease, MAX_LEASE) }),
     info: createRelayInfo({
       host,
       config,

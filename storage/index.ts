@@ -37,6 +37,7 @@ export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object'
   reach: { node: 'disk', edge: 'memory' },
   'mcp-sessions': { node: 'disk', edge: 'object' },
   'chat-turns': { node: 'disk', edge: 'object' },
+  mirror: { node: 'disk', edge: 'object' },
 };
 
 /** Version of the stored records: grows when an earlier version of the relay could not use what this one writes. */

@@ -32,6 +32,7 @@ export interface StoreSchema {
   reach: ReachRecord;
   'mcp-sessions': McpSessionRecord;
   'chat-turns': ChatTurnRecord;
+  mirror: MirrorRecord;
 }
 
 export type StoreName = keyof StoreSchema;
@@ -82,6 +83,8 @@ export interface SessionRecord {
   /** The expiry of which the device was notified by a push. */
   noticed_expiry?: number;
   routes?: RoutesRecord;
+  /** Home owns the session, and this relay at the edge honours it for as long as home is heard (contract 12 §2). */
+  mirrored?: true;
 }
 
 /**
@@ -554,3 +557,36 @@ export type BrokerRecord =
     }
   | { token_sha256: string; expires_at: number; host_id?: string; spent_until?: number }
   | { connection_id: string; expires_at: number };
+
+/** A place in the ops of one side: `epoch` names the start of the process that made the op with that number. */
+export interface MirrorCursor {
+  epoch: string;
+  oseq: number;
+}
+
+/** An op for the other side, or the last record of a session that it got. */
+export interface MirrorOpRecord extends MirrorCursor {
+  kind: string;
+  body: Record<string, unknown>;
+}
+
+/** How home and the edge know each other: at home the edge's origin and home's private key, at the edge home's public key. */
+export interface MirrorPeerRecord {
+  url?: string;
+  /** PKCS #8, base64url. */
+  private_key?: string;
+  /** Uncompressed point of P-256, base64url. */
+  public_key: string;
+}
+
+/** What the relay and its other half owe each other (contract 12 §2). */
+export type MirrorRecord =
+  | MirrorOpRecord
+  | MirrorCursor
+  | MirrorPeerRecord
+  /** A session that ended at the edge; until when it must not come back, epoch seconds. */
+  | { until: number }
+  /** When home was last heard, epoch seconds. */
+  | { heard: number }
+  /** The socket on which home is linked. */
+  | { socket: string; since: number };

@@ -3,7 +3,7 @@ import { confirm } from '../confirm.ts';
 import { didYouMean } from '../nearest.ts';
 import { type OperatorRelay, openOperatorRelay, Refused } from '../operator-relay.ts';
 import { asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, printable, printJson, UsageError } from '../output.ts';
+import { type CommandContext, CommandError, line, printable, printJson, printWarning, UsageError } from '../output.ts';
 import { type Device, devicesOf, duration, grantsLeft, nameOf } from './rows.ts';
 
 /** Characters of a session's prefix that name it at least (contract 01 §6.4). */
@@ -25,8 +25,37 @@ export async function revoke(device: string | undefined, options: Options, conte
   const answer = await relay
     .call({ method: 'DELETE', path: `/sessions/${found.prefix}${query}` })
     .catch((error) => Promise.reject(explainUnstored(error, `Revoked ${nameOf(found)}`, context)));
-  if (flag(options, '--json')) return printJson(context.stdout, { ...answer, keep_shells: keepsShells });
-  line(context.stdout, `Revoked ${nameOf(found)}.${shellsEnded(answer)}`);
+  const edge = answer.edge === 'pending' ? await revokeAtEdge(relay, found, context) : answer.edge;
+  const all = { ...answer, ...(edge !== undefined && { edge }), keep_shells: keepsShells };
+  if (flag(options, '--json')) return printJson(context.stdout, all);
+  line(
+    context.stdout,
+    `Revoked ${nameOf(found)}.${shellsEnded(answer)}${edge === 'confirmed' ? ' So is it at the edge.' : ''}`,
+  );
+  if (edge === 'pending') {
+    printWarning(
+      context,
+      'the edge does not know yet: it learns it with the next link, and honours the device for a week at most',
+    );
+  }
+}
+
+/** Revokes a device at the edge by this machine's key, when the relay has no link to tell it (contract 12 §2). */
+async function revokeAtEdge(home: OperatorRelay, device: Device, context: CommandContext): Promise<unknown> {
+  try {
+    const { url } = await home.call({ method: 'GET', path: '/relay/mirror' });
+    if (typeof url !== 'string') return 'pending';
+    const edge = await openOperatorRelay({ relay: url }, context);
+    const answer = await edge.call({ method: 'GET', path: '/relay/devices' });
+    const { device_id: id, created_at: since } = device.raw;
+    const own = devicesOf(answer, Date.now() / 1000).filter(
+      ({ raw }) => raw.device_id === id && raw.created_at === since,
+    );
+    for (const { prefix } of own) await edge.call({ method: 'DELETE', path: `/sessions/${prefix}` });
+    return 'confirmed';
+  } catch {
+    return 'pending';
+  }
 }
 
 /** `svc devices rename <device> <name>`: the owner's name for it, which wins over the one that it sends (contract 11 §2). */

@@ -1,5 +1,5 @@
 import { RelayError } from '../errors.ts';
-import { applyPolicy, clamp, type Expiry, endsLater, fromNow, type Grants, type Policy } from './grants.ts';
+import { applyPolicy, clamp, type Expiry, earlier, endsLater, fromNow, type Grants, type Policy } from './grants.ts';
 import type { Session } from './session.ts';
 
 /** Body of a `PATCH /sessions/{prefix}`: durations in seconds from now, 0 = never. */
@@ -37,6 +37,19 @@ export function reducedPolicy(session: Session, reduction: Reduction, now: numbe
   }
   const grants = clamp({ ...session.grants, ...changes }, expiresAt);
   for (const name of without) delete grants[name];
+  return changeTo(session, expiresAt, grants);
+}
+
+/** A session's policy where another side may have reduced it too: the earlier end of each wins (contract 12 §2). */
+export function narrowedPolicy(session: Session, other: { expiresAt: Expiry; grants: Grants }): PolicyChange {
+  const expiresAt = earlier(session.expiresAt, other.expiresAt);
+  const shared = Object.entries(session.grants).filter(([name]) => Object.hasOwn(other.grants, name));
+  const grants = Object.fromEntries(shared.map(([name, end]) => [name, earlier(end, other.grants[name] as Expiry)]));
+  return changeTo(session, expiresAt, clamp(grants, expiresAt));
+}
+
+/** A change that takes nothing but what was there; whether the shells of the device end with it. */
+function changeTo(session: Session, expiresAt: Expiry, grants: Grants): PolicyChange {
   const before = session.grants.terminal;
   const after = grants.terminal;
   const isTerminalReduced = before !== undefined && (after === undefined || endsLater(before, after));

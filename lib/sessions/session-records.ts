@@ -16,6 +16,8 @@ export interface SessionRecordsParts {
   clock: Clock;
   /** The live session of a family. */
   living(family: string): Session | undefined;
+  /** A record is being written or removed: what is written now shares its transaction. */
+  written(family: string): void;
 }
 
 /** A session that takes the place of others, which have the families `over`. */
@@ -33,7 +35,7 @@ export type SessionRecords = ReturnType<typeof createSessionRecords>;
  * second, then less and less often, with the next one that works, at every sweep, and at the end; until then the change
  * stands in memory only (contract 01 §6.7).
  */
-export function createSessionRecords({ store, log, clock, living }: SessionRecordsParts) {
+export function createSessionRecords({ store, log, clock, living, written }: SessionRecordsParts) {
   /** Families whose record is not what it should be. */
   const unsaved = new Set<string>();
   /** When each family's record was written, epoch seconds. */
@@ -92,12 +94,16 @@ export function createSessionRecords({ store, log, clock, living }: SessionRecor
     // A caller may still hold a session that is over: its record must not come back.
     if (!current || current.ended) return true;
     writtenAt.set(family, seconds(clock));
-    return follow(family, store.setItem(family, toStored(current)));
+    const writing = follow(family, store.setItem(family, toStored(current)));
+    written(family);
+    return writing;
   }
 
   async function drop(family: string): Promise<boolean> {
     writtenAt.delete(family);
-    return follow(family, store.removeItem(family));
+    const writing = follow(family, store.removeItem(family));
+    written(family);
+    return writing;
   }
 
   /** Once a write gets through, so may those that did not. Whether it did. */
@@ -168,6 +174,7 @@ export function createSessionRecords({ store, log, clock, living }: SessionRecor
           writtenAt.set(session.family, seconds(clock));
           for (const family of over) writtenAt.delete(family);
           apply();
+          for (const family of families) written(family);
         } else for (const family of families) unsaved.add(family);
         return isStored;
       })();

@@ -65,6 +65,8 @@ export interface Session {
   keyThumbprint?: string;
   /** The `terminal` grant was reduced: the device's shells end with it as on a revoke, and have not ended yet. */
   terminalReduced?: boolean;
+  /** Home owns it: this relay at the edge honours it for as long as home is heard (contract 12 §2). */
+  mirrored?: true;
   /** Set once, when the session ends: connections that hold the session check it. */
   ended?: EndReason;
 }
@@ -145,6 +147,7 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   owner_name: v.fallback(v.optional(v.string()), undefined),
   noticed_expiry: v.fallback(v.optional(seconds), undefined),
   routes: v.fallback(v.optional(StoredRoutes), undefined),
+  mirrored: v.optional(v.literal(true)),
 });
 
 /** The stored form of a session: hashes only. */
@@ -181,6 +184,7 @@ export function toStored(session: Session): SessionRecord {
     ...(session.ownerName !== undefined && { owner_name: session.ownerName }),
     ...(session.noticedExpiry !== undefined && { noticed_expiry: session.noticedExpiry }),
     ...(session.routes && { routes: session.routes }),
+    ...(session.mirrored && { mirrored: true }),
   };
 }
 
@@ -232,5 +236,6 @@ export function fromStored(value: unknown): Session | null {
     },
     ...(stored.key_thumbprint !== undefined && { keyThumbprint: stored.key_thumbprint }),
     ...(stored.terminal_reduced && { terminalReduced: true }),
+    ...(stored.mirrored && { mirrored: true }),
   };
 }

@@ -8,7 +8,7 @@ import { isDeviceId, isSameDevice, mergeDevice } from './device.ts';
 import { type EndedSessions, openEndedSessions } from './ended.ts';
 import { endsSoon, needsNotice } from './ends-soon.ts';
 import { applyPolicy, isPast, type Policy } from './grants.ts';
-import { extendedPolicy, type Reduction, reducedPolicy } from './policy-change.ts';
+import { extendedPolicy, narrowedPolicy, type Reduction, reducedPolicy } from './policy-change.ts';
 import { familyOf, isGood, newRefreshToken, rotated, withoutOlder } from './refresh.ts';
 import type { Device, EndReason, Session, TransportHint } from './session.ts';
 import { createSessionIndex, type SessionIndex } from './session-index.ts';
@@ -75,6 +75,7 @@ export async function openSessions(parts: SessionsParts): Promise<Sessions> {
     log: parts.log,
     clock: parts.clock,
     living: index.ofFamily,
+    written: (family) => sessions.written(family),
   });
   const ended = await openEndedSessions({ store: parts.ended, clock: parts.clock, log: parts.log });
   const sessions = new Sessions(parts, index, records, ended);
@@ -92,6 +93,8 @@ export class Sessions {
   readonly #saveSeenAfter: number | undefined;
   readonly #endListeners = new Set<(session: Session, reason: EndReason) => void>();
   readonly #changeListeners = new Set<(session: Session, change: SessionChange) => unknown>();
+  readonly #writeListeners = new Set<(family: string) => void>();
+  #isHonoured: (session: Session) => boolean = () => true;
   /** Keyed by family: the latest use of a refresh token that is not answered yet. */
   readonly #refreshes = new Map<string, Promise<Issued | undefined>>();
   /** Pairings that are being stored. */
@@ -176,6 +179,21 @@ export class Sessions {
   /** Calls back when the operator or the device changed a session. */
   onChange(listener: (session: Session, change: SessionChange) => unknown): void {
     this.#changeListeners.add(listener);
+  }
+
+  /** Calls back when a session's record is being written or removed: what the listener writes shares that transaction. */
+  onWrite(listener: (family: string) => void): void {
+    this.#writeListeners.add(listener);
+  }
+
+  /** For the records alone. */
+  written(family: string): void {
+    for (const listener of this.#writeListeners) listener(family);
+  }
+
+  /** Sets who decides whether a session admits anybody now; one that does not is not over (contract 12 §2). */
+  honourIf(isHonoured: (session: Session) => boolean): void {
+    this.#isHonoured = isHonoured;
   }
 
   /** Calls back when a session's policy shrank. */
@@ -273,6 +291,40 @@ export class Sessions {
     return this.#alive(this.#index.ofFamily(family));
   }
 
+  /** A change of a family's record that others have to wait for. Checked again after it, and then acted upon at once. */
+  busy(family: string): Promise<unknown> | undefined {
+    return this.#replacement(family);
+  }
+
+  /**
+   * Takes a session of home over as it is there, or as it has become there (contract 12 §2): its tokens at this relay stay.
+   * Must not be called while the family is `busy`. Whether it is stored.
+   */
+  adopt(given: Session): Promise<boolean> {
+    const own = this.#index.ofFamily(given.family);
+    if (!own) {
+      this.#index.add(given);
+      this.#log.info(`session ${named(given)} is one of home`);
+      return this.#records.save(given);
+    }
+    const { expiresAt, grants, policy, grantedAt, ownerName, keyThumbprint, transportHint } = given;
+    Object.assign(own, { expiresAt, grants, policy, grantedAt, ownerName, keyThumbprint, transportHint });
+    this.#index.setDevice(own, given.device);
+    if (given.lastSeen > own.lastSeen) this.#index.setSeen(own, given.lastSeen);
+    this.#index.expiryChanged(own);
+    return this.#records.save(own);
+  }
+
+  /**
+   * Shortens a session's policy to what another side left of it (contract 12 §2).
+   * @throws RelayError `unavailable` when it is in effect, but could not be stored.
+   */
+  async narrow(session: Session, other: Pick<Session, 'expiresAt' | 'grants'>): Promise<void> {
+    if (session.ended) return;
+    Object.assign(session, narrowedPolicy(session, other));
+    await this.#reduced(session);
+  }
+
   /** Whether an id is that of a device of another family, connected or not. */
   isDeviceOfAnother = (id: string, family: string): boolean =>
     this.#index.ofDevice({ id }).some((session) => session.family !== family && this.isAlive(session));
@@ -309,7 +361,7 @@ export class Sessions {
    */
   async create({ device, policy, transportHint, keyThumbprint, routes }: NewSession): Promise<Issued> {
     const key = isDeviceId(device.id) ? `device:${device.id.toLowerCase()}` : undefined;
-    const others = () => this.#index.ofDevice(device).map(({ family }) => family);
+    const others = () => this.#ownOfDevice(device).map(({ family }) => family);
     while (this.#replacement(key, ...others())) await this.#replacement(key, ...others());
     const replaced = this.#replacedBy(device);
     const at = this.#now();
@@ -516,6 +568,10 @@ export class Sessions {
   async reduce(session: Session, reduction: Reduction): Promise<void> {
     if (session.ended) throw new RelayError('not-found', 'this session is over');
     Object.assign(session, reducedPolicy(session, reduction, this.#now()));
+    await this.#reduced(session);
+  }
+
+  async #reduced(session: Session): Promise<void> {
     this.#index.expiryChanged(session);
     this.#announceChange(session, 'reduced');
     this.#log.info(`session ${named(session)} reduced`);
@@ -531,6 +587,7 @@ export class Sessions {
   async extend(session: Session, ttlSeconds?: number): Promise<void> {
     while (this.#replacement(session.family)) await this.#replacement(session.family);
     if (!this.isAlive(session)) throw new RelayError('not-found', 'this session is over');
+    if (session.mirrored) throw new RelayError('conflict', 'this device has paired at home: extend it there');
     const { expiresAt, grants } = session;
     const extended = extendedPolicy(session, ttlSeconds, this.#now());
     let isApplied = false;
@@ -556,6 +613,7 @@ export class Sessions {
    */
   async rename(session: Session, name: string): Promise<void> {
     if (session.ended) throw new RelayError('not-found', 'this session is over');
+    if (session.mirrored) throw new RelayError('conflict', 'this device has paired at home: rename it there');
     this.#log.info(`session ${named(session)} renamed to ${name}`);
     session.ownerName = name;
     this.#index.setDevice(session, { ...session.device, name });
@@ -597,7 +655,7 @@ export class Sessions {
   /** The session, unless it is over; one found to have expired is ended. */
   #alive(session: Session | undefined): Session | undefined {
     if (!session || session.ended) return undefined;
-    if (!isPast(session.expiresAt, this.#now())) return session;
+    if (!isPast(session.expiresAt, this.#now())) return this.#isHonoured(session) ? session : undefined;
     this.#log.info(`session ${named(session)} expired`);
     void this.#end(session, 'expired');
     return undefined;
@@ -605,7 +663,8 @@ export class Sessions {
 
   #endExpired(): void {
     for (const session of this.#index.takeDue(this.#now())) {
-      if (this.#alive(session)) this.#index.expiryChanged(session);
+      this.#alive(session);
+      if (!session.ended) this.#index.expiryChanged(session);
     }
   }
 
@@ -658,10 +717,15 @@ export class Sessions {
   /** The sessions that end when a device pairs. @throws RelayError `unavailable` when there are too many beside them. */
   #replacedBy(device: Device): Session[] {
     this.#endExpired();
-    const replaced = this.#index.ofDevice(device);
+    const replaced = this.#ownOfDevice(device);
     if (this.#index.size + this.#creating - replaced.length < MAX_SESSIONS) return replaced;
     this.#log.warn(`${device.name} (${device.id}) cannot pair: there are ${this.#index.size} sessions; revoke some`);
     throw new RelayError('unavailable', `This relay has ${MAX_SESSIONS} paired devices: remove one, then pair again`);
+  }
+
+  /** Sessions of a device that a pairing here replaces: home's are home's to end. */
+  #ownOfDevice(device: Device): Session[] {
+    return this.#index.ofDevice(device).filter(({ mirrored }) => !mirrored);
   }
 
   #newToken(): string {

@@ -791,6 +791,31 @@ const STATES: State[] = [
       };
     },
   },
+  {
+    name: 'change that the mirror has not confirmed',
+    async put(target) {
+      const mirror = async (at: Target) => (await at.operator('/relay/mirror')).json();
+      const waits = async () => (await mirror(target)).waiting.out === 1;
+      if (target.runtime === 'node') {
+        await target.operator('/relay/mirror', post({ url: 'http://127.0.0.1:1' }));
+        (await pair(target)).client.terminate();
+        return waits;
+      }
+      const home = await startNodeTarget();
+      await target.operator('/relay/mirror', post({ key: (await mirror(home)).key }));
+      (await pair(home)).client.terminate();
+      await home.operator('/relay/mirror', post({ url: target.url }));
+      const rows = async () => (await (await target.operator('/relay/devices')).json()).devices;
+      await expect.poll(async () => (await rows()).length).toBe(1);
+      await home.stop();
+      await expect.poll(async () => (await mirror(target)).link).toBe('down');
+      await target.operator(`/sessions/${(await rows())[0].token_prefix}`, {
+        method: 'DELETE',
+        headers: { 'x-svc-operator': '1' },
+      });
+      return waits;
+    },
+  },
 ];
 
 /** The response arrives after the interruption, when its caller may be gone. */

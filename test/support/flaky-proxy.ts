@@ -17,6 +17,8 @@ export interface FlakyOptions {
   seed: number;
   /** Each connection suffers one of these. */
   faults: FaultKind[];
+  /** Port to listen on; by default any that is free. */
+  listen?: number;
   /** Range from which each connection draws the number of bytes, over both directions, before its fault. */
   after?: [least: number, most: number];
 }
@@ -136,7 +138,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
   }
 
   const server: Server = createServer(serve);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  await new Promise<void>((resolve) => server.listen(options.listen ?? 0, '127.0.0.1', resolve));
 
   return {
     port: (server.address() as AddressInfo).port,

@@ -1,0 +1,108 @@
+import type { Command } from 'cac';
+import { asObject } from '../lib/kit/json.ts';
+import { ACTIONS } from './actions.ts';
+import { type OperatorRelay, openOperatorRelay } from './operator-relay.ts';
+import { actionOf, flag, isGiven, type Options, option } from './options.ts';
+import { type CommandContext, CommandError, line, printable, printJson, sentence, UsageError } from './output.ts';
+import { asRelayUrl } from './remote-relay.ts';
+
+const ROUTE = '/relay/mirror';
+
+/** `svc relay mirror [enable|disable|status]`: the edge that mirrors the relay of this machine (contract 12 §1). */
+export function define(command: Command): void {
+  command
+    .option('--relay <url>', 'enable: the relay at the edge, by its public URL')
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} mirror enable --relay https://relay.example`)
+    .example((name) => `${name} mirror status`)
+    .example((name) => `${name} mirror disable`)
+    .action(run);
+}
+
+async function run(word: string | undefined, options: Options, context: CommandContext): Promise<number | void> {
+  const action = actionOf(word, ...ACTIONS.mirror);
+  if (action !== 'enable' && isGiven(options, '--relay')) throw new UsageError("--relay belongs to 'enable'");
+  const home = await openHome(context);
+  if (action === 'enable') return enable(home, options, context);
+  return action === 'disable' ? disable(home, options, context) : status(home, options, context);
+}
+
+/** The relay of this machine, whatever `svc use` says. */
+const openHome = (context: CommandContext): Promise<OperatorRelay> => openOperatorRelay({ relayPort: true }, context);
+
+const openEdge = (url: string, context: CommandContext): Promise<OperatorRelay> =>
+  openOperatorRelay({ relay: url }, context);
+
+/** The edge pins home's key first, so that the link that home begins then is accepted. */
+async function enable(home: OperatorRelay, options: Options, context: CommandContext): Promise<void> {
+  const url = option(options, '--relay', asRelayUrl)?.origin;
+  if (url === undefined) throw new UsageError('missing --relay: give the public URL of the relay at the edge');
+  const before = await home.call({ method: 'GET', path: ROUTE });
+  if (before.enabled === true && before.url !== url) {
+    throw new CommandError(
+      `the mirror is at ${printable(String(before.url))} already`,
+      `End that first with: ${context.program} relay mirror disable`,
+    );
+  }
+  const edge = await openEdge(url, context);
+  await edge.call({ method: 'POST', path: ROUTE, body: { key: before.key } });
+  const answer = await home.call({ method: 'POST', path: ROUTE, body: { url } });
+  if (flag(options, '--json')) return printJson(context.stdout, answer);
+  sentence(context.stdout, `This relay is mirrored at ${url}: a device that is revoked on one side is on both.`);
+  line(context.stdout, `See the link with: ${context.program} relay mirror status`);
+}
+
+/** Home stops even when the edge cannot be reached, which then goes by its lease. */
+async function disable(home: OperatorRelay, options: Options, context: CommandContext): Promise<number> {
+  const { url } = await home.call({ method: 'GET', path: ROUTE });
+  const edge = typeof url === 'string' ? await openEdge(url, context) : undefined;
+  const failure = await edge?.call({ method: 'DELETE', path: ROUTE }).then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  const answer = await home.call({ method: 'DELETE', path: ROUTE });
+  const isPending = failure !== undefined;
+  if (flag(options, '--json')) printJson(context.stdout, { ...answer, edge: isPending ? 'pending' : 'confirmed' });
+  else if (!edge) sentence(context.stdout, 'This relay was not mirrored.');
+  else if (!isPending) sentence(context.stdout, `This relay is no longer mirrored at ${printable(String(url))}.`);
+  if (isPending && !flag(options, '--json')) {
+    throw new CommandError(
+      `the mirror has ended here, but ${printable(String(url))} does not know: it honours the devices for a week at most`,
+      failure instanceof CommandError ? failure.message : 'Revoke them there with: svc devices revoke --relay URL',
+    );
+  }
+  return isPending ? 1 : 0;
+}
+
+async function status(home: OperatorRelay, options: Options, context: CommandContext): Promise<void> {
+  const answer = await home.call({ method: 'GET', path: ROUTE });
+  if (flag(options, '--json')) {
+    const { ok, enabled, url, link, since, waiting, epoch, error } = answer;
+    return printJson(context.stdout, { ok, enabled, url, link, since, waiting, epoch, error });
+  }
+  const text = mirrorText(answer, false);
+  if (text === undefined) {
+    sentence(context.stdout, 'This relay is not mirrored.');
+    line(context.stdout, `Begin with: ${context.program} relay mirror enable --relay https://relay.example`);
+    return;
+  }
+  sentence(context.stdout, `${text}, at ${printable(String(answer.url))}.`);
+  if (typeof answer.error === 'string') sentence(context.stdout, `The last attempt failed: ${printable(answer.error)}`);
+}
+
+/**
+ * The mirror in a line (contract 12 §1), undefined without one: at home `home: up · edge: in step`, at the edge
+ * `home off since 14:02`. `now` is epoch seconds.
+ */
+export function mirrorText(mirror: Record<string, unknown>, isEdge: boolean): string | undefined {
+  const { enabled, link, since, waiting } = mirror;
+  if (enabled !== true) return undefined;
+  const count = Number(asObject(waiting)?.out ?? 0);
+  const wait = count === 0 ? '' : count === 1 ? '1 change waits' : `${count} changes wait`;
+  const at = new Date(Number(since) * 1000);
+  const when = `${String(at.getHours()).padStart(2, '0')}:${String(at.getMinutes()).padStart(2, '0')}`;
+  if (isEdge)
+    return `${link === 'up' ? 'home: up' : `home off since ${when}`}${count === 0 ? '' : ` · ${count} wait${count === 1 ? 's' : ''} at the edge`}`;
+  const edge = link === 'up' ? wait || 'in step' : `not linked since ${when}${wait && `, ${wait}`}`;
+  return `home: up · edge: ${edge}`;
+}

@@ -1,0 +1,47 @@
+import { RelayError } from '../lib/errors.ts';
+import { HOME_PATH, MAX_FRAME } from '../lib/mirror/frames.ts';
+import type { Relay } from '../lib/relay.ts';
+import { errorResponse, json, readJson } from '../lib/web/json.ts';
+import type { Handler } from './request.ts';
+import type { SocketRow } from './sockets.ts';
+
+/** `GET /relay/mirror`: this side of the mirror (contract 12 §7). */
+export const mirrorStatus: Handler = async (_request, { homeMirror, edgeMirror }) =>
+  json(homeMirror ? await homeMirror.status() : requireEdge(edgeMirror).status());
+
+/** `POST /relay/mirror`: at home `{url}` begins to mirror to that edge, at the edge `{key}` pins home (contract 12 §1). */
+export const enableMirror: Handler = async (request, { homeMirror, edgeMirror }) => {
+  const { url, key } = await readJson(request);
+  if (!homeMirror) {
+    if (typeof key !== 'string') throw new RelayError('invalid', 'key must be the public key of home');
+    return json(await requireEdge(edgeMirror).pin(key));
+  }
+  const parsed = typeof url === 'string' && URL.canParse(url) ? new URL(url) : undefined;
+  if (!parsed || !/^https?:$/.test(parsed.protocol) || parsed.href !== `${parsed.origin}/`) {
+    throw new RelayError('invalid', 'url must be the https:// URL of a relay at the edge, without a path');
+  }
+  return json(await homeMirror.enable(parsed.origin));
+};
+
+/** `DELETE /relay/mirror`: ends the mirror on this side; at the edge, with the sessions of home there. */
+export const disableMirror: Handler = async (_request, { homeMirror, edgeMirror }) =>
+  json(homeMirror ? await homeMirror.disable() : await requireEdge(edgeMirror).unpin());
+
+function requireEdge(edgeMirror: Relay['edgeMirror']): NonNullable<Relay['edgeMirror']> {
+  if (edgeMirror) return edgeMirror;
+  throw new RelayError('unsupported', 'this relay has no mirror');
+}
+
+/** The socket on which home calls the edge (contract 12 §2). */
+export const homeSocket: SocketRow = {
+  path: HOME_PATH,
+  guard(_request, { edgeMirror }) {
+    const refusal = edgeMirror ? edgeMirror.refusal() : 'unknown';
+    if (refusal === 'unknown') return errorResponse(404, 'this relay is the mirror of no home');
+    return refusal && errorResponse(429, 'too many connections, try again soon', { 'retry-after': '5' });
+  },
+  maxMessage: MAX_FRAME,
+  binary: false,
+  open: (request, socket, { edgeMirror }) => requireEdge(edgeMirror).open(socket, new URL(request.url).host),
+  restore: async (socket, { edgeMirror }) => edgeMirror?.restore(socket),
+};

@@ -1,0 +1,114 @@
+import { describeError } from '../errors.ts';
+import type { Log } from '../log.ts';
+import { type Cursor, encodeFrame, type Frame, type Op } from './frames.ts';
+import type { Outbox } from './outbox.ts';
+
+/** Ops that may be under way unacknowledged, and that wait to be applied. */
+const WINDOW = 200;
+const MAX_QUEUED = 4 * WINDOW;
+
+export interface ChannelParts {
+  outbox: Outbox;
+  log: Log;
+  /**
+   * Applies an op of the other side before it returns, with all of its writes in this turn. Applying it again changes
+   * nothing. Rejects when that could not be stored.
+   */
+  apply(op: Op): Promise<unknown>;
+  /** A change under way that the op has to wait for. */
+  busy(op: Op): Promise<unknown> | undefined;
+  /** The other side does not know this side's ops: everything is to be sent. */
+  resync(): void;
+  send(text: string): void;
+  /** Ends the connection, with the reason. */
+  fail(reason: string): void;
+}
+
+export type Channel = ReturnType<typeof createChannel>;
+
+/** The ops of both sides on one authenticated connection (contract 12 §2). */
+export function createChannel({ outbox, log, apply, busy, resync, send, fail }: ChannelParts) {
+  const queue: Op[] = [];
+  /** Numbers of the ops that were sent and are not acknowledged. */
+  let flight: number[] = [];
+  let sent = 0;
+  let isApplying = false;
+  let isOver = false;
+
+  function pump(): void {
+    if (isOver || flight.length >= WINDOW) return;
+    for (const op of outbox.after(sent, WINDOW - flight.length)) {
+      send(encodeFrame(op));
+      sent = op.oseq;
+      flight.push(sent);
+    }
+  }
+
+  async function work(): Promise<void> {
+    if (isApplying) return;
+    isApplying = true;
+    try {
+      while (queue.length > 0 && !isOver) await applyNext();
+    } catch (error) {
+      log.warn(`a change of the other side could not be applied: ${describeError(error)}`);
+      if (!isOver) fail('a change could not be applied');
+    } finally {
+      isApplying = false;
+    }
+  }
+
+  /** Applies what has arrived up to the first op that has to wait: one transaction, one acknowledgement. */
+  async function applyNext(): Promise<void> {
+    const first = queue[0] as Op;
+    for (let wait = busy(first); wait; wait = busy(first)) await wait;
+    const writes: Promise<unknown>[] = [];
+    let place: Op | undefined;
+    while (queue[0] && (queue[0] === first || !busy(queue[0]))) {
+      const op = queue.shift() as Op;
+      if (op.oseq > outbox.applied.oseq) writes.push(apply(op));
+      place = op;
+    }
+    const { oseq, epoch, origin } = place as Op;
+    if (writes.length > 0) writes.push(outbox.apply({ epoch, oseq }));
+    await Promise.all(writes);
+    const upto: Cursor = writes.length > 0 ? { epoch, oseq } : outbox.applied;
+    if (!isOver) send(encodeFrame({ type: 'ack', origin, upto: upto.oseq, epoch: upto.epoch }));
+  }
+
+  return {
+    /** Ops that have arrived and are not applied. */
+    get queued(): number {
+      return queue.length;
+    },
+
+    /** Begins to send behind the place that the other side has named in its hello. */
+    start(peer: Cursor): void {
+      if (outbox.isKnown(peer)) outbox.acknowledge(peer);
+      else {
+        log.info('the other side of the mirror is of another state: everything is compared anew');
+        outbox.restart(peer);
+        resync();
+      }
+      pump();
+    },
+
+    /** Something was offered, or the connection has outlived a sleep. */
+    flush: pump,
+
+    receive(frame: Frame & { type: 'op' | 'ack' }): void {
+      if (frame.type === 'op') {
+        if (queue.push(frame) > MAX_QUEUED) fail('too many changes at once');
+        else void work();
+        return;
+      }
+      outbox.acknowledge({ epoch: frame.epoch, oseq: frame.upto });
+      flight = flight.filter((oseq) => oseq > frame.upto);
+      pump();
+    },
+
+    stop(): void {
+      isOver = true;
+      queue.length = 0;
+    },
+  };
+}

@@ -1,0 +1,352 @@
+import type { MirrorPeerRecord, MirrorRecord, Store } from '../../storage/schema.ts';
+import { RelayError } from '../errors.ts';
+import { base64url, randomBytes } from '../kit/bytes.ts';
+import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import type { Log } from '../log.ts';
+import { narrowedPolicy } from '../sessions/policy-change.ts';
+import type { Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import type { SocketEvents, Transport } from '../socket/transport.ts';
+import { type Channel, createChannel } from './channel.ts';
+import { encodeFrame, type Frame, type Op, parseFrame } from './frames.ts';
+import { isPublicKey, verifyChallenge } from './keys.ts';
+import { openOutbox } from './outbox.ts';
+import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts';
+
+/** Milliseconds in which home has to prove its key. */
+const HELLO_TIMEOUT = 10_000;
+/** Sockets that have not proved it yet. */
+const MAX_UNPROVED = 4;
+/** Seconds for which a link is not replaced by another one. */
+const REPLACE_AFTER = 10;
+/** Seconds for which an ended session without an end of its own must not come back. */
+const TOMBSTONE = 180 * 86_400;
+const MAX_TOMBSTONES = 20_000;
+const KEY = 'peer';
+const HEARD = 'heard';
+const LINK = 'link';
+const tombstone = (family: string) => `ended:${family}`;
+
+export interface EdgeMirrorParts {
+  store: Store<'mirror'>;
+  sessions: Sessions;
+  clock: Clock;
+  log: Log;
+  /** Seconds for which sessions of home are honoured after its last word (`RELAY_MIRROR_LEASE`). */
+  lease: number;
+}
+
+/** Answer of `GET /relay/mirror` at the edge (contract 12 §7). `since` is epoch seconds. */
+export interface EdgeMirrorStatus {
+  ok: true;
+  enabled: boolean;
+  url: null;
+  link: 'up' | 'down';
+  since: number | null;
+  waiting: { out: number; in: number };
+  epoch: string;
+}
+
+interface Link {
+  socket: Transport;
+  channel: Channel;
+  /** Epoch seconds. */
+  since: number;
+}
+
+export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
+
+/**
+ * The edge's half of the mirror (contract 12 §2): has the sessions of home as home last gave them, honours them for as
+ * long as home is heard, and tells home what ended or was reduced here.
+ */
+export async function openEdgeMirror({ store, sessions, clock, log, lease }: EdgeMirrorParts) {
+  const outbox = await openOutbox({ store, origin: 'edge', log, keeps: () => false });
+  const read = async <R extends MirrorRecord>(key: string) => (await store.getItem(key)) as R | null;
+  let key = (await read<MirrorPeerRecord>(KEY))?.public_key;
+  let heard = (await read<{ heard: number }>(HEARD))?.heard ?? 0;
+  const kept = await read<{ socket: string; since: number }>(LINK);
+  /** Keyed by family: until when it must not come back, epoch seconds. */
+  const ended = new Map<string, number>();
+  for (const name of await store.getKeys(tombstone(''))) {
+    ended.set(name.slice(tombstone('').length), ((await store.getItem(name)) as { until: number }).until);
+  }
+  let link: Link | undefined;
+  let unproved = 0;
+  /** Home itself is the reason of what happens now. */
+  let isHome = false;
+
+  const now = () => seconds(clock);
+  const mirrored = () => sessions.list().filter((session) => session.mirrored);
+  const failed = () => log.warn('the state of the mirror could not be stored');
+  sessions.honourIf((session) => !session.mirrored || now() <= heard + lease);
+
+  /** Stores that home has spoken, at most once a minute. */
+  function hear(): void {
+    if (now() < heard + 60) return;
+    heard = now();
+    void store.setItem(HEARD, { heard }).catch(failed);
+  }
+
+  function bury({ family, expiresAt }: Pick<Session, 'family' | 'expiresAt'>): void {
+    const until = expiresAt ?? now() + TOMBSTONE;
+    ended.set(family, until);
+    void store.setItem(tombstone(family), { until }).catch(failed);
+    const [oldest] = ended.keys();
+    if (ended.size > MAX_TOMBSTONES && oldest !== undefined) exhume(oldest);
+  }
+
+  function exhume(family: string): void {
+    ended.delete(family);
+    void store.removeItem(tombstone(family)).catch(failed);
+  }
+
+  const offerEnd = (family: string): void => {
+    outbox.forget(`reduce:${family}`);
+    outbox.offer(`end:${family}`, 'end', { family });
+    link?.channel.flush();
+  };
+
+  sessions.onEnd((session, reason) => {
+    if (!session.mirrored || key === undefined || reason === 'expired' || sessions.byFamily(session.family)) return;
+    bury(session);
+    if (!isHome) offerEnd(session.family);
+  });
+  sessions.onChange((session, change) => {
+    if (!session.mirrored || change !== 'reduced' || isHome) return;
+    const { family, expiresAt, grants } = session;
+    outbox.offer(`reduce:${family}`, 'reduce', { family, expires_at: expiresAt, grants });
+    link?.channel.flush();
+  });
+
+  async function end(session: Session): Promise<void> {
+    isHome = true;
+    try {
+      // Over, with its record gone, before the first await.
+      const ending = sessions.revoke(session, { by: 'home' });
+      isHome = false;
+      await ending;
+    } finally {
+      isHome = false;
+    }
+  }
+
+  /** What home gives is taken as it is, but for what was reduced here and home has not seen. */
+  function adopt(given: Session): Promise<boolean> {
+    const reduced = outbox.body(`reduce:${given.family}`);
+    const own = reduced && readReduced(reduced);
+    const left = own && narrowedPolicy(given, { expiresAt: own.expires_at, grants: own.grants });
+    return sessions.adopt(left ? { ...given, ...left, terminalReduced: undefined } : given);
+  }
+
+  const ownOf = (family: string): Session | undefined => {
+    const found = sessions.byFamily(family);
+    return found?.mirrored ? found : undefined;
+  };
+
+  async function apply({ kind, body }: Op): Promise<unknown> {
+    if (kind === 'session') {
+      const given = sessionOf(body);
+      if (!given) return log.warn('home gave a session that cannot be read');
+      if (ended.has(given.family)) return offerEnd(given.family);
+      // A session that was made here is none of home's, whatever home says.
+      if (sessions.byFamily(given.family) && !ownOf(given.family)) return;
+      if (!(await adopt(given))) throw new RelayError('unavailable', 'a session could not be stored');
+      return;
+    }
+    if (kind === 'end') {
+      const family = readEnded(body)?.family;
+      const own = family === undefined ? undefined : ownOf(family);
+      if (own) return end(own);
+      if (family !== undefined && !ended.has(family)) bury({ family, expiresAt: null });
+      return;
+    }
+    if (kind === 'sync') {
+      const families = readLiving(body)?.families;
+      if (!families) return log.warn('home gave a list of sessions that cannot be read');
+      const living = new Set(families);
+      return Promise.all(
+        mirrored()
+          .filter(({ family }) => !living.has(family))
+          .map(end),
+      );
+    }
+  }
+
+  function receive(socket: Transport, frame: Frame): void {
+    hear();
+    if (frame.type === 'op' || frame.type === 'ack') link?.channel.receive(frame);
+    else if (frame.type === 'call') {
+      const result = frame.method === 'lease' ? { body: { lease } } : { error: 'unknown method' };
+      socket.send(encodeFrame({ type: 'result', id: frame.id, ...result }));
+    } else socket.close(1008, 'frame out of turn');
+  }
+
+  function linked(socket: Transport, since: number): Link {
+    const channel = createChannel({
+      outbox,
+      log,
+      apply,
+      busy: ({ body }) => sessions.busy(String(body.family)),
+      resync: () => {
+        for (const family of ended.keys()) outbox.offer(`end:${family}`, 'end', { family });
+      },
+      send: (text) => socket.send(text),
+      fail: (reason) => socket.close(1011, reason),
+    });
+    link = { socket, channel, since };
+    return link;
+  }
+
+  function unlink(socket: Transport): void {
+    if (link?.socket !== socket) return;
+    link.channel.stop();
+    link = undefined;
+    void store.removeItem(LINK).catch(failed);
+    log.info('the link of home has ended');
+  }
+
+  /** The events of a socket on which home has proved its key. */
+  const provedEvents = (socket: Transport): SocketEvents => ({
+    message(text) {
+      if (link?.socket !== socket) return;
+      const frame = parseFrame(text);
+      if (frame) receive(socket, frame);
+      else socket.close(1008, 'no frame of the mirror');
+    },
+    drained() {},
+    pinged() {},
+    closed: () => unlink(socket),
+  });
+
+  async function prove(socket: Transport, frame: Frame, nonce: string, host: string): Promise<boolean> {
+    if (frame.type !== 'hello' || frame.sig === undefined || key === undefined || frame.key !== key) {
+      socket.close(1008, 'home is not known by this key');
+      return false;
+    }
+    const pinned = key;
+    if (!(await verifyChallenge(pinned, frame.sig, { nonce, host })) || pinned !== key) {
+      socket.close(1008, 'home is not known by this key');
+      return false;
+    }
+    if (link && now() < link.since + REPLACE_AFTER) {
+      socket.close(1013, 'home is linked already');
+      return false;
+    }
+    link?.socket.close(1012, 'replaced by another link');
+    if (link) unlink(link.socket);
+    heard = 0;
+    hear();
+    const since = now();
+    await store.setItem(LINK, { socket: socket.id, since });
+    socket.send(encodeFrame({ type: 'hello', epoch: outbox.epoch, applied: outbox.applied }));
+    linked(socket, since).channel.start(frame.applied);
+    log.info('home is linked');
+    return true;
+  }
+
+  const status = (): EdgeMirrorStatus => ({
+    ok: true,
+    enabled: key !== undefined,
+    url: null,
+    link: link ? 'up' : 'down',
+    since: key === undefined ? null : link ? link.since : heard || null,
+    waiting: { out: outbox.waiting, in: link?.channel.queued ?? 0 },
+    epoch: outbox.epoch,
+  });
+
+  return {
+    status,
+
+    /**
+     * Pins home's key (contract 12 §1).
+     * @throws RelayError `invalid` for what is no key, `conflict` while another home is pinned.
+     */
+    async pin(publicKey: string): Promise<EdgeMirrorStatus> {
+      if (!isPublicKey(publicKey)) throw new RelayError('invalid', 'key must be a P-256 public key, base64url');
+      if (key !== undefined && key !== publicKey) {
+        throw new RelayError('conflict', 'this relay is the mirror of another home: disable that first');
+      }
+      await store.setItem(KEY, { public_key: publicKey });
+      key = publicKey;
+      heard = 0;
+      hear();
+      return status();
+    },
+
+    /** Forgets home: its link and its sessions here end. */
+    async unpin(): Promise<EdgeMirrorStatus> {
+      key = undefined;
+      link?.socket.close(1008, 'the mirror has ended');
+      if (link) unlink(link.socket);
+      heard = now();
+      await Promise.all([store.removeItem(KEY), store.removeItem(HEARD), ...mirrored().map(end)]);
+      for (const family of [...ended.keys()]) exhume(family);
+      await outbox.clear();
+      return status();
+    },
+
+    /** Why home may not call now: nobody is pinned, or too many sockets have yet to prove themselves. */
+    refusal(): 'unknown' | 'busy' | undefined {
+      if (key === undefined) return 'unknown';
+      return unproved >= MAX_UNPROVED ? 'busy' : undefined;
+    },
+
+    /** A socket that says it is home, called under `host`. */
+    open(socket: Transport, host: string): SocketEvents {
+      const nonce = base64url(randomBytes(32));
+      let state: 'asked' | 'proving' | 'over' = 'asked';
+      let proved: SocketEvents | undefined;
+      unproved++;
+      const settle = () => {
+        cancel();
+        if (state === 'over') return;
+        state = 'over';
+        unproved--;
+      };
+      const cancel: Cancel = clock.after(HELLO_TIMEOUT, () => {
+        settle();
+        socket.close(1008, 'home did not prove its key in time');
+      });
+      socket.send(encodeFrame({ type: 'challenge', nonce }));
+      return {
+        message(text) {
+          if (proved) return proved.message(text);
+          const frame = parseFrame(text);
+          if (state !== 'asked' || !frame) {
+            settle();
+            socket.close(1008, 'frame out of turn');
+            return;
+          }
+          state = 'proving';
+          void prove(socket, frame, nonce, host)
+            .then((isProved) => {
+              if (isProved) proved = provedEvents(socket);
+            })
+            .catch(() => socket.close(1011, 'the link could not be stored'))
+            .finally(settle);
+        },
+        drained() {},
+        pinged() {},
+        closed() {
+          settle();
+          unlink(socket);
+        },
+      };
+    },
+
+    /** A socket that has outlived a sleep: the link, if it is the one that home has proved its key on. */
+    restore(socket: Transport): SocketEvents | undefined {
+      if (kept?.socket !== socket.id || key === undefined) {
+        socket.close(1012, 'the relay was asleep');
+        return undefined;
+      }
+      linked(socket, kept.since).channel.flush();
+      return provedEvents(socket);
+    },
+
+    sweep(): void {
+      for (const [family, until] of [...ended]) if (until <= now()) exhume(family);
+    },
+  };
+}

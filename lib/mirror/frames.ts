@@ -1,0 +1,61 @@
+import * as v from 'valibot';
+import type { MirrorCursor } from '../../storage/schema.ts';
+import { type JsonObject, parseObject } from '../kit/json.ts';
+
+/** Bytes of the largest frame (contract 12 §2). */
+export const MAX_FRAME = 1024 * 1024;
+/** Path of the socket at the edge on which home calls. */
+export const HOME_PATH = '/v1/home';
+
+export type Origin = 'home' | 'edge';
+/** A place in the ops of one side. */
+export type Cursor = MirrorCursor;
+/** Before every op. */
+export const START: Cursor = { epoch: '', oseq: 0 };
+
+export interface Op extends Cursor {
+  type: 'op';
+  origin: Origin;
+  kind: string;
+  body: JsonObject;
+}
+
+/** The frames of the link (contract 12 §2, §7). */
+export type Frame =
+  | { type: 'challenge'; nonce: string }
+  /** Home's has its public key and the signature of the challenge. */
+  | { type: 'hello'; key?: string; sig?: string; epoch: string; applied: Cursor }
+  | Op
+  /** Everything up to `upto` is stored; `epoch` is that of the op with this number. */
+  | { type: 'ack'; origin: Origin; upto: number; epoch: string }
+  | { type: 'call'; id: string; method: string; body: JsonObject }
+  | { type: 'result'; id: string; body?: JsonObject; error?: string };
+
+const text = v.pipe(v.string(), v.maxLength(512));
+const number = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
+const object = v.record(v.string(), v.unknown());
+const origin = v.picklist(['home', 'edge']);
+const cursor = v.object({ epoch: text, oseq: number });
+
+const Frame = v.variant('type', [
+  v.object({ type: v.literal('challenge'), nonce: text }),
+  v.object({
+    type: v.literal('hello'),
+    key: v.optional(text),
+    sig: v.optional(text),
+    epoch: text,
+    applied: cursor,
+  }),
+  v.object({ type: v.literal('op'), origin, oseq: number, epoch: text, kind: text, body: object }),
+  v.object({ type: v.literal('ack'), origin, upto: number, epoch: text }),
+  v.object({ type: v.literal('call'), id: text, method: text, body: object }),
+  v.object({ type: v.literal('result'), id: text, body: v.optional(object), error: v.optional(text) }),
+]);
+
+/** The frame of a message; null for anything else. */
+export function parseFrame(message: string): Frame | null {
+  const parsed = v.safeParse(Frame, parseObject(message));
+  return parsed.success ? (parsed.output as Frame) : null;
+}
+
+export const encodeFrame = (frame: Frame): string => JSON.stringify(frame);

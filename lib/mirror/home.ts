@@ -1,0 +1,273 @@
+import type { MirrorPeerRecord, Store } from '../../storage/schema.ts';
+import { RelayError } from '../errors.ts';
+import type { DialUpstream } from '../host/upstream-socket.ts';
+import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from '../kit/reconnect.ts';
+import { withTimeout } from '../kit/timeouts.ts';
+import type { Log } from '../log.ts';
+import type { Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import { type Channel, createChannel } from './channel.ts';
+import { encodeFrame, type Frame, type Op } from './frames.ts';
+import { HomeLink } from './home-link.ts';
+import { type HomeKey, newHomeKey } from './keys.ts';
+import { openOutbox } from './outbox.ts';
+import { bodyOf, readEnded, readReduced } from './session-body.ts';
+
+/** 1, 2, 4, ... 60 s, and up to a second more, as the connector of Reach. */
+const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
+/** Milliseconds for which a revocation waits for the edge. */
+const CONFIRM_TIMEOUT = 1_000;
+/** Milliseconds between words to the edge, which counts its lease from the last one. */
+const WORD_PERIOD = 6 * 3_600_000;
+const KEY = 'peer';
+const session = (family: string) => `session:${family}`;
+
+export interface HomeMirrorParts {
+  store: Store<'mirror'>;
+  sessions: Sessions;
+  /** Opens the socket to the edge. */
+  dial: DialUpstream;
+  clock: Clock;
+  log: Log;
+  /** A session is about to end because it did at the edge: its shells end with it. */
+  ended(session: Session): void;
+  /** A session was reduced because it was at the edge. */
+  reduced(session: Session): void;
+  /** Between 0 and 1. */
+  random?(): number;
+}
+
+/** Answer of `GET /relay/mirror` (contract 12 §7). `since` is epoch seconds. */
+export interface MirrorStatus {
+  ok: true;
+  enabled: boolean;
+  url: string | null;
+  link: 'up' | 'down';
+  since: number | null;
+  waiting: { out: number; in: number };
+  epoch: string;
+  /** Home's public key, which the edge pins. */
+  key: string;
+  error?: string;
+}
+
+export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
+
+/**
+ * Home's half of the mirror (contract 12 §1, §2): keeps the edge told of every session, and does here what was ended or
+ * reduced there. Without an edge it does nothing.
+ */
+export async function openHomeMirror(parts: HomeMirrorParts) {
+  const { store, sessions, dial, clock, log, random = Math.random } = parts;
+  const outbox = await openOutbox({ store, origin: 'home', log, keeps: (kind) => kind === 'session' });
+  let peer = (await store.getItem(KEY)) as MirrorPeerRecord | null;
+  let link: HomeLink | undefined;
+  let channel: Channel | undefined;
+  let attempts: Attempts = NO_ATTEMPTS;
+  let upSince: number | undefined;
+  let since = seconds(clock);
+  let lastError: string | undefined;
+  let isStarted = false;
+  let cancelRetry: Cancel = () => {};
+  let cancelWord: Cancel = () => {};
+  let words = 0;
+
+  const url = () => peer?.url;
+
+  /** Offers what the edge does not know of a family yet. */
+  function compare(family: string): void {
+    if (url() === undefined) return;
+    const key = session(family);
+    const before = outbox.body(key);
+    const living = sessions.byFamily(family);
+    if (living) {
+      const body = bodyOf(living, before);
+      if (before && JSON.stringify(before) === JSON.stringify(body)) return;
+      outbox.offer(key, 'session', body);
+    } else if (before && before.ended !== true) outbox.offer(key, 'end', { family, ended: true });
+    channel?.flush();
+  }
+
+  /** Everything that the edge does not know: after a start, and when the edge is of another state. */
+  function compareAll(): void {
+    for (const { family } of sessions.list()) compare(family);
+    for (const key of outbox.keys()) if (key.startsWith(session(''))) compare(key.slice(session('').length));
+  }
+
+  sessions.onWrite(compare);
+
+  async function apply({ kind, body }: Op): Promise<unknown> {
+    const reduced = kind === 'reduce' ? readReduced(body) : null;
+    const family = reduced?.family ?? (kind === 'end' ? readEnded(body)?.family : undefined);
+    const living = family === undefined ? undefined : sessions.byFamily(family);
+    if (!living) return;
+    if (reduced) {
+      const done = sessions.narrow(living, { expiresAt: reduced.expires_at, grants: reduced.grants });
+      parts.reduced(living);
+      return done;
+    }
+    parts.ended(living);
+    return sessions.revoke(living, { by: 'the edge' });
+  }
+
+  function receive(frame: Frame): void {
+    if (frame.type === 'op' || frame.type === 'ack') channel?.receive(frame);
+  }
+
+  function accepted(own: HomeLink, edge: { epoch: string; oseq: number }): void {
+    upSince = clock.monotonic();
+    since = seconds(clock);
+    lastError = undefined;
+    log.info(`linked with the edge ${url()}`);
+    channel = createChannel({
+      outbox,
+      log,
+      apply,
+      busy: ({ body }) => sessions.busy(String(body.family)),
+      resync: () => {
+        compareAll();
+        outbox.offer('sync', 'sync', { families: sessions.list().map(({ family }) => family) });
+      },
+      send: (text) => own.send(text),
+      fail: (reason) => own.fail(reason),
+    });
+    channel.start(edge);
+    speak(own);
+  }
+
+  /** The edge counts its lease from the last word of home. */
+  function speak(own: HomeLink): void {
+    cancelWord = clock.after(WORD_PERIOD, () => {
+      own.send(encodeFrame({ type: 'call', id: String(++words), method: 'lease', body: {} }));
+      speak(own);
+    });
+  }
+
+  function connect(): void {
+    if (peer?.url === undefined || peer.private_key === undefined) return;
+    const key: HomeKey = { privateKey: peer.private_key, publicKey: peer.public_key };
+    const own: HomeLink = new HomeLink({
+      url: peer.url,
+      key,
+      epoch: outbox.epoch,
+      applied: () => outbox.applied,
+      dial,
+      clock,
+      accepted: (edge) => accepted(own, edge),
+      receive,
+      ended: (reason, ending) => link === own && ended(reason, ending),
+    });
+    link = own;
+    own.start();
+  }
+
+  function ended(reason: string, ending: Ending): void {
+    const now = clock.monotonic();
+    const lasted = upSince === undefined ? null : now - upSince;
+    const retry = nextAttempt(attempts, { ending, lasted }, { now, random: random() }, PACE);
+    attempts = retry.attempts;
+    if (upSince !== undefined) since = seconds(clock);
+    release();
+    const line = `no link to the edge: ${reason}; trying again in ${Math.ceil(retry.wait / 1000)} s`;
+    if (reason === lastError) log.debug(line);
+    else log.warn(line);
+    lastError = reason;
+    cancelRetry = clock.after(retry.wait, connect);
+  }
+
+  function release(): void {
+    link = undefined;
+    upSince = undefined;
+    channel?.stop();
+    channel = undefined;
+    cancelWord();
+    cancelRetry();
+  }
+
+  function disconnect(): void {
+    const own = link;
+    release();
+    own?.close();
+  }
+
+  async function ownKey(): Promise<MirrorPeerRecord> {
+    if (peer) return peer;
+    const { privateKey, publicKey } = await newHomeKey();
+    peer ??= { private_key: privateKey, public_key: publicKey };
+    await store.setItem(KEY, peer);
+    return peer;
+  }
+
+  const status = async (): Promise<MirrorStatus> => {
+    const { public_key: key } = await ownKey();
+    return {
+      ok: true,
+      enabled: url() !== undefined,
+      url: url() ?? null,
+      link: upSince === undefined ? 'down' : 'up',
+      since: url() === undefined ? null : since,
+      waiting: { out: outbox.waiting, in: channel?.queued ?? 0 },
+      epoch: outbox.epoch,
+      key,
+      ...(lastError !== undefined && { error: lastError }),
+    };
+  };
+
+  return {
+    status,
+
+    /**
+     * Begins to mirror to an edge that has pinned the key of `status` (contract 12 §1).
+     * @throws RelayError `conflict` while there is another edge, `unavailable` when it cannot be stored.
+     */
+    async enable(origin: string): Promise<MirrorStatus> {
+      const own = await ownKey();
+      if (own.url !== undefined && own.url !== origin) {
+        throw new RelayError('conflict', `the mirror is at ${own.url}: disable it first`);
+      }
+      await store.setItem(KEY, { ...own, url: origin });
+      const isNew = own.url === undefined;
+      peer = { ...own, url: origin };
+      if (isNew) {
+        since = seconds(clock);
+        compareAll();
+        if (isStarted) connect();
+      }
+      return status();
+    },
+
+    /** Ends the mirror here. The edge ends the sessions of home when it is told so, or when its lease has run out. */
+    async disable(): Promise<MirrorStatus> {
+      const { url: _, ...rest } = await ownKey();
+      await store.setItem(KEY, rest);
+      peer = rest;
+      disconnect();
+      lastError = undefined;
+      await outbox.clear();
+      return status();
+    },
+
+    /** Whether a change of a session is in force at the edge, which it waits for a second; undefined without an edge. */
+    async confirmed(family: string): Promise<'confirmed' | 'pending' | undefined> {
+      if (url() === undefined) return undefined;
+      compare(family);
+      const key = session(family);
+      if (!outbox.isWaiting(key)) return 'confirmed';
+      if (!channel) return 'pending';
+      const settled = outbox.settled(key).then((): 'confirmed' => 'confirmed');
+      return withTimeout({ clock, timeout: CONFIRM_TIMEOUT }, settled, (): 'pending' => 'pending');
+    },
+
+    start(): void {
+      isStarted = true;
+      compareAll();
+      connect();
+    },
+
+    stop(): void {
+      isStarted = false;
+      disconnect();
+    },
+  };
+}

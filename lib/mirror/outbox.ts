@@ -1,0 +1,187 @@
+import type { MirrorOpRecord, Store } from '../../storage/schema.ts';
+import { describeError } from '../errors.ts';
+import { base64url, randomBytes } from '../kit/bytes.ts';
+import type { JsonObject } from '../kit/json.ts';
+import type { Log } from '../log.ts';
+import { type Cursor, type Op, type Origin, START } from './frames.ts';
+
+/** Ops that may wait for the other side (contract 12 §2). */
+export const MAX_WAITING = 10_000;
+const OP = 'op:';
+
+export interface OutboxParts {
+  store: Store<'mirror'>;
+  origin: Origin;
+  log: Log;
+  /** Whether the last op of a kind stays once it is acknowledged: it is what the other side has. */
+  keeps(kind: string): boolean;
+}
+
+export type Outbox = Awaited<ReturnType<typeof openOutbox>>;
+
+/**
+ * The ops of this side that the other one has yet to acknowledge, one for each key: a newer one takes the place of an
+ * older one, so that what waits is bounded by what there is to tell. All of it is stored, and so is how much of the other
+ * side's ops is applied. Ops are numbered upwards, with gaps.
+ */
+export async function openOutbox({ store, origin, log, keeps }: OutboxParts) {
+  /** Names this start of the process: a state that was restored from a backup makes other ops under the same numbers. */
+  const epoch = base64url(randomBytes(8));
+  /** In the order of their numbers. */
+  const rows = new Map<string, MirrorOpRecord>();
+  const waiters = new Map<string, { promise: Promise<void>; resolve(): void }>();
+  let acked = START;
+  let applied = START;
+  let last = 0;
+  /** An op was refused, or could not be stored: what the other side has is no longer known. */
+  let isIncomplete = false;
+  let isRefusing = false;
+
+  const failed = (error: unknown) => {
+    isIncomplete = true;
+    log.warn(`what the mirror waits to send could not be stored: ${describeError(error)}`);
+  };
+  const put = (key: string, record: MirrorOpRecord) => void store.setItem(OP + key, record).catch(failed);
+  const drop = (key: string) => void store.removeItem(OP + key).catch(failed);
+  const isWaiting = ({ oseq }: Cursor) => oseq > acked.oseq;
+  const waiting = () => [...rows].filter(([, row]) => isWaiting(row));
+
+  const stored: [string, MirrorOpRecord][] = [];
+  for (const key of await store.getKeys(OP)) {
+    const row = (await store.getItem(key)) as MirrorOpRecord | null;
+    if (typeof row?.oseq === 'number' && typeof row.kind === 'string') stored.push([key.slice(OP.length), row]);
+    else log.warn('skipped a record of the mirror that cannot be read');
+  }
+  for (const [key, row] of stored.sort(([, a], [, b]) => a.oseq - b.oseq)) rows.set(key, row);
+  acked = ((await store.getItem('acked')) as Cursor | null) ?? START;
+  applied = ((await store.getItem('applied')) as Cursor | null) ?? START;
+  last = Math.max(acked.oseq, ...[...rows.values()].map(({ oseq }) => oseq));
+
+  function insert(key: string, kind: string, body: JsonObject): void {
+    const row = { epoch, oseq: ++last, kind, body };
+    rows.delete(key);
+    rows.set(key, row);
+    put(key, row);
+  }
+
+  function settle(key: string): void {
+    waiters.get(key)?.resolve();
+    waiters.delete(key);
+  }
+
+  return {
+    epoch,
+
+    /** How much of the other side's ops is applied and stored. */
+    get applied(): Cursor {
+      return applied;
+    },
+
+    get waiting(): number {
+      return waiting().length;
+    },
+
+    /**
+     * Adds an op in place of the one with the same key, in the transaction of this turn. False when too many wait: the
+     * next link begins with everything then.
+     */
+    offer(key: string, kind: string, body: JsonObject): boolean {
+      const own = rows.get(key);
+      const isMore = !own || !isWaiting(own);
+      if (isMore && rows.size >= MAX_WAITING && waiting().length >= MAX_WAITING) {
+        if (!isRefusing) log.error(`${MAX_WAITING} changes wait for the other side of the mirror: no more are taken`);
+        isRefusing = true;
+        isIncomplete = true;
+        return false;
+      }
+      insert(key, kind, body);
+      return true;
+    },
+
+    /** Body of the op with this key that was offered last: one that waits, or that stays. */
+    body: (key: string): JsonObject | undefined => rows.get(key)?.body,
+    isWaiting: (key: string): boolean => {
+      const row = rows.get(key);
+      return row !== undefined && isWaiting(row);
+    },
+    keys: (): string[] => [...rows.keys()],
+
+    /** Ops after a number, in their order. */
+    after: (oseq: number, limit: number): Op[] => {
+      const from = Math.max(oseq, acked.oseq);
+      const ops: Op[] = [];
+      for (const { epoch, oseq, kind, body } of rows.values()) {
+        if (oseq <= from) continue;
+        if (ops.push({ type: 'op', origin, epoch, oseq, kind, body }) === limit) break;
+      }
+      return ops;
+    },
+
+    /** The other side has stored everything up to a place. */
+    acknowledge(cursor: Cursor): void {
+      if (cursor.oseq <= acked.oseq || cursor.oseq > last) return;
+      const done = waiting().filter(([, { oseq }]) => oseq <= cursor.oseq);
+      acked = { epoch: cursor.epoch, oseq: cursor.oseq };
+      isRefusing = false;
+      void store.setItem('acked', acked).catch(failed);
+      for (const [key, { kind }] of done) {
+        if (!keeps(kind)) {
+          rows.delete(key);
+          drop(key);
+        }
+        settle(key);
+      }
+    },
+
+    /**
+     * Whether a place that the other side names is one of these ops, so that the rest can follow it. It is not when either
+     * side was restored from a backup.
+     */
+    isKnown({ epoch, oseq }: Cursor): boolean {
+      if (isIncomplete) return false;
+      const isAt = (place: Cursor) => place.oseq === oseq && place.epoch === epoch;
+      return isAt(acked) || [...rows.values()].some(isAt);
+    },
+
+    /** Begins anew behind a place of the other side: all that waits or stays is sent again under new numbers. */
+    restart(after: Cursor): void {
+      last = Math.max(last, after.oseq);
+      acked = { epoch: after.epoch, oseq: after.oseq };
+      isIncomplete = false;
+      void store.setItem('acked', acked).catch(failed);
+      for (const [key, { kind, body }] of [...rows]) insert(key, kind, body);
+    },
+
+    forget(key: string): void {
+      if (rows.delete(key)) drop(key);
+      settle(key);
+    },
+
+    /** Resolves once the op with this key is acknowledged; at once when none waits. */
+    settled(key: string): Promise<void> {
+      const row = rows.get(key);
+      if (!row || !isWaiting(row)) return Promise.resolve();
+      const waiting = waiters.get(key);
+      if (waiting) return waiting.promise;
+      let resolve = () => {};
+      const promise = new Promise<void>((onResolve) => {
+        resolve = onResolve;
+      });
+      waiters.set(key, { promise, resolve });
+      return promise;
+    },
+
+    /** Stores how far the other side's ops are applied, in the transaction of this turn. In effect once it is stored. */
+    async apply(cursor: Cursor): Promise<void> {
+      await store.setItem('applied', { epoch: cursor.epoch, oseq: cursor.oseq });
+      if (cursor.oseq > applied.oseq || cursor.epoch !== applied.epoch) applied = cursor;
+    },
+
+    /** Forgets everything, for an end of the mirror. */
+    async clear(): Promise<void> {
+      for (const key of [...rows.keys()]) this.forget(key);
+      [acked, applied, last] = [START, START, 0];
+      await Promise.all([store.removeItem('acked'), store.removeItem('applied')]);
+    },
+  };
+}

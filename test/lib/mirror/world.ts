@@ -1,0 +1,199 @@
+import type { UpstreamSocketEvents } from '../../../lib/host/upstream-socket.ts';
+import { UpstreamSocketError } from '../../../lib/host/upstream-socket.ts';
+import { type EdgeMirror, openEdgeMirror } from '../../../lib/mirror/edge.ts';
+import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
+import type { Policy } from '../../../lib/sessions/grants.ts';
+import { openSessions, type Sessions } from '../../../lib/sessions/sessions.ts';
+import type { SocketEvents, Transport } from '../../../lib/socket/transport.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
+import { memoryStores } from '../../support/states.ts';
+
+const EDGE = 'https://edge.example';
+const turn = () => new Promise<void>((resolve) => setTimeout(resolve, 0));
+
+type Message = string | { code: number; reason: string };
+
+interface Wire {
+  id: string;
+  toHome: Message[];
+  toEdge: Message[];
+  home: UpstreamSocketEvents;
+  edge?: SocketEvents;
+}
+
+/** Home and the edge with the real code of both, their state in memory, and a wire between them that the test moves. */
+export class World {
+  readonly clock = createTestClock();
+  readonly log = createTestLog();
+  readonly stores = { home: memoryStores(), edge: memoryStores() };
+  home!: { sessions: Sessions; mirror: HomeMirror };
+  edge!: { sessions: Sessions; mirror: EdgeMirror };
+  wire: Wire | undefined;
+  isCut = false;
+  /** Frames of the wire that was cut last: a network may deliver them to nobody. */
+  lost = 0;
+  #wires = 0;
+
+  static async open(): Promise<World> {
+    const world = new World();
+    await world.startEdge();
+    await world.startHome();
+    const { key } = await world.home.mirror.status();
+    await world.edge.mirror.pin(key);
+    await world.home.mirror.enable(EDGE);
+    return world;
+  }
+
+  async startHome(): Promise<void> {
+    const { clock, log } = this;
+    const sessions = await this.#sessions('home');
+    const mirror = await openHomeMirror({
+      store: this.stores.home.open('mirror'),
+      sessions,
+      dial: async (_request, events) => this.#dial(events),
+      clock,
+      log,
+      ended: () => {},
+      reduced: () => {},
+      random: () => 0,
+    });
+    this.home = { sessions, mirror };
+    mirror.start();
+    await turn();
+  }
+
+  async startEdge(): Promise<void> {
+    const { clock, log } = this;
+    const sessions = await this.#sessions('edge');
+    const store = this.stores.edge.open('mirror');
+    this.edge = { sessions, mirror: await openEdgeMirror({ store, sessions, clock, log, lease: 7 * 86_400 }) };
+  }
+
+  async #sessions(side: 'home' | 'edge'): Promise<Sessions> {
+    const { clock, log } = this;
+    const stores = this.stores[side];
+    return openSessions({ store: stores.open('sessions'), ended: stores.open('ended-sessions'), clock, log });
+  }
+
+  #dial(events: UpstreamSocketEvents) {
+    if (this.isCut) throw new UpstreamSocketError('refused', { isRefused: true });
+    const wire: Wire = { id: `wire-${++this.#wires}`, toHome: [], toEdge: [], home: events };
+    this.wire = wire;
+    wire.edge = this.edge.mirror.open(this.#transport(wire), new URL(EDGE).host);
+    return {
+      send: (text: string) => void wire.toEdge.push(text),
+      unsent: () => 0,
+      pause: () => {},
+      resume: () => {},
+      close: (code = 1000, reason = '') => void wire.toEdge.push({ code, reason }),
+      terminate: () => this.#break(wire, 'home'),
+    };
+  }
+
+  #transport(wire: Wire): Transport {
+    return {
+      id: wire.id,
+      send: (data) => void wire.toHome.push(String(data)),
+      close: (code, reason) => void wire.toHome.push({ code, reason }),
+      terminate: () => this.#break(wire),
+      unsent: () => 0,
+      pause: () => false,
+      resume: () => {},
+    };
+  }
+
+  /** Ends a connection: what is under way is lost. `by` already knows. */
+  #break(wire: Wire, by?: 'home'): void {
+    if (this.wire !== wire) return;
+    this.wire = undefined;
+    this.lost += wire.toHome.length + wire.toEdge.length;
+    wire.edge?.closed({ code: 1006, reason: '' });
+    if (by !== 'home') wire.home.closed({ code: 1006, reason: '' });
+  }
+
+  /** Delivers one message in one direction. */
+  async deliver(side: 'toHome' | 'toEdge'): Promise<void> {
+    const wire = this.wire;
+    const message = wire?.[side].shift();
+    if (!wire || message === undefined) return;
+    if (typeof message !== 'string') {
+      this.wire = undefined;
+      wire.edge?.closed(message);
+      wire.home.closed(message);
+    } else if (side === 'toHome') wire.home.message(message);
+    else wire.edge?.message(message);
+    await turn();
+  }
+
+  async cut(): Promise<void> {
+    this.isCut = true;
+    if (this.wire) this.#break(this.wire);
+    await turn();
+  }
+
+  async heal(): Promise<void> {
+    this.isCut = false;
+    for (let waited = 0; !this.wire && waited < 62; waited++) await this.clock.advanceAsync(1_000);
+  }
+
+  /** Home's process is killed, and starts on what was stored. */
+  async crashHome(): Promise<void> {
+    this.home.mirror.stop();
+    const wire = this.wire;
+    if (wire) this.#break(wire);
+    await this.startHome();
+  }
+
+  /** The edge's object is lost with its sockets. */
+  async crashEdge(): Promise<void> {
+    const wire = this.wire;
+    this.wire = undefined;
+    await this.startEdge();
+    wire?.home.closed({ code: 1006, reason: '' });
+    await turn();
+  }
+
+  /** The edge's object sleeps and wakes: its sockets outlive that. */
+  async sleepEdge(): Promise<void> {
+    await this.startEdge();
+    const wire = this.wire;
+    if (!wire) return;
+    wire.edge = this.edge.mirror.restore(this.#transport(wire));
+  }
+
+  /** Lets everything arrive until both sides have nothing to tell. */
+  async settle(): Promise<void> {
+    if (this.isCut || !this.wire) await this.heal();
+    for (let quiet = 0, tries = 0; quiet < 3; tries++) {
+      if (tries > 3_000) throw new Error(`the mirror does not settle:\n${this.log.lines.slice(-20).join('\n')}`);
+      await turn();
+      await this.deliver('toEdge');
+      await this.deliver('toHome');
+      if (!this.wire) await this.heal();
+      const [home, edge] = [await this.home.mirror.status(), this.edge.mirror.status()];
+      const isIdle =
+        home.link === 'up' &&
+        edge.link === 'up' &&
+        home.waiting.out + home.waiting.in + edge.waiting.out + edge.waiting.in === 0 &&
+        this.wire?.toHome.length === 0 &&
+        this.wire.toEdge.length === 0;
+      quiet = isIdle ? quiet + 1 : 0;
+    }
+  }
+
+  async pair(id: string, policy: Policy = {}): Promise<{ family: string; token: string }> {
+    const device = { name: id, id, model: '', platform: '', surface: 'android', formFactor: 'phone' } as const;
+    const { session, token } = await this.home.sessions.create({ device, policy, transportHint: 'ws' });
+    return { family: session.family, token };
+  }
+}
+
+/** What both sides say of all sessions, by family. */
+export const policies = (sessions: Sessions): Record<string, unknown> =>
+  Object.fromEntries(
+    sessions
+      .list()
+      .map(({ family, expiresAt, grants, device }): [string, unknown] => [family, { expiresAt, grants, device }])
+      .sort(([a], [b]) => a.localeCompare(b)),
+  );
