@@ -26,6 +26,8 @@ const SPOKEN_RATE = 24_000;
 const WRITTEN_RATE = 16_000;
 /** The provider that needs neither key nor network. */
 const STUB = 'stub';
+/** `auth_source` of a server that is called without a key. */
+const NO_KEY = 'none';
 /** How a deployment gets a key. */
 const SECRET = "with 'npx wrangler secret put'";
 
@@ -177,7 +179,11 @@ async function keyRow(provider: string, { auth }: Body, options: () => Promise<B
   const present = listOf(known[`${family}_env_names`]);
   if (typeof known.xai_oauth_source === 'string' && family === 'xai') present.unshift('OAuth');
   const dynamic = asObject((await options()).dynamic) ?? {};
-  if (typeof dynamic.auth_source === 'string' && present.length === 0) present.push(dynamic.auth_source);
+  if (typeof dynamic.auth_source === 'string' && present.length === 0) {
+    // A server of the owner, which needs none.
+    if (dynamic.auth_source === NO_KEY) return { provider, key: 'none', names: [] };
+    present.push(dynamic.auth_source);
+  }
   if (present.length === 0) return { provider, key: 'missing', names: wanted };
   const problem = dynamic.status === 'error' ? textOf(dynamic.message) || 'it does not list its voices' : undefined;
   return { provider, key: 'present', names: present, problem };

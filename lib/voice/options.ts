@@ -136,7 +136,11 @@ export function createVoiceOptions({
     if ('program' in auth) return findOfProgram(provider, auth.program);
     if (!discovery) return { provider: optionsOf(provider, {}), dynamic: staticDynamic('provider_info') };
     if (!discovery.discover) {
-      return { provider: optionsOf(provider, discovery.parts(provider)), dynamic: staticDynamic(discovery.source) };
+      const source = 'credential' in auth ? auth.credential?.source : undefined;
+      return {
+        provider: optionsOf(provider, discovery.parts(provider)),
+        dynamic: { ...staticDynamic(discovery.source), auth_source: source ?? null },
+      };
     }
     if ('problem' in auth || auth.credential === null) {
       const dynamic: Dynamic = {

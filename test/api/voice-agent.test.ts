@@ -519,6 +519,24 @@ describeMatrix('a turn (contract 06 §6)', (start) => {
     expect(saidIn(await client.through('voice.response.done'))).toBe(ANSWER);
   });
 
+  it('ends with the sums of what the conversation has used', async () => {
+    const usage = (audio: number) => ({ input_tokens: 9, input_token_details: { audio_tokens: audio } });
+    const { client } = await openAgent(start, {
+      turns: [
+        { text: 'One.', usage: usage(3) },
+        { text: 'Two.', usage: usage(4) },
+      ],
+    });
+    for (const text of ['And one?', 'And two?']) {
+      client.send(say(text));
+      await client.through('voice.response.done');
+    }
+    expect(ofType(client.events, 'voice.response.done').map(({ usage: sums }) => sums)).toMatchObject([
+      { input_tokens: 9, input_audio_tokens: 3, output_audio_tokens: 0 },
+      { input_tokens: 18, input_audio_tokens: 7, output_audio_tokens: 0 },
+    ]);
+  });
+
   it('an API server that refuses the key is named', async () => {
     const { client } = await openAgent(start, { env: { API_SERVER_KEY: 'another' }, turns: [runTask('x')] });
     client.send(say('Do it'));

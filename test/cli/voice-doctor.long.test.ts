@@ -105,3 +105,15 @@ it('05 §18: says nothing of servers that it cannot know: the relay has other va
   });
   expect(own.calls.requests.every(({ target }) => target.startsWith('GET'))).toBe(true);
 });
+
+it('05 §18: a renderer whose server is configured without a key has no need of one', async () => {
+  const own = await startOwnServer();
+  const { voice } = await started(
+    { tts: { provider: 'openai', openai: { base_url: own.url } } },
+    { RELAY_VOICE_OUTPUT_PROVIDER: 'openai_tts' },
+  );
+  const { stdout } = await voice('doctor', '--no-speech');
+  expect(stdout).not.toContain('openai_tts has no key');
+  expect(stdout).toMatch(/\[OK\] voice output: openai_tts/);
+  expect(stdout).toMatch(/openai_tts +needs no key/);
+});

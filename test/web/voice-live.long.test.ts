@@ -167,7 +167,8 @@ describeInBrowser(
 
     it('hears an utterance by itself, has a task done, and speaks the answer', async () => {
       script.transcripts.push('What is on Thursday?');
-      script.turns.push(runTask('Thursday'), { text: ANSWER, audio: [sinePcm(1, RATE)] });
+      const usage = { input_token_details: { audio_tokens: 30_000 }, output_token_details: { audio_tokens: 4000 } };
+      script.turns.push(runTask('Thursday'), { text: ANSWER, audio: [sinePcm(1, RATE)], usage });
       api.onRun(async (run) => {
         run.open();
         await run.event({ type: 'run.started', run_id: 'run-1' });
@@ -181,6 +182,7 @@ describeInBrowser(
       await page.getByRole('article', { name: 'You' }).getByText('What is on Thursday?').waitFor();
       await page.getByRole('article', { name: 'Agent' }).getByText(ANSWER).waitFor();
       await expect.poll(() => soundOf(page)).toBeGreaterThan(0.1);
+      await page.getByText('1 min, about 34k audio tokens').waitFor();
       expect(api.runs.at(-1)?.body.message).toContain('Thursday');
       const heard = heardBy(conversation);
       expect(heard.length / 2 / RATE).toBeGreaterThan(1);

@@ -481,6 +481,16 @@ describe('cache of options (contract 05 §11)', () => {
   });
 });
 
+it('names the key of a provider that lists nothing, and that a server of the owner needs none', async () => {
+  expect((await setUp({ env: {} }).of('openai_tts')).dynamic.auth_source).toBeNull();
+  const { dynamic } = await setUp({ env: { OPENAI_API_KEY: SECRET } }).of('openai_tts');
+  expect(dynamic).toMatchObject({ status: 'static', auth_source: 'OPENAI_API_KEY' });
+  const { options } = setUp({ env: {} });
+  const servers = { tts: { openai: { base_url: 'http://127.0.0.1:8880/v1' } } };
+  const own = await options.of('voice_output', provider('openai_tts'), undefined, servers);
+  expect(own.dynamic.auth_source).toBe('none');
+});
+
 describe('validation (contract 05 §11)', () => {
   const checks = async (id: string, selection: Partial<Parameters<typeof checkSelection>[1]>) => {
     const { provider: options } = await setUp({ env: {} }).of(id);

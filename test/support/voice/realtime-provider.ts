@@ -1,3 +1,4 @@
+import type { RealtimeResponse, RealtimeResponseUsage } from 'openai/resources/realtime/realtime';
 import type { Provider } from './provider.ts';
 import type { ProviderSocket } from './provider-socket.ts';
 
@@ -15,7 +16,9 @@ export interface ScriptedTurn {
   audio?: Uint8Array[];
   calls?: ScriptedCall[];
   /** Sent as `response.done.response.status`. */
-  status?: string;
+  status?: RealtimeResponse['status'];
+  /** Sent as `response.done.response.usage`. */
+  usage?: RealtimeResponseUsage;
   /** Ends only by `finish`, or by a cancellation. */
   isOpen?: boolean;
 }
@@ -33,7 +36,7 @@ export interface Conversation {
   say(responseId: string, text: string): void;
   play(responseId: string, pcm: Uint8Array): void;
   call(responseId: string, call: ScriptedCall): void;
-  finish(responseId: string, status?: string): void;
+  finish(responseId: string, status?: RealtimeResponse['status']): void;
   transcribe(text: string): void;
   /** Sends an `error` event. */
   fail(error: Record<string, unknown>): void;
@@ -83,7 +86,7 @@ function converse(socket: ProviderSocket, script: Script): Conversation {
     if (turn.text !== undefined) say(id, turn.text);
     for (const pcm of turn.audio ?? []) play(id, pcm);
     for (const scripted of turn.calls ?? []) call(id, scripted);
-    if (!turn.isOpen) finish(id, turn.status);
+    if (!turn.isOpen) finish(id, turn.status, turn.usage);
     return id;
   }
 
@@ -108,11 +111,11 @@ function converse(socket: ProviderSocket, script: Script): Conversation {
     send({ type: 'response.output_item.done', response_id: id, item: whole });
   }
 
-  function finish(id: string, status = 'completed'): void {
+  function finish(id: string, status: RealtimeResponse['status'] = 'completed', usage?: RealtimeResponseUsage): void {
     if (!open.has(id)) return;
     send({ type: 'response.output_audio.done', response_id: id, item_id: open.get(id) });
     open.delete(id);
-    send({ type: 'response.done', response: { id, status, output: [] } });
+    send({ type: 'response.done', response: { id, status, output: [], usage } satisfies RealtimeResponse });
   }
 
   function respond(): void {
