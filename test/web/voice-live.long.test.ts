@@ -424,6 +424,31 @@ describeInBrowser(
       expect(heardBy(conversation).length / 2 / RATE).toBeLessThan(20);
     });
 
+    it('06 §6.9: says that an answer was cut off, and that the relay looks for its provider, and goes on', async () => {
+      const { page, conversation } = await openLive({ hum: false });
+      const half = conversation.start({ text: 'The first half of it', audio: [sinePcm(0.2, RATE)], isOpen: true });
+      await page.getByText('The first half of it').waitFor();
+      conversation.finish(half, 'incomplete');
+      await page.getByText('The answer was cut off.').waitFor();
+      await expectAccessible(page);
+      conversation.start({ text: 'Let me see.', isOpen: true });
+      await page.getByText('Let me see.').waitFor();
+      provider.refuseSockets(503);
+      conversation.reset();
+      await page.getByText('The provider of the voice is gone: connecting again').waitFor();
+      provider.refuseSockets(undefined);
+      await expect.poll(() => script.conversations.length).toBe(2);
+      await page.getByText('The provider of the voice is gone: connecting again').waitFor({ state: 'hidden' });
+      // The conversation is still there, and takes the next question.
+      script.transcripts.push('And then?');
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.press('Enter');
+      await expect.poll(() => script.conversations.at(-1)?.heard).toBeGreaterThan(0);
+      await talk.press('Enter');
+      await page.getByText('And then?').waitFor();
+      await page.getByText('The first half of it').waitFor();
+    });
+
     it('says that the provider has gone in the middle of an answer, and starts again', async () => {
       script.transcripts.push('Tell me everything.');
       script.turns.push(talkative());
