@@ -424,6 +424,28 @@ describeInBrowser(
       expect(heardBy(conversation).length / 2 / RATE).toBeLessThan(20);
     });
 
+    it('says what the conversation has used, also when it is over', async () => {
+      const { page, conversation } = await openLive({ hum: false });
+      const id = conversation.start({ text: 'That was all.', isOpen: true });
+      await page.getByText('That was all.').waitFor();
+      expect(await page.getByText('audio tokens').count()).toBe(0);
+      const usage = {
+        input_tokens: 30_000,
+        output_tokens: 9000,
+        input_token_details: { audio_tokens: 26_000 },
+        output_token_details: { audio_tokens: 8000 },
+      };
+      await conversation.socket.send({
+        type: 'response.done',
+        response: { id, status: 'completed', output: [], usage },
+      });
+      await page.getByText('1 min, about 34k audio tokens').waitFor();
+      await expectAccessible(page);
+      await page.getByRole('button', { name: 'End' }).click();
+      await page.getByText('Tap to start a live conversation').waitFor();
+      await page.getByText('1 min, about 34k audio tokens').waitFor();
+    });
+
     it('06 §6.9: says that an answer was cut off, and that the relay looks for its provider, and goes on', async () => {
       const { page, conversation } = await openLive({ hum: false });
       const half = conversation.start({ text: 'The first half of it', audio: [sinePcm(0.2, RATE)], isOpen: true });

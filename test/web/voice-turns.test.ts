@@ -29,3 +29,12 @@ it('06 §1: notices end nothing, and what ends the conversation is said in words
   expect(wordsOf({ message: 'gone', error_code: 'provider_disconnected' })).toMatch(/has gone/);
   expect(wordsOf({ message: 'the provider could not answer' })).toBe('The provider could not answer');
 });
+
+it('what a conversation has used is the last sum that the relay has sent, and nothing without one', () => {
+  const usage = { input_audio_tokens: 20_000, output_audio_tokens: 14_000 };
+  const counted = after({ ...done, usage, at_ms: 720_000 });
+  expect(counted.cost).toEqual({ minutes: 12, audioTokens: 34_000 });
+  expect(withEvent(counted, { ...done, response_id: 'r2', at_ms: 730_000 }).cost).toEqual(counted.cost);
+  for (const odd of [undefined, null, 7, 'many', {}, { input_audio_tokens: 'many' }])
+    expect(after({ ...done, usage: odd as never, at_ms: 1 }).cost).toBe(null);
+});
