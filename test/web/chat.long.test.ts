@@ -25,7 +25,11 @@ describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
     await page.getByText('The agent is at work').waitFor({ state: 'detached' });
     expect(await answer.locator('strong').textContent()).toBe('sunny');
     expect(await answer.locator('.prose pre').textContent()).toBe('curl wttr.in');
+    const mark = () =>
+      answer.getByText('Reasoning').evaluate((summary) => getComputedStyle(summary, '::before').content);
+    expect(await mark()).toContain('▸');
     await answer.getByText('Reasoning').click();
+    expect(await mark()).toContain('▾');
     await answer.getByText('Look outside.').waitFor();
     await answer.getByText('weather').click();
     await answer.getByText('"city": "Bern"').waitFor();
