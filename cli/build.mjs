@@ -23,8 +23,8 @@ import {
   utimes,
   writeFile,
 } from 'node:fs/promises';
-import { dirname, join, relative } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { basename, dirname, join, relative } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { bundle, LICENSES, REPLACEABLE } from './bundle.mjs';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -32,6 +32,9 @@ const DIST = join(ROOT, 'dist');
 
 /** Everything that decides what a build contains. The lock file stands for the packages. */
 const SOURCES = ['cli', 'handlers', 'lib', 'storage', 'package.json', 'package-lock.json', 'tsconfig.json'];
+
+/** The manual page, made from the command table. */
+const MAN = 'svc.1';
 
 /** Paths in `dist` that never change. Those with an entry point load it. */
 const FIXED = [
@@ -44,6 +47,8 @@ const FIXED = [
   // Startup hooks installed before the entry moved name this path.
   { path: 'plugin/compat/index.js', entry: 'compat' },
   { path: LICENSES },
+  // `man` of package.json names this path.
+  { path: `man/${MAN}` },
   // A package contains the current build only.
   { path: '.npmignore' },
 ];
@@ -84,7 +89,7 @@ async function fingerprint() {
 }
 
 async function fixedText({ path, entry, program }, id) {
-  if (path === LICENSES) return readFile(join(DIST, id, LICENSES), 'utf8');
+  if (entry === undefined && path !== '.npmignore') return readFile(join(DIST, id, basename(path)), 'utf8');
   if (path === '.npmignore')
     return `/*\n${[...new Set([id, ...FIXED.map(topOf)])].map((name) => `!/${name}\n`).join('')}`;
   const target = `${relative(dirname(path), '.')}/${id}/${entry}.js`;
@@ -167,6 +172,9 @@ async function stage(id) {
   await mkdir(folder, { recursive: true });
   try {
     await bundle(ROOT, folder);
+    const { manPage } = await import(pathToFileURL(join(folder, 'man.js')));
+    const { version } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
+    await writeFile(join(folder, MAN), await manPage(version));
     await writeFile(join(folder, ABOUT), `${JSON.stringify(about(id))}\n`);
     const files = (await readdir(folder)).filter((file) => file !== REPLACEABLE);
     const hashes = await Promise.all(files.map(async (file) => [file, sha256(await readFile(join(folder, file)))]));
@@ -219,7 +227,7 @@ async function prune(id) {
 
 /** Removes a path of `dist` unless it is fixed or one that is being written. */
 async function sweep(path) {
-  if (isFixed(path.replace(/\.\d+$/, ''))) return;
+  if (isFixed(path) || isFixed(path.replace(/\.\d+$/, ''))) return;
   if (!FIXED.some((file) => file.path.startsWith(`${path}/`))) return remove(path);
   for (const name of await readdir(join(DIST, path))) await sweep(`${path}/${name}`);
 }

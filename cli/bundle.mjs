@@ -13,6 +13,8 @@ const ENTRIES = {
   relay: 'cli/runtime/node/relay.ts',
   compat: 'cli/compat/index.ts',
   'dashboard-plugin': 'cli/dashboard/plugin.ts',
+  // Run by the build alone.
+  man: 'cli/man.ts',
 };
 
 /** Source files that are entry points of the commands and of `svc relay start`: see `mergeChunks`. */

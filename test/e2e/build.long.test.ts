@@ -132,7 +132,7 @@ describe('the build', () => {
     expect(await checkout.version()).toEqual(RUNS);
     expect(await checkout.builds()).toHaveLength(1);
     expect((await readdir(join(checkout.directory, 'dist'))).toSorted()).toEqual(
-      ['.npmignore', 'LICENSES.txt', 'cli', 'plugin', ...(await checkout.builds())].toSorted(),
+      ['.npmignore', 'LICENSES.txt', 'cli', 'man', 'plugin', ...(await checkout.builds())].toSorted(),
     );
     for (const name of ['svc', 'svc-relay']) {
       const link = join(checkout.directory, 'node_modules/.bin', name);

@@ -46,6 +46,9 @@ describe('the packed file', () => {
     const sizes = await Promise.all(files.map(async (file) => (await stat(join(prefix, file))).size));
     expect(sizes.reduce((sum, size) => sum + size)).toBeLessThan(38 * 1024 * 1024);
     expect((await readdir(join(installed, 'dist'))).filter((name) => /^[0-9a-f]{16}$/.test(name))).toHaveLength(1);
+    // npm links what `man` names where `man svc` finds it (contract 11 §4).
+    const { man } = await read(join(installed, 'package.json'));
+    expect(await readFile(join(installed, man), 'utf8')).toMatch(/^\.TH SVC 1 /);
   });
 
   test('contains the licence of what is bundled, and the MP3 encoder as a file to replace', async () => {
