@@ -13,6 +13,8 @@ import type { Live } from './values.ts';
 const TIMEOUT = 1000;
 /** Values that a terminal can list. */
 const MAX_VALUES = 1000;
+/** Items of the history in one answer. */
+const MAX_HISTORY = 200;
 /** States of a question that can be withdrawn. */
 const OPEN = new Set(['queued', 'sent', 'shown']);
 
@@ -48,10 +50,13 @@ async function devices(context: CommandContext): Promise<string[]> {
 
 /** What `svc phone cancel` takes: queued messages, and questions that a phone has and nobody has answered, latest first. */
 async function messages(context: CommandContext): Promise<string[]> {
-  const [{ messages: queued }, { items }] = await Promise.all([
+  const [{ messages: queued }, { latest }] = await Promise.all([
     call(context, '/phone/outbound'),
-    call(context, `/phone/history?limit=${MAX_VALUES / 2}`),
+    call(context, '/phone/history?limit=1'),
   ]);
+  // The relay lists forward from a number.
+  const since = Math.max(0, (typeof latest === 'number' ? latest : 0) - MAX_HISTORY);
+  const { items } = await call(context, `/phone/history?since=${since}&limit=${MAX_HISTORY}`);
   const idOf = (row: unknown) => String(asObject(row)?.message_id ?? '');
   const questions = (Array.isArray(items) ? items : []).filter((item) => {
     const { kind, question, state } = asObject(item) ?? {};
