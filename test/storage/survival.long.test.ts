@@ -806,9 +806,9 @@ const STATES: State[] = [
       (await pair(home)).client.terminate();
       await home.operator('/relay/mirror', post({ url: target.url }));
       const rows = async () => (await (await target.operator('/relay/devices')).json()).devices;
-      await expect.poll(async () => (await rows()).length).toBe(1);
+      await vi.waitFor(async () => expect((await rows()).length).toBe(1), PATIENCE);
       await home.stop();
-      await expect.poll(async () => (await mirror(target)).link).toBe('down');
+      await vi.waitFor(async () => expect((await mirror(target)).link).toBe('down'), PATIENCE);
       await target.operator(`/sessions/${(await rows())[0].token_prefix}`, {
         method: 'DELETE',
         headers: { 'x-svc-operator': '1' },
