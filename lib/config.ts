@@ -76,7 +76,13 @@ const bool = (name: string, fallback: boolean, meaning: string, legacy?: string)
   },
 });
 
-const integer = (name: string, fallback: number, meaning: string, min = 0): Variable<number> => ({
+const integer = (
+  name: string,
+  fallback: number,
+  meaning: string,
+  min = 0,
+  max = Number.MAX_SAFE_INTEGER,
+): Variable<number> => ({
   name,
   type: 'int',
   fallback: String(fallback),
@@ -85,8 +91,9 @@ const integer = (name: string, fallback: number, meaning: string, min = 0): Vari
     const value = raw(reading, name);
     if (value === undefined) return fallback;
     const parsed = Number(value);
-    if (/^[+-]?\d+$/.test(value) && Number.isSafeInteger(parsed) && parsed >= min) return parsed;
-    reading.warn(`${name} is not an integer of at least ${min}; using the default (${fallback})`);
+    if (/^[+-]?\d+$/.test(value) && Number.isSafeInteger(parsed) && parsed >= min && parsed <= max) return parsed;
+    const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
+    reading.warn(`${name} is not an integer ${range}; using the default (${fallback})`);
     return fallback;
   },
 });
@@ -492,6 +499,13 @@ export const variables = {
     'RELAY_TUI_COMMAND',
     'command that starts the TUI gateway: a JSON array of strings, or a command line',
     'command',
+  ),
+  maxSessions: integer(
+    'RELAY_MAX_SESSIONS',
+    4096,
+    'paired devices beyond which no further one pairs, at most 20,000; none is removed for another',
+    1,
+    20_000,
   ),
   readBudgetMb: integer(
     'RELAY_READ_BUDGET_MB',

@@ -142,6 +142,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     clock,
     jump: clock.jump(),
     log: log.named('sessions'),
+    maxSessions: config.maxSessions,
     saveSeenAfter: parts.socketsOutliveMemory ? SAVE_SEEN_AFTER : undefined,
   });
   const proofs = createProofs(clock);

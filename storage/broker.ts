@@ -2,7 +2,7 @@ import { createStorage, prefixStorage, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { createGroupCommit } from './group-commit.ts';
 import type { BrokerRecord } from './schema.ts';
-import { createTable, type SqlExecutor, sqlDriver } from './sql-driver.ts';
+import { createTable, readEntries, type SqlExecutor, sqlDriver } from './sql-driver.ts';
 
 /** One change of the broker: the record of a key, or null to remove it. */
 export interface BrokerChange {
@@ -29,7 +29,10 @@ export function openBrokerStore(executor?: SqlExecutor): BrokerStore {
   storage.mount(STORE, commits ? sqlDriver({ commits, store: STORE }) : memoryDriver());
   const store = prefixStorage(storage, STORE) as unknown as Storage<BrokerRecord>;
   return {
-    all: async () => Promise.all((await store.getKeys()).map((key) => store.getItem(key))),
+    async all() {
+      if (commits) return (await readEntries(commits, STORE)).map(([, value]) => value);
+      return Promise.all((await store.getKeys()).map((key) => store.getItem(key)));
+    },
     async write(changes) {
       // Without an await in between: the writes of one turn are one transaction.
       const writes = changes.map(({ table, digest, record }) => {

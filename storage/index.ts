@@ -2,7 +2,7 @@ import { createStorage, prefixStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { createGroupCommit } from './group-commit.ts';
 import type { Store, StoreName, Stores } from './schema.ts';
-import { createTable, type SqlExecutor, sqlDriver } from './sql-driver.ts';
+import { createTable, readEntries, type SqlExecutor, sqlDriver } from './sql-driver.ts';
 
 export type Runtime = 'node' | 'edge';
 
@@ -55,7 +55,11 @@ export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
   return {
     durable: executor !== undefined,
     failing: (commits?.failing ?? new Map()) as Stores['failing'],
-    open: <K extends StoreName>(name: K) => prefixStorage(storage, name) as unknown as Store<K>,
+    open: <K extends StoreName>(name: K) => {
+      const store = prefixStorage(storage, name) as unknown as Store<K>;
+      const isDurable = commits !== undefined && PLACES[name][runtime] !== 'memory';
+      return isDurable ? Object.assign(store, { entries: () => readEntries(commits, name) }) : store;
+    },
     ...(commits && executor.snapshot && { snapshot: (path: string) => commits.snapshot(path) }),
     close: () => commits?.close(),
   };

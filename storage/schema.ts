@@ -36,7 +36,13 @@ export interface StoreSchema {
 }
 
 export type StoreName = keyof StoreSchema;
-export type Store<K extends StoreName> = Storage<StoreSchema[K]>;
+/** A store of a driver that reads all of it with one statement. */
+export interface Listed {
+  /** Every key with its value, null for one that cannot be read. */
+  entries?(): Promise<[key: string, value: unknown][]>;
+}
+
+export type Store<K extends StoreName> = Storage<StoreSchema[K]> & Listed;
 
 /** The relay's state, one named store at a time. */
 export interface Stores {

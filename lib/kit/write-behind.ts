@@ -1,6 +1,7 @@
 import type { Storage, StorageValue } from 'unstorage';
 import { describeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
+import { entriesOf } from './entries.ts';
 
 /** Longer than a burst of changes, much shorter than the ten idle seconds after which a Durable Object sleeps. */
 const DELAY = 1_000;
@@ -79,8 +80,8 @@ export async function loadAll<T extends StorageValue, R>(
   read: (value: unknown, key: string) => R | undefined,
 ): Promise<[key: string, value: R][]> {
   const loaded: [string, R][] = [];
-  for (const key of await store.getKeys()) {
-    const value = read(await store.getItem(key), key);
+  for (const [key, stored] of await entriesOf(store)) {
+    const value = read(stored, key);
     if (value !== undefined) loaded.push([key, value]);
     else {
       log.warn('removed a stored record that cannot be read');

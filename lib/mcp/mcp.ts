@@ -2,6 +2,7 @@ import type { McpHttpHandler, Server, WebStandardStreamableHTTPServerTransport }
 import type { McpSessionRecord, Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
+import { entriesOf } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Media } from '../media/media.ts';
@@ -106,8 +107,8 @@ export async function openMcp(parts: McpParts) {
   let cancelChanged: Cancel | undefined;
   let isStopped = false;
 
-  for (const id of await store.getKeys()) {
-    const record = await store.getItem(id);
+  for (const [id, value] of await entriesOf(store)) {
+    const record = value as McpSessionRecord | null;
     if (record && isFresh(record) && sessions.byFamily(record.family)) stored.set(id, record);
     else await store.removeItem(id);
   }

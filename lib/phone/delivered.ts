@@ -1,5 +1,6 @@
 import type { Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
+import { entriesOf } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 
@@ -14,8 +15,7 @@ export async function openDelivered(store: Store<'phone-delivered'>, log: Log) {
   /** By id, the one delivered last at the end; its `seq` names its slot. */
   const ids = new Map<string, number>();
   const loaded: [id: string, seq: number][] = [];
-  for (const key of await store.getKeys()) {
-    const row: unknown = await store.getItem(key);
+  for (const [, row] of await entriesOf(store)) {
     if (isObject(row) && Number.isSafeInteger(row.seq) && typeof row.id === 'string')
       loaded.push([row.id, row.seq as number]);
     else log.warn('skipped a stored record that cannot be read');

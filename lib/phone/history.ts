@@ -1,5 +1,6 @@
 import type { PhoneHistoryItem, PhoneMessage, Reply, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
+import { entriesOf } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { answersOf, isAnswerAt, isQuestion } from './question.ts';
@@ -109,8 +110,8 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
     return item?.kind === 'message' ? item : undefined;
   }
 
-  for (const key of await store.getKeys()) {
-    const item = readItem(await store.getItem(key));
+  for (const [, value] of await entriesOf(store)) {
+    const item = readItem(value);
     if (item) items.set(item.seq, item);
     else log.warn('skipped a stored record that cannot be read');
   }

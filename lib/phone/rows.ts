@@ -1,5 +1,6 @@
 import type { Storage } from 'unstorage';
 import { describeError } from '../errors.ts';
+import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 
 /** A stored row. `seq` grows with every new row and restores their order after a restart. */
@@ -27,8 +28,8 @@ export interface RowsParts<R extends Row> {
  */
 export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>): Promise<Rows<R>> {
   const slots = new Map<string, R>();
-  for (const key of await store.getKeys()) {
-    const row = read(await store.getItem(key));
+  for (const [key, value] of await entriesOf(store)) {
+    const row = read(value);
     if (row) slots.set(key, row);
     else log.warn('skipped a stored record that cannot be read');
   }

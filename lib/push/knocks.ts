@@ -2,6 +2,7 @@ import type { PushKnockRecord, PushSubscriptionRecord, Store } from '../../stora
 import { describeError } from '../errors.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { entriesOf } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Subscriptions } from './subscriptions.ts';
@@ -62,8 +63,8 @@ export async function openKnocks(parts: KnocksParts) {
   let cancelTimers: Cancel = () => {};
   let isRunning = false;
 
-  for (const key of (await store.getKeys()).filter((key) => key.startsWith(PREFIX))) {
-    const knock = readKnock(await store.getItem(key));
+  for (const [, value] of (await entriesOf(store)).filter(([key]) => key.startsWith(PREFIX))) {
+    const knock = readKnock(value);
     if (knock) knocks.set(knock.message_id, knock);
     else log.warn('skipped a stored record that cannot be read');
   }

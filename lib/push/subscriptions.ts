@@ -1,6 +1,7 @@
 import type { PushSubscriptionRecord, Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import { base64url, fromBase64url, sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { entriesOf } from '../kit/entries.ts';
 import { asObject, isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
@@ -45,8 +46,9 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
     void remove(keys).catch(() => log.warn('a subscription to push messages could not be removed'));
 
   // Other records of the store are not subscriptions, and have owners of their own.
-  const keys = (await store.getKeys()).filter((key) => key.startsWith(PREFIX));
-  const loaded = await Promise.all(keys.map(async (key) => readRecord(await store.getItem(key))));
+  const stored = (await entriesOf(store)).filter(([key]) => key.startsWith(PREFIX));
+  const keys = stored.map(([key]) => key);
+  const loaded = stored.map(([, value]) => readRecord(value));
   const isSession = ({ family }: PushSubscriptionRecord) => sessions.byFamily(family) !== undefined;
   const kept = loaded.filter((record) => record !== undefined && isSession(record)) as PushSubscriptionRecord[];
   for (const record of kept.sort((a, b) => a.seq - b.seq)) records.set(sha256(record.endpoint), record);

@@ -2,6 +2,7 @@ import type { EndedSessionRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { sha256 } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
+import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import { DAY } from './grants.ts';
 import { familyOf } from './refresh.ts';
@@ -54,8 +55,8 @@ export async function openEndedSessions({ store, clock, log }: EndedParts) {
   }
 
   const stored: [string, EndedSessionRecord][] = [];
-  for (const family of await store.getKeys()) {
-    const record = await store.getItem(family);
+  for (const [family, value] of await entriesOf(store)) {
+    const record = value as EndedSessionRecord | null;
     if (record && typeof record.ended_at === 'number' && typeof record.token_sha256 === 'string') {
       stored.push([family, record]);
     } else log.warn('skipped a record of an ended session that cannot be read');

@@ -1,6 +1,7 @@
 import type { Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import { fromStored, type Session, toStored } from './session.ts';
 
@@ -138,8 +139,8 @@ export function createSessionRecords({ store, log, clock, living, written }: Ses
     /** Reads every record. One that cannot be read is skipped with a warning, and kept. */
     async load(): Promise<Session[]> {
       const sessions: Session[] = [];
-      for (const key of await store.getKeys()) {
-        const session = fromStored(await store.getItem(key));
+      for (const [key, value] of await entriesOf(store)) {
+        const session = fromStored(value);
         if (session?.family === key) {
           writtenAt.set(key, session.lastSeen);
           sessions.push(session);

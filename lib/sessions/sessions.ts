@@ -14,8 +14,6 @@ import type { Device, EndReason, Session, TransportHint } from './session.ts';
 import { createSessionIndex, type SessionIndex } from './session-index.ts';
 import { createSessionRecords, type SessionRecords } from './session-records.ts';
 
-/** Sessions beyond which no device pairs. Every one took a host-approved pairing, so this only bounds memory. */
-const MAX_SESSIONS = 4096;
 /** Characters of a token that are public: they name its session in logs and URLs. */
 const PREFIX_LENGTH = 8;
 
@@ -55,6 +53,8 @@ export interface SessionsParts {
   /** A start so long after the last write that the clock may be wrong. */
   jump?: ClockJump;
   log: Log;
+  /** Sessions beyond which no device pairs, 4,096 by default. Every one took an approved pairing: this bounds memory. */
+  maxSessions?: number;
   /**
    * Milliseconds until `lastSeen` is saved where nothing sweeps and memory may go at any time (edge). Absent on Node,
    * where the sweep saves it.
@@ -91,6 +91,7 @@ export class Sessions {
   readonly #ended: EndedSessions;
   readonly #jump: ClockJump | undefined;
   readonly #saveSeenAfter: number | undefined;
+  readonly #maxSessions: number;
   readonly #endListeners = new Set<(session: Session, reason: EndReason) => void>();
   readonly #changeListeners = new Set<(session: Session, change: SessionChange) => unknown>();
   readonly #writeListeners = new Set<(family: string) => void>();
@@ -105,7 +106,7 @@ export class Sessions {
   #cancelSaveSeen: Cancel | undefined;
 
   constructor(
-    { clock, log, saveSeenAfter, jump }: SessionsParts,
+    { clock, log, saveSeenAfter, jump, maxSessions = 4096 }: SessionsParts,
     index: SessionIndex,
     records: SessionRecords,
     ended: EndedSessions,
@@ -115,6 +116,7 @@ export class Sessions {
     this.#clock = clock;
     this.#log = log;
     this.#saveSeenAfter = saveSeenAfter;
+    this.#maxSessions = maxSessions;
     this.#index = index;
     this.#records = records;
   }
@@ -124,8 +126,10 @@ export class Sessions {
     const at = this.#now();
     const loaded = await this.#records.load();
     const living = loaded.filter(({ expiresAt }) => !isPast(expiresAt, at)).sort((a, b) => a.lastSeen - b.lastSeen);
-    if (living.length > MAX_SESSIONS) {
-      this.#log.warn(`${living.length} sessions are stored: no device pairs while there are ${MAX_SESSIONS} or more`);
+    if (living.length > this.#maxSessions) {
+      this.#log.warn(
+        `${living.length} sessions are stored: no device pairs while there are ${this.#maxSessions} or more`,
+      );
     }
     for (const session of living) this.#index.add(session);
     const isLiving = new Set(living);
@@ -718,9 +722,12 @@ export class Sessions {
   #replacedBy(device: Device): Session[] {
     this.#endExpired();
     const replaced = this.#ownOfDevice(device);
-    if (this.#index.size + this.#creating - replaced.length < MAX_SESSIONS) return replaced;
+    if (this.#index.size + this.#creating - replaced.length < this.#maxSessions) return replaced;
     this.#log.warn(`${device.name} (${device.id}) cannot pair: there are ${this.#index.size} sessions; revoke some`);
-    throw new RelayError('unavailable', `This relay has ${MAX_SESSIONS} paired devices: remove one, then pair again`);
+    throw new RelayError(
+      'unavailable',
+      `This relay has ${this.#maxSessions} paired devices: remove one, then pair again`,
+    );
   }
 
   /** Sessions of a device that a pairing here replaces: home's are home's to end. */

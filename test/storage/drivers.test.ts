@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import Database from 'libsql';
 import type { Driver } from 'unstorage';
 import { afterEach, describe, expect, it } from 'vitest';
+import { entriesOf } from '../../lib/kit/entries.ts';
 import { type DurableObjectStorage, durableObjectExecutor } from '../../storage/durable-object.ts';
 import { createGroupCommit } from '../../storage/group-commit.ts';
 import { createStores } from '../../storage/index.ts';
@@ -231,4 +232,25 @@ describe('an existing directory', () => {
     await openLoose(stores, 'sessions').setItem('a', { it: 1 });
     expect(await openLoose(stores, 'sessions').getKeys()).toEqual(['a']);
   });
+});
+
+it('12 §6: a store is read with one statement, and what is damaged reads as null', async () => {
+  const executor = durableObjectExecutor(fakeDurableObject());
+  let statements = 0;
+  const counting: SqlExecutor = {
+    ...executor,
+    all(...query) {
+      statements++;
+      return executor.all(...query);
+    },
+  };
+  const store = openLoose(createStores('edge', counting), 'sessions');
+  await Promise.all(['b', 'a:1', 'c'].map((key) => store.setItem(key, { key })));
+  executor.run("UPDATE items SET value = '{' WHERE key = 'c'");
+  expect(await entriesOf(store)).toEqual([
+    ['a:1', { key: 'a:1' }],
+    ['b', { key: 'b' }],
+    ['c', null],
+  ]);
+  expect(statements).toBe(1);
 });

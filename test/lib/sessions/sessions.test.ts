@@ -166,6 +166,15 @@ describe('last seen', () => {
 });
 
 describe('the number of sessions', () => {
+  it('12 §6: RELAY_MAX_SESSIONS refuses new pairings, and drops none', async () => {
+    const { sessions, pair } = await setup(undefined, undefined, { maxSessions: 2 });
+    const first = await pair({ id: 'one' });
+    await pair({ id: 'two' });
+    await expect(pair({ id: 'three' })).rejects.toMatchObject({ message: expect.stringContaining('2 paired devices') });
+    await pair({ id: 'two' });
+    expect([sessions.count(), sessions.isAlive(first.session)]).toEqual([2, true]);
+  });
+
   it('is limited to 4096: a pairing beyond that is refused, and no session ends for it (issue 23 §2.10)', async () => {
     const { sessions, clock, ended, pair, log } = await setup();
     const first = await pair({ id: 'first' }, { ttlSeconds: 3600 });
