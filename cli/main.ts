@@ -1,12 +1,8 @@
 import { type CAC, type Command, cac } from 'cac';
 import { describeError } from '../lib/errors.ts';
-import { isUnfinished } from './backup/journal.ts';
 import { type Calling, isCalledByNpm, namedAsCalled } from './called.ts';
 import { type CommandEntry, nestedPrograms, type Program, type ProgramName, programs } from './commands.ts';
-import { placesOf } from './environment.ts';
-import { commandHelp, programHelp } from './help.ts';
-import { didYouMean } from './nearest.ts';
-import { type Options, parseCommandLine } from './options.ts';
+import { parseCommandLine } from './options.ts';
 import {
   type CommandContext,
   CommandError,
@@ -15,7 +11,6 @@ import {
   printable,
   printError,
   printJson,
-  printWarning,
   sentence,
   UsageError,
   withNextStep,
@@ -103,33 +98,6 @@ export async function main(
   }
 }
 
-/** Ends a restore that was killed after it was decided, before anything reads the home (contract 11 §3). */
-async function endRestore(context: CommandContext): Promise<void> {
-  const { agentHome } = placesOf(context.env);
-  if (!isUnfinished(agentHome)) return;
-  const [{ finishRestore }, { StateInUseError }] = await Promise.all([
-    import('./backup/apply.ts'),
-    import('../storage/node.ts'),
-  ]);
-  await finishRestore(agentHome).catch((error) => {
-    if (!(error instanceof StateInUseError)) throw error;
-    printWarning(context, "a restore waits until the relay stops: stop it with 'svc down', and type any command");
-  });
-}
-
-/** A line about a relay that is older than this program, or a member of the JSON document (contract 11 §1). */
-async function noteOutdated(options: Options, context: CommandContext, calling: Calling): Promise<void> {
-  const { outdatedRelay } = await import('./outdated.ts');
-  const outdated = await outdatedRelay(options, context);
-  if (!outdated) return;
-  if (options.json === true) calling.extra = { relay_outdated: outdated };
-  else
-    printWarning(
-      context,
-      `the relay (${outdated.relay}) is older than this command (${outdated.command}): svc restart`,
-    );
-}
-
 /** The words of a command line that may be flags: those before `--`. */
 const flagsOf = (words: string[]): string[] => words.slice(0, words.includes('--') ? words.indexOf('--') : undefined);
 
@@ -156,7 +124,10 @@ async function run(
   const flags = flagsOf(words);
   const name = words[0]?.startsWith('-') ? undefined : words[0];
   const command = name === undefined ? undefined : find(cli, name);
-  if (name !== undefined && !command) throw new UsageError(unknownCommand(cli, name));
+  if (name !== undefined && !command) {
+    const { unknownCommand } = await import('./unknown-command.ts');
+    throw new UsageError(unknownCommand(cli.name, program, name));
+  }
   const columns = (context.stdout.isTTY && context.stdout.columns) || HELP_WIDTH;
   const named = (texts: string[]) => texts.map((text) => context.stdout.asCalled?.(text) ?? text);
   const wantsHelp = flags.includes('--help') || flags.includes('-h');
@@ -166,22 +137,25 @@ async function run(
   }
   if (!command) {
     if (!wantsHelp && words[0] !== undefined) throw new UsageError(`unknown option ${words[0]}`);
+    const { programHelp } = await import('./help.ts');
     context.stdout.write(programHelp(cli, named(program.examples), nestedRows(cli), columns));
     return 0;
   }
   const entry = program.commands[cli.commands.indexOf(command)] as CommandEntry;
   (await entry.load()).define(command);
   if (wantsHelp) {
+    const { commandHelp } = await import('./help.ts');
     context.stdout.write(commandHelp(cli, command, named, columns));
     return 0;
   }
   const { positionals, options } = parseCommandLine(command, words.slice(1));
   if (typeof options.relay === 'string') calling.relay = options.relay;
   if (typeof options.settings === 'string') calling.settings = options.settings;
-  await endRestore(context);
+  await (await import('./backup/end-restore.ts')).endRestore(context);
   // `svc status` shows both builds.
-  if (entry.usage !== 'status' && (entry.target === 'relay' || entry.asksRelay))
-    await noteOutdated(options, context, calling);
+  if (entry.usage !== 'status' && (entry.target === 'relay' || entry.asksRelay)) {
+    await (await import('./outdated.ts')).noteOutdated(options, context, calling);
+  }
   const args = command.args.map((arg, index) => (arg.variadic ? positionals.slice(index) : positionals[index]));
   const code: unknown = await command.commandAction?.(...args, options, context);
   return typeof code === 'number' ? code : 0;
@@ -191,21 +165,6 @@ const find = (cli: CAC, name: string): Command | undefined => cli.commands.find(
 
 const nestedRows = (cli: CAC): [string, string][] =>
   cli.name === 'svc' ? Object.entries(nestedPrograms).map(([word, { summary }]) => [`${word} <command>`, summary]) : [];
-
-/** For a command of another program, the message names that program. */
-function unknownCommand(cli: CAC, name: string): string {
-  const nested = Object.entries(nestedPrograms).map(([word, { commands }]) => ({ path: `svc ${word}`, commands }));
-  const places = [{ path: 'svc', commands: programs.svc.commands }, ...nested].filter(
-    ({ path, commands }) => path !== cli.name && find(createCli(path, commands), name) !== undefined,
-  );
-  const elsewhere = cli.name === 'svc-relay' ? [] : places.map(({ path }) => `'${path} ${name}'`);
-  if (elsewhere.length > 0) return `unknown command '${name}'; it is ${elsewhere.join(' or ')}`;
-  const own = [
-    ...cli.commands.map((command) => command.name),
-    ...nestedRows(cli).map(([word]) => word.split(' ', 1)[0] ?? ''),
-  ];
-  return `unknown command '${name}'${didYouMean(name, own)}`;
-}
 
 const helpCommand = (cli: CAC, words: string[]): string =>
   words[0] !== undefined && find(cli, words[0]) ? `${cli.name} ${words[0]} --help` : `${cli.name} --help`;

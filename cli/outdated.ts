@@ -1,13 +1,14 @@
 import { variables } from '../lib/config.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
 import { buildText, isOlder } from './builds.ts';
+import type { Calling } from './called.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import type { Options } from './options.ts';
-import type { CommandContext } from './output.ts';
+import { type CommandContext, printWarning } from './output.ts';
 import { remoteRelay } from './remote-relay.ts';
 
 /** The relay of this machine, which is older than this program (contract 11 §1). */
-export interface Outdated {
+interface Outdated {
   /** Version and build. */
   relay: string;
   command: string;
@@ -15,7 +16,7 @@ export interface Outdated {
 }
 
 /** Null when it is not, when none runs, or when the command means a relay elsewhere. Never throws. */
-export async function outdatedRelay(options: Options, context: CommandContext): Promise<Outdated | null> {
+async function outdatedRelay(options: Options, context: CommandContext): Promise<Outdated | null> {
   try {
     const environment = loadEnvironment(context.env);
     const stateFile = readVariable(variables.stateFile, environment);
@@ -28,4 +29,16 @@ export async function outdatedRelay(options: Options, context: CommandContext): 
     // What is wrong with the configuration is for the command itself to say.
     return null;
   }
+}
+
+/** A line about a relay that is older than this program, or a member of the JSON document (contract 11 §1). */
+export async function noteOutdated(options: Options, context: CommandContext, calling: Calling): Promise<void> {
+  const outdated = await outdatedRelay(options, context);
+  if (!outdated) return;
+  if (options.json === true) calling.extra = { relay_outdated: outdated };
+  else
+    printWarning(
+      context,
+      `the relay (${outdated.relay}) is older than this command (${outdated.command}): svc restart`,
+    );
 }

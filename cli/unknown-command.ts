@@ -1,0 +1,19 @@
+import { type CommandEntry, nestedPrograms, type Program, programs } from './commands.ts';
+import { didYouMean } from './nearest.ts';
+
+/** The message about a word that is no command of a program. Where it is one of another program, it names that. */
+export function unknownCommand(path: string, { commands }: Program, name: string): string {
+  const nested = Object.entries(nestedPrograms).map(([word, program]) => ({ path: `svc ${word}`, ...program }));
+  if (path !== 'svc-relay') {
+    const elsewhere = [{ path: 'svc', ...programs.svc }, ...nested]
+      .filter((program) => program.path !== path && program.commands.some((entry) => namesOf(entry).includes(name)))
+      .map((program) => `'${program.path} ${name}'`);
+    if (elsewhere.length > 0) return `unknown command '${name}'; it is ${elsewhere.join(' or ')}`;
+  }
+  const own = commands.map(nameOf);
+  return `unknown command '${name}'${didYouMean(name, path === 'svc' ? [...own, ...Object.keys(nestedPrograms)] : own)}`;
+}
+
+const nameOf = ({ usage }: CommandEntry): string => usage.split(' ', 1)[0] ?? '';
+
+const namesOf = (entry: CommandEntry): string[] => [nameOf(entry), ...(entry.alias === undefined ? [] : [entry.alias])];
