@@ -12,15 +12,18 @@ const REQUESTS = routes.map(([method, path]) => ({
     .replace('*', ''),
 }));
 
+const HOST_TOOL = { 'x-svc-operator': '1' };
+
 /** Status of every route for a stranger, a paired device and the operator. */
-async function statusesOf(target: Target): Promise<Record<string, number[]>> {
+async function statusesOf(target: Target, isTool = false): Promise<Record<string, number[]>> {
   const { client, token } = await pair(target);
   // On Node, it makes a caller on this machine a stranger.
   const stranger = { 'x-forwarded-for': '192.0.2.7' };
   const callers = [
     (path: string, init: RequestInit) => target.fetch(path, { ...init, headers: stranger }),
     (path: string, init: RequestInit) => target.fetch(path, { ...init, headers: { ...stranger, ...bearer(token) } }),
-    (path: string, init: RequestInit) => target.operator(path, init),
+    // A tool on this host says that it is one. At the edge the operator's token does.
+    (path: string, init: RequestInit) => target.operator(path, { ...init, ...(isTool && { headers: HOST_TOOL }) }),
   ];
   const statuses: Record<string, number[]> = {};
   for (const { method, path } of REQUESTS) {
@@ -40,7 +43,10 @@ async function statusesOf(target: Target): Promise<Record<string, number[]>> {
 it('every route answers strangers, devices and the operator as on Node, but for what needs a host', async () => {
   const node = await startNodeTarget();
   onTestFinished(() => node.stop());
-  const [onNode, atEdge] = await Promise.all([statusesOf(node), startEdgeTarget().then(statusesOf)]);
+  const [onNode, atEdge] = await Promise.all([
+    statusesOf(node, true),
+    startEdgeTarget().then((edge) => statusesOf(edge)),
+  ]);
   expect(Object.keys(onNode).length).toBeGreaterThan(80);
   const same = Object.entries(atEdge).map(([route, row]) => [
     route,
@@ -63,6 +69,7 @@ it('every route answers strangers, devices and the operator as on Node, but for 
     'GET /media/folder',
     'GET /media/recent',
     'GET /secure-link/preflight',
+    'GET /usage/providers',
     'POST /clipboard/inbox',
     'POST /relay/doctor',
     'POST /relay/snapshot',
