@@ -48,7 +48,8 @@ describe('commands in messages', () => {
       const option = (name: string) => command.options.some(({ rawName }) => rawName.startsWith(`--${name} <`));
       const takes = option('settings')
         ? 'settings'
-        : option('relay') && !/^(mcp|operator-token)/.test(usage)
+        : // That of `mirror` names the edge beside the relay of this machine.
+          option('relay') && !/^(mcp|mirror|operator-token)/.test(usage)
           ? 'relay'
           : undefined;
       expect([usage, target]).toEqual([usage, takes]);
