@@ -5,7 +5,8 @@ import { listRelayLocks, type RelayBuild, readRelayLock } from '../lib/host/node
 import { urlHost } from '../lib/kit/addresses.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { type FreezeState, readFreeze } from '../lib/operations/freeze-state.ts';
-import { apiBase, dashboardBase, outcome } from '../lib/operator/doctor/check.ts';
+import { type ClockProblemFacts, clockAdvice, clockText, readClockProblem } from '../lib/operator/clock-problem.ts';
+import { apiBase, type Check, dashboardBase, outcome } from '../lib/operator/doctor/check.ts';
 import { type GoneAddress, goneText, readGoneAddresses } from '../lib/operator/gone-addresses.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
@@ -77,6 +78,8 @@ interface Status {
     state_file: string | null;
     /** Stores that it cannot write, with the reason. */
     failing_stores: { store: string; error: string }[];
+    /** What is wrong with the clock of its machine (contract 11 §5). */
+    clock: ClockProblemFacts | null;
     /** Addresses that the machine has no more, and the devices that know no other. */
     gone_addresses: GoneAddress[];
     error: string | null;
@@ -85,6 +88,8 @@ interface Status {
   command: { version: string; build: RelayBuild | null };
   /** Whether the relay is older than this program. */
   outdated: boolean;
+  /** The disk of the state, where it is full, nearly full or read-only (contract 11 §5); null for a relay elsewhere. */
+  disk: { status: 'warn' | 'error'; problem: string; next: string } | null;
   /** Agent, dashboard and service belong to this machine: null for a relay elsewhere. */
   agent: Reachable | null;
   dashboard: Reachable | null;
@@ -175,11 +180,13 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
       pid: local?.pid ?? null,
       state_file: isRemote ? null : config.stateFile,
       failing_stores: failingStores(info.body),
+      clock: readClockProblem(info.body),
       gone_addresses: readGoneAddresses(info.body),
       error: isRelay ? null : (health.error ?? 'the answer is not that of a relay'),
     },
     command: { version: context.ownPackage.version, build: context.ownPackage.build ?? null },
     outdated: false,
+    disk: local?.disk ?? null,
     agent: local?.agent ?? null,
     dashboard: local?.dashboard ?? null,
     devices: states ? { connected: count('connected'), stale: count('stale'), offline: count('offline') } : null,
@@ -241,7 +248,10 @@ async function lookAround(
   environment: ReturnType<typeof loadEnvironment>,
   context: CommandContext,
 ) {
-  const { probe } = await import('../lib/host/node/probe.ts');
+  const [{ probe }, { diskCheck }] = await Promise.all([
+    import('../lib/host/node/probe.ts'),
+    import('../lib/operator/doctor/machine.ts'),
+  ]);
   const parts = await serviceParts(environment, context, config.port);
   const reach = async (url: string, path: string): Promise<Reachable> => {
     const result = await probe('GET', `${url}${path}`, TIMEOUT);
@@ -251,8 +261,9 @@ async function lookAround(
       error: result.status === null ? printable(outcome(result)) : null,
     };
   };
-  const [process, agent, dashboard, service] = await Promise.all([
+  const [process, disk, agent, dashboard, service] = await Promise.all([
     relayProcess(config).catch(() => null),
+    diskCheck({ config, host: parts.host }).then(diskProblem, diskFailure),
     reach(apiBase(undefined, environment.env).url, '/health'),
     reach(dashboardBase(undefined, environment.env).url, '/api/status'),
     serviceStatus(parts).catch(() => null),
@@ -260,18 +271,29 @@ async function lookAround(
   return {
     pid: process?.pid ?? null,
     lock: config.stateFile === null ? null : readRelayLock(config.stateFile),
+    disk,
     agent,
     dashboard,
     service: service && { installed: service.installed, active: service.active },
   };
 }
 
+const diskProblem = ({ status, summary, next = '' }: Check): Status['disk'] =>
+  status === 'ok' ? null : { status, problem: printable(summary), next: printable(next) };
+
+const diskFailure = (error: unknown): Status['disk'] => ({
+  status: 'error',
+  problem: printable(describeError(error)),
+  next: 'Look at that disk. Find out more with: svc relay doctor',
+});
+
 function nextStep(
-  { relay, outdated, devices, ending, agent, service }: Status,
+  { relay, disk, outdated, devices, ending, agent, service }: Status,
   refusal: string | undefined,
   isRemote: boolean,
 ): string {
   if (!relay.running && isRemote) return "Check the URL, and that 'wrangler deploy' has published the relay there.";
+  if (!relay.running && disk?.status === 'error') return disk.next;
   if (!relay.running && service?.active === 'failed') return `Find out why with: journalctl --user -u ${UNIT} -n 20`;
   if (!relay.running && service?.installed) return START;
   if (!relay.running) return START;
@@ -280,6 +302,8 @@ function nextStep(
     const where = relay.state_file === null ? 'its storage' : `the disk of ${printable(relay.state_file)}`;
     return `Look at ${where}: a crash undoes what is not stored. Then type again: svc status`;
   }
+  if (disk) return disk.next;
+  if (relay.clock) return clockAdvice(relay.clock);
   const [gone] = relay.gone_addresses;
   if (gone) return `Pair ${gone.devices[0]} again with: svc pair. Or give this machine its old address again.`;
   if (outdated && !isRemote) return 'The relay is older than this command. Restart it with: svc restart';
@@ -292,7 +316,7 @@ function nextStep(
 }
 
 function print(status: Status, context: CommandContext): void {
-  const { relay, command, devices, queued, mirror, commands, agent, dashboard, service, next } = status;
+  const { relay, command, disk, devices, queued, mirror, commands, agent, dashboard, service, next } = status;
   const style = createStyle(context.stdout, context.env);
   const { bold, green, red, yellow } = style;
   const row = (label: string, value: string) => {
@@ -316,6 +340,8 @@ function print(status: Status, context: CommandContext): void {
   if (relay.error !== null) row('Error', printable(relay.error));
   if (relay.state_file !== null) row('State', printable(relay.state_file));
   for (const { store, error } of relay.failing_stores) row('Storage', red(`cannot store ${store}: ${error}`));
+  if (disk) row('Disk', (disk.status === 'error' ? red : yellow)(disk.problem));
+  if (relay.clock) row('Clock', yellow(clockText(relay.clock)));
   for (const gone of relay.gone_addresses) row('Routes', yellow(printable(goneText(gone))));
   if (agent) row('Agent', reachableText(agent, style));
   if (dashboard) row('Dashboard', reachableText(dashboard, style));

@@ -9,14 +9,15 @@ const PROTOCOL_VERSION = 1;
 
 /**
  * `GET /relay/info` (contract 01 §8.1, 07 §3.1), with the freeze in effect (09 §3). The operator is told which stores fail,
- * and why (01 §6.7), which addresses of the machine are gone that devices depend on (11 §2), and who is taken for the
- * operator (01 §1.3 rule 6).
+ * and why (01 §6.7), what is wrong with the clock (11 §5), which addresses of the machine are gone that devices depend on
+ * (11 §2), and who is taken for the operator (01 §1.3 rule 6).
  */
 export const relayInfo: Handler = async (request, relay) => {
   const [agent, capabilities] = await Promise.all([relay.info.agent(), relay.info.capabilities()]);
   const sessions = relay.sessions.count();
   const failing = request.session ? [] : relay.failingStores();
   const freeze = relay.gate.state();
+  const clock = request.session ? undefined : relay.clockProblem();
   const gone = request.session ? [] : (relay.addresses?.gone() ?? []);
   const operator = request.session || request.peer.via === 'edge' ? undefined : await relay.localOperator.state();
   const body = {
@@ -34,6 +35,7 @@ export const relayInfo: Handler = async (request, relay) => {
     gateway_heartbeat: agent.gateway_heartbeat,
     gateway_prior_exit: agent.gateway_prior_exit,
     ...(failing.length > 0 ? { failing_stores: failing } : {}),
+    ...(clock && { clock_problem: clock }),
     ...(gone.length > 0 ? { gone_addresses: gone } : {}),
     ...(operator && { operator: { key_required: operator.keyRequired, forwarders: operator.forwarders } }),
     ...(freeze && { freeze }),

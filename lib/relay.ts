@@ -63,7 +63,7 @@ import type { Session } from './sessions/session.ts';
 import { openSessions } from './sessions/sessions.ts';
 import type { Channels } from './socket/channel.ts';
 import { createSockets } from './socket/sockets.ts';
-import { openSteadyClock, type SteadyClock, trustedClock } from './steady-clock.ts';
+import { type ClockProblem, openSteadyClock, type SteadyClock, trustedClock } from './steady-clock.ts';
 import { createTerminals } from './terminal/terminals.ts';
 import { createTui } from './tui/tui.ts';
 import type { ProviderBases } from './usage/provider.ts';
@@ -508,6 +508,11 @@ export interface Relay extends Domains {
   storeState(): 'ok' | 'memory' | 'degraded';
   /** Durable stores that hold less than they should, each with the reason (contract 01 §6.7). */
   failingStores(): { store: StoreName; error: string }[];
+  /**
+   * What is wrong with the clock (contract 11 §5), and how many sessions are kept aside for it. A clock ahead is a problem
+   * only with such sessions: a machine that was off for days has the same.
+   */
+  clockProblem(): (ClockProblem & { kept_aside: number }) | undefined;
   /** Set by a runtime on a host once it listens. At the edge, each request has its own address. */
   listener: Listener;
   state: Readiness;
@@ -552,6 +557,12 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       const failing = [...stores.failing].map(([store, error]) => ({ store, error: describeError(error) }));
       const isWaiting = sessions.storeState() === 'degraded' && !stores.failing.has('sessions');
       return isWaiting ? [...failing, { store: 'sessions', error: 'changes wait to be stored again' }] : failing;
+    },
+
+    clockProblem() {
+      const problem = clock.problem();
+      const kept_aside = problem ? sessions.ended().filter(({ reason }) => reason === 'clock?').length : 0;
+      return problem && (problem.state !== 'ahead' || kept_aside > 0) ? { ...problem, kept_aside } : undefined;
     },
 
     listener: { host: config.host, port: config.port, tls: false },

@@ -11,6 +11,10 @@ const ASIDE = 24 * 3600;
 const RETURN = 3600;
 /** Milliseconds between two records of the time. */
 const PERIOD = 15 * 60_000;
+/** Seconds by which a clock may be before the last write without being wrong: what an adjustment takes back. */
+const ADJUSTED = 60;
+/** Milliseconds that have to pass before a clock that reads the same has stopped. */
+const STOPPED = 60_000;
 
 /**
  * `ahead`: the clock may be wrong. `returned`: it has been set back. `over`: it has stayed where it was for a day, so it is
@@ -27,9 +31,18 @@ export interface ClockJump {
   settle(): void;
 }
 
+/** What is wrong with the host's clock (contract 11 §5). Times in epoch seconds. */
+export interface ClockProblem {
+  /** `ahead`: a jump that is not settled. `behind`: before the last write. `stopped`: it reads the same all the time. */
+  state: 'ahead' | 'behind' | 'stopped';
+  reads_at: number;
+  last_write: number;
+}
+
 export interface SteadyClock extends Clock {
   /** The jump that is not settled yet, if there was one. */
   jump(): ClockJump | undefined;
+  problem(): ClockProblem | undefined;
   start(): void;
   stop(): Promise<void>;
 }
@@ -46,6 +59,7 @@ export const trustedClock = (clock: Clock): SteadyClock => ({
   monotonic: () => clock.monotonic(),
   after: (delay, run) => clock.after(delay, run),
   jump: () => undefined,
+  problem: () => undefined,
   start() {},
   async stop() {},
 });
@@ -74,7 +88,22 @@ export async function openSteadyClock({ clock, store, log }: SteadyClockParts): 
   }
 
   const floor = () => record.jump?.from ?? record.at;
-  const now = () => Math.max(clock.now(), floor() * 1000);
+  /** When the clock first read what it reads, by monotonic time. */
+  let moved = { now: clock.now(), monotonic: clock.monotonic() };
+  /** Every caller of `now` takes part in noticing that the clock stands still. */
+  function read(): number {
+    const now = clock.now();
+    if (now !== moved.now) moved = { now, monotonic: clock.monotonic() };
+    return now;
+  }
+  const now = () => Math.max(read(), floor() * 1000);
+
+  function problem(): ClockProblem | undefined {
+    const facts = { reads_at: read() / 1000, last_write: floor() };
+    if (facts.reads_at < facts.last_write - ADJUSTED) return { state: 'behind', ...facts };
+    if (clock.monotonic() - moved.monotonic >= STOPPED) return { state: 'stopped', ...facts };
+    return record.jump && jump.state() === 'ahead' ? { state: 'ahead', ...facts } : undefined;
+  }
 
   function save(): Promise<void> {
     if (!record.jump) record = { at: now() / 1000 };
@@ -106,6 +135,7 @@ export async function openSteadyClock({ clock, store, log }: SteadyClockParts): 
     monotonic: () => clock.monotonic(),
     after: (delay, run) => clock.after(delay, run),
     jump: () => (record.jump ? jump : undefined),
+    problem,
     start() {
       cancel = every(clock, PERIOD, save, (error) => log.error(`saving the time failed: ${describeError(error)}`));
     },

@@ -146,8 +146,8 @@ export interface HostFiles {
    * when it is missing.
    */
   tighten(path: string, mode: number): Promise<boolean | null>;
-  /** Whether this process may create files in a directory. */
-  isWritable(directory: string): Promise<boolean>;
+  /** Whether this process may write to a file, or create files in a directory. */
+  isWritable(path: string): Promise<boolean>;
   /** The bytes of a regular file, read as they are taken. Leaving the loop closes it. A missing file throws `ENOENT`. */
   chunks(path: string): AsyncIterable<Uint8Array>;
   /** Creates a directory, mode 0700, whose path is `prefix` and some random letters. Returns the path. */

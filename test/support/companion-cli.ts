@@ -3,6 +3,7 @@ import { PassThrough } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import { main } from '../../cli/main.ts';
 import type { CommandContext } from '../../cli/output.ts';
+import type { Host } from '../../lib/host/index.ts';
 import { agentHome } from './cli.ts';
 import { createTestHost } from './host.ts';
 import { PATIENCE } from './limits.ts';
@@ -16,6 +17,8 @@ export interface Setting {
   tty?: boolean;
   /** The phone of `companion run`. */
   createPhone?: CommandContext['createPhone'];
+  /** Parts of the host that differ from those of the test host. */
+  host?: Partial<Host>;
   /** Size of the terminal. */
   columns?: number;
   rows?: number;
@@ -26,7 +29,7 @@ export type Running = ReturnType<typeof begin>;
 /** Starts a command line through `main` in this process, to be typed to, watched and stopped. */
 export function begin(
   argv: string[],
-  { home = agentHome(), env = {}, input, tty = false, columns = 100, rows = 60, createPhone }: Setting = {},
+  { home = agentHome(), env = {}, input, tty = false, columns = 100, rows = 60, createPhone, host }: Setting = {},
 ) {
   const printed = { stdout: '', stderr: '' };
   const waiters = new Set<() => void>();
@@ -56,7 +59,7 @@ export function begin(
     stderr: writer('stderr'),
     env: { SVC_HOME: home, RELAY_PORT: '1', NO_COLOR: '1', ...env },
     stop: stop.signal,
-    createHost: (agentHome) => createTestHost({ agentHome }),
+    createHost: (agentHome) => ({ ...createTestHost({ agentHome }), ...host }),
     createPhone,
   }).then((result) => {
     code = result;

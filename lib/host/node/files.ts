@@ -247,10 +247,10 @@ async function tighten(path: string, mode: number): Promise<boolean | null> {
   return unlessMissing(chmod(path, present & mode).then(() => true));
 }
 
-async function isWritable(directory: string): Promise<boolean> {
+async function isWritable(path: string): Promise<boolean> {
   try {
-    await access(directory, constants.W_OK | constants.X_OK);
-    return (await stat(directory)).isDirectory();
+    await access(path, (await stat(path)).isDirectory() ? constants.W_OK | constants.X_OK : constants.W_OK);
+    return true;
   } catch {
     return false;
   }

@@ -23,6 +23,7 @@ import {
 import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin, unknownPlugin } from './plugin.ts';
 import { pushCheck } from './push.ts';
 import {
+  clockChecks,
   goneAddressChecks,
   type ImportChain,
   importCheck,
@@ -233,6 +234,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
           ]
         : [remoteCheck(info, version)]),
       ...storesChecks(info),
+      ...clockChecks(info),
       ...goneAddressChecks(info),
       ...machineSide,
       bootstrapCheck(bootstrap),

@@ -176,15 +176,24 @@ export function nodeCheck(version: string): Check {
     : fail(id, `Node ${version} is too old`, `Install Node ${NODE} or newer, and restart the relay with it.`);
 }
 
-async function diskCheck({ config, host }: MachineDoctor): Promise<Check> {
+/** Whether the disk takes the state of a relay (contract 11 §5). Rejects when the disk cannot be asked. */
+export async function diskCheck({ config, host }: Pick<MachineDoctor, 'config' | 'host'>): Promise<Check> {
   const id = 'relay-disk';
   if (!config) return notKnown(id, INVALID, 'relay-tls');
   if (config.stateFile === null) return ok(id, 'the state is in memory only: pairings end with the relay');
   const folder = config.stateFile.replace(/\/[^/]*$/, '') || '/';
-  const [{ free }, exists] = await Promise.all([host.machine.space(folder), host.files.stat(folder)]);
-  if (exists && !(await host.files.isWritable(folder))) {
-    return fail(id, `${folder} is not writable`, `Make it writable for this user. See it with: ls -ld ${folder}`);
+  const { files, machine } = host;
+  const [{ free }, exists, file] = await Promise.all([
+    machine.space(folder),
+    files.stat(folder),
+    files.stat(config.stateFile),
+  ]);
+  for (const path of [...(exists ? [folder] : []), ...(file ? [config.stateFile] : [])]) {
+    if (await files.isWritable(path)) continue;
+    return fail(id, `${path} is not writable`, `Make it writable for this user. See it with: ls -ld ${path}`);
   }
+  if (exists && exists.kind !== 'directory')
+    return fail(id, `${folder} is not a directory`, `See it with: ls -ld ${folder}`);
   const summary = `${bytesText(free)} free for the state in ${folder}`;
   const clear = `Make room there. See it with: df -h ${exists ? folder : config.agentHome}`;
   if (free < NO_SPACE) return fail(id, summary, clear);

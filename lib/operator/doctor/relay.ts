@@ -1,5 +1,6 @@
 import type { ProbeResult } from '../../host/probe.ts';
 import { isMapping } from '../../kit/yaml.ts';
+import { clockAdvice, clockText, readClockProblem } from '../clock-problem.ts';
 import { GONE_ADVICE, goneText, readGoneAddresses } from '../gone-addresses.ts';
 import { type ServiceParts, serviceStatus, unitPath } from '../service/service.ts';
 import type { SystemdState } from '../service/systemd.ts';
@@ -87,6 +88,12 @@ export function storesChecks({ ok: answers, json }: ProbeResult): Check[] {
   const advice =
     'Free or replace the disk that holds its state: a crash undoes what is not stored. It tries again by itself.';
   return [fail('relay-stores', `the relay cannot store ${names.join(', ')}`, advice)];
+}
+
+/** The clock of the relay's machine, by `/relay/info` (contract 11 §5). No check while nothing is wrong with it. */
+export function clockChecks({ ok: answers, json }: ProbeResult): Check[] {
+  const problem = readClockProblem(answers ? json : undefined);
+  return problem ? [warn('relay-clock', clockText(problem), clockAdvice(problem))] : [];
 }
 
 /**

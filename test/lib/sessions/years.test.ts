@@ -282,6 +282,40 @@ describe('a clock that jumps (11 §2)', () => {
     expect((await start(0.1)).names()).toEqual(['long', 'paired anew']);
   });
 
+  it('says that the clock is ahead, before the last write, or stands still, and nothing of a right one (11 §5)', async () => {
+    const store = createStorage<ClockRecord>({ driver: memoryDriver() });
+    const at = 1_790_000_000;
+    const start = async (offset: number) => {
+      const clock = createTestClock((at + offset) * 1000);
+      return { clock, steady: await openSteadyClock({ clock, store, log: createTestLog() }) };
+    };
+    const right = await start(0);
+    right.steady.start();
+    for (const step of [0, 59_000, HOUR * 1000, 25 * HOUR * 1000]) {
+      await right.clock.advanceAsync(step);
+      expect(right.steady.problem()).toBeUndefined();
+    }
+    const stopped = right.clock.now();
+    right.steady.now();
+    right.clock.advance(61_000);
+    right.clock.set(stopped);
+    expect(right.steady.problem()).toMatchObject({ state: 'stopped', reads_at: stopped / 1000 });
+    right.clock.advance(600_000);
+    right.clock.set(stopped + 600_000);
+    expect(right.steady.problem()).toBeUndefined();
+    right.clock.set(at * 1000);
+    const behind = right.steady.problem();
+    expect(behind).toMatchObject({ state: 'behind', reads_at: at });
+    expect(behind?.last_write).toBeGreaterThan(at + 25 * HOUR);
+    right.clock.set(stopped + 700_000);
+    await right.steady.stop();
+    expect((await start(stopped / 1000 - at + 720)).steady.problem()).toBeUndefined();
+    const ahead = await start(60 * HOUR);
+    expect(ahead.steady.problem()).toMatchObject({ state: 'ahead', reads_at: at + 60 * HOUR });
+    ahead.clock.advance(DAY * 1000);
+    expect(ahead.steady.problem()).toBeUndefined();
+  });
+
   it('a record that cannot be read counts as none', async () => {
     const store = createStorage<ClockRecord>({ driver: memoryDriver() });
     await store.setItem('clock', { at: 'soon' } as unknown as ClockRecord);

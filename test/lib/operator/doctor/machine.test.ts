@@ -213,6 +213,19 @@ it('relay-disk: free space and a folder that can be written', async () => {
     status: 'error',
     next: expect.stringContaining('ls -ld'),
   });
+  await writeFile(env.RELAY_STATE_FILE, '');
+  const readOnly = { files: { ...files, isWritable: async (path: string) => path === folder } };
+  expect(await look('relay-disk', { env, host: readOnly })).toMatchObject({
+    status: 'error',
+    summary: `${env.RELAY_STATE_FILE} is not writable`,
+  });
+  expect(await files.isWritable(env.RELAY_STATE_FILE)).toBe(true);
+  expect(await files.isWritable(join(folder, 'missing'))).toBe(false);
+  const inFile = { RELAY_STATE_FILE: join(env.RELAY_STATE_FILE, 'state.db') };
+  expect(await look('relay-disk', { env: inFile })).toMatchObject({
+    status: 'error',
+    summary: `${env.RELAY_STATE_FILE} is not a directory`,
+  });
   expect(await look('relay-disk', { env: { RELAY_STATE_FILE: '' } })).toMatchObject({ status: 'ok' });
   // A folder that does not exist yet is on the file system of its parents.
   expect((await machine.space(join(folder, 'a/b'))).free).toBeGreaterThan(0);

@@ -1,0 +1,39 @@
+import { asObject } from '../kit/json.ts';
+import type { ClockProblem } from '../steady-clock.ts';
+
+/** `clock_problem` of `GET /relay/info` (contract 11 §5): times in epoch seconds. */
+export interface ClockProblemFacts extends ClockProblem {
+  /** Sessions that are kept aside because of it. */
+  kept_aside: number;
+}
+
+const STATES: readonly unknown[] = ['ahead', 'behind', 'stopped'] satisfies ClockProblem['state'][];
+/** Seconds; what a `Date` can hold. */
+const MAX_TIME = 8_640_000_000_000;
+
+const SET = 'Set the clock of that machine, for example with: timedatectl set-ntp true';
+
+/** Null where the relay reports no problem of its clock, or one that this version does not know. */
+export function readClockProblem(info: unknown): ClockProblemFacts | null {
+  const { state, reads_at, last_write, kept_aside } = asObject(asObject(info)?.clock_problem) ?? {};
+  const isTime = (value: unknown) => typeof value === 'number' && Math.abs(value) <= MAX_TIME;
+  if (!STATES.includes(state) || !isTime(reads_at) || !isTime(last_write)) return null;
+  return { state, reads_at, last_write, kept_aside: Number(kept_aside) || 0 } as ClockProblemFacts;
+}
+
+/** What is wrong with the clock of the relay's machine. */
+export function clockText({ state, reads_at, last_write, kept_aside }: ClockProblemFacts): string {
+  const reads = `the clock reads ${time(reads_at)}`;
+  if (state === 'stopped') return `${reads}, and stands still: nothing ends on time`;
+  if (state === 'behind') return `${reads}, before the last write: ${time(last_write)} counts until it has passed that`;
+  const sessions = kept_aside === 1 ? '1 session that has' : `${kept_aside} sessions that have`;
+  return `${reads}, long after the last write at ${time(last_write)}: ${sessions} ended by it can come back for a day`;
+}
+
+/** The next step. */
+export const clockAdvice = ({ state }: ClockProblemFacts): string =>
+  state === 'ahead'
+    ? `If the clock is wrong: ${SET}. If it is right, see who has to pair again: svc devices --ended`
+    : SET;
+
+const time = (at: number): string => `${new Date(at * 1000).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
