@@ -249,6 +249,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
   const phone = await openPhoneMessaging({
     sessions,
     clock,
+    jump: clock.jump(),
     log: log.named('phone'),
     seen: threads.seen,
     accepted: push.accepted,
@@ -573,6 +574,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       const sweep = () => {
         domains.refusals.sweep();
         void domains.endNotices.sweep();
+        void domains.phone.settleJump();
         return sessions.sweep();
       };
       cancelSweeps = every(clock, SWEEP_PERIOD, sweep, failed);

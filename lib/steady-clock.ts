@@ -112,18 +112,22 @@ export async function openSteadyClock({ clock, store, log }: SteadyClockParts): 
     });
   }
 
+  /** How the jump ended, for those that ask after another has settled it. */
+  let outcome: JumpState | undefined;
   const jump: ClockJump = {
     get from() {
       return record.jump?.from ?? record.at;
     },
     state() {
+      if (outcome) return outcome;
       const { at = started } = record.jump ?? {};
-      const read = seconds(clock);
-      if (read < at - RETURN) return 'returned';
-      return read >= at + ASIDE ? 'over' : 'ahead';
+      const reads = seconds(clock);
+      if (reads < at - RETURN) return 'returned';
+      return reads >= at + ASIDE ? 'over' : 'ahead';
     },
     settle() {
       if (!record.jump) return;
+      outcome = jump.state();
       record = { at: record.jump.from };
       void save();
     },

@@ -4,6 +4,9 @@ const CAPACITY = 50;
 /** How long a message waits, milliseconds. */
 export const RETENTION = 86_400_000;
 
+/** `now` is epoch milliseconds. */
+export const hasExpired = ({ sent_at }: PhoneMessage, now: number): boolean => now - sent_at > RETENTION;
+
 /** The subscribed phones and the queued messages (contract 04 §5.4). `L` is the type of a phone's socket. */
 export interface Delivery<L> {
   /** In the order of subscription; the last one is the target. */
@@ -67,7 +70,7 @@ export const emptyDelivery = <L>(queue: readonly QueuedMessage[] = []): Delivery
  * returns to its place when its socket ends before it is known to have arrived.
  */
 export function transition<L>(before: Delivery<L>, event: Event<L>, now: number): Step<L> {
-  const isFresh = ({ message }: QueuedMessage) => now - message.sent_at <= RETENTION;
+  const isFresh = ({ message }: QueuedMessage) => !hasExpired(message, now);
   const state = before.queue.every(isFresh) ? before : { ...before, queue: before.queue.filter(isFresh) };
   switch (event.name) {
     case 'subscribe': {

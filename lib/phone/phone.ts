@@ -8,6 +8,7 @@ import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
+import type { ClockJump } from '../steady-clock.ts';
 import { createAsks } from './asks.ts';
 import { openDelivered } from './delivered.ts';
 import {
@@ -16,6 +17,7 @@ import {
   type Event,
   emptyDelivery,
   type Held,
+  hasExpired,
   RETENTION,
   type Step,
   transition,
@@ -43,6 +45,8 @@ export interface PhoneLink {
 export interface PhoneParts {
   sessions: Pick<Sessions, 'isAlive'>;
   clock: Clock;
+  /** A start long after the last write: the clock may be wrong (contract 11 §2). */
+  jump?: ClockJump;
   log: Log;
   queue: Store<'phone'>;
   replies: Store<'phone-replies'>;
@@ -92,7 +96,13 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const replies = createReplies({ rows: replyRows, clock, log, history });
   const subscribers = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
   const { queued, written } = subscribers?.split(queueRows.loaded) ?? { queued: queueRows.loaded, written: [] };
-  let state: Delivery<PhoneLink> = emptyDelivery(queued);
+  const before = parts.jump?.state() === 'ahead' ? parts.jump.from * 1000 : undefined;
+  const isAside = ({ message }: QueuedMessage): boolean =>
+    before !== undefined && hasExpired(message, clock.now()) && !hasExpired(message, before);
+  /** Messages that a clock which may be wrong has expired: stored until it is known (contract 11 §2). */
+  let aside: readonly QueuedMessage[] = queued.filter(isAside);
+  if (aside.length > 0) log.warn(`${countOf(aside)} expired by a clock that may be wrong: kept aside for a day`);
+  let state: Delivery<PhoneLink> = emptyDelivery(queued.filter((entry) => !isAside(entry)));
   /** Messages that were written to sockets before the process slept, until those are back (edge). */
   let unclaimed: readonly QueuedMessage[] = written;
   // The last process may have ended between the two transactions of a delivery.
@@ -212,7 +222,16 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   }
 
   /** What a crash must not lose. */
-  const undelivered = (): QueuedMessage[] => [...state.custody.map(({ entry }) => entry), ...state.queue];
+  const undelivered = (): QueuedMessage[] => [...aside, ...state.custody.map(({ entry }) => entry), ...state.queue];
+
+  /** Takes what is kept aside out of there: one message, or all. Returns how many. */
+  function takeAside(messageId: string | undefined, became: 'expired' | 'cancelled'): number {
+    const isMeant = ({ message }: QueuedMessage) => messageId === undefined || message.message_id === messageId;
+    const taken = aside.filter(isMeant);
+    aside = aside.filter((entry) => !isMeant(entry));
+    for (const { message } of taken) history.became(message.message_id, became);
+    return taken.length;
+  }
 
   function settle(event: Event<PhoneLink>): void {
     for (let next: Event<PhoneLink> | undefined = event; next; ) {
@@ -239,7 +258,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const waited = [...before.queue, ...returned.map(({ entry }) => entry)];
     const left = waited.filter((entry) => !after.queue.some(({ seq }) => seq === entry.seq));
     for (const { message } of left) {
-      const isExpired = clock.now() - message.sent_at > RETENTION;
+      const isExpired = hasExpired(message, clock.now());
       const others = event.name === 'cancel' ? 'cancelled' : event.name === 'written' ? 'sent' : 'dropped';
       history.became(message.message_id, isExpired ? 'expired' : others);
     }
@@ -301,6 +320,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const isQueued = () => state.queue.some((queued) => queued.message === message);
     // A queued message of the same id that has expired keeps its own item.
     dispatch({ name: 'expire' });
+    takeAside(messageId, 'expired');
     if (wasDelivered(messageId)) {
       log.info(`message ${messageId}${forWhom(by)} was delivered before: it is not sent again`);
       return { messageId, delivered: true, isDuplicate: true };
@@ -335,7 +355,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     dispatch({ name: 'expire' });
     const before = state.queue.length;
     dispatch({ name: 'cancel', messageId });
-    const cancelled = before - state.queue.length;
+    const cancelled = before - state.queue.length + takeAside(messageId, 'cancelled');
     if (cancelled > 0) log.info(`${cancelled} queued messages cancelled${forWhom(by)}`);
     await saveQueue();
     return cancelled;
@@ -353,6 +373,21 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     }
     await history.save();
     return Math.max(await cancelled, isDelivered ? 1 : 0);
+  }
+
+  /** Takes back what was kept aside once the clock has returned, or expires it once the clock has proved right. */
+  async function settleJump(): Promise<void> {
+    const outcome = parts.jump?.state() ?? 'ahead';
+    if (aside.length === 0 || outcome === 'ahead') return;
+    const entries = outcome === 'returned' ? aside.filter(({ message }) => !hasExpired(message, clock.now())) : [];
+    aside = aside.filter((entry) => !entries.includes(entry));
+    takeAside(undefined, 'expired');
+    if (entries.length > 0) log.warn(`the clock was set back, which brings back ${countOf(entries)}`);
+    dispatch({ name: 'return', entries });
+    // A full queue has dropped the oldest.
+    const waiting = new Set(undelivered());
+    for (const entry of entries) if (!waiting.has(entry)) history.became(entry.message.message_id, 'dropped');
+    await saveQueue();
   }
 
   for (const messageId of abandoned) void withdraw(messageId);
@@ -429,6 +464,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       unclaimed = [];
       void saveQueue();
     },
+
+    settleJump,
 
     isSubscribed: (link: PhoneLink): boolean => state.subscribers.includes(link),
 
@@ -524,6 +561,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     },
   };
 }
+
+const countOf = ({ length }: readonly unknown[]): string => `${length} queued message${length === 1 ? '' : 's'}`;
 
 const forWhom = (by: string | undefined): string => (by === undefined ? '' : ` for ${by}`);
 
