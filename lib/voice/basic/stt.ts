@@ -48,6 +48,10 @@ const OPENAI_MODELS = ['whisper-1', 'gpt-4o-transcribe', 'gpt-4o-mini-transcribe
 /** Takes no prompt, and for more than 30 seconds it has to be told how to cut them. */
 const DIARIZING = 'gpt-4o-transcribe-diarize';
 const DIARIZATION: Fields = [['chunking_strategy', 'auto']];
+/**
+ * Names that OpenAI does not know. Groq no longer has the last of them (`groq-sdk` 1.6), but configurations still name it,
+ * and it would fail at OpenAI as the others do.
+ */
 const GROQ_MODELS = ['whisper-large-v3', 'whisper-large-v3-turbo', 'distil-whisper-large-v3-en'];
 
 /** The configured model, unless it is one of another provider and goes to the provider itself. */

@@ -9,7 +9,7 @@ import { MAX_TEXT } from '../limits.ts';
 import { isTextType } from '../provider-error.ts';
 import { booleanOf, numberOf, textOf } from '../section.ts';
 import { decodeSamples, formatOf } from '../streaming/decode.ts';
-import { withSpeechTags } from '../streaming/xai-tts.ts';
+import { latencyOf, withSpeechTags } from '../streaming/xai-tts.ts';
 import { authHeaders, jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
 import { encodeMp3, isMp3, isMp3Rate, isUnknown } from './mp3.ts';
 
@@ -254,7 +254,7 @@ function xaiBody(speech: Speech): Record<string, unknown> {
   const sampleRate = numberOf(settings.sample_rate) ?? XAI_DEFAULTS.sample_rate;
   const bitRate = numberOf(settings.bit_rate) ?? XAI_DEFAULTS.bit_rate;
   const isDefault = sampleRate === XAI_DEFAULTS.sample_rate && bitRate === XAI_DEFAULTS.bit_rate;
-  const latency = Math.min(Math.max(numberOf(settings.optimize_streaming_latency) ?? 0, 0), 2);
+  const latency = latencyOf(numberOf(settings.optimize_streaming_latency) ?? 0);
   const hasTags = booleanOf(settings.auto_speech_tags) ?? booleanOf(settings.speech_tags) ?? false;
   return {
     text: hasTags ? withSpeechTags(text) : text,

@@ -2,6 +2,7 @@ import type { DialUpstream, UpstreamSocket, UpstreamSocketEvents } from '../../h
 import {
   AUDIO_DELTA,
   audioOf,
+  errorIn,
   errorText,
   failureOf,
   NOT_AN_EVENT,
@@ -36,7 +37,7 @@ export function parseRealtimeEvent(text: string): RealtimeEvent | null {
     return bytes ? { type: 'audio', bytes } : { type: 'error', message: NOT_BASE64 };
   }
   if (TEXT_DELTA.has(type)) return typeof delta === 'string' ? { type: 'transcript', text: delta } : null;
-  if (type === 'error') return { type: 'error', message: errorText(event.error ?? event) };
+  if (type === 'error') return { type: 'error', message: errorText(errorIn(event)) };
   if (type !== 'response.done') return null;
   const failure = failureOf(event);
   return failure === undefined ? { type: 'done' } : { type: 'error', message: failure };

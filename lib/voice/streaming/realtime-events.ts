@@ -35,6 +35,10 @@ export function failureOf(event: JsonObject): string | undefined {
   return errorText(details.error ?? details);
 }
 
+/** The error of an `error` event. xAI may have message and code beside it, or in its place. */
+export const errorIn = (event: JsonObject): unknown =>
+  isObject(event.error) ? { message: event.message, code: event.code, ...event.error } : (event.error ?? event);
+
 /** The text of an error: its message, else its code, else its type. */
 export function errorText(error: unknown): string {
   const { message, code, type } = isObject(error) ? error : { message: error };

@@ -4,6 +4,9 @@ import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
 import { sampleChunks } from './pcm.ts';
 
 const PROVIDER = 'xai_tts';
+/** Hertz that xAI speaks at, as `@ai-sdk/xai` 5.0 has them. */
+const RATES = [8000, 16_000, 22_050, 24_000, 44_100, 48_000];
+const DEFAULT_RATE = 24_000;
 /** A sentence that is worth a pause after it. */
 const FIRST_SENTENCE = /^[^.!?]{11,119}[.!?](?=\s)/;
 const TAG = /\[[^[\]\n]{1,40}\]|<\/?[a-z][^<>\n]{0,40}>/i;
@@ -11,7 +14,8 @@ const TAG = /\[[^[\]\n]{1,40}\]|<\/?[a-z][^<>\n]{0,40}>/i;
 /** Contract 05 §13, `xai_tts`. */
 export const createXaiTts = (parts: AdapterParts): Adapter =>
   async function* (request) {
-    const { signal, sampleRate, voice, language, options } = request;
+    const { signal, voice, language, options } = request;
+    const sampleRate = RATES.includes(request.sampleRate) ? request.sampleRate : DEFAULT_RATE;
     const key = await credentialOf(PROVIDER, request, parts);
     const { baseUrl } = key;
     const { body } = await callForAudio(
@@ -24,7 +28,7 @@ export const createXaiTts = (parts: AdapterParts): Adapter =>
           voice_id: voice,
           language,
           output_format: { codec: 'pcm', sample_rate: sampleRate },
-          optimize_streaming_latency: request.optimizeStreamingLatency,
+          optimize_streaming_latency: latencyOf(request.optimizeStreamingLatency),
           text_normalization: request.textNormalization,
           speed: clamped(options.speed, 0.7, 1.5),
         },
@@ -36,6 +40,9 @@ export const createXaiTts = (parts: AdapterParts): Adapter =>
     for await (const pcm of sampleChunks(body)) yield { pcm, sampleRate, label: 'xai_tts_stream' };
     return { provider: PROVIDER, model: 'xai-tts', voice, metadata: { sample_rate: sampleRate, language } };
   };
+
+/** The step of latency that xAI takes: 0, 1 or 2, of which 2 answers soonest. */
+export const latencyOf = (step: number): number => Math.round(Math.min(Math.max(step, 0), 2));
 
 /**
  * A text with pauses as xAI's speech tags: at blank lines, and after a short first sentence of a text that has no tag

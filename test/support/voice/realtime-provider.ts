@@ -1,6 +1,14 @@
-import type { RealtimeResponse, RealtimeResponseUsage } from 'openai/resources/realtime/realtime';
+import type {
+  RealtimeError,
+  RealtimeResponse,
+  RealtimeResponseUsage,
+  RealtimeServerEvent,
+} from 'openai/resources/realtime/realtime';
 import type { Provider } from './provider.ts';
 import type { ProviderSocket } from './provider-socket.ts';
+
+/** An event with some of the members that the SDK has for its type; providers leave out others. */
+type Sent<T = RealtimeServerEvent> = T extends { type: infer K } ? { type: K } & Partial<Omit<T, 'type'>> : never;
 
 /** A function that the provider calls in a response. */
 export interface ScriptedCall {
@@ -39,7 +47,7 @@ export interface Conversation {
   finish(responseId: string, status?: RealtimeResponse['status']): void;
   transcribe(text: string): void;
   /** Sends an `error` event. */
-  fail(error: Record<string, unknown>): void;
+  fail(error: Partial<RealtimeError>): void;
   /** Resets the connection. */
   reset(): void;
 }
@@ -70,13 +78,12 @@ function converse(socket: ProviderSocket, script: Script): Conversation {
   let items = 0;
   /** Ids of the items by the responses that are open, the latest last. */
   const open = new Map<string, string>();
-  const send = (message: object) => void socket.send(message);
+  const send = (message: Sent) => void socket.send(message);
 
   function transcribe(text: string): void {
     const item_id = `utterance-${++items}`;
-    const type = 'conversation.item.input_audio_transcription';
-    send({ type: `${type}.delta`, item_id, delta: text });
-    send({ type: `${type}.completed`, item_id, transcript: text });
+    send({ type: 'conversation.item.input_audio_transcription.delta', item_id, delta: text });
+    send({ type: 'conversation.item.input_audio_transcription.completed', item_id, transcript: text });
   }
 
   function start(turn: ScriptedTurn): string {
@@ -103,11 +110,15 @@ function converse(socket: ProviderSocket, script: Script): Conversation {
     });
 
   function call(id: string, { callId, name, args = {} }: ScriptedCall): void {
-    const item = { id: `item-${callId}`, type: 'function_call', call_id: callId, name };
+    const item = { id: `item-${callId}`, type: 'function_call' as const, call_id: callId, name };
     const parts = { response_id: id, item_id: item.id, call_id: callId, arguments: JSON.stringify(args) };
-    send({ type: 'response.output_item.added', response_id: id, item: { ...item, status: 'in_progress' } });
+    send({
+      type: 'response.output_item.added',
+      response_id: id,
+      item: { ...item, status: 'in_progress', arguments: '' },
+    });
     send({ type: 'response.function_call_arguments.done', ...parts });
-    const whole = { ...item, status: 'completed', arguments: parts.arguments };
+    const whole = { ...item, status: 'completed' as const, arguments: parts.arguments };
     send({ type: 'response.output_item.done', response_id: id, item: whole });
   }
 
@@ -115,7 +126,7 @@ function converse(socket: ProviderSocket, script: Script): Conversation {
     if (!open.has(id)) return;
     send({ type: 'response.output_audio.done', response_id: id, item_id: open.get(id) });
     open.delete(id);
-    send({ type: 'response.done', response: { id, status, output: [], usage } satisfies RealtimeResponse });
+    send({ type: 'response.done', response: { id, status, output: [], usage } });
   }
 
   function respond(): void {
@@ -125,12 +136,16 @@ function converse(socket: ProviderSocket, script: Script): Conversation {
     else start(script.turns.shift() ?? { text: 'Okay.' });
   }
 
-  const fail = (error: Record<string, unknown>) => send({ type: 'error', event_id: 'event-1', error });
+  const fail = (error: Partial<RealtimeError>) =>
+    send({ type: 'error', event_id: 'event-1', error: { type: 'invalid_request_error', message: '', ...error } });
 
   socket.onMessage((message) => {
     switch (message.type) {
       case 'session.update':
-        return send({ type: 'session.updated', session: { model: socket.query.get('model') } });
+        return send({
+          type: 'session.updated',
+          session: { type: 'realtime', model: socket.query.get('model') ?? undefined },
+        });
       case 'input_audio_buffer.append':
         heard += Buffer.from(String(message.audio), 'base64').length;
         return;
@@ -159,7 +174,7 @@ function converse(socket: ProviderSocket, script: Script): Conversation {
         return;
       }
       case 'conversation.item.truncate':
-        return send({ ...message, type: 'conversation.item.truncated' });
+        return send({ ...(message as object), type: 'conversation.item.truncated' });
     }
   });
 

@@ -3,6 +3,7 @@ import {
   AUDIO_DELTA,
   AUDIO_DONE,
   audioOf,
+  errorIn,
   errorText,
   failureOf,
   NOT_AN_EVENT,
@@ -65,8 +66,8 @@ export function createNormalizer(label: string, redact: (text: string) => string
   const responses = remembering();
   /** Items of this utterance whose transcripts are final. */
   const transcripts = new Set<string>();
-  /** The transcript of this utterance so far, from a provider that repeats all of it. */
-  let partial = '';
+  /** The transcript of the current item so far, from a provider that repeats all of it. */
+  let partial: { item: string | undefined; text: string } | undefined;
   const calls = remembering();
   /** Names of calls, and ids of calls by the ids of their items. */
   const names = new Map<string, string>();
@@ -165,23 +166,27 @@ export function createNormalizer(label: string, redact: (text: string) => string
   }
 
   function transcript(kind: string, event: JsonObject): ProviderEvent[] {
-    if (kind === 'failed') return [{ type: 'transcriptFailed' }];
+    if (kind === 'failed') {
+      partial = undefined;
+      return [{ type: 'transcriptFailed' }];
+    }
     const found = [event.delta, event.transcript, event.text].find((text) => typeof text === 'string');
     const text = typeof found === 'string' ? found : '';
     if (kind === 'delta') return text === '' ? [] : [{ type: 'transcriptDelta', text }];
     // xAI reports each state of a transcript as `completed`, and the last of them without this status.
-    if (event.status === 'in_progress') return grown(text);
-    partial = '';
     const item = idOf(event.item_id);
+    if (event.status === 'in_progress') return grown(item, text);
+    partial = undefined;
     if (item !== undefined && transcripts.has(item)) return [];
     if (item !== undefined && transcripts.size < MAX_REMEMBERED) transcripts.add(item);
     return [...usageOf(event.usage), { type: 'transcriptFinal', text }];
   }
 
-  /** What has come since the last state of a transcript; nothing when the words before have changed. */
-  function grown(text: string): ProviderEvent[] {
-    const added = text.startsWith(partial) ? text.slice(partial.length) : '';
-    partial = text;
+  /** The words since the last state of an item's transcript; nothing when the words before have changed. */
+  function grown(item: string | undefined, text: string): ProviderEvent[] {
+    const before = partial?.item === item ? (partial?.text ?? '') : '';
+    const added = text.startsWith(before) ? text.slice(before.length) : '';
+    partial = { item, text };
     return added === '' ? [] : [{ type: 'transcriptDelta', text: added }];
   }
 
@@ -242,8 +247,9 @@ export function createNormalizer(label: string, redact: (text: string) => string
   }
 
   function failure(event: JsonObject): ProviderEvent {
-    const error = isObject(event.error) ? event.error : event;
-    const text = errorText(event.error ?? event).slice(0, MAX_ERROR);
+    const found = errorIn(event);
+    const error = isObject(found) ? found : event;
+    const text = errorText(found).slice(0, MAX_ERROR);
     const code = String(error.code ?? '');
     if (code === 'session_expired' || isExpiry(text)) isExpired = true;
     const param = typeof error.param === 'string' ? error.param.slice(0, MAX_ID) : '';
@@ -256,7 +262,7 @@ export function createNormalizer(label: string, redact: (text: string) => string
       HARMLESS.test(text) ||
       String(error.event_id ?? event.event_id ?? '').startsWith(OPTIONAL_MESSAGE);
     const message = inWords(text);
-    return isHarmless ? { type: 'notice', message } : { type: 'error', message, ...adviceOn(event.error) };
+    return isHarmless ? { type: 'notice', message } : { type: 'error', message, ...adviceOn(error) };
   }
 
   function read(text: string): ProviderEvent[] {
@@ -306,7 +312,6 @@ export function createNormalizer(label: string, redact: (text: string) => string
     read,
     committed() {
       transcripts.clear();
-      partial = '';
     },
     get isExpired() {
       return isExpired;

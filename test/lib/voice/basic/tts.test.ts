@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { symlink, writeFile } from 'node:fs/promises';
+import type { SpeechCreateParams } from 'openai/resources/audio/speech';
 import { describe, expect, it } from 'vitest';
 import type { Mapping } from '../../../../lib/kit/yaml.ts';
 import { wavFile } from '../../../../lib/voice/streaming/wav.ts';
@@ -38,9 +39,9 @@ const openai = (provider: string, key: string, baseVariable: string): Case => ({
   base: '/v1/',
   path: '/v1/audio/speech',
   header: ['authorization', 'Bearer the-key'],
-  body: { model: 'gpt-4o-mini-tts', voice: 'alloy', input: TEXT, response_format: 'mp3' },
+  body: { model: 'gpt-4o-mini-tts', voice: 'alloy', input: TEXT, response_format: 'mp3' } satisfies SpeechCreateParams,
   settings: { model: 'tts-1', voice: 'nova', speed: 9 },
-  changed: { model: 'tts-1', voice: 'nova', speed: 4 },
+  changed: { model: 'tts-1', voice: 'nova', speed: 4 } satisfies Partial<SpeechCreateParams>,
 });
 
 const CASES: Case[] = [

@@ -1,3 +1,4 @@
+import type { RealtimeClientEvent } from 'openai/resources/realtime/realtime';
 import { describe, expect, it } from 'vitest';
 import { createVoiceCredentials } from '../../../../lib/voice/credentials.ts';
 import { parseExpression, parseProviderOptions } from '../../../../lib/voice/streaming/adapter.ts';
@@ -30,7 +31,7 @@ it('05 §13: openai_realtime sends its three messages in order', async () => {
   expect([socket.path, String(socket.query)]).toEqual(['/v1/realtime', 'model=gpt-realtime-2']);
   expect(socket.headers.authorization).toBe(`Bearer ${SECRET}`);
   expect(socket.headers['sec-websocket-extensions']).toBeUndefined();
-  const output = { format: { type: 'audio/pcm', rate: 24_000 }, voice: 'marin' };
+  const output = { format: { type: 'audio/pcm' as const, rate: 24_000 as const }, voice: 'marin' };
   expect(socket.messages).toEqual([
     {
       type: 'session.update',
@@ -51,7 +52,7 @@ it('05 §13: openai_realtime sends its three messages in order', async () => {
       },
     },
     { type: 'response.create', response: { audio: { output } } },
-  ]);
+  ] satisfies RealtimeClientEvent[]);
   expect(pcm.equals(audio)).toBe(true);
   expect(chunks.map(({ pcm, sampleRate, label }) => [pcm.length, sampleRate, label])).toEqual([
     [4096, 24_000, 'openai_realtime'],

@@ -1,3 +1,4 @@
+import type { SpeechCreateParams } from 'openai/resources/audio/speech';
 import { describe, expect, it, vi } from 'vitest';
 import { createVoiceCredentials } from '../../../../lib/voice/credentials.ts';
 import { parseExpression, parseProviderOptions } from '../../../../lib/voice/streaming/adapter.ts';
@@ -24,7 +25,12 @@ it('05 §13: openai_tts asks for PCM with the exact text', async () => {
   const call = await provider.call(0);
   expect([call.method, call.path]).toEqual(['POST', '/v1/audio/speech']);
   expect(call.headers).toMatchObject({ authorization: `Bearer ${SECRET}`, 'content-type': 'application/json' });
-  expect(call.json()).toEqual({ model: 'gpt-4o-mini-tts', voice: 'coral', input: VERBATIM, response_format: 'pcm' });
+  expect(call.json()).toEqual({
+    model: 'gpt-4o-mini-tts',
+    voice: 'coral',
+    input: VERBATIM,
+    response_format: 'pcm',
+  } satisfies SpeechCreateParams);
   expect(pcm.equals(audio)).toBe(true);
   expect(chunks.map(({ pcm, label, sampleRate }) => [pcm.length, label, sampleRate])).toEqual([
     [4096, 'openai_tts_stream', 24_000],
@@ -170,6 +176,23 @@ it('05 §13: xai_tts sends its fields, with one /v1 in the path', async () => {
   expect(pcm.equals(audio)).toBe(true);
   expect(chunks[0]).toMatchObject({ sampleRate: 16_000, label: 'xai_tts_stream' });
   expect(result).toMatchObject({ provider: 'xai_tts', model: 'xai-tts', voice: 'eve' });
+});
+
+it.each([
+  [22_050, 0, 22_050, 0],
+  [32_000, 7, 24_000, 2],
+  [96_000, -1, 24_000, 0],
+  [48_000, 0.6, 48_000, 1],
+])('05 §13: xai_tts at %d Hz with a latency of %d asks for what xAI has', async (rate, step, sentRate, sentStep) => {
+  const { provider, adapter } = await startAdapters();
+  provider.onCall((call) => call.audio(audioBytes(2)));
+  const request = aRequest({ sampleRate: rate, optimizeStreamingLatency: step });
+  const { chunks } = await rendered(adapter('xai_tts'), request);
+  expect((await provider.call(0)).json()).toMatchObject({
+    output_format: { codec: 'pcm', sample_rate: sentRate },
+    optimize_streaming_latency: sentStep,
+  });
+  expect(chunks.map(({ sampleRate }) => sampleRate)).toEqual([sentRate]);
 });
 
 it('05 §13: xai_tts writes pauses only with `auto_speech_tags`', async () => {

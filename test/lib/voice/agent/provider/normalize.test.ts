@@ -117,6 +117,21 @@ describe('06 §9: session and transcripts', () => {
       ]);
     });
 
+    it('repeats no words of a transcript that began before the utterance ended', () => {
+      const { read, committed } = normalizer();
+      const state = (item_id: string, transcript: string) =>
+        read(JSON.stringify({ type: `${type}.completed`, item_id, transcript, status: 'in_progress' }));
+      const before = state('1', 'turn');
+      committed();
+      expect([before, state('1', 'turn on'), state('2', 'turn on again')].flat()).toEqual([
+        { type: 'transcriptDelta', text: 'turn' },
+        { type: 'transcriptDelta', text: ' on' },
+        { type: 'transcriptDelta', text: 'turn on again' },
+      ]);
+      read(JSON.stringify({ type: `${type}.failed`, item_id: '2' }));
+      expect(state('2', 'turn')).toEqual([{ type: 'transcriptDelta', text: 'turn' }]);
+    });
+
     it('hears each utterance of a server that uses its ids again', () => {
       const { read, committed } = normalizer();
       const completed = (transcript: string) =>
@@ -280,9 +295,14 @@ describe('06 §9: responses', () => {
       { type: 'response.done', response },
     );
     expect(events.at(-1)).toMatchObject({ reason: 'rate_limit_exceeded', retryAfter });
-    expect(eventsOf({ type: 'rate_limits.updated', rate_limits: limits }, { type: 'error', error })).toMatchObject([
-      { type: 'error', retryAfter },
-    ]);
+    const reported = { type: 'rate_limits.updated', rate_limits: limits };
+    // xAI may have the code and the message in the event itself, or beside its error.
+    const { code } = error;
+    for (const failure of [{ error }, error, { error: {}, ...error }, { error: { message }, code }]) {
+      expect(eventsOf(reported, { type: 'error', ...failure })).toEqual([
+        { type: 'error', message: `OpenAI Realtime error: ${message}`, retryAfter },
+      ]);
+    }
   });
 });
 

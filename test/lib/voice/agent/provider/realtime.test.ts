@@ -1,11 +1,15 @@
-import type { RealtimeSessionCreateRequest } from 'openai/resources/realtime/realtime';
+import type {
+  ConversationItem,
+  RealtimeClientEvent,
+  RealtimeSessionCreateRequest,
+} from 'openai/resources/realtime/realtime';
 import { describe, expect, it, vi } from 'vitest';
 import { createTestClock } from '../../../../support/clock.ts';
 import { closedPort } from '../../../../support/closed-port.ts';
 import { scriptRealtime } from '../../../../support/voice/realtime-provider.ts';
 import { NATIVE, pcmOf, SECRET, samplesOf, startProviders, TOOL } from './support.ts';
 
-const TOOLS = [{ type: 'function', ...TOOL }];
+const TOOLS = [{ type: 'function' as const, ...TOOL }];
 const silence = (samples: number) => new Uint8Array(samples * 2);
 
 it('06 §9: the first message of OpenAI', async () => {
@@ -34,7 +38,7 @@ it('06 §9: the first message of OpenAI', async () => {
       tools: TOOLS,
       tool_choice: 'auto',
     },
-  });
+  } satisfies RealtimeClientEvent);
 });
 
 it('sends OpenAI the optional settings that are set, and none of them once it refuses one', async () => {
@@ -155,17 +159,18 @@ describe.each([
     session.clearAudio();
     const socket = await provider.socket(0);
     await socket.message(9);
-    const item = (value: object) => ({ type: 'conversation.item.create', item: value });
-    const message = (role: string, type: string, text: string) =>
-      item({ type: 'message', role, content: [{ type, text }] });
+    const item = (value: ConversationItem) => ({ type: 'conversation.item.create' as const, item: value });
+    const user = (text: string) => item({ type: 'message', role: 'user', content: [{ type: 'input_text', text }] });
+    const assistant = (text: string) =>
+      item({ type: 'message', role: 'assistant', content: [{ type: 'output_text', text }] });
     expect(socket.messages.slice(1)).toEqual([
-      message('user', 'input_text', 'Hi'),
+      user('Hi'),
       { type: 'response.create' },
       { type: 'response.create', response: { instructions: 'Only this.' } },
       { type: 'response.cancel' },
       item({ type: 'function_call_output', call_id: 'c', output: '{"ok":true}' }),
-      message('assistant', 'output_text', 'I said so.'),
-      message('user', 'input_text', 'Did you?'),
+      assistant('I said so.'),
+      user('Did you?'),
       {
         type: 'conversation.item.truncate',
         event_id: expect.any(String),
@@ -174,11 +179,9 @@ describe.each([
         audio_end_ms: 1234,
       },
       // xAI ignores it.
-      ...(id === 'xai_realtime'
-        ? [message('user', 'input_text', 'I interrupted you, and have heard of your last answer only: I said')]
-        : []),
+      ...(id === 'xai_realtime' ? [user('I interrupted you, and have heard of your last answer only: I said')] : []),
       { type: 'input_audio_buffer.clear' },
-    ]);
+    ] satisfies RealtimeClientEvent[]);
   });
 
   it('06 §9: resamples the microphone, and commits only what was heard', async () => {
