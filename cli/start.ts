@@ -315,14 +315,16 @@ async function announce({ relay, urls }: NodeRelay, context: CommandContext, log
   const addresses = await urls();
   // The one that a phone needs comes first (contract 11 §5).
   const [here = '', ...others] = addresses;
-  printRunning({ version: relay.version, urls: [...others, here], stateFile: config.stateFile }, context);
+  const running = { version: relay.version, urls: [...others, here], stateFile: config.stateFile };
+  printRunning(running, ' in another terminal', context);
   line(context.stdout, 'Stop with Ctrl-C.');
   return addresses;
 }
 
-/** What is printed of a relay that has started. `urls` has at least one. */
+/** What is printed of a relay that has started. `urls` has at least one; `where` is where the next command can be typed. */
 export function printRunning(
   { version, urls, stateFile }: { version: string; urls: string[]; stateFile: string | null },
+  where: ' in another terminal' | '',
   context: CommandContext,
 ): void {
   const style = createStyle(context.stdout, context.env);
@@ -333,7 +335,7 @@ export function printRunning(
   rows.push(['State', stateFile ?? 'in memory only: pairings are lost when the relay stops']);
   line(context.stdout, style.bold(`svc-relay ${version} is running`));
   for (const text of aligned(rows)) line(context.stdout, text);
-  sentence(context.stdout, `Next: run ${style.bold('svc pair')} in another terminal and scan the code with the app.`);
+  sentence(context.stdout, `Next: run ${style.bold('svc pair')}${where} and scan the code with the app.`);
 }
 
 /** Draws an address for the camera of a phone: one that other devices can reach, where there is one. */

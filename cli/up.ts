@@ -79,7 +79,7 @@ export async function bringUp(args: string[], isJson: boolean, context: CommandC
   const loopback = isWildcard(running.host) || isLoopbackName(running.host) ? [localRelay(config).host] : [];
   const hosts = [...(lan === null ? [] : [lan]), ...(isWildcard(running.host) ? [] : [running.host]), ...loopback];
   const urls = [...new Set(hosts)].map((at) => `${running.tls ? 'https' : 'http'}://${urlHost(at)}:${running.port}`);
-  printRunning({ version, urls, stateFile: config.stateFile }, context);
+  printRunning({ version, urls, stateFile: config.stateFile }, '', context);
   if (by?.log) sentence(context.stdout, `Log: ${printable(by.log)}`);
   const how =
     by === null

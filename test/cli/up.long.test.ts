@@ -33,6 +33,7 @@ describe('svc up, down and restart without systemd (contract 11 §1)', () => {
       new RegExp(`^svc-relay [\\d.]+ is running\\n {2}Address +http://127\\.0\\.0\\.1:${port} `),
     );
     expect(up.stdout).toContain(`Log: ${home}/svc-relay/relay.log`);
+    expect(up.stdout).toContain('Next: run svc pair and scan the code');
     const first = lockHolder(stateOf(home));
     // It answers other commands by its lock: their shell names no port.
     const status = JSON.parse((await svc(['status', '--json'])).stdout);
