@@ -33,7 +33,7 @@ export function clockText({ state, reads_at, last_write, kept_aside }: ClockProb
 /** The next step. */
 export const clockAdvice = ({ state }: ClockProblemFacts): string =>
   state === 'ahead'
-    ? `If the clock is wrong: ${SET}. If it is right, see who has to pair again: svc devices --ended`
+    ? `If the clock is wrong, set it right within a day. If it is right, see who has to pair again: svc devices --ended`
     : SET;
 
 const time = (at: number): string => `${new Date(at * 1000).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
