@@ -349,7 +349,8 @@ function print(status: Status, context: CommandContext): void {
   for (const { name, ends_at } of status.ending) {
     row('Ends soon', yellow(`${name}, in ${duration(ends_at - Date.now() / 1000)}`));
   }
-  if (queued !== null) row('Queue', queued === 0 ? 'empty' : `${queued} message${queued === 1 ? '' : 's'} wait`);
+  if (queued !== null)
+    row('Queue', queued === 0 ? 'empty' : queued === 1 ? '1 message waits' : `${queued} messages wait`);
   if (mirror !== null) row('Mirror', mirror);
   const [last] = commands ?? [];
   if (last) row('Last call', commandText(last));
