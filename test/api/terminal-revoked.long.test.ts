@@ -187,7 +187,8 @@ describe.skipIf(!hasProgram('tmux'))('a revoked device with shells in tmux (cont
     const device = await pairTerminal(target);
     const other = await pairTerminal(target);
     const running = await startLasting(await attach(device.client, 'shared'));
-    await attach(other.client, 'shared');
+    // Before it has drawn something, tmux may not have noted who it is.
+    await (await attach(other.client, 'shared')).has(/\S/);
     other.client.send('terminal', 'terminal.detach', { session_name: 'shared' }, 'd');
     await other.client.next({ id: 'd' });
     expect((await revoke(target, device)).status).toBe(200);

@@ -223,7 +223,7 @@ describeInBrowser(
       await expect.poll(() => soundOf(page)).toBe(0);
       // The next answer is heard again.
       script.transcripts.push('Go on.');
-      script.turns.push({ text: 'Gladly.', audio: [sinePcm(1, RATE)] });
+      script.turns.push({ text: 'Gladly.', audio: [sinePcm(10, RATE)] });
       await talk.press('Enter');
       await talk.press('Enter');
       await page.getByText('Gladly.').waitFor();
