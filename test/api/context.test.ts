@@ -14,7 +14,9 @@ const names = ({ blocks }: { blocks: { name: string }[] }) => blocks.map(({ name
 describeMatrix('GET /context/injected (contract 04 §8)', (start, runtime) => {
   it('needs a bearer, also on loopback', async () => {
     const target = await start();
-    expect((await target.operator('/context/injected')).status).toBe(401);
+    expect((await target.fetch('/context/injected')).status).toBe(401);
+    // At the edge that is the operator's token: there are no tools of a host.
+    expect((await target.operator('/context/injected')).status).toBe(runtime === 'node' ? 401 : 200);
   });
 
   if (runtime === 'node') {

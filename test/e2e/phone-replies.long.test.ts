@@ -36,7 +36,10 @@ it('loses no reply over kill -9, and hands out none again that was acknowledged'
   }
   const reading = reader();
 
+  const missing = () => [...sent].filter((id) => !got.has(id));
   for (let round = 0; round < ROUNDS; round++) {
+    // The relay keeps a hundred. A reader whose leases a kill has cut off waits for their ends.
+    await expect.poll(missing, { timeout: 30_000 }).toEqual([]);
     const client = await connect(relay.wsUrl);
     client.send('system', 'auth', { ...session, device_id: 'phone-1', device_name: 'Phone' });
     const { payload } = await client.next({ type: 'auth.ok' });
@@ -53,7 +56,7 @@ it('loses no reply over kill -9, and hands out none again that was acknowledged'
     await relay.restart();
     client.terminate();
   }
-  await expect.poll(() => [...sent].filter((id) => !got.has(id)), { timeout: 30_000 }).toEqual([]);
+  await expect.poll(missing, { timeout: 30_000 }).toEqual([]);
   isOver = true;
   await reading;
   expect(acknowledged.size).toBeGreaterThan(0);

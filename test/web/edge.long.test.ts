@@ -38,7 +38,7 @@ describeInBrowser('the pages at the edge (contract 09 §5, 01 §12)', ({ open })
     const first = await tab();
     await unlock(first, '10m');
     await first.close();
-    const seconds = 5 + Math.ceil((3 * (performance.now() - begun)) / 1000);
+    const seconds = 10 + Math.ceil((5 * (performance.now() - begun)) / 1000);
     await unlock(page, `${seconds}s`);
     // The list of devices is asked for every five seconds.
     await page.getByText('Locked', { exact: true }).waitFor({ timeout: seconds * 1000 + PATIENCE });

@@ -225,6 +225,7 @@ describeInBrowser(
       script.transcripts.push('Go on.');
       script.turns.push({ text: 'Gladly.', audio: [sinePcm(10, RATE)] });
       await talk.press('Enter');
+      await page.getByText('Listening', { exact: true }).waitFor();
       await talk.press('Enter');
       await page.getByText('Gladly.').waitFor();
       await expect.poll(() => soundOf(page)).toBeGreaterThan(0.1);
