@@ -70,6 +70,8 @@ export function createLive(app: App) {
   let open: Open | null = null;
   /** The utterance was begun by the button, which also ends it. */
   let isManual = false;
+  /** The utterance that is heard has sound. */
+  let hasSound = false;
   let before: Int16Array[] = [];
   let frames = 0;
   let peak = 0;
@@ -198,13 +200,17 @@ export function createLive(app: App) {
     open?.player.duck(false);
   }
 
-  const send = (frame: Int16Array): void => uplink.push(frame, open?.capture?.rate ?? 0);
+  function send(frame: Int16Array): void {
+    hasSound = true;
+    uplink.push(frame, open?.capture?.rate ?? 0);
+  }
 
   /** Somebody begins to speak. */
   function begin(): void {
     if (isSpeaking.peek()) interruptSpeech();
     isHearing.value = true;
     hint.value = '';
+    hasSound = false;
     for (const frame of before) send(frame);
     before = [];
   }
@@ -212,10 +218,15 @@ export function createLive(app: App) {
   /** The utterance is over: the agent is to answer. */
   function finish(): void {
     if (!isHearing.peek()) return;
-    uplink.commit(open?.capture?.rate ?? 0);
-    heardFromRelay = systemClock.monotonic();
     isManual = false;
     forgetSpeech();
+    if (!hasSound) {
+      // Two taps in a moment: the relay ignores an utterance without sound.
+      isHearing.value = false;
+      return;
+    }
+    uplink.commit(open?.capture?.rate ?? 0);
+    heardFromRelay = systemClock.monotonic();
     batch(() => {
       isHearing.value = false;
       view.value = { ...view.value, isBusy: true };
