@@ -576,8 +576,8 @@ describe('a local command (contract 05 §8)', () => {
     else clock.advance(300_000);
     const error = await waiting;
     if (how === 'timeout') expect(error.message).toBe('local_command did not finish within 300 seconds');
-    // Gone, or dead and not yet reaped by whoever inherited it.
-    expect(await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => ') Z')).toMatch(/\) [ZX]/);
+    // Gone, or dead and not yet reaped by whoever inherited it. A signal takes effect when the process runs next.
+    await expect.poll(() => readFile(`/proc/${pid}/stat`, 'utf8').catch(() => ') Z')).toMatch(/\) [ZX]/);
     expect(await left()).toEqual([]);
   });
 });
