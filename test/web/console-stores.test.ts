@@ -243,6 +243,24 @@ it('contract 09 §3: a freeze is read when the page opens, and again with each e
   relay.feed.stop();
 });
 
+it('a refusal of former credentials locks nobody out: the call is made again', async () => {
+  const { api } = createAnswers({});
+  let asked = 0;
+  let refuse: () => void = () => {};
+  const first = new Promise((_, reject) => {
+    refuse = () => reject(new ApiError('Only the operator may call this.', 403));
+  });
+  const call = () => (++asked === 1 ? first : Promise.resolve({ devices: [] }));
+  const relay = createRelayStore({ api: { ...api, call } as typeof api, clock: createTestClock() });
+  relay.devices.watch();
+  await expect.poll(() => asked).toBe(1);
+  relay.restart();
+  refuse();
+  await expect.poll(() => relay.devices.state.value.value).toEqual([]);
+  expect([asked, relay.refusal.value]).toEqual([2, undefined]);
+  relay.feed.stop();
+});
+
 it('the doctor runs once at a time, and may be absent', async () => {
   const report = { groups: [{ title: 'Relay', checks: [{ id: 'relay-loopback', status: 'ok', summary: 'answers' }] }] };
   const answers: Record<string, unknown> = { 'relay/doctor': report };

@@ -41,8 +41,21 @@ export interface RelayStoreParts {
 export type RelayStore = ReturnType<typeof createRelayStore>;
 
 /** State of the relay in the console: read when a screen first watches it, and again when events say so. */
-export function createRelayStore({ api, clock }: RelayStoreParts) {
+export function createRelayStore({ api: caller, clock }: RelayStoreParts) {
   const refusal = signal<string | undefined>(undefined);
+  /** Counts the credentials that the page has had. */
+  let era = 0;
+  /** A call that was refused with former credentials is made again: its refusal says nothing of the present ones. */
+  const call: Api['call'] = async (...request) => {
+    const began = era;
+    try {
+      return await caller.call(...request);
+    } catch (error) {
+      if (isRefusal(error) && began !== era) return call(...request);
+      throw error;
+    }
+  };
+  const api: Api = { ...caller, call };
   const onError = (error: unknown): void => {
     if (isRefusal(error)) refusal.value = error.message;
   };
@@ -118,6 +131,7 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
     refusal: refusal as ReadonlySignal<string | undefined>,
     /** Begins anew, with other credentials. */
     restart(): void {
+      era++;
       refusal.value = undefined;
       feed.stop();
       feed.start();
