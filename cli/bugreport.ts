@@ -5,6 +5,7 @@ import type { Command } from 'cac';
 import { createTarGzip } from 'nanotar';
 import { type Config, readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
+import { unlessMissing } from '../lib/host/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
 import { asObject } from '../lib/kit/json.ts';
@@ -85,7 +86,7 @@ async function collect(environment: Environment, host: Host, context: CommandCon
   );
   const json = (value: unknown) => `${JSON.stringify(value, null, 2)}\n`;
   const [doctor, versions, log] = await Promise.all([
-    // Of this machine, whatever svc use has chosen.
+    // The relay of this machine, even where svc use has chosen another one.
     examine({ relayPort: String(relayPort(environment, context)) }, context).then(
       (diagnosis) => json(reportOf(diagnosis)),
       (error) => `${describeError(error)}\n`,
@@ -146,7 +147,7 @@ async function versionsOf(config: Config, environment: Environment, host: Host, 
       name: /^PRETTY_NAME="?([^"\n]*)/m.exec(system)?.[1] ?? null,
     },
     service,
-    terminal: { tmux: (await host.children.find('tmux').catch(() => null)) !== null },
+    terminal: { tmux: (await host.children.find('tmux')) !== null },
   };
 }
 
@@ -168,10 +169,14 @@ async function logOf(config: Config, host: Host): Promise<{ what: string; text: 
     return { what: `the last ${rows.length} lines of the running relay's log`, text: `${rows.join('\n')}\n` };
   }
   const folder = config.stateFile === null ? join(config.agentHome, 'svc-relay') : dirname(config.stateFile);
-  const tail = await host.files.readTail(join(folder, 'relay.log'), MAX_TAIL).catch(() => null);
-  return tail === null
-    ? { what: 'no log: no relay answers, and none has run in the background', text: '' }
-    : { what: 'the end of the log file; no relay answers', text: tail };
+  try {
+    const tail = await unlessMissing(host.files.readTail(join(folder, 'relay.log'), MAX_TAIL));
+    return tail === null
+      ? { what: 'no log: no relay answers, and none has run in the background', text: '' }
+      : { what: 'the end of the log file; no relay answers', text: tail };
+  } catch (error) {
+    return { what: `no log: no relay answers, and its file cannot be read: ${describeError(error)}`, text: '' };
+  }
 }
 
 function attempt<T>(work: () => T): T | undefined {

@@ -1,6 +1,7 @@
 import { homedir } from 'node:os';
 import { operatorKeyPath } from '../../lib/access/operator-key.ts';
 import { type Config, variables } from '../../lib/config.ts';
+import { unlessUnreadable } from '../../lib/host/errors.ts';
 import type { HostFiles } from '../../lib/host/index.ts';
 import { base64, base64url, bytesToHex } from '../../lib/kit/bytes.ts';
 import { decodeEnvFile, parseEnvFile } from '../../lib/kit/env-file.ts';
@@ -23,8 +24,9 @@ const isCredential = (name: string, value: string): boolean =>
   SECRET_VARIABLES.includes(name) || ((isSecretName(name) || NAMES.test(name)) && !/^[/~]/.test(value));
 
 /**
- * Every secret that a bug report must not hold, as far as this user can read where it is kept: variables, keys of the relay,
- * tokens of agents and of the companion, keys of the agent.
+ * Every secret that a bug report must not hold, from the files that this user may read: variables, keys of the relay, tokens
+ * of agents and of the companion, keys of the agent.
+ * @throws when a file is there and reading it fails: its secrets would not be recognized in the report.
  */
 export async function readSecrets(
   config: Config,
@@ -35,7 +37,7 @@ export async function readSecrets(
   const add = (value: unknown) => {
     if (typeof value === 'string' && value.trim().length >= MIN_SECRET) found.add(value.trim());
   };
-  const read = (path: string) => files.read(path, MAX_FILE).catch(() => null);
+  const read = (path: string) => unlessUnreadable(files.read(path, MAX_FILE));
   const addVariables = (values: Record<string, string | undefined>) => {
     for (const [name, value = ''] of Object.entries(values)) {
       if (isCredential(name, value)) add(value);
@@ -72,7 +74,12 @@ export async function readSecrets(
   ];
   for (const path of documents) {
     const bytes = await read(path);
-    if (bytes) addMembers(parseJson(decodeUtf8(bytes)), add);
+    if (!bytes) continue;
+    const text = decodeUtf8(bytes);
+    const document = parseJson(text);
+    // One that is damaged or cut off no longer says which of its strings are credentials.
+    if (document === undefined) for (const [, string] of text.matchAll(/"([^"\\]+)/g)) add(string);
+    else addMembers(document, add);
   }
   for (const path of [config.agentConfig, `${relayHome}/config.yaml`]) {
     const bytes = await read(path);
@@ -171,7 +178,7 @@ const SHOWN = new Set<keyof typeof variables>([
   ...(['realtimeVoiceProvider', 'realtimeVoiceModel'] as const),
 ]);
 
-/** What a bug report says of the variables that are set: by their kind, the value, its beginning, or that there is one. */
+/** The variables that are set, for a bug report: each with its value, the beginning of it, or `(set)`, by its kind. */
 export function settingsOf(env: Record<string, string | undefined>): { name: string; value: string }[] {
   return Object.entries(variables).flatMap(([key, { name, type }]) => {
     const value = env[name]?.trim();

@@ -62,7 +62,10 @@ interface Parts {
   context: CommandContext;
 }
 
-/** What `svc relay uninstall` would do. Changes nothing. */
+/**
+ * Plans an uninstallation, and changes nothing.
+ * @throws when the disk fails: what it does not show would be left behind without a word.
+ */
 export async function planOf(parts: Parts): Promise<Plan> {
   const { config, service } = parts;
   const [relay, serves, status] = await Promise.all([
@@ -113,7 +116,7 @@ async function completions({ config: { home }, host }: Parts): Promise<Removal[]
   return found;
 }
 
-/** Of voice, and what else is in the relay's own home but settings. */
+/** Logs and recordings of voice, and whatever else the relay's own home holds besides settings. */
 async function recordings({ config: { relayHome } }: Parts): Promise<Removal[]> {
   const runs = ['voice-output-runs', 'realtime-voice-runs', 'realtime-agent-runs'].map((name) =>
     removal(join(relayHome, name), 'logs and recordings of voice'),
@@ -131,7 +134,7 @@ async function pictures({ config: { agentHome }, host }: Parts, relay: number | 
     const names = (await namesIn(folder)).filter((name) => pattern.test(name));
     return (await Promise.all(names.map((name) => removal(join(folder, name), what)))).flat();
   };
-  const found = await host.media.ownFiles(host.media.temporaryDirectory(), UPLOAD_PREFIX).catch(() => []);
+  const found = await host.media.ownFiles(host.media.temporaryDirectory(), UPLOAD_PREFIX);
   // Those of relays of other homes stay.
   const uploads = found.filter(({ path }) => {
     const writer = uploadWriter(path);
@@ -171,8 +174,8 @@ async function state({ config }: Parts): Promise<Removal[]> {
 async function leftovers(parts: Parts, isShared: boolean): Promise<Left[]> {
   const { config, context, environment, host } = parts;
   const { agentHome, relayHome } = config;
-  const compat = await compatStatus(await compatParts(environment, context)).catch(() => null);
-  const hooks = (compat?.hook_files ?? []).filter(({ managed_content: isOurs }) => isOurs);
+  const compat = await compatStatus(await compatParts(environment, context));
+  const hooks = compat.hook_files.filter(({ managed_content: isOurs }) => isOurs);
   const usual = ['voice-output-runs', 'realtime-voice-runs'].map((name) => join(relayHome, name));
   const named: [path: string | undefined, what: string][] = [
     [join(agentHome, '.env'), 'settings, shared with the agent'],
@@ -201,10 +204,9 @@ async function leftovers(parts: Parts, isShared: boolean): Promise<Left[]> {
 
 /** The tmux server that has shells of this home; null without any. */
 async function shells(host: Host, agentHome: string): Promise<string | null> {
-  const file = await host.children.find('tmux').catch(() => null);
+  const file = await host.children.find('tmux');
   if (file === null) return null;
-  const socket = await socketOf(host, agentHome).catch(() => null);
-  if (socket === null) return null;
+  const socket = await socketOf(host, agentHome);
   const { PATH = '', TMUX_TMPDIR = '' } = host.env;
   const env = { LANG: 'C.UTF-8', PATH, ...(TMUX_TMPDIR !== '' && { TMUX_TMPDIR }) };
   const { code } = await host.children.run(

@@ -1,5 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { unlessUnreadable } from '../../lib/host/errors.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { programVoices } from '../../lib/voice/program-voices.ts';
 
@@ -85,7 +86,7 @@ async function findPiper(host: Host, env: Env, language: string): Promise<FoundP
 
 /** Adds the voices of piper below a folder: `x.onnx` with `x.onnx.json` beside it. */
 async function collectVoices(folder: string, levels: number, budget: { left: number }, found: string[]): Promise<void> {
-  const entries = await readdir(folder, { withFileTypes: true }).catch(() => []);
+  const entries = (await unlessUnreadable(readdir(folder, { withFileTypes: true }))) ?? [];
   const names = new Set(entries.map(({ name }) => name));
   for (const entry of entries) {
     if (budget.left-- <= 0) return;
@@ -96,7 +97,7 @@ async function collectVoices(folder: string, levels: number, budget: { left: num
 }
 
 async function rateOf({ files }: Host, model: string): Promise<number> {
-  const text = await files.readText(`${model}.json`, 1024 * 1024).catch(() => null);
+  const text = await unlessUnreadable(files.readText(`${model}.json`, 1024 * 1024));
   const rate = /"sample_rate"\s*:\s*(\d{4,5})/.exec(text ?? '')?.[1];
   return rate === undefined ? PIPER_RATE : Number(rate);
 }

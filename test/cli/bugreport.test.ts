@@ -3,7 +3,9 @@ import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { parseTarGzip } from 'nanotar';
 import { describe, expect, it } from 'vitest';
-import { createRedact, settingsOf } from '../../cli/bugreport/secrets.ts';
+import { createRedact, readSecrets, settingsOf } from '../../cli/bugreport/secrets.ts';
+import { readConfig } from '../../lib/config.ts';
+import type { HostFiles } from '../../lib/host/index.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { agentHome, run } from '../support/cli.ts';
 
@@ -123,6 +125,20 @@ it('svc bugreport holds none of the secrets of a home, wherever they turn up (11
     file,
     files: expect.arrayContaining([expect.objectContaining({ name: 'log.txt' })]),
   });
+});
+
+it('knows the strings of a document that is cut off, and makes no report when reading one fails', async () => {
+  const home = agentHome();
+  const { config } = readConfig({}, { agentHome: home, home });
+  const reading = (read: (path: string) => Promise<Uint8Array | null>) =>
+    readSecrets(config, {}, { read } as unknown as HostFiles);
+  const cut = Buffer.from('{"xai": {"access_token": "plain words", "refr');
+  expect(await reading(async (path) => (path.endsWith('/auth.json') ? cut : null))).toContain('plain words');
+  const failing = (code: string) => async () => {
+    throw Object.assign(new Error(code), { code });
+  };
+  for (const code of ['EMFILE', 'EIO', 'ENOMEM']) await expect(reading(failing(code))).rejects.toThrow(code);
+  expect(await reading(failing('EACCES'))).toEqual([]);
 });
 
 it('works without a relay and with a wrong variable, which it names', async () => {
