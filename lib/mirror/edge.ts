@@ -2,6 +2,7 @@ import type { MirrorPeerRecord, MirrorRecord, Store } from '../../storage/schema
 import { RelayError } from '../errors.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import { narrowedPolicy } from '../sessions/policy-change.ts';
 import type { Session } from '../sessions/session.ts';
@@ -61,15 +62,17 @@ export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
  * long as home is heard, and tells home what ended or was reduced here.
  */
 export async function openEdgeMirror({ store, sessions, clock, log, lease }: EdgeMirrorParts) {
-  const outbox = await openOutbox({ store, origin: 'edge', log, keeps: () => false });
-  const read = async <R extends MirrorRecord>(key: string) => (await store.getItem(key)) as R | null;
-  let key = (await read<MirrorPeerRecord>(KEY))?.public_key;
-  let heard = (await read<{ heard: number }>(HEARD))?.heard ?? 0;
-  const kept = await read<{ socket: string; since: number }>(LINK);
+  const stored = new Map(await entriesOf(store));
+  const outbox = openOutbox({ store, stored, origin: 'edge', log, keeps: () => false });
+  const read = <R extends MirrorRecord>(key: string) => (stored.get(key) ?? null) as R | null;
+  let key = read<MirrorPeerRecord>(KEY)?.public_key;
+  let heard = read<{ heard: number }>(HEARD)?.heard ?? 0;
+  const kept = read<{ socket: string; since: number }>(LINK);
   /** Keyed by family: until when it must not come back, epoch seconds. */
   const ended = new Map<string, number>();
-  for (const name of await store.getKeys(tombstone(''))) {
-    ended.set(name.slice(tombstone('').length), ((await store.getItem(name)) as { until: number }).until);
+  for (const name of stored.keys()) {
+    const until = name.startsWith(tombstone('')) ? read<{ until: number }>(name)?.until : undefined;
+    if (until !== undefined) ended.set(name.slice(tombstone('').length), until);
   }
   let link: Link | undefined;
   let unproved = 0;

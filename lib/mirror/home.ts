@@ -2,6 +2,7 @@ import type { MirrorPeerRecord, Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import type { DialUpstream } from '../host/upstream-socket.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import { entriesOf } from '../kit/entries.ts';
 import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from '../kit/reconnect.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
@@ -60,8 +61,9 @@ export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
  */
 export async function openHomeMirror(parts: HomeMirrorParts) {
   const { store, sessions, dial, clock, log, random = Math.random } = parts;
-  const outbox = await openOutbox({ store, origin: 'home', log, keeps: (kind) => kind === 'session' });
-  let peer = (await store.getItem(KEY)) as MirrorPeerRecord | null;
+  const stored = new Map(await entriesOf(store));
+  const outbox = openOutbox({ store, stored, origin: 'home', log, keeps: (kind) => kind === 'session' });
+  let peer = (stored.get(KEY) ?? null) as MirrorPeerRecord | null;
   let link: HomeLink | undefined;
   let channel: Channel | undefined;
   let attempts: Attempts = NO_ATTEMPTS;

@@ -1,6 +1,7 @@
 import type { MirrorOpRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
+import { type Deferred, deferred } from '../kit/deferred.ts';
 import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { type Cursor, type Op, type Origin, START } from './frames.ts';
@@ -11,28 +12,27 @@ const OP = 'op:';
 
 export interface OutboxParts {
   store: Store<'mirror'>;
+  /** What the store holds. */
+  stored: ReadonlyMap<string, unknown>;
   origin: Origin;
   log: Log;
   /** Whether the last op of a kind stays once it is acknowledged: it is what the other side has. */
   keeps(kind: string): boolean;
 }
 
-export type Outbox = Awaited<ReturnType<typeof openOutbox>>;
+export type Outbox = ReturnType<typeof openOutbox>;
 
 /**
  * The ops of this side that the other one has yet to acknowledge, one for each key: a newer one takes the place of an
  * older one, so that what waits is bounded by what there is to tell. All of it is stored, and so is how much of the other
  * side's ops is applied. Ops are numbered upwards, with gaps.
  */
-export async function openOutbox({ store, origin, log, keeps }: OutboxParts) {
+export function openOutbox({ store, stored, origin, log, keeps }: OutboxParts) {
   /** Names this start of the process: a state that was restored from a backup makes other ops under the same numbers. */
   const epoch = base64url(randomBytes(8));
   /** In the order of their numbers. */
   const rows = new Map<string, MirrorOpRecord>();
-  const waiters = new Map<string, { promise: Promise<void>; resolve(): void }>();
-  let acked = START;
-  let applied = START;
-  let last = 0;
+  const waiters = new Map<string, Deferred>();
   /** An op was refused, or could not be stored: what the other side has is no longer known. */
   let isIncomplete = false;
   let isRefusing = false;
@@ -46,16 +46,17 @@ export async function openOutbox({ store, origin, log, keeps }: OutboxParts) {
   const isWaiting = ({ oseq }: Cursor) => oseq > acked.oseq;
   const waiting = () => [...rows].filter(([, row]) => isWaiting(row));
 
-  const stored: [string, MirrorOpRecord][] = [];
-  for (const key of await store.getKeys(OP)) {
-    const row = (await store.getItem(key)) as MirrorOpRecord | null;
-    if (typeof row?.oseq === 'number' && typeof row.kind === 'string') stored.push([key.slice(OP.length), row]);
+  const loaded: [string, MirrorOpRecord][] = [];
+  for (const [key, value] of stored) {
+    if (!key.startsWith(OP)) continue;
+    const row = value as MirrorOpRecord | null;
+    if (typeof row?.oseq === 'number' && typeof row.kind === 'string') loaded.push([key.slice(OP.length), row]);
     else log.warn('skipped a record of the mirror that cannot be read');
   }
-  for (const [key, row] of stored.sort(([, a], [, b]) => a.oseq - b.oseq)) rows.set(key, row);
-  acked = ((await store.getItem('acked')) as Cursor | null) ?? START;
-  applied = ((await store.getItem('applied')) as Cursor | null) ?? START;
-  last = Math.max(acked.oseq, ...[...rows.values()].map(({ oseq }) => oseq));
+  for (const [key, row] of loaded.sort(([, a], [, b]) => a.oseq - b.oseq)) rows.set(key, row);
+  let acked = (stored.get('acked') as Cursor | null | undefined) ?? START;
+  let applied = (stored.get('applied') as Cursor | null | undefined) ?? START;
+  let last = Math.max(acked.oseq, loaded.at(-1)?.[1].oseq ?? 0);
 
   function insert(key: string, kind: string, body: JsonObject): void {
     const row = { epoch, oseq: ++last, kind, body };
@@ -163,12 +164,9 @@ export async function openOutbox({ store, origin, log, keeps }: OutboxParts) {
       if (!row || !isWaiting(row)) return Promise.resolve();
       const waiting = waiters.get(key);
       if (waiting) return waiting.promise;
-      let resolve = () => {};
-      const promise = new Promise<void>((onResolve) => {
-        resolve = onResolve;
-      });
-      waiters.set(key, { promise, resolve });
-      return promise;
+      const waiter = deferred();
+      waiters.set(key, waiter);
+      return waiter.promise;
     },
 
     /** Stores how far the other side's ops are applied, in the transaction of this turn. In effect once it is stored. */

@@ -19,11 +19,14 @@ const Living = v.object({ families: v.array(family) });
 export function bodyOf(session: Session, before: JsonObject | undefined): JsonObject {
   const body: JsonObject = { ...toStored(session) };
   for (const name of HOME_ONLY) delete body[name];
-  // Nobody has this token: the session admits a device there once home has given it one.
+  const { token_sha256, token_prefix } = before?.token_sha256 === undefined ? newToken() : before;
+  return Object.assign(body, { token_sha256, token_prefix });
+}
+
+/** Nobody has this token: the session admits a device there once home has given it one. */
+function newToken(): JsonObject {
   const token = bytesToHex(randomBytes(32));
-  body.token_sha256 = before?.token_sha256 ?? sha256(token);
-  body.token_prefix = before?.token_prefix ?? token.slice(0, 8);
-  return body;
+  return { token_sha256: sha256(token), token_prefix: token.slice(0, 8) };
 }
 
 /** The session of a body, as the edge stores it; null for a malformed one. */

@@ -1,6 +1,7 @@
 import { describeError } from '../errors.ts';
 import type { Exit, Terminal } from '../host/index.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { deferred } from '../kit/deferred.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { createInput, type InputParts } from './input.ts';
@@ -374,15 +375,6 @@ function createFlow(terminal: Pick<Terminal, 'pause' | 'resume'>, clock: Clock) 
       allowance = PARKED_ALLOWANCE;
     },
   };
-}
-
-/** `Promise.withResolvers`, which Node 20 lacks. */
-function deferred(): { promise: Promise<void>; resolve(): void } {
-  let resolve: () => void = () => {};
-  const promise = new Promise<void>((done) => {
-    resolve = done;
-  });
-  return { promise, resolve };
 }
 
 const SIGNALS: Record<string, number> = {
