@@ -18,6 +18,7 @@ import { isUnfinished, restoreFolder } from './backup/journal.ts';
 import { devicesText } from './backup.ts';
 import { confirm } from './confirm.ts';
 import { loadEnvironment } from './environment.ts';
+import { holdState } from './hold-state.ts';
 import { flag, type Options } from './options.ts';
 import {
   aligned,
@@ -62,7 +63,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   const environment = loadEnvironment(context.env);
   const { config } = readConfig(environment.env, environment.places);
   const host = await context.createHost(config.agentHome);
-  const releases = [await holdState(config)];
+  const releases = [await holdState(config.stateFile, running)];
   try {
     releases.push(await holdRestore(config));
     const present = await presentFiles(config);
@@ -72,7 +73,8 @@ async function run(file: string, options: Options, context: CommandContext): Pro
     try {
       const content = await stage({ path, header, passphrase }, staging);
       const home = { config, present, ...restoredConfig(content, context.env, config) };
-      if (home.restored.stateFile !== config.stateFile) releases.push(await holdState(home.restored));
+      if (home.restored.stateFile !== config.stateFile)
+        releases.push(await holdState(home.restored.stateFile, running));
       const plan = await planOf(content, home, staging);
       if (present.length > 0 && !flag(options, '--yes')) await ask(content, config, header, context);
       await staging.commit(plan.journal);
@@ -93,20 +95,11 @@ const unreadable = (path: string, error: unknown) =>
     'Give the file that svc backup wrote.',
   );
 
-/** Keeps relays from starting on this state. @throws CommandError while one runs. */
-async function holdState({ stateFile }: Config): Promise<() => void> {
-  if (stateFile === null) return () => {};
-  const storage = await import('../storage/node.ts');
-  try {
-    return storage.holdState(stateFile);
-  } catch (error) {
-    if (!(error instanceof storage.StateInUseError)) throw error;
-    throw new CommandError(
-      `a relay is running on ${printable(stateFile)}; nothing was changed`,
-      'Stop it with: svc down. Then restore again.',
-    );
-  }
-}
+const running = (stateFile: string) =>
+  new CommandError(
+    `a relay is running on ${printable(stateFile)}; nothing was changed`,
+    'Stop it with: svc down. Then restore again.',
+  );
 
 /** One restore at a time: another one would take away what this one has prepared. */
 async function holdRestore({ agentHome }: Config): Promise<() => void> {

@@ -9,6 +9,7 @@ import { removeService, type ServiceParts } from '../lib/operator/service/servic
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { confirm } from './confirm.ts';
 import { loadEnvironment } from './environment.ts';
+import { holdState } from './hold-state.ts';
 import { flag, type Options } from './options.ts';
 import {
   aligned,
@@ -100,7 +101,7 @@ interface Doing {
 async function remove(plan: Plan, { isJson, host, service, stateFile, context }: Doing): Promise<number> {
   // A relay that runs would write its state anew.
   const { pid } = plan.relay ? await stopRelay(context) : { pid: null };
-  const release = await holdState(stateFile);
+  const release = await holdState(stateFile, started);
   const removed: string[] = [];
   const edited: string[] = [];
   const failed: { path: string; error: string }[] = [];
@@ -154,19 +155,8 @@ async function edit({ path }: Removal, rest: string, { files }: Host): Promise<v
   await files.writeAtomic(place, utf8ToBytes(rest), mode & 0o777);
 }
 
-async function holdState(stateFile: string | null): Promise<() => void> {
-  if (stateFile === null) return () => {};
-  const storage = await import('../storage/node.ts');
-  try {
-    return storage.holdState(stateFile);
-  } catch (error) {
-    if (!(error instanceof storage.StateInUseError)) throw error;
-    throw new CommandError(
-      'a relay has started meanwhile; nothing was removed',
-      'Stop it with: svc down. Then try again.',
-    );
-  }
-}
+const started = () =>
+  new CommandError('a relay has started meanwhile; nothing was removed', 'Stop it with: svc down. Then try again.');
 
 function nextStep({ ownPackage: { directory } }: CommandContext): string {
   if (directory === null) return 'Next: remove the program.';
