@@ -43,7 +43,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   return isFailure ? 1 : 0;
 }
 
-/** What every document of a failure has, by its first finding (contract 11 §1). */
+/** The members `ok`, `error` and `next` of a failure, taken from its first finding (contract 11 §1). */
 function verdict(diagnosis: Diagnosis, isFailure: boolean) {
   if (!isFailure) return {};
   const findings = groupChecks(diagnosis).flatMap(({ checks }) => checks);

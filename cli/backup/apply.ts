@@ -6,16 +6,16 @@ import { createTemporaryName } from '../../lib/host/node/temporary-files.ts';
 import { parseObject } from '../../lib/kit/json.ts';
 import { journalPath, restoreFolder } from './journal.ts';
 
-// A restore prepares every file in a folder of its own. It is decided by one rename, of its journal; only then are files
-// put aside and moved into place, the state last. Each step can be taken again: after a kill, the next command of svc ends
-// what was decided, before it reads anything. A kill before the journal changes nothing.
+// A restore first prepares every file in a folder of its own, and commits by renaming its journal into place. Only then does
+// it put the old files aside and move the new ones into place, the state last. Every step can be repeated: after a kill, the
+// next svc command finishes a committed restore before it reads anything. A kill before the commit changes nothing.
 
 export interface Step {
   /** The file that changes. */
   target: string;
-  /** Where what is there now goes, below the folder of the old state; null when there is nothing. */
+  /** Path below the folder of the old state that the present file moves to; null if the target does not exist. */
   aside: string | null;
-  /** The prepared file that comes; null when there is none. */
+  /** Name of the prepared file that takes its place; null if the target is only removed. */
   staged: string | null;
 }
 

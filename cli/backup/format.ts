@@ -22,7 +22,7 @@ const TAG = 16;
 const MAX_LINE = 16 * 1024 * 1024;
 const MAX_CONTENT = 1024 * 1024 * 1024;
 
-/** What a backup says before anybody knows its passphrase. */
+/** The unencrypted first line of a backup, readable without the passphrase. */
 export interface Header {
   format: number;
   /** Version of svc-relay that wrote it, and of the records in its stores. */

@@ -40,7 +40,7 @@ const NAMED = [
 
 type Homes = Pick<Config, 'agentHome' | 'relayHome'>;
 
-/** Whether a backup may hold a file of this name: no other one is ever written by a restore. */
+/** Accepts the names that a backup may contain. A restore writes no other file. */
 export const isKnownFile = (name: string): boolean => FIXED.has(name) || CERTIFICATE.test(name);
 
 /** Where a file of a backup is in a home. */
@@ -68,7 +68,7 @@ export interface Inventory {
   leftOut: string[];
 }
 
-/** What belongs to the relay of a configuration beside its state, whether it exists or not. */
+/** Lists the files besides the state that belong to the relay of this configuration, existing or not. */
 export function inventoryOf(config: Config): Inventory {
   const names = new Set(FIXED);
   const leftOut: string[] = [];

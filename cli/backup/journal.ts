@@ -6,5 +6,5 @@ export const restoreFolder = (agentHome: string): string => join(agentHome, 'svc
 
 export const journalPath = (agentHome: string): string => join(restoreFolder(agentHome), 'journal.json');
 
-/** Whether a restore was decided and has not ended. */
+/** True between the commit of a restore and its end. */
 export const isUnfinished = (agentHome: string): boolean => existsSync(journalPath(agentHome));

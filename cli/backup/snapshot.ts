@@ -18,7 +18,7 @@ export interface Snapshot {
 }
 
 /**
- * Copies the state as it is at one moment: by the relay while one runs on it, else here. Null when there is none.
+ * Copies the state consistently: the running relay makes the copy, or this process if no relay runs. Null without a state.
  * @throws CommandError when the relay does not do it, or the state is damaged.
  */
 export async function takeSnapshot(config: Config, stateFile: string): Promise<Snapshot | null> {

@@ -48,7 +48,7 @@ async function devices(context: CommandContext): Promise<string[]> {
   return rows.map(({ name, prefix }) => (isValue(name) && counts.get(name.toLowerCase()) === 1 ? name : prefix));
 }
 
-/** What `svc phone cancel` takes: queued messages, and questions that a phone has and nobody has answered, latest first. */
+/** Ids that `svc phone cancel` accepts: queued messages and unanswered questions, latest first. */
 async function messages(context: CommandContext): Promise<string[]> {
   const [{ messages: queued }, { latest }] = await Promise.all([
     call(context, '/phone/outbound'),

@@ -10,7 +10,7 @@ import { type CommandContext, CommandError, printable } from '../output.ts';
 
 const AS_RELAY = 'Run this as the user that runs the relay.';
 
-/** When a key was made, epoch seconds; null when there is none yet. */
+/** Reads the time at which a key was made, in epoch seconds; null if no key exists yet. */
 export async function madeAt(path: string, files: HostFiles): Promise<number | null> {
   const facts = await files.stat(path).catch((error) => {
     throw new CommandError(`${printable(path)} cannot be read: ${describeError(error)}`, AS_RELAY);
@@ -34,7 +34,7 @@ export async function replaceKey(path: string, key: Uint8Array, files: HostFiles
   });
 }
 
-/** Whether a relay runs that read its keys when it started, and goes on with the old one: one of an older build. */
+/** True while a relay of an older build runs: those read their keys only at the start, and go on with the old one. */
 export function needsRestart({ stateFile }: Config, { ownPackage }: CommandContext): boolean {
   const lock = stateFile === null ? null : readRelayLock(stateFile);
   const own = { version: ownPackage.version, build: ownPackage.build ?? null };
