@@ -1,5 +1,6 @@
 import type { RelayBuild } from '../lib/host/node/relay-lock.ts';
 import { compareVersions } from '../lib/operator/update-check.ts';
+import type { CommandContext } from './output.ts';
 
 /** A program of this package: the relay, or the command that calls it. */
 export interface Build {
@@ -13,7 +14,12 @@ export function buildText(version: string, build: RelayBuild | null): string {
   return `${version} (${build.commit ?? new Date(build.built_at * 1000).toISOString().slice(0, 10)})`;
 }
 
-/** Whether the relay is of an older version than the command, or of an older build of the same one (contract 11 §1). */
+/** The build of this command. */
+export function ownVersion({ ownPackage }: CommandContext): { version: string; build: RelayBuild | null } {
+  return { version: ownPackage.version, build: ownPackage.build ?? null };
+}
+
+/** True for a relay of an older version than the command, or of an older build of the same version (contract 11 §1). */
 export function isOlder(relay: Build, command: Build): boolean {
   if (relay.version === null || command.version === null) return false;
   if (relay.version !== command.version) return compareVersions(command.version, relay.version) > 0;

@@ -1,6 +1,6 @@
 import { variables } from '../lib/config.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
-import { buildText, isOlder } from './builds.ts';
+import { buildText, isOlder, ownVersion } from './builds.ts';
 import type { Calling } from './called.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import type { Options } from './options.ts';
@@ -21,7 +21,7 @@ async function outdatedRelay(options: Options, context: CommandContext): Promise
     const environment = loadEnvironment(context.env);
     const stateFile = readVariable(variables.stateFile, environment);
     const lock = stateFile === null ? null : readRelayLock(stateFile);
-    const own = { version: context.ownPackage.version, build: context.ownPackage.build ?? null };
+    const own = ownVersion(context);
     if (!lock || !isOlder(lock, own) || (await remoteRelay(options, environment))) return null;
     const next = 'Restart it with: svc restart';
     return { relay: buildText(lock.version, lock.build), command: buildText(own.version, own.build), next };

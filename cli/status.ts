@@ -10,7 +10,7 @@ import { apiBase, type Check, dashboardBase, outcome } from '../lib/operator/doc
 import { type GoneAddress, goneText, readGoneAddresses } from '../lib/operator/gone-addresses.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
-import { buildText, isOlder } from './builds.ts';
+import { buildText, isOlder, ownVersion } from './builds.ts';
 import { devicesOf, duration } from './devices/rows.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import { printFreeze } from './freeze-text.ts';
@@ -184,7 +184,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
       gone_addresses: readGoneAddresses(info.body),
       error: isRelay ? null : (health.error ?? 'the answer is not that of a relay'),
     },
-    command: { version: context.ownPackage.version, build: context.ownPackage.build ?? null },
+    command: ownVersion(context),
     outdated: false,
     disk: local?.disk ?? null,
     agent: local?.agent ?? null,

@@ -5,7 +5,7 @@ import { unlessMissing } from '../../lib/host/errors.ts';
 import type { HostFiles } from '../../lib/host/index.ts';
 import { readRelayLock } from '../../lib/host/node/relay-lock.ts';
 import { createUsers } from '../../lib/host/node/users.ts';
-import { isOlder } from '../builds.ts';
+import { isOlder, ownVersion } from '../builds.ts';
 import { type CommandContext, CommandError, printable } from '../output.ts';
 
 const AS_RELAY = 'Run this as the user that runs the relay.';
@@ -35,10 +35,9 @@ export async function replaceKey(path: string, key: Uint8Array, files: HostFiles
 }
 
 /** True while a relay of an older build runs: those read their keys only at the start, and go on with the old one. */
-export function needsRestart({ stateFile }: Config, { ownPackage }: CommandContext): boolean {
+export function needsRestart({ stateFile }: Config, context: CommandContext): boolean {
   const lock = stateFile === null ? null : readRelayLock(stateFile);
-  const own = { version: ownPackage.version, build: ownPackage.build ?? null };
-  return lock !== null && isOlder(lock, own);
+  return lock !== null && isOlder(lock, ownVersion(context));
 }
 
 export const RESTART = 'The relay that runs is older, and keeps the old key until it is restarted: svc restart';
