@@ -41,7 +41,7 @@ async function enable(home: OperatorRelay, options: Options, context: CommandCon
   if (before.enabled === true && before.url !== url) {
     throw new CommandError(
       `the mirror is at ${printable(String(before.url))} already`,
-      `End that first with: ${context.program} relay mirror disable`,
+      'End that first with: svc relay mirror disable',
     );
   }
   const edge = await openEdge(url, context);
@@ -49,7 +49,7 @@ async function enable(home: OperatorRelay, options: Options, context: CommandCon
   const answer = await home.call({ method: 'POST', path: ROUTE, body: { url } });
   if (flag(options, '--json')) return printJson(context.stdout, answer);
   sentence(context.stdout, `This relay is mirrored at ${url}: a device that is revoked on one side is on both.`);
-  line(context.stdout, `See the link with: ${context.program} relay mirror status`);
+  line(context.stdout, 'See the link with: svc relay mirror status');
 }
 
 /** Home stops even when the edge cannot be reached, which then goes by its lease. */
@@ -83,7 +83,7 @@ async function status(home: OperatorRelay, options: Options, context: CommandCon
   const text = mirrorText(answer, false);
   if (text === undefined) {
     sentence(context.stdout, 'This relay is not mirrored.');
-    line(context.stdout, `Begin with: ${context.program} relay mirror enable --relay https://relay.example`);
+    line(context.stdout, 'Begin with: svc relay mirror enable --relay https://relay.example');
     return;
   }
   sentence(context.stdout, `${text}, at ${printable(String(answer.url))}.`);

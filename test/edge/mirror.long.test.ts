@@ -64,6 +64,7 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     const token = await pair('phone');
     const enabled = await svc('relay', 'mirror', 'enable', '--relay', edge);
     expect([enabled.code, enabled.stderr]).toEqual([0, '']);
+    expect(enabled.stdout).toContain('See the link with: svc relay mirror status\n');
     await inStep();
     await same();
     expect(policies(await atEdge())).toHaveProperty('phone');
@@ -156,7 +157,9 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     expect(await json('relay', 'mirror', 'disable')).toMatchObject({ enabled: false, edge: 'confirmed' });
     expect(await atEdge()).toEqual([]);
     expect((await atHome()).length).toBe(1);
-    expect((await svc('relay', 'mirror', 'status')).stdout).toMatch(/^This relay is not mirrored\./);
+    expect((await svc('relay', 'mirror', 'status')).stdout).toMatch(
+      /^This relay is not mirrored\.\nBegin with: svc relay mirror enable --relay https:/,
+    );
     // The phone is mirrored again when it is enabled again.
     await svc('relay', 'mirror', 'enable', '--relay', edge);
     await inStep();
