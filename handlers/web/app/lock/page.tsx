@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useLayoutEffect } from 'preact/hooks';
 import { Button, Notice, Question } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
@@ -17,7 +17,8 @@ export default function LockPage() {
   const isLost = useSignal(false);
   const isLeaving = useSignal(false);
 
-  useEffect(() => {
+  // With the content, not after the next paint: a hidden page paints none, and its title may name a conversation.
+  useLayoutEffect(() => {
     document.title = 'svc';
   }, []);
 
