@@ -49,6 +49,10 @@ function isWritable(path: string): boolean {
 /** Pages that are given back to the file system at once, when they are half of the file: 1 MiB. */
 const MIN_FREE_PAGES = 256;
 
+const OPEN_ATTEMPTS = 6;
+/** Milliseconds at most between two attempts. */
+const OPEN_PAUSE = 100;
+
 const LOG = '-wal';
 const FILES = ['', LOG, '-shm'];
 
@@ -169,8 +173,23 @@ export function* readSnapshot(path: string): Generator<StoredRow | null> {
   }
 }
 
-/** @throws SQLITE_NOTADB also for a file that was `emptied`, unless another relay has filled it meanwhile. */
+/**
+ * Two relays that open a database in the same moment keep each other out of it, and both would give up: each lets go,
+ * and tries again after a pause of its own length.
+ * @throws SQLITE_NOTADB also for a file that was `emptied`, unless another relay has filled it meanwhile.
+ */
 function open(path: string, emptied: boolean): SqlExecutor {
+  for (let left = OPEN_ATTEMPTS - 1; ; left--) {
+    try {
+      return openOnce(path, emptied);
+    } catch (error) {
+      if (left === 0 || !(error instanceof StateInUseError)) throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Math.random() * OPEN_PAUSE);
+    }
+  }
+}
+
+function openOnce(path: string, emptied: boolean): SqlExecutor {
   const size = sizeOf(path) ?? 0;
   if (size > 0 && size < MIN_BYTES) throw damage('SQLITE_NOTADB');
   const previous = process.umask(0o077);
