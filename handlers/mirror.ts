@@ -1,3 +1,4 @@
+import { peerKey } from '../lib/access/peer.ts';
 import { RelayError } from '../lib/errors.ts';
 import { HOME_PATH, MAX_FRAME } from '../lib/mirror/frames.ts';
 import type { Relay } from '../lib/relay.ts';
@@ -35,13 +36,13 @@ function requireEdge(edgeMirror: Relay['edgeMirror']): NonNullable<Relay['edgeMi
 /** The socket on which home calls the edge (contract 12 §2). */
 export const homeSocket: SocketRow = {
   path: HOME_PATH,
-  guard(_request, { edgeMirror }) {
-    const refusal = edgeMirror ? edgeMirror.refusal() : 'unknown';
-    if (refusal === 'unknown') return errorResponse(404, 'this relay is the mirror of no home');
-    return refusal && errorResponse(429, 'too many connections, try again soon', { 'retry-after': '5' });
-  },
+  guard: (_request, { edgeMirror }) =>
+    edgeMirror?.isExpected() ? undefined : errorResponse(404, 'this relay is the mirror of no home'),
   maxMessage: MAX_FRAME,
   binary: false,
-  open: (request, socket, { edgeMirror }) => requireEdge(edgeMirror).open(socket, new URL(request.url).host),
+  open: ({ url, peer, headers }, socket, { edgeMirror, config }) => {
+    const address = peerKey(peer, headers, config.trustProxyHeaders);
+    return requireEdge(edgeMirror).open(socket, { host: new URL(url).host, address });
+  },
   restore: async (socket, { edgeMirror }) => edgeMirror?.restore(socket),
 };

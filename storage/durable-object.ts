@@ -6,9 +6,13 @@ export interface DurableObjectStorage {
   transactionSync<T>(work: () => T): T;
 }
 
+/** A row holds 2 MB, and a character takes up to three bytes. */
+const MAX_TEXT = 600_000;
+
 /** SQLite of a Durable Object. The platform holds answers back until the write is durable (output gate). */
 export function durableObjectExecutor(storage: DurableObjectStorage): SqlExecutor {
   return {
+    maxText: MAX_TEXT,
     run: (text, ...values) => void storage.sql.exec(text, ...values),
     all: (text, ...values) => storage.sql.exec(text, ...values).toArray(),
     transaction: (work) => storage.transactionSync(work),

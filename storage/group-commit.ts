@@ -1,6 +1,6 @@
 import type { Row, SqlExecutor } from './sql-driver.ts';
 
-interface Statement {
+export interface Statement {
   sql: string;
   /** The first one names the store. */
   values: [store: string, ...rest: string[]];
@@ -147,17 +147,23 @@ export function createGroupCommit(executor: SqlExecutor) {
   return {
     failing: failing as ReadonlyMap<string, unknown>,
 
+    maxText: executor.maxText,
+
     /** Resolves when the write is durable; rejects when its transaction failed. */
     write(sql: string, ...values: Statement['values']): Promise<void> {
+      return this.writeAll([{ sql, values }]);
+    },
+
+    /** The same for statements that must not be parted. */
+    writeAll(statements: readonly Statement[]): Promise<void> {
       if (isClosed) return Promise.reject(new Error('the state is closed'));
       if (!batch) {
         batch = newBatch();
         executor.atTurnEnd(flush);
       }
-      const { promise, statements } = batch;
-      const statement = { sql, values };
-      statements.push(statement);
-      waiting += sizeOf([statement]);
+      const { promise } = batch;
+      for (const statement of statements) batch.statements.push(statement);
+      waiting += sizeOf(statements);
       if (waiting > MAX_WAITING) drain();
       return promise;
     },
@@ -207,7 +213,7 @@ export function createGroupCommit(executor: SqlExecutor) {
   };
 }
 
-const sizeOf = (statements: Statement[]): number => {
+const sizeOf = (statements: readonly Statement[]): number => {
   let size = 0;
   for (const { values } of statements) for (const value of values) size += value.length;
   return size;

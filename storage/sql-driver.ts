@@ -1,10 +1,12 @@
 import { defineDriver } from 'unstorage';
-import type { GroupCommit } from './group-commit.ts';
+import type { GroupCommit, Statement } from './group-commit.ts';
 
 export type Row = Record<string, unknown>;
 
 /** The part of a runtime's SQLite that the stores need. Statements run synchronously. */
 export interface SqlExecutor {
+  /** Characters that a row holds, where the platform limits it: the rest of a longer value goes into further rows. */
+  readonly maxText?: number;
   run(sql: string, ...values: string[]): void;
   all(sql: string, ...values: string[]): Row[];
   /** Runs `work` as one transaction, durable on return. Throws when it fails, and then nothing has changed. */
@@ -26,6 +28,19 @@ export interface SqlExecutor {
 const SCHEMA =
   'CREATE TABLE IF NOT EXISTS items (store TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (store, key)) WITHOUT ROWID';
 
+/**
+ * A value that is longer than `maxText`. Its row in `items` has `#` and the number of its parts, which no JSON begins with;
+ * they are removed with the row, or when it is written again.
+ */
+const PARTS = [
+  'CREATE TABLE IF NOT EXISTS parts (store TEXT NOT NULL, key TEXT NOT NULL, part INTEGER NOT NULL, value TEXT NOT NULL, PRIMARY KEY (store, key, part)) WITHOUT ROWID',
+  ...['UPDATE', 'DELETE'].map(
+    (event) =>
+      `CREATE TRIGGER IF NOT EXISTS parts_${event.toLowerCase()} AFTER ${event} ON items WHEN substr(old.value, 1, 1) = '#' ` +
+      'BEGIN DELETE FROM parts WHERE store = old.store AND key = old.key; END',
+  ),
+];
+
 const strict = new TextDecoder('utf-8', { fatal: true });
 const lenient = new TextDecoder();
 
@@ -41,6 +56,8 @@ function textOf(bytes: unknown): string | null {
 
 const PUT =
   'INSERT INTO items (store, key, value) VALUES (?, ?, ?) ON CONFLICT (store, key) DO UPDATE SET value = excluded.value';
+
+const PUT_PART = 'INSERT INTO parts (store, key, part, value) VALUES (?, ?, ?, ?)';
 
 /** One value of a store, as JSON text. */
 export type StoredRow = [store: string, key: string, value: string];
@@ -60,15 +77,46 @@ export function storedRow({ store, key, value }: Row): StoredRow | null {
 /** Compares the start of a key literally: LIKE would take `_` and `%` of a prefix for wildcards. */
 const BELOW = 'store = ? AND substr(key, 1, length(?)) = ?';
 
-export const createTable = (executor: SqlExecutor): void => executor.run(SCHEMA);
+export function createTable(executor: SqlExecutor): void {
+  executor.run(SCHEMA);
+  if (executor.maxText !== undefined) for (const sql of PARTS) executor.run(sql);
+}
+
+const BLOBS = 'CAST(key AS BLOB) AS key, CAST(value AS BLOB) AS value';
+const ENTRIES = `SELECT ${BLOBS}, -1 AS part FROM items WHERE store = ?`;
+const ALL_PARTS = `SELECT ${BLOBS}, part FROM parts WHERE store = ?`;
 
 /** Every key of a store with its value, by one statement. A value that is damaged, or no JSON, reads as null. */
 export async function readEntries(commits: GroupCommit, store: string): Promise<[key: string, value: unknown][]> {
-  const sql = 'SELECT CAST(key AS BLOB) AS key, CAST(value AS BLOB) AS value FROM items WHERE store = ? ORDER BY key';
-  return (await commits.read(sql, store)).map(({ key, value }) => [
-    lenient.decode(key as Uint8Array),
-    parsed(textOf(value)),
-  ]);
+  const rows =
+    commits.maxText === undefined
+      ? await commits.read(`${ENTRIES} ORDER BY key`, store)
+      : await commits.read(`${ENTRIES} UNION ALL ${ALL_PARTS} ORDER BY key, part`, store, store);
+  const texts: [key: string, text: string | null, parts: (string | null)[]][] = [];
+  for (const { key, value, part } of rows) {
+    if (Number(part) < 0) texts.push([lenient.decode(key as Uint8Array), textOf(value), []]);
+    else texts.at(-1)?.[2].push(textOf(value));
+  }
+  return texts.map(([key, text, parts]) => [key, parsed(joined(text, parts))]);
+}
+
+/** The parts of a long value, of at most `max` characters each: no pair of surrogates is torn apart. */
+function partsOf(text: string, max: number): string[] {
+  const parts: string[] = [];
+  for (let at = 0; at < text.length; ) {
+    const isTorn = /[\ud800-\udbff]/.test(text.charAt(at + max - 1));
+    const end = at + max - (isTorn ? 1 : 0);
+    parts.push(text.slice(at, end));
+    at = end;
+  }
+  return parts;
+}
+
+/** The text of a row, with its parts where it has some; null if any of it is missing or damaged. */
+function joined(text: string | null, parts: readonly (string | null)[]): string | null {
+  if (!text?.startsWith('#')) return text;
+  const isWhole = parts.length === Number(text.slice(1)) && !parts.includes(null);
+  return isWhole ? parts.join('') : null;
 }
 
 function parsed(text: string | null): unknown {
@@ -95,10 +143,27 @@ export const sqlDriver = defineDriver(({ commits, store }: SqlDriverOptions) => 
     hasItem: async (key) =>
       (await commits.read('SELECT 1 FROM items WHERE store = ? AND key = ?', store, key)).length > 0,
     async getItem(key) {
-      const sql = 'SELECT CAST(value AS BLOB) AS value FROM items WHERE store = ? AND key = ?';
-      return textOf((await commits.read(sql, store, key))[0]?.value);
+      const sql = 'SELECT CAST(value AS BLOB) AS value FROM';
+      const where = 'WHERE store = ? AND key = ?';
+      // Both in this turn: no write comes between them.
+      const [rows, parts] = await Promise.all([
+        commits.read(`${sql} items ${where}`, store, key),
+        commits.maxText === undefined ? [] : commits.read(`${sql} parts ${where} ORDER BY part`, store, key),
+      ]);
+      return joined(
+        textOf(rows[0]?.value),
+        parts.map(({ value }) => textOf(value)),
+      );
     },
-    setItem: (key, value) => commits.write(PUT, store, key, value),
+    setItem(key, value) {
+      const { maxText = Number.POSITIVE_INFINITY } = commits;
+      if (value.length <= maxText) return commits.write(PUT, store, key, value);
+      const parts = partsOf(value, maxText);
+      return commits.writeAll([
+        { sql: PUT, values: [store, key, `#${parts.length}`] },
+        ...parts.map((part, n): Statement => ({ sql: PUT_PART, values: [store, key, String(n), part] })),
+      ]);
+    },
     removeItem: (key) => commits.write('DELETE FROM items WHERE store = ? AND key = ?', store, key),
     async getKeys(base = '') {
       const sql = `SELECT CAST(key AS BLOB) AS key FROM items WHERE ${BELOW} ORDER BY key`;

@@ -16,8 +16,9 @@ import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts
 
 /** Milliseconds in which home has to prove its key. */
 const HELLO_TIMEOUT = 10_000;
-/** Sockets that have not proved it yet. */
-const MAX_UNPROVED = 4;
+/** Sockets that have not proved it yet, in all and of one address. With more, the oldest of them gives way. */
+const MAX_UNPROVED = 64;
+const MAX_UNPROVED_OF_ONE = 4;
 /** Seconds for which a link is not replaced by another one. */
 const REPLACE_AFTER = 10;
 /** Seconds for which an ended session without an end of its own must not come back. */
@@ -75,7 +76,10 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
     if (until !== undefined) ended.set(name.slice(tombstone('').length), until);
   }
   let link: Link | undefined;
-  let unproved = 0;
+  /** Oldest first, with the address of each. */
+  const unproved = new Map<Transport, string>();
+  /** Where home was last: nobody else makes its next socket give way. */
+  let homeAddress: string | undefined;
   /** Home itself is the reason of what happens now. */
   let isHome = false;
 
@@ -84,9 +88,9 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
   const failed = () => log.warn('the state of the mirror could not be stored');
   sessions.honourIf((session) => !session.mirrored || now() <= heard + lease);
 
-  /** Stores that home has spoken, at most once a minute. */
+  /** Stores that home has spoken, at most once a minute: well within the lease. */
   function hear(): void {
-    if (now() < heard + 60) return;
+    if (now() < heard + Math.min(60, lease / 6)) return;
     heard = now();
     void store.setItem(HEARD, { heard }).catch(failed);
   }
@@ -209,6 +213,17 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
     log.info('the link of home has ended');
   }
 
+  /** Closes the oldest unproved sockets where one from `address` would be too many. */
+  function makeRoom(address: string): void {
+    const all = [...unproved];
+    const own = all.filter(([, of]) => of === address);
+    const others = all.filter(([, of]) => of !== homeAddress);
+    const oldest = own.length >= MAX_UNPROVED_OF_ONE ? own[0] : all.length >= MAX_UNPROVED ? others[0] : undefined;
+    if (!oldest) return;
+    unproved.delete(oldest[0]);
+    oldest[0].close(1013, 'too many connections, try again soon');
+  }
+
   /** The events of a socket on which home has proved its key. */
   const provedEvents = (socket: Transport): SocketEvents => ({
     message(text) {
@@ -289,23 +304,24 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
       return status();
     },
 
-    /** Why home may not call now: nobody is pinned, or too many sockets have yet to prove themselves. */
-    refusal(): 'unknown' | 'busy' | undefined {
-      if (key === undefined) return 'unknown';
-      return unproved >= MAX_UNPROVED ? 'busy' : undefined;
-    },
+    /** Whether a home is pinned, which may call. */
+    isExpected: (): boolean => key !== undefined,
 
-    /** A socket that says it is home, called under `host`. */
-    open(socket: Transport, host: string): SocketEvents {
+    /**
+     * A socket from `address` that says it is home, called under `host`. It is never refused for others that have yet to
+     * prove themselves, which would keep home out: the oldest of those is closed.
+     */
+    open(socket: Transport, { host, address }: { host: string; address: string }): SocketEvents {
       const nonce = base64url(randomBytes(32));
       let state: 'asked' | 'proving' | 'over' = 'asked';
       let proved: SocketEvents | undefined;
-      unproved++;
+      makeRoom(address);
+      unproved.set(socket, address);
       const settle = () => {
         cancel();
         if (state === 'over') return;
         state = 'over';
-        unproved--;
+        unproved.delete(socket);
       };
       const cancel: Cancel = clock.after(HELLO_TIMEOUT, () => {
         settle();
@@ -324,7 +340,9 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
           state = 'proving';
           void prove(socket, frame, nonce, host)
             .then((isProved) => {
-              if (isProved) proved = provedEvents(socket);
+              if (!isProved) return;
+              proved = provedEvents(socket);
+              homeAddress = address;
             })
             .catch(() => socket.close(1011, 'the link could not be stored'))
             .finally(settle);

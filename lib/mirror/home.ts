@@ -19,8 +19,9 @@ import { bodyOf, readEnded, readReduced } from './session-body.ts';
 const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
 /** Milliseconds for which a revocation waits for the edge. */
 const CONFIRM_TIMEOUT = 1_000;
-/** Milliseconds between words to the edge, which counts its lease from the last one. */
+/** Milliseconds between words to the edge, which counts its lease from the last one, and words in a lease at least. */
 const WORD_PERIOD = 6 * 3_600_000;
+const WORDS_PER_LEASE = 3;
 const KEY = 'peer';
 const session = (family: string) => `session:${family}`;
 
@@ -113,8 +114,12 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     return sessions.revoke(living, { by: 'the edge' });
   }
 
-  function receive(frame: Frame): void {
+  function receive(own: HomeLink, frame: Frame): void {
     if (frame.type === 'op' || frame.type === 'ack') channel?.receive(frame);
+    else if (frame.type === 'result') {
+      const lease = frame.body?.lease;
+      if (frame.id === String(words) && typeof lease === 'number' && lease > 0) speakLater(own, lease);
+    }
   }
 
   function accepted(own: HomeLink, edge: { epoch: string; oseq: number }): void {
@@ -138,12 +143,15 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     speak(own);
   }
 
-  /** The edge counts its lease from the last word of home. */
+  /** The edge counts its lease from the last word of home, and answers with its length in seconds. */
   function speak(own: HomeLink): void {
-    cancelWord = clock.after(WORD_PERIOD, () => {
-      own.send(encodeFrame({ type: 'call', id: String(++words), method: 'lease', body: {} }));
-      speak(own);
-    });
+    own.send(encodeFrame({ type: 'call', id: String(++words), method: 'lease', body: {} }));
+    speakLater(own);
+  }
+
+  function speakLater(own: HomeLink, lease = Number.POSITIVE_INFINITY): void {
+    cancelWord();
+    cancelWord = clock.after(Math.min(WORD_PERIOD, (lease * 1000) / WORDS_PER_LEASE), () => speak(own));
   }
 
   function connect(): void {
@@ -157,7 +165,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       dial,
       clock,
       accepted: (edge) => accepted(own, edge),
-      receive,
+      receive: (frame) => receive(own, frame),
       ended: (reason, ending) => link === own && ended(reason, ending),
     });
     link = own;

@@ -24,4 +24,20 @@ describeMatrix('messages to the phone (contract 04 §5)', (start) => {
       Array.from({ length: 16 }, (_, at) => `b${at + 2}`),
     );
   });
+
+  it('§5.5: a reply and its history outlast a restart however long their JSON is', async () => {
+    const target = await start();
+    const phone = await pair(target);
+    // 4 MB in JSON: twice what SQLite of the edge takes into a row.
+    const text = `x${'\u0001'.repeat(600_000)}${'x'.repeat(400_000)}`;
+    phone.client.send('proactive', 'proactive.reply', { text, message_id: 'escaped' }, 'q');
+    expect((await phone.client.next({ id: 'q' })).type).toBe('proactive.reply.ack');
+    await target.restart();
+    const { items } = await (await target.operator('/phone/history', { headers: { 'x-svc-operator': '1' } })).json();
+    expect(items.map((item: { message_id: string; text: string }) => [item.message_id, item.text === text])).toEqual([
+      ['escaped', true],
+    ]);
+    const [kept] = await replies(target);
+    expect([kept.message_id, kept.text === text]).toEqual(['escaped', true]);
+  });
 });

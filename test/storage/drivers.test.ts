@@ -47,6 +47,45 @@ const executors: Record<string, () => Promise<SqlExecutor | undefined>> = {
   'Durable Object SQL': async () => durableObjectExecutor(fakeDurableObject()),
 };
 
+describe('a value that a row of a Durable Object cannot hold', () => {
+  /** An object with a long value that was just written. */
+  async function write(text: string) {
+    const { sql, transactionSync } = fakeDurableObject();
+    const executor = durableObjectExecutor({ sql, transactionSync });
+    const stores = createStores('edge', executor);
+    cleanups.push(() => stores.close());
+    const store = openLoose(stores, 'phone-replies');
+    await store.setItem('1', { text });
+    const all = (query: string) => sql.exec(query).toArray();
+    return { store, executor, all, run: (query: string) => sql.exec(query) };
+  }
+
+  it.each([
+    ['quotes', '"'.repeat(2 ** 20)],
+    ['characters of three bytes', '\u20ac'.repeat(2 ** 20)],
+    ['characters of four bytes', 'x\u{1f511}'.repeat(2 ** 19)],
+  ])('is parted into rows below 2 MB, and goes with all of them: %s', async (_, text) => {
+    const { store, all } = await write(text);
+    const sizes = () =>
+      all(
+        'SELECT length(CAST(value AS BLOB)) AS size FROM items UNION ALL SELECT length(CAST(value AS BLOB)) FROM parts',
+      );
+    expect(sizes().length).toBeGreaterThan(2);
+    for (const { size } of sizes()) expect(size).toBeLessThan(1_900_000);
+    expect(await store.getItem('1')).toEqual({ text });
+    await store.setItem('1', { text: 'x' });
+    expect(sizes()).toEqual([{ size: 12 }]);
+  });
+
+  it('reads as nothing when a part of it is missing or damaged', async () => {
+    const { store, run } = await write('"'.repeat(2 ** 20));
+    run("UPDATE parts SET value = CAST(x'ff' AS TEXT) WHERE part = 1");
+    expect(await store.getItem('1')).toBeNull();
+    run('DELETE FROM parts WHERE part = 1');
+    expect([await store.getItem('1'), await entriesOf(store)]).toEqual([null, [['1', null]]]);
+  });
+});
+
 describe.each(Object.entries(executors))('a store on %s (design 4)', (name, executor) => {
   async function open(): Promise<Stores> {
     // At the edge every store is behind the executor.
@@ -67,6 +106,28 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
     await store.setItem('a', { text: 'two \u{1f511} \u0000 "quoted" \'too\'', never: null });
     expect(await store.getItem('a')).toEqual({ text: 'two \u{1f511} \u0000 "quoted" \'too\'', never: null });
     expect(await store.hasItem('a')).toBe(true);
+  });
+
+  it('keeps values whatever their length, and what is written instead of them', async () => {
+    const stores = await open();
+    const [store, beside] = [openLoose(stores, 'phone-replies'), openLoose(stores, 'phone')];
+    const long = { text: '"'.repeat(2 ** 20), pairs: `x${'\u{1f511}'.repeat(2 ** 19)}`, lone: '\ud83d' };
+    await Promise.all([store.setItem('1', long), store.setItem('10', { text: 'short' }), beside.setItem('1', long)]);
+    await store.setItem('2', { text: '#2' });
+    expect(await store.getItem('1')).toEqual(long);
+    const all = async () => Object.fromEntries(await entriesOf(store));
+    expect(await all()).toEqual({ 1: long, 10: { text: 'short' }, 2: { text: '#2' } });
+    expect((await store.getKeys()).sort()).toEqual(['1', '10', '2']);
+    const other = { text: '\\'.repeat(2 ** 19) };
+    await store.setItem('1', other);
+    expect(await all()).toEqual({ 1: other, 10: { text: 'short' }, 2: { text: '#2' } });
+    await Promise.all([store.setItem('1', { text: 'short again' }), store.setItem('10', long), store.removeItem('2')]);
+    expect(await all()).toEqual({ 1: { text: 'short again' }, 10: long });
+    await store.removeItem('10');
+    await store.setItem('10', { text: 'new' });
+    expect(await store.getItem('10')).toEqual({ text: 'new' });
+    await store.clear();
+    expect([await all(), await beside.getItem('1')]).toEqual([{}, long]);
   });
 
   it('keeps strings and numbers inside objects as they are (design 7)', async () => {

@@ -3,7 +3,8 @@ import { limitKey } from '../../../lib/access/peer.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
 import { hostIdOfLabel } from '../../../lib/reach/broker/label.ts';
 import { type ErrorCode, encodeMessage, PROTOCOL_VERSION, parseRegister } from '../../../lib/reach/messages.ts';
-import { type BrokerCounter, type BrokerEnv, COUNTER_NAME, type Counts, digestsOf, SOURCE_HEADER } from './broker.ts';
+import { type BrokerCounter, type BrokerEnv, COUNTER_NAME, digestsOf, SOURCE_HEADER } from './broker.ts';
+import { readCounts } from './broker-health.ts';
 
 export { BrokerCounter, BrokerObject } from './broker.ts';
 
@@ -46,26 +47,13 @@ export default {
 const answer = (status: number, body: object): Response =>
   new Response(JSON.stringify({ ok: false, ...body }), { status, headers: HEADERS });
 
-/** Where the answer of `/health` is cached, and the seconds for which it is good (contract 12 §6). */
-const CACHED_HEALTH = 'https://health.invalid/';
-const CACHED_FOR = 15;
-
 async function health(request: Request, env: BrokerEnv): Promise<Response> {
   const key = `health ${limitKey(request.headers.get(SOURCE_HEADER))}`;
   if (env.ATTEMPTS && !(await env.ATTEMPTS.limit({ key })).success) return answer(429, { error: 'too many attempts' });
-  const cache = (caches as unknown as { default: Cache }).default;
-  const cached = await cache.match(CACHED_HEALTH);
-  const counts = cached ? ((await cached.json()) as Counts) : await countNow(env);
-  if (!cached) {
-    const headers = { 'content-type': 'application/json', 'cache-control': `max-age=${CACHED_FOR}` };
-    await cache.put(CACHED_HEALTH, new Response(JSON.stringify(counts), { headers }));
-  }
-  return answer(200, { ok: true, service: 'svc_reach', protocol_version: PROTOCOL_VERSION, ...counts });
-}
-
-async function countNow(env: BrokerEnv): Promise<Counts> {
   const counter = env.COUNTER.get(env.COUNTER.idFromName(COUNTER_NAME)) as unknown as BrokerCounter;
-  return counter.counts().catch(() => ({ hosts_online: 0, active_streams: 0 }));
+  const counts = await readCounts((caches as unknown as { default: Cache }).default, async () => counter.counts());
+  if (!counts) return answer(503, { error: 'the counter does not answer' });
+  return answer(200, { ok: true, service: 'svc_reach', protocol_version: PROTOCOL_VERSION, ...counts });
 }
 
 /** The host that a name belongs to; null for a name without a label. */

@@ -17,6 +17,7 @@ import { isDigest } from '../../../lib/reach/ids.ts';
 import { PING, PONG } from '../../../lib/reach/messages.ts';
 import { type BrokerStore, openBrokerStore } from '../../../storage/broker.ts';
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
+import type { Counts } from './broker-health.ts';
 
 export interface BrokerEnv {
   BROKER: DurableObjectNamespace;
@@ -271,12 +272,6 @@ export const COUNTER_NAME = 'counter';
 /** Key of the sums. A host has a key of its own: its streams. */
 const TOTAL = 'total';
 const hostKey = (hostId: string): string => `host:${hostId}`;
-
-/** Sums that `/health` answers with. */
-export interface Counts {
-  hosts_online: number;
-  active_streams: number;
-}
 
 /** Sums up what the objects of all hosts report, for `/health`. It keeps the sums, so that a question costs one row. */
 export class BrokerCounter extends DurableObject<BrokerEnv> {

@@ -67,6 +67,56 @@ describe('sessions on both sides (12 §2)', () => {
     expect(readConfig({}, { home: '', agentHome: '' }).config.mirrorLease).toBe(7 * DAY);
   });
 
+  it.each([60, 3600, 86_400])(
+    'are honoured while home is linked and nothing happens, with a lease of %i s',
+    async (lease) => {
+      const world = await World.open({ lease });
+      const { family } = await world.pair('a', { ttlSeconds: 0 });
+      await world.settle();
+      // A third of the lease at a time, with as much delay as is left for it.
+      for (let third = 0; third < 9; third++) {
+        await world.clock.advanceAsync((lease * 1000) / 3);
+        await world.clock.advanceAsync((lease * 1000) / 2);
+        expect(world.edge.sessions.byFamily(family), `after ${third} thirds`).toBeDefined();
+        await world.settle();
+      }
+      await world.cut();
+      await world.clock.advanceAsync((lease + 1) * 1000);
+      expect(world.edge.sessions.byFamily(family)).toBeUndefined();
+    },
+  );
+
+  it('strangers that prove nothing keep home out neither from its own address nor from many', async () => {
+    const world = await World.open();
+    await world.settle();
+    await world.cut();
+    const closed: string[] = [];
+    const knock = (id: string, address: string) =>
+      world.edge.mirror.open(
+        {
+          id,
+          send: () => {},
+          close: () => void closed.push(id),
+          terminate: () => {},
+          unsent: () => 0,
+          pause: () => false,
+          resume: () => {},
+        },
+        { host: 'edge.example', address },
+      );
+    for (let n = 0; n < 10; n++) knock(`near-${n}`, 'home');
+    expect(closed).toEqual(['near-0', 'near-1', 'near-2', 'near-3', 'near-4', 'near-5']);
+    await world.heal();
+    for (let n = 0; n < 200; n++) knock(`far-${n}`, `address-${n}`);
+    expect(closed.length).toBeGreaterThan(100);
+    await world.settle();
+    expect(world.edge.mirror.status().link).toBe('up');
+    // Their timers are over with them.
+    await world.clock.advanceAsync(10_000);
+    expect(new Set(closed).size).toBe(210);
+    expect(world.edge.mirror.status().link).toBe('up');
+  });
+
   it('do not come back when home is restored from a backup that still has them', async () => {
     const world = await World.open();
     const { family } = await world.pair('a');

@@ -30,13 +30,16 @@ export class World {
   home!: { sessions: Sessions; mirror: HomeMirror };
   edge!: { sessions: Sessions; mirror: EdgeMirror };
   wire: Wire | undefined;
+  /** Seconds for which the edge honours home's sessions without a word. */
+  lease = 7 * 86_400;
   isCut = false;
   /** Frames of the wire that was cut last: a network may deliver them to nobody. */
   lost = 0;
   #wires = 0;
 
-  static async open(): Promise<World> {
+  static async open({ lease }: { lease?: number } = {}): Promise<World> {
     const world = new World();
+    if (lease !== undefined) world.lease = lease;
     await world.startEdge();
     await world.startHome();
     const { key } = await world.home.mirror.status();
@@ -64,10 +67,10 @@ export class World {
   }
 
   async startEdge(): Promise<void> {
-    const { clock, log } = this;
+    const { clock, log, lease } = this;
     const sessions = await this.#sessions('edge');
     const store = this.stores.edge.open('mirror');
-    this.edge = { sessions, mirror: await openEdgeMirror({ store, sessions, clock, log, lease: 7 * 86_400 }) };
+    this.edge = { sessions, mirror: await openEdgeMirror({ store, sessions, clock, log, lease }) };
   }
 
   async #sessions(side: 'home' | 'edge'): Promise<Sessions> {
@@ -80,7 +83,7 @@ export class World {
     if (this.isCut) throw new UpstreamSocketError('refused', { isRefused: true });
     const wire: Wire = { id: `wire-${++this.#wires}`, toHome: [], toEdge: [], home: events };
     this.wire = wire;
-    wire.edge = this.edge.mirror.open(this.#transport(wire), new URL(EDGE).host);
+    wire.edge = this.edge.mirror.open(this.#transport(wire), { host: new URL(EDGE).host, address: 'home' });
     return {
       send: (text: string) => void wire.toEdge.push(text),
       unsent: () => 0,

@@ -1,0 +1,29 @@
+/** Sums that `/health` answers with. */
+export interface Counts {
+  hosts_online: number;
+  active_streams: number;
+}
+
+/** Where the last sums are cached, and the seconds for which they are good (contract 12 §6). */
+const FRESH = { url: 'https://health.invalid/', seconds: 15 };
+/** Where they are kept for a counter that does not answer. */
+const LAST = { url: 'https://health.invalid/last', seconds: 86_400 };
+
+/** The part of the platform's cache that is used. */
+export type CountsCache = Pick<Cache, 'match' | 'put'>;
+
+/**
+ * The sums of the counter: from a cache of 15 s, and while the counter does not answer, the last ones that it gave. Null
+ * when there are none: a failure is neither zero nor cached.
+ */
+export async function readCounts(cache: CountsCache, ask: () => Promise<Counts>): Promise<Counts | null> {
+  const cached = async ({ url }: typeof FRESH) => (await cache.match(url))?.json() as Promise<Counts> | undefined;
+  const fresh = await cached(FRESH);
+  if (fresh) return fresh;
+  const counts = await ask().catch(() => null);
+  if (!counts) return (await cached(LAST)) ?? null;
+  const put = ({ url, seconds }: typeof FRESH) =>
+    cache.put(url, Response.json(counts, { headers: { 'cache-control': `max-age=${seconds}` } }));
+  await Promise.all([put(FRESH), put(LAST)]);
+  return counts;
+}
