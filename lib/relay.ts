@@ -151,7 +151,9 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     events.publish('device', () => ({ token_prefix: prefix, device_name: device.name, change }));
   sessions.onEnd((session, reason) => deviceChanged(session, reason));
   sessions.onChange(deviceChanged);
+  const qrSecret = createQrSecret({ host, store: stores.open('pairing'), log: log.named('pairing') });
   const codes = await openPairingCodes({
+    isCurrentKey: qrSecret.isCurrent,
     store: stores.open('pairing-codes'),
     clock,
     log: log.named('pairing'),
@@ -324,7 +326,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     config,
     host,
     codes,
-    store: stores.open('pairing'),
+    secret: qrSecret,
     routes: (expiresAt) => ownRoutes(expiresAt, secureLink, reach),
     publicUrl: host && (async () => (await readPinnedUrl(host)).url),
     advertised: ownHosts.advertise,

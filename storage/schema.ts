@@ -158,6 +158,8 @@ export interface PairingCodeRecord {
   anonymous: boolean;
   /** Of the secret in the code's QR payload. */
   secret_sha256?: string;
+  /** The key that signed the payload: the first characters of its SHA-256. */
+  key_id?: string;
   /** The peer that made a request to pair. */
   requested_by?: string;
   /** The routes that the code's payload names. */

@@ -37,7 +37,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
   sentence(context.stdout, `There is a new key in ${printable(path)}. No paired device has to pair again.`);
   sentence(
     context.stdout,
-    restart ? RESTART : 'Codes shown from now on are signed with it; show those of the last ten minutes anew.',
+    restart ? RESTART : 'Codes that were shown before pair nothing any more, as far as they are not used.',
   );
   sentence(context.stdout, 'Next: svc pair');
 }

@@ -35,6 +35,8 @@ export interface PendingCode {
   anonymous: boolean;
   /** SHA-256 of the secret beside the code, where there is one. */
   secretHash?: string;
+  /** The key that signed its payload: with another one in its place, the code is withdrawn (contract 11 §3). */
+  keyId?: string;
   /** Only on a request to pair: the peer that made it. */
   requestedBy?: string;
   /** The routes that its payload names. */
@@ -56,6 +58,8 @@ export interface PairingCodesParts {
   store: Storage<PairingCodeRecord>;
   clock: Clock;
   log: Log;
+  /** Whether payloads are signed with this key now. @throws RelayError `unavailable` when that cannot be found out. */
+  isCurrentKey?(keyId: string): Promise<boolean>;
   /** `masked` names the code for people. */
   changed?(change: 'registered' | 'requested' | 'used' | 'expired', masked: string): void;
 }
@@ -75,7 +79,7 @@ export type PairingCodes = Awaited<ReturnType<typeof openPairingCodes>>;
  *
  * A caller from elsewhere only makes a request to pair, with a code that is no good until the host registers it (§5.5).
  */
-export async function openPairingCodes({ store, clock, log, changed }: PairingCodesParts) {
+export async function openPairingCodes({ store, clock, log, isCurrentKey, changed }: PairingCodesParts) {
   const codes = new Map<string, PendingCode>();
   const requests = new Map<string, PendingCode>();
 
@@ -99,7 +103,7 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
   async function put(
     entries: Map<string, PendingCode>,
     code: string,
-    given: Pick<PendingCode, 'policy' | 'anonymous' | 'requestedBy' | 'secretHash'>,
+    given: Pick<PendingCode, 'policy' | 'anonymous' | 'requestedBy' | 'secretHash' | 'keyId'>,
   ): Promise<MintedCode> {
     const hash = sha256(code);
     const expiresAt = Math.floor(seconds(clock)) + LIFETIME;
@@ -118,7 +122,7 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
   /** @throws RelayError `rate-limited` when too many codes are pending, `unavailable` when it cannot be stored. */
   async function add(
     code: string,
-    given: Pick<PendingCode, 'policy' | 'anonymous' | 'secretHash'>,
+    given: Pick<PendingCode, 'policy' | 'anonymous' | 'secretHash' | 'keyId'>,
   ): Promise<MintedCode> {
     dropExpired();
     const known = codes.get(sha256(code));
@@ -158,10 +162,10 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
       return minted;
     },
 
-    /** A new code for the host's own QR payload. */
-    async mint(policy: CodePolicy): Promise<MintedPair> {
+    /** A new code for the host's own QR payload, which the key with this id signs. */
+    async mint(policy: CodePolicy, keyId?: string): Promise<MintedPair> {
       const secret = base64url(randomBytes(SECRET_LENGTH));
-      return { ...(await add(fresh(), { policy, anonymous: false, secretHash: sha256(secret) })), secret };
+      return { ...(await add(fresh(), { policy, anonymous: false, secretHash: sha256(secret), keyId })), secret };
     },
 
     /** Notes the routes that the payload of a code names. Never rejects: without them, they are unknown. */
@@ -197,6 +201,7 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
      * policy are not. A `secret` decides by itself: with a wrong one, or for a code without one, the right code is
      * refused too, since guesses at codes beside it would not be counted. `use` is part of the use: the code stays good
      * when either fails (contract 01 §6.7).
+     * A code whose key was replaced is used up, and no good.
      * @throws RelayError `unavailable` when the use cannot be stored, as the code would be good again after a sleep.
      */
     async consume(code: string, { allowed = 'all', secret, use }: Consumption = {}): Promise<CodePolicy | undefined> {
@@ -212,6 +217,11 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
       try {
         await store.removeItem(hash).catch((cause) => Promise.reject(notStored(cause)));
         if (entry.expiresAt <= seconds(clock)) return undefined;
+        if (entry.keyId !== undefined && (await isCurrentKey?.(entry.keyId)) === false) {
+          changed?.('expired', entry.masked);
+          log.warn(`refused pairing code ${maskCode(code)}: the key that signed it was replaced`);
+          return undefined;
+        }
         await use?.(entry.policy, entry.routes);
       } catch (error) {
         giveBack(hash, entry);
@@ -239,6 +249,7 @@ const toRecord = ({
   masked,
   anonymous,
   secretHash,
+  keyId,
   requestedBy,
   routes,
 }: PendingCode): PairingCodeRecord => ({
@@ -250,6 +261,7 @@ const toRecord = ({
   masked,
   anonymous,
   secret_sha256: secretHash,
+  key_id: keyId,
   requested_by: requestedBy,
   ...(routes && { routes }),
 });
@@ -264,6 +276,7 @@ function fromRecord(value: unknown): PendingCode | undefined {
       masked: typeof masked === 'string' ? masked : maskCode(''),
       anonymous: anonymous === true,
       secretHash: typeof secretHash === 'string' ? secretHash : undefined,
+      keyId: typeof value.key_id === 'string' ? value.key_id : undefined,
       requestedBy: typeof requestedBy === 'string' ? requestedBy : undefined,
       routes: readRoutes(value.routes),
     };

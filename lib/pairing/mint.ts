@@ -1,4 +1,3 @@
-import type { Store } from '../../storage/schema.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
@@ -13,7 +12,7 @@ import { hostCandidates } from './host-candidates.ts';
 import { routesOf } from './known-routes.ts';
 import { buildPayload, pairingUrl } from './payload.ts';
 import { describePolicy, readPolicy } from './policy.ts';
-import { createQrSecret } from './secret.ts';
+import { keyIdOf, type QrSecret } from './secret.ts';
 
 /** Where clients reach this relay directly. */
 export interface Listener {
@@ -28,7 +27,8 @@ export interface MintParts {
   /** Absent at the edge. */
   host?: Host;
   codes: PairingCodes;
-  store: Store<'pairing'>;
+  /** Signs the payloads. */
+  secret: Pick<QrSecret, 'read'>;
   /**
    * Candidates of this relay's own for a code that expires at `expiresAt` (epoch seconds), in addition to those of the
    * caller; none by default. Must not reject: the code is already made (contract 08 §6.2).
@@ -93,9 +93,7 @@ function publishedUrls(candidates: Candidate[] = [], apiPort?: number): string[]
 }
 
 /** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
-export function createMint({ config, host, codes, store, routes, publicUrl, advertised, log }: MintParts) {
-  const secret = createQrSecret({ host, store, log });
-
+export function createMint({ config, host, codes, secret, routes, publicUrl, advertised, log }: MintParts) {
   /** The relay's own WebSocket URL. At the edge the listener's name is the public one, with its scheme's port. */
   async function relayUrl({ host: bound, port, tls }: Listener): Promise<string> {
     const scheme = tls ? 'wss' : 'ws';
@@ -143,7 +141,7 @@ export function createMint({ config, host, codes, store, routes, publicUrl, adve
       ]);
 
       await advertised?.([url, ...urlsOf(given)], publishedUrls(given, api?.port));
-      const { code, secret: codeSecret, expiresAt } = await codes.mint(policy);
+      const { code, secret: codeSecret, expiresAt } = await codes.mint(policy, key ? keyIdOf(key) : undefined);
       const own = (await routes?.(expiresAt)) ?? [];
       const endpoints = own.length > 0 ? orderCandidates([...(given ?? []), ...own]) : given;
       if (host) await codes.setRoutes(code, routesOf(endpoints ?? [], [url], host.network.addresses()));

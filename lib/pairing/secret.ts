@@ -1,7 +1,7 @@
 import type { Store } from '../../storage/schema.ts';
-import { describeError } from '../errors.ts';
+import { describeError, RelayError } from '../errors.ts';
 import type { Host, HostFiles } from '../host/index.ts';
-import { base64, fromBase64, randomBytes } from '../kit/bytes.ts';
+import { base64, fromBase64, randomBytes, sha256 } from '../kit/bytes.ts';
 import type { Log } from '../log.ts';
 
 export const qrSecretPath = (agentHome: string): string => `${agentHome}/svc-relay-qr-secret`;
@@ -9,6 +9,9 @@ const KEY = 'qr-secret';
 export const QR_SECRET_SIZE = 32;
 const MIN_SIZE = 16;
 const ATTEMPTS = 3;
+
+/** Names a secret without showing it. */
+export const keyIdOf = (secret: Uint8Array): string => sha256(base64(secret)).slice(0, 16);
 
 export interface QrSecretParts {
   /** Absent at the edge. */
@@ -46,13 +49,26 @@ export function createQrSecret({ host, store, log }: QrSecretParts) {
     }
   }
 
+  function read(): Promise<Uint8Array | null> {
+    reading ??= look().finally(() => {
+      reading = undefined;
+    });
+    return reading;
+  }
+
   return {
     /** Returns the secret; null, with a warning, when it can be neither read nor made. Never rejects. */
-    read(): Promise<Uint8Array | null> {
-      reading ??= look().finally(() => {
-        reading = undefined;
-      });
-      return reading;
+    read,
+
+    /**
+     * Whether a key is the one that signs now.
+     * @throws RelayError `unavailable` when that cannot be read.
+     */
+    async isCurrent(keyId: string): Promise<boolean> {
+      const secret = await read();
+      if (secret === null)
+        throw new RelayError('unavailable', 'the key of pairing codes cannot be read: try again later');
+      return keyIdOf(secret) === keyId;
     },
   };
 }

@@ -5,6 +5,7 @@ import type { RelayRequest } from '../../handlers/request.ts';
 import { openLocalOperator } from '../../lib/access/local-operator.ts';
 import type { Peer } from '../../lib/access/peer.ts';
 import { createMint } from '../../lib/pairing/mint.ts';
+import { createQrSecret } from '../../lib/pairing/secret.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { PairingRecord } from '../../storage/schema.ts';
 import { configOf, fakeClock, fakeHost, fakeLog, START } from '../lib/pairing/fixtures.ts';
@@ -21,8 +22,8 @@ async function setup(env: Record<string, string> = {}) {
   const codes = await codesOf(clock, log.named('pairing'));
   const limiter = await limiterOf(clock);
   const listener = { host: '0.0.0.0', port: 8767, tls: false };
-  const store = createStorage<PairingRecord>();
-  const mint = createMint({ config, host, codes, store, log });
+  const secret = createQrSecret({ host, store: createStorage<PairingRecord>(), log });
+  const mint = createMint({ config, host, codes, secret, log });
   const operatorTokens = { verify: async (token: string | null) => token === 'operator' };
   const localOperator = await openLocalOperator({ host, config, clock, log: fakeLog().log });
   const tokens = { localOperator, operatorTokens };

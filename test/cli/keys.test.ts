@@ -5,6 +5,7 @@ import { signPayload } from '../../lib/pairing/signature.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { agentHome, run } from '../support/cli.ts';
 import { canBeNobody, NOBODY } from '../support/other-user.ts';
+import { authenticate } from '../support/relay.ts';
 
 const pending = cleanups();
 
@@ -56,10 +57,11 @@ it('svc relay qr-key rotate: codes are signed with the new key at once (11 §3)'
   const { target, home, keyOf, svc } = await relay();
   const mint = async () => {
     const init = { method: 'POST', body: '{}', headers: { 'x-svc-operator-key': await keyOf() } };
-    const { qr_payload: text } = await (await target.fetch('/pairing/mint', init)).json();
+    const { code, qr_payload: text } = await (await target.fetch('/pairing/mint', init)).json();
     const payload = JSON.parse(text);
     const secret = new Uint8Array(await readFile(join(home, 'svc-relay-qr-secret')));
-    return { isSigned: payload.sig === signPayload(payload, secret), secret };
+    const credentials = { pairing_code: code, pairing_secret: payload.relay.secret };
+    return { isSigned: payload.sig === signPayload(payload, secret), secret, credentials };
   };
   const before = await mint();
   const rotated = await svc('relay', 'qr-key', 'rotate');
@@ -70,6 +72,12 @@ it('svc relay qr-key rotate: codes are signed with the new key at once (11 §3)'
   const after = await mint();
   expect([before.isSigned, after.isSigned]).toEqual([true, true]);
   expect(after.secret).not.toEqual(before.secret);
+  // What was minted before pairs nothing, however often it is shown; what came after does.
+  const pairWith = async ({ credentials }: typeof before) => (await authenticate(target, credentials)).frame;
+  for (const _ of [1, 2]) {
+    expect((await pairWith(before)).payload).toEqual({ reason: 'Invalid pairing code or session token' });
+  }
+  expect((await pairWith(after)).type).toBe('auth.ok');
   const status = JSON.parse((await svc('relay', 'qr-key', '--json')).stdout);
   expect(status).toEqual({ ok: true, path: join(home, 'svc-relay-qr-secret'), made_at: expect.any(Number) });
 });

@@ -1,4 +1,5 @@
 import { expect, test, vi } from 'vitest';
+import { RelayError } from '../../../lib/errors.ts';
 import { isPairingCode, maskCode, openPairingCodes } from '../../../lib/pairing/codes.ts';
 import { codesOf, memoryStores } from '../../support/states.ts';
 import { fakeClock, fakeLog, START } from './fixtures.ts';
@@ -121,6 +122,29 @@ test('of two callers at once one gets a code, and not before its removal is stor
   expect(settled).not.toHaveBeenCalled();
   stored();
   expect(await first).toEqual({});
+});
+
+test('a code whose key was replaced is used up and no good, also after a restart; while keys cannot be read it stays', async () => {
+  const store = memoryStores().open('pairing-codes');
+  let current: string | null = 'first';
+  const isCurrentKey = async (keyId: string) => {
+    if (current === null) throw new RelayError('unavailable', 'try again later');
+    return keyId === current;
+  };
+  const open = () => openPairingCodes({ store, isCurrentKey, clock: fakeClock().clock, log: fakeLog().log });
+  const codes = await open();
+  const [old, older] = [await codes.mint({}, 'first'), await codes.mint({}, 'first')];
+  await codes.register('ABC123', {});
+  current = null;
+  await expect(codes.consume(old.code)).rejects.toThrow(expect.objectContaining({ kind: 'unavailable' }));
+  current = 'second';
+  const use = vi.fn();
+  expect(await codes.consume(old.code, { secret: old.secret, use })).toBeUndefined();
+  const again = await open();
+  expect(await again.consume(older.code, { secret: older.secret, use })).toBeUndefined();
+  expect(use).not.toHaveBeenCalled();
+  const fresh = await again.mint({}, 'second');
+  expect([await again.consume(fresh.code), await again.consume('ABC123')]).toEqual([{}, {}]);
 });
 
 test('a store that fails gives no code out and lets nobody in', async () => {

@@ -5,6 +5,7 @@ import { createStorage } from 'unstorage';
 import { describe, expect, test, vi } from 'vitest';
 import { canonicalJson } from '../../../lib/pairing/canonical-json.ts';
 import { createMint, type Listener } from '../../../lib/pairing/mint.ts';
+import { createQrSecret } from '../../../lib/pairing/secret.ts';
 import type { PairingRecord } from '../../../storage/schema.ts';
 import { codesOf } from '../../support/states.ts';
 import { configOf, type FakeHostOptions, fakeClock, fakeHost, fakeLog, START } from './fixtures.ts';
@@ -24,7 +25,8 @@ async function setup({ env = {}, listener, edge = false, pinned = null, ...optio
   const codes = await codesOf(clock, log.named('pairing'));
   const store = createStorage<PairingRecord>();
   const publicUrl = async () => pinned;
-  const made = createMint({ config: configOf(env, host), host, codes, store, publicUrl, log });
+  const signer = createQrSecret({ host, store, log });
+  const made = createMint({ config: configOf(env, host), host, codes, secret: signer, publicUrl, log });
   const at = listener ?? { host: '0.0.0.0', port: 8767, tls: false };
   const mint = {
     issue: (body: Record<string, unknown>) => made.issue(body, at),
