@@ -29,12 +29,17 @@ export function createSessionBearers({ sessions, proofs }: { sessions: Sessions;
   }
 
   return {
-    /** @throws RelayError `unauthorized` with a nonce when the session is bound to a key, and the proof is not good. */
+    /**
+     * @throws RelayError `unauthorized` with a nonce when the session is bound to a key, and the proof is not good;
+     * `unavailable` when a clock that may be wrong has ended it (contract 11 §2).
+     */
     sessionOf(token: string, request: BearerRequest): Session | undefined | Promise<Session | undefined> {
       const session = sessions.authenticate(token);
       if (session) return session;
       const key = sessions.keyOf({ token });
-      return key === undefined ? undefined : proved(token, request, key);
+      if (key !== undefined) return proved(token, request, key);
+      sessions.refuseAside({ token });
+      return undefined;
     },
   };
 }

@@ -9,13 +9,16 @@ import { type EndedSessions, openEndedSessions } from './ended.ts';
 import { endsSoon, needsNotice } from './ends-soon.ts';
 import { applyPolicy, isPast, type Policy } from './grants.ts';
 import { extendedPolicy, narrowedPolicy, type Reduction, reducedPolicy } from './policy-change.ts';
-import { familyOf, isGood, newRefreshToken, rotated, withoutOlder } from './refresh.ts';
+import { familyOf, hashesOf, isGood, newRefreshToken, rotated, withoutOlder } from './refresh.ts';
 import type { Device, EndReason, Session, TransportHint } from './session.ts';
 import { createSessionIndex, type SessionIndex } from './session-index.ts';
 import { createSessionRecords, type SessionRecords } from './session-records.ts';
 
 /** Characters of a token that are public: they name its session in logs and URLs. */
 const PREFIX_LENGTH = 8;
+const CLOCK_MAY_BE_WRONG = "authentication timeout: the clock of the relay's machine may be wrong, try again later";
+/** Seconds until a device of a session that is kept aside tries again: somebody has to set the clock first. */
+const ASIDE_RETRY = 60;
 
 export interface NewSession {
   device: Device;
@@ -221,6 +224,21 @@ export class Sessions {
   /** What the holder of the credential of an ended session is told; undefined for any other credential. */
   endedSentence = (credential: { token?: string; refreshToken?: string }): string | undefined =>
     this.#ended.sentenceFor(credential);
+
+  /**
+   * Refuses the credential of a session that is kept aside for now only: it is good again once the clock is set right. The
+   * words "auth" and "timeout" make every client keep its pairing (contract 01 §3.6).
+   * @throws RelayError `unavailable` for such a credential.
+   */
+  refuseAside({ token, refreshToken }: { token?: string; refreshToken?: string }): void {
+    if (this.#aside.length === 0) return;
+    const hash = token === undefined ? '' : sha256(token);
+    const refreshHash = refreshToken === undefined ? '' : sha256(refreshToken);
+    const isAside = this.#aside.some(
+      ({ tokenHash, refresh }) => tokenHash === hash || hashesOf(refresh).includes(refreshHash),
+    );
+    if (isAside) throw new RelayError('unavailable', CLOCK_MAY_BE_WRONG, { retryAfter: ASIDE_RETRY });
+  }
 
   /** Live sessions that end so soon that their owner is warned (contract 11 §2). */
   endingSoon(): Session[] {

@@ -122,8 +122,8 @@ export type Proved = string | false | undefined;
  * session that is bound to no key is bound to `proved`. Synchronous for a session token that changes nothing, the usual
  * case.
  * @throws RelayError `unauthorized` with the reason when the session is bound to a key and there is no proof.
- * @throws RelayError `unavailable` when a pairing or refresh cannot be stored, or there is no room for another
- * session; no failure is counted then.
+ * @throws RelayError `unavailable` when a pairing or refresh cannot be stored, there is no room for another session, or a
+ * clock that may be wrong has ended this one; no failure is counted then.
  */
 export function authenticate(
   parts: AuthParts,
@@ -148,6 +148,7 @@ export function authenticate(
   if (proved === undefined && sessions.keyOf({ token: sessionToken, refreshToken }) !== undefined) {
     throw new RelayError('unauthorized', NEEDS_PROOF);
   }
+  if (pairingCode === undefined) sessions.refuseAside({ token: sessionToken, refreshToken });
   return refreshOrPair();
 
   async function refreshOrPair(): Promise<Admitted | undefined> {

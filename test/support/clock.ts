@@ -1,4 +1,4 @@
-import type { Clock } from '../../lib/kit/clock.ts';
+import { type Clock, systemClock } from '../../lib/kit/clock.ts';
 
 export interface TestClock extends Clock {
   /** Moves time forward by `ms`. Runs the timers that fall due in order, each at its own time, before it returns. */
@@ -66,4 +66,10 @@ export function createTestClock(start = 1_790_000_000_000): TestClock {
       return timers.size;
     },
   };
+}
+
+/** The clock of this machine, whose wall time a test moves by `offset` milliseconds. Timers go on as they are. */
+export function createShiftedClock() {
+  const clock = { ...systemClock, offset: 0, now: () => systemClock.now() + clock.offset };
+  return clock;
 }

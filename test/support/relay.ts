@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, describe, inject, it } from 'vitest';
 import { startNodeRelay } from '../../cli/runtime/node/relay.ts';
 import { readConfig } from '../../lib/config.ts';
+import type { Clock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
 import type { Relay } from '../../lib/relay.ts';
 import { type Client, connect, type Frame } from './client.ts';
@@ -47,15 +48,18 @@ export interface TargetOptions {
   env?: Record<string, string>;
   /** Port to listen on (Node only); by default any that is free. */
   port?: number;
+  /** Its clock (Node only). */
+  clock?: Clock;
 }
 
-export async function startNodeTarget({ env = {}, port = 0 }: TargetOptions = {}): Promise<Target> {
+export async function startNodeTarget({ env = {}, port = 0, clock }: TargetOptions = {}): Promise<Target> {
   const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const log: string[] = [];
   const start = async () => {
     const { config } = readConfig({ RELAY_HOST: '127.0.0.1', ...env }, { home: agentHome, agentHome });
     const running = await startNodeRelay({
       yaml: sharedYaml,
+      clock,
       version: '1.0.0',
       config: { ...config, port },
       env: { ...process.env, ...env },

@@ -16,7 +16,7 @@ import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
 import { createNodeDialBroker, createNodeDialUpstream } from '../../../lib/host/node/upstream-socket.ts';
 import type { YamlThread } from '../../../lib/host/node/yaml.ts';
 import { urlHost } from '../../../lib/kit/addresses.ts';
-import { systemClock } from '../../../lib/kit/clock.ts';
+import { type Clock, systemClock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import type { Diagnosis } from '../../../lib/operator/doctor/doctor.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
@@ -46,6 +46,8 @@ export interface NodeRelayOptions {
   noTls?: boolean;
   /** The YAML thread of several relays; one of its own by default. */
   yaml?: YamlThread;
+  /** The clock of this machine by default. */
+  clock?: Clock;
 }
 
 export interface NodeRelay {
@@ -63,7 +65,15 @@ export class CertificateError extends Error {}
  * Starts a relay on this machine: state, host, domain, listener.
  * @throws StateInUseError, CertificateError, or Node's listening error; nothing stays open then.
  */
-export async function startNodeRelay({ version, config, log, env, noTls, yaml }: NodeRelayOptions): Promise<NodeRelay> {
+export async function startNodeRelay({
+  version,
+  config,
+  log,
+  env,
+  noTls,
+  yaml,
+  clock = systemClock,
+}: NodeRelayOptions): Promise<NodeRelay> {
   const tls = noTls ? undefined : await readCertificate(config);
   const trust = await readTrust(config, log.named('host').warn);
   const state = log.named('state');
@@ -80,7 +90,7 @@ export async function startNodeRelay({ version, config, log, env, noTls, yaml }:
       version,
       config,
       stores,
-      clock: systemClock,
+      clock,
       log,
       channels: createChannels,
       host,

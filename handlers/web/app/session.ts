@@ -4,7 +4,7 @@ import type { Endpoint } from '../../../lib/companion/link/endpoints.ts';
 import { createLink, type Link, type LinkChannel, type SendOnChannel } from '../../../lib/companion/link/link.ts';
 import type { PairingOffer } from '../../../lib/companion/link/pairing-url.ts';
 import type { Pairing } from '../../../lib/companion/link/settings.ts';
-import type { LinkState } from '../../../lib/companion/link/state.ts';
+import { isAboutClock, type LinkState } from '../../../lib/companion/link/state.ts';
 import { type Cancel, every, systemClock } from '../../../lib/kit/clock.ts';
 import { createLog } from '../../../lib/log.ts';
 import { type FreezeState, readFreeze } from '../../../lib/operations/freeze-state.ts';
@@ -81,6 +81,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const lostAt = signal<number | null>(null);
   /** Whether an attempt has failed, or a connection was lost, until there is one again. */
   const isAway = signal(false);
+  /** Whether the last attempt was refused for now, because the clock of the relay's machine may be wrong. */
+  const isClockWrong = signal(false);
   /** When the next attempt begins, epoch ms; of meaning in the state `waiting` alone. */
   const retryAt = signal(0);
   /** Whether the browser has said that it is offline, and the relay nothing since. */
@@ -140,7 +142,11 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     if (next.name === 'waiting') {
       retryAt.value = Date.now() + next.wait;
       isAway.value = true;
-    } else if (next.name !== 'connecting' && next.name !== 'authenticating') isAway.value = false;
+      isClockWrong.value = isAboutClock(next.reason);
+    } else if (next.name !== 'connecting' && next.name !== 'authenticating') {
+      isAway.value = false;
+      isClockWrong.value = false;
+    }
     state.value = next;
     if (next.name === 'online') profiles.value = readProfiles(next.relay.profiles);
     if (next.name === 'unpaired') {
@@ -257,6 +263,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     profiles: profiles as ReadonlySignal<readonly ProfileRow[]>,
     isOnline: computed(() => state.value.name === 'online' && !isDoubted.value),
     isAway: isAway as ReadonlySignal<boolean>,
+    isClockWrong: isClockWrong as ReadonlySignal<boolean>,
     lostAt: lostAt as ReadonlySignal<number | null>,
     retryAt: retryAt as ReadonlySignal<number>,
     /** After a request that got no answer: asks for an echo at once. */

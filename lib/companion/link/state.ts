@@ -157,7 +157,7 @@ export const initialMachine = (offer: PairingOffer | null = null): LinkMachine =
  * |                |        | closed, timeout         | next endpoint or waiting                    |
  * | authenticating | answer | auth-ok                 | store                                       |
  * |                |        | auth-fail               | forget; unpaired if an offer was refused    |
- * |                |        | auth-fail by timeout    | next endpoint or waiting, pairing kept      |
+ * |                |        | auth-fail for now       | next endpoint or waiting, pairing kept      |
  * |                |        | auth-fail without TLS   | the same, if the round has a pinned route   |
  * |                |        | closed, timeout         | next endpoint or waiting                    |
  * |                | store  | stored                  | online; next endpoint if the socket ended   |
@@ -294,7 +294,7 @@ function refused(
   const log: LinkEffect = { name: 'log', level: 'warn', text: `the relay refused this device: ${reason}` };
   // A refused code says nothing about the stored pairing.
   const next =
-    isAuthTimeout(reason) || (!machine.offer && provesNothing(machine, endpoint))
+    isTemporary(reason) || (!machine.offer && provesNothing(machine, endpoint))
       ? tryNext(machine, 'close', reason, facts)
       : machine.offer
         ? unpair(machine, reason)
@@ -325,8 +325,12 @@ function revoked(machine: LinkMachine, endpoint: Endpoint, reason: string, { pai
   };
 }
 
-/** The only refusal that is about time, not about credentials (contract 01 §3.6). */
-const isAuthTimeout = (reason: string): boolean => /auth/i.test(reason) && /timeout/i.test(reason);
+/** A refusal that says nothing against the credentials: they may be good in a moment (contract 01 §3.6, §6.7). */
+const isTemporary = (reason: string): boolean =>
+  (/auth/i.test(reason) && /timeout/i.test(reason)) || /try again later/i.test(reason);
+
+/** Whether the relay refuses for now because the clock of its machine may be wrong (contract 11 §2). */
+export const isAboutClock = (reason: string): boolean => isTemporary(reason) && /\bclock\b/i.test(reason);
 
 /**
  * Away from home, the plain address of the relay may belong to somebody else's, whose refusal is no reason to forget a

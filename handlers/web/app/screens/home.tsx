@@ -19,6 +19,9 @@ export default function Home() {
   const state = overview.current.value;
   const isOnline = session.isOnline.value;
   const addresses = session.pairing.value?.addresses ?? [];
+  const offline = state
+    ? t('Offline. What you see is from {time}.', { time: timeText(state.at, language) })
+    : t('The relay does not answer.');
   useEffect(overview.refresh, [overview]);
   return (
     <div class="screen">
@@ -32,14 +35,18 @@ export default function Home() {
             </Button>
           }
         >
-          {state
-            ? t('Offline. What you see is from {time}.', { time: timeText(state.at, language) })
-            : t('The relay does not answer.')}
+          {session.isClockWrong.value
+            ? t(
+                "The clock of the relay's machine may be wrong. This browser stays paired: once that clock is set right, it connects again.",
+              )
+            : offline}
         </Notice>
       )}
-      {session.isAway.value && addresses.length > 0 && (
+      {session.isAway.value && !session.isClockWrong.value && addresses.length > 0 && (
         <Notice tone="warn">
-          {t('The relay may have another address now. Pair again there:')}{' '}
+          {t(
+            "The relay may have another address now: open the app there. To pair it there, type on the relay's machine: svc pair --web",
+          )}{' '}
           {addresses.map((address) => (
             <a key={address} class="link" href={address}>
               {new URL(address).host}

@@ -142,13 +142,22 @@ export default {
     'O relay não aceita este código: ele vale uma vez, por dez minutos. Crie outro com: svc pair --web',
     '中继不接受此配对码：每个码只能使用一次，有效期十分钟。请用此命令生成新码：svc pair --web',
   ],
-  'The relay may have another address now. Pair again there:': [
-    'Das Relay hat jetzt vielleicht eine andere Adresse. Dort neu koppeln:',
-    'Puede que el relay tenga ahora otra dirección. Vuelve a emparejar allí:',
-    'リレーのアドレスが変わった可能性があります。次の場所でもう一度ペアリングしてください：',
-    'O relay talvez tenha outro endereço agora. Pareie de novo lá:',
-    '中继的地址可能已更改。请在那里重新配对：',
-  ],
+  "The clock of the relay's machine may be wrong. This browser stays paired: once that clock is set right, it connects again.":
+    [
+      'Die Uhr des Relay-Rechners geht vielleicht falsch. Dieser Browser bleibt gekoppelt: Sobald sie richtig gestellt ist, verbindet er sich wieder.',
+      'Puede que el reloj del equipo del relay esté mal. Este navegador sigue emparejado: en cuanto se ponga en hora, volverá a conectarse.',
+      'リレーのマシンの時計が狂っている可能性があります。このブラウザのペアリングは保たれます。時計が直されると、再び接続します。',
+      'O relógio da máquina do relay talvez esteja errado. Este navegador continua pareado: assim que o relógio for acertado, ele se conecta de novo.',
+      '中继所在机器的时钟可能有误。此浏览器仍保持配对：时钟校正后会重新连接。',
+    ],
+  "The relay may have another address now: open the app there. To pair it there, type on the relay's machine: svc pair --web":
+    [
+      'Das Relay hat jetzt vielleicht eine andere Adresse: Öffne die App dort. Um sie dort zu koppeln, gib auf dem Relay-Rechner ein: svc pair --web',
+      'Puede que el relay tenga ahora otra dirección: abre la aplicación allí. Para emparejarla allí, escribe en el equipo del relay: svc pair --web',
+      'リレーのアドレスが変わった可能性があります。新しいアドレスでアプリを開いてください。そこでペアリングするには、リレーのマシンで次を入力します：svc pair --web',
+      'O relay talvez tenha outro endereço agora: abra o app lá. Para pareá-lo lá, digite na máquina do relay: svc pair --web',
+      '中继的地址可能已更改：请在新地址打开应用。要在那里配对，请在中继所在机器上输入：svc pair --web',
+    ],
   'The relay does not answer. The code is still good: try again.': [
     'Das Relay antwortet nicht. Der Code gilt noch: Versuche es noch einmal.',
     'El relay no responde. El código sigue siendo válido: inténtalo de nuevo.',

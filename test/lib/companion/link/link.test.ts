@@ -171,6 +171,8 @@ describe('authentication (01 §3.3 to 3.5)', () => {
 describe('refusals (01 §3.6)', () => {
   it.each([
     ['Authentication timeout', true],
+    ['could not be stored: try again later', true],
+    ["authentication timeout: the clock of the relay's machine may be wrong, try again later", true],
     ['Invalid session token', false],
     ['Invalid pairing code or session token', false],
     ['Missing pairing code or session token', false],

@@ -34,6 +34,7 @@ const EVENTS: LinkEvent[] = [
   { name: 'auth-ok', session },
   { name: 'auth-ok', session: null },
   { name: 'auth-fail', reason: 'Authentication timeout' },
+  { name: 'auth-fail', reason: 'could not be stored: try again later' },
   { name: 'auth-fail', reason: 'Invalid session token' },
   { name: 'stored', relay },
   { name: 'store-failed', reason: 'no space left' },
