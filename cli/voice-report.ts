@@ -2,6 +2,7 @@ import { join, resolve } from 'node:path';
 import type { Command } from 'cac';
 import { variables } from '../lib/config.ts';
 import { createFiles } from '../lib/host/node/files.ts';
+import { DAY, MINUTE } from '../lib/kit/units.ts';
 import { fallbacksIn, type Report, reportOf, type SessionReport, totalOf } from '../lib/voice/agent/report.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import { asText, flag, type Options, option } from './options.ts';
@@ -18,8 +19,6 @@ import {
 
 const LOG = /^realtime-agent-(\d{8}-\d{6})-[A-Za-z0-9]+\.jsonl$/;
 const MAX_LOG = 32 * 1024 * 1024;
-const DAY = 24 * 60 * 60 * 1000;
-const MINUTE = 60_000;
 
 interface NamedReport extends SessionReport {
   log: string;

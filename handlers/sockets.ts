@@ -1,6 +1,7 @@
 import { Router } from 'itty-router';
 import { offeredProtocols } from '../lib/access/bearer.ts';
 import { isSecureTransport, type Peer, peerKey } from '../lib/access/peer.ts';
+import { MiB } from '../lib/kit/units.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Refusal } from '../lib/socket/sockets.ts';
 import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts';
@@ -27,8 +28,6 @@ export interface SocketRow {
   /** Restores a socket that outlived a sleep of its object (edge). Sockets of a row without it are closed then. */
   restore?(socket: Transport, relay: Relay): Promise<SocketEvents | undefined>;
 }
-
-const MiB = 1024 * 1024;
 
 /** The multiplexed socket of phones and desktops (contract 01 §3). */
 const channels: Omit<SocketRow, 'path'> = {

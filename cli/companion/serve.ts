@@ -7,6 +7,7 @@ import { createMessages, type ReceivedMessage } from '../../lib/companion/messag
 import type { SettingsChange } from '../../lib/companion/safety-settings.ts';
 import { createTriggerRunner } from '../../lib/companion/trigger-runner.ts';
 import { describeError } from '../../lib/errors.ts';
+import { deferred } from '../../lib/kit/deferred.ts';
 import { createLog } from '../../lib/log.ts';
 import type { CommandContext } from '../output.ts';
 import { onSignals } from '../signals.ts';
@@ -39,11 +40,8 @@ export async function serve({ options, companion, context, device }: ServeParts)
   const { settings, clock } = companion;
   const live = !options.json && context.stdin.isTTY === true && context.stdout.isTTY === true;
   const { dial, callRelay } = await openNetwork(context);
-  let finish: (refusal: string | null) => void = () => {};
-  const finished = new Promise<string | null>((resolve) => {
-    finish = resolve;
-  });
-  const quit = () => finish(null);
+  const finished = deferred<string | null>();
+  const quit = () => finished.resolve(null);
 
   const questions = createQuestions({
     approve: options.approve,
@@ -115,7 +113,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
     channels: { proactive: messages.channel, system: freeze.channel },
     onState(state) {
       view.state(state);
-      if (state.name === 'unpaired') finish(state.reason ?? 'no reason given');
+      if (state.name === 'unpaired') finished.resolve(state.reason ?? 'no reason given');
     },
     onAnswer: (answered) => view.command(rows.rowOf(answered)),
     onNotice: notice,
@@ -154,7 +152,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
     }
     view.settings(settings.get());
     link.start();
-    return await finished;
+    return await finished.promise;
   } finally {
     for (const cleanup of cleanups) cleanup();
     questions.close();

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { pickHeaders, RESPONSE_HEADERS, readSessionHeader } from '../../lib/dashboard/ingress-headers.ts';
 import { matchIngressSocket } from '../../lib/dashboard/ingress-routes.ts';
+import { MiB } from '../../lib/kit/units.ts';
 import { isHandshake } from '../runtime/node/handshake.ts';
 import { createSocketPairs, type Dialled, isBroken, NO_CODE, type PairLimits } from '../runtime/node/socket-pairs.ts';
 import { refuseUpgrade, refuseUpgradeWith } from './answers.ts';
@@ -10,8 +11,6 @@ import type { Decided } from './decisions.ts';
 import type { Marker } from './marker.ts';
 import type { DashboardHost } from './plugin.ts';
 import type { RelayLink } from './relay-link.ts';
-
-const MiB = 1024 * 1024;
 
 /** Limits of forwarded sockets (contract 07 §4.3). */
 export interface SocketLimits extends PairLimits {

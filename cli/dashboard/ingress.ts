@@ -9,6 +9,7 @@ import {
   SESSION_HEADER,
 } from '../../lib/dashboard/ingress-headers.ts';
 import { createIngressMatcher, ingressRoutes, ingressSockets } from '../../lib/dashboard/ingress-routes.ts';
+import { MiB } from '../../lib/kit/units.ts';
 import {
   announcedLength,
   type Call,
@@ -21,8 +22,6 @@ import {
 import { type Exchange, refuse, sendJson } from './answers.ts';
 import type { Marker } from './marker.ts';
 import type { RelayLink } from './relay-link.ts';
-
-const MiB = 1024 * 1024;
 
 /** Limits of one forwarded call (contract 07 §4.3). */
 export const INGRESS_LIMITS: ForwardLimits = {

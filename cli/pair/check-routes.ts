@@ -6,12 +6,12 @@ import { probe } from '../../lib/host/node/probe.ts';
 import { createCallRelay } from '../../lib/host/node/relay-call.ts';
 import { splitUrl, unbracket } from '../../lib/kit/addresses.ts';
 import { asObject, parseJson } from '../../lib/kit/json.ts';
+import { DAY } from '../../lib/kit/units.ts';
 import type { BuiltCandidate } from '../../lib/pairing/build-candidates.ts';
 import { failed, ok, type Step, skipped, warning } from './check-step.ts';
 
 /** Milliseconds for each route. */
 export const ROUTE_TIMEOUT = 5000;
-const DAY = 86_400_000;
 /** Days before the end of a certificate from which it is worth a warning. */
 const SOON = 14;
 

@@ -4,6 +4,7 @@ import { basename, extname } from 'node:path';
 import type { Command } from 'cac';
 import { describeError } from '../../lib/errors.ts';
 import { visible } from '../../lib/kit/text.ts';
+import { MiB } from '../../lib/kit/units.ts';
 import { formData } from '../../lib/web/form-data.ts';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, CommandError, line, printable, printJson, quote, UsageError } from '../output.ts';
@@ -11,7 +12,6 @@ import { RELAY_OPTION } from '../remote-relay.ts';
 import { createProgress, type Progress } from './progress.ts';
 import { profileOption, withVoiceRelay } from './relay.ts';
 
-const MiB = 1024 * 1024;
 /** Contract 05 §6. */
 const MAX_SIZE = 25 * MiB;
 /** Milliseconds: a program on the host may take five minutes. */

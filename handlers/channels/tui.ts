@@ -1,5 +1,5 @@
-import { textOf } from '../../lib/dispatch/json-text.ts';
 import { nextTurn } from '../../lib/kit/clock.ts';
+import { textOf } from '../../lib/kit/json-text.ts';
 import { MAX_UNCOUNTED } from '../../lib/kit/long-json.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel, Connection } from '../../lib/socket/channel.ts';

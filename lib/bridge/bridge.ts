@@ -1,10 +1,10 @@
 import type { Store } from '../../storage/schema.ts';
 import { OWNER_TIMEOUT } from '../dispatch/commands.ts';
 import { newRecord, openDispatcher, type RoomParts, type Rules } from '../dispatch/dispatcher.ts';
-import { withoutMembers } from '../dispatch/json-text.ts';
 import { createUseCheck, type Link } from '../dispatch/link.ts';
 import { RelayError } from '../errors.ts';
 import { isObject } from '../kit/json.ts';
+import { withoutMembers } from '../kit/json-text.ts';
 import type { Actor } from '../operations/actor.ts';
 import { type DeviceRow, deviceRoutes } from '../operations/device.ts';
 import type { Session } from '../sessions/session.ts';

@@ -1,5 +1,5 @@
-import { memberNamed, membersOf } from '../dispatch/json-text.ts';
 import { isObject } from '../kit/json.ts';
+import { memberNamed, membersOf } from '../kit/json-text.ts';
 import type { Payload } from '../socket/envelope.ts';
 
 /** A parsed `bridge.response`. The phone chose everything in it. */

@@ -2,6 +2,7 @@ import type { Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { MiB } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import type { Connection } from '../socket/channel.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -13,7 +14,6 @@ import { createSseReader } from './sse.ts';
 import { typed } from './typed.ts';
 import { createAgentApi } from './upstream.ts';
 
-const MiB = 1024 * 1024;
 const HIGH_WATER_MARK = MiB;
 const LOW_WATER_MARK = MiB / 4;
 /** Concurrent requests of one socket. */

@@ -1,3 +1,5 @@
+import { type Deferred, deferred } from '../kit/deferred.ts';
+
 export interface PauseSwitch {
   pause(): void;
   resume(): void;
@@ -7,13 +9,13 @@ export interface PauseSwitch {
 
 /** Lets a loop be paused from outside. */
 export function createPauseSwitch(): PauseSwitch {
-  let paused: { promise: Promise<void>; end(): void } | undefined;
+  let paused: Deferred | undefined;
   return {
     pause() {
-      paused ??= startPause();
+      paused ??= deferred();
     },
     resume() {
-      paused?.end();
+      paused?.resolve();
       paused = undefined;
     },
     async resumed() {
@@ -21,12 +23,4 @@ export function createPauseSwitch(): PauseSwitch {
       while (paused) await paused.promise;
     },
   };
-}
-
-function startPause() {
-  let end = () => {};
-  const promise = new Promise<void>((resolve) => {
-    end = resolve;
-  });
-  return { promise, end };
 }

@@ -4,6 +4,7 @@ import { type Upstream, type UpstreamRequest, type UpstreamResponse, upstreamRea
 import type { Clock } from '../kit/clock.ts';
 import { isObject, type JsonObject, parseJson } from '../kit/json.ts';
 import { decodeUtf8, isPrintable } from '../kit/text.ts';
+import { MINUTE } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { readUpTo } from '../web/streams.ts';
@@ -12,7 +13,6 @@ import { createIdleTimer } from './idle-timer.ts';
 
 const CALL_TIMEOUT = 30_000;
 const IDLE_TIMEOUT = 30 * 60_000;
-const MINUTE = 60_000;
 const MAX_RESPONSE_BYTES = 16 * 1024 * 1024;
 const MAX_ERROR_BYTES = 8 * 1024;
 /** Characters of an upstream error that are shown to the client. */

@@ -1,9 +1,9 @@
 import { describeError } from '../errors.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { MINUTE } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import { finiteLeases, type SettingsStore } from './safety-settings.ts';
 
-const MINUTE_MS = 60_000;
 /** Leases are not rewritten for a smaller gain than this: commands may arrive by the hundred a second. */
 const MIN_EXTENSION_MS = 1000;
 
@@ -74,7 +74,7 @@ export function createAutoDisable(parts: {
       const current = settings.get();
       const now = clock.now();
       const minutes = Math.min(Math.max(Number(current.autoDisableMinutes) || 30, 5), 120);
-      const renewed = now + minutes * MINUTE_MS;
+      const renewed = now + minutes * MINUTE;
       const live = finiteLeases(current).filter(({ expiry }) => expiry > now);
       if (live.every(({ expiry }) => expiry <= renewed && renewed - expiry < MIN_EXTENSION_MS)) return;
       save({ capabilities: { ...current.capabilities, ...Object.fromEntries(live.map(({ id }) => [id, renewed])) } });

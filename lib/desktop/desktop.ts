@@ -1,9 +1,9 @@
 import type { Store } from '../../storage/schema.ts';
 import { OWNER_TIMEOUT } from '../dispatch/commands.ts';
 import { newRecord, openDispatcher, type RoomParts, type Rules } from '../dispatch/dispatcher.ts';
-import { textOf, withoutMembers } from '../dispatch/json-text.ts';
 import { createUseCheck, type Link } from '../dispatch/link.ts';
 import { parseJson } from '../kit/json.ts';
+import { textOf, withoutMembers } from '../kit/json-text.ts';
 import type { Actor } from '../operations/actor.ts';
 import { type AdvertisedTool, isReadTool } from '../operations/desktop.ts';
 import { isDeviceId } from '../sessions/device.ts';

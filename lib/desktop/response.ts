@@ -1,4 +1,4 @@
-import { textOf } from '../dispatch/json-text.ts';
+import { textOf } from '../kit/json-text.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { summarise } from './redact.ts';
 import { isPrivateTool } from './tools.ts';

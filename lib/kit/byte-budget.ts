@@ -1,4 +1,5 @@
 import type { Cancel, Clock } from './clock.ts';
+import { deferred } from './deferred.ts';
 
 /** Milliseconds between looks at what makes progress, while somebody waits. */
 const PERIOD = 15_000;
@@ -72,12 +73,9 @@ export class ByteBudget {
 
   /** Like `reserve`, for a caller that can wait. */
   async acquire(size: number, progress?: Progress): Promise<Reservation> {
-    let wake = () => {};
-    const turn = new Promise<void>((resolve) => {
-      wake = resolve;
-    });
-    const reservation = this.reserve(size, wake, progress);
-    if (!reservation.isGranted) await turn;
+    const turn = deferred();
+    const reservation = this.reserve(size, turn.resolve, progress);
+    if (!reservation.isGranted) await turn.promise;
     return reservation;
   }
 

@@ -1,8 +1,8 @@
-/** Longest words that are compared: the work grows with the product of both lengths. */
-const MAX_WORD = 64;
+/** Longer words are never compared: the work grows with the product of both lengths. */
+export const MAX_WORD = 64;
 
 /** How many letters differ: added, left out, replaced, or swapped with their neighbour. */
-function distance(one: string, other: string): number {
+export function distance(one: string, other: string): number {
   let beforeLast: number[] = [];
   let last = Array.from({ length: other.length + 1 }, (_, at) => at);
   for (let row = 1; row <= one.length; row++) {

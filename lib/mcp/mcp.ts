@@ -4,6 +4,7 @@ import { describeError, RelayError } from '../errors.ts';
 import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
+import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import type { Media } from '../media/media.ts';
 import type { Gate } from '../operations/gate.ts';
@@ -303,11 +304,7 @@ export async function openMcp(parts: McpParts) {
     const { caller, server, started } = of;
     const begun = startCall(parts, operation, { args: call.args, caller, client: server.getClientVersion()?.name });
     started.set(call.id, begun);
-    let cancel = (): void => {};
-    const late = new Promise<undefined>((resolve) => {
-      cancel = clock.after(SOON, () => resolve(undefined));
-    });
-    const result = await Promise.race([begun.result, late]).finally(cancel);
+    const result = await withTimeout({ clock, timeout: SOON }, begun.result, () => undefined);
     // Its session has ended meanwhile, and with it every answer.
     if (!result || peers.get(of.family)?.sessions.get(of.id) !== of) return undefined;
     started.delete(call.id);

@@ -5,6 +5,7 @@ import { errnoOf } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { randomString } from '../kit/bytes.ts';
 import { type Cancel, type Clock, every } from '../kit/clock.ts';
+import { MiB } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import { containerMounts, translate } from './containers.ts';
 import { guessType, typeOf } from './content-types.ts';
@@ -14,7 +15,6 @@ import { type Media, type MediaChange, openSharedMedia } from './media.ts';
 import { baseName } from './names.ts';
 import { openPath, type PathRefusal, REFUSAL_TEXT } from './validate.ts';
 
-const MiB = 1024 * 1024;
 const MAX_UPLOADS = 256;
 const SWEEP_PERIOD = 300_000;
 /** Uploads, in the temporary directory. */

@@ -3,6 +3,7 @@ import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { NewBytes, OpenBytes } from '../host/media.ts';
 import type { Clock } from '../kit/clock.ts';
+import { MiB } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import { typeOf } from './content-types.ts';
 import type { Folder, FolderEntry } from './folders.ts';
@@ -10,7 +11,6 @@ import { openMediaIndex } from './media-index.ts';
 import { plainSuffix } from './names.ts';
 import { createUploads, type UploadBody } from './uploads.ts';
 
-const MiB = 1024 * 1024;
 const OWNED_CAP = 2048 * MiB;
 const UPLOADS_PER_SESSION = 4;
 

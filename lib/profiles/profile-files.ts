@@ -2,6 +2,7 @@ import { agentRoot, type Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { type Cancel, type Clock, every } from '../kit/clock.ts';
+import { MiB } from '../kit/units.ts';
 import { isMapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { type Avatar, readAvatar } from './avatar.ts';
@@ -48,7 +49,6 @@ export interface ProfileFilesParts {
   onWritten(): void;
 }
 
-const MIB = 1024 * 1024;
 const SWEEP_PERIOD = 300_000;
 
 export function createProfileFiles({ host, config, clock, log, onWritten }: ProfileFilesParts): ProfileFiles {
@@ -90,7 +90,7 @@ export function createProfileFiles({ host, config, clock, log, onWritten }: Prof
     skills: async (name) => listSkills(host, (await placeOf(name)).home),
     soul: async (name) => readSoul(host, await placeOf(name)),
     memory: async (name) => readMemory(host, await placeOf(name), log),
-    avatar: async (name) => readAvatar(host, await placeOf(name), config.mediaMaxSizeMb * MIB),
+    avatar: async (name) => readAvatar(host, await placeOf(name), config.mediaMaxSizeMb * MiB),
 
     async find(name) {
       const place = await placeOf(name);

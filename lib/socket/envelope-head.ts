@@ -1,3 +1,6 @@
+import { parseJson } from '../kit/json.ts';
+import { memberNamed, membersOf, type TextMember } from '../kit/json-text.ts';
+
 /** Bytes of a message that tell how it is dispatched. */
 const HEAD_BYTES = 4096;
 
@@ -46,71 +49,13 @@ export const usableId = (id: unknown): string =>
  * after 4 KiB is not seen, and nothing else is validated: parsing tells, and may disagree.
  */
 export function readHead(frame: TextFrame): EnvelopeHead | null {
-  const { channel, type, id } = membersIn(startOf(frame));
+  const head = startOf(frame);
+  const members = membersOf(head);
+  const [channel, type, id] = ['channel', 'type', 'id'].map((name) => textIn(head, memberNamed(members, name)));
   return typeof channel === 'string' && typeof type === 'string' ? { channel, type, id: usableId(id) } : null;
 }
 
-type Members = { channel?: unknown; type?: unknown; id?: unknown };
-
-/** The members of interest of a JSON object of which only the beginning is known; undefined for any but a text. */
-function membersIn(text: string): Members {
-  const members: Members = {};
-  let at = afterSpace(text, 0);
-  if (text[at] !== '{') return members;
-  do {
-    const key = afterSpace(text, at + 1);
-    const keyEnd = afterString(text, key);
-    const colon = afterSpace(text, keyEnd);
-    if (keyEnd < 0 || text[colon] !== ':') break;
-    const value = afterSpace(text, colon + 1);
-    const end = afterValue(text, value);
-    if (end < 0) break;
-    const name = stringAt(text, key, keyEnd);
-    if (name === 'channel' || name === 'type' || name === 'id') {
-      members[name] = text[value] === '"' ? stringAt(text, value, end) : undefined;
-    }
-    at = afterSpace(text, end);
-  } while (text[at] === ',');
-  return members;
-}
-
-/** The value of a string literal; undefined for an invalid one. */
-function stringAt(text: string, start: number, end: number): string | undefined {
-  try {
-    return JSON.parse(text.slice(start, end));
-  } catch {
-    return undefined;
-  }
-}
-
-function afterSpace(text: string, at: number): number {
-  let next = at;
-  while (text[next] === ' ' || text[next] === '\n' || text[next] === '\r' || text[next] === '\t') next++;
-  return next;
-}
-
-/** The index after the string literal at `at`; -1 when there is none, or its end is not known. */
-function afterString(text: string, at: number): number {
-  if (text[at] !== '"') return -1;
-  for (let next = at + 1; next < text.length; next++) {
-    if (text[next] === '\\') next++;
-    else if (text[next] === '"') return next + 1;
-  }
-  return -1;
-}
-
-/** The index after the value at `at`; -1 when its end is not known. Brackets are counted, not matched. */
-function afterValue(text: string, at: number): number {
-  if (text[at] === '"') return afterString(text, at);
-  let depth = 0;
-  for (let next = at; next < text.length; next++) {
-    const character = text[next] as string;
-    if (character === '"') {
-      next = afterString(text, next) - 1;
-      if (next < 0) return -1;
-    } else if (character === '{' || character === '[') depth++;
-    else if (depth === 0 && (character === ',' || character === '}')) return next;
-    else if ((character === '}' || character === ']') && --depth === 0) return next + 1;
-  }
-  return -1;
+/** A member's value if it is a string literal, and a valid one. */
+function textIn(head: string, member: TextMember | undefined): unknown {
+  return member && head[member.valueStart] === '"' ? parseJson(head.slice(member.valueStart, member.end)) : undefined;
 }

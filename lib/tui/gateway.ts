@@ -1,5 +1,6 @@
 import type { Child, Exit } from '../host/index.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { deferred } from '../kit/deferred.ts';
 import { parseObject } from '../kit/json.ts';
 import { decodeUtf8, decodeUtf8Strict } from '../kit/text.ts';
 import type { Log } from '../log.ts';
@@ -37,10 +38,7 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
   const encoder = new TextEncoder();
   let state: 'running' | 'ending' | 'ended' = 'running';
   let cancel: Cancel | undefined;
-  let setOver: () => void;
-  const over = new Promise<void>((resolve) => {
-    setOver = resolve;
-  });
+  const over = deferred();
 
   const stdout = createLines(MAX_LINE, {
     line(bytes) {
@@ -68,7 +66,7 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
     const byItself = state === 'running';
     state = 'ended';
     cancel?.();
-    setOver();
+    over.resolve();
     if (byItself) events.exited(exit);
   });
 
@@ -118,11 +116,11 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
           child.kill('SIGKILL');
           cancel = clock.after(KILL_TIMEOUT, () => {
             log.error(`gateway ${child.pid} survived SIGKILL`);
-            setOver();
+            over.resolve();
           });
         });
       }
-      return over;
+      return over.promise;
     },
   };
 }

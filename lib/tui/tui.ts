@@ -1,7 +1,7 @@
-import { compactedPieces } from '../dispatch/json-text.ts';
 import { describeError } from '../errors.ts';
 import type { Child, Exit, Host } from '../host/index.ts';
 import { type Clock, nextTurn } from '../kit/clock.ts';
+import { compactedPieces } from '../kit/json-text.ts';
 import type { Log } from '../log.ts';
 import type { Connection } from '../socket/channel.ts';
 import { type AttachPayload, clampEdge, type Plan, planCommand } from './command.ts';

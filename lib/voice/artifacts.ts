@@ -5,13 +5,13 @@ import { concatBytes, utf8ToBytes } from '../kit/bytes.ts';
 import { type Clock, every } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { withTimeout } from '../kit/timeouts.ts';
+import { DAY, MiB } from '../kit/units.ts';
 import type { Mapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { canonicalJson, type Json } from '../pairing/canonical-json.ts';
 import { numberOf } from './section.ts';
 import { wavHeader } from './streaming/wav.ts';
 
-const MiB = 1024 * 1024;
 /** Bytes that wait for the disk, of a session and of all. A recording that would go beyond ends early. */
 const MAX_WAITING = 8 * MiB;
 const MAX_WAITING_IN_ALL = 64 * MiB;
@@ -28,7 +28,6 @@ const MAX_LOG = 16 * MiB;
 const MAX_FILES = 2000;
 /** Milliseconds between sweeps of a directory that are due to new sessions. */
 const SWEEP_PERIOD = 60_000;
-const DAY = 24 * 60 * 60 * 1000;
 const RETENTION_DAYS = 14;
 const MAX_RETENTION_DAYS = 3650;
 /** Directories that are swept. A profile may name its own. */

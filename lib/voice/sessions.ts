@@ -3,6 +3,7 @@ import { describeError, RelayError } from '../errors.ts';
 import { base64url, randomBytes, sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
+import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
 import type { Artifacts, NewArtifacts, SessionArtifacts } from './artifacts.ts';
@@ -205,11 +206,7 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
     /** Closes every socket, aborts every render, and completes the event logs. */
     async stop(): Promise<void> {
       sessions.closeAll(1001, 'server shutting down', 'shutdown');
-      let cancel = () => {};
-      const late = new Promise<void>((resolve) => {
-        cancel = clock.after(SETTLE_TIMEOUT, resolve);
-      });
-      await Promise.race([Promise.all(closing), late]).finally(cancel);
+      await withTimeout({ clock, timeout: SETTLE_TIMEOUT }, Promise.all(closing), () => {});
     },
   };
 }

@@ -6,9 +6,9 @@ import { isObject, parseJson, parseObject } from '../kit/json.ts';
 import { MAX_UNCOUNTED, readLongJson } from '../kit/long-json.ts';
 import { decodeUtf8, decodeUtf8Strict } from '../kit/text.ts';
 import { withTimeout } from '../kit/timeouts.ts';
+import { KiB } from '../kit/units.ts';
 import { WebResponse } from './response.ts';
 
-const KiB = 1024;
 export const BODY_LIMIT = 64 * KiB;
 const BODY_TIMEOUT = 60_000;
 const MAX_DEPTH = 64;

@@ -9,6 +9,7 @@ import { limitKey } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
 import { systemClock } from '../../../lib/kit/clock.ts';
 import { parseJson } from '../../../lib/kit/json.ts';
+import { MiB } from '../../../lib/kit/units.ts';
 import { createLog, type Log } from '../../../lib/log.ts';
 import { Broker, type Snapshot } from '../../../lib/reach/broker/broker.ts';
 import type { Effect } from '../../../lib/reach/broker/effects.ts';
@@ -45,7 +46,6 @@ const REPLACE_AFTER = 10_000;
  * The platform reads from a client whether or not its host takes the bytes, and does not wait for the end of the event of a
  * message either (tried 2026-11). A whole request body of Secure Link, 16 MiB, therefore has to fit in the queue.
  */
-const MiB = 1024 * 1024;
 const LIMITS = { maxStreamsWithoutFlow: 4, maxUnanswered: 8 * MiB, maxQueuedToHost: 20 * MiB };
 /** Reported for a close frame without a code, and never sent. */
 const NO_CODE = 1005;

@@ -1,7 +1,7 @@
 import { utf8Length } from '../../../lib/kit/text.ts';
+import { MiB } from '../../../lib/kit/units.ts';
 import type { Transport } from '../../../lib/socket/transport.ts';
 
-const MiB = 1024 * 1024;
 /** The platform itself ends a connection at 32 MiB, without a reason that clients know. */
 export const MAX_MESSAGE = 30 * MiB;
 /** Bytes sent without a frame from the client in between, above which producers pause (contract 01 §12). */

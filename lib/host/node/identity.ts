@@ -1,10 +1,9 @@
 import { createHash, createPrivateKey, KeyObject, randomBytes, webcrypto, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { connect } from 'node:tls';
+import { DAY, HOUR } from '../../kit/units.ts';
 import type { HostIdentities, IdentityFacts, IdentityPem, IdentityProblem } from '../identity.ts';
 
-const HOUR = 3_600_000;
-const DAY = 24 * HOUR;
 const LIFETIME = 3650 * DAY;
 const MIN_RSA_BITS = 2048;
 

@@ -4,17 +4,16 @@ import { MIN_DESCRIPTORS } from '../../host/machine.ts';
 import type { ProbeResult } from '../../host/probe.ts';
 import { isLoopbackName, urlHost } from '../../kit/addresses.ts';
 import { asObject } from '../../kit/json.ts';
+import { DAY, MiB } from '../../kit/units.ts';
 import { UNIT } from '../service/unit.ts';
 import { type Check, fail, notKnown, ok, outcome, warn } from './check.ts';
 import type { Lifecycle } from './relay.ts';
 
-const DAY = 86_400_000;
 /** Days before the end of a certificate from which it is worth a warning. */
 const SOON = 14;
-const MEBIBYTE = 1024 * 1024;
 /** Bytes without which the state cannot be written, and from which it soon may not be. */
-const NO_SPACE = 16 * MEBIBYTE;
-const LITTLE_SPACE = 256 * MEBIBYTE;
+const NO_SPACE = 16 * MiB;
+const LITTLE_SPACE = 256 * MiB;
 /** Descriptors for many devices with their terminals. */
 const ENOUGH_DESCRIPTORS = 1024;
 /** The first version of Node with everything that the relay uses. */
@@ -201,7 +200,7 @@ export async function diskCheck({ config, host }: Pick<MachineDoctor, 'config' |
 }
 
 const bytesText = (bytes: number): string =>
-  bytes < 1024 * MEBIBYTE ? `${Math.floor(bytes / MEBIBYTE)} MB` : `${Math.floor(bytes / MEBIBYTE / 1024)} GB`;
+  bytes < 1024 * MiB ? `${Math.floor(bytes / MiB)} MB` : `${Math.floor(bytes / MiB / 1024)} GB`;
 
 /** Whether what should keep the relay running does. */
 export function serviceCheck({ service }: Lifecycle): Check {

@@ -3,11 +3,11 @@ import type { Host } from '../../host/index.ts';
 import type { ProbeResult } from '../../host/probe.ts';
 import { splitUrl } from '../../kit/addresses.ts';
 import { asObject } from '../../kit/json.ts';
+import { DAY } from '../../kit/units.ts';
 import { type FoundIdentity, findIdentity, identityProblem } from '../../secure-link/identity.ts';
 import { namedFiles, readUpstream } from '../../secure-link/settings.ts';
 import { type Check, fail, MORE_TIME, ok, outcome, warn } from './check.ts';
 
-const DAY = 86_400_000;
 /** Days before its end from which an identity is worth a warning. */
 const SOON = 30;
 

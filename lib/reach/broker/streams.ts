@@ -1,11 +1,9 @@
 import type { Clock } from '../../kit/clock.ts';
+import { KiB, MiB } from '../../kit/units.ts';
 import { closeFrame, dataFrame, decodeFrame, HEADER_BYTES, windowFrame } from '../frames.ts';
 import { type ErrorCode, encodeMessage } from '../messages.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { Link } from './effects.ts';
-
-const KiB = 1024;
-const MiB = KiB * KiB;
 
 /** Payload of the largest frame to a host: with its header it fits the 1 MiB that older connectors receive. */
 const MAX_RECORD = MiB - HEADER_BYTES;

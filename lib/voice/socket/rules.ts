@@ -1,9 +1,6 @@
+import { KiB, MINUTE, MiB } from '../../kit/units.ts';
 import type { SocketEnd } from '../../socket/transport.ts';
 import type { RingLimits } from './ring.ts';
-
-const KiB = 1024;
-const MiB = 1024 * KiB;
-const MINUTE = 60_000;
 
 /** Work of a session for its client: none yet, a render or a run, or finished for good. */
 export type Activity = 'idle' | 'busy' | 'done';

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { LoopbackGuard } from '../../../../lib/host/node/loopback-guard.ts';
 import { upstreamReason } from '../../../../lib/host/upstream.ts';
 import { unbracket } from '../../../../lib/kit/addresses.ts';
+import { MiB } from '../../../../lib/kit/units.ts';
 import type { Log } from '../../../../lib/log.ts';
 import type { Availability, Gate } from '../../../../lib/secure-link/gate.ts';
 import {
@@ -33,8 +34,6 @@ import {
 import { createLocalLink, type LocalLink } from '../local-link.ts';
 import { send } from '../send.ts';
 import { createYoungCollector } from '../young-memory.ts';
-
-const MiB = 1024 * 1024;
 
 /** Limits of the proxied namespaces (contract 08 §4.4). */
 export interface ProxyLimits extends ForwardLimits {

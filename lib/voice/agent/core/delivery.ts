@@ -1,3 +1,4 @@
+import { MiB } from '../../../kit/units.ts';
 import {
   fallBack,
   newDelivery,
@@ -16,7 +17,6 @@ import type { Signal, Step } from './step.ts';
 
 /** Region D: every result reaches the user exactly once (contract 06 §7). */
 
-const MiB = 1024 * 1024;
 /** Bytes of audio and characters of text that are held back until the response is known to be good. */
 const MAX_HELD = 8 * MiB;
 /** Bytes that an event takes besides its text or audio: there may be many small ones. */

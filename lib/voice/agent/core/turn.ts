@@ -1,5 +1,6 @@
 import { fromBase64 } from '../../../kit/bytes.ts';
 import type { JsonObject } from '../../../kit/json.ts';
+import { MiB } from '../../../kit/units.ts';
 import { MAX_RATE, MIN_RATE } from '../../limits.ts';
 import { dropDrains } from './floor.ts';
 import { cancelActive, request } from './response.ts';
@@ -7,7 +8,6 @@ import type { Step } from './step.ts';
 
 /** The user's half of region P: microphone audio, utterances and text turns (contract 06 §6.1). */
 
-const MiB = 1024 * 1024;
 const MAX_CHUNK = MiB;
 const MAX_UNCOMMITTED = 32 * MiB;
 const DEFAULT_RATE = 24_000;

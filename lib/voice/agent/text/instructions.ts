@@ -1,5 +1,6 @@
 import { cutText } from '../../../chat/preview.ts';
 import type { JsonObject } from '../../../kit/json.ts';
+import { MINUTE } from '../../../kit/units.ts';
 import { type ContextMessage, contextLines } from './context.ts';
 import { isJsonAnswer, MAX_DELIVERED_ANSWER, speechSafe } from './speech-safe.ts';
 import { TOOL_SURFACE } from './tools.ts';
@@ -30,7 +31,6 @@ const ENGINE_LABEL = 'Realtime agent voice';
 const STABLE_ENGINE = 'svc_voice_output';
 const STABLE_ENGINE_LABEL = 'Stable voice output';
 const MAX_REQUEST = 1000;
-const MINUTE = 60_000;
 
 const two = (value: number): string => String(value).padStart(2, '0');
 

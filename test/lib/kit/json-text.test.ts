@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { compactedPieces, memberNamed, membersOf, withoutMembers } from '../../../lib/dispatch/json-text.ts';
+import { compactedPieces, memberNamed, membersOf, withoutMembers } from '../../../lib/kit/json-text.ts';
 
 /** The same value with blanks wherever JSON allows them. */
 const spread = (value: unknown): string =>

@@ -1,3 +1,5 @@
+import { parseJson } from './json.ts';
+
 /** The position of a member of a JSON object in its text. */
 export interface TextMember {
   key: string;
@@ -8,74 +10,74 @@ export interface TextMember {
 }
 
 const QUOTE = 34;
+const COMMA = 44;
 const BACKSLASH = 92;
-
-/** The index after the string whose opening quote is at `at`. Finds the end of one without escapes by a native search. */
-function afterString(text: string, at: number): number {
-  const close = text.indexOf('"', at + 1);
-  if (text.charCodeAt(close - 1) !== BACKSLASH) return close + 1;
-  for (let next = text.indexOf('\\', at + 1); ; next++) {
-    const code = text.charCodeAt(next);
-    if (code === BACKSLASH) next++;
-    else if (code === QUOTE) return next + 1;
-  }
-}
+/** Of a brace; that of a bracket has the bit of 32 unset. */
+const OPEN = 123;
+const CLOSE = 125;
 
 const isSpace = (code: number): boolean => code === 32 || code === 10 || code === 13 || code === 9;
 
 function afterSpace(text: string, at: number): number {
-  while (isSpace(text.charCodeAt(at))) at++;
-  return at;
+  let next = at;
+  while (isSpace(text.charCodeAt(next))) next++;
+  return next;
 }
 
-/** The index after the value that begins at `at`. */
+/** The index after the string literal at `at`; -1 when there is none, or it is cut. A native search finds most ends. */
+function afterString(text: string, at: number): number {
+  if (text.charCodeAt(at) !== QUOTE) return -1;
+  const close = text.indexOf('"', at + 1);
+  if (close < 0 || text.charCodeAt(close - 1) !== BACKSLASH) return close < 0 ? -1 : close + 1;
+  for (let next = text.indexOf('\\', at + 1); next < text.length; next++) {
+    const code = text.charCodeAt(next);
+    if (code === BACKSLASH) next++;
+    else if (code === QUOTE) return next + 1;
+  }
+  return -1;
+}
+
+/** The index after the value at `at`; -1 when it is cut. Brackets are counted, not matched. */
 function afterValue(text: string, at: number): number {
-  const first = text.charCodeAt(at);
-  if (first === QUOTE) return afterString(text, at);
-  if (first !== 123 && first !== 91) {
-    while (at < text.length) {
-      const code = text.charCodeAt(at);
-      if (code === 44 || code === 125 || code === 93 || isSpace(code)) break;
-      at++;
-    }
-    return at;
-  }
+  if (text.charCodeAt(at) === QUOTE) return afterString(text, at);
   let depth = 0;
-  for (;;) {
-    const code = text.charCodeAt(at);
+  for (let next = at; next < text.length; next++) {
+    const code = text.charCodeAt(next);
     if (code === QUOTE) {
-      at = afterString(text, at);
-      continue;
+      next = afterString(text, next) - 1;
+      if (next < 0) return -1;
     }
-    at++;
     // Brackets and braces differ by one bit.
-    const bracket = code | 32;
-    if (bracket === 123) depth++;
-    else if (bracket === 125 && --depth === 0) return at;
+    else if ((code | 32) === OPEN) depth++;
+    else if (depth === 0 && (code === COMMA || code === CLOSE)) {
+      while (isSpace(text.charCodeAt(next - 1))) next--;
+      return next;
+    } else if ((code | 32) === CLOSE && --depth === 0) return next + 1;
   }
+  return -1;
 }
 
 /**
  * The members of the object that begins at or after `at` (blanks are skipped), without parsing their values: a value that
- * is forwarded as text keeps its number formats and escapes. `text` must have passed `JSON.parse`.
+ * is forwarded as text keeps its number formats and escapes. Ends at the first member that is cut or invalid.
  */
 export function membersOf(text: string, at = 0): TextMember[] {
   const members: TextMember[] = [];
-  let next = afterSpace(text, afterSpace(text, at) + 1);
-  while (text.charCodeAt(next) !== 125) {
-    const keyEnd = afterString(text, next);
-    const raw = text.slice(next + 1, keyEnd - 1);
-    const valueStart = afterSpace(text, afterSpace(text, keyEnd) + 1);
+  let next = afterSpace(text, at);
+  if (text[next] !== '{') return members;
+  do {
+    const start = afterSpace(text, next + 1);
+    const keyEnd = afterString(text, start);
+    const colon = afterSpace(text, keyEnd);
+    if (keyEnd < 0 || text[colon] !== ':') break;
+    const valueStart = afterSpace(text, colon + 1);
     const end = afterValue(text, valueStart);
-    members.push({
-      key: raw.includes('\\') ? JSON.parse(text.slice(next, keyEnd)) : raw,
-      start: next,
-      valueStart,
-      end,
-    });
+    if (end < 0) break;
+    const raw = text.slice(start + 1, keyEnd - 1);
+    const key = raw.includes('\\') ? parseJson(text.slice(start, keyEnd)) : raw;
+    if (typeof key === 'string') members.push({ key, start, valueStart, end });
     next = afterSpace(text, end);
-    if (text.charCodeAt(next) === 44) next = afterSpace(text, next + 1);
-  }
+  } while (text[next] === ',');
   return members;
 }
 

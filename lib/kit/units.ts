@@ -1,0 +1,8 @@
+/** Bytes. */
+export const KiB = 1024;
+export const MiB = 1024 * KiB;
+
+/** Milliseconds. */
+export const MINUTE = 60_000;
+export const HOUR = 60 * MINUTE;
+export const DAY = 24 * HOUR;
