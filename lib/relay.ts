@@ -350,7 +350,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
       log: log.named('pairing'),
     });
   const terminals = createTerminals({ host, config, sessions, gate, clock, log: log.named('terminal') });
-  const mirrored = { store: stores.open('mirror'), sessions, clock, log: log.named('mirror') };
+  const mirrored = { store: stores.open('mirror'), sessions, phone, clock, log: log.named('mirror') };
 
   return {
     /** Of the memory that clients may take by what they send. */

@@ -397,6 +397,17 @@ export type Reply = {
   answer_index?: number;
 };
 
+/** What has become of a message, as home and the edge tell each other (contract 12 §2). */
+export type MessageStanding =
+  | 'queued'
+  | 'dropped'
+  | 'expired'
+  | 'cancelled'
+  | 'sent'
+  | 'shown'
+  | 'withdrawn'
+  | 'answered';
+
 /** A message or a reply, and what became of it (contract 09 §1). `ts` is epoch milliseconds. */
 export type PhoneHistoryItem = {
   /** Counts up over messages and replies. */
@@ -418,6 +429,10 @@ export type PhoneHistoryItem = {
       asked?: true;
       /** It was cancelled after a phone had got it. */
       withdrawn?: true;
+      /** What the other relay of the mirror knows of it; absent where that has never had it. */
+      peer?: MessageStanding;
+      /** The other relay has the message to deliver. */
+      away?: true;
     }
   | {
       kind: 'reply';
@@ -597,4 +612,4 @@ export type MirrorRecord =
   /** When home was last heard, epoch seconds. */
   | { heard: number }
   /** The socket on which home is linked. */
-  | { socket: string; since: number };
+  | { socket: string; since: number; listening?: boolean };

@@ -4,11 +4,13 @@ import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
+import type { PhoneMessaging } from '../phone/phone.ts';
 import { narrowedPolicy } from '../sessions/policy-change.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
 import { type Channel, createChannel } from './channel.ts';
+import { createCustody } from './custody.ts';
 import { encodeFrame, type Frame, type Op, parseFrame } from './frames.ts';
 import { isPublicKey, verifyChallenge } from './keys.ts';
 import { openOutbox } from './outbox.ts';
@@ -32,6 +34,7 @@ const tombstone = (family: string) => `ended:${family}`;
 export interface EdgeMirrorParts {
   store: Store<'mirror'>;
   sessions: Sessions;
+  phone: PhoneMessaging;
   clock: Clock;
   log: Log;
   /** Seconds for which sessions of home are honoured after its last word (`RELAY_MIRROR_LEASE`). */
@@ -62,13 +65,29 @@ export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
  * The edge's half of the mirror (contract 12 §2): has the sessions of home as home last gave them, honours them for as
  * long as home is heard, and tells home what ended or was reduced here.
  */
-export async function openEdgeMirror({ store, sessions, clock, log, lease }: EdgeMirrorParts) {
+export async function openEdgeMirror({ store, sessions, phone, clock, log, lease }: EdgeMirrorParts) {
   const stored = new Map(await entriesOf(store));
-  const outbox = openOutbox({ store, stored, origin: 'edge', log, keeps: () => false });
+  const outbox = openOutbox({
+    store,
+    stored,
+    origin: 'edge',
+    log,
+    keeps: () => false,
+    acknowledged: (kind, body) => custody.acknowledged(kind, body),
+  });
+  const custody = createCustody({
+    side: 'edge',
+    phone,
+    outbox,
+    log,
+    isOn: () => key !== undefined,
+    isLinked: () => link !== undefined,
+    flush: () => link?.channel.flush(),
+  });
   const read = <R extends MirrorRecord>(key: string) => (stored.get(key) ?? null) as R | null;
   let key = read<MirrorPeerRecord>(KEY)?.public_key;
   let heard = read<{ heard: number }>(HEARD)?.heard ?? 0;
-  const kept = read<{ socket: string; since: number }>(LINK);
+  const kept = read<{ socket: string; since: number; listening?: boolean }>(LINK);
   /** Keyed by family: until when it must not come back, epoch seconds. */
   const ended = new Map<string, number>();
   for (const name of stored.keys()) {
@@ -151,7 +170,10 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
     return found?.mirrored ? found : undefined;
   };
 
-  async function apply({ kind, body }: Op): Promise<unknown> {
+  async function apply(op: Op): Promise<unknown> {
+    const { kind, body } = op;
+    const ofPhone = custody.apply(op);
+    if (ofPhone) return ofPhone;
     if (kind === 'session') {
       const given = sessionOf(body);
       if (!given) return log.warn('home gave a session that cannot be read');
@@ -184,9 +206,18 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
     hear();
     if (frame.type === 'op' || frame.type === 'ack') link?.channel.receive(frame);
     else if (frame.type === 'call') {
-      const result = frame.method === 'lease' ? { body: { lease } } : { error: 'unknown method' };
+      if (frame.method === 'listening') listens(frame.body.listening === true);
+      const result = /^(lease|listening)$/.test(frame.method) ? { body: { lease } } : { error: 'unknown method' };
       socket.send(encodeFrame({ type: 'result', id: frame.id, ...result }));
     } else socket.close(1008, 'frame out of turn');
+  }
+
+  /** Home says whether a phone listens there. The edge remembers it over a sleep, for as long as the link lasts. */
+  function listens(listening: boolean): void {
+    if (!link) return;
+    const { socket, since } = link;
+    void store.setItem(LINK, { socket: socket.id, since, listening }).catch(failed);
+    custody.linked(listening);
   }
 
   function linked(socket: Transport, since: number): Link {
@@ -196,6 +227,7 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
       apply,
       busy: ({ body }) => sessions.busy(String(body.family)),
       resync: () => {
+        custody.resync();
         for (const family of ended.keys()) outbox.offer(`end:${family}`, 'end', { family });
       },
       send: (text) => socket.send(text),
@@ -209,6 +241,7 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
     if (link?.socket !== socket) return;
     link.channel.stop();
     link = undefined;
+    custody.unlinked();
     void store.removeItem(LINK).catch(failed);
     log.info('the link of home has ended');
   }
@@ -259,6 +292,7 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
     await store.setItem(LINK, { socket: socket.id, since });
     socket.send(encodeFrame({ type: 'hello', epoch: outbox.epoch, applied: outbox.applied }));
     linked(socket, since).channel.start(frame.applied);
+    custody.linked(false);
     log.info('home is linked');
     return true;
   }
@@ -363,6 +397,7 @@ export async function openEdgeMirror({ store, sessions, clock, log, lease }: Edg
         return undefined;
       }
       linked(socket, kept.since).channel.flush();
+      custody.linked(kept.listening === true);
       return provedEvents(socket);
     },
 

@@ -6,9 +6,11 @@ import { entriesOf } from '../kit/entries.ts';
 import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from '../kit/reconnect.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
+import type { PhoneMessaging } from '../phone/phone.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { type Channel, createChannel } from './channel.ts';
+import { createCustody } from './custody.ts';
 import { encodeFrame, type Frame, type Op } from './frames.ts';
 import { HomeLink } from './home-link.ts';
 import { type HomeKey, newHomeKey } from './keys.ts';
@@ -28,6 +30,7 @@ const session = (family: string) => `session:${family}`;
 export interface HomeMirrorParts {
   store: Store<'mirror'>;
   sessions: Sessions;
+  phone: PhoneMessaging;
   /** Opens the socket to the edge. */
   dial: DialUpstream;
   clock: Clock;
@@ -61,9 +64,27 @@ export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
  * reduced there. Without an edge it does nothing.
  */
 export async function openHomeMirror(parts: HomeMirrorParts) {
-  const { store, sessions, dial, clock, log, random = Math.random } = parts;
+  const { store, sessions, phone, dial, clock, log, random = Math.random } = parts;
   const stored = new Map(await entriesOf(store));
-  const outbox = openOutbox({ store, stored, origin: 'home', log, keeps: (kind) => kind === 'session' });
+  const outbox = openOutbox({
+    store,
+    stored,
+    origin: 'home',
+    log,
+    keeps: (kind) => kind === 'session',
+    acknowledged: (kind, body) => custody.acknowledged(kind, body),
+  });
+  const custody = createCustody({
+    side: 'home',
+    phone,
+    outbox,
+    log,
+    isOn: () => url() !== undefined,
+    isLinked: () => upSince !== undefined,
+    flush: () => channel?.flush(),
+    heard: (listening) =>
+      link?.send(encodeFrame({ type: 'call', id: 'listening', method: 'listening', body: { listening } })),
+  });
   let peer = (stored.get(KEY) ?? null) as MirrorPeerRecord | null;
   let link: HomeLink | undefined;
   let channel: Channel | undefined;
@@ -100,7 +121,10 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
 
   sessions.onWrite(compare);
 
-  async function apply({ kind, body }: Op): Promise<unknown> {
+  async function apply(op: Op): Promise<unknown> {
+    const { kind, body } = op;
+    const ofPhone = custody.apply(op);
+    if (ofPhone) return ofPhone;
     const reduced = kind === 'reduce' ? readReduced(body) : null;
     const family = reduced?.family ?? (kind === 'end' ? readEnded(body)?.family : undefined);
     const living = family === undefined ? undefined : sessions.byFamily(family);
@@ -133,6 +157,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       apply,
       busy: ({ body }) => sessions.busy(String(body.family)),
       resync: () => {
+        custody.resync();
         compareAll();
         outbox.offer('sync', 'sync', { families: sessions.list().map(({ family }) => family) });
       },
@@ -140,6 +165,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       fail: (reason) => own.fail(reason),
     });
     channel.start(edge);
+    custody.linked(false);
     speak(own);
   }
 
@@ -189,6 +215,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
   function release(): void {
     link = undefined;
     upSince = undefined;
+    custody.unlinked();
     channel?.stop();
     channel = undefined;
     cancelWord();

@@ -6,8 +6,9 @@ import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { type Cursor, type Op, type Origin, START } from './frames.ts';
 
-/** Ops that may wait for the other side (contract 12 §2). */
+/** Ops that may wait for the other side (contract 12 §2), and the characters in them. */
 export const MAX_WAITING = 10_000;
+const MAX_CHARACTERS = 32 * 1024 * 1024;
 const OP = 'op:';
 
 export interface OutboxParts {
@@ -18,6 +19,8 @@ export interface OutboxParts {
   log: Log;
   /** Whether the last op of a kind stays once it is acknowledged: it is what the other side has. */
   keeps(kind: string): boolean;
+  /** The other side has stored an op. Called in the turn in which that is stored here. */
+  acknowledged?(kind: string, body: JsonObject): void;
 }
 
 export type Outbox = ReturnType<typeof openOutbox>;
@@ -27,7 +30,7 @@ export type Outbox = ReturnType<typeof openOutbox>;
  * older one, so that what waits is bounded by what there is to tell. All of it is stored, and so is how much of the other
  * side's ops is applied. Ops are numbered upwards, with gaps.
  */
-export function openOutbox({ store, stored, origin, log, keeps }: OutboxParts) {
+export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: OutboxParts) {
   /** Names this start of the process: a state that was restored from a backup makes other ops under the same numbers. */
   const epoch = base64url(randomBytes(8));
   /** In the order of their numbers. */
@@ -53,15 +56,31 @@ export function openOutbox({ store, stored, origin, log, keeps }: OutboxParts) {
     if (typeof row?.oseq === 'number' && typeof row.kind === 'string') loaded.push([key.slice(OP.length), row]);
     else log.warn('skipped a record of the mirror that cannot be read');
   }
-  for (const [key, row] of loaded.sort(([, a], [, b]) => a.oseq - b.oseq)) rows.set(key, row);
+  /** Of the bodies of all rows, as JSON; a row's own length by its record. */
+  let characters = 0;
+  const lengths = new WeakMap<MirrorOpRecord, number>();
+  for (const [key, row] of loaded.sort(([, a], [, b]) => a.oseq - b.oseq)) hold(key, row);
   let acked = (stored.get('acked') as Cursor | null | undefined) ?? START;
   let applied = (stored.get('applied') as Cursor | null | undefined) ?? START;
   let last = Math.max(acked.oseq, loaded.at(-1)?.[1].oseq ?? 0);
 
+  function hold(key: string, row: MirrorOpRecord): void {
+    release(key);
+    lengths.set(row, JSON.stringify(row.body).length);
+    characters += lengths.get(row) ?? 0;
+    rows.set(key, row);
+  }
+
+  function release(key: string): boolean {
+    const row = rows.get(key);
+    if (!row) return false;
+    characters -= lengths.get(row) ?? 0;
+    return rows.delete(key);
+  }
+
   function insert(key: string, kind: string, body: JsonObject): void {
     const row = { epoch, oseq: ++last, kind, body };
-    rows.delete(key);
-    rows.set(key, row);
+    hold(key, row);
     put(key, row);
   }
 
@@ -89,8 +108,9 @@ export function openOutbox({ store, stored, origin, log, keeps }: OutboxParts) {
     offer(key: string, kind: string, body: JsonObject): boolean {
       const own = rows.get(key);
       const isMore = !own || !isWaiting(own);
-      if (isMore && rows.size >= MAX_WAITING && waiting().length >= MAX_WAITING) {
-        if (!isRefusing) log.error(`${MAX_WAITING} changes wait for the other side of the mirror: no more are taken`);
+      const isFull = rows.size >= MAX_WAITING && waiting().length >= MAX_WAITING;
+      if ((isMore && isFull) || characters > MAX_CHARACTERS) {
+        if (!isRefusing) log.error(`${rows.size} changes wait for the other side of the mirror: no more are taken`);
         isRefusing = true;
         isIncomplete = true;
         return false;
@@ -125,12 +145,13 @@ export function openOutbox({ store, stored, origin, log, keeps }: OutboxParts) {
       acked = { epoch: cursor.epoch, oseq: cursor.oseq };
       isRefusing = false;
       void store.setItem('acked', acked).catch(failed);
-      for (const [key, { kind }] of done) {
+      for (const [key, { kind, body }] of done) {
         if (!keeps(kind)) {
-          rows.delete(key);
+          release(key);
           drop(key);
         }
         settle(key);
+        acknowledged?.(kind, body);
       }
     },
 
@@ -154,7 +175,7 @@ export function openOutbox({ store, stored, origin, log, keeps }: OutboxParts) {
     },
 
     forget(key: string): void {
-      if (rows.delete(key)) drop(key);
+      if (release(key)) drop(key);
       settle(key);
     },
 

@@ -43,6 +43,8 @@ export type Event<L> =
   | { name: 'push'; entry: QueuedMessage }
   /** Without an id, all messages. */
   | { name: 'cancel'; messageId?: string }
+  /** The other relay of the mirror has the message, or it was delivered there. */
+  | { name: 'release'; messageId: string }
   /** Results of the last `write`. */
   | { name: 'written' }
   | { name: 'failed' }
@@ -90,6 +92,11 @@ export function transition<L>(before: Delivery<L>, event: Event<L>, now: number)
       return proceed({ ...state, queue: inOrder([...event.entries.filter(isFresh), ...state.queue]) });
     case 'push':
       return proceed(pushed(state, event.entry));
+    case 'release':
+      return proceed({
+        ...state,
+        queue: state.queue.filter(({ message }) => message.message_id !== event.messageId),
+      });
     case 'cancel': {
       const { messageId } = event;
       const queue =

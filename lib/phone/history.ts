@@ -1,8 +1,9 @@
-import type { PhoneHistoryItem, PhoneMessage, Reply, Store } from '../../storage/schema.ts';
+import type { MessageStanding, PhoneHistoryItem, PhoneMessage, Reply, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { entriesOf } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
+import { isLater, laterOf } from './custody.ts';
 import { answersOf, isAnswerAt, isQuestion } from './question.ts';
 
 const MAX_ITEMS = 500;
@@ -40,6 +41,10 @@ const CLOSED: Readonly<Partial<Record<MessageState, Closed>>> = {
 export const closedBy = ({ question, state }: MessageItem): Closed | undefined =>
   question ? CLOSED[state] : undefined;
 
+/** What has become of a message, with a withdrawal apart. */
+export const standingOf = ({ state, withdrawn }: MessageItem): MessageStanding =>
+  state === 'cancelled' && withdrawn ? 'withdrawn' : state;
+
 export interface HistoryPage {
   items: PhoneHistoryItem[];
   /** `seq` of the newest item, 0 without one. */
@@ -51,6 +56,8 @@ export interface HistoryParts {
   log: Log;
   /** Items are new or have changed; `latest` is the `seq` of the newest. */
   changed?(items: readonly PhoneHistoryItem[], latest: number): void;
+  /** Tells the other relay of the mirror how far a message has advanced; false when that is not to be told yet. */
+  tell?(messageId: string, standing: MessageStanding): boolean;
 }
 
 export type PhoneHistory = Awaited<ReturnType<typeof openHistory>>;
@@ -59,12 +66,14 @@ export type PhoneHistory = Awaited<ReturnType<typeof openHistory>>;
  * The last messages and replies with what became of them (contract 09 §1). Changes are made at once and written by
  * `save`: an item that changes twice in one turn is written once.
  */
-export async function openHistory({ store, log, changed: notify }: HistoryParts) {
+export async function openHistory({ store, log, changed: notify, tell }: HistoryParts) {
   /** By `seq`, oldest first. */
   const items = new Map<number, PhoneHistoryItem>();
   /** `seq` of the newest item of an id. */
   const seqs = { message: new Map<string, number>(), reply: new Map<string, number>() };
   const changed = new Set<number>();
+  /** Items of which only what the mirror needs to know has changed. */
+  const marked = new Set<number>();
   let latest = 0;
   let characters = 0;
 
@@ -100,6 +109,22 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
     characters += item.text.length - (items.get(item.seq)?.text.length ?? 0);
     items.set(item.seq, item);
     changed.add(item.seq);
+  }
+
+  /** Notes something of a message that is the mirror's alone. */
+  function mark(item: MessageItem): void {
+    items.set(item.seq, item);
+    marked.add(item.seq);
+  }
+
+  /** Tells the other relay what it has yet to know of items that have changed. */
+  function tellPeer(): void {
+    for (const seq of [...changed, ...marked]) {
+      const item = items.get(seq);
+      if (item?.kind !== 'message' || item.peer === undefined) continue;
+      const standing = standingOf(item);
+      if (isLater(standing, item.peer) && tell?.(item.message_id, standing)) mark({ ...item, peer: standing });
+    }
   }
 
   const find = (kind: PhoneHistoryItem['kind'], id: string): PhoneHistoryItem | undefined =>
@@ -142,8 +167,9 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
         ...(isAsked && { asked: true }),
       };
       const queued = findMessage(message_id);
-      if (queued?.state === 'queued') replace({ seq: queued.seq, ...content });
-      else add({ seq: latest + 1, ...content });
+      if (queued?.state === 'queued') {
+        replace({ seq: queued.seq, ...content, ...(queued.peer !== undefined && { peer: queued.peer }) });
+      } else add({ seq: latest + 1, ...content });
     },
 
     /** The newest message of an id. */
@@ -188,7 +214,10 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
     /** A message gets into a state, unless it is past it. Ignores unknown ids. */
     became(messageId: string, state: Exclude<MessageState, 'queued'>): void {
       const item = find('message', messageId);
-      if (item?.kind === 'message' && BEFORE[state].includes(item.state)) replace({ ...item, state });
+      if (item?.kind !== 'message' || !BEFORE[state].includes(item.state)) return;
+      // A phone may have got it from the other relay.
+      const isWithdrawn = state === 'cancelled' && item.question && item.peer !== undefined;
+      replace({ ...item, state, ...(isWithdrawn && { withdrawn: true }) });
     },
 
     /** A message that was sent has to be sent again: its socket ended before the phone proved that it had arrived. */
@@ -200,7 +229,7 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
     /** Messages that count as queued, but wait no longer, were sent. */
     delivered(waiting: ReadonlySet<string>): void {
       for (const item of items.values()) {
-        if (item.kind === 'message' && item.state === 'queued' && !waiting.has(item.message_id)) {
+        if (item.kind === 'message' && item.state === 'queued' && !item.away && !waiting.has(item.message_id)) {
           replace({ ...item, state: 'sent' });
         }
       }
@@ -248,14 +277,53 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
       if (item?.kind === 'reply') replace({ ...item, state: 'taken' });
     },
 
+    /** The other relay is given a message, or has given it. Returns its `seq`, 0 for one that is not known any more. */
+    shared(messageId: string): number {
+      const item = findMessage(messageId);
+      if (!item) return 0;
+      if (item.peer === undefined || item.away) mark({ ...item, peer: item.peer ?? 'queued', away: undefined });
+      return item.seq;
+    },
+
+    /** The other relay has a message to deliver, and this one has it no more. */
+    handedOver(messageId: string): void {
+      const item = findMessage(messageId);
+      if (item?.state === 'queued') mark({ ...item, away: true });
+    },
+
+    /** A message has arrived, or the other relay has to be told again how far it has advanced. */
+    retell(messageId: string, peer?: MessageStanding): void {
+      const item = findMessage(messageId);
+      if (item?.peer !== undefined) mark({ ...item, peer: peer ?? item.peer });
+    },
+
+    /** The other relay says how far a message has advanced. */
+    advance(messageId: string, standing: MessageStanding): void {
+      const item = findMessage(messageId);
+      if (!item) return;
+      const known = { ...item, peer: laterOf(item.peer ?? 'queued', standing) };
+      const state = standing === 'withdrawn' ? 'cancelled' : standing;
+      if (!isLater(standing, standingOf(item))) mark(known);
+      else replace({ ...known, state, withdrawn: standing === 'withdrawn' || undefined, away: undefined });
+    },
+
+    /** Messages that wait at the other relay. */
+    awaited: (): MessageItem[] =>
+      [...items.values()].filter(
+        (item): item is MessageItem => item.kind === 'message' && item.away === true && item.state === 'queued',
+      ),
+
+    /** Messages that the other relay knows. */
+    sharedIds: (): string[] =>
+      [...items.values()].flatMap((item) => (item.kind === 'message' && item.peer ? item.message_id : [])),
+
     /** Writes what has changed. Resolves when it is durable; a failure is logged, for no message depends on it. */
     async save(): Promise<void> {
-      if (changed.size === 0) return;
-      notify?.(
-        [...changed].flatMap((seq) => items.get(seq) ?? []),
-        latest,
-      );
-      const writes = [...changed].map((seq) => {
+      tellPeer();
+      if (changed.size === 0 && marked.size === 0) return;
+      const news = [...changed].flatMap((seq) => items.get(seq) ?? []);
+      if (changed.size > 0) notify?.(news, latest);
+      const writes = [...new Set([...changed, ...marked])].map((seq) => {
         const item = items.get(seq);
         const slot = String(seq % MAX_ITEMS);
         if (item) return store.setItem(slot, item);
@@ -263,6 +331,7 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
         return items.has(seq + MAX_ITEMS) ? undefined : store.removeItem(slot);
       });
       changed.clear();
+      marked.clear();
       try {
         await Promise.all(writes);
       } catch (error) {
@@ -274,12 +343,19 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
     page({ since, limit }: { since: number; limit: number }): HistoryPage {
       const page: PhoneHistoryItem[] = [];
       for (const item of items.values()) {
-        if (item.seq > since) page.push(item);
+        if (item.seq > since) page.push(shown(item));
         if (page.length === limit) break;
       }
       return { items: page, latest };
     },
   };
+}
+
+/** An item without what is the mirror's alone. */
+function shown(item: PhoneHistoryItem): PhoneHistoryItem {
+  if (item.kind !== 'message' || item.peer === undefined) return item;
+  const { peer: _peer, away: _away, ...others } = item;
+  return others;
 }
 
 /** Reads a stored item; undefined if it is not one. */

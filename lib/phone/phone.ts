@@ -1,4 +1,11 @@
-import type { PhoneHistoryItem, PhoneMessage, QueuedMessage, Reply, Store } from '../../storage/schema.ts';
+import type {
+  MessageStanding,
+  PhoneHistoryItem,
+  PhoneMessage,
+  QueuedMessage,
+  Reply,
+  Store,
+} from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
@@ -10,6 +17,7 @@ import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { ClockJump } from '../steady-clock.ts';
 import { createAsks } from './asks.ts';
+import { isLater, reception } from './custody.ts';
 import { openDelivered } from './delivered.ts';
 import {
   type Delivery,
@@ -22,7 +30,7 @@ import {
   type Step,
   transition,
 } from './delivery.ts';
-import { type Closed, closedBy, type HistoryPage, type MessageState, openHistory } from './history.ts';
+import { type Closed, closedBy, type HistoryPage, type MessageState, openHistory, standingOf } from './history.ts';
 import { readMessage } from './message.ts';
 import { isQuestion } from './question.ts';
 import { createReplies, type Handout, type Poll } from './replies.ts';
@@ -64,6 +72,14 @@ export interface PhoneParts {
   seen?(chat: SeenChat): void;
 }
 
+/** The other relay of the mirror (contract 12 §2). Called in the turn of a change, whose transaction it shares. */
+export interface OtherRelay {
+  /** How far a message that it knows has advanced. False when it cannot be told now. */
+  tell(messageId: string, standing: MessageStanding): boolean;
+  /** Messages wait or have gone, or phones listen or have left. */
+  changed(): void;
+}
+
 /** The outcome of a push: delivered, also by an earlier one (`isDuplicate`), or queued as one of `buffered`. */
 export type Pushed =
   | { messageId: string; delivered: true; isDuplicate?: true }
@@ -91,7 +107,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     store: parts.history,
     log,
     changed: announce,
+    tell: (messageId, standing) =>
+      (standing !== 'sent' || delivered.has(messageId)) && (other?.tell(messageId, standing) ?? false),
   });
+  let other: OtherRelay | undefined;
   const delivered = await openDelivered(parts.delivered, log);
   const replies = createReplies({ rows: replyRows, clock, log, history });
   const subscribers = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
@@ -164,6 +183,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     }
     for (const { to } of state.custody) if (!probed.has(to)) probe(to);
     scheduleExpiry();
+    other?.changed();
     // While sockets are restored one by one, the stored order must stay complete.
     if (event.name !== 'restore') saveSubscriptions();
   }
@@ -199,7 +219,9 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   function arrived(held: readonly Held<PhoneLink>[]): void {
     if (held.length === 0) return;
     dispatch({ name: 'arrived', held });
+    for (const { entry } of held) history.retell(entry.message.message_id);
     void saveLater(queueRows, undelivered(), log);
+    void history.save();
   }
 
   /** A device has shown or answered a message, so it has arrived. */
@@ -250,6 +272,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       for (const { entry } of left) delivered.add(entry.message.message_id);
     }
     if (before.queue === after.queue) return;
+    const released = event.name === 'release' ? event.messageId : undefined;
     const isLost = event.name === 'end' || event.name === 'failed';
     const returned = isLost ? before.custody.filter((held) => !after.custody.includes(held)) : [];
     for (const { entry } of returned) history.returned(entry.message.message_id);
@@ -258,6 +281,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const waited = [...before.queue, ...returned.map(({ entry }) => entry)];
     const left = waited.filter((entry) => !after.queue.some(({ seq }) => seq === entry.seq));
     for (const { message } of left) {
+      if (message.message_id === released) continue;
       const isExpired = hasExpired(message, clock.now());
       const others = event.name === 'cancel' ? 'cancelled' : event.name === 'written' ? 'sent' : 'dropped';
       history.became(message.message_id, isExpired ? 'expired' : others);
@@ -355,10 +379,19 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     dispatch({ name: 'expire' });
     const before = state.queue.length;
     dispatch({ name: 'cancel', messageId });
-    const cancelled = before - state.queue.length + takeAside(messageId, 'cancelled');
+    const awaited = history.awaited().filter(({ message_id }) => messageId === undefined || messageId === message_id);
+    for (const { message_id } of awaited) history.became(message_id, 'cancelled');
+    if (awaited.length > 0) void history.save();
+    const cancelled = before - state.queue.length + takeAside(messageId, 'cancelled') + awaited.length;
     if (cancelled > 0) log.info(`${cancelled} queued messages cancelled${forWhom(by)}`);
     await saveQueue();
     return cancelled;
+  }
+
+  /** A question was withdrawn that a phone may still show. */
+  function remember(messageId: string): void {
+    closed.add(messageId);
+    if (closed.size > MAX_CLOSED) closed.delete(closed.values().next().value as string);
   }
 
   async function withdraw(messageId: string, by?: string): Promise<number> {
@@ -367,13 +400,101 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     if (isDelivered) {
       unclaimed = unclaimed.filter(({ message }) => message.message_id !== messageId);
       arrivedById(messageId);
-      closed.add(messageId);
-      if (closed.size > MAX_CLOSED) closed.delete(closed.values().next().value as string);
+      remember(messageId);
       log.info(`question ${messageId} withdrawn${forWhom(by)}`);
     }
     await history.save();
     return Math.max(await cancelled, isDelivered ? 1 : 0);
   }
+
+  /** A message has arrived at the other relay: no copy of it stays here. */
+  function release(messageId: string): void {
+    arrivedById(messageId);
+    if (state.queue.some(({ message }) => message.message_id === messageId)) dispatch({ name: 'release', messageId });
+  }
+
+  /** What the mirror does with messages (contract 12 §2). Everything is changed and written in the turn of the call. */
+  const shared = {
+    join(relay: OtherRelay): void {
+      other = relay;
+    },
+
+    /** Whether a phone listens that may get messages. */
+    isHeard: (): boolean => state.subscribers.some(mayGet),
+
+    /** The messages that wait for a phone here. */
+    waiting: (): PhoneMessage[] => state.queue.map(({ message }) => message),
+
+    /** The other relay is given a message. Returns its `seq` in the history. */
+    offered(messageId: string): number {
+      const seq = history.shared(messageId);
+      void history.save();
+      return seq;
+    },
+
+    /** The other relay has stored a message that was offered: it is the custodian, and the copy here goes. */
+    handedOver(given: PhoneMessage): void {
+      const { message_id: messageId } = given;
+      const entry = state.queue.find(({ message }) => message.message_id === messageId);
+      // It was replaced meanwhile, or has gone to a phone.
+      if (!entry || JSON.stringify(entry.message) !== JSON.stringify(given)) return;
+      dispatch({ name: 'release', messageId });
+      history.handedOver(messageId);
+      void saveLater(queueRows, undelivered(), log);
+      void history.save();
+    },
+
+    /** The other relay gives a message. Resolves once it is stored, and rejects when it cannot be. */
+    async take(message: PhoneMessage): Promise<void> {
+      const { message_id: messageId, chat_id: chatId, title } = message;
+      dispatch({ name: 'expire' });
+      const item = history.findMessage(messageId);
+      const held = undelivered().find((entry) => entry.message.message_id === messageId)?.message;
+      // A sender who repeats an id replaces what waits.
+      const isNewer =
+        held !== undefined && held.sent_at < message.sent_at && state.queue.some((entry) => entry.message === held);
+      const isHeld = held !== undefined && !isNewer;
+      const known = { standing: item && standingOf(item), hasArrived: delivered.has(messageId), isHeld };
+      switch (reception(known)) {
+        case 'tell':
+          if (!item) other?.tell(messageId, 'sent');
+          history.retell(messageId, 'queued');
+          break;
+        case 'keep':
+          history.shared(messageId);
+          break;
+        case 'take':
+          history.message(message);
+          history.shared(messageId);
+          if (hasExpired(message, clock.now())) {
+            history.became(messageId, 'expired');
+            break;
+          }
+          dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
+          if (!item) for (const link of [...mirrors]) send(link, { ...message, mirrored: true });
+          log.info(`message ${messageId} for chat ${chatId ?? '-'} was given by the other relay`);
+          parts.seen?.({ chatId, title, messageId, at: message.sent_at });
+      }
+      await Promise.all([queueRows.save(undelivered()), history.save()]);
+    },
+
+    /** The other relay says how far a message has advanced. Resolves once it is stored. */
+    async advance(messageId: string, standing: MessageStanding): Promise<void> {
+      if (isLater(standing, 'cancelled')) {
+        delivered.add(messageId);
+        release(messageId);
+      } else if (standing === 'cancelled') dispatch({ name: 'cancel', messageId });
+      history.advance(messageId, standing);
+      if (standing === 'withdrawn') remember(messageId);
+      await Promise.all([queueRows.save(undelivered()), history.save()]);
+    },
+
+    /** The other relay is of another state: it is told anew how far messages have advanced. */
+    retell(): void {
+      for (const messageId of history.sharedIds()) history.retell(messageId, 'queued');
+      void history.save();
+    },
+  };
 
   /** Takes back what was kept aside once the clock has returned, or expires it once the clock has proved right. */
   async function settleJump(): Promise<void> {
@@ -394,6 +515,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   scheduleExpiry();
 
   return {
+    shared,
+
     /** `proactive.subscribe`: makes the socket the target and sends it the queue. */
     subscribe(link: PhoneLink, id: string): void {
       mirrors.delete(link);
@@ -501,10 +624,11 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     /** How many connected devices get messages or copies of them now. */
     listening: (): number => [...state.subscribers, ...mirrors].filter(mayGet).length,
 
-    /** The queued messages, first in first out. */
-    queued(): PhoneMessage[] {
+    /** The queued messages, first in first out, those that wait at the other relay of the mirror first. */
+    queued(): Pick<PhoneMessage, 'message_id' | 'chat_id' | 'text' | 'sent_at'>[] {
       dispatch({ name: 'expire' });
-      return state.queue.map(({ message }) => message);
+      const awaited = history.awaited().map(({ ts, ...item }) => ({ ...item, sent_at: ts }));
+      return [...awaited, ...state.queue.map(({ message }) => message)];
     },
 
     /** Cancels a queued message, or without an id all of them. Resolves with their number once that is stored. */

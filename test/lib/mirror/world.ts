@@ -1,7 +1,9 @@
 import type { UpstreamSocketEvents } from '../../../lib/host/upstream-socket.ts';
 import { UpstreamSocketError } from '../../../lib/host/upstream-socket.ts';
+import type { Clock } from '../../../lib/kit/clock.ts';
 import { type EdgeMirror, openEdgeMirror } from '../../../lib/mirror/edge.ts';
 import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
+import { openPhoneMessaging, type PhoneMessaging } from '../../../lib/phone/phone.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import { openSessions, type Sessions } from '../../../lib/sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../../../lib/socket/transport.ts';
@@ -27,8 +29,8 @@ export class World {
   readonly clock = createTestClock();
   readonly log = createTestLog();
   readonly stores = { home: memoryStores(), edge: memoryStores() };
-  home!: { sessions: Sessions; mirror: HomeMirror };
-  edge!: { sessions: Sessions; mirror: EdgeMirror };
+  home!: { sessions: Sessions; phone: PhoneMessaging; mirror: HomeMirror };
+  edge!: { sessions: Sessions; phone: PhoneMessaging; mirror: EdgeMirror };
   wire: Wire | undefined;
   /** Seconds for which the edge honours home's sessions without a word. */
   lease = 7 * 86_400;
@@ -36,6 +38,7 @@ export class World {
   /** Frames of the wire that was cut last: a network may deliver them to nobody. */
   lost = 0;
   #wires = 0;
+  readonly #lives = { home: 0, edge: 0 };
 
   static async open({ lease }: { lease?: number } = {}): Promise<World> {
     const world = new World();
@@ -51,9 +54,11 @@ export class World {
   async startHome(): Promise<void> {
     const { clock, log } = this;
     const sessions = await this.#sessions('home');
+    const phone = await this.#phone('home');
     const mirror = await openHomeMirror({
       store: this.stores.home.open('mirror'),
       sessions,
+      phone,
       dial: async (_request, events) => this.#dial(events),
       clock,
       log,
@@ -61,7 +66,7 @@ export class World {
       reduced: () => {},
       random: () => 0,
     });
-    this.home = { sessions, mirror };
+    this.home = { sessions, phone, mirror };
     mirror.start();
     await turn();
   }
@@ -69,14 +74,34 @@ export class World {
   async startEdge(): Promise<void> {
     const { clock, log, lease } = this;
     const sessions = await this.#sessions('edge');
+    const phone = await this.#phone('edge');
     const store = this.stores.edge.open('mirror');
-    this.edge = { sessions, mirror: await openEdgeMirror({ store, sessions, clock, log, lease }) };
+    const mirror = await openEdgeMirror({ store, sessions, phone, clock, log, lease });
+    this.edge = { sessions, phone, mirror };
   }
 
   async #sessions(side: 'home' | 'edge'): Promise<Sessions> {
     const { clock, log } = this;
     const stores = this.stores[side];
     return openSessions({ store: stores.open('sessions'), ended: stores.open('ended-sessions'), clock, log });
+  }
+
+  #phone(side: 'home' | 'edge'): Promise<PhoneMessaging> {
+    const { clock, log } = this;
+    const stores = this.stores[side];
+    const life = ++this.#lives[side];
+    // Nothing happens any more in a process that was killed.
+    const after: Clock['after'] = (ms, act) => clock.after(ms, () => life === this.#lives[side] && act());
+    return openPhoneMessaging({
+      sessions: { isAlive: () => true },
+      clock: { ...clock, after },
+      log,
+      queue: stores.open('phone'),
+      replies: stores.open('phone-replies'),
+      history: stores.open('phone-history'),
+      delivered: stores.open('phone-delivered'),
+      subscribers: side === 'edge' ? stores.open('phone-subscribers') : undefined,
+    });
   }
 
   #dial(events: UpstreamSocketEvents) {
