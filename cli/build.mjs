@@ -60,6 +60,7 @@ const DASHBOARD = join(ROOT, 'dashboard');
 const MANIFEST = 'build.json';
 /** Says which build it is, for `svc status`. */
 const ABOUT = 'about.json';
+const COMMIT_DIGITS = 9;
 const BUILD = /^[0-9a-f]{16}$/;
 const STAGING = /^\.new-/;
 /** Earlier builds to keep for relays that still run them. */
@@ -158,11 +159,21 @@ async function writeDashboard(id) {
 
 const isCurrent = async (id) => (await isFixedFor(id)) && (await isIntact(id)) && (await hasDashboard(id));
 
-/** Which build it is: the fingerprint, the commit of a checkout, and epoch seconds. */
+/**
+ * Which build it is: the fingerprint, the commit of a checkout, and epoch seconds. Equal for each build of an unchanged
+ * commit, so that a package of it is the same byte for byte; the time is that of the commit then, or SOURCE_DATE_EPOCH.
+ */
 function about(id) {
   const isCheckout = existsSync(join(ROOT, '.git'));
-  const git = isCheckout && spawnSync('git', ['-C', ROOT, 'rev-parse', '--short', 'HEAD'], { encoding: 'utf8' });
-  return { id, commit: git && git.status === 0 ? git.stdout.trim() : null, built_at: Math.floor(Date.now() / 1000) };
+  const git = (...args) => {
+    const { status, stdout } = spawnSync('git', ['-C', ROOT, ...args], { encoding: 'utf8' });
+    return status === 0 ? stdout.trim() : null;
+  };
+  // Not `--short`: its length depends on the objects of the clone.
+  const commit = (isCheckout && git('rev-parse', 'HEAD')?.slice(0, COMMIT_DIGITS)) || null;
+  const isUnchanged = commit !== null && git('status', '--porcelain', '--', ...SOURCES) === '';
+  const date = process.env.SOURCE_DATE_EPOCH || (isUnchanged && git('log', '-1', '--format=%ct'));
+  return { id, commit, built_at: /^\d{1,12}$/.test(date) ? Number(date) : Math.floor(Date.now() / 1000) };
 }
 
 /** Bundles into a new folder and returns its path. */
@@ -176,7 +187,7 @@ async function stage(id) {
     const { version } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
     await writeFile(join(folder, MAN), await manPage(version));
     await writeFile(join(folder, ABOUT), `${JSON.stringify(about(id))}\n`);
-    const files = (await readdir(folder)).filter((file) => file !== REPLACEABLE);
+    const files = (await readdir(folder)).filter((file) => file !== REPLACEABLE).sort();
     const hashes = await Promise.all(files.map(async (file) => [file, sha256(await readFile(join(folder, file)))]));
     await writeFile(join(folder, MANIFEST), JSON.stringify(Object.fromEntries(hashes), null, 1));
     return folder;

@@ -132,7 +132,8 @@ async function run(
   const named = (texts: string[]) => texts.map((text) => context.stdout.asCalled?.(text) ?? text);
   const wantsHelp = flags.includes('--help') || flags.includes('-h');
   if (!wantsHelp && (flags.includes('--version') || flags.includes('-v'))) {
-    line(context.stdout, `svc-relay ${context.ownPackage.version}`);
+    const { buildText } = await import('./builds.ts');
+    line(context.stdout, `svc-relay ${buildText(context.ownPackage.version, context.ownPackage.build)}`);
     return 0;
   }
   if (!command) {

@@ -17,6 +17,8 @@ import { openPath, type PathRefusal, REFUSAL_TEXT } from './validate.ts';
 
 const MAX_UPLOADS = 256;
 const SWEEP_PERIOD = 300_000;
+/** Uploads of killed relays that one sweep removes; the next one goes on. */
+const MAX_DISCARDED = 1000;
 /** Uploads, in the temporary directory. */
 export const UPLOAD_PREFIX = 'svc-relay-upload-';
 /** Files that the relay may own: its uploads, and screenshots of old phones that the agent's tool writes. */
@@ -127,8 +129,8 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
   async function discardLeftovers(isStart = false): Promise<void> {
     const oldest = isStart ? clock.now() - config.mediaTtlSeconds * 1000 : Number.NEGATIVE_INFINITY;
     const found = await host.media.ownFiles(temporary(), UPLOAD_PREFIX);
-    const stale = found.filter((file) => file.modified < oldest || isLeftover(file));
-    await Promise.all(stale.map(({ path }) => host.files.remove(path)));
+    const stale = found.filter((file) => file.modified < oldest || isLeftover(file)).slice(0, MAX_DISCARDED);
+    for (const { path } of stale) await host.files.remove(path);
     if (stale.length > 0) log.info(`removed ${stale.length} uploads of an earlier run`);
   }
 

@@ -1,4 +1,4 @@
-import { mkdir, readdir } from 'node:fs/promises';
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
@@ -28,6 +28,23 @@ it('what a killed relay has received of uploads is gone when the next one runs',
     upload.write(lines.join('\r\n'));
   }
   await expect.poll(uploads).toHaveLength(2);
+  const { pid } = relay.child;
+  await relay.kill('SIGKILL');
+  expect(await uploads()).toHaveLength(2);
+
+  // A write that the kill interrupted, and files that no killed relay has left.
+  const temporaryOf = (writer: number) => `.svc-relay-${writer}-${'0'.repeat(24)}.tmp`;
+  const uploadOf = (writer: number) =>
+    `svc-relay-upload-${writer.toString(36).padStart(6, '0')}zz${'a'.repeat(16)}.png`;
+  const state = join(home, 'svc-relay');
+  await writeFile(join(state, temporaryOf(pid)), 'x');
+  await writeFile(join(state, temporaryOf(process.pid)), 'of a running process');
+  await writeFile(join(temporary, uploadOf(process.pid)), 'of a running relay');
+  await writeFile(join(temporary, 'svc-relay-upload-of-another-program.png'), 'x');
   await relay.restart();
-  await expect.poll(uploads).toEqual([]);
+  await expect
+    .poll(async () => (await uploads()).toSorted())
+    .toEqual([uploadOf(process.pid), 'svc-relay-upload-of-another-program.png'].toSorted());
+  const left = (await readdir(state)).filter((name) => name.endsWith('.tmp'));
+  expect(left).toEqual([temporaryOf(process.pid)]);
 });

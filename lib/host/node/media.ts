@@ -40,8 +40,13 @@ export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): Hos
     },
     async ownFiles(directory, prefix) {
       const names = (await readdir(directory)).filter((name) => name.startsWith(prefix));
-      const found = await Promise.all(names.map((name) => ownFile(`${directory}/${name}`)));
-      return found.filter((file) => file !== null);
+      const found: { path: string; modified: number }[] = [];
+      // One after another: anybody can fill a shared directory with such names.
+      for (const name of names) {
+        const file = await ownFile(`${directory}/${name}`);
+        if (file) found.push(file);
+      }
+      return found;
     },
   };
 }

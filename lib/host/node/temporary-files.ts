@@ -6,6 +6,9 @@ import { createProcesses } from './processes.ts';
 /** Milliseconds after which a temporary file is stale even if a process with its id exists: ids are reused. */
 const STALE_AFTER = 60 * 60 * 1000;
 
+/** Files that one sweep removes; the next one goes on. */
+const MAX_REMOVED = 1000;
+
 /** The second form is that of earlier versions, which named no process. */
 const TEMPORARY = /^\.(?:svc-relay-(\d+)-)?[0-9a-f]{24}\.tmp$/;
 
@@ -13,20 +16,23 @@ const TEMPORARY = /^\.(?:svc-relay-(\d+)-)?[0-9a-f]{24}\.tmp$/;
 export const createTemporaryName = (): string => `.svc-relay-${process.pid}-${randomBytes(12).toString('hex')}.tmp`;
 
 /**
- * Removes what killed processes have left in a directory, except for the names in `live`. Leaves what cannot be removed
- * to the next sweep, and never rejects.
+ * Removes what killed processes have left in a directory, except for the names in `live`: at most 1,000 files. Leaves what
+ * cannot be removed to the next sweep, and never rejects.
  */
 export async function sweepTemporaryFiles(
   directory: string,
   remove: (path: string) => Promise<void>,
   live: ReadonlySet<string> = new Set(),
 ): Promise<void> {
+  let removed = 0;
   for (const name of await readdir(directory).catch(() => [])) {
     const found = TEMPORARY.exec(name);
     if (!found || live.has(name)) continue;
     const path = `${directory}/${name}`;
     const info = await unlessMissing(stat(path)).catch(() => null);
-    if (info !== null && isStale(found[1], info.mtimeMs)) await remove(path).catch(() => {});
+    if (info === null || !isStale(found[1], info.mtimeMs)) continue;
+    if (++removed > MAX_REMOVED) return;
+    await remove(path).catch(() => {});
   }
 }
 
