@@ -114,7 +114,13 @@ async function remove(plan: Plan, { isJson, host, service, stateFile, context }:
     }
   };
   try {
-    if (plan.service) await step(plan.service, removed, () => removeService(service, { dryRun: false, force: false }));
+    if (plan.service) {
+      // One that stays would start a relay anew: nothing else goes before it.
+      await removeService(service, { dryRun: false, force: false }).catch((error) =>
+        Promise.reject(serviceStays(error)),
+      );
+      removed.push(plan.service);
+    }
     for (const removal of plan.removals) {
       const { path, rest } = removal;
       if (rest === undefined) await step(path, removed, () => host.files.removeAll(path));
@@ -154,6 +160,12 @@ async function edit({ path }: Removal, rest: string, { files }: Host): Promise<v
   const mode = (await unlessMissing(stat(place)))?.mode ?? 0o600;
   await files.writeAtomic(place, utf8ToBytes(rest), mode & 0o777);
 }
+
+const serviceStays = (error: unknown) =>
+  new CommandError(
+    `the service ${UNIT} could not be removed: ${describeError(error)}. Nothing was removed; the relay is stopped`,
+    `Find out why with: systemctl --user status ${UNIT}. Then type the same again. To keep the relay: svc up`,
+  );
 
 const started = () =>
   new CommandError('a relay has started meanwhile; nothing was removed', 'Stop it with: svc down. Then try again.');

@@ -85,6 +85,11 @@ export async function planOf(parts: Parts): Promise<Plan> {
   const left = await leftovers(parts, isShared);
   if (status.installed && !isOwn)
     left.unshift({ path: status.unit_path, what: 'a service of another home, or of your own' });
+  if (isOwn && status.linger)
+    left.push({
+      path: 'linger',
+      what: 'programs of this user run while signed out; to end that: loginctl disable-linger',
+    });
   return { relay, service: isOwn ? status.unit_path : null, removals, left };
 }
 

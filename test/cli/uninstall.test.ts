@@ -2,6 +2,7 @@ import { chmodSync, existsSync, lstatSync, symlinkSync } from 'node:fs';
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
+import type { Host } from '../../lib/host/index.ts';
 import { unitText } from '../../lib/operator/service/unit.ts';
 import { agentHome, run } from '../support/cli.ts';
 import { begin } from '../support/companion-cli.ts';
@@ -66,7 +67,14 @@ it('removes what the relay has put there, and lists what stays (11 §3)', async 
   const { home, env, there, svc } = await used();
   const unit = join(home, '.config/systemd/user/svc-relay.service');
   await put(unit, unitText({ node: '/usr/bin/node', script: '/x/svc-relay.js', agentHome: env.SVC_HOME }));
-  const result = await svc('relay', 'uninstall', '--yes', '--json');
+  const withHost = (host: Host): Host => ({
+    ...host,
+    files: {
+      ...host.files,
+      stat: (path) => host.files.stat(path.startsWith('/var/lib/systemd/linger/') ? home : path),
+    },
+  });
+  const result = await run(['relay', 'uninstall', '--yes', '--json'], { env: { ...env, USER: 'ada' }, withHost });
   expect(existsSync(unit)).toBe(false);
   expect([result.code, result.stderr]).toEqual([0, '']);
   expect([there(GOES), there(STAYS)]).toEqual([[], STAYS]);
@@ -82,6 +90,7 @@ it('removes what the relay has put there, and lists what stays (11 §3)', async 
   const left = answer.left.map(({ path }: { path: string }) => path);
   for (const name of ['.svc/.env', '.svc-relay/config.yaml', '.svc/companion'])
     expect(left).toContain(join(home, name));
+  expect(answer.left).toContainEqual({ path: 'linger', what: expect.stringContaining('loginctl disable-linger') });
   // The one line goes; the file stays what it was, behind its link.
   expect(await readFile(join(home, '.bashrc'), 'utf8')).toBe(BASHRC.replace('source <(svc completion bash)\n', ''));
   expect(lstatSync(join(home, '.bashrc')).isSymbolicLink()).toBe(true);

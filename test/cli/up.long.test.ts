@@ -1,28 +1,12 @@
-import { appendFileSync, chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { MAX_LOG_FILE, OLD_LOG_FILES, openLogFile } from '../../cli/log-file.ts';
 import { lockHolder } from '../../lib/host/node/relay-lock.ts';
 import { unitText } from '../../lib/operator/service/unit.ts';
 import { canBeNobody, NOBODY } from '../support/other-user.ts';
 import { freePort, isPortFree, runSvc, startRelayProcess, temporaryHome } from '../support/process.ts';
-
-const PROGRAM = new URL('../../dist/cli/svc-relay.js', import.meta.url).pathname;
-const stateOf = (home: string) => join(home, 'svc-relay/state.db');
-
-/** A home whose background relay ends with the test. */
-async function homeWithRelay() {
-  const home = await temporaryHome();
-  onTestFinished(() => {
-    const pid = lockHolder(stateOf(home));
-    if (pid !== undefined) process.kill(pid, 'SIGKILL');
-  });
-  const port = await freePort();
-  const svc = (words: string[], env: Record<string, string> = {}) =>
-    // No systemd of this machine has a say.
-    runSvc(words, { home, env: { PATH: dirname(process.execPath), RELAY_HOST: '127.0.0.1', ...env } });
-  return { home, port, svc };
-}
+import { homeWithRelay, RELAY_PROGRAM, stateOf, withSystemd } from '../support/user-systemd.ts';
 
 describe('svc up, down and restart without systemd (contract 11 §1)', () => {
   it('run the relay in the background, on its port and with its flags, until down', async () => {
@@ -114,39 +98,6 @@ describe('svc up, down and restart without systemd (contract 11 §1)', () => {
   });
 });
 
-/** A user's systemd: `systemctl` that starts and stops the program of the unit file. */
-async function withSystemd() {
-  const { home, port } = await homeWithRelay();
-  const bin = join(home, 'bin');
-  const unit = join(home, '.config/systemd/user/svc-relay.service');
-  for (const folder of [bin, dirname(unit)]) mkdirSync(folder, { recursive: true });
-  writeFileSync(join(home, '.env'), `RELAY_PORT=${port}\nRELAY_HOST=127.0.0.1\n`);
-  writeFileSync(unit, unitText({ node: process.execPath, script: PROGRAM, agentHome: home, path: process.env.PATH }));
-  const script = `#!/bin/bash
-echo "$*" >> '${home}/asked'
-pid=$(cat '${home}/unit.pid' 2>/dev/null)
-alive() { [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; }
-stop() { alive && kill "$pid"; while alive; do sleep 0.05; done; }
-start() { alive || { SVC_HOME='${home}' HOME='${home}' setsid '${process.execPath}' '${PROGRAM}' start </dev/null >/dev/null 2>&1 & echo $! > '${home}/unit.pid'; }; }
-case "$2" in
-  show) alive && state=active || state=inactive
-    printf 'UnitFileState=enabled\\nActiveState=%s\\nExecMainStatus=0\\nExecMainExitTimestampMonotonic=0\\n' "$state";;
-  start) start;;
-  stop) stop;;
-  restart) stop; start;;
-esac
-exit 0
-`;
-  writeFileSync(join(bin, 'systemctl'), script, { mode: 0o755 });
-  const svc = (words: string[]) => runSvc(words, { home, env: { PATH: `${bin}:${process.env.PATH}` } });
-  return {
-    home,
-    port,
-    svc,
-    asked: () => (existsSync(join(home, 'asked')) ? readFileSync(join(home, 'asked'), 'utf8') : ''),
-  };
-}
-
 describe('svc up, down and restart with systemd (contract 11 §1)', () => {
   it('start the service of this home, and print what start prints', async () => {
     const { home, port, svc, asked } = await withSystemd();
@@ -167,7 +118,7 @@ describe('svc up, down and restart with systemd (contract 11 §1)', () => {
   it('leave a service of another home alone', async () => {
     const { home, port, svc, asked } = await withSystemd();
     const unit = join(home, '.config/systemd/user/svc-relay.service');
-    writeFileSync(unit, unitText({ node: process.execPath, script: PROGRAM, agentHome: '/elsewhere' }));
+    writeFileSync(unit, unitText({ node: process.execPath, script: RELAY_PROGRAM, agentHome: '/elsewhere' }));
     const up = JSON.parse((await svc(['up', '--json'])).stdout);
     expect(up).toMatchObject({ ok: true, by: 'process', port });
     expect(asked()).not.toContain('start svc-relay.service');

@@ -7,7 +7,7 @@ import { onTestFinished } from 'vitest';
 import type { ProgramName } from '../../cli/commands.ts';
 import { main } from '../../cli/main.ts';
 import { type OwnPackage, ownPackage } from '../../cli/own-package.ts';
-import type { Tailnet } from '../../lib/host/index.ts';
+import type { Host, Tailnet } from '../../lib/host/index.ts';
 import { createNetwork } from '../../lib/host/node/network.ts';
 import { createTestHost } from './host.ts';
 
@@ -31,6 +31,8 @@ export interface Setting {
   tailnet?: Tailnet | null;
   /** Whether the relay's port is taken. */
   portTaken?: boolean;
+  /** Changes the host before the command gets it. */
+  withHost?(host: Host): Host;
   /** The installation, by default this checkout. */
   ownPackage?: OwnPackage;
 }
@@ -60,15 +62,16 @@ export async function run(argv: string[], setting: Setting = {}): Promise<Result
     stderr: writer('stderr'),
     ownPackage: setting.ownPackage ?? ownPackage(),
     env: setting.env ?? { SVC_HOME: agentHome(), RELAY_PORT: '1' },
-    createHost: (home) => ({
-      ...createTestHost({ agentHome: home, env: { ...process.env, ...setting.env } }),
-      network: {
-        ...createNetwork(),
-        lanAddress: async () => lanAddress,
-        tailnet: async () => tailnet,
-        canConnect: async (host) => setting.portTaken ?? !(setting.agentDown ?? host === '127.0.0.1'),
-      },
-    }),
+    createHost: (home) =>
+      (setting.withHost ?? ((host: Host) => host))({
+        ...createTestHost({ agentHome: home, env: { ...process.env, ...setting.env } }),
+        network: {
+          ...createNetwork(),
+          lanAddress: async () => lanAddress,
+          tailnet: async () => tailnet,
+          canConnect: async (host) => setting.portTaken ?? !(setting.agentDown ?? host === '127.0.0.1'),
+        },
+      }),
   });
   return { code, ...written };
 }
