@@ -22,6 +22,7 @@ import {
   UsageError,
 } from './output.ts';
 import { PASSPHRASE_OPTIONS, readPassphrase } from './passphrase.ts';
+import { defaultRelay, NO_RELAY_OPTION, refuseRelayElsewhere } from './remote-relay.ts';
 
 /** Characters of rows that share a line of the backup. */
 const BATCH = 512 * 1024;
@@ -35,6 +36,7 @@ export function define(command: Command): void {
     .option('--plain', 'write it without a passphrase; needs --yes')
     .option('--yes', 'with --plain: whoever has the file is this relay and its operator')
     .option('--force', 'replace the file if there is one')
+    .option(...NO_RELAY_OPTION)
     .option('--json', 'print one JSON document')
     .example((name) => `${name} backup relay.svc`)
     .example((name) => `${name} backup relay.svc --passphrase-file ~/.backup-passphrase --force`)
@@ -43,6 +45,7 @@ export function define(command: Command): void {
 }
 
 async function run(file: string, options: Options, context: CommandContext): Promise<void> {
+  refuseRelayElsewhere(options, 'backup');
   const isPlain = flag(options, '--plain');
   if (isPlain && !flag(options, '--yes')) {
     throw new UsageError('--plain writes every credential of the relay as it is: confirm with --yes');
@@ -50,7 +53,8 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   if (isPlain && (isGiven(options, '--passphrase-file') || flag(options, '--passphrase-stdin'))) {
     throw new UsageError('--plain takes no passphrase');
   }
-  const { env, places } = loadEnvironment(context.env);
+  const environment = loadEnvironment(context.env);
+  const { env, places } = environment;
   const { config } = readConfig(env, places);
   const host = await context.createHost(places.agentHome);
   const path = resolve(file);
@@ -68,6 +72,8 @@ async function run(file: string, options: Options, context: CommandContext): Pro
     const summary = await write({ create, header, passphrase }, copy);
     const { leftOut } = inventoryOf(config);
     const absent = config.stateFile === null ? ['RELAY_STATE_FILE is empty: sessions are in memory only'] : [];
+    const elsewhere = defaultRelay(environment);
+    if (elsewhere) absent.push(`the relay ${elsewhere.url.origin}, although ${elsewhere.tried}`);
     report(
       { ...summary, path, isPlain, names: [...copy.files.keys()], leftOut: [...absent, ...leftOut] },
       options,

@@ -7,7 +7,7 @@ import { defaultPort, mayCarryCredentials, unbracket } from '../lib/kit/addresse
 import { type Environment, readVariable } from './environment.ts';
 import { openOperatorSigner } from './operator-signer.ts';
 import { asHttpUrl, type Options, option } from './options.ts';
-import { printable, UsageError } from './output.ts';
+import { CommandError, printable, UsageError } from './output.ts';
 import type { RelayAddress } from './relay-client.ts';
 
 /** Seconds. Each call gets a token of its own. */
@@ -18,6 +18,22 @@ export const RELAY_OPTION = [
   '--relay <url>',
   'a relay at the edge, by its public URL: signs as its operator with the key of this machine',
 ] as const;
+
+/** Description of `--relay` in the commands that save and restore a state, for which it is refused. */
+export const NO_RELAY_OPTION = ['--relay <url>', 'refused: a relay elsewhere is saved on its own machine'] as const;
+
+/**
+ * Refuses `--relay`: a backup holds every secret of a relay, which leave its machine in no other way (contract 11 §3).
+ * @throws CommandError with what to do instead.
+ */
+export function refuseRelayElsewhere(options: Options, command: 'backup' | 'restore'): void {
+  if (typeof options.relay !== 'string') return;
+  const { origin, hostname } = option(options, '--relay', asRelayUrl) as URL;
+  throw new CommandError(
+    `svc ${command} is for the relay of this machine: the secrets of ${origin} do not leave the machine that it runs on`,
+    `Type it there: ssh -t ${hostname} svc ${command} relay.svc. A relay at the edge keeps its state there, without a backup.`,
+  );
+}
 
 /**
  * The relay that `--relay` names, else `SVC_RELAY`, else `svc use` (contract 11 §1), called as its operator; undefined for

@@ -32,6 +32,7 @@ import {
   sentence,
 } from './output.ts';
 import { PASSPHRASE_OPTIONS, readPassphrase } from './passphrase.ts';
+import { NO_RELAY_OPTION, refuseRelayElsewhere } from './remote-relay.ts';
 
 const MAX_FILES = 64;
 const SETTINGS = 'agent/.env';
@@ -49,6 +50,7 @@ export function define(command: Command): void {
   command
     .option('--replace', 'into a home that has a relay already: its state is kept aside')
     .option('--yes', 'with --replace: do not ask')
+    .option(...NO_RELAY_OPTION)
     .option('--json', 'print one JSON document')
     .example((name) => `${name} restore relay.svc`)
     .example((name) => `${name} restore relay.svc --replace --yes --passphrase-file ~/.backup-passphrase`)
@@ -56,6 +58,7 @@ export function define(command: Command): void {
 }
 
 async function run(file: string, options: Options, context: CommandContext): Promise<void> {
+  refuseRelayElsewhere(options, 'restore');
   const path = resolve(file);
   const header = await readHeader(path).catch((error) => {
     throw error instanceof CommandError ? error : unreadable(path, error);

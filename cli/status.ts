@@ -6,7 +6,8 @@ import { urlHost } from '../lib/kit/addresses.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { type FreezeState, readFreeze } from '../lib/operations/freeze-state.ts';
 import { type ClockProblemFacts, clockAdvice, clockText, readClockProblem } from '../lib/operator/clock-problem.ts';
-import { apiBase, type Check, dashboardBase, outcome } from '../lib/operator/doctor/check.ts';
+import { type DiskProblem, readDiskProblem } from '../lib/operator/disk-problem.ts';
+import { apiBase, dashboardBase, outcome } from '../lib/operator/doctor/check.ts';
 import { type GoneAddress, goneText, readGoneAddresses } from '../lib/operator/gone-addresses.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
@@ -88,8 +89,8 @@ interface Status {
   command: { version: string; build: RelayBuild | null };
   /** Whether the relay is older than this program. */
   outdated: boolean;
-  /** The disk of the state, where it is full, nearly full or read-only (contract 11 §5); null for a relay elsewhere. */
-  disk: { status: 'warn' | 'error'; problem: string; next: string } | null;
+  /** What is wrong with the disk of the state, by the relay itself where it is elsewhere; null for nothing. */
+  disk: DiskProblem | null;
   /** Agent, dashboard and service belong to this machine: null for a relay elsewhere. */
   agent: Reachable | null;
   dashboard: Reachable | null;
@@ -186,7 +187,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
     },
     command: ownVersion(context),
     outdated: false,
-    disk: local?.disk ?? null,
+    disk: shownDisk(local ? local.disk : readDiskProblem(info.body)),
     agent: local?.agent ?? null,
     dashboard: local?.dashboard ?? null,
     devices: states ? { connected: count('connected'), stale: count('stale'), offline: count('offline') } : null,
@@ -248,9 +249,9 @@ async function lookAround(
   environment: ReturnType<typeof loadEnvironment>,
   context: CommandContext,
 ) {
-  const [{ probe }, { diskCheck }] = await Promise.all([
+  const [{ probe }, { findDiskProblem }] = await Promise.all([
     import('../lib/host/node/probe.ts'),
-    import('../lib/operator/doctor/machine.ts'),
+    import('../lib/operator/disk-problem.ts'),
   ]);
   const parts = await serviceParts(environment, context, config.port);
   const reach = async (url: string, path: string): Promise<Reachable> => {
@@ -263,7 +264,7 @@ async function lookAround(
   };
   const [process, disk, agent, dashboard, service] = await Promise.all([
     relayProcess(config).catch(() => null),
-    diskCheck({ config, host: parts.host }).then(diskProblem, diskFailure),
+    findDiskProblem({ config, host: parts.host }),
     reach(apiBase(undefined, environment.env).url, '/health'),
     reach(dashboardBase(undefined, environment.env).url, '/api/status'),
     serviceStatus(parts).catch(() => null),
@@ -278,14 +279,8 @@ async function lookAround(
   };
 }
 
-const diskProblem = ({ status, summary, next = '' }: Check): Status['disk'] =>
-  status === 'ok' ? null : { status, problem: printable(summary), next: printable(next) };
-
-const diskFailure = (error: unknown): Status['disk'] => ({
-  status: 'error',
-  problem: printable(describeError(error)),
-  next: 'Look at that disk. Find out more with: svc relay doctor',
-});
+const shownDisk = (disk: DiskProblem | null): DiskProblem | null =>
+  disk && { ...disk, problem: printable(disk.problem), next: printable(disk.next) };
 
 function nextStep(
   { relay, disk, outdated, devices, ending, agent, service }: Status,

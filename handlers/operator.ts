@@ -1,5 +1,6 @@
 import { RelayError } from '../lib/errors.ts';
 import { seconds } from '../lib/kit/clock.ts';
+import { findDiskProblem } from '../lib/operator/disk-problem.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { type Handler, isYes } from './request.ts';
@@ -9,7 +10,7 @@ const PROTOCOL_VERSION = 1;
 
 /**
  * `GET /relay/info` (contract 01 §8.1, 07 §3.1), with the freeze in effect (09 §3). The operator is told which stores fail,
- * and why (01 §6.7), what is wrong with the clock (11 §5), which addresses of the machine are gone that devices depend on
+ * and why (01 §6.7), what is wrong with clock and disk (11 §5), which addresses of the machine are gone that devices depend on
  * (11 §2), and who is taken for the operator (01 §1.3 rule 6).
  */
 export const relayInfo: Handler = async (request, relay) => {
@@ -20,6 +21,8 @@ export const relayInfo: Handler = async (request, relay) => {
   const clock = request.session ? undefined : relay.clockProblem();
   const gone = request.session ? [] : (relay.addresses?.gone() ?? []);
   const operator = request.session || request.peer.via === 'edge' ? undefined : await relay.localOperator.state();
+  const disk =
+    request.session || !relay.host ? null : await findDiskProblem({ config: relay.config, host: relay.host });
   const body = {
     version: relay.version,
     plugin_version: relay.version,
@@ -36,6 +39,7 @@ export const relayInfo: Handler = async (request, relay) => {
     gateway_prior_exit: agent.gateway_prior_exit,
     ...(failing.length > 0 ? { failing_stores: failing } : {}),
     ...(clock && { clock_problem: clock }),
+    ...(disk && { disk_problem: disk }),
     ...(gone.length > 0 ? { gone_addresses: gone } : {}),
     ...(operator && { operator: { key_required: operator.keyRequired, forwarders: operator.forwarders } }),
     ...(freeze && { freeze }),

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { rm, stat } from 'node:fs/promises';
 import { expect, it } from 'vitest';
-import { describeMatrix, post } from '../support/relay.ts';
+import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
 
 describeMatrix('operator routes (contract 01 §8)', (start, runtime) => {
   it('§8.2: the security toggle holds until restart', async () => {
@@ -23,6 +23,26 @@ describeMatrix('operator routes (contract 01 §8)', (start, runtime) => {
     await target.restart();
     // An object cannot tell a restart from a sleep, which the toggle outlasts (contract 00).
     expect((await read()).allow_insecure_api_bearer).toBe(runtime === 'edge');
+  });
+
+  it('11 §5: the operator, and nobody else, is told what is wrong with the disk of the relay', async () => {
+    const target = await start();
+    const info = async (headers = {}) => (await target.fetch('/relay/info', { headers })).json();
+    const { token } = await pair(target);
+    const machine = target.relay?.host?.machine;
+    if (machine) machine.space = async () => ({ free: 5e9, total: 1e12 });
+    expect(await (await target.operator('/relay/info')).json()).not.toHaveProperty('disk_problem');
+    // An object at the edge has no disk.
+    if (!machine) return;
+    machine.space = async () => ({ free: 0, total: 1e12 });
+    expect((await info()).disk_problem).toMatchObject({
+      status: 'error',
+      problem: expect.stringContaining('0 MB free for the state in'),
+      next: expect.stringContaining('df -h'),
+    });
+    expect(await info(bearer(token))).not.toHaveProperty('disk_problem');
+    machine.space = () => Promise.reject(Object.assign(new Error('EIO: i/o error'), { code: 'EIO' }));
+    expect((await info()).disk_problem).toMatchObject({ status: 'error', problem: 'EIO: i/o error' });
   });
 
   it('§8.1: info names what this relay can do', async () => {

@@ -198,3 +198,23 @@ it('knows its own files only', () => {
     false,
   ]);
 });
+
+it('is for the relay of this machine: a relay elsewhere is refused, and one of svc use is named as left out', async () => {
+  const { base, svc, pw, env } = await backedUp();
+  const other = join(base, 'other.svc');
+  for (const command of ['backup', 'restore']) {
+    const refused = await svc(command, other, '--relay', 'https://relay.example', '--json');
+    expect([refused.code, JSON.parse(refused.stdout)]).toEqual([
+      1,
+      {
+        ok: false,
+        error: expect.stringContaining('the secrets of https://relay.example do not leave the machine'),
+        next: expect.stringContaining(`ssh -t relay.example svc ${command} relay.svc`),
+      },
+    ]);
+  }
+  expect((await svc('backup', other, '--relay', 'ftp://relay.example')).code).toBe(2);
+  expect(existsSync(other)).toBe(false);
+  const made = await run(['backup', other, ...pw, '--json'], { env: { ...env, SVC_RELAY: 'https://relay.example' } });
+  expect(JSON.parse(made.stdout).left_out).toContain('the relay https://relay.example, although SVC_RELAY names it');
+});

@@ -64,3 +64,14 @@ it('contract 11 §5: a clock that is behind or stopped shows with the next step'
   const behind = await status({ info: { clock_problem: { ...clock_problem, state: 'behind' } } });
   expect(behind.text).toMatch(/Clock +the clock reads .* before the last write/);
 });
+
+it('contract 11 §5: the disk of a relay elsewhere shows as that relay says', async () => {
+  const disk_problem = { status: 'error', problem: '0 MB free for the state in /data', next: 'Make room there.' };
+  const relay = await fakeRelay(({ path }) => ({
+    body: path === '/relay/info' ? { disk_problem } : (ANSWERS[path] ?? {}),
+  }));
+  const words = ['status', '--relay', `http://localhost:${relay.port}`];
+  const { stdout } = await run([...words, '--json'], {});
+  expect(JSON.parse(stdout)).toMatchObject({ ok: true, disk: disk_problem, next: 'Make room there.' });
+  expect((await run(words, {})).stdout).toContain('Disk       0 MB free for the state in /data\n');
+});

@@ -1,0 +1,30 @@
+import type { Config } from '../config.ts';
+import { describeError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import { asObject } from '../kit/json.ts';
+import { diskCheck } from './doctor/machine.ts';
+
+/** What is wrong with the disk of the state: full, nearly full or read-only (contract 11 §5). */
+export interface DiskProblem {
+  status: 'warn' | 'error';
+  problem: string;
+  next: string;
+}
+
+/** Null for a disk that takes the state. Never rejects: one that cannot be asked is a problem. */
+export async function findDiskProblem(parts: { config: Config; host: Host }): Promise<DiskProblem | null> {
+  try {
+    const { status, summary, next = '' } = await diskCheck(parts);
+    return status === 'warn' || status === 'error' ? { status, problem: summary, next } : null;
+  } catch (error) {
+    const next = 'Look at that disk. Find out more with: svc relay doctor';
+    return { status: 'error', problem: describeError(error), next };
+  }
+}
+
+/** `disk_problem` of `GET /relay/info`; null where the relay reports none, or has no disk. */
+export function readDiskProblem(info: unknown): DiskProblem | null {
+  const { status, problem, next } = asObject(asObject(info)?.disk_problem) ?? {};
+  if ((status !== 'warn' && status !== 'error') || typeof problem !== 'string') return null;
+  return { status, problem, next: typeof next === 'string' ? next : '' };
+}
