@@ -350,7 +350,12 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
       log: log.named('pairing'),
     });
   const terminals = createTerminals({ host, config, sessions, gate, clock, log: log.named('terminal') });
-  const mirrored = { store: stores.open('mirror'), sessions, phone, clock, log: log.named('mirror') };
+  const notifications = await openNotifications({
+    store: stores.open('notifications'),
+    clock,
+    log: log.named('notifications'),
+  });
+  const mirrored = { store: stores.open('mirror'), sessions, phone, notifications, clock, log: log.named('mirror') };
 
   return {
     /** Of the memory that clients may take by what they send. */
@@ -376,11 +381,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     chatTurns,
     history: createChatHistory({ agent: agentHistory, keptTurns: chatTurns.conversation }),
     models: createModelCapabilities({ host, config, upstream, clock, log: log.named('models'), version, env }),
-    notifications: await openNotifications({
-      store: stores.open('notifications'),
-      clock,
-      log: log.named('notifications'),
-    }),
+    notifications,
     threads,
     push,
     phone,

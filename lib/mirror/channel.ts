@@ -1,11 +1,13 @@
 import { describeError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import { type Cursor, encodeFrame, type Frame, type Op } from './frames.ts';
+import { type Cursor, encodeFrame, encodeOp, type Frame, type Op, parseFrame } from './frames.ts';
 import type { Outbox } from './outbox.ts';
 
 /** Ops that may be under way unacknowledged, and that wait to be applied. */
 const WINDOW = 200;
 const MAX_QUEUED = 4 * WINDOW;
+/** Characters of an op in pieces. */
+const MAX_OP = 8 * 1024 * 1024;
 
 export interface ChannelParts {
   outbox: Outbox;
@@ -29,6 +31,8 @@ export type Channel = ReturnType<typeof createChannel>;
 /** The ops of both sides on one authenticated connection (contract 12 §2). */
 export function createChannel({ outbox, log, apply, busy, resync, send, fail }: ChannelParts) {
   const queue: Op[] = [];
+  /** Of an op that arrives in pieces. */
+  let pieces = '';
   /** Numbers of the ops that were sent and are not acknowledged. */
   let flight: number[] = [];
   let sent = 0;
@@ -38,10 +42,25 @@ export function createChannel({ outbox, log, apply, busy, resync, send, fail }: 
   function pump(): void {
     if (isOver || flight.length >= WINDOW) return;
     for (const op of outbox.after(sent, WINDOW - flight.length)) {
-      send(encodeFrame(op));
+      for (const text of encodeOp(op)) send(text);
       sent = op.oseq;
       flight.push(sent);
     }
+  }
+
+  function enqueue(op: Op): void {
+    if (queue.push(op) > MAX_QUEUED) fail('too many changes at once');
+    else void work();
+  }
+
+  function join({ text, last }: Frame & { type: 'part' }): void {
+    pieces += text;
+    if (pieces.length > MAX_OP) fail('a change is too long');
+    if (!last) return;
+    const whole = parseFrame(pieces);
+    pieces = '';
+    if (whole?.type === 'op') enqueue(whole);
+    else fail('the pieces of a change do not fit');
   }
 
   async function work(): Promise<void> {
@@ -95,20 +114,20 @@ export function createChannel({ outbox, log, apply, busy, resync, send, fail }: 
     /** Something was offered, or the connection has outlived a sleep. */
     flush: pump,
 
-    receive(frame: Frame & { type: 'op' | 'ack' }): void {
-      if (frame.type === 'op') {
-        if (queue.push(frame) > MAX_QUEUED) fail('too many changes at once');
-        else void work();
-        return;
+    receive(frame: Frame & { type: 'op' | 'part' | 'ack' }): void {
+      if (frame.type === 'part') join(frame);
+      else if (frame.type === 'op') enqueue(frame);
+      else {
+        outbox.acknowledge({ epoch: frame.epoch, oseq: frame.upto });
+        flight = flight.filter((oseq) => oseq > frame.upto);
+        pump();
       }
-      outbox.acknowledge({ epoch: frame.epoch, oseq: frame.upto });
-      flight = flight.filter((oseq) => oseq > frame.upto);
-      pump();
     },
 
     stop(): void {
       isOver = true;
       queue.length = 0;
+      pieces = '';
     },
   };
 }

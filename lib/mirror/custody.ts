@@ -1,18 +1,26 @@
-import type { PhoneMessage } from '../../storage/schema.ts';
-import { isObject, type JsonObject } from '../kit/json.ts';
+import type { PhoneMessage, Reply } from '../../storage/schema.ts';
+import { bytesToHex, randomBytes } from '../kit/bytes.ts';
+import { asObject, isObject, type JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
+import type { Notifications } from '../notifications/notifications.ts';
 import { givesAway, isStanding } from '../phone/custody.ts';
 import { readMessage } from '../phone/message.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
+import { readReply } from '../phone/reply.ts';
 import type { Op, Origin } from './frames.ts';
 import type { Outbox } from './outbox.ts';
 
 const messageKey = (id: string) => `message:${id}`;
 const stateKey = (id: string) => `state:${id}`;
+const replyKey = (id: string) => `reply:${id}`;
+const NOTIFICATION = 'notification:';
+/** As many as a relay keeps. */
+const MAX_NOTIFICATIONS = 100;
 
 export interface CustodyParts {
   side: Origin;
   phone: PhoneMessaging;
+  notifications: Notifications;
   outbox: Outbox;
   log: Log;
   /** Whether there is another side. */
@@ -28,9 +36,11 @@ export type Custody = ReturnType<typeof createCustody>;
 
 /**
  * Messages to the phone, which have one custodian (contract 12 §2): this relay gives the other one what waits here while no
- * phone listens, and keeps its copy until the other one has stored it. What becomes of a message is told both ways.
+ * phone listens, and keeps its copy until the other one has stored it. What becomes of a message is told both ways. Replies
+ * and notifications that come to the edge are home's as soon as home has stored them.
  */
-export function createCustody({ side, phone, outbox, log, isOn, isLinked, flush, heard }: CustodyParts) {
+export function createCustody(parts: CustodyParts) {
+  const { side, phone, notifications, outbox, log, isOn, isLinked, flush, heard } = parts;
   /** What was offered in this life of the process and is not acknowledged, by id. */
   const offered = new Map<string, PhoneMessage>();
   let isHeardThere = false;
@@ -66,8 +76,35 @@ export function createCustody({ side, phone, outbox, log, isOn, isLinked, flush,
       flush();
       return isTold;
     },
+    replied(reply, device) {
+      if (side === 'home' || !isOn()) return true;
+      const isOffered = outbox.offer(replyKey(reply.message_id), 'reply', { reply, device });
+      flush();
+      return isOffered;
+    },
+    taken(id) {
+      const body = outbox.isWaiting(replyKey(id)) ? outbox.body(replyKey(id)) : undefined;
+      if (body) outbox.offer(replyKey(id), 'reply', { ...body, taken: true });
+    },
     changed: handOver,
   });
+
+  if (side === 'edge') {
+    notifications.onPost((notification) => {
+      if (!isOn()) return;
+      const waiting = outbox.keys().filter((key) => key.startsWith(NOTIFICATION));
+      for (const key of waiting.slice(0, Math.max(waiting.length - MAX_NOTIFICATIONS + 1, 0))) outbox.forget(key);
+      outbox.offer(NOTIFICATION + bytesToHex(randomBytes(8)), 'notification', { notification });
+      flush();
+    });
+  }
+
+  function takeReply({ reply, device, taken }: JsonObject): Promise<unknown> | undefined {
+    const given = asObject(reply);
+    const read = given && typeof given.ts === 'number' ? readReply(given, given.ts) : undefined;
+    if (!read) return void log.warn('the other side gave a reply that cannot be read');
+    return phone.shared.takeReply(read, { device: String(device ?? ''), isTaken: taken === true });
+  }
 
   function take({ message }: JsonObject): Promise<unknown> | undefined {
     const given = readGiven(message);
@@ -86,14 +123,23 @@ export function createCustody({ side, phone, outbox, log, isOn, isLinked, flush,
   }
 
   return {
-    /** Applies an op of the other side in this turn; undefined for one that is not of messages. */
+    /** Applies an op of the other side in this turn; undefined for one that is done, or not of messages. */
     apply({ kind, body }: Op): Promise<unknown> | undefined {
-      if (kind === 'message') return take(body);
-      return kind === 'state' ? advance(body) : undefined;
+      switch (kind) {
+        case 'message':
+          return take(body);
+        case 'state':
+          return advance(body);
+        case 'reply':
+          return takeReply(body);
+        case 'notification':
+          return void notifications.post(asObject(body.notification) ?? {});
+      }
     },
 
     /** The other side has stored an op. */
     acknowledged(kind: string, body: JsonObject): void {
+      if (kind === 'reply') phone.shared.replyTaken((body.reply as Reply).message_id);
       const given = kind === 'message' ? readGiven(body.message) : undefined;
       if (!given) return;
       offered.delete(given.message_id);

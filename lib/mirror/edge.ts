@@ -4,6 +4,7 @@ import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
+import type { Notifications } from '../notifications/notifications.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
 import { narrowedPolicy } from '../sessions/policy-change.ts';
 import type { Session } from '../sessions/session.ts';
@@ -35,6 +36,7 @@ export interface EdgeMirrorParts {
   store: Store<'mirror'>;
   sessions: Sessions;
   phone: PhoneMessaging;
+  notifications: Notifications;
   clock: Clock;
   log: Log;
   /** Seconds for which sessions of home are honoured after its last word (`RELAY_MIRROR_LEASE`). */
@@ -65,7 +67,7 @@ export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
  * The edge's half of the mirror (contract 12 §2): has the sessions of home as home last gave them, honours them for as
  * long as home is heard, and tells home what ended or was reduced here.
  */
-export async function openEdgeMirror({ store, sessions, phone, clock, log, lease }: EdgeMirrorParts) {
+export async function openEdgeMirror({ store, sessions, phone, notifications, clock, log, lease }: EdgeMirrorParts) {
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
@@ -78,6 +80,7 @@ export async function openEdgeMirror({ store, sessions, phone, clock, log, lease
   const custody = createCustody({
     side: 'edge',
     phone,
+    notifications,
     outbox,
     log,
     isOn: () => key !== undefined,
@@ -204,7 +207,7 @@ export async function openEdgeMirror({ store, sessions, phone, clock, log, lease
 
   function receive(socket: Transport, frame: Frame): void {
     hear();
-    if (frame.type === 'op' || frame.type === 'ack') link?.channel.receive(frame);
+    if (frame.type === 'op' || frame.type === 'part' || frame.type === 'ack') link?.channel.receive(frame);
     else if (frame.type === 'call') {
       if (frame.method === 'listening') listens(frame.body.listening === true);
       const result = /^(lease|listening)$/.test(frame.method) ? { body: { lease } } : { error: 'unknown method' };

@@ -26,6 +26,8 @@ export type Frame =
   /** Home's has its public key and the signature of the challenge. */
   | { type: 'hello'; key?: string; sig?: string; epoch: string; applied: Cursor }
   | Op
+  /** A piece of an op that is too long for one frame: its JSON is that of all pieces together. */
+  | { type: 'part'; text: string; last: boolean }
   /** Everything up to `upto` is stored; `epoch` is that of the op with this number. */
   | { type: 'ack'; origin: Origin; upto: number; epoch: string }
   | { type: 'call'; id: string; method: string; body: JsonObject }
@@ -47,6 +49,7 @@ const Frame = v.variant('type', [
     applied: cursor,
   }),
   v.object({ type: v.literal('op'), origin, oseq: number, epoch: text, kind: text, body: object }),
+  v.object({ type: v.literal('part'), text: v.string(), last: v.boolean() }),
   v.object({ type: v.literal('ack'), origin, upto: number, epoch: text }),
   v.object({ type: v.literal('call'), id: text, method: text, body: object }),
   v.object({ type: v.literal('result'), id: text, body: v.optional(object), error: v.optional(text) }),
@@ -59,3 +62,16 @@ export function parseFrame(message: string): Frame | null {
 }
 
 export const encodeFrame = (frame: Frame): string => JSON.stringify(frame);
+
+/** Characters of a piece: encoded once more and in UTF-8, they are well below the largest frame. */
+const PIECE = 200_000;
+
+/** The frames of an op: one, or its pieces. */
+export function encodeOp(op: Op): string[] {
+  const text = encodeFrame(op);
+  if (text.length <= PIECE) return [text];
+  const count = Math.ceil(text.length / PIECE);
+  return Array.from({ length: count }, (_, n) =>
+    encodeFrame({ type: 'part', text: text.slice(n * PIECE, (n + 1) * PIECE), last: n === count - 1 }),
+  );
+}

@@ -6,6 +6,7 @@ import { entriesOf } from '../kit/entries.ts';
 import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from '../kit/reconnect.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
+import type { Notifications } from '../notifications/notifications.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
@@ -31,6 +32,7 @@ export interface HomeMirrorParts {
   store: Store<'mirror'>;
   sessions: Sessions;
   phone: PhoneMessaging;
+  notifications: Notifications;
   /** Opens the socket to the edge. */
   dial: DialUpstream;
   clock: Clock;
@@ -64,7 +66,7 @@ export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
  * reduced there. Without an edge it does nothing.
  */
 export async function openHomeMirror(parts: HomeMirrorParts) {
-  const { store, sessions, phone, dial, clock, log, random = Math.random } = parts;
+  const { store, sessions, phone, notifications, dial, clock, log, random = Math.random } = parts;
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
@@ -77,6 +79,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
   const custody = createCustody({
     side: 'home',
     phone,
+    notifications,
     outbox,
     log,
     isOn: () => url() !== undefined,
@@ -139,7 +142,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
   }
 
   function receive(own: HomeLink, frame: Frame): void {
-    if (frame.type === 'op' || frame.type === 'ack') channel?.receive(frame);
+    if (frame.type === 'op' || frame.type === 'part' || frame.type === 'ack') channel?.receive(frame);
     else if (frame.type === 'result') {
       const lease = frame.body?.lease;
       if (frame.id === String(words) && typeof lease === 'number' && lease > 0) speakLater(own, lease);

@@ -9,12 +9,18 @@ export type Notifications = Awaited<ReturnType<typeof openNotifications>>;
 /** The last 100 notifications of all paired phones. A restart forgets them (contract 00, 02 §6). */
 export async function openNotifications(parts: Pick<RingParts<Payload>, 'store' | 'clock' | 'log'>) {
   const ring = await openRing<Payload>({ ...parts, name: 'the notification ring' });
+  let posted: ((notification: Payload) => void) | undefined;
   return {
+    /** Sets who is told of every notification that is added. */
+    onPost(listener: (notification: Payload) => void): void {
+      posted = listener;
+    },
     /** Adds a notification, its strings cut to 4096 characters. False if it is larger than 32 KiB as JSON. */
     post(notification: Payload): boolean {
       const entry = cutStrings(notification);
       if (isLongerThan(JSON.stringify(entry), MAX_ENTRY_BYTES)) return false;
       ring.add(entry);
+      posted?.(entry);
       return true;
     },
     /** At most `limit` notifications, newest first. */

@@ -2,7 +2,6 @@ import type { Metadata, PhoneHistoryItem, Reply } from '../../storage/schema.ts'
 import { describeError, RelayError } from '../errors.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import type { Session } from '../sessions/session.ts';
 import { newMessageId } from './message.ts';
 
 /** Questions that may be open at once. */
@@ -148,14 +147,14 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
     },
 
     /**
-     * Claims the first reply to an open question. Returns a function that hands the answer to the caller, to be called once
+     * Claims the first reply to an open question, which came from a device of this name. Returns a function that hands the answer to the caller, to be called once
      * the reply is stored; undefined for every other reply.
      */
-    claim({ reply_to: messageId, text, answer_index }: Reply, session: Session): (() => void) | undefined {
+    claim({ reply_to: messageId, text, answer_index }: Reply, device: string): (() => void) | undefined {
       const pending = messageId === null ? undefined : open.get(messageId);
       if (!pending || messageId === null) return undefined;
       open.delete(messageId);
-      const by = session.device.name || 'a device without a name';
+      const by = device || 'a device without a name';
       const after_s = Math.round((clock.monotonic() - pending.startedAt) / 100) / 10;
       return () => pending.settle({ answer: text, ...(answer_index !== undefined && { answer_index }), by, after_s });
     },

@@ -76,6 +76,10 @@ export interface PhoneParts {
 export interface OtherRelay {
   /** How far a message that it knows has advanced. False when it cannot be told now. */
   tell(messageId: string, standing: MessageStanding): boolean;
+  /** A device of this name has replied to this relay. False when the other one cannot be given more: it is to be refused. */
+  replied(reply: Reply, device: string): boolean;
+  /** A reader here has taken a reply. */
+  taken(messageId: string): void;
   /** Messages wait or have gone, or phones listen or have left. */
   changed(): void;
 }
@@ -112,7 +116,11 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   });
   let other: OtherRelay | undefined;
   const delivered = await openDelivered(parts.delivered, log);
-  const replies = createReplies({ rows: replyRows, clock, log, history });
+  const taken = (messageId: string): void => {
+    history.taken(messageId);
+    other?.taken(messageId);
+  };
+  const replies = createReplies({ rows: replyRows, clock, log, history: { ...history, taken } });
   const subscribers = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
   const { queued, written } = subscribers?.split(queueRows.loaded) ?? { queued: queueRows.loaded, written: [] };
   const before = parts.jump?.state() === 'ahead' ? parts.jump.from * 1000 : undefined;
@@ -489,6 +497,16 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       await Promise.all([queueRows.save(undelivered()), history.save()]);
     },
 
+    /**
+     * A reply that a device gave to the other relay, where a reader may have taken it (`isTaken`). Resolves once it is stored.
+     */
+    takeReply: (reply: Reply, by: { device: string; isTaken: boolean }): Promise<unknown> =>
+      accept(history.checked(reply), by),
+
+    /** The other relay has stored a reply, which readers get there. */
+    replyTaken: (messageId: string): void =>
+      void replies.take(messageId).catch((error) => log.warn(`a change could not be saved: ${describeError(error)}`)),
+
     /** The other relay is of another state: it is told anew how far messages have advanced. */
     retell(): void {
       for (const messageId of history.sharedIds()) history.retell(messageId, 'queued');
@@ -509,6 +527,28 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const waiting = new Set(undelivered());
     for (const entry of entries) if (!waiting.has(entry)) history.became(entry.message.message_id, 'dropped');
     await saveQueue();
+  }
+
+  /**
+   * Keeps a reply for readers, hands it to the caller who waits for it, or only records it: for a tap that comes too late
+   * (`late`), and for one that a reader at the other relay has taken.
+   */
+  async function accept(reply: Reply, { device, isTaken }: { device: string; isTaken: boolean }) {
+    const { message_id: messageId, reply_to: replyTo } = reply;
+    const isRepeated = history.hasReply(reply);
+    const answer = isRepeated ? undefined : asks.claim(reply, device);
+    const late = answer ? undefined : latenessOf(reply);
+    if (isRepeated && isTaken) await replies.take(messageId);
+    else if (answer || isTaken || (late?.isVoid && !isRepeated)) {
+      history.reply(reply, late?.reason);
+      history.taken(messageId);
+      await history.save();
+      // A copy was answered while the question waited for its phone.
+      if (answer && replyTo !== null) await cancel(replyTo);
+    } else await replies.add(reply, late?.reason);
+    answer?.();
+    if (replyTo !== null) arrivedById(replyTo);
+    return late?.reason;
   }
 
   for (const messageId of abandoned) void withdraw(messageId);
@@ -648,21 +688,14 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const read = readReply(payload, clock.now());
       if (!read) return log.debug(`ignored a reply without text from session ${link.session.prefix}`);
       const reply = history.checked(read);
-      const { message_id: messageId, chat_id: chatId, text, reply_to: replyTo } = reply;
-      const isRepeated = history.hasReply(reply);
-      const answer = isRepeated ? undefined : asks.claim(reply, link.session);
-      const late = answer ? undefined : latenessOf(reply);
-      if (answer || (late?.isVoid && !isRepeated)) {
-        history.reply(reply, late?.reason);
-        history.taken(messageId);
-        await history.save();
-        // A copy was answered while the question waited for its phone.
-        if (answer && replyTo !== null) await cancel(replyTo);
-      } else await replies.add(reply, late?.reason);
-      answer?.();
-      if (replyTo !== null) arrivedById(replyTo);
+      const { message_id: messageId, chat_id: chatId, text } = reply;
+      const device = link.session.device.name;
+      if (!history.hasReply(reply) && other?.replied(reply, device) === false) {
+        throw new RelayError('unavailable', 'too much waits for home: try again later');
+      }
+      const late = await accept(reply, { device, isTaken: false });
       const ts = Math.trunc(clock.now());
-      const acknowledgement = { client_msg_id: messageId, status: 'received', ts, ...(late && { late: late.reason }) };
+      const acknowledgement = { client_msg_id: messageId, status: 'received', ts, ...(late && { late }) };
       link.send(CHANNEL, 'proactive.reply.ack', acknowledgement, id);
       log.info(`reply ${messageId} of ${text.length} characters in chat ${chatId ?? '-'}${late ? ', too late' : ''}`);
       parts.seen?.({ chatId, title: null, messageId, at: ts });

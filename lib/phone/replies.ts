@@ -224,6 +224,9 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       }
     },
 
+    /** Somebody has taken a reply from elsewhere. Resolves with 1 once that is stored, with 0 for one that is not here. */
+    take: (messageId: string): Promise<number> => remove(({ reply }) => reply.message_id === messageId),
+
     /** How many polls wait. */
     waiting: (): number => waiters.size,
 

@@ -117,6 +117,7 @@ describe('messages to the phone have one custodian (12 §2)', () => {
 type Step =
   | { do: 'post' | 'connect'; side: Side }
   | { do: 'toHome' | 'toEdge' | 'receive'; count: number }
+  | { do: 'reply' | 'read' }
   | { do: 'cut' | 'heal' | 'crashHome' | 'crashEdge' | 'sleepEdge' | 'disconnect' | 'cancel' };
 
 const side = fc.constantFrom<Side>('home', 'edge');
@@ -124,6 +125,7 @@ const count = fc.integer({ min: 1, max: 5 });
 const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 4, arbitrary: fc.record({ do: fc.constantFrom('post', 'connect'), side }) },
   { weight: 6, arbitrary: fc.record({ do: fc.constantFrom('toHome', 'toEdge', 'receive'), count }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constantFrom('reply', 'read') }) },
   {
     weight: 3,
     arbitrary: fc.record({
@@ -137,7 +139,15 @@ async function play(steps: readonly Step[]): Promise<void> {
   const { world, device } = await open();
   const accepted = new Set<string>();
   const cancelled = new Set<string>();
+  const replied = new Set<string>();
+  const read: string[] = [];
   let posted = 0;
+  /** A reader at home takes what is there, and has it with the response. */
+  const readAll = async () => {
+    const { replies, sent } = await world.home.phone.poll({ timeout: 0 });
+    read.push(...replies.map(({ message_id }) => message_id));
+    sent(true);
+  };
   const check = async (where: string) => {
     const kept = new Set([
       ...(await idsIn(world, 'home')),
@@ -161,6 +171,15 @@ async function play(steps: readonly Step[]): Promise<void> {
         if (accepted.has(id) && (await world.home.phone.cancel(id)) > 0) cancelled.add(id);
         break;
       }
+      case 'reply': {
+        const id = `r${n}`;
+        await device.reply(id, id);
+        if (device.connection) replied.add(id);
+        break;
+      }
+      case 'read':
+        await readAll();
+        break;
       case 'connect':
         device.connect(one.side);
         break;
@@ -205,6 +224,8 @@ async function play(steps: readonly Step[]): Promise<void> {
   }
   await world.settle();
   await check('the end');
+  await readAll();
+  expect(read.sort()).toEqual([...replied].sort());
   // Every message was shown, once; one that was cancelled may have been.
   expect([...accepted].filter((id) => !device.shown.includes(id) && !cancelled.has(id))).toEqual([]);
   expect(new Set(device.shown).size).toBe(device.shown.length);
@@ -214,7 +235,7 @@ async function play(steps: readonly Step[]): Promise<void> {
   for (const id of Object.keys(edge)) if (id in home) expect([id, edge[id]]).toEqual([id, home[id]]);
 }
 
-it('every accepted message is shown once, after any cuts, crashes and sleeps; custody is never with nobody', () =>
+it('every accepted message is shown once and every reply read once, after any cuts, crashes and sleeps; custody is never with nobody', () =>
   fc.assert(fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 40 }), play), {
     numRuns: runs(20),
   }));

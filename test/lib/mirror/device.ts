@@ -81,6 +81,12 @@ export class Device {
     while (this.connection && (this.connection.wire.length > 0 || this.connection.probes.length > 0)) this.receive();
   }
 
+  /** Replies on its connection. Resolves once the relay has stored it. */
+  async reply(id: string, text: string, rest: Record<string, unknown> = {}): Promise<void> {
+    const own = this.connection;
+    if (own) await this.world[own.side].phone.reply(own.link, { message_id: id, text, ...rest }, id);
+  }
+
   /** Its socket outlives a sleep of the edge. */
   restore(): void {
     const own = this.connection;

@@ -3,6 +3,7 @@ import { UpstreamSocketError } from '../../../lib/host/upstream-socket.ts';
 import type { Clock } from '../../../lib/kit/clock.ts';
 import { type EdgeMirror, openEdgeMirror } from '../../../lib/mirror/edge.ts';
 import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
+import { type Notifications, openNotifications } from '../../../lib/notifications/notifications.ts';
 import { openPhoneMessaging, type PhoneMessaging } from '../../../lib/phone/phone.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import { openSessions, type Sessions } from '../../../lib/sessions/sessions.ts';
@@ -29,8 +30,8 @@ export class World {
   readonly clock = createTestClock();
   readonly log = createTestLog();
   readonly stores = { home: memoryStores(), edge: memoryStores() };
-  home!: { sessions: Sessions; phone: PhoneMessaging; mirror: HomeMirror };
-  edge!: { sessions: Sessions; phone: PhoneMessaging; mirror: EdgeMirror };
+  home!: { sessions: Sessions; phone: PhoneMessaging; notifications: Notifications; mirror: HomeMirror };
+  edge!: { sessions: Sessions; phone: PhoneMessaging; notifications: Notifications; mirror: EdgeMirror };
   wire: Wire | undefined;
   /** Seconds for which the edge honours home's sessions without a word. */
   lease = 7 * 86_400;
@@ -55,10 +56,12 @@ export class World {
     const { clock, log } = this;
     const sessions = await this.#sessions('home');
     const phone = await this.#phone('home');
+    const notifications = await openNotifications({ store: this.stores.home.open('notifications'), clock, log });
     const mirror = await openHomeMirror({
       store: this.stores.home.open('mirror'),
       sessions,
       phone,
+      notifications,
       dial: async (_request, events) => this.#dial(events),
       clock,
       log,
@@ -66,7 +69,7 @@ export class World {
       reduced: () => {},
       random: () => 0,
     });
-    this.home = { sessions, phone, mirror };
+    this.home = { sessions, phone, notifications, mirror };
     mirror.start();
     await turn();
   }
@@ -75,9 +78,10 @@ export class World {
     const { clock, log, lease } = this;
     const sessions = await this.#sessions('edge');
     const phone = await this.#phone('edge');
+    const notifications = await openNotifications({ store: this.stores.edge.open('notifications'), clock, log });
     const store = this.stores.edge.open('mirror');
-    const mirror = await openEdgeMirror({ store, sessions, phone, clock, log, lease });
-    this.edge = { sessions, phone, mirror };
+    const mirror = await openEdgeMirror({ store, sessions, phone, notifications, clock, log, lease });
+    this.edge = { sessions, phone, notifications, mirror };
   }
 
   async #sessions(side: 'home' | 'edge'): Promise<Sessions> {

@@ -16,7 +16,7 @@ type Seen = [type: string, detail: unknown];
 
 /** A phone's socket that records its messages and can be made to break. */
 class FakeLink implements PhoneLink {
-  readonly session = { prefix: 'p', alive: true, grants: { phone: null } } as unknown as Session;
+  readonly session = { prefix: 'p', alive: true, grants: { phone: null }, device: {} } as unknown as Session;
   isWritable = true;
   /** Messages that are still written; the next one breaks the socket. */
   writesLeft = Number.POSITIVE_INFINITY;

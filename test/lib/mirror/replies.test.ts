@@ -1,0 +1,103 @@
+import { describe, expect, it } from 'vitest';
+import { Device } from './device.ts';
+import { World } from './world.ts';
+
+async function open() {
+  const world = await World.open();
+  const device = new Device(world);
+  await world.settle();
+  return { world, device };
+}
+
+async function read(world: World, side: 'home' | 'edge'): Promise<[id: string, text: string][]> {
+  const { replies, sent } = await world[side].phone.poll({ timeout: 0 });
+  sent(true);
+  return replies.map(({ message_id, text }) => [message_id, text]);
+}
+
+const settled = () => new Promise<void>((resolve) => setTimeout(resolve, 0));
+
+describe('replies and notifications that come to the edge are home’s (12 §2)', () => {
+  it('end the poll that waits at home, and are read once', async () => {
+    const { world, device } = await open();
+    device.connect('edge');
+    const polled = world.home.phone.poll({ timeout: 25_000 });
+    await device.reply('r1', 'hello');
+    await world.settle();
+    const { replies, sent } = await polled;
+    sent(true);
+    expect(replies).toMatchObject([{ message_id: 'r1', text: 'hello' }]);
+    expect([await read(world, 'home'), await read(world, 'edge')]).toEqual([[], []]);
+  });
+
+  it('wait for home while it is off, and come once after each side was killed at any frame', async () => {
+    for (let frames = 0; frames < 6; frames++) {
+      for (const crash of ['crashHome', 'crashEdge'] as const) {
+        const { world, device } = await open();
+        await world.cut();
+        device.connect('edge');
+        await device.reply('r1', 'hello');
+        device.receiveAll();
+        expect(device.acknowledged).toEqual(['r1']);
+        await world.heal();
+        for (let n = 0; n < frames; n++) {
+          await world.deliver('toEdge');
+          await world.deliver('toHome');
+        }
+        if (crash === 'crashEdge') device.lost('edge');
+        await world[crash]();
+        world.edge.phone.restored();
+        await world.settle();
+        expect([frames, crash, await read(world, 'home'), await read(world, 'edge')]).toEqual([
+          frames,
+          crash,
+          [['r1', 'hello']],
+          [],
+        ]);
+      }
+    }
+  });
+
+  it('answer the question that a caller waits with at home', async () => {
+    const { world, device } = await open();
+    device.connect('edge');
+    const asked = world.home.phone.ask({ text: 'Now?', answers: ['yes', 'no'], timeoutMs: 60_000 });
+    await settled();
+    await world.settle();
+    device.receiveAll();
+    await device.reply('r1', 'yes', { reply_to: device.shown[0], answer_index: 0 });
+    await world.settle();
+    expect(await asked).toMatchObject({ answer: 'yes', answer_index: 0, by: 'phone' });
+    const states = (side: 'home' | 'edge') =>
+      world[side].phone.history({ since: 0, limit: 9 }).items.map(({ kind, state }) => [kind, state]);
+    expect(states('home')).toEqual([
+      ['message', 'answered'],
+      ['reply', 'taken'],
+    ]);
+    expect(states('edge')).toEqual(states('home'));
+  });
+
+  it('taken by a reader at the edge while home is off, a reply is in the history of home and read no more', async () => {
+    const { world, device } = await open();
+    await world.cut();
+    device.connect('edge');
+    await device.reply('r1', 'hello');
+    expect(await read(world, 'edge')).toEqual([['r1', 'hello']]);
+    await world.settle();
+    expect(await read(world, 'home')).toEqual([]);
+    expect(world.home.phone.history({ since: 0, limit: 9 }).items).toMatchObject([
+      { message_id: 'r1', state: 'taken' },
+    ]);
+  });
+
+  it('notifications come to home in their order', async () => {
+    const { world } = await open();
+    await world.cut();
+    for (const title of ['a', 'b']) world.edge.notifications.post({ title });
+    await world.settle();
+    expect(world.home.notifications.recent(10)).toEqual([{ title: 'b' }, { title: 'a' }]);
+    for (let n = 0; n < 150; n++) world.edge.notifications.post({ title: String(n) });
+    await world.settle();
+    expect(world.home.notifications.recent(1)).toEqual([{ title: '149' }]);
+  });
+});
