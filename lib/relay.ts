@@ -32,7 +32,7 @@ import type { Media, MediaChange } from './media/media.ts';
 import { openObjectMedia } from './media/object-media.ts';
 import type { ObjectStore } from './media/objects.ts';
 import { openEdgeMirror } from './mirror/edge.ts';
-import { openHomeMirror } from './mirror/home.ts';
+import { type HomeMirror, openHomeMirror } from './mirror/home.ts';
 import { createModelCapabilities } from './models/capabilities.ts';
 import { openNotifications } from './notifications/notifications.ts';
 import { openGate } from './operations/gate.ts';
@@ -207,6 +207,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     routeCredential: reach && ((session) => reach.routeCredential(session)),
     greeting: () => gate.state() && { type: 'frozen', payload: { ...gate.state() } },
     routes: (session) => addresses?.greeting(session),
+    mailbox: (session) => homeMirror?.mailbox(session),
     routesBy: host && ((url) => routesOf([], [url], host.network.addresses())),
     store: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
   });
@@ -327,7 +328,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     host,
     codes,
     secret: qrSecret,
-    routes: (expiresAt) => ownRoutes(expiresAt, secureLink, reach),
+    routes: async (expiresAt) => [...(await ownRoutes(expiresAt, secureLink, reach)), ...mailboxRoutes(homeMirror)],
     publicUrl: host && (async () => (await readPinnedUrl(host)).url),
     advertised: ownHosts.advertise,
     log: log.named('pairing'),
@@ -339,10 +340,13 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
       candidates: async () => {
         const built: Candidate[] = await mint.candidates(late.listener());
         const link = secureLink?.advertised;
-        return link ? orderCandidates([...built, linkCandidate(link)]) : built;
+        const own = [...(link ? [linkCandidate(link)] : []), ...mailboxRoutes(homeMirror)];
+        return own.length > 0 ? orderCandidates([...built, ...own]) : built;
       },
       port: () => late.listener().port,
       linkUrl: () => secureLink?.advertised?.url,
+      mailboxUrl: () => homeMirror?.mailboxUrl(),
+      mailbox: (session) => homeMirror?.mailbox(session),
       sessions,
       isConnected: sockets.isConnected,
       send: (session, { type, payload, taken }) => sockets.send(session, 'pairing', type, payload, taken),
@@ -356,6 +360,16 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     log: log.named('notifications'),
   });
   const mirrored = { store: stores.open('mirror'), sessions, phone, notifications, clock, log: log.named('mirror') };
+  /** Absent at the edge. */
+  const homeMirror: HomeMirror | undefined =
+    host &&
+    (await openHomeMirror({
+      ...mirrored,
+      dial: dialUpstream,
+      ended: (session) => void terminals.endShells(session),
+      reduced: (session) => void terminals.afterReduction(session),
+      mailboxReady: (session) => void addresses?.giveMailbox(session),
+    }));
 
   return {
     /** Of the memory that clients may take by what they send. */
@@ -392,15 +406,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     /** Absent at the edge, whose address stays. */
     addresses,
     terminals,
-    /** Absent at the edge. */
-    homeMirror:
-      host &&
-      (await openHomeMirror({
-        ...mirrored,
-        dial: dialUpstream,
-        ended: (session) => void terminals.endShells(session),
-        reduced: (session) => void terminals.afterReduction(session),
-      })),
+    homeMirror,
     /** Absent on a host. */
     edgeMirror: host
       ? undefined
@@ -466,6 +472,15 @@ async function ownRoutes(expiresAt: number, secureLink?: SecureLink, reach?: Rea
   if (!link) return [];
   const broker = await reach?.bootstrap(expiresAt);
   return broker ? [linkCandidate(link), brokerCandidate(link, broker)] : [linkCandidate(link)];
+}
+
+/**
+ * The mailbox at the edge, which a client tries when nothing else answers, with credentials of its own (contract 12 §3).
+ * Without `relay`: clients that do not know the role would show it what is home's.
+ */
+function mailboxRoutes(mirror?: HomeMirror): Candidate[] {
+  const url = mirror?.mailboxUrl();
+  return url === undefined ? [] : [{ role: 'mailbox', priority: 0, recommended: false, mailbox: { url } }];
 }
 
 /** Without a host, there is no API server unless the deployment names one, and it may be out of reach. */

@@ -91,6 +91,8 @@ export interface SessionRecord {
   routes?: RoutesRecord;
   /** Home owns the session, and this relay at the edge honours it for as long as home is heard (contract 12 §2). */
   mirrored?: true;
+  /** At the edge, number of the chain of credentials that home has begun last. */
+  chain?: number;
 }
 
 /**
@@ -600,6 +602,8 @@ export interface MirrorPeerRecord {
   private_key?: string;
   /** Uncompressed point of P-256, base64url. */
   public_key: string;
+  /** At home, what the first credentials of devices for the edge are derived from; base64url. */
+  mailbox_secret?: string;
 }
 
 /** What the relay and its other half owe each other (contract 12 §2). */
@@ -607,6 +611,8 @@ export type MirrorRecord =
   | MirrorOpRecord
   | MirrorCursor
   | MirrorPeerRecord
+  /** At home, the chain of credentials that a device has for the edge, and whether it has got them. */
+  | { chain: number; taken: boolean }
   /** A session that ended at the edge; until when it must not come back, epoch seconds. */
   | { until: number }
   /** When home was last heard, epoch seconds. */

@@ -5,7 +5,7 @@ import { createChatChannel } from './chat.ts';
 import { createDesktopChannel } from './desktop.ts';
 import { createNotificationsChannel } from './notifications.ts';
 import { createProactiveChannel } from './proactive.ts';
-import { system } from './system.ts';
+import { createSystemChannel } from './system.ts';
 import { createTerminalChannel } from './terminal.ts';
 import { createTuiChannel } from './tui.ts';
 
@@ -14,7 +14,7 @@ import { createTuiChannel } from './tui.ts';
  * only carries pushes to the client.
  */
 export const createChannels = (relay: Relay): Channels => ({
-  system,
+  system: createSystemChannel(relay),
   bridge: createBridgeChannel(relay),
   chat: createChatChannel(relay),
   desktop: createDesktopChannel(relay),

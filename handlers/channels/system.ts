@@ -1,16 +1,47 @@
-import type { Channel } from '../../lib/socket/channel.ts';
+import { describeError, RelayError } from '../../lib/errors.ts';
+import type { Relay } from '../../lib/relay.ts';
+import type { Channel, Connection } from '../../lib/socket/channel.ts';
 
 /** Characters of a ping whose time is sent back, whatever JSON it is. A longer one gets the relay's time. */
 const MAX_ECHOED = 4096;
 
-/** `system`: answers `ping`, takes `pong` as a sign of life, and ignores everything else (contract 02 §2). */
-export const system: Channel = {
-  anyDepth: true,
+/**
+ * `system`: answers `ping`, takes `pong` as a sign of life, gives a device its credentials for the mailbox (contract 12
+ * §3), and ignores everything else (contract 02 §2).
+ */
+export function createSystemChannel({ homeMirror, log: root }: Relay): Channel {
+  const log = root.named('mirror');
+  /** Connections whose question about the mailbox is not answered yet: another one waits for no second answer. */
+  const asking = new Set<Connection>();
 
-  message(connection, { type, id, payload }, text) {
-    if (type === 'pong') return connection.ponged(payload.ts);
-    if (type !== 'ping') return;
-    const ts = text.length > MAX_ECHOED ? undefined : payload.ts;
-    connection.send('system', 'pong', { ts: ts ?? Date.now() }, id);
-  },
-};
+  async function giveMailbox(connection: Connection, id?: string): Promise<void> {
+    if (asking.has(connection)) return;
+    asking.add(connection);
+    try {
+      if (!homeMirror) throw new RelayError('unsupported', 'only the home of a device knows its mailbox');
+      const { mailbox, taken } = await homeMirror.renewMailbox(connection.session);
+      connection.send('system', 'mailbox', { mailbox }, id);
+      connection.probe(taken);
+    } catch (error) {
+      const expected = error instanceof RelayError;
+      if (!expected) log.error(`a device did not get its mailbox: ${describeError(error)}`);
+      const [message, kind] = expected ? [error.message, error.kind] : ['internal error', 'internal'];
+      connection.sendError(message, kind === 'unsupported' ? 'no_mailbox' : 'unavailable', id);
+    } finally {
+      asking.delete(connection);
+    }
+  }
+
+  return {
+    anyDepth: true,
+
+    message(connection, { type, id, payload }, text) {
+      if (type === 'pong') return connection.ponged(payload.ts);
+      // Pings go on being answered meanwhile.
+      if (type === 'mailbox.get') return void giveMailbox(connection, id);
+      if (type !== 'ping') return;
+      const ts = text.length > MAX_ECHOED ? undefined : payload.ts;
+      connection.send('system', 'pong', { ts: ts ?? Date.now() }, id);
+    },
+  };
+}

@@ -97,6 +97,8 @@ export async function openEdgeMirror({ store, sessions, phone, notifications, cl
     const until = name.startsWith(tombstone('')) ? read<{ until: number }>(name)?.until : undefined;
     if (until !== undefined) ended.set(name.slice(tombstone('').length), until);
   }
+  /** Keyed by family: when home was last told that the device was here, epoch seconds. */
+  const seen = new Map<string, number>();
   let link: Link | undefined;
   /** Oldest first, with the address of each. */
   const unproved = new Map<Transport, string>();
@@ -132,21 +134,35 @@ export async function openEdgeMirror({ store, sessions, phone, notifications, cl
 
   const offerEnd = (family: string): void => {
     outbox.forget(`reduce:${family}`);
+    outbox.forget(`seen:${family}`);
     outbox.offer(`end:${family}`, 'end', { family });
     link?.channel.flush();
   };
 
-  sessions.onEnd((session, reason) => {
-    if (!session.mirrored || key === undefined || reason === 'expired' || sessions.byFamily(session.family)) return;
-    bury(session);
-    if (!isHome) offerEnd(session.family);
-  });
   sessions.onChange((session, change) => {
     if (!session.mirrored || change !== 'reduced' || isHome) return;
     const { family, expiresAt, grants } = session;
     outbox.offer(`reduce:${family}`, 'reduce', { family, expires_at: expiresAt, grants });
     link?.channel.flush();
   });
+
+  sessions.onWrite((family, over) => {
+    const own = ownOf(family);
+    if (own) return sawDevice(own);
+    seen.delete(family);
+    // A refresh replaces the session, and the clocks of both sides end what has expired.
+    if (!over?.mirrored || key === undefined || over.ended !== 'revoked') return;
+    bury(over);
+    if (!isHome) offerEnd(family);
+  });
+
+  /** Home is told when the device was here. */
+  function sawDevice({ family, firstSeen, lastSeen }: Session): void {
+    if (lastSeen <= (seen.get(family) ?? firstSeen)) return;
+    seen.set(family, lastSeen);
+    outbox.offer(`seen:${family}`, 'seen', { family, at: lastSeen });
+    link?.channel.flush();
+  }
 
   async function end(session: Session): Promise<void> {
     isHome = true;

@@ -1,6 +1,7 @@
 import type { MirrorPeerRecord, Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import type { DialUpstream } from '../host/upstream-socket.ts';
+import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
 import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from '../kit/reconnect.ts';
@@ -15,8 +16,9 @@ import { createCustody } from './custody.ts';
 import { encodeFrame, type Frame, type Op } from './frames.ts';
 import { HomeLink } from './home-link.ts';
 import { type HomeKey, newHomeKey } from './keys.ts';
+import { type Mailbox, mailboxUrl, openMailboxes } from './mailboxes.ts';
 import { openOutbox } from './outbox.ts';
-import { bodyOf, readEnded, readReduced } from './session-body.ts';
+import { bodyOf, readEnded, readReduced, readSeen } from './session-body.ts';
 
 /** 1, 2, 4, ... 60 s, and up to a second more, as the connector of Reach. */
 const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
@@ -25,7 +27,10 @@ const CONFIRM_TIMEOUT = 1_000;
 /** Milliseconds between words to the edge, which counts its lease from the last one, and words in a lease at least. */
 const WORD_PERIOD = 6 * 3_600_000;
 const WORDS_PER_LEASE = 3;
+/** Milliseconds for which a device that asks for its mailbox waits for the edge. */
+const RENEW_TIMEOUT = 10_000;
 const KEY = 'peer';
+const newSecret = () => base64url(randomBytes(32));
 const session = (family: string) => `session:${family}`;
 
 export interface HomeMirrorParts {
@@ -41,6 +46,8 @@ export interface HomeMirrorParts {
   ended(session: Session): void;
   /** A session was reduced because it was at the edge. */
   reduced(session: Session): void;
+  /** The edge takes credentials that a device has not got yet: see `mailbox`. */
+  mailboxReady(session: Session): void;
   /** Between 0 and 1. */
   random?(): number;
 }
@@ -88,7 +95,12 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     heard: (listening) =>
       link?.send(encodeFrame({ type: 'call', id: 'listening', method: 'listening', body: { listening } })),
   });
+  const mailboxes = openMailboxes({ store, stored, clock, log });
   let peer = (stored.get(KEY) ?? null) as MirrorPeerRecord | null;
+  if (peer?.url !== undefined && peer.mailbox_secret === undefined) {
+    peer = { ...peer, mailbox_secret: newSecret() };
+    await store.setItem(KEY, peer);
+  }
   let link: HomeLink | undefined;
   let channel: Channel | undefined;
   let attempts: Attempts = NO_ATTEMPTS;
@@ -104,21 +116,41 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
 
   /** Offers what the edge does not know of a family yet. */
   function compare(family: string): void {
-    if (url() === undefined) return;
+    if (!peer || url() === undefined) return;
     const key = session(family);
     const before = outbox.body(key);
     const living = sessions.byFamily(family);
     if (living) {
-      const body = bodyOf(living, before);
+      const body = bodyOf(living, mailboxes.body(peer, family));
       if (before && JSON.stringify(before) === JSON.stringify(body)) return;
-      outbox.offer(key, 'session', body);
-    } else if (before && before.ended !== true) outbox.offer(key, 'end', { family, ended: true });
+      if (!outbox.offer(key, 'session', body)) return;
+      if (!mailboxes.isTaken(family)) void outbox.settled(key).then(() => ready(family));
+    } else {
+      mailboxes.forget(family);
+      if (before && before.ended !== true) outbox.offer(key, 'end', { family, ended: true });
+    }
     channel?.flush();
+  }
+
+  /** The edge has confirmed a session: its device may get what it has not got yet. */
+  function ready(family: string): void {
+    const living = sessions.byFamily(family);
+    if (living && mailboxOf(living)) parts.mailboxReady(living);
+  }
+
+  /** Credentials that the edge has confirmed and the device has not got. */
+  function mailboxOf({ family }: Session): { mailbox: Mailbox; chain: number } | undefined {
+    const key = session(family);
+    if (!peer || mailboxes.isTaken(family) || outbox.isWaiting(key)) return undefined;
+    const { chain, ...mailbox } = mailboxes.credentials(peer, family) ?? {};
+    if (chain === undefined || outbox.body(key)?.chain !== chain) return undefined;
+    return { mailbox: mailbox as Mailbox, chain };
   }
 
   /** Everything that the edge does not know: after a start, and when the edge is of another state. */
   function compareAll(): void {
     for (const { family } of sessions.list()) compare(family);
+    for (const family of mailboxes.families()) if (!sessions.byFamily(family)) mailboxes.forget(family);
     for (const key of outbox.keys()) if (key.startsWith(session(''))) compare(key.slice(session('').length));
   }
 
@@ -128,6 +160,11 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     const { kind, body } = op;
     const ofPhone = custody.apply(op);
     if (ofPhone) return ofPhone;
+    if (kind === 'seen') {
+      const seen = readSeen(body);
+      const own = seen && sessions.byFamily(seen.family);
+      return own && sessions.seenElsewhere(own, seen.at);
+    }
     const reduced = kind === 'reduce' ? readReduced(body) : null;
     const family = reduced?.family ?? (kind === 'end' ? readEnded(body)?.family : undefined);
     const living = family === undefined ? undefined : sessions.byFamily(family);
@@ -161,6 +198,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       busy: ({ body }) => sessions.busy(String(body.family)),
       resync: () => {
         custody.resync();
+        mailboxes.restart();
         compareAll();
         outbox.offer('sync', 'sync', { families: sessions.list().map(({ family }) => family) });
       },
@@ -266,9 +304,10 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       if (own.url !== undefined && own.url !== origin) {
         throw new RelayError('conflict', `the mirror is at ${own.url}: disable it first`);
       }
-      await store.setItem(KEY, { ...own, url: origin });
       const isNew = own.url === undefined;
-      peer = { ...own, url: origin };
+      const next = { ...own, url: origin, ...((isNew || !own.mailbox_secret) && { mailbox_secret: newSecret() }) };
+      await store.setItem(KEY, next);
+      peer = next;
       if (isNew) {
         since = seconds(clock);
         compareAll();
@@ -279,13 +318,42 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
 
     /** Ends the mirror here. The edge ends the sessions of home when it is told so, or when its lease has run out. */
     async disable(): Promise<MirrorStatus> {
-      const { url: _, ...rest } = await ownKey();
+      const { url: _, mailbox_secret: __, ...rest } = await ownKey();
       await store.setItem(KEY, rest);
       peer = rest;
       disconnect();
       lastError = undefined;
+      for (const family of mailboxes.families()) mailboxes.forget(family);
       await outbox.clear();
       return status();
+    },
+
+    /** Socket URL of the edge that devices may use as their mailbox; undefined without one. */
+    mailboxUrl: (): string | undefined => mailboxUrl(peer),
+
+    /**
+     * The credentials for the edge that a device has yet to get (contract 12 §3): the edge has confirmed them. `taken` is
+     * called when the device has shown that they have come.
+     */
+    mailbox(of: Session): { mailbox: Mailbox; taken(): void } | undefined {
+      const found = mailboxOf(of);
+      return found && { mailbox: found.mailbox, taken: () => mailboxes.take(of.family, found.chain) };
+    },
+
+    /**
+     * Credentials for a device that has none, or has lost them: those that it has yet to get, or a new chain of them, with
+     * which the last one ends.
+     * @throws RelayError `unsupported` without an edge, `unavailable` while the edge does not confirm them.
+     */
+    async renewMailbox(of: Session): Promise<{ mailbox: Mailbox; taken(): void }> {
+      if (url() === undefined) throw new RelayError('unsupported', 'this relay has no mailbox at the edge');
+      mailboxes.renew(of.family);
+      compare(of.family);
+      const settled = outbox.settled(session(of.family)).then(() => true);
+      await withTimeout({ clock, timeout: RENEW_TIMEOUT }, settled, () => false);
+      const given = this.mailbox(of);
+      if (!given) throw new RelayError('unavailable', 'the mailbox at the edge cannot be reached now');
+      return given;
     },
 
     /** Whether a change of a session is in force at the edge, which it waits for a second; undefined without an edge. */

@@ -1,38 +1,39 @@
 import * as v from 'valibot';
-import { bytesToHex, randomBytes, sha256 } from '../kit/bytes.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { fromStored, type Session, toStored } from '../sessions/session.ts';
 
 /** Of a stored session, what is home's alone: its tokens, when it was last seen, and what waits to be done there. */
-const HOME_ONLY = ['refresh', 'routes', 'last_seen', 'terminal_reduced', 'noticed_expiry', 'mirrored'] as const;
+const HOME_ONLY = [
+  'refresh',
+  'routes',
+  'last_seen',
+  'terminal_reduced',
+  'noticed_expiry',
+  'mirrored',
+  'chain',
+] as const;
 
 const family = v.pipe(v.string(), v.regex(/^[0-9a-f]{32}$/));
 const expiry = v.nullable(v.pipe(v.number(), v.finite()));
 const Ended = v.object({ family });
 const Reduced = v.object({ family, expires_at: expiry, grants: v.record(v.string(), expiry) });
+const Seen = v.object({ family, at: v.pipe(v.number(), v.finite()) });
 const Living = v.object({ families: v.array(family) });
 
 /**
- * What the edge gets of a session of home (contract 12 §2): device and policy, and the hash of a token of the edge's own.
- * Home's tokens are worthless there and stay here. `before` is what the edge got last.
+ * What the edge gets of a session of home (contract 12 §2): device and policy, and the hashes of the credentials for the
+ * edge, `mailbox`. Home's tokens are worthless there and stay here.
  */
-export function bodyOf(session: Session, before: JsonObject | undefined): JsonObject {
+export function bodyOf(session: Session, mailbox: JsonObject): JsonObject {
   const body: JsonObject = { ...toStored(session) };
   for (const name of HOME_ONLY) delete body[name];
-  const { token_sha256, token_prefix } = before?.token_sha256 === undefined ? newToken() : before;
-  return Object.assign(body, { token_sha256, token_prefix });
-}
-
-/** Nobody has this token: the session admits a device there once home has given it one. */
-function newToken(): JsonObject {
-  const token = bytesToHex(randomBytes(32));
-  return { token_sha256: sha256(token), token_prefix: token.slice(0, 8) };
+  return Object.assign(body, mailbox);
 }
 
 /** The session of a body, as the edge stores it; null for a malformed one. */
 export function sessionOf(body: JsonObject): Session | null {
   const { first_seen } = body;
-  return fromStored({ ...body, refresh: null, last_seen: first_seen, mirrored: true });
+  return fromStored({ ...body, last_seen: first_seen, mirrored: true });
 }
 
 const read =
@@ -44,4 +45,5 @@ const read =
 
 export const readEnded = read(Ended);
 export const readReduced = read(Reduced);
+export const readSeen = read(Seen);
 export const readLiving = read(Living);

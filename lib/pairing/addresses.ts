@@ -3,6 +3,7 @@ import type { HostNetwork } from '../host/index.ts';
 import { canonicalAddress, isLoopbackName } from '../kit/addresses.ts';
 import { sha256 } from '../kit/bytes.ts';
 import { type Cancel, type Clock, every } from '../kit/clock.ts';
+import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
@@ -22,6 +23,10 @@ export interface AddressesParts {
   port(): number;
   /** The URL of Secure Link, while there is one. */
   linkUrl(): string | undefined;
+  /** The URL of the mailbox at the edge, while there is one. */
+  mailboxUrl(): string | undefined;
+  /** Credentials for it that a device has yet to get. */
+  mailbox(session: Session): { mailbox: JsonObject; taken(): void } | undefined;
   sessions: Pick<Sessions, 'list' | 'setRoutes'>;
   isConnected(session: Session): boolean;
   /** Sends a `pairing` message to every socket of a session. */
@@ -33,7 +38,7 @@ export interface AddressesParts {
 /** A `pairing` message. `taken` is called when a client has shown that it came. */
 export interface RoutesMessage {
   type: 'routes.updated';
-  payload: { endpoints: Candidate[] };
+  payload: { endpoints: Candidate[]; mailbox?: JsonObject };
   taken(): void;
 }
 
@@ -52,7 +57,7 @@ export type Addresses = ReturnType<typeof createAddresses>;
 export function createAddresses(parts: AddressesParts) {
   const { network, candidates, port, sessions, clock, log } = parts;
   let current: { endpoints: Candidate[]; key: string } | undefined;
-  /** Interfaces, port and Secure Link at the last look. */
+  /** Interfaces, port, Secure Link and mailbox at the last look. */
   let seen: string | undefined;
   let warned = '';
   let cancel: Cancel = () => {};
@@ -80,7 +85,7 @@ export function createAddresses(parts: AddressesParts) {
   }
 
   async function look(): Promise<void> {
-    const now = [...here().sort(), port(), parts.linkUrl()].join();
+    const now = [...here().sort(), port(), parts.linkUrl(), parts.mailboxUrl()].join();
     if (now !== seen) {
       seen = now;
       await follow();
@@ -102,6 +107,23 @@ export function createAddresses(parts: AddressesParts) {
       const message = messageFor(session);
       if (message) parts.send(session, message);
     }
+  }
+
+  /** Gives a connected device its credentials for the mailbox, with the routes of now (contract 12 §3). */
+  async function giveMailbox(session: Session): Promise<void> {
+    if (!parts.isConnected(session)) return;
+    await look();
+    const given = parts.mailbox(session);
+    if (!given || !current || !parts.isConnected(session)) return;
+    const { taken = () => {} } = messageFor(session) ?? {};
+    parts.send(session, {
+      type: 'routes.updated',
+      payload: { endpoints: current.endpoints, mailbox: given.mailbox },
+      taken: () => {
+        given.taken();
+        taken();
+      },
+    });
   }
 
   function warn(): void {
@@ -135,6 +157,8 @@ export function createAddresses(parts: AddressesParts) {
 
     /** What a device gets that has just authenticated, where its routes are not those of now. */
     greeting: messageFor,
+
+    giveMailbox,
 
     /** Looks at the interfaces now. */
     look,

@@ -56,6 +56,7 @@ const RANKS: Readonly<Record<string, number>> = {
   plugin_proxy: 2,
   lan: 4,
   outbound_broker: 6,
+  mailbox: 7,
 };
 const OTHER = 3;
 const LEGACY = 5;
@@ -64,7 +65,8 @@ const roleOf = ({ role }: Candidate): string => (typeof role === 'string' ? role
 
 function rankOf(candidate: Candidate): number {
   const role = roleOf(candidate);
-  return candidate.legacy === true && role !== 'outbound_broker' ? LEGACY : (RANKS[role] ?? OTHER);
+  const isLast = role === 'outbound_broker' || role === 'mailbox';
+  return candidate.legacy === true && !isLast ? LEGACY : (RANKS[role] ?? OTHER);
 }
 
 /**
@@ -85,7 +87,7 @@ const originOf = (candidate: Candidate): Json =>
 function recommended(candidate: Candidate): { recommended?: boolean } {
   const role = roleOf(candidate);
   if (role === 'tailscale' || role === 'plugin_proxy') return { recommended: true };
-  return role === 'outbound_broker' ? { recommended: false } : {};
+  return role === 'outbound_broker' || role === 'mailbox' ? { recommended: false } : {};
 }
 
 const isTailscale = (candidate: Candidate): boolean => roleOf(candidate) === 'tailscale';

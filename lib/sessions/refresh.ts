@@ -8,19 +8,36 @@ const OVERLAP = 600;
 const MAX_REPLACED = 8;
 /** Bytes of a token that name its family, and as many random ones. */
 const HALF = 16;
+/** Ends a token for the edge: shown at the wrong side, it is no dead token of that side. */
+const MAILBOX_END = Uint8Array.of(1);
+
+/** The relay that a token is for: the one that paired the device, or its mailbox at the edge (contract 12 §2). */
+export type Audience = 'own' | 'mailbox';
 
 /**
- * A new refresh token, 43 characters. Its first half names the family: every token that the family ever had is known by
- * it, so a dead one is recognized without a list of them, however long ago it died.
+ * A new refresh token, 43 characters, 44 for the mailbox. Its first half names the family: every token that the family
+ * ever had is known by it, so a dead one is recognized without a list of them, however long ago it died.
  */
-export const newRefreshToken = (family: string): string =>
-  base64url(concatBytes(hexToBytes(family), randomBytes(HALF)));
+export const newRefreshToken = (family: string, audience: Audience): string =>
+  refreshTokenOf(family, randomBytes(HALF), audience);
+
+/** The refresh token of a family with these 16 bytes, which must be secret. */
+export const refreshTokenOf = (family: string, half: Uint8Array, audience: Audience): string =>
+  base64url(concatBytes(hexToBytes(family), half, audience === 'own' ? new Uint8Array() : MAILBOX_END));
 
 /** The family that a token names, good or dead. Tokens from before 1.0 name none. */
 export function familyOf(token: string): string | undefined {
   const bytes = fromBase64url(token);
-  return bytes?.length === 2 * HALF ? bytesToHex(bytes.subarray(0, HALF)) : undefined;
+  const isToken = bytes?.length === 2 * HALF || bytes?.length === 2 * HALF + 1;
+  return isToken ? bytesToHex(bytes.subarray(0, HALF)) : undefined;
 }
+
+/** The relay that a token with a family is for. */
+export const audienceOf = (token: string): Audience =>
+  fromBase64url(token)?.length === 2 * HALF + 1 ? 'mailbox' : 'own';
+
+/** When a credential that was made at `createdAt` ends, however often it is rotated; epoch seconds. */
+export const refreshExpiry = (createdAt: number): number => createdAt + LIFETIME;
 
 /** Every hash by which a refresh credential is found, good or not. */
 export const hashesOf = (refresh: Refresh | null): string[] =>
@@ -39,7 +56,7 @@ export function rotated(refresh: Refresh | null, hash: string, now: number): Ref
     replaced,
     createdAt: old?.createdAt ?? now,
     lastUsed: now,
-    expiresAt: old?.expiresAt ?? now + LIFETIME,
+    expiresAt: old?.expiresAt ?? refreshExpiry(now),
   };
 }
 

@@ -17,8 +17,8 @@ export interface SessionRecordsParts {
   clock: Clock;
   /** The live session of a family. */
   living(family: string): Session | undefined;
-  /** A record is being written or removed: what is written now shares its transaction. */
-  written(family: string): void;
+  /** A record is being written, or removed with the session `over`: what is written now shares its transaction. */
+  written(family: string, over?: Session): void;
 }
 
 /** A session that takes the place of others, which have the families `over`. */
@@ -100,10 +100,10 @@ export function createSessionRecords({ store, log, clock, living, written }: Ses
     return writing;
   }
 
-  async function drop(family: string): Promise<boolean> {
+  async function drop(family: string, over?: Session): Promise<boolean> {
     writtenAt.delete(family);
     const writing = follow(family, store.removeItem(family));
-    written(family);
+    written(family, over);
     return writing;
   }
 
@@ -126,7 +126,7 @@ export function createSessionRecords({ store, log, clock, living, written }: Ses
         if (session) alive.push(session);
         else over.push(family);
       }
-      await Promise.all([...alive.map(put), ...over.map(drop)]);
+      await Promise.all([...alive.map(put), ...over.map((family) => drop(family))]);
     } finally {
       isRetrying = false;
     }
@@ -192,7 +192,7 @@ export function createSessionRecords({ store, log, clock, living, written }: Ses
     /** Whether the record is gone from disk. */
     remove(session: Session): Promise<boolean> {
       seen.delete(session);
-      return settle(drop(session.family));
+      return settle(drop(session.family, session));
     },
 
     /** Marks a session whose `lastSeen` is newer than its record. */

@@ -67,6 +67,8 @@ export interface Session {
   terminalReduced?: boolean;
   /** Home owns it: this relay at the edge honours it for as long as home is heard (contract 12 §2). */
   mirrored?: true;
+  /** At the edge, number of the chain of credentials that home has begun last (contract 12 §2). */
+  chain?: number;
   /** Set once, when the session ends: connections that hold the session check it. */
   ended?: EndReason;
 }
@@ -148,6 +150,7 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   noticed_expiry: v.fallback(v.optional(seconds), undefined),
   routes: v.fallback(v.optional(StoredRoutes), undefined),
   mirrored: v.optional(v.literal(true)),
+  chain: v.optional(seconds),
 });
 
 /** The stored form of a session: hashes only. */
@@ -185,6 +188,7 @@ export function toStored(session: Session): SessionRecord {
     ...(session.noticedExpiry !== undefined && { noticed_expiry: session.noticedExpiry }),
     ...(session.routes && { routes: session.routes }),
     ...(session.mirrored && { mirrored: true }),
+    ...(session.chain !== undefined && { chain: session.chain }),
   };
 }
 
@@ -237,5 +241,6 @@ export function fromStored(value: unknown): Session | null {
     ...(stored.key_thumbprint !== undefined && { keyThumbprint: stored.key_thumbprint }),
     ...(stored.terminal_reduced && { terminalReduced: true }),
     ...(stored.mirrored && { mirrored: true }),
+    ...(stored.chain !== undefined && { chain: stored.chain }),
   };
 }

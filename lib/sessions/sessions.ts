@@ -9,7 +9,16 @@ import { type EndedSessions, openEndedSessions } from './ended.ts';
 import { endsSoon, needsNotice } from './ends-soon.ts';
 import { applyPolicy, isPast, type Policy } from './grants.ts';
 import { extendedPolicy, narrowedPolicy, type Reduction, reducedPolicy } from './policy-change.ts';
-import { familyOf, hashesOf, isGood, newRefreshToken, rotated, withoutOlder } from './refresh.ts';
+import {
+  type Audience,
+  audienceOf,
+  familyOf,
+  hashesOf,
+  isGood,
+  newRefreshToken,
+  rotated,
+  withoutOlder,
+} from './refresh.ts';
 import type { Device, EndReason, Session, TransportHint } from './session.ts';
 import { createSessionIndex, type SessionIndex } from './session-index.ts';
 import { createSessionRecords, type SessionRecords } from './session-records.ts';
@@ -78,7 +87,7 @@ export async function openSessions(parts: SessionsParts): Promise<Sessions> {
     log: parts.log,
     clock: parts.clock,
     living: index.ofFamily,
-    written: (family) => sessions.written(family),
+    written: (family, over) => sessions.written(family, over),
   });
   const ended = await openEndedSessions({ store: parts.ended, clock: parts.clock, log: parts.log });
   const sessions = new Sessions(parts, index, records, ended);
@@ -97,7 +106,7 @@ export class Sessions {
   readonly #maxSessions: number;
   readonly #endListeners = new Set<(session: Session, reason: EndReason) => void>();
   readonly #changeListeners = new Set<(session: Session, change: SessionChange) => unknown>();
-  readonly #writeListeners = new Set<(family: string) => void>();
+  readonly #writeListeners = new Set<(family: string, over?: Session) => void>();
   #isHonoured: (session: Session) => boolean = () => true;
   /** Keyed by family: the latest use of a refresh token that is not answered yet. */
   readonly #refreshes = new Map<string, Promise<Issued | undefined>>();
@@ -188,14 +197,17 @@ export class Sessions {
     this.#changeListeners.add(listener);
   }
 
-  /** Calls back when a session's record is being written or removed: what the listener writes shares that transaction. */
-  onWrite(listener: (family: string) => void): void {
+  /**
+   * Calls back when a session's record is being written, or removed with the session `over`: what the listener writes
+   * shares that transaction.
+   */
+  onWrite(listener: (family: string, over?: Session) => void): void {
     this.#writeListeners.add(listener);
   }
 
   /** For the records alone. */
-  written(family: string): void {
-    for (const listener of this.#writeListeners) listener(family);
+  written(family: string, over?: Session): void {
+    for (const listener of this.#writeListeners) listener(family, over);
   }
 
   /** Sets who decides whether a session admits anybody now; one that does not is not over (contract 12 §2). */
@@ -319,8 +331,9 @@ export class Sessions {
   }
 
   /**
-   * Takes a session of home over as it is there, or as it has become there (contract 12 §2): its tokens at this relay stay.
-   * Must not be called while the family is `busy`. Whether it is stored.
+   * Takes a session of home over as it is there, or as it has become there (contract 12 §2). Its tokens at this relay stay
+   * unless home has begun a new chain of them, with which the sockets of the last one end. Must not be called while the
+   * family is `busy`. Whether it is stored.
    */
   adopt(given: Session): Promise<boolean> {
     const own = this.#index.ofFamily(given.family);
@@ -328,6 +341,14 @@ export class Sessions {
       this.#index.add(given);
       this.#log.info(`session ${named(given)} is one of home`);
       return this.#records.save(given);
+    }
+    if ((given.chain ?? 0) > (own.chain ?? 0)) {
+      this.#log.info(`session ${named(own)} has new credentials as ${given.prefix}`);
+      const next = { ...given, lastSeen: Math.max(given.lastSeen, own.lastSeen) };
+      this.#drop(own, 'replaced');
+      this.#index.add(next);
+      this.#announceEnd(own, 'replaced');
+      return this.#records.save(next);
     }
     const { expiresAt, grants, policy, grantedAt, ownerName, keyThumbprint, transportHint } = given;
     Object.assign(own, { expiresAt, grants, policy, grantedAt, ownerName, keyThumbprint, transportHint });
@@ -350,6 +371,14 @@ export class Sessions {
   /** Whether an id is that of a device of another family, connected or not. */
   isDeviceOfAnother = (id: string, family: string): boolean =>
     this.#index.ofDevice({ id }).some((session) => session.family !== family && this.isAlive(session));
+
+  /** Another side has seen the device; the later time counts (contract 12 §2). Epoch seconds. */
+  seenElsewhere(session: Session, at: number): void {
+    const seen = Math.min(at, this.#now());
+    if (session.ended || seen <= session.lastSeen) return;
+    this.#index.setSeen(session, seen);
+    this.#records.markSeen(session);
+  }
 
   /** Marks a session as seen now. Saved by the sweep, at most once a minute, and by `flush`. */
   touch(session: Session): void {
@@ -389,7 +418,7 @@ export class Sessions {
     const at = this.#now();
     const token = this.#newToken();
     const family = bytesToHex(randomBytes(16));
-    const refreshToken = newRefreshToken(family);
+    const refreshToken = newRefreshToken(family, 'own');
     const session: Session = {
       family,
       tokenHash: sha256(token),
@@ -462,7 +491,7 @@ export class Sessions {
     if (isDeviceId(old.device.id) && old.device.id !== device.id) return undefined;
     if (old.keyThumbprint !== undefined && old.keyThumbprint !== proved) return undefined;
     const token = this.#newToken();
-    const rotatedToken = newRefreshToken(old.family);
+    const rotatedToken = newRefreshToken(old.family, audience(old));
     const session: Session = {
       ...old,
       tokenHash: sha256(token),
@@ -538,7 +567,7 @@ export class Sessions {
       await this.#records.save(session);
       return undefined;
     }
-    const token = newRefreshToken(session.family);
+    const token = newRefreshToken(session.family, audience(session));
     const refresh = rotated(session.refresh, sha256(token), this.#now());
     const isStored = await this.#records.replace({ session: { ...session, refresh } }, () => {
       if (!session.ended) this.#index.setRefresh(session, refresh);
@@ -732,6 +761,8 @@ export class Sessions {
     const session = this.#alive(this.#index.ofRefresh(hash) ?? this.#index.ofFamily(familyOf(token) ?? ''));
     // The current token, if it is no longer good, has only expired.
     if (!session?.refresh || session.refresh.hash === hash) return;
+    // A token for the other side is no copy of one of these.
+    if (familyOf(token) !== undefined && audienceOf(token) !== audience(session)) return;
     this.#log.warn(`session ${named(session)} ended: a replaced refresh token was shown again, a sign of theft`);
     await this.#end(session, 'revoked', 'the relay: a replaced refresh token was shown again');
   }
@@ -763,6 +794,8 @@ export class Sessions {
 
 /** Sorts in place, from an order that is usually the reverse. */
 const latestFirst = (sessions: Session[]): Session[] => sessions.reverse().sort((a, b) => b.lastSeen - a.lastSeen);
+
+const audience = ({ mirrored }: Session): Audience => (mirrored ? 'mailbox' : 'own');
 
 /** A session as the log names it (contract 01 §10). */
 const named = ({ prefix, device }: Session): string => `${prefix} of ${device.name} (${device.id})`;

@@ -56,6 +56,8 @@ export interface SocketsParts {
   routeCredential?: HandshakeParts['routeCredential'];
   /** A `system` message that follows `auth.ok`, where there is one. */
   greeting?(): { type: string; payload: Payload } | undefined;
+  /** Credentials for the mailbox that the device has yet to get. `taken` is called when the client has shown that they came. */
+  mailbox?(session: Session): { mailbox: Payload; taken(): void } | undefined;
   /** A `pairing` message that follows it. `taken` is called when the client has shown that it came. */
   routes?(session: Session): { type: string; payload: Payload; taken(): void } | undefined;
   /** See `AuthParts`. */
@@ -201,16 +203,19 @@ export function createSockets(parts: SocketsParts) {
     const { session, token, refreshToken, routeCredential } = admitted;
     transport.authenticated?.();
     const text = JSON.stringify;
+    const given = parts.mailbox?.(session);
     const payload =
       `{"session_token":${text(token)},` +
       (refreshToken === undefined ? '' : `"refresh_token":${text(refreshToken)},`) +
       (routeCredential === undefined ? '' : `"route_credential":${text(routeCredential)},`) +
+      (given === undefined ? '' : `"mailbox":${text(given.mailbox)},`) +
       (session.keyThumbprint === undefined ? '' : '"bound":true,') +
       `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText(session)}}`;
     transport.send(encodeEnvelopeAround('system', 'auth.ok', payload));
     const greeting = parts.greeting?.();
     if (greeting) transport.send(encodeEnvelope('system', greeting.type, greeting.payload, crypto.randomUUID()));
     const connection = connect(transport, caller, session, { typedStream });
+    if (given) connection.probe(given.taken);
     const routes = parts.routes?.(session);
     if (routes) {
       transport.send(encodeEnvelope('pairing', routes.type, routes.payload, crypto.randomUUID()));

@@ -1,10 +1,12 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { run } from '../support/cli.ts';
+import { connect, type Frame } from '../support/client.ts';
 import { type EdgeRuntime, startEdgeRuntime } from '../support/edge-runtime.ts';
 import { type FlakyProxy, startFlakyProxy } from '../support/flaky-proxy.ts';
 import { type RelayProcess, startRelayProcess, temporaryHome } from '../support/process.ts';
 
 interface Row {
+  device_id: string;
   device_name: string;
   token_prefix: string;
   expires_at: number | null;
@@ -139,6 +141,77 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     await same();
     expect(Object.keys(policies(await atHome())).sort()).toEqual(['device-3', 'device-4']);
   }, 180_000);
+
+  it('gives a device credentials of the edge, which outlive home, a refresh there, and a kill of each side', async () => {
+    await start();
+    const token = await pair('phone');
+    const connected = await connect(`${home.url.replace('http', 'ws')}/ws`);
+    connected.send('system', 'auth', { session_token: await pair('tablet') });
+    await connected.next({ type: 'auth.ok' });
+    await svc('relay', 'mirror', 'enable', '--relay', edge);
+    await inStep();
+    const url = `${edge.replace('http', 'ws')}/ws`;
+    const isMailbox = ({ type, payload }: Frame) => type === 'routes.updated' && payload.mailbox !== undefined;
+    await expect
+      .poll(() => connected.frames.find(isMailbox)?.payload)
+      .toMatchObject({
+        endpoints: expect.arrayContaining([expect.objectContaining({ role: 'mailbox', mailbox: { url } })]),
+        mailbox: { url },
+      });
+    const [{ device_id: id } = { device_id: '' }] = (await atHome()).filter(
+      ({ device_name }) => device_name === 'phone',
+    );
+    const signIn = async (url: string, credentials: Record<string, unknown>, type = 'auth.ok') => {
+      const client = await connect(`${url.replace('http', 'ws')}/ws`);
+      const payload = { device_id: id, device_name: 'phone', ...credentials };
+      client.send('system', 'auth', payload);
+      const answer = await client.next({ channel: 'system', type });
+      return { client, answer };
+    };
+    // The first connection after it was confirmed brings them.
+    const first = await signIn(home.url, { session_token: token });
+    const { mailbox, refresh_token } = first.answer.payload;
+    expect(mailbox).toMatchObject({ url });
+    await expect
+      .poll(async () => (await signIn(home.url, { session_token: token })).answer.payload.mailbox)
+      .toBeUndefined();
+    const again = await signIn(home.url, { session_token: token });
+
+    // A device that has lost them asks.
+    again.client.send('system', 'mailbox.get', {}, 'q1');
+    const fresh = await again.client.next({ id: 'q1' });
+    expect(fresh.type).toBe('mailbox');
+    const { session_token: own, refresh_token: refresh } = fresh.payload.mailbox as Record<string, string>;
+    expect(await statusOf(edge, own ?? '')).toBe(200);
+    // What one side has is worthless at the other, and ends nothing there.
+    expect([await statusOf(home.url, own ?? ''), await statusOf(edge, token)]).toEqual([401, 401]);
+    await signIn(edge, { session_token: token, refresh_token }, 'auth.fail');
+    await signIn(home.url, { session_token: own, refresh_token: refresh }, 'auth.fail');
+
+    await home.kill();
+    const there = await signIn(edge, { session_token: own, refresh_token: refresh });
+    expect(there.answer.payload).not.toHaveProperty('mailbox');
+    const refreshed = await signIn(edge, { session_token: 'gone', refresh_token: refresh });
+    const { session_token: next } = refreshed.answer.payload as Record<string, string>;
+    await runtime.restart();
+    await proxy.close();
+    proxy = await startFlakyProxy({
+      port: Number(new URL(runtime.origin('127.0.0.1')).port),
+      seed: 2,
+      faults: ['none'],
+      listen: Number(new URL(edge).port),
+    });
+    expect(await statusOf(edge, next ?? '')).toBe(200);
+    await home.restart();
+    await inStep();
+    expect(await statusOf(edge, next ?? '')).toBe(200);
+    expect(await statusOf(home.url, token)).toBe(200);
+
+    // Ended at the edge, it is over on both.
+    expect((await svc('devices', 'revoke', 'phone', '--yes', '--relay', edge)).code).toBe(0);
+    await expect.poll(() => statusOf(home.url, token)).toBe(401);
+    expect(await statusOf(edge, next ?? '')).toBe(401);
+  }, 60_000);
 
   it('is disabled on both sides, and another home is refused', async () => {
     await start();

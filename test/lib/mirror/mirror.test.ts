@@ -13,7 +13,8 @@ describe('sessions on both sides (12 §2)', () => {
     await world.settle();
     expect(policies(world.edge.sessions)).toEqual(policies(world.home.sessions));
     const [own] = world.edge.sessions.list();
-    expect(own).toMatchObject({ family, mirrored: true, refresh: null });
+    expect(own).toMatchObject({ family, mirrored: true });
+    expect(own?.refresh?.hash).not.toBe(world.home.sessions.byFamily(family)?.refresh?.hash);
     expect(world.edge.sessions.authenticate(token)).toBeUndefined();
     expect(own?.tokenHash).not.toBe(world.home.sessions.byFamily(family)?.tokenHash);
   });

@@ -38,6 +38,8 @@ export class World {
   isCut = false;
   /** Frames of the wire that was cut last: a network may deliver them to nobody. */
   lost = 0;
+  /** Families whose devices may get their credentials for the mailbox. */
+  readonly ready: string[] = [];
   #wires = 0;
   readonly #lives = { home: 0, edge: 0 };
 
@@ -67,6 +69,7 @@ export class World {
       log,
       ended: () => {},
       reduced: () => {},
+      mailboxReady: ({ family }) => void this.ready.push(family),
       random: () => 0,
     });
     this.home = { sessions, phone, notifications, mirror };
