@@ -25,13 +25,14 @@ const WORDS = [
     commands.flatMap(({ usage, alias = [] }) => [usage.split(' ', 1)[0], alias].flat()),
   ),
   '--help',
+  '<command>',
 ];
 
 /** Before a command in a text: a space, a quote or a colour, as in `run: svc pair`. */
 const BEFORE = '(?<=^|[\\s\'"`(]|\\u001b\\[\\d+m)';
 
 /** Such a command, not yet called by `npx`. */
-const COMMAND = new RegExp(`${BEFORE}(?<!npx )svc(?:-relay)?(?= (?:${WORDS.join('|')})\\b)`, 'gm');
+const COMMAND = new RegExp(`${BEFORE}(?<!npx )svc(?:-relay)?(?= (?:${WORDS.join('|')})(?![\\w-]))`, 'gm');
 
 /** Commands with their actions that take an option, longest first: `devices revoke`, `devices`. */
 function pathsWith(target: NonNullable<CommandEntry['target']>): string {

@@ -18,11 +18,10 @@ const SCRIPTS = { bash: bashScript, zsh: zshScript, fish: fishScript };
 export function define(command: Command): void {
   command
     .option('--values <kind>', `print the ${LIVE.join(', ')} of now, one a line; the scripts call this`)
-    .example('Load it in every new shell; this needs a svc that is in your PATH:')
-    .example('')
-    .example((name) => `bash: add to ~/.bashrc:  source <(${name} completion bash)`)
-    .example((name) => `zsh:  add to ~/.zshrc, after compinit:  source <(${name} completion zsh)`)
-    .example((name) => `fish: add to ~/.config/fish/config.fish:  ${name} completion fish | source`)
+    .example('# Load it in every new shell; this needs a svc that is in your PATH.')
+    .example((name) => `source <(${name} completion bash)    # in ~/.bashrc`)
+    .example((name) => `source <(${name} completion zsh)     # in ~/.zshrc, after compinit`)
+    .example((name) => `${name} completion fish | source     # in ~/.config/fish/config.fish`)
     .action(run);
 }
 

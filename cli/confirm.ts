@@ -1,4 +1,4 @@
-import { type CommandContext, clean, type Input, UsageError } from './output.ts';
+import { type CommandContext, clean, type Input, UsageError, wrapped } from './output.ts';
 
 const MAX_ANSWER = 1024;
 
@@ -24,26 +24,30 @@ export async function ask(
   withoutTerminal: string,
 ): Promise<string> {
   if (!stdin.isTTY || !stderr.isTTY) throw new UsageError(withoutTerminal);
-  stderr.write(`${clean(question)} `);
-  return (await readLine(stdin)).trim();
+  stderr.write(`${wrapped(stderr, clean(question)).join('\n')} `);
+  return (await readLine(stdin, () => stderr.write('\n'))).trim();
 }
 
-/** One line of stdin, without its end; what there is of it when stdin ends. */
-function readLine(stdin: Input): Promise<string> {
+/** One line of stdin, without its end; what there is of it when stdin ends, which calls `onCut`: no Enter was shown. */
+function readLine(stdin: Input, onCut: () => void): Promise<string> {
   return new Promise((resolve) => {
     let text = '';
     const done = () => {
       stdin.off('data', onData);
-      stdin.off('end', done);
+      stdin.off('end', onEnd);
       stdin.pause();
       resolve(text.split(/[\r\n]/, 1)[0] as string);
+    };
+    const onEnd = () => {
+      onCut();
+      done();
     };
     const onData = (data: Buffer | string) => {
       text += data;
       if (/[\r\n]/.test(text) || text.length > MAX_ANSWER) done();
     };
     stdin.on('data', onData);
-    stdin.on('end', done);
+    stdin.on('end', onEnd);
     stdin.resume();
   });
 }

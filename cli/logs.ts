@@ -5,6 +5,7 @@ import { UNIT } from '../lib/operator/service/unit.ts';
 import { openOperatorRelay, Unreachable } from './operator-relay.ts';
 import { asChoice, flag, type Options, option } from './options.ts';
 import { type CommandContext, createStyle, printable, printJson, printWarning, quote } from './output.ts';
+import { START } from './relay-client.ts';
 import { followEvents } from './relay-events.ts';
 import { RELAY_OPTION } from './remote-relay.ts';
 import { onSignals } from './signals.ts';
@@ -139,8 +140,5 @@ function textPrinter({ stdout, env }: CommandContext): (entry: LogLine) => void 
 /** Without a relay there is no log to read from it, but the service keeps one. */
 const withJournal = (error: unknown): unknown =>
   error instanceof Unreachable
-    ? new Unreachable(
-        error.message,
-        `Start it with 'svc relay start'. The log of a service: journalctl --user -u ${UNIT}`,
-      )
+    ? new Unreachable(error.message, `${START} The log of a service: journalctl --user -u ${UNIT}`)
     : error;

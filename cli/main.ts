@@ -4,6 +4,7 @@ import { type Calling, isCalledByNpm, namedAsCalled } from './called.ts';
 import { type CommandEntry, nestedPrograms, type Program, type ProgramName, programs } from './commands.ts';
 import { parseCommandLine } from './options.ts';
 import {
+  asCalled,
   type CommandContext,
   CommandError,
   exitCodeOf,
@@ -129,7 +130,7 @@ async function run(
     throw new UsageError(unknownCommand(cli.name, program, name));
   }
   const columns = (context.stdout.isTTY && context.stdout.columns) || HELP_WIDTH;
-  const named = (texts: string[]) => texts.map((text) => context.stdout.asCalled?.(text) ?? text);
+  const named = (text: string) => asCalled(context.stdout, text);
   const wantsHelp = flags.includes('--help') || flags.includes('-h');
   if (!wantsHelp && (flags.includes('--version') || flags.includes('-v'))) {
     const { buildText } = await import('./builds.ts');
@@ -139,7 +140,7 @@ async function run(
   if (!command) {
     if (!wantsHelp && words[0] !== undefined) throw new UsageError(`unknown option ${words[0]}`);
     const { programHelp } = await import('./help.ts');
-    context.stdout.write(programHelp(cli, named(program.examples), nestedRows(cli), columns));
+    context.stdout.write(programHelp(cli, named, program.examples, nestedRows(cli), columns));
     return 0;
   }
   const entry = program.commands[cli.commands.indexOf(command)] as CommandEntry;

@@ -6,7 +6,7 @@ import { describeDuration, parseDuration } from '../lib/pairing/duration.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import { openOperatorSigner } from './operator-signer.ts';
 import { asHttpUrl, flag, type Options, option } from './options.ts';
-import { type CommandContext, line, printJson, UsageError } from './output.ts';
+import { type CommandContext, line, printJson, quote, sentence, UsageError } from './output.ts';
 
 /** Seconds. */
 const DEFAULT_TTL = 600;
@@ -41,7 +41,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const signer = await openOperatorSigner(environment.places.agentHome);
   const oneLine = signer.publicKey.trim().replaceAll('\n', '\\n');
   if (publicOnly) {
-    return json ? printJson(context.stdout, { public_key: oneLine }) : line(context.stdout, oneLine);
+    return json ? printJson(context.stdout, { public_key: oneLine }) : quote(context.stdout, oneLine);
   }
 
   const seconds = ttl ?? DEFAULT_TTL;
@@ -49,7 +49,8 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const { token, expiresAt } = await signer.sign(made, seconds);
   if (json) return printJson(context.stdout, { token, expires_at: expiresAt, audience: made });
   line(context.stdout, token);
-  for (const text of advice(seconds, made, oneLine)) line(context.stderr, text);
+  for (const text of advice(seconds, made)) sentence(context.stderr, text);
+  quote(context.stderr, `  RELAY_OPERATOR_PUBLIC_KEY = "${oneLine}"`);
 }
 
 /** The origin of a URL, as the edge knows itself, or a name as it is. */
@@ -66,10 +67,9 @@ function asTtl(text: string): number {
   return seconds;
 }
 
-const advice = (ttl: number, relay: string, publicKey: string): string[] => [
+const advice = (ttl: number, relay: string): string[] => [
   '',
   `Valid for ${describeDuration(ttl)}, at the relay '${relay}' only. Send it as: Authorization: Bearer <token>`,
   '',
   'The edge accepts it once [vars] of wrangler.toml has the public key of this machine, which is no secret:',
-  `  RELAY_OPERATOR_PUBLIC_KEY = "${publicKey}"`,
 ];

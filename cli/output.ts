@@ -120,9 +120,21 @@ const visibleBetween = (text: string, kept: RegExp): string =>
         .map((part, at) => (at % 2 === 0 ? visible(part) : part))
         .join('');
 
-/** Prints a line of ours. Every line of a command comes through here, `quote` or `printJson`. */
+/**
+ * Prints a line of ours. On a terminal, a long one breaks between words and goes on below its own indent. Every line of a
+ * command comes through here, `quote` or `printJson`.
+ */
 export function line(writer: Writer, text = ''): void {
-  quote(writer, asCalled(writer, text));
+  const named = asCalled(writer, text);
+  for (const row of belowIndent(named, writer.isTTY ? writer.columns : undefined)) quote(writer, row);
+}
+
+function belowIndent(text: string, columns = Number.POSITIVE_INFINITY): string[] {
+  if (visibleWidth(text) <= columns) return [text];
+  const start = text.length - text.trimStart().length;
+  const indent = start === 0 ? 0 : start + 2;
+  const [first = '', ...more] = hung(text.trimStart(), { indent, columns });
+  return [first.slice(indent - start), ...more];
 }
 
 /** Prints a line that others wrote, such as a reply, unchanged but for invisible characters. */

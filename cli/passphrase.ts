@@ -57,7 +57,7 @@ async function readFile(path: string, { files }: Pick<Host, 'files'>): Promise<s
 }
 
 /** Reads a line from the terminal without showing it. Ctrl-C gives up. */
-function type(label: string, { stdin, stderr, program }: CommandContext): Promise<string> {
+function type(label: string, { stdin, stderr }: CommandContext): Promise<string> {
   if (!stdin.isTTY || !stderr.isTTY) {
     throw new UsageError(
       'there is no terminal to type the passphrase on: give --passphrase-file or --passphrase-stdin',
@@ -77,8 +77,9 @@ function type(label: string, { stdin, stderr, program }: CommandContext): Promis
       settle();
     };
     const giveUp = () => {
-      const again = `Run '${program}' with the same command to try again.`;
-      done(() => reject(new CommandError('no passphrase was typed; nothing was changed', again)));
+      done(() =>
+        reject(new CommandError('no passphrase was typed; nothing was changed', 'Run the same command again.')),
+      );
     };
     const onEnd = giveUp;
     const onData = (data: Buffer | string) => {

@@ -3,8 +3,8 @@ import { request as httpsRequest } from 'node:https';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { type Config, variables } from '../lib/config.ts';
-import { describeError } from '../lib/errors.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
+import { upstreamReason } from '../lib/host/upstream.ts';
 import { isLoopbackName, unbracket, urlHost } from '../lib/kit/addresses.ts';
 import { asObject, parseJson } from '../lib/kit/json.ts';
 import type { FormBody } from '../lib/web/form-data.ts';
@@ -247,7 +247,7 @@ export function silence(address: RelayAddress, error: unknown): [message: string
   const { url, tried } = address;
   const why = tried === undefined ? '' : `; ${tried}`;
   return [
-    `no relay answers on ${addressText(address)}: ${describeError(error)}${why}`,
+    `no relay answers on ${addressText(address)}: ${upstreamReason(error)}${why}`,
     url === undefined ? START : nextAfterSilence(address),
   ];
 }

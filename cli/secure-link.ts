@@ -28,6 +28,7 @@ import {
   printWarning,
   sentence,
   UsageError,
+  wrapped,
 } from './output.ts';
 import { addressText, localRelay, requireAnswer } from './relay-client.ts';
 
@@ -35,7 +36,8 @@ import { addressText, localRelay, requireAnswer } from './relay-client.ts';
 const REPORT_TIMEOUT = 15_000;
 const MAX_ENV_FILE = 1024 * 1024;
 
-const RESTART = 'Restart the relay: stop it and run `svc relay start`, or `systemctl --user restart svc-relay`.';
+const RESTART = "restart the relay with 'svc restart'.";
+const MEND = 'Mend what is blocked, or enable it with --force.';
 
 /** `svc relay secure-link [status|enable|disable|rotate]` (contract 08 §1, §5). */
 export function define(command: Command): void {
@@ -109,14 +111,11 @@ async function enable(setting: Setting, isForced: boolean, context: CommandConte
   const report = await askRelay(setting).catch(() => askHere(setting));
   if (!report.ready_to_enable && !isForced) {
     if (setting.json) {
-      printJson(context.stdout, { ok: false, error: 'a check is blocked', report }, 2);
+      printJson(context.stdout, { ok: false, error: 'a check is blocked', next: MEND, report }, 2);
       return 1;
     }
     for (const text of checkRows(report, context)) line(context.stdout, text);
-    throw new CommandError(
-      'Secure Link is not enabled: a check is blocked',
-      'Mend what is blocked, or enable it with --force.',
-    );
+    throw new CommandError('Secure Link is not enabled: a check is blocked', MEND);
   }
   if (report.url === null) throw new UsageError('--host must be an IP address or a DNS name of this machine');
   const { proposal, config } = setting;
@@ -226,9 +225,13 @@ const MARKS = { ok: 'OK', warning: 'WARN', blocked: 'BLOCKED' } as const;
 function checkRows({ checks }: PreflightReport, context: CommandContext): string[] {
   const style = createStyle(context.stdout, context.env);
   const paint = { ok: style.green, warning: style.yellow, blocked: style.red };
-  return checks.map(({ label, status, detail }: PreflightCheck) => {
+  return checks.flatMap(({ label, status, detail }: PreflightCheck) => {
     const mark = `[${MARKS[status] ?? printable(String(status))}]`;
-    return `${' '.repeat(Math.max(0, 9 - mark.length))}${(paint[status] ?? style.dim)(mark)} ${printable(label)}: ${printable(detail)}`;
+    const [first = '', ...more] = wrapped(context.stdout, `${printable(label)}: ${printable(detail)}`, 10);
+    return [
+      `${' '.repeat(Math.max(0, 9 - mark.length))}${(paint[status] ?? style.dim)(mark)} ${first.trimStart()}`,
+      ...more,
+    ];
   });
 }
 

@@ -187,7 +187,7 @@ function statusSteps(
   { systemd, installed, managed, current, enabled, active, linger }: ServiceStatus,
   program: string,
 ) {
-  if (systemd === 'absent') return [`Next: without systemd, run it yourself: ${program} start`];
+  if (systemd === 'absent') return ['Next: without systemd, run it in the background with: svc up'];
   if (systemd === 'unreachable')
     return ['Next: sign in as this user (over ssh, not with su or sudo) and run this again.'];
   if (!installed || (managed && !current) || enabled === false) return [`Next: ${program} service install`];

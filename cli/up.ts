@@ -30,8 +30,9 @@ import { printRunning } from './start.ts';
 const PATIENCE = 30_000;
 const POLL = 50;
 const ANSWER_TIMEOUT = 2000;
-/** Lines of the log that explain why a relay did not start. */
+/** Lines of the log that explain why a relay did not start: its error is the first of them. */
 const LAST_LINES = 5;
+const ERROR = 'error: ';
 const MAX_TAIL = 16 * 1024;
 
 /** `svc up`: starts the relay in the background, and waits until it is ready (contract 11 §1). */
@@ -166,10 +167,8 @@ async function untilReady(config: Config, launched: Launched | null): Promise<Ru
     const why = launched?.ended() ?? null;
     // Another svc up may have been faster: its relay holds the state.
     if (why !== null && (await relayProcess(config)) === null) {
-      throw new CommandError(
-        `the relay did not start: ${why}${await tailOf(launched?.log ?? null)}`,
-        nextAfter(launched),
-      );
+      const [said, ...advice] = await complaintOf(launched?.log ?? null);
+      throw new CommandError(`the relay did not start: ${said ?? why}`, [...advice, nextAfter(launched)].join(' '));
     }
     if (performance.now() > deadline) {
       throw new CommandError(`the relay was not ready within ${PATIENCE / 1000} s`, nextAfter(launched));
@@ -185,17 +184,14 @@ const nextAfter = (launched: Launched | null): string => {
     : 'See how it is with: svc status';
 };
 
-/** The last lines of the log, each after a line end; empty when there is none. */
-async function tailOf(log: string | null): Promise<string> {
-  if (log === null) return '';
+/** The error with which a relay ended, and its advice, from the end of its log; nothing when it says nothing. */
+async function complaintOf(log: string | null): Promise<string[]> {
+  if (log === null) return [];
   const { createFiles } = await import('../lib/host/node/files.ts');
   const text = await createFiles()
     .readTail(log, MAX_TAIL)
     .catch(() => null);
-  return (text ?? '')
-    .trimEnd()
-    .split('\n')
-    .slice(-LAST_LINES)
-    .map((text) => `; ${printable(text)}`)
-    .join('');
+  const lines = (text ?? '').trimEnd().split('\n').slice(-LAST_LINES).map(printable);
+  const at = lines.findLastIndex((text) => text.startsWith(ERROR));
+  return at < 0 ? [] : [(lines[at] as string).slice(ERROR.length), ...lines.slice(at + 1)];
 }

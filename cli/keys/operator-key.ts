@@ -7,7 +7,7 @@ import { ACTIONS } from '../actions.ts';
 import { loadEnvironment } from '../environment.ts';
 import { rotateOperatorSigner } from '../operator-signer.ts';
 import { actionOf, flag, type Options } from '../options.ts';
-import { type CommandContext, CommandError, line, printable, printJson, sentence, UsageError } from '../output.ts';
+import { type CommandContext, CommandError, printable, printJson, quote, sentence, UsageError } from '../output.ts';
 import { dayOf, madeAt, needsRestart, RESTART, replaceKey } from './key-file.ts';
 
 /** `svc relay operator-key [status|rotate]` (contract 11 §3). */
@@ -64,6 +64,6 @@ async function rotateEdge(path: string, agentHome: string, isJson: boolean, cont
     context.stdout,
     'Relays at the edge refuse it, and accept the old one, until they are deployed with this line in wrangler.toml:',
   );
-  line(context.stdout, `  RELAY_OPERATOR_PUBLIC_KEY = "${oneLine}"`);
+  quote(context.stdout, `  RELAY_OPERATOR_PUBLIC_KEY = "${oneLine}"`);
   sentence(context.stdout, 'Next: npx wrangler deploy');
 }

@@ -9,6 +9,7 @@ import {
   printable,
   printJson,
   printWarning,
+  quote,
   sentence,
   wrapped,
 } from '../output.ts';
@@ -208,7 +209,7 @@ async function printPicture(
   { rows, file, reason }: Drawing,
   { directory, waits, context }: PrintParts,
 ): Promise<string | undefined> {
-  if (rows) for (const row of rows) line(context.stdout, row);
+  if (rows) for (const row of rows) quote(context.stdout, row);
   if (!file) return undefined;
   const path = await writeQrPng(page ?? payload, directory).catch((error) => {
     printWarning(context, `cannot write the PNG (${error.code ?? 'failed'}); use the link`);

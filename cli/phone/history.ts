@@ -1,12 +1,11 @@
 import type { Command } from 'cac';
 import { RelayError } from '../../lib/errors.ts';
 import { asObject } from '../../lib/kit/json.ts';
-import { cutLine } from '../devices/table.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options, option } from '../options.ts';
-import { type CommandContext, columns, createStyle, printJson, quote, sentence } from '../output.ts';
+import { type CommandContext, printJson, sentence } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
-import { age, cell } from './list.ts';
+import { age, cell, printMessages } from './list.ts';
 
 const DEFAULT_COUNT = 20;
 const MAX_COUNT = 200;
@@ -36,7 +35,6 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const items = Array.isArray(answer.items) ? answer.items.map((row) => asObject(row) ?? {}) : [];
   if (items.length === 0)
     return sentence(context.stdout, `No messages yet. Send one with: ${context.program} send "Hello"`);
-  const { bold } = createStyle(context.stdout, context.env);
   const now = Date.now();
   const rows = items.map((row) => [
     typeof row.ts === 'number' ? `${age(now - row.ts)} ago` : '-',
@@ -46,12 +44,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     cell(row.chat_id, MAX_LABEL),
     cell(row.text, MAX_TEXT),
   ]);
-  const { isTTY, columns: width } = context.stdout;
-  const lines = columns([['WHEN', 'KIND', 'STATE', 'ID', 'CHAT', 'TEXT'], ...rows], '');
-  lines.forEach((text, at) => {
-    const shown = isTTY && width ? cutLine(text, width) : text;
-    quote(context.stdout, at === 0 ? bold(shown) : shown);
-  });
+  printMessages([['WHEN', 'KIND', 'STATE', 'ID', 'CHAT', 'TEXT'], ...rows], context);
 }
 
 function asCount(text: string): number {

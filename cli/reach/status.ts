@@ -1,11 +1,12 @@
 import type { Command } from 'cac';
-import { describeError, RelayError } from '../../lib/errors.ts';
+import { RelayError } from '../../lib/errors.ts';
+import { upstreamReason } from '../../lib/host/upstream.ts';
 import { defaultPort, unbracket } from '../../lib/kit/addresses.ts';
 import { asObject, type JsonObject } from '../../lib/kit/json.ts';
 import { loadEnvironment } from '../environment.ts';
 import { asPort, asTimeout, flag, type Options, option } from '../options.ts';
 import { aligned, type CommandContext, CommandError, line, printable, printJson } from '../output.ts';
-import { addressText, callRelay, isSuccess, type RelayAddress, refusal, relayPort } from '../relay-client.ts';
+import { addressText, callRelay, isSuccess, type RelayAddress, refusal, relayPort, START } from '../relay-client.ts';
 
 /** Milliseconds. */
 const TIMEOUT = 5_000;
@@ -48,9 +49,9 @@ async function askHealth(address: RelayAddress, timeout: number): Promise<JsonOb
   const who = isBroker ? `the broker at ${addressText(address)}` : `the relay on ${addressText(address)}`;
   const next = isBroker
     ? 'Check the URL, and that the broker is running there. For a private CA, set NODE_EXTRA_CA_CERTS.'
-    : "Start it with 'svc relay start', or name its port with --port.";
+    : `${START} Or name its port with --port.`;
   const answer = await callRelay(address, { method: 'GET', path: '/health', timeout }).catch((error) => {
-    throw new CommandError(`${who} does not answer: ${describeError(error)}`, next);
+    throw new CommandError(`${who} does not answer: ${upstreamReason(error)}`, next);
   });
   const body = asObject(answer.body);
   if (!isSuccess(answer) || !body) throw new CommandError(`${who} answers with ${refusal(answer)}`, next);

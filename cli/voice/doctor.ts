@@ -414,7 +414,9 @@ function print(name: string, { keys }: Findings, checks: Check[], context: Comma
     provider,
     `${words[key](names)}${problem === undefined ? '' : ` (${problem})`}`,
   ]);
-  for (const text of aligned(rows)) line(context.stdout, text);
+  for (const text of aligned(rows, '  ', context.stdout.isTTY ? context.stdout.columns : undefined)) {
+    line(context.stdout, text);
+  }
   line(context.stdout);
   printChecks(checks, context);
 }

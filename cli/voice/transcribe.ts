@@ -82,8 +82,9 @@ async function run(path: string, options: Options, context: CommandContext): Pro
 /** @throws CommandError for a file that the relay would refuse. */
 async function sizeOf(path: string): Promise<number> {
   const facts = await stat(path).catch((error) => {
+    const isMissing = error.code === 'ENOENT';
     throw new CommandError(
-      `${printable(path)} cannot be read: ${describeError(error)}`,
+      `${printable(path)} ${isMissing ? 'does not exist' : `cannot be read: ${describeError(error)}`}`,
       'Give the path of a recording.',
     );
   });

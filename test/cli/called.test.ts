@@ -40,6 +40,19 @@ describe('commands in messages', () => {
     },
   );
 
+  it('a line of a list goes on below its own indent, and stays whole in a pipe (11 §4)', () => {
+    const print = (text: string, columns?: number) => {
+      const written: string[] = [];
+      line({ isTTY: columns !== undefined, columns, write: (row: string) => written.push(row) }, text);
+      return written.join('');
+    };
+    const text = '  Key  missing: set ONE or ANOTHER';
+    expect(print(text)).toBe(`${text}\n`);
+    expect(print(text, text.length)).toBe(`${text}\n`);
+    expect(print(text, text.length - 1)).toBe('  Key  missing: set ONE or\n    ANOTHER\n');
+    expect(print('  whole-word-of-thirty-characters', 25)).toBe('  whole-word-of-thirty-characters\n');
+  });
+
   it('the table of commands knows which take --relay and --settings', async () => {
     const commands = [...Object.values(programs), ...Object.values(nestedPrograms)].flatMap(({ commands }) => commands);
     for (const { usage, target, load } of commands) {

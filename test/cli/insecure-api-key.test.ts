@@ -65,7 +65,7 @@ describe('insecure-api-key (01 §9.3)', () => {
   test('unreachable, refused, and no relay at all: exit 1', async () => {
     const down = await run(['relay', 'insecure-api-key', '--port', String(await closedPort())]);
     expect(down.code).toBe(1);
-    expect(down.stderr).toMatch(/^error: no relay answers on 127\.0\.0\.1:\d+: .*ECONNREFUSED/);
+    expect(down.stderr).toMatch(/^error: no relay answers on 127\.0\.0\.1:\d+: .*connection refused/);
 
     const refusing = await fakeRelay(() => ({ status: 403, body: { ok: false, error: 'not from\u001b[31m here' } }));
     const refused = await run(['relay', 'insecure-api-key', '--port', String(refusing.port)]);

@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { nestedPrograms, programs } from '../../cli/commands.ts';
+import { nestedPrograms, type ProgramName } from '../../cli/commands.ts';
 import { agentHome, run } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
+import { everyCommand, misfits, uncalled } from '../support/command-table.ts';
 
 const usage = [
   ['svc', ['nonsense'], "unknown command 'nonsense'"],
@@ -30,6 +31,9 @@ const usage = [
   ['svc', ['relay', 'insecure-api-key', 'on', 'off'], "unexpected argument 'off'"],
 ] as const;
 
+/** The words of a text, wherever its lines break. */
+const plain = (text: string): string => text.replace(/(?:\\\n|[\s#])+/g, ' ');
+
 describe('wrong command lines: one line, a hint, exit 2 (07 §5)', () => {
   test.each(usage)('%s %j', async (program, argv, message) => {
     const { code, stdout, stderr } = await run([...argv], { program });
@@ -53,14 +57,9 @@ describe('wrong command lines: one line, a hint, exit 2 (07 §5)', () => {
   });
 
   test('with --json, a wrong command line is one document on stdout (11 §1, §7)', async () => {
-    const commands = [
-      ...programs.svc.commands.map(({ usage }) => [usage.split(' ', 1)[0] as string]),
-      ...Object.entries(nestedPrograms).flatMap(([word, program]) =>
-        program.commands.map(({ usage }) => [word, usage.split(' ', 1)[0] as string]),
-      ),
-    ];
-    for (const words of [...commands, ['nonsense'], ['relay', 'nonsense']]) {
-      const { code, stdout, stderr } = await run([...words, '--json', '--nonsense']);
+    const wrong = ['svc', 'svc-relay'].flatMap((program) => [{ program, words: ['nonsense'] }]);
+    for (const { program, words } of [...everyCommand, ...wrong, { program: 'svc', words: ['relay', 'nonsense'] }]) {
+      const { code, stdout, stderr } = await run([...words, '--json', '--nonsense'], { program: program as 'svc' });
       expect([code, stderr], words.join(' ')).toEqual([2, '']);
       expect(JSON.parse(stdout), words.join(' ')).toEqual({
         ok: false,
@@ -127,31 +126,30 @@ describe('help and version', () => {
     expect(stdout.split('\n').every((row) => row.length <= 80)).toBe(true);
   });
 
-  test('no line of any help is longer than 80 columns', async () => {
-    const all: ['svc' | 'svc-relay', string[]][] = [
-      ['svc', []],
-      ['svc-relay', []],
-      ...Object.keys(nestedPrograms).map((word): ['svc', string[]] => ['svc', [word]]),
-      ...programs.svc.commands.map(({ usage }): ['svc', string[]] => ['svc', [usage.split(' ')[0] as string]]),
-      ...programs['svc-relay'].commands.map(({ usage }): ['svc-relay', string[]] => [
-        'svc-relay',
-        [usage.split(' ')[0] as string],
-      ]),
-      ...Object.entries(nestedPrograms).flatMap(([word, { commands }]) =>
-        commands.map(({ usage }): ['svc', string[]] => ['svc', [word, usage.split(' ')[0] as string]]),
-      ),
-    ];
-    for (const [program, words] of all) {
-      const { code, stdout } = await run([...words, '--help'], { program });
-      expect([program, words, code, stdout.split('\n').filter((row) => row.length > 80)]).toEqual([
-        program,
-        words,
-        0,
-        [],
-      ]);
-    }
-    expect(all.length).toBeGreaterThan(50);
-  });
+  test.each([60, 80])(
+    'every help fits %i columns, breaks between words, and names commands as they were called',
+    async (columns) => {
+      const all: { program: ProgramName; words: string[] }[] = [
+        { program: 'svc', words: [] },
+        { program: 'svc-relay', words: [] },
+        ...Object.keys(nestedPrograms).map((word) => ({ program: 'svc' as const, words: [word] })),
+        ...everyCommand,
+      ];
+      expect(all.length).toBeGreaterThan(80);
+      for (const { program, words } of all) {
+        const given = [...words, '--help'];
+        const { code, stdout, stderr } = await run(given, { program, tty: true, columns, isCalledByNpm: true });
+        expect([code, stderr], words.join(' ')).toEqual([0, '']);
+        expect(misfits(stdout, columns), words.join(' ')).toEqual([]);
+        expect(stdout, words.join(' ')).toContain(`Usage:\n  npx ${program}`);
+        expect(uncalled(stdout), words.join(' ')).toEqual([]);
+        // Only what is broken differs from the help in a pipe.
+        const piped = await run(given, { program, isCalledByNpm: true });
+        if (columns === 80) expect(stdout, words.join(' ')).toBe(piped.stdout);
+        expect(plain(stdout), words.join(' ')).toBe(plain(piped.stdout));
+      }
+    },
+  );
 
   test('--version works everywhere', async () => {
     for (const argv of [['--version'], ['-v'], ['relay', '--version'], ['relay', 'start', '--version']]) {

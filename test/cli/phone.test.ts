@@ -169,6 +169,12 @@ describe('svc phone', () => {
     expect(rows[2]).toMatch(new RegExp(`ago +to phone +shown +${second.id} +- +Look$`));
     expect(rows[3]).toMatch(/ago +to phone +sent +\w+ +svc-\w+ +Hm\?$/);
     expect(rows).toHaveLength(4);
+    // On a narrow terminal the text stands below.
+    const narrow = await run(['phone', 'history', '-n', '3'], { env: env(), tty: true, columns: 60 });
+    expect(narrow.stdout).toMatch(
+      new RegExp(`^WHEN +KIND +STATE +ID +CHAT\\n {2}TEXT\\n.*${second.id} +-\\n {2}Look\\n`, 's'),
+    );
+    expect(narrow.stdout.split('\n').every((row) => row.length <= 60)).toBe(true);
     const all = JSON.parse((await phone(['history', '--json'])).stdout);
     expect(all.items.map(({ state }: { state: string }) => state)).toEqual(['answered', 'taken', 'shown', 'sent']);
   });

@@ -251,7 +251,7 @@ describe('svc voice transcribe', () => {
     await writeFile(join(folder, 'huge.wav'), 'x');
     await truncate(join(folder, 'huge.wav'), 26_214_401);
     for (const [name, error] of [
-      ['absent.wav', /cannot be read: ENOENT/],
+      ['absent.wav', /does not exist/],
       ['empty.wav', /is empty\nRecord it again/],
       ['huge.wav', /has 25\.0 MiB: at most 25\.0.*\nSplit it/],
     ] as const) {
