@@ -61,8 +61,8 @@ describe('commands in messages', () => {
       const option = (name: string) => command.options.some(({ rawName }) => rawName.startsWith(`--${name} <`));
       const takes = option('settings')
         ? 'settings'
-        : // That of `mirror` names the edge beside the relay of this machine.
-          option('relay') && !/^(mcp|mirror|operator-token)/.test(usage)
+        : // That of `mirror` names the edge beside the relay of this machine, and those of backups refuse it.
+          option('relay') && !/^(backup|restore|mcp|mirror|operator-token)/.test(usage)
           ? 'relay'
           : undefined;
       expect([usage, target]).toEqual([usage, takes]);
