@@ -15,8 +15,8 @@ export const label = ({ headers }: RelayRequest, name: string): string | undefin
     .toWellFormed() || undefined;
 
 /**
- * Who a guarded request acts for (contract 09 §9). An agent that carries out a run of realtime voice names it; the session
- * is the agent's own, so that revoking it ends what the run does.
+ * The actor of a guarded request (contract 09 §9). An agent that carries out a run of realtime voice names it; the
+ * session is the agent's own, so that revoking it ends what the run does.
  */
 export function actorOf(request: RelayRequest, relay: Relay): Actor {
   const { session } = request;

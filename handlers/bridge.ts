@@ -27,7 +27,7 @@ export const bridgeActivity: Handler = (request, relay) =>
 export const desktopActivity: Handler = (request, relay) =>
   json({ activity: relay.desktop.activity(recordsOf(request)) });
 
-/** How many records are asked for. */
+/** The number of records that the caller wants. */
 function recordsOf(request: RelayRequest): number {
   const given = lastOf(request.query).limit?.trim() ?? '';
   const limit = /^\+?\d+$/.test(given) ? Number(given) : 0;

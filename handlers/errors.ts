@@ -66,7 +66,8 @@ export function failureResponse(error: unknown, request: Refused, what: string, 
     log.error(`${what} failed: ${describeError(error)}`);
     return errorFor(request, 500, 'internal error');
   }
-  // Callers are told no more than the sentence. Of its cause only the code is logged: the text of a provider may hold a key.
+  // Callers are told no more than the sentence. The log gets only the code of the cause: the text of a provider may
+  // hold a key.
   const code = error.kind === 'internal' ? errnoOf(error.cause) : '';
   if (code) log.warn(`${what} failed: ${error.message}: ${code}`);
   const headers: Record<string, string> = {};

@@ -122,15 +122,15 @@ export function paired(grant?: string, refusal = `this device has no ${grant} gr
 
 const anyDevice = paired();
 
-/** Whether the caller of a guarded request has a grant, still. The operator, who has no session, has them all. */
+/** True if the caller of a guarded request still has a grant. The operator, who has no session, has them all. */
 export const hasGrant = ({ session }: RelayRequest, relay: Relay, grant: string): boolean =>
   session === undefined || (!session.ended && isGranted(session.grants, grant, relay.clock.now() / 1000));
 
-/** Whether a session bearer decides, which is never downgraded. At the edge the bearer may be an operator token. */
+/** True if a session bearer decides, which is never downgraded. At the edge the bearer may be an operator token. */
 const hasSessionBearer = ({ peer, headers }: RelayRequest): boolean =>
   peer.via !== 'edge' && headers.has('authorization');
 
-/** Whether the operator calls without a session bearer. */
+/** True if the operator calls without a session bearer. */
 export const isOperatorWithoutBearer = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
   !hasSessionBearer(request) && (await operatorRefusal(request, relay)) === undefined;
 

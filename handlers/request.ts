@@ -13,7 +13,7 @@ export type RelayRequest = Request & {
   /** Version and target of the request line, as they were sent (`1.1`, `/health`). Absent at the edge. */
   readonly httpVersion?: string;
   readonly target?: string;
-  /** Whether the runtime is about to upgrade it, which headers alone do not tell. */
+  /** True if the runtime is about to upgrade it; headers alone do not say so. */
   isHandshake?: boolean;
   /** Parts of the path, still percent-encoded. */
   params: Record<string, string | undefined>;
@@ -67,7 +67,7 @@ export function integerOf(
   throw new RelayError('invalid', `${name} must be an integer ${range}`);
 }
 
-/** Whether a query value is a word for yes. */
+/** True if a query value is a word for yes. */
 export const isYes = (value: string | undefined): boolean => value !== undefined && /^(?:1|true|yes)$/i.test(value);
 
 /** A percent-decoded path parameter, trimmed. Empty when it cannot be decoded. */

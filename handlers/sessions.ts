@@ -117,14 +117,14 @@ export const reduceSession: Handler = async (request, relay) => {
   return json({ ok: true, token_prefix, expires_at, grants, shells_ended, ...(await atEdge(session, relay)) });
 };
 
-/** Whether a change is in force at the edge that mirrors this relay; nothing without one (contract 12 §2). */
+/** The state of a change at the edge that mirrors this relay; empty without a mirror (contract 12 §2). */
 async function atEdge({ family }: Session, { homeMirror }: Relay): Promise<{ edge?: 'confirmed' | 'pending' }> {
   const edge = await homeMirror?.confirmed(family);
   return edge ? { edge } : {};
 }
 
 /**
- * How many shells ended with a change.
+ * Number of shells that ended with a change.
  * @throws RelayError `unavailable` when some may go on: like what could not be stored, the change is in effect all the same
  * (contract 01 §6.7).
  */

@@ -20,7 +20,7 @@ export interface SocketRow {
   guard: Guard;
   /** Bytes of the largest message. A larger one closes the socket with 1009. */
   maxMessage: number;
-  /** Whether binary messages are delivered. Without it they are ignored. */
+  /** True if binary messages are delivered. Without it they are ignored. */
   binary: boolean;
   /** Subprotocol that is selected when the client offers it. */
   protocol?: string;

@@ -59,7 +59,7 @@ export interface PageParts {
   config: Pick<Config, 'serviceWorker'>;
   /** The client's `Accept-Encoding`, where a platform has replaced the header. */
   accepted?: string | null;
-  /** Whether the browser sees no secure context: plain http under a name that is not this machine's own. */
+  /** True if the browser sees no secure context: plain http under a name that is not this machine's own. */
   isPlain?: boolean;
 }
 
@@ -106,7 +106,7 @@ const redirect = (location: string, status = 302): Response =>
     headers: { ...COMMON, location, 'cache-control': 'no-cache', 'content-length': '0' },
   });
 
-/** Whether a plain `GET /` comes from somebody who wants to see a page (contract 09 §1). */
+/** True if a plain `GET /` comes from a browser that wants a page (contract 09 §1). */
 export const wantsPage = (request: Request): boolean => /\btext\/html\b/i.test(request.headers.get('accept') ?? '');
 
 export const toApp = (): Response => redirect('app/');
@@ -135,7 +135,7 @@ export const serveApp: Handler = async (request, relay) => {
   return (await pageResponse(request, { ...relay, isPlain: isPlain(request) })) ?? notFound(request);
 };
 
-/** Whether the browser got here over plain http under a name that is not this machine's own. */
+/** True if the browser got here over plain http under a name that is not this machine's own. */
 function isPlain({ headers, peer }: RelayRequest): boolean {
   // A proxy here may announce https to a relay that is not told to trust it otherwise.
   if (peer.via !== 'direct' || isSecureTransport(peer, headers, true)) return false;

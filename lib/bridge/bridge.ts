@@ -18,7 +18,7 @@ import { decide, errorOf, type PhoneResponse, type Reply, readResponse, replyTo 
 import { isSelectorKey, readSelector } from './selection.ts';
 import { departedStatus, statusOf } from './status.ts';
 
-/** How long a phone may take, in milliseconds (contract 03 §4.2). */
+/** Milliseconds in which a phone must answer (contract 03 §4.2). */
 const COMMAND_TIMEOUT = 30_000;
 /** Longer reports are ignored: the relay keeps the last one of every phone. */
 const MAX_REPORT = 256 * 1024;
@@ -94,7 +94,7 @@ export async function openBridge(parts: BridgeParts) {
   }
 
   return {
-    /** How many commands wait for a response. */
+    /** Number of commands that wait for a response. */
     pendingCount: dispatcher.pendingCount,
 
     /** Commands under way on a socket, and the milliseconds since it last answered one; null before the first. */
@@ -146,11 +146,11 @@ export async function openBridge(parts: BridgeParts) {
       }
     },
 
-    /** Whether a phone is connected that a call of this route can reach. */
+    /** True if a phone is connected that a call of this route can reach. */
     isOffered: ({ onStoreBuild }: Pick<DeviceRow, 'onStoreBuild'>): boolean =>
       registry.list().some((device) => onStoreBuild || !isStoreBuild(device)),
 
-    /** Whether a session is that of a connected phone. */
+    /** True if a session is that of a connected phone. */
     hasPhone: (session: Session): boolean => registry.list().some(({ link }) => link.session === session),
 
     /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
@@ -254,7 +254,7 @@ export async function openBridge(parts: BridgeParts) {
 const rowOf = ({ path, method }: ActivityRecord): DeviceRow | undefined =>
   deviceRoutes(path).find((route) => route.method === method);
 
-/** Whether the result of a command is private. */
+/** True if the result of a command is private. */
 function isPrivate(record: ActivityRecord): boolean {
   const row = rowOf(record);
   return row === undefined || row.isPrivate === true;

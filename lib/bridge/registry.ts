@@ -29,9 +29,9 @@ export interface Selection {
 
 export interface RegistryParts {
   now(): number;
-  /** Whether the socket's session may be sent commands now. */
+  /** Returns whether commands may be sent to the socket's session now. */
   isEligible(link: Link): boolean;
-  /** Whether an id is that of a device of another session. */
+  /** True if an id is that of a device of another session. */
   isForeign?: IsForeign;
   /** The device of this key is departed now, or not any more. */
   departedChanged?(key: string): void;

@@ -37,7 +37,7 @@ function resultIn(frame: string): string {
   return result ? frame.slice(result.valueStart, result.end) : '{}';
 }
 
-/** Whether HTTP can carry the status (contract 03 §4.3). */
+/** True if HTTP can carry the status (contract 03 §4.3). */
 export const isStatus = (status: number): boolean => status >= 200 && status <= 599;
 
 /** The reply to the caller (contract 03 §4.3); undefined for a status that HTTP cannot carry. */

@@ -69,7 +69,7 @@ export async function openDesktop(parts: DesktopParts) {
 
   sessions.onEnd(({ family }) => control.endWhere((other) => other.family === family, 'requester session ended'));
 
-  /** Whether a description is short enough to be kept. */
+  /** True if a description is short enough to be kept. */
   function fits(link: Link, kind: string, frame: string): boolean {
     if (!isLongerThan(textOf(frame, 'payload') ?? '', MAX_DESCRIPTION)) return true;
     log.warn(`ignored a desktop ${kind} of ${frame.length} characters from session ${link.session.prefix}`);
@@ -167,7 +167,7 @@ export async function openDesktop(parts: DesktopParts) {
 
     isTool: isToolName,
 
-    /** Whether an answer says that the desktop did not do what was asked. It may be many MiB, so it is not parsed. */
+    /** True if an answer says that the desktop did not do what was asked. It may be many MiB, so it is not parsed. */
     isRefused(json: string): boolean {
       const member = (name: string): unknown => parseJson(textOf(json, name) ?? '');
       return decide({ payload: { ok: member('ok'), status: member('status') }, text: json }) === 'error';
@@ -210,7 +210,7 @@ export async function openDesktop(parts: DesktopParts) {
       return dispatcher.send({ record, actor, target, link, frame, timeout: timeoutOf(tool), signal });
     },
 
-    /** Whether a desktop is connected, and offers the tool if one is named; else the reason (contract 07 §2.3). */
+    /** True if a desktop is connected and offers the tool, if one is named; else the reason (contract 07 §2.3). */
     ping(tool: string | undefined, query: Readonly<Record<string, string>>): true | string {
       const all = registry.list();
       if (all.length === 0) return 'no desktop connected';

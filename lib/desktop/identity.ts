@@ -27,7 +27,7 @@ export function nameOf(device: SessionDevice, status: Payload, id: string): stri
 /** Letters and digits of any script, in lower case. */
 const normalise = (text: string): string => text.toLowerCase().replace(/[^\p{L}\p{N}]/gu, '');
 
-/** Whether a selector matches one of these names; one without letters and digits only literally (contract 07 §2.3). */
+/** True if a selector matches one of these names; one without letters and digits has to be equal (contract 07 §2.3). */
 export function isNamed(names: readonly string[], selector: string): boolean {
   const lower = selector.toLowerCase();
   const plain = normalise(selector);

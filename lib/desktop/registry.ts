@@ -33,9 +33,9 @@ export type Device = SocketState & { status: Payload };
 
 export interface RegistryParts {
   now(): number;
-  /** Whether the socket's session may be sent commands now. */
+  /** Returns whether commands may be sent to the socket's session now. */
   isEligible(link: Link): boolean;
-  /** Whether an id is that of a device of another session. */
+  /** True if an id is that of a device of another session. */
   isForeign: IsForeign;
 }
 
@@ -112,7 +112,7 @@ export function createDesktopRegistry({ now, isEligible, isForeign }: RegistryPa
       if (state) state.lastSeenAt = now();
     },
 
-    /** Whether the socket has described itself in any way. */
+    /** True if the socket has described itself in any way. */
     has: (link: Link): boolean => sockets.has(link),
 
     of,

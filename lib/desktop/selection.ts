@@ -31,7 +31,7 @@ export const named = (devices: readonly Device[], selector: string | undefined, 
         (device.id === selector || !isForeign(selector, device.link.session.family))),
   );
 
-/** Whether a desktop can run the tool. One that advertises nothing may, except for tools of the whole computer. */
+/** True if a desktop can run the tool. One that advertises nothing may, except for tools of the whole computer. */
 export const offers = ({ tools }: Device, tool: string): boolean =>
   tools.size > 0 ? tools.has(tool) : !isComputerTool(tool);
 

@@ -46,7 +46,7 @@ const SPECIAL_IPV4: readonly (readonly [first: string, bits: number])[] = [
 
 const numberOf = (ipv4: string): number => ipv4.split('.').reduce((sum, part) => sum * 256 + Number(part), 0);
 
-/** Whether an IP address belongs to the public internet: false for private, local and reserved ones, and for names. */
+/** True for an IP address of the public internet; false for private, local and reserved ones, and for names. */
 export function isPublicAddress(text: string): boolean {
   const address = canonicalAddress(text);
   if (address === null) return false;
@@ -82,25 +82,25 @@ function hostnameOf(host: string): string | null {
   return URL.canParse(url) ? unbracket(new URL(url).hostname) : null;
 }
 
-/** Whether the text is a host name or address alone: no port, path, user or zone. */
+/** True if the text is a host name or address alone: no port, path, user or zone. */
 export function isHost(text: string): boolean {
   if (text.length > 253) return false;
   const plain = /^[^\s/?#@\\:%[\]]+$/.test(text) || /^(?:[0-9a-f:.]+:[0-9a-f:.]*|\[[0-9a-f:.]+\])$/i.test(text);
   return plain && normalize(text) !== null;
 }
 
-/** Whether a bind address means every address of the machine. */
+/** True if a bind address means every address of the machine. */
 export const isWildcard = (host: string): boolean => ['0.0.0.0', '::'].includes(normalize(host) ?? '');
 
-/** Whether a name resolves to the machine that resolves it. */
+/** True if a name resolves to the machine that resolves it. */
 export function isLoopbackName(host: string): boolean {
   const name = normalize(host)?.replace(/\.$/, '') ?? '';
   return name === 'localhost' || name.endsWith('.localhost') || name === '::1' || /^127(?:\.\d+){3}$/.test(name);
 }
 
 /**
- * Whether credentials may be sent to a URL: over TLS, or to this machine by a name that no resolver sees (`x.localhost`
- * is looked up on some systems).
+ * True if credentials may be sent to a URL: over TLS, or to this machine by a name that no resolver sees (some systems
+ * ask one for `x.localhost`).
  */
 export const mayCarryCredentials = ({ protocol, hostname }: URL): boolean =>
   protocol === 'https:' || (protocol === 'http:' && /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(hostname));

@@ -6,7 +6,7 @@ const PERIOD = 15_000;
 /** Bytes that a reservation must receive in a period while others wait: 70 KB/s. */
 const MIN_PROGRESS = 1024 * 1024;
 
-/** How far a reservation is, for those that wait for its bytes. */
+/** Progress of a reservation, for those that wait for its bytes. */
 export interface Progress {
   /** Bytes received so far. */
   received(): number;
@@ -21,7 +21,7 @@ export interface Reservation {
   release(): void;
 }
 
-/** Of work that takes no time of its own: others need not wait for it any longer. */
+/** Progress of work that takes no time of its own: others need not wait for it any longer. */
 export const RELEASED_LATE: Progress = { received: () => 0, stalled: ({ release }) => release() };
 
 interface Entry extends Reservation {
@@ -29,7 +29,7 @@ interface Entry extends Reservation {
   size: number;
   granted(): void;
   progress?: Progress;
-  /** What had been received at the last look; undefined before the first. */
+  /** Bytes received at the last check; undefined before the first. */
   seen?: number;
 }
 
@@ -55,7 +55,7 @@ export class ByteBudget {
     return this.#used;
   }
 
-  /** How many wait. */
+  /** Number of reservations that wait. */
   get waiting(): number {
     return this.#line.size;
   }
@@ -126,7 +126,7 @@ export class ByteBudget {
 /** Bytes of JSON that are parsed at once: the text and its values take twice as much of the heap, or four times. */
 const MAX_PARSING = 40 * 1024 * 1024;
 
-/** What limits the memory of long messages and JSON bodies, of all clients together. */
+/** Limits on the memory of long messages and JSON bodies of all clients together. */
 export interface ReadBudgets {
   /** Held from the first bytes until the message has been handled. */
   readonly reading: ByteBudget;

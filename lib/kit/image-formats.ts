@@ -22,7 +22,7 @@ export function imageFormat(name: string): ImageFormat | undefined {
   return Object.hasOwn(MAGIC, format) ? (format as ImageFormat) : undefined;
 }
 
-/** Whether the bytes begin like an image of this format. */
+/** True if the bytes begin like an image of this format. */
 export function isImage(format: ImageFormat, bytes: Uint8Array): boolean {
   return MAGIC[format].some((parts) => parts.every(([offset, magic]) => holds(bytes, offset, magic)));
 }

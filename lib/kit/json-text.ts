@@ -12,7 +12,7 @@ export interface TextMember {
 const QUOTE = 34;
 const COMMA = 44;
 const BACKSLASH = 92;
-/** Of a brace; that of a bracket has the bit of 32 unset. */
+/** Codes of braces; those of brackets have the bit of 32 unset. */
 const OPEN = 123;
 const CLOSE = 125;
 

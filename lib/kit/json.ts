@@ -9,7 +9,7 @@ export const asObject = (value: unknown): JsonObject | null => (isObject(value) 
 
 const isContainer = (value: unknown): value is object => typeof value === 'object' && value !== null;
 
-/** Whether objects and arrays are nested more than `levels` deep in a JSON value. Does not recurse. */
+/** True if objects and arrays are nested more than `levels` deep in a JSON value. Does not recurse. */
 export function isDeeperThan(value: unknown, levels: number): boolean {
   let level = isContainer(value) ? [value] : [];
   for (let depth = 0; level.length > 0; depth++) {

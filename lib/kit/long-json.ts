@@ -34,10 +34,10 @@ const CLOSE_OBJECT = 125;
 const encoder = new TextEncoder();
 
 /**
- * Counts JSON of more than 256 KiB before it may be parsed (contract 02 §1.1), in slices, as 40 MiB would block the event
- * loop for 0.1 s. Returns the text, or null when it has more than 200,000 parts, 256 levels or 8 MiB of member names, of
- * which each counts as 80 bytes more: parsing that can take a minute and gigabytes. Text that is not JSON may get either
- * answer. What the caller does next has a turn of the event loop of its own: it can take 0.1 s.
+ * Counts JSON of more than 256 KiB before it may be parsed (contract 02 §1.1), in slices, as 40 MiB would block the
+ * event loop for 0.1 s. Returns the text, or null when it has more than 200,000 parts, 256 levels or 8 MiB of member
+ * names, of which each counts as 80 bytes more: parsing that can take a minute and gigabytes. Text that is not JSON may
+ * get either answer. The caller continues in a turn of the event loop of its own, since parsing can take 0.1 s.
  * @throws TypeError for invalid UTF-8, with `fatal`
  */
 export async function readLongJson(source: string | Uint8Array, options?: TextDecoderOptions): Promise<string | null> {

@@ -13,8 +13,8 @@ export const MAX_INTERRUPTIONS = 20;
 export const MAX_ATTENDED = 600;
 
 /**
- * How a connection or an attempt to make one ended. `restarting`: the other side said that it goes away for a moment
- * (close 1001 or 1012). `refused`: nothing listens there. `broken`: the connection ended without a word.
+ * The end of a connection, or of an attempt to make one. `restarting`: the other side said that it goes away for a
+ * moment (close 1001 or 1012). `refused`: nothing listens there. `broken`: the connection ended without a word.
  */
 export type Ending = 'restarting' | 'refused' | 'broken' | 'other';
 
@@ -28,7 +28,7 @@ export interface Pace {
   jitter(wait: number): number;
 }
 
-/** What a client remembers between attempts. */
+/** A client's state between attempts. */
 export interface Attempts {
   /** Failures since the waits began anew. */
   readonly failures: number;

@@ -21,7 +21,7 @@ export interface RingParts<T> {
   /** Names the ring in a warning. */
   name: string;
   size?: number;
-  /** Whether an object from the store is an entry; every one by default. */
+  /** Recognises an entry among objects from the store; by default every object is one. */
   isEntry?(value: JsonObject): boolean;
   /** Called for every entry from the store, oldest first, with the function that stores it again. */
   loaded?(entry: T, save: () => void): void;

@@ -26,7 +26,7 @@ const WORD = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+/g;
 const CANDIDATE = /auth|bearer|cookie|key|otp|pass|pin|secret|token/i;
 
 /**
- * Whether a member of this name holds a secret: the name ends in a secret word, whatever its case and separators
+ * True if a member of this name holds a secret: the name ends in a secret word, in any case and with any separators
  * (`token`, `sudo_password`, `accessToken`, `X-API-KEY`; not `total_tokens` or `password_hint`).
  */
 export function isSecretName(name: string): boolean {
@@ -36,7 +36,7 @@ export function isSecretName(name: string): boolean {
 }
 
 /**
- * Whether any word of a name is a secret word (contract 03 §6): `PINCode` and `token_count` too. For records of what
+ * True if any word of a name is a secret word (contract 03 §6): `PINCode` and `token_count` too. For records of what
  * was typed on a phone, where hiding too much costs nothing.
  */
 export function mentionsSecret(name: string): boolean {

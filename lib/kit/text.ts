@@ -38,7 +38,7 @@ export function byCodePoint(a: string, b: string): number {
   return a.length - b.length;
 }
 
-/** Whether a text is one line of printable ASCII. */
+/** True if a text is one line of printable ASCII. */
 export const isPrintable = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);
 
 /** Bytes of a text as UTF-8, without encoding it. */

@@ -296,7 +296,7 @@ export function createYaml(yaml: typeof library): Yaml {
           const edited = method(text, changes);
           if (edited !== null && JSON.stringify(read(edited).mapping) === expected) return { ok: true, text: edited };
         } catch {
-          // What came out cannot be parsed, or the library cannot write a document that it can read.
+          // The edited text cannot be parsed, or the library cannot write a document that it can read.
         }
       }
       return { ok: false, problem: 'cannot be edited without changing something else' };
@@ -304,6 +304,6 @@ export function createYaml(yaml: typeof library): Yaml {
   };
 }
 
-/** Whether a parsed value is a mapping, rather than a list, a set or a scalar. */
+/** True if a parsed value is a mapping, rather than a list, a set or a scalar. */
 export const isMapping = (value: unknown): value is Mapping =>
   typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;

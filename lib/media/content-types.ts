@@ -68,7 +68,7 @@ export function guessType(path: string): string {
   return line?.split(' ')[0] ?? DEFAULT_TYPE;
 }
 
-/** How many leading bytes `correctType` examines. */
+/** Leading bytes that `correctType` examines. */
 const SNIFFED = 16;
 
 const isImageType = (type: string): boolean => /^image\//i.test(type);

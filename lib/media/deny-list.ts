@@ -72,8 +72,8 @@ interface Guarded {
 }
 
 /**
- * Whether a real path is in a location that is never served (contract 04 §2.1), as the disk is now. Rejects when the disk
- * does not tell.
+ * True if a real path is in a location that is never served (contract 04 §2.1), as the disk is now. Rejects when the
+ * disk does not tell.
  */
 export type DenyList = (path: string) => Promise<boolean>;
 
@@ -256,7 +256,7 @@ function spelledInside(path: string, { directory, trees, files }: Guarded, same:
 }
 
 /**
- * Whether a name is that of a secret file, of a backup or lock beside it (`.env.local`, `config.yaml~`,
+ * True if a name is that of a secret file, of a backup or lock beside it (`.env.local`, `config.yaml~`,
  * `state.db-wal`), or of an editor's leftovers (`.config.yaml.swp`, `#auth.json#`).
  */
 function isCopyOf(name: string, secret: string, same: SameName): boolean {

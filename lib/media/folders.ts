@@ -10,7 +10,7 @@ const MAX_READ = 5_000;
 const MAX_ENTRIES = 500;
 /** Entries that are checked at a time. */
 const BATCH = 32;
-/** Of a search for recent files: files in the answer, folders and names that are looked at, and levels. */
+/** Limits of a search for recent files: files in the answer, folders and names to visit, and levels. */
 const MAX_RECENT = 50;
 const MAX_FOLDERS = 200;
 const MAX_NAMES = 20_000;
@@ -36,7 +36,7 @@ export interface Folder {
   parent: string | null;
   /** Newest first. */
   entries: FolderEntry[];
-  /** Whether the folder holds more. */
+  /** True if the folder holds more. */
   isCut: boolean;
 }
 

@@ -96,14 +96,14 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
   });
   const periodic: Cancel[] = [];
 
-  /** Whether the process that received an upload is over, whose tokens nobody knows. In containers ids come back. */
+  /** True if the process that received an upload has ended: nobody knows its tokens. In containers ids come back. */
   function isLeftover({ path, modified }: { path: string; modified: number }): boolean {
     const id = uploadWriter(path);
     if (id === null) return false;
     return id === host.processes.own ? modified < performance.timeOrigin : !host.processes.exists(id);
   }
 
-  /** What a check of a path says. @throws RelayError `unavailable` when the disk does not tell. */
+  /** Runs a check of a path. @throws RelayError `unavailable` when the disk does not tell. */
   async function checked<T>(check: () => Promise<T>): Promise<T> {
     try {
       return await check();
@@ -119,7 +119,7 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
     return [...new Set(await Promise.all(named.map((root) => host.media.resolve(root))))];
   }
 
-  /** Whether the relay may own a file: a direct child of the temporary directory with a name of its own kind. */
+  /** True if the relay may own a file: a direct child of the temporary directory with a name of its own kind. */
   async function isManaged(path: string): Promise<boolean> {
     const at = path.lastIndexOf('/');
     return path.slice(0, at) === (await host.media.resolve(temporary())) && MANAGED.test(path.slice(at + 1));

@@ -60,7 +60,7 @@ export interface Media {
   recent(): Promise<FolderEntry[]>;
   /** Entries, newest first. */
   list(includeExpired: boolean): (MediaEntry & { isExpired: boolean })[];
-  /** How many live entries there are. */
+  /** Number of live entries. */
   count(): number;
   /** Starts the periodic work of a process that stays. */
   start(): void;

@@ -25,7 +25,7 @@ export interface FilePartReader {
    * @throws RelayError `invalid` for a body that is not multipart.
    */
   push(chunk: Uint8Array): Pieces;
-  /** Whether the closing boundary was read. */
+  /** True if the closing boundary was read. */
   complete(): boolean;
 }
 
@@ -115,7 +115,7 @@ export function createFilePartReader(boundary: string, isWanted = isNamedFile): 
 }
 
 /**
- * How many of the bytes may be parsed now. The parser (0.2.8) misreads the two bytes after a delimiter, `--` or a line
+ * Number of bytes that may be parsed now. The parser (0.2.8) misreads the two bytes after a delimiter, `--` or a line
  * end, when a chunk ends between them: a delimiter is held back until both have arrived.
  */
 function readyPart(bytes: Uint8Array, boundary: string): number {

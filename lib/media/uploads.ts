@@ -133,7 +133,7 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, creat
       // Not awaited: it would never settle for a silent client.
       void iterator.return?.()?.catch(() => {});
       await target?.discard();
-      // What it writes to ends too.
+      // A stop ends the target too, with an error of its own.
       throw stopping.signal.aborted ? isStopping() : error;
     } finally {
       chunks.end();

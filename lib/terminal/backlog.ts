@@ -18,7 +18,7 @@ interface Run {
   pieces: string[];
   /** Height of the screen that it is printed on. */
   rows: number;
-  /** Whether only the full screen scrolls. */
+  /** True if only the full screen scrolls. */
   trimmable: boolean;
 }
 type Item = Run | { kind: 'raw'; text: string } | { kind: 'resize'; size: Size };
@@ -33,7 +33,7 @@ export function createBacklog(scrollback: number, size: Size) {
   const items: Item[] = [];
   let rows = size.rows;
   let length = 0;
-  /** Whether the parser is between two sequences after the last text. */
+  /** True if the parser is between two sequences after the last text. */
   let inGround = true;
   const hasMargins = { h: false, l: false };
   let screen: 'h' | 'l' = 'l';

@@ -39,7 +39,7 @@ export const lastLineOf = (screen: string): string => {
   return line.text;
 };
 
-/** What a line shows: without sequences and control characters, and after a return only what overwrote it. */
+/** The visible text of a line: without sequences and control characters, and after a return only what overwrote it. */
 function shownLine(raw: string): string {
   const parts = raw.replace(SEQUENCE, '').split('\r');
   const shown = parts.findLast((part) => part.trim() !== '') ?? '';

@@ -25,12 +25,12 @@ export interface LaunchRequest {
   size: Size;
   /** The agent's run that opens the shell; absent for the owner's own hands (contract 09 §3). */
   runId?: string;
-  /** Whether to see a shell that is there, and no more (contract 09 §1). */
+  /** True to only watch an existing shell (contract 09 §1). */
   isWatch?: boolean;
 }
 
 export interface LaunchOptions {
-  /** Whether the client, its grant or the relay has gone in the meantime. */
+  /** True if the client, its grant or the relay has gone in the meantime. */
   isGone(): boolean;
   /** The device that attaches. */
   owner: Owner;

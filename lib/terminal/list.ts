@@ -83,7 +83,6 @@ function bareRows({ own, parked, deviceOf }: Listing): Row[] {
   ];
 }
 
-/** What is known of a session. */
 const details = (device: string | undefined, line: string | undefined) => ({
   ...(device === undefined ? {} : { device }),
   ...(line ? { last_line: line } : {}),

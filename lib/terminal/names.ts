@@ -9,7 +9,7 @@ export interface Size {
   rows: number;
 }
 
-/** Whether a client's session name may be used: 1..128 characters, no control characters (contract 02 §3.1). */
+/** True if a client's session name may be used: 1..128 characters, no control characters (contract 02 §3.1). */
 export const isName = (value: unknown): value is string =>
   typeof value === 'string' && value.length >= 1 && value.length <= MAX_NAME && !/\p{Cc}/u.test(value);
 

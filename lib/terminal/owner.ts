@@ -4,9 +4,9 @@ import type { Session } from '../sessions/session.ts';
 
 /** A paired device, as a tmux session remembers that it was attached there. Hashes, because every shell can read them. */
 export interface Owner {
-  /** Of the session family. */
+  /** Hash of the session family. */
   family: string;
-  /** Of the device id; empty for a device without one. */
+  /** Hash of the device id; empty for a device without one. */
   device: string;
 }
 
@@ -20,7 +20,7 @@ export const ownerOf = ({ family, device }: Pick<Session, 'family' | 'device'>):
 export const familyHash = (family: string): string => sha256(family).slice(0, LENGTH);
 
 /**
- * Whether an owner is another device than the one that was revoked: another family, unless it is over and was an earlier
+ * True if an owner is not the device that was revoked: another family, unless that family is over and was an earlier
  * pairing of the same device. `isLiving` tells whether a family (its hash) is still paired.
  */
 export const isAnother = (owner: Owner, revoked: Owner, isLiving: (family: string) => boolean): boolean =>

@@ -2,7 +2,7 @@
 export const MIN_WINDOW = 16_384;
 export const MAX_WINDOW = 1_048_576;
 
-/** Whether a client may choose this window. */
+/** True if a client may choose this window. */
 export const isWindow = (value: unknown): value is number =>
   Number.isInteger(value) && (value as number) >= MIN_WINDOW && (value as number) <= MAX_WINDOW;
 
@@ -30,7 +30,7 @@ export function createPacing(window: number) {
   }
 
   return {
-    /** Whether to read on: until `window` characters wait, and again once less than a quarter is unacknowledged. */
+    /** True to go on reading: until `window` characters wait, and again once less than a quarter is unacknowledged. */
     get isReading() {
       return isReading;
     },

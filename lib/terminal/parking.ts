@@ -5,7 +5,7 @@ import type { Session } from './session.ts';
 
 export interface ParkingParts {
   sessions: Pick<Sessions, 'byFamily' | 'onEnd' | 'onReduce'>;
-  /** How long a shell stays parked. */
+  /** Seconds for which a shell stays parked. */
   graceSeconds: number;
   clock: Clock;
 }

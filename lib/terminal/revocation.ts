@@ -17,9 +17,9 @@ export interface RevocationParts {
   tmux(): Promise<Tmux | undefined> | undefined;
 }
 
-/** What has come of an attempt to end a device's shells. */
+/** The outcome of an attempt to end a device's shells. */
 export interface ShellsEnded {
-  /** How many shells ended. */
+  /** Number of shells that ended. */
   count: number;
   /** Why shells may go on; absent when none do. */
   failure?: string;

@@ -19,7 +19,7 @@ export function createRunShells() {
         return;
       }
       attached.add(session);
-      // What was there before is its owner's, and only the attachment of the run ends.
+      // A shell from before the run belongs to its owner: only the attachment of the run ends.
       if (reattach && !names.has(name)) return;
       names.delete(name);
       names.add(name);

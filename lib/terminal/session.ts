@@ -34,18 +34,18 @@ export interface SessionParts {
   mark: string;
   size: Size;
   terminal: Terminal;
-  /** Whether the client only watches. That of tmux then leaves size and input to others. */
+  /** True if the client only watches. That of tmux then leaves size and input to others. */
   isWatch?: boolean;
   clock: Clock;
   log: Log;
   paste?: InputParts['paste'];
-  /** Whether the shell is parked while it has no client. */
+  /** True if the shell is parked while it has no client. */
   parks: boolean;
   /** Called after each change of state. */
   onChange(state: State): void;
 }
 
-/** How a session ended, for its viewer. `silent`: the viewer is not told. */
+/** The end of a session, for its viewer. `silent`: the viewer is not told. */
 interface End {
   exitCode?: number;
   id?: string;
@@ -209,7 +209,7 @@ export function createSession(parts: SessionParts) {
     return isDone(firstOutput.promise, DRAW_TIMEOUT);
   }
 
-  /** Whether a promise resolves within `timeout` milliseconds. */
+  /** True if a promise resolves within `timeout` milliseconds. */
   function isDone(promise: Promise<void>, timeout: number): Promise<boolean> {
     return withTimeout(
       { clock, timeout },

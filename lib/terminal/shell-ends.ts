@@ -19,11 +19,11 @@ export interface ShellEndsParts extends RevocationParts {
   clock: Clock;
 }
 
-/** What an answer says about the shells of a device. */
+/** The part of an answer about the shells of a device. */
 export interface ShellsGone {
-  /** How many have ended. */
+  /** Number of shells that have ended. */
   count: number;
-  /** Whether others may still go on. */
+  /** True if others may still run. */
   isLeft: boolean;
 }
 
@@ -140,8 +140,8 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
       ),
 
     /**
-     * After a reduction that takes the grant `terminal` away, down to its last second: ends the shells like `end`. What is
-     * started in that second ends after it. Otherwise none yet: they end with the grant.
+     * After a reduction that takes the grant `terminal` away, down to its last second: ends the shells like `end`.
+     * Shells started in that second end after it. Otherwise none yet: they end with the grant.
      */
     async afterReduction(session: PairedSession): Promise<ShellsGone> {
       return left(session) > SMALLEST ? NO_SHELLS : this.end(session);

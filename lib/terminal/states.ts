@@ -33,14 +33,14 @@ export type Reason =
   | 'frozen'
   | 'server shutdown';
 
-/** What a client is told of the end of its attach; undefined for one that cannot be told. */
+/** The reason that a client gets for the end of its attach; undefined where it can get none. */
 export const reasonOf = (event: Event): Reason | undefined => REASONS[event];
 
 export interface Step {
   state: State;
   /** Sent to the client, once per attach. */
   reason?: Reason;
-  /** Whether to end the program; with tmux, only its client. */
+  /** True to end the program; with tmux, only its client. */
   end: boolean;
 }
 

@@ -66,12 +66,12 @@ export interface AttachRequest extends LaunchRequest {
   window?: number;
 }
 
-/** What a connection has under a name: a session of its own, or the sight of one. */
+/** A connection's session by name: its own, or one that it only watches. */
 interface Held {
   session: Session;
   /** Present for a watcher. Under tmux, the session is a client of the watcher alone. */
   watch?: Watch;
-  /** Whether a run of an agent watches. */
+  /** True if a run of an agent watches. */
   ofRun?: boolean;
 }
 
@@ -119,7 +119,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     return attachments;
   }
 
-  /** What a connection has under a name, or without one what it attached last. */
+  /** Finds a connection's session by name, or without one the session that it attached last. */
   const find = (connection: Connection, name: string | undefined): Held | undefined => {
     const attached = byConnection.get(connection)?.sessions;
     return name === undefined ? [...(attached?.values() ?? [])].at(-1) : attached?.get(name);
@@ -298,7 +298,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   }
 
   return {
-    /** Whether tmux keeps the shells of this relay. */
+    /** True if tmux keeps the shells of this relay. */
     hasTmux: async (): Promise<boolean> => (await launcher?.tmux()) !== undefined,
 
     /** Attaches to a session, or creates it. On `attached` the viewer has been told, and gets output from now on. */
@@ -353,7 +353,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       }
     },
 
-    /** How many shells a connection is attached to. */
+    /** Number of shells that a connection is attached to. */
     shellsOf: (connection: Connection): number => byConnection.get(connection)?.sessions.size ?? 0,
 
     /** Types text into a session. False when too much input waits for its program; unknown sessions swallow it. */
@@ -433,7 +433,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     /** Ends the shells of a device that is revoked: see `ShellEnds.end`. */
     endShells: async (revoked: PairedSession): Promise<ShellsGone> => (await shellEnds?.end(revoked)) ?? NO_SHELLS,
 
-    /** How many shells end with a reduction (contract 01 §6.4): see `ShellEnds.afterReduction`. */
+    /** Counts the shells that end with a reduction (contract 01 §6.4): see `ShellEnds.afterReduction`. */
     afterReduction: async (reduced: PairedSession): Promise<ShellsGone> =>
       (await shellEnds?.afterReduction(reduced)) ?? NO_SHELLS,
 

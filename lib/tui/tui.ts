@@ -164,7 +164,7 @@ export function createTui({ host, config, clock, log }: TuiParts) {
       }
     },
 
-    /** Whether a gateway runs for this connection. */
+    /** True if a gateway runs for this connection. */
     isAttached: (connection: Connection): boolean => slots.get(connection)?.gateway !== undefined,
 
     /**

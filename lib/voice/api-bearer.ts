@@ -37,13 +37,13 @@ export interface ApiBearerParts {
 /** Bearers of the agent's API server, which only that server can judge (contract 05 §2). */
 export interface ApiBearers {
   /**
-   * Whether the API server accepts a bearer. Remembered for a minute when it does. Each caller, known by its limit key,
-   * has 30 failures in a minute.
+   * Returns whether the API server accepts a bearer. Remembered for a minute when it does. Each caller, known by its
+   * limit key, has 30 failures in a minute.
    * @throws RelayError `rate-limited` without asking, beyond them.
    */
   isValid(token: string, caller: string): Promise<boolean>;
   /**
-   * Whether the API server accepts any bearer, so that a valid one proves nothing. Remembered for a minute.
+   * Returns whether the API server accepts any bearer, so that a valid one proves nothing. Remembered for a minute.
    * @throws RelayError `unauthorized` when it does not answer.
    */
   isOpen(): Promise<boolean>;

@@ -204,7 +204,7 @@ class FileArtifacts implements SessionArtifacts {
   #recordings = 0;
   #audio: { path: string; sampleRate: number; bytes: number } | undefined;
   #writing: Promise<void> | undefined;
-  /** Whether what waits goes to the disk at once, and how to end a wait for more of it. */
+  /** Set when waiting data must be written at once. `#endWait` ends the wait for more of it. */
   #isUrgent = false;
   #endWait = () => {};
   #hasFailed = false;

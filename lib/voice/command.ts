@@ -7,7 +7,7 @@ const HIGH_WATER = 256 * 1024;
 /** Characters of the program's complaint that are looked at. */
 const MAX_COMPLAINT = 2000;
 
-/** What a program of the owner needs of the host (contract 05 §18). */
+/** The parts of the host on which a program of the owner depends (contract 05 §18). */
 export type CommandHost = Pick<Host, 'children' | 'env' | 'files' | 'media' | 'processes'>;
 
 /** The beginning of the names of directories for clips and for results of programs. */
@@ -36,7 +36,7 @@ export function filled(args: readonly string[], values: PlaceholderValues): stri
   });
 }
 
-/** Whether an argument list names a placeholder. */
+/** True if an argument list names a placeholder. */
 export const mentions = (args: readonly string[], name: string): boolean =>
   args.some((arg) => arg.includes(`{${name}}`));
 

@@ -37,7 +37,7 @@ export interface VoiceCredentials {
   variable(name: string): string | undefined;
   /** The token that xAI's streaming providers would use; null without one. */
   oauth(path?: string): Promise<OauthToken | null>;
-  /** Whether there is a token, be it one that has expired. */
+  /** True if a token exists, even an expired one. */
   isOauthConfigured(path?: string): Promise<boolean>;
   /** Files that may hold that token, in order; none without a host. */
   oauthPaths(path?: string): Promise<string[]>;
@@ -200,7 +200,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     return key && { ...key, baseUrl: urlFor(provider) };
   }
 
-  /** What the `realtime:` section says of a provider (contract 05 §18), with the base URL in the form that is wanted. */
+  /** The provider's part of the `realtime:` section (contract 05 §18), with the base URL in the form that is wanted. */
   async function realtimeOf(
     provider: string,
     section: Mapping,
@@ -281,7 +281,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     return baseUrl !== '' && isOnOwnersNetwork(baseUrl) ? { secret: '', baseUrl, source: 'none' } : null;
   }
 
-  /** What the `tts:` section says of a renderer, else what `otherwise` finds, else a local server without a key. */
+  /** The renderer's part of the `tts:` section, else the result of `otherwise`, else a local server without a key. */
   async function configuredOr(
     provider: string,
     tts: Mapping | undefined,
@@ -408,13 +408,13 @@ function urlOf(text: string, name: string, keepQuery = false): string {
   return keepQuery ? url + new URL(text).search : url;
 }
 
-/** Whether a base URL is at a loopback or private address: a server there may need no key (contract 05 §18). */
+/** True if a base URL is at a loopback or private address: a server there may need no key (contract 05 §18). */
 export function isOnOwnersNetwork(baseUrl: string): boolean {
   const host = unbracket(new URL(baseUrl).hostname);
   return isLoopbackName(host) || (canonicalAddress(host) !== null && !isPublicAddress(host));
 }
 
-/** Whether a base URL of a basic provider is the provider's own, and not one that the owner has configured. */
+/** True if a base URL of a basic provider is the provider's own, not one that the owner has configured. */
 export const isOfficialBase = (kind: 'tts' | 'stt', provider: string, baseUrl: string): boolean =>
   Object.hasOwn(BASIC, provider) && BASIC[provider]?.[kind]?.fallback === baseUrl;
 

@@ -11,7 +11,10 @@ import { textOf } from './section.ts';
 import { commandOf, PROGRAM_VOICE } from './servers.ts';
 import type { StreamingSettings } from './settings.ts';
 
-/** What one path of voice really uses (contract 05 §18). For the owner only: clients see no URLs. */
+/**
+ * The provider, server and model that one path of voice really uses (contract 05 §18). For the owner only: clients see
+ * no URLs.
+ */
 export interface EffectivePath {
   provider: string | null;
   /** HTTP, also of a realtime provider; null for a program, for the stub, and where there is no usable provider. */
@@ -20,7 +23,7 @@ export interface EffectivePath {
   command: readonly string[] | null;
   model: string | null;
   voice: string | null;
-  /** Whether the server is at a loopback or private address, or a program: asking it costs nothing. */
+  /** True if the server is at a loopback or private address, or a program: asking it costs nothing. */
   isOwn: boolean;
   /** Never shown. */
   secret: string;

@@ -31,7 +31,7 @@ export interface OauthStore {
   paths(path?: string): Promise<string[]>;
   /** The first usable token; null without one. Throws only when the machine is short of file handles or memory. */
   find(path?: string): Promise<OauthToken | null>;
-  /** Whether any of the files has a token, usable or not. */
+  /** True if any of the files has a token, usable or not. */
   isConfigured(path?: string): Promise<boolean>;
 }
 

@@ -64,7 +64,7 @@ export type ProviderOptions = ProviderInfo & {
   requires_manual_id: boolean;
 };
 
-/** How the options were found (contract 05 §11). */
+/** The origin of the options (contract 05 §11). */
 export type Dynamic = {
   attempted: boolean;
   status: 'static' | 'auth_missing' | 'ok' | 'error';
@@ -307,7 +307,7 @@ const xai: Discovery = {
 
 const NOTHING: Discovered = { isOk: true, models: [], voices: [], customVoices: [], languages: [], problems: [] };
 
-/** What the owner's own server or program lists. */
+/** The options that the owner's own server or program lists. */
 function localParts(_: StreamingProvider, discovered: Discovered = NOTHING): OptionParts {
   const { models, voices } = discovered;
   const group: VoiceGroup = {

@@ -24,7 +24,7 @@ export interface ProbeParts {
   signal: AbortSignal;
 }
 
-/** How a server answers at one path. */
+/** A server's answer at one path. */
 export type PathState =
   | { is: 'there'; needsKey: boolean }
   | { is: 'missing' }
@@ -71,17 +71,17 @@ async function askPath(
   }
 }
 
-/** Whether a server speaks at this base URL. Makes it say nothing. */
+/** True if a server speaks at this base URL. Makes it say nothing. */
 export const askTts = (parts: ProbeParts, baseUrl: string, key = ''): Promise<PathState> =>
   askPath(parts, `${baseUrl}/audio/speech`, key, { type: 'application/json', body: '{}' });
 
-/** Whether a server transcribes at this base URL, or at the path of whisper.cpp if the URL is that. */
+/** True if a server transcribes at this base URL, or at the path of whisper.cpp if the URL is that. */
 export function askStt(parts: ProbeParts, baseUrl: string, key = ''): Promise<PathState> {
   const url = baseUrl.endsWith('/inference') ? baseUrl : `${baseUrl}/audio/transcriptions`;
   return askPath(parts, url, key, { type: `multipart/form-data; boundary=${BOUNDARY}`, body: EMPTY_FORM });
 }
 
-/** Whether a server opens the socket of the realtime protocol. */
+/** True if a server opens the socket of the realtime protocol. */
 export async function askRealtime(
   { dialUpstream, timeout, signal }: ProbeParts,
   baseUrl: string,
@@ -113,7 +113,7 @@ export function modelsFor(kind: ServerKind, models: readonly string[]): string[]
 /** The base URL that a server at a port of this machine usually has. */
 export const usualUrl = (port: number): string => `http://127.0.0.1:${port}/v1`;
 
-/** What a server can do: nothing for one that is no speech server. Never rejects. */
+/** The abilities of a server: none for one that is no speech server. Never rejects. */
 export async function findAt(parts: ProbeParts, url: string, key = ''): Promise<FoundServer[]> {
   const [tts, stt] = await Promise.all([askTts(parts, url, key), askStt(parts, url, key)]);
   if (tts.is === 'unreachable' && stt.is === 'unreachable') return [];

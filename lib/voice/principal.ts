@@ -29,7 +29,7 @@ export type VoiceGrant = 'voice:config' | 'voice:stt' | 'voice:tts' | 'voice:rea
  */
 export type VoicePrincipal = { kind: 'session'; key: string; session: Session } | { kind: 'api'; key: string };
 
-/** Whether two callers are the same one. */
+/** True if two callers are the same one. */
 export const isSamePrincipal = (a: VoicePrincipal, b: VoicePrincipal): boolean => a.kind === b.kind && a.key === b.key;
 
 export interface VoiceCallersParts {
@@ -97,7 +97,7 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
     return { kind: 'session', key: isDeviceId(session.device.id) ? session.device.id : session.family, session };
   }
 
-  /** Whether the relay itself has issued the token, alive or dead: such a token is nobody else's to see. */
+  /** True if the relay itself has issued the token, alive or dead: such a token must not reach anybody else. */
   async function isOwnToken(token: string): Promise<boolean> {
     const family = familyOf(token);
     if (family !== undefined && sessions.byFamily(family)) return true;
@@ -213,8 +213,8 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
 }
 
 /**
- * Whether an API bearer travels safely: by TLS, by TLS up to a trusted proxy on loopback, of which every hop has to have
- * been https, or by a VPN that the operator trusts.
+ * True if an API bearer travels safely: by TLS, by TLS up to a trusted proxy on loopback, of which every hop has to
+ * have been https, or by a VPN that the operator trusts.
  */
 function isSecure(
   { peer, headers }: CallerFacts,

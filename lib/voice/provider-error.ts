@@ -4,7 +4,7 @@ import { readUpTo } from '../web/streams.ts';
 
 const MAX_ERROR_BYTES = 8 * 1024;
 
-/** Whether a reply that should be audio is something else, such as an error or a page. */
+/** True if a reply that should be audio is something else, such as an error or a page. */
 export const isTextType = (contentType: string): boolean => /^(?:text\/|application\/json)/i.test(contentType);
 
 /**

@@ -137,13 +137,13 @@ function providerOf([id, row]: [string, Row]): StreamingProvider {
 export const findProvider = (id: string): StreamingProvider | undefined =>
   streamingProviders.find(({ info }) => info.id === id);
 
-/** Whether voice output may use a provider: it speaks, and is not a realtime one (contract 05 §9). */
+/** True if voice output may use a provider: it speaks, and is not a realtime one (contract 05 §9). */
 export const isRenderer = ({ info }: StreamingProvider): boolean => info.supports_tts && !info.supports_realtime;
 
-/** Whether a provider takes part in a conversation. */
+/** True if a provider takes part in a conversation. */
 export const isRealtime = ({ info }: StreamingProvider): boolean => info.supports_realtime;
 
-/** Whether a provider is the owner's own (contract 05 §18): there is nothing behind it until it is configured. */
+/** True if a provider is the owner's own (contract 05 §18), which does nothing until it is configured. */
 export const isOwners = ({ info }: StreamingProvider): boolean => info.id.startsWith('local_');
 
 /** Metadata of a provider as clients of the realtime agent see it (contract 06 §3.1). */
@@ -167,7 +167,7 @@ export function agentInfo(provider: StreamingProvider): AgentProviderInfo {
  */
 export type ProviderUse = 'output' | 'realtime' | 'agent' | 'any';
 
-/** Whether the realtime agent may use a provider (contract 06 §2.1). */
+/** True if the realtime agent may use a provider (contract 06 §2.1). */
 export const isAgentProvider = (provider: StreamingProvider): boolean =>
   isRealtime(provider) || provider.info.id === 'stub';
 

@@ -62,7 +62,7 @@ async function profileConfig(
   return place && (await isOwnFile(host, config, place)) ? place.config : null;
 }
 
-/** Whether a profile has a configuration file that no link leads out of `profiles/`. */
+/** True if a profile has a configuration file that no link leads out of `profiles/`. */
 async function isOwnFile({ files }: Host, config: Pick<Config, 'agentConfig'>, place: ProfilePlace): Promise<boolean> {
   const [parent, real, facts] = await Promise.all([
     unlessUnreadable(files.realPath(`${agentRoot(config)}/profiles`)),

@@ -23,7 +23,7 @@ export function readSectionFor(section: Mapping, provider: string): Mapping {
   return own === provider ? { ...mappingOf(section, provider), ...readSection(section) } : mappingOf(section, provider);
 }
 
-/** Whether a name means the owner's own server or program: `local`, or its alias (contract 05 §18). */
+/** True if a name means the owner's own server or program: `local`, or its alias (contract 05 §18). */
 export const isLocalName = (name: string): boolean =>
   /^(?:local|openai[_-]compatible)$/.test(name.trim().toLowerCase());
 

@@ -66,7 +66,7 @@ export function withOwn(provider: StreamingProvider, sections: ServerSections): 
 export const PROGRAM_MODEL = 'command';
 export const PROGRAM_VOICE = 'default';
 
-/** Whether the owner's own server or program is configured for a use. */
+/** True if the owner's own server or program is configured for a use. */
 export const isConfigured = (provider: string, sections: ServerSections): boolean => {
   const own = serverSettings(provider, sections);
   return textOf(own.base_url) !== undefined || own.command !== undefined;

@@ -56,7 +56,7 @@ export interface VoiceSessionParts<S extends StreamingSettings> extends NewSessi
   adapter: Adapter;
 }
 
-/** How a session renders what a `response.create` asks for. */
+/** Settings with which a session renders a `response.create`. */
 export interface RenderOptions {
   text: string;
   defaultMode: string;

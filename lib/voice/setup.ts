@@ -11,8 +11,8 @@ const FLAT = [...REPLACED, 'model_id', 'voice_id', 'timeout', 'speed', 'language
 export type LocalChoice = Mapping & ({ base_url: string } | { command: string[] });
 
 /**
- * The changes that make `local` the provider of `tts:` or `stt:` (contract 05 §18). What the section says of its former
- * provider is moved below the name of that, so that going back is one line.
+ * The changes that make `local` the provider of `tts:` or `stt:` (contract 05 §18). Moves the settings of the former
+ * provider below its name, so that going back is one line.
  * @throws RelayError `internal` for a file whose section is no mapping.
  */
 export function localChanges(content: Mapping, kind: 'tts' | 'stt', choice: LocalChoice): YamlChange[] {

@@ -69,7 +69,7 @@ export async function* speakByCommand(
       return bytes;
     };
     const run = { command: filled(command, values), directory, stdin, name, signal };
-    // What a program prints beside its file is no audio.
+    // A program that writes a file may print, but not audio.
     for await (const bytes of runCommand(host, run)) if (!toFile) yield counted(bytes);
     if (!toFile) return;
     const written = await host.files.read(output, MAX_AUDIO + 1);

@@ -133,7 +133,7 @@ export async function createVoice(parts: VoiceParts) {
     output,
     lab,
     agent,
-    /** Whether a run of the realtime agent is under way. */
+    /** True if a run of the realtime agent is under way. */
     isRun: (runId: string): boolean => runIds.has(runId),
 
     start() {

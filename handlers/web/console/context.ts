@@ -12,7 +12,7 @@ export interface Console {
   credential: Signal<string | null>;
   relay: RelayStore;
   pairing: PairingStore;
-  /** Whether the relay does not answer: what is shown is old, and nothing can be changed. */
+  /** True if the relay does not answer: the screen shows old data, and nothing can be changed. */
   isAway: ReadonlySignal<boolean>;
 }
 

@@ -5,9 +5,9 @@ import { expandGrant, GRANT_NAMES, GrantChoice, useDurationText } from '../share
 import { useT } from '../shared/i18n.ts';
 import type { PairingPolicy } from './stores/pairing.ts';
 
-/** How long a session may last, in seconds; 0 is for ever. */
+/** Lifetimes of a session to choose from, in seconds; 0 is for ever. */
 const LIFETIMES = [DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY, 0] as const;
-/** How long a grant may last. */
+/** Durations of a grant to choose from, in seconds. */
 const DURATIONS = [3600, 12 * 3600, DAY, 7 * DAY, 30 * DAY, 90 * DAY] as const;
 const DEFAULT_LIFETIME = 30 * DAY;
 
@@ -38,7 +38,7 @@ export function chosenOf({ ttl, without, durations }: Policy): PairingPolicy {
   };
 }
 
-/** How long a device may come, what it may do, and how long each of that. */
+/** Fields for a device's lifetime, its grants, and the duration of each. */
 export function PolicyFields({ policy: { ttl, without, durations } }: { policy: Policy }) {
   const t = useT();
   const text = useDurationText();

@@ -16,7 +16,7 @@ export const ROLES: Readonly<Record<string, string>> = {
 
 const PUBLISHED = 'published';
 
-/** How a device is to reach the relay, as the operator chooses it. */
+/** The route by which a device is to reach the relay, as the operator chooses it. */
 export interface Way {
   /** A role, `PUBLISHED`, or empty for every way. */
   chosen: Signal<string>;

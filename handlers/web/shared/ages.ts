@@ -2,7 +2,7 @@ import { type ReadonlySignal, signal } from '@preact/signals';
 import { useEffect, useState } from 'preact/hooks';
 import type { I18n } from './i18n.ts';
 
-/** How long something took or has lasted, in one unit: `12 s`, `3 min`, `2 h`, `5 d`. */
+/** A duration in one unit: `12 s`, `3 min`, `2 h`, `5 d`. */
 export function ageText(milliseconds: number, t: I18n['t']): string {
   const seconds = Math.max(0, Math.round(milliseconds / 1000));
   if (seconds < 60) return t('{n} s', { n: seconds });

@@ -28,7 +28,7 @@ export interface ApiRequest {
 export interface CallerRequest {
   method: string;
   path: string;
-  /** Whether it has a body that should not be sent twice. */
+  /** True if it has a body that should not be sent twice. */
   isLarge: boolean;
 }
 

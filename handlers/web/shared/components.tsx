@@ -175,7 +175,7 @@ interface DialogProps {
   /** Buttons beside `Cancel`, which is always there. */
   actions?: ComponentChildren;
   cancelText?: string;
-  /** Whether the relay does not answer. The caller disables what would change something. */
+  /** True if the relay does not answer. The caller disables what would change something. */
   isAway?: boolean;
   /** Escape, `Cancel`, or the end of the form. */
   onClose(): void;

@@ -154,7 +154,7 @@ export function DeviceFactList({ row, children }: { row: DeviceFacts; children?:
 interface DialogProps<Row = DeviceFacts> {
   api: Api;
   row: Row;
-  /** Whether the relay does not answer, so that nothing can be changed. */
+  /** True if the relay does not answer, so that nothing can be changed. */
   isAway?: boolean;
   onClose(): void;
   /** After the relay has done it. */

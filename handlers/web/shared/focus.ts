@@ -1,4 +1,4 @@
-/** What a keyboard reaches, and a finger does not mind: no field, whose focus would open the keyboard of a phone. */
+/** Elements to focus. No fields: their focus would open the keyboard of a phone. */
 const REACHABLE = 'a[href], button:not(:disabled), summary, [tabindex="-1"]';
 
 /** Milliseconds for which a button is disabled because it works. */
@@ -11,7 +11,7 @@ const BUSY = 1000;
  */
 export function keepFocus(root: HTMLElement, fallback: () => HTMLElement | null): () => void {
   let last: HTMLElement | null = null;
-  /** Of `last`, nearest first, as they were while it was in the page. */
+  /** Ancestors of `last`, nearest first, as they were while it was in the page. */
   let ancestors: HTMLElement[] = [];
   let wait: ReturnType<typeof setTimeout> | undefined;
 
@@ -35,7 +35,7 @@ export function keepFocus(root: HTMLElement, fallback: () => HTMLElement | null)
     else if (!last.isConnected) goNear();
     else wait ??= setTimeout(leave, BUSY);
   }
-  /** What is still disabled has done what it was there for. */
+  /** An element that is still disabled has done its work. */
   function leave(): void {
     wait = undefined;
     if (last?.matches(':disabled') && isLost()) goNear();

@@ -9,7 +9,7 @@ import { useCall } from './load.tsx';
 interface FreezeProps {
   api: Api;
   freeze: FreezeState | null;
-  /** Whether the relay does not answer, so that nothing can be changed. */
+  /** True if the relay does not answer, so that nothing can be changed. */
   isAway?: boolean;
   /** After the relay has done it. */
   onDone?(): void;

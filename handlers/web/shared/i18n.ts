@@ -1,7 +1,7 @@
 import { signal } from '@preact/signals';
 import { createRequired } from './context.ts';
 
-/** Sentences of an area by their English text, in each other language. What is missing stays English. */
+/** Sentences of an area by their English text, in each other language. Missing sentences stay English. */
 export type Table = Readonly<Record<string, readonly [de: string, es: string, ja: string, pt: string, zh: string]>>;
 
 export type LoadTable = () => Promise<{ default: Table }>;

@@ -19,8 +19,8 @@ export const messageOf = (error: unknown): string => {
 };
 
 /**
- * Loads something while a component is shown, and again when one of `keys` changes or `reload` is called. What an older
- * attempt brings later is dropped.
+ * Loads something while a component is shown, and again when one of `keys` changes or `reload` is called. A late result
+ * of an older attempt is dropped.
  */
 export function useLoad<T>(
   load: (signal: AbortSignal) => Promise<T>,

@@ -5,7 +5,7 @@ import { useT } from './i18n.ts';
 /** Where one may go. */
 export interface Destination {
   title: string;
-  /** What it is, such as the screen that it is on. */
+  /** Short description, such as the screen that it is on. */
   about?: string;
   /** In the fragment of the address. */
   href: string;

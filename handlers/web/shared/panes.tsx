@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 
 const WIDE = '(min-width: 64rem)';
 
-/** Whether a list and what is chosen from it fit beside each other. */
+/** True if a list and its chosen item fit beside each other. */
 export function useWide(): boolean {
   const isWide = useSignal(matchMedia(WIDE).matches);
   useEffect(() => {

@@ -75,7 +75,7 @@ export class HeardLedger {
     this.#playedAt = Math.max(this.#playedAt, now + unheard.reduce((sum, duration) => sum + duration, 0));
   }
 
-  /** Whether the phone has played everything, by its own report (`played`) or because the time for it has passed. */
+  /** True if the phone has played everything, by its own report (`played`) or because the time for it has passed. */
   isAllHeard(played: number, now: number): boolean {
     if (Math.max(played, this.#settled) >= this.#last) return true;
     return now > this.#playedAt + (played === 0 ? GRACE : REPORTING_GRACE);

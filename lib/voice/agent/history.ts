@@ -12,11 +12,11 @@ export interface Said {
 }
 
 interface Entry extends Said {
-  /** Of an answer. */
+  /** Set for an answer. */
   responseId?: unknown;
 }
 
-/** What was said in a session, as its client was told: the last 14 messages, for a provider that is connected anew. */
+/** The last 14 messages of a session, as sent to its client: context for a provider that is connected anew. */
 export class History {
   readonly #entries: Entry[] = [];
 

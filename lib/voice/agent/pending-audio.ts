@@ -32,7 +32,7 @@ export class PendingAudio {
     }
   }
 
-  /** The commands for another connection. What they commit is forgotten. */
+  /** The commands for another connection. Forgets the audio that they commit. */
   replay(): readonly ProviderCommand[] {
     const commands = this.#commands;
     this.#reset(commands.slice(this.#lastCommit() + 1));

@@ -1,7 +1,7 @@
 import { asObject, type JsonObject, parseJson } from '../../kit/json.ts';
 import { added, NO_USAGE, type Usage, usageIn } from './usage.ts';
 
-/** What event logs of the realtime agent tell of deliveries and costs (contract 06 §10). */
+/** Deliveries and costs, summed from event logs of the realtime agent (contract 06 §10). */
 export interface Report {
   background_runs: number;
   deliveries: {

@@ -65,7 +65,7 @@ export interface AgentSessionParts<S extends StreamingSettings = StreamingSettin
    * @throws RelayError whose message may be shown to a client.
    */
   renderSpeech(text: string, signal: AbortSignal): AsyncIterable<Uint8Array>;
-  /** Whether rendered speech is recorded. */
+  /** True if rendered speech is recorded. */
   keepsAudio: boolean;
   /** Takes an answer that the session has ended with. Must not throw. */
   handOver(answer: UnreceivedAnswer): void;

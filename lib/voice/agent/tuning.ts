@@ -6,9 +6,9 @@ export interface Tuning {
   noiseReduction?: string;
   /** Language of transcripts, such as `de`. */
   transcriptionLanguage?: string;
-  /** Of speech: 0.25 to 1.5. */
+  /** Speed of speech: 0.25 to 1.5. */
   speed?: number;
-  /** How a long conversation is shortened: `auto`, `disabled`, or the share (0 to 1) of it that is kept. */
+  /** Truncation of a long conversation: `auto`, `disabled`, or the share (0 to 1) of it that is kept. */
   truncation?: 'auto' | 'disabled' | number;
 }
 

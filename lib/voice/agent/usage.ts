@@ -1,6 +1,6 @@
 import { isObject, type JsonObject } from '../../kit/json.ts';
 
-/** What a conversation has used of its provider, in the provider's own counts (tokens, and seconds of transcription). */
+/** A conversation's usage in the provider's own counts: tokens, and seconds of transcription. */
 export interface Usage {
   input_tokens: number;
   output_tokens: number;

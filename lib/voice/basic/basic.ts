@@ -23,7 +23,7 @@ export interface BasicVoiceParts {
   /** Absent at the edge. */
   host?: Host;
   config: Pick<Config, 'agentConfig'>;
-  /** Whether a real path is in a location of secrets. Absent at the edge. */
+  /** True if a real path is in a location of secrets. Absent at the edge. */
   isSecret?: DenyList;
   clock: Clock;
   log: Log;

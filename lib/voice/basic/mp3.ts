@@ -10,7 +10,7 @@ const SLICE = 8;
 /** Hertz that the format knows. */
 const RATES = [8000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
 
-/** Whether `encodeMp3` takes this sample rate. */
+/** True if `encodeMp3` takes this sample rate. */
 export const isMp3Rate = (rate: number): boolean => RATES.includes(rate);
 
 /** Bytes in which the first frame of a file has to begin. */
@@ -36,7 +36,7 @@ function frameLength(bytes: Uint8Array, at: number): number {
   return Math.floor(((isFirst ? 144_000 : 72_000) * kilobits) / (rate / divisor)) + padding;
 }
 
-/** Whether bytes are MP3: by a tag before it, or by two frames, the second where the first ends. */
+/** True if bytes are MP3: by a tag before it, or by two frames, the second where the first ends. */
 export function isMp3(bytes: Uint8Array): boolean {
   if (bytes.length < MIN_JUDGED || startsWith(bytes, 'ID3')) return startsWith(bytes, 'ID3');
   for (let at = 0; at < Math.min(bytes.length, MAX_SEARCH); at++) {
@@ -49,7 +49,7 @@ export function isMp3(bytes: Uint8Array): boolean {
 /** Starts of files that have one. */
 const FILES = ['OggS', 'fLaC', 'RIFF', 'FORM', '#!AMR', '\x1aE\xdf\xa3'];
 
-/** Whether bytes are those of no known file, as raw samples are. */
+/** True if bytes are those of no known file, as raw samples are. */
 export const isUnknown = (bytes: Uint8Array): boolean =>
   bytes.length >= MIN_JUDGED &&
   !FILES.some((start) => startsWith(bytes, start)) &&

@@ -12,9 +12,9 @@ const MAX_PROMPT = 896;
 
 /** Configuration of one transcription. */
 export interface SttSettings {
-  /** Of the provider. */
+  /** The provider's settings. */
   settings: Mapping;
-  /** Of the whole section. */
+  /** The whole section. */
   section: Mapping;
   /** The language hint. */
   language: string | undefined;
@@ -35,7 +35,7 @@ interface SttProvider {
   ownTimeout?: number;
   headers(secret: string): Record<string, string>;
   fields(settings: FieldSettings): Fields;
-  /** Whether a reply that is not JSON is the transcript. */
+  /** True if a reply that is not JSON is the transcript. */
   mayBePlain?: boolean;
 }
 
@@ -84,7 +84,7 @@ const OPENAI: SttProvider = {
   mayBePlain: true,
 };
 
-/** How each provider transcribes (contract 05 §8). */
+/** THE table of providers that transcribe (contract 05 §8). */
 const PROVIDERS: Readonly<Record<string, SttProvider>> = {
   openai: OPENAI,
   local: {
@@ -142,7 +142,7 @@ const PROVIDERS: Readonly<Record<string, SttProvider>> = {
 /** Providers that are tried when the configuration names none, after a local command (contract 05 §6). */
 export const STT_ORDER = ['groq', 'openai', 'mistral', 'xai', 'elevenlabs', 'deepinfra'] as const;
 
-/** Whether a provider of that name transcribes. */
+/** True if a provider of that name transcribes. */
 export const isSttProvider = (name: string): boolean => Object.hasOwn(PROVIDERS, name);
 
 /** Milliseconds that a provider may take (contract 05 §8). */
@@ -178,7 +178,7 @@ export function sttRequest(provider: string, clip: Clip, settings: SttSettings, 
   };
 }
 
-/** Whether the base URL is that of whisper.cpp, to which nothing is appended. */
+/** True if the base URL is that of whisper.cpp, to which nothing is appended. */
 const isWholePath = (provider: string, { baseUrl }: Credential): boolean =>
   provider === 'local' && baseUrl.endsWith(WHISPER_CPP);
 

@@ -86,7 +86,7 @@ function idOf(from: JsonObject, name: string): string | undefined {
 export interface SynthesizeParts extends CallParts {
   host?: Host;
   config: Pick<Config, 'agentConfig'>;
-  /** Whether a real path is in a location of secrets. Absent at the edge. */
+  /** True if a real path is in a location of secrets. Absent at the edge. */
   isSecret?: DenyList;
   log: Log;
   credentials: VoiceCredentials;
@@ -142,7 +142,7 @@ async function spokenBy({ upstream }: SynthesizeParts, { provider, key, speech, 
   return audioIn(provider, reply, speech, signal);
 }
 
-/** What a program of this host speaks, as MP3. */
+/** Has a program of this host speak. Returns MP3. */
 async function spokenByCommand(
   { host }: SynthesizeParts,
   { command, text, settings, section }: Omit<Speech, 'persona'> & Pick<LocalChoice, 'command'>,

@@ -16,9 +16,9 @@ import { encodeMp3, isMp3, isMp3Rate, isUnknown } from './mp3.ts';
 /** A text to speak, and its settings. */
 export interface Speech {
   text: string;
-  /** Of the provider, with the overrides of the request. */
+  /** The provider's settings, with the overrides of the request. */
   settings: Mapping;
-  /** Of the whole section. */
+  /** The whole section. */
   section: Mapping;
   /** Direction that is not spoken, for Gemini. */
   persona?: string;
@@ -79,7 +79,7 @@ export const GEMINI_MODELS = [
   'gemini-3.8-flash-lite-tts',
 ] as const;
 
-/** How each provider speaks (contract 05 §8). A path is appended to the base URL. */
+/** THE table of providers that speak (contract 05 §8). A path is appended to the base URL. */
 const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
   openai: OPENAI,
   deepinfra: { ...OPENAI, maxText: MAX_TEXT },
@@ -161,7 +161,7 @@ const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
 /** Providers that are tried when the configuration names none (contract 05 §7). */
 export const TTS_ORDER = ['openai', 'elevenlabs', 'xai', 'gemini', 'mistral'] as const;
 
-/** Whether a provider of that name speaks. */
+/** True if a provider of that name speaks. */
 export const isTtsProvider = (name: string): boolean => Object.hasOwn(PROVIDERS, name);
 
 /** Code points that a provider takes in one request. */

@@ -35,7 +35,7 @@ export class Outbox {
     return { event: this.#eventId, audio: this.#audioId };
   }
 
-  /** Whether the producer has to wait for acknowledgements. */
+  /** True if the producer has to wait for acknowledgements. */
   get isFull(): boolean {
     return this.#rules.whenFull === 'wait' && this.#ring.isFull;
   }

@@ -10,13 +10,13 @@ export interface RingEvent {
 
 export interface RingLimits {
   events: number;
-  /** Of the frames' text. */
+  /** Bytes of the frames' text. */
   bytes: number;
   /** Left free by the producer for events that it does not make. */
   reserve: { events: number; bytes: number };
 }
 
-/** How far a client has got. Never falls. */
+/** The positions that a client has acknowledged. They never fall. */
 export interface Cursors {
   event: number;
   audio: number;
@@ -71,7 +71,7 @@ export class EventRing {
     this.#limits = limits;
   }
 
-  /** Whether the producer has to wait for acknowledgements. */
+  /** True if the producer has to wait for acknowledgements. */
   get isFull(): boolean {
     const { events, bytes, reserve } = this.#limits;
     return this.count >= events - reserve.events || this.bytes >= bytes - reserve.bytes;
@@ -105,7 +105,7 @@ export class EventRing {
     return [...this.#audio.list(), ...this.#other.list()].sort((a, b) => a.id - b.id);
   }
 
-  /** Whether events beyond these cursors were evicted. */
+  /** True if events beyond these cursors were evicted. */
   hasGap({ event, audio, played }: Cursors): boolean {
     return this.#evictedAudio > Math.max(audio, played) || this.#evictedOther > event;
   }

@@ -7,20 +7,20 @@ export type Activity = 'idle' | 'busy' | 'done';
 
 /** The differences between users of the resumable socket. */
 export interface Rules {
-  /** Whether sessions outlive their sockets. Without it, events have no ids, and a second socket replaces the first. */
+  /** True if sessions outlive their sockets. Without it, events have no ids, and a second socket replaces the first. */
   resumable: boolean;
-  /** Whether the first socket waits for a connection to the provider, unread until then (contract 06 §4.1). */
+  /** True if the first socket waits for a connection to the provider, unread until then (contract 06 §4.1). */
   connects: boolean;
-  /** Whether `session.start` is answered with another `voice.session.ready`. */
+  /** True if `session.start` is answered with another `voice.session.ready`. */
   answersStart: boolean;
   ring: RingLimits;
-  /** How a full ring gets room: by acknowledgements of the client, for which the producer waits, or from its oldest events. */
+  /** Policy of a full ring: the producer waits for acknowledgements, or the oldest events are evicted. */
   whenFull: 'wait' | 'evict';
   /** Unsent bytes beyond those of a replay above which the owner's socket counts as lost. */
   maxUnsent: number;
   /** Milliseconds that a session waits for its first socket. */
   unattachedTtl: number;
-  /** Whether the end of the owner's socket, without `session.close`, ends the session. */
+  /** True if the end of the owner's socket, without `session.close`, ends the session. */
   endsSession(end: SocketEnd, activity: Activity): boolean;
 }
 

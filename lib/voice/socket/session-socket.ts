@@ -79,18 +79,18 @@ export class SessionSocket {
     this.#arm();
   }
 
-  /** Whether the session is over, also when its timer is late. */
+  /** True if the session is over, also when its timer is late. */
   get isOver(): boolean {
     this.#step({ type: 'time' });
     return this.#machine.phase === 'closed';
   }
 
-  /** Whether a client is there, be it one that still waits for the provider. */
+  /** True if a client is connected, even one that still waits for the provider. */
   get isAttached(): boolean {
     return this.#machine.owner !== undefined;
   }
 
-  /** How far the client has got. */
+  /** The client's position. */
   get cursors(): Readonly<Cursors> {
     return this.#machine.cursors;
   }

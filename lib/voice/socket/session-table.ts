@@ -6,7 +6,7 @@ const TOMBSTONE_TTL = 10 * 60_000;
 const MAX_TOMBSTONES = 1024;
 const BUSY_RETRY = 5;
 
-/** How many sessions there may be, and what happens to one more. */
+/** Limits on the number of sessions, and the policy for one more. */
 export interface SessionLimits {
   perPrincipal: number;
   total: number;
@@ -23,10 +23,10 @@ export interface SessionLimits {
 export interface LimitedSession {
   readonly id: string;
   readonly principal: VoicePrincipal;
-  /** Whether it has ended, also when its timer is late. */
+  /** True if it has ended, also when its timer is late. */
   readonly isOver: boolean;
   readonly isAttached: boolean;
-  /** Whether it renders. */
+  /** True if it renders. */
   readonly isBusy: boolean;
   close(code: number, reason: string, why: string): void;
 }
@@ -49,7 +49,7 @@ export class SessionTable<S extends LimitedSession> {
     return this.#open.size;
   }
 
-  /** How many have a socket. */
+  /** Number of sessions with a socket. */
   get attached(): number {
     return [...this.#open.values()].filter(({ isAttached }) => isAttached).length;
   }
@@ -98,7 +98,7 @@ export class SessionTable<S extends LimitedSession> {
     for (const session of [...this.#open.values()]) if (matches(session)) session.close(code, reason, why);
   }
 
-  /** Of too many sessions, closes the one that gives way first. */
+  /** Closes the session that gives way first, when there are too many. */
   #evictFrom(sessions: S[], limit: number): void {
     const open = sessions.filter(({ isOver }) => !isOver);
     if (open.length < limit) return;

@@ -4,7 +4,7 @@ import { MAX_ID, MAX_LANGUAGE, MAX_RATE, MIN_RATE } from '../limits.ts';
 import { booleanOf, numberOf } from '../section.ts';
 import type { ServerSections } from '../servers.ts';
 
-/** How a text is to be spoken (contract 05 §12, `expression`). */
+/** Style in which a text is spoken (contract 05 §12, `expression`). */
 export interface Expression {
   emotion: string;
   tone: string;

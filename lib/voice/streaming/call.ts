@@ -87,7 +87,7 @@ export async function credentialOf(
 
 const isLocalId = (provider: string): boolean => provider.startsWith('local_');
 
-/** What an owner who chose `local` has still to configure. */
+/** The error for an owner who chose `local` and has not configured a server. */
 export const noServer = (provider: string): string => {
   const place = provider === 'local_tts' ? 'tts.local' : 'realtime.local';
   return `${findProvider(provider)?.info.name} has no server: set ${place}.base_url, with an api_key if it is public`;

@@ -32,7 +32,7 @@ export interface Decoding {
   assumedRate: number;
   /** Hertz of the result. */
   rate: number;
-  /** Of the provider, for errors. */
+  /** The provider's name, for errors. */
   name: string;
 }
 
@@ -78,7 +78,7 @@ export async function* decodeSamples(
       const samples = convert(bytes.subarray(0, left));
       left -= bytes.length;
       if (samples.length > 0) yield samples;
-      // What follows the samples is not sound.
+      // Bytes after the samples are not sound.
       if (left <= 0) return;
       const next = await chunks.next();
       bytes = next.done ? undefined : next.value;
@@ -97,7 +97,7 @@ export const labelledRate = (contentType: string): number | undefined => {
 interface Samples {
   /** Hertz. */
   rate: number;
-  /** Of one sample in all channels. */
+  /** Bytes of one sample in all channels. */
   bytes: number;
   /** The 16-bit sample at a place; undefined for samples that are that already. */
   toMono: ((view: DataView, at: number) => number) | undefined;
@@ -105,7 +105,7 @@ interface Samples {
   length?: number;
 }
 
-/** What is before the samples of a WAV; undefined when there is more of it, or it cannot be read. */
+/** The head of a WAV, before its samples; undefined when it is incomplete or cannot be read. */
 function readHead(bytes: Uint8Array): (Samples & { start: number }) | undefined {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let format: Omit<Samples, 'length'> | undefined;

@@ -39,7 +39,7 @@ export const createLocalTts = (parts: AdapterParts): Adapter => {
   };
 };
 
-/** What a client chose must not become a path or an option; the owner may configure anything. */
+/** Refuses names from a client that could become a path or an option; the owner may configure anything. */
 function checkNames({ voice, model, language, servers = {} }: RenderRequest): void {
   const own = serverSettings(PROVIDER, servers);
   if (voice !== own.voice && voice !== own.voice_id && voice !== PROGRAM_VOICE) checkName(voice, 'voice');

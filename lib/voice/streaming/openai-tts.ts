@@ -52,7 +52,7 @@ export function speedFor({ options, servers = {} }: RenderRequest, provider: str
   return clamped(options.speed ?? (configured === 1 ? undefined : configured), 0.25, 4);
 }
 
-/** How to speak, in a field of its own so that the text stays as it is; the `tts-1` models have none. */
+/** Instructions on style, in a field of their own so that the text stays as it is; the `tts-1` models have none. */
 function instructionsFor({ model, options, expression }: RenderRequest): string | undefined {
   if (model.startsWith('tts-1')) return undefined;
   return [options.instructions ?? '', describeExpression(expression)].filter(Boolean).join('\n') || undefined;

@@ -6,8 +6,8 @@ export type Resampler = (pcm: Uint8Array) => Uint8Array;
 
 /**
  * Resamples signed 16-bit little-endian mono from one rate to another (hertz), linearly and across chunks: however an
- * utterance is cut, the samples are the same, one input sample late. Of `n` samples so far come `n * to / from`, rounded
- * up (contract 06 §9).
+ * utterance is cut, the samples are the same, one input sample late. After `n` samples it has returned `n * to / from`,
+ * rounded up (contract 06 §9).
  * @throws RelayError `invalid` for a rate outside 8000 to 96000, and for a chunk with half a sample.
  */
 export function createResampler(from: number, to: number): Resampler {

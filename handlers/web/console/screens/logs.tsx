@@ -91,7 +91,7 @@ const matches = (text: string, level: LogLine['level']): ((line: LogLine) => boo
     (wanted === '' || `${line.name}: ${line.text}`.toLowerCase().includes(wanted));
 };
 
-/** How many of the lines came after those that are held. */
+/** Number of lines that came after the held ones. */
 function newerThan(held: readonly LogLine[], lines: readonly LogLine[]): number {
   const last = held.at(-1);
   return last ? lines.length - 1 - lines.lastIndexOf(last) : lines.length;

@@ -226,7 +226,7 @@ function Doctor() {
   );
 }
 
-/** What needs somebody first, then what is not known, then what is fine. */
+/** Checks that need attention first, then unknown ones, then those that passed. */
 function Checks({ report: { groups } }: { report: DoctorReport }) {
   const t = useT();
   const { isAway } = useConsole();

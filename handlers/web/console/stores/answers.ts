@@ -117,7 +117,7 @@ export interface Minted {
 export interface ActorRecord {
   kind: 'operator' | 'session' | 'mcp' | 'voice';
   name: string;
-  /** Of the session. */
+  /** Prefix of the session. */
   prefix?: string;
 }
 
@@ -219,7 +219,7 @@ export interface Finding {
   id: string;
   status: 'ok' | 'warn' | 'error';
   summary: string;
-  /** How to put it right. */
+  /** The fix. */
   next?: string;
   /** Nothing was found out. */
   unknown?: true;

@@ -4,7 +4,7 @@ import { sleep } from '../../../../lib/kit/timeouts.ts';
 import { followFeed, MAX_SILENCE } from '../../../../lib/operator/event-feed.ts';
 import { type Api, ApiError } from '../../shared/api.ts';
 
-/** How the console and the relay are connected. Times are epoch milliseconds. */
+/** State of the connection between console and relay. Times are epoch milliseconds. */
 export type FeedState =
   | { kind: 'connecting' }
   | { kind: 'live' }
@@ -28,7 +28,7 @@ export interface Feed {
   stop(): void;
 }
 
-/** Whether the relay said that the caller is not its operator. */
+/** True if the relay said that the caller is not its operator. */
 export const isRefusal = (error: unknown): error is ApiError =>
   error instanceof ApiError && (error.status === 401 || error.status === 403);
 

@@ -40,7 +40,7 @@ export interface Code {
   routes: readonly { role: string; url: string }[];
   /** Address of the agent's API server in the code, where it is in there. */
   api?: string;
-  /** Whether the code holds the API key of the agent. */
+  /** True if the code holds the API key of the agent. */
   holdsKey: boolean;
   /** Epoch seconds. */
   expiresAt: number;
@@ -56,7 +56,7 @@ export type PairingStore = ReturnType<typeof createPairingStore>;
 /** The code that the console shows, and what became of it. */
 export function createPairingStore(api: Api, relay: Pick<RelayStore, 'pending' | 'devices'>) {
   const code = signal<Code | undefined>(undefined);
-  /** Whether the relay was asked since the code was made: until then, its absence from the list says nothing. */
+  /** True if the list was loaded after the code was made: until then, the code's absence from it means nothing. */
   const wasAsked = signal(false);
 
   const isListed = computed(() => {

@@ -154,7 +154,7 @@ export interface DoctorState {
   /** Epoch milliseconds of the report. */
   at?: number;
   error?: string;
-  /** Whether the relay runs without a host that could be examined (edge). */
+  /** True if the relay runs without a host that could be examined (edge). */
   isAbsent?: boolean;
 }
 

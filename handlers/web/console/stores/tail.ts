@@ -11,8 +11,8 @@ export interface TailParts<T> {
   /** Tells items apart: a later one of the same key replaces the former. */
   keyOf(item: T): string;
   /**
-   * Whether the later one takes the place of the former, as a state of the same thing. Otherwise it goes to the end: the
-   * list may hold items before the events that announce them, and before older ones, arrive.
+   * True if the later one replaces the former, as a state of the same thing. Otherwise it goes to the end: the list may
+   * hold items before the events that announce them, and before older ones, arrive.
    */
   inPlace?: boolean;
   /** Items that are kept. */

@@ -110,7 +110,7 @@ export function advanceDelivery(step: Step): void {
 const isFloorFree = ({ state: { floor, turn } }: Step): boolean =>
   floor.speaker === 'free' && !turn.active && turn.queue.length === 0 && turn.input !== 'awaiting_transcript';
 
-/** Whether nobody has spoken for a while; otherwise it is looked at again when that can be the case. */
+/** True if nobody has spoken for a while; otherwise checks again when that can be the case. */
 function isQuiet(step: Step): boolean {
   const { micAt } = step.state.turn;
   const left = micAt === null ? 0 : micAt + step.config.inputQuiet - step.at;

@@ -104,7 +104,7 @@ function endId(step: Step, id: string): void {
   if (!turn.ended.includes(id)) turn.ended = [...turn.ended, id].slice(-MAX_ENDED);
 }
 
-/** Whether the events of the response are kept back for now. */
+/** True if the events of the response are kept back for now. */
 function isHeld({ state }: Step, { request, isSuspect }: ActiveResponse): boolean {
   return isSuspect || (request.kind === 'delivery' && state.delivery.current?.phase === 'requested');
 }

@@ -23,10 +23,10 @@ export interface State {
   detachedAt: number | null;
   /** The agent's chat session, once it is known. */
   chatSessionId: string | null;
-  /** Whether that id came from outside, so that the agent may not know it (contract 06 §5.2). */
+  /** True if that id came from outside, so that the agent may not know it (contract 06 §5.2). */
   isChatSessionExternal: boolean;
   link: Link;
-  /** Of the provider, so far. */
+  /** Usage that the provider has reported so far. */
   usage: Usage;
   turn: Turn;
   floor: Floor;
@@ -241,7 +241,7 @@ export interface Delivery {
   isRepeated: boolean;
   /** The floor was waited for long enough. */
   isFloorDue: boolean;
-  /** Whether anything came since the confirm timer was set. */
+  /** True if anything came since the confirm timer was set. */
   hasProgress: boolean;
   /** The phone was there when it was sent the whole text. */
   isShown: boolean;
@@ -296,7 +296,7 @@ export interface Run extends RunFacts {
   isDrafting: boolean;
   /** Latest message of the active tool. */
   progress: string | null;
-  /** How often `svc.run.started` was made. */
+  /** Number of `svc.run.started` events so far. */
   announced: number;
   /** `runId` is the agent's. */
   isNamed: boolean;
@@ -312,7 +312,7 @@ export interface FastRun {
   lastToolName: string | null;
 }
 
-/** How a session ends, with the error that its client is told. */
+/** The end of a session, with the error for its client. */
 export interface Ending {
   code: number;
   reason: string;
@@ -348,7 +348,7 @@ export type RunEvent =
 export interface Playback {
   /** Highest `audio_event_id` that it has reported; 0 for none. */
   played: number;
-  /** Whether that was everything, as far as is known. */
+  /** True if the phone has played everything, as far as is known. */
   isAllHeard: boolean;
 }
 
@@ -414,9 +414,9 @@ export type Effect =
   | { type: 'stopRender'; id: number }
   | { type: 'setTimer'; name: string; generation: number; delay: number }
   | { type: 'clearTimer'; name: string; generation: number }
-  /** Whether a background run is alive, which the end of a socket does not end. */
+  /** True if a background run is alive, which the end of a socket does not end. */
   | { type: 'activity'; isBusy: boolean }
-  /** How long the session waits for its phone. */
+  /** Milliseconds for which the session waits for its phone. */
   | { type: 'resumeTtl'; ttl: number }
   /** Hand an answer that was not received to the phone-message service. */
   | { type: 'phoneMessage'; text: string; runId: string; chatSessionId: string | null }

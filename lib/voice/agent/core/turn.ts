@@ -153,6 +153,6 @@ export function cancelTurn(step: Step): void {
   cancelActive(step, { isSilent: true });
 }
 
-/** Whether the user is speaking or waits for an answer. */
+/** True if the user is speaking or waits for an answer. */
 export const isTurnActive = ({ state: { turn, floor } }: Step): boolean =>
   turn.input !== 'idle' || turn.active !== null || turn.queue.length > 0 || floor.drains.length > 0;

@@ -55,9 +55,9 @@ export interface Normalizer {
   read(text: string): ProviderEvent[];
   /** Another utterance is committed: its transcript may come under the id of an earlier one. */
   committed(): void;
-  /** Whether the provider has said that it ends the session because of its age, or because nobody spoke. */
+  /** True if the provider has said that it ends the session because of its age, or because nobody spoke. */
   readonly isExpired: boolean;
-  /** Whether the provider has taken the session's settings. */
+  /** True if the provider has taken the session's settings. */
   readonly isConfigured: boolean;
 }
 

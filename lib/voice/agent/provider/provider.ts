@@ -16,7 +16,7 @@ export type ProviderEvent =
   | { type: 'transcriptDelta'; text: string }
   /** Once per utterance; empty when nothing was understood. */
   | { type: 'transcriptFinal'; text: string }
-  /** What one response, or one transcript, has used. */
+  /** The usage of one response or one transcript. */
   | { type: 'usage'; usage: Usage }
   | { type: 'transcriptFailed' }
   /** Once per response, before its other events. */
@@ -56,7 +56,7 @@ export interface ProviderTool {
   parameters: Record<string, unknown>;
 }
 
-/** How a response is asked for. */
+/** The parameters of a requested response. */
 export interface ResponseRequest {
   /** For this response only. */
   instructions?: string;

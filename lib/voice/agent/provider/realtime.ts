@@ -203,7 +203,7 @@ function sessionOn(
   options: ProviderOptions,
   events: SessionEvents,
 ): ProviderSession {
-  /** Of the utterance that is being sent. */
+  /** The resampler of the utterance that is being sent. */
   let resampler: { rate: number; resample: Resampler } | undefined;
   let hasAudio = false;
   let truncations = 0;

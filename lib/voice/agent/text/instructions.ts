@@ -144,8 +144,8 @@ export interface Delivery {
 export type ResultDelivery = 'speak_verbatim' | 'speak_when_idle' | 'notify_then_speak' | 'visual_only';
 
 /**
- * Whether an answer is to be read word for word, which a provider with an exact-text primitive gets without instructions.
- * JSON is told in own words (contract 06 §7.1).
+ * True if an answer is to be read word for word. A provider with an exact-text primitive needs no instructions for
+ * that. JSON is told in own words (contract 06 §7.1).
  */
 export const isVerbatim = (mode: ResultDelivery, answer: string): boolean =>
   mode === 'speak_verbatim' && !isJsonAnswer(answer);

@@ -24,7 +24,7 @@ const SOURCE_LINE = /^(?:[-*•]|\[?\^?\d{1,3}[\].):]|<?https?:\/\/)/;
 const INLINE_SOURCES = /^(?:sources?|references|citations)\s*:\s*(?:\[|<?https?:\/\/)/i;
 const CITATION_MARK = /【[^】【]{0,200}】|\[\^?\d{1,3}\](?!\()/g;
 
-/** Whether an answer is the JSON text of an object or a list, which is told rather than read (contract 06 §7.1). */
+/** True if an answer is the JSON text of an object or a list: it is described, not read out (contract 06 §7.1). */
 export const isJsonAnswer = (answer: string): boolean => jsonOf(answer) !== undefined;
 
 /**

@@ -15,7 +15,7 @@ export interface SummaryCheck {
    * and has sent audio, so that a missing transcript is no fault.
    */
   fault(summary: string, options?: { isExactSpeech?: boolean }): SummaryFault | null;
-  /** Whether the beginning of a summary is good enough to be heard before its end. */
+  /** True if the beginning of a summary is good enough to be played before its end. */
   mayCommit(beginning: string): boolean;
 }
 

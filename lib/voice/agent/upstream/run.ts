@@ -13,7 +13,7 @@ import { createSseMap, type MappedEvent } from './sse-map.ts';
 export interface RunRequest {
   /** The chat session to continue; without one, a session is created. */
   sessionId?: string;
-  /** Whether the id came from outside. One that upstream does not know is then replaced, once. */
+  /** True if the id came from outside. One that upstream does not know is then replaced, once. */
   external: boolean;
   profile?: string;
   message: string;
@@ -198,7 +198,7 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
 const shown = (message: string, secret: string): string =>
   cutText((secret === '' ? message : message.replaceAll(secret, '[REDACTED]')).trim(), MAX_MESSAGE);
 
-/** Whether upstream does not know the chat session, as opposed to the route (contract 06 §5.2). */
+/** True if upstream does not know the chat session, as opposed to the route (contract 06 §5.2). */
 function isSessionNotFound(error: unknown): boolean {
   if (!(error instanceof RefusedCall) || error.status !== 404) return false;
   return /session[_ ]not[_ ]found/i.test(error.answer);

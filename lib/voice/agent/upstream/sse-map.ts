@@ -48,7 +48,7 @@ const MAX_CALLS = 1024;
 const DEFAULT_TOOL = 'svc';
 const DRAFTING = new Set(['_thinking', 'thinking', DEFAULT_TOOL]);
 
-/** Whether a tool's name marks drafting text, which is not the work of a tool (contract 06 §5.3). */
+/** True if a tool's name marks drafting text, which is not the work of a tool (contract 06 §5.3). */
 export const isDrafting = (toolName: string): boolean => DRAFTING.has(toolName);
 
 type Mapper = (map: Run, data: JsonObject) => void;
