@@ -42,11 +42,11 @@ export class RelayError extends Error {
   }
 }
 
-/** What a client asked for did not reach the disk, and was not done (contract 01 §6.7). */
+/** The requested change did not reach the disk, and was not made (contract 01 §6.7). */
 export const notStored = (cause?: unknown): RelayError =>
   new RelayError('unavailable', 'could not be stored: try again later', { cause });
 
-/** What a client asked for is in effect, but could not be stored yet (contract 01 §6.7). `what` is a sentence. */
+/** The requested change is in effect, but could not be stored yet (contract 01 §6.7). `what` is a sentence. */
 export const appliedOnly = (what: string): RelayError =>
   new RelayError('unavailable', `${what}, but that could not be stored: it is tried again until it is`, {
     extra: { applied: true, stored: false },

@@ -106,7 +106,7 @@ export interface DomainParts {
   diagnose?(): Promise<Diagnosis>;
   /** Loads the pages for browsers. At the edge, the Worker answers for them before it wakes the relay. */
   pages?: LoadPages;
-  /** Whether sockets may outlive this process's memory (edge). */
+  /** True if sockets may outlive this process's memory (edge). */
   socketsOutliveMemory?: boolean;
 }
 
@@ -372,7 +372,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     }));
 
   return {
-    /** Of the memory that clients may take by what they send. */
+    /** Budgets of the memory that clients take with their messages. */
     budgets,
     events,
     gate,
@@ -523,13 +523,13 @@ export interface Relay extends Domains {
   readonly log: Log;
   /** Absent at the edge. */
   readonly host?: Host;
-  /** Whether state survives a restart: `ok`, `memory`, or `degraded` while any durable store fails. */
+  /** Durability of the state: `ok`, `memory`, or `degraded` while any durable store fails. */
   storeState(): 'ok' | 'memory' | 'degraded';
   /** Durable stores that hold less than they should, each with the reason (contract 01 §6.7). */
   failingStores(): { store: StoreName; error: string }[];
   /**
-   * What is wrong with the clock (contract 11 §5), and how many sessions are kept aside for it. A clock ahead is a problem
-   * only with such sessions: a machine that was off for days has the same.
+   * The problem with the clock (contract 11 §5), and the number of sessions set aside for it. A clock ahead is a
+   * problem only with such sessions: a machine that was off for days has the same.
    */
   clockProblem(): (ClockProblem & { kept_aside: number }) | undefined;
   /** Set by a runtime on a host once it listens. At the edge, each request has its own address. */

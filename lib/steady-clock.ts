@@ -31,7 +31,7 @@ export interface ClockJump {
   settle(): void;
 }
 
-/** What is wrong with the host's clock (contract 11 §5). Times in epoch seconds. */
+/** The problem with the host's clock (contract 11 §5). Times in epoch seconds. */
 export interface ClockProblem {
   /** `ahead`: a jump that is not settled. `behind`: before the last write. `stopped`: it reads the same all the time. */
   state: 'ahead' | 'behind' | 'stopped';
@@ -112,7 +112,7 @@ export async function openSteadyClock({ clock, store, log }: SteadyClockParts): 
     });
   }
 
-  /** How the jump ended, for those that ask after another has settled it. */
+  /** The end of the jump, for callers after the one that settled it. */
   let outcome: JumpState | undefined;
   const jump: ClockJump = {
     get from() {

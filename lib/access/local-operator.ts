@@ -27,13 +27,15 @@ export interface LocalOperatorParts {
   config: Pick<Config, 'port' | 'requireOperatorKey' | 'operatorUids'>;
   clock: Clock;
   log: Log;
-  /** Whether a proxy on this machine forwards to the relay: everybody needs the key then, unless the owner has decided. */
+  /**
+   * True if a proxy on this machine forwards to the relay: everybody needs the key then, unless the owner has decided.
+   */
   isBehindProxy?(): Promise<boolean>;
 }
 
-/** Who is taken for the operator now, for the doctor. */
+/** The rule by which callers count as the operator now, for the doctor. */
 export interface OperatorState {
-  /** Whether every caller needs the operator key. */
+  /** True if every caller needs the operator key. */
   keyRequired: boolean;
   /** Programs that called as the relay's own user without the key, and listen on ports themselves: a proxy is one. */
   forwarders: readonly LocalProxy[];

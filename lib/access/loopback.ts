@@ -9,7 +9,7 @@ export interface CallerFacts {
   readonly httpVersion?: string;
   /** The target of the request line as it was sent. */
   readonly target?: string;
-  /** Whether it is the handshake of a WebSocket, and not a plain request with its headers. */
+  /** True if it is the handshake of a WebSocket, and not a plain request with its headers. */
   readonly isHandshake?: boolean;
 }
 
@@ -33,9 +33,9 @@ const LOOPBACK_HOSTS = new Set(['127.0.0.1', 'localhost', '[::1]']);
 const HOST = /^(\[[0-9a-f:.]+\]|[^:[\]]+)(?::\d{1,5})?$/i;
 
 /**
- * Whether a request comes from this host and through nothing else: rules 1 to 5 and 7 for every area (contract 01 §1.3).
- * The socket's address alone proves nothing: TLS front-ends and tunnels forward to 127.0.0.1, and web pages reach it
- * from any browser here.
+ * True if a request comes from this host and through nothing else: rules 1 to 5 and 7 for every area (contract 01
+ * §1.3). The socket's address alone proves nothing: TLS front-ends and tunnels forward to 127.0.0.1, and web pages
+ * reach it from any browser here.
  */
 export function isStrictLoopback(caller: CallerFacts): boolean {
   const { peer, headers, method } = caller;
@@ -58,8 +58,8 @@ const isProxyHeader = (name: string): boolean =>
 const hostName = (host: string | null): string => HOST.exec(host?.trim() ?? '')?.[1]?.toLowerCase() ?? '';
 
 /**
- * Whether `Host` is one of the addresses of this host, and not `localhost`: there, the app for phones has its own origin,
- * which is not the operator's (contract 09 §5).
+ * True if `Host` is one of the addresses of this host, and not `localhost`: there, the app for phones has its own
+ * origin, which is not the operator's (contract 09 §5).
  */
 export const namesLoopbackAddress = (host: string | null): boolean => /^(?:127\.0\.0\.1|\[::1\])$/.test(hostName(host));
 

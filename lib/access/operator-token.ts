@@ -10,7 +10,7 @@ export const OPERATOR_ALGORITHM = 'EdDSA';
 export const MAX_OPERATOR_TTL = 900;
 
 /**
- * How the base64 of a public key (SPKI) of each algorithm begins: with its object identifier. The key decides the
+ * The first characters of a public key (SPKI, base64) of each algorithm: its object identifier. The key decides the
  * algorithm, never the token, which cannot ask for `none` or for HMAC with the public key.
  */
 const ALGORITHMS: Readonly<Record<string, string>> = {
@@ -31,7 +31,7 @@ export function createOperatorTokens(publicKey: string | undefined, clock: Clock
     key.catch(() => log.error('RELAY_OPERATOR_PUBLIC_KEY is not an Ed25519 or P-256 public key in PEM form'));
   }
   return {
-    /** Whether a token is valid for one of `audiences`, the names and URLs of this relay. Never rejects. */
+    /** True if a token is valid for one of `audiences`, the names and URLs of this relay. Never rejects. */
     async verify(token: string | null, audiences: readonly string[]): Promise<boolean> {
       if (!key || token === null) return false;
       try {

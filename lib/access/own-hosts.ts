@@ -78,14 +78,14 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     return looking;
   }
 
-  /** Whether what listens on an address of this machine is the relay itself. */
+  /** True if what listens on an address of this machine is the relay itself. */
   function isOwn(address: string, port: number): boolean {
     const link = splitUrl(secureLink?.() ?? '');
     if (link?.port === port) return true;
     return port === config.port && (!isLoopbackName(config.host) || isLoopbackName(address));
   }
 
-  /** Whether an authority leads to this machine, and there to another program than the relay. */
+  /** True if an authority leads to this machine, and there to another program than the relay. */
   async function isProxy(authority: string, of: Host): Promise<boolean> {
     const { host: name = '', port = 0 } = splitUrl(`http://${authority}`) ?? {};
     const addresses = canonicalAddress(name) === null ? await of.network.resolve(name, RESOLVE_TIMEOUT) : [name];
@@ -113,8 +113,9 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
 
   return {
     /**
-     * Whether a name under which the relay is published leads to a proxy on this machine: what that forwards may look like
-     * a call of the operator (contract 01 §1.3 rule 6). Looked up every ten minutes, and when a new name is advertised.
+     * True if a name under which the relay is published leads to a proxy on this machine: what that forwards may look
+     * like a call of the operator (contract 01 §1.3 rule 6). Looked up every ten minutes, and when a new name is
+     * advertised.
      */
     isBehindProxy(): Promise<boolean> {
       if (!proxied || clock.monotonic() >= judgeAgain) {
@@ -125,8 +126,8 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     },
 
     /**
-     * Whether a request is one of a browser that calls this relay by a name which is not its own. Returns a promise only for
-     * a name that the configuration does not know.
+     * True if a request is one of a browser that calls this relay by a name which is not its own. Returns a promise
+     * only for a name that the configuration does not know.
      */
     isForeign(peer: Peer, headers: HeaderReader): boolean | Promise<boolean> {
       if (peer.via !== 'direct' || !isFromBrowser(headers)) return false;
@@ -159,7 +160,7 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
   };
 }
 
-/** Whether a browser says that it has sent this. */
+/** True if a browser says that it has sent this. */
 const isFromBrowser = (headers: HeaderReader): boolean =>
   headers.get('origin') !== null || headers.get('sec-fetch-site') !== null;
 

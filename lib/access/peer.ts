@@ -12,7 +12,7 @@ export interface Peer {
    * a stream of Reach, whose client has no address.
    */
   readonly via: 'direct' | 'ingress' | 'edge' | 'secure-link' | 'reach';
-  /** How the client reaches the proxy that forwards it, where that was announced. */
+  /** The client's way to the proxy that forwards it, where that was announced. */
   readonly transportHint?: 'wss' | 'ws' | 'unknown';
   /** Both ends of the connection, of a direct one. */
   ends?(): ConnectionEnds;
@@ -86,7 +86,7 @@ function addressKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolea
   return limitKey(peer.address);
 }
 
-/** How many times the limit of one origin all foreign origins of an address have together. */
+/** All foreign origins of an address have this many times the limit of one. */
 const ORIGINS_SHARE = 3;
 
 /** The limit that an attempt counts towards: its key, and how many times the usual limit it has. */
@@ -111,7 +111,7 @@ export function addressOf(key: string): string {
   return at < 0 ? key : key.slice(0, at);
 }
 
-/** Whether the client's own leg is encrypted: TLS here, or at a trusted proxy on loopback. */
+/** True if the client's own leg is encrypted: TLS here, or at a trusted proxy on loopback. */
 export function isSecureTransport(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): boolean {
   if (peer.tls) return true;
   const proxied = trustProxyHeaders && peer.via === 'direct' && isLoopbackAddress(peer.address);

@@ -26,7 +26,7 @@ const MAX_USED = 50_000;
 /** Imported keys that are kept: importing one costs as much as a verification. */
 const MAX_KEYS = 256;
 
-/** What a proof has to be made for. */
+/** The values that a proof has to cover. */
 export interface ProofTarget {
   method: string;
   /** Below the address of the relay, without a query: a page cannot tell what proxies in between take away. */

@@ -41,8 +41,8 @@ export interface AskedQuestion {
 export type DatabaseProblem = 'absent' | 'unreadable';
 
 /**
- * What the agent has stored of its conversations (contract 10 §2), read from `state.db` in a profile's home by another
- * process, within the limits of `HostDatabases`. All methods reject with `not-found` for an unknown profile.
+ * The agent's stored conversations (contract 10 §2), read from `state.db` in a profile's home by another process,
+ * within the limits of `HostDatabases`. All methods reject with `not-found` for an unknown profile.
  */
 export interface AgentHistory {
   /** The newest messages of a session, or those before an item; newest last. */
@@ -112,7 +112,7 @@ interface AgentDatabase {
   active: string;
   /** Condition of messages that clients see. */
   shown: string;
-  /** Whether an index leads to the messages of a session, and whether it has them in their order. */
+  /** Checks that an index leads to the messages of a session, and whether it has them in their order. */
   isIndexed: boolean;
   isOrdered: boolean;
 }

@@ -42,7 +42,7 @@ export interface TurnCalls {
   ended(turn: EndedTurn): void;
   /** Somebody has got its end. */
   seen(turnId: string): void;
-  /** Whether a device is called, or will be. */
+  /** True if a device is called, or will be. */
   isWaiting(turnId: string): boolean;
 }
 
@@ -64,7 +64,7 @@ export interface ChatTurnsParts {
   clock: Clock;
   log: Log;
   calls?: TurnCalls;
-  /** Whether sockets may outlive this process's memory (edge). */
+  /** True if sockets may outlive this process's memory (edge). */
   sleeps: boolean;
   /** Asks the agent's history for the answer to an interrupted turn. */
   recover?(turn: InterruptedTurn): Promise<{ text: string } | undefined>;
@@ -109,7 +109,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     unasked: true,
   });
 
-  // What ran when the last process ended does not run any more.
+  // Turns that ran when the last process ended do not run any more.
   for (const head of store.all()) {
     if (!sessions.byFamily(head.family)) store.removeFamily(head.family);
     else if (head.state === 'running') void store.save(interrupted(head, head.seq + LOST_EVENTS));
@@ -348,7 +348,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     viewsOf: (client: TurnClient): number =>
       runner.running().filter(({ views }) => views.idOf(client) !== undefined).length,
 
-    /** How many turns run. */
+    /** Number of running turns. */
     running: (): number => runner.running().length,
 
     /** The turns of a family in a conversation, else in all, with what was said, the oldest first (contract 10 §2). */

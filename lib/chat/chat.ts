@@ -18,7 +18,7 @@ const HIGH_WATER_MARK = MiB;
 const LOW_WATER_MARK = MiB / 4;
 /** Concurrent requests of one socket. */
 const LIMITS = { stream: 4, list: 16 };
-/** How long upstream may keep its stream open after `done`. */
+/** Milliseconds for which upstream may keep its stream open after `done`. */
 const LINGER_TIMEOUT = 30_000;
 
 /** The part of a connection that chat uses. */
@@ -72,7 +72,7 @@ type Reply = (type: string, payload: Payload) => void;
 
 interface Emitter {
   emit(event: AgentEvent): void;
-  /** Whether a terminal event was sent. */
+  /** True if a terminal event was sent. */
   isFinal(): boolean;
 }
 
@@ -262,6 +262,6 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
   };
 }
 
-/** Whether nothing relevant can follow. */
+/** True if nothing relevant can follow. */
 const isLast = (event: AgentEvent): boolean =>
   event.kind === 'mark' || (event.kind === 'event' && event.type === 'done');

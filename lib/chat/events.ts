@@ -17,7 +17,7 @@ export interface StreamState {
   readonly runId: string | null;
   /** The last `seq` sent. */
   readonly seq: number;
-  /** Whether a terminal event was sent. */
+  /** True if a terminal event was sent. */
   readonly final: boolean;
 }
 

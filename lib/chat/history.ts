@@ -21,8 +21,8 @@ export interface HistoryPage {
 }
 
 /**
- * What was said before (contract 10 §2): from the agent's database, and where that is absent or cannot be read, from the
- * turns that the relay has kept for the caller's session family.
+ * Earlier messages (contract 10 §2): from the agent's database, and where that is absent or cannot be read, from the
+ * turns that the relay has stored for the caller's session family.
  */
 export interface ChatHistory {
   /** @throws RelayError `not-found` for an unknown session or profile, `invalid` for an unknown `before`. */

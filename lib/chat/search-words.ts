@@ -12,7 +12,7 @@ export const wordsOf = (query: string): string[] => [
   ),
 ];
 
-/** Whether a text contains all words. They are in lower case. */
+/** True if a text contains all words. They are in lower case. */
 export function containsAll(text: string, words: readonly string[]): boolean {
   const lower = text.toLowerCase();
   return words.every((word) => lower.includes(word));

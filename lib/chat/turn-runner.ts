@@ -21,7 +21,7 @@ const MAX_DURATION = 4 * 3_600_000;
 const TICK = 1_000;
 /** A timer this long is an alarm at the edge: an event, without which an object with nothing but timers is evicted. */
 const ALARM = 60_000;
-/** How long upstream may keep its stream open after the end of a turn, milliseconds. */
+/** Milliseconds for which upstream may keep its stream open after the end of a turn. */
 const LINGER = 30_000;
 
 export interface TurnRunnerParts {
@@ -29,7 +29,7 @@ export interface TurnRunnerParts {
   store: TurnStore;
   clock: Clock;
   log: Log;
-  /** Whether the family's turns may go on. */
+  /** True if the family's turns may go on. */
   mayRun(family: string): boolean;
   /** A time that no other change has, epoch seconds. */
   stamp(): number;
@@ -68,7 +68,7 @@ interface Running extends TurnStream {
   /** Something has changed since it was written. */
   isDirty: boolean;
   isSaving: boolean;
-  /** What is sent once the end has been stored. */
+  /** Events to send once the end has been stored. */
   held?: Output[];
   cancelLinger?: Cancel;
 }

@@ -11,7 +11,7 @@ export type TurnClient = Pick<
 const HIGH_WATER_MARK = 1024 * 1024;
 const LOW_WATER_MARK = HIGH_WATER_MARK / 4;
 
-/** What clients get for one event of a turn, by the form in which they take the stream. */
+/** The messages for one event of a turn, by the form in which a client takes the stream. */
 export interface Output {
   seq: number;
   typed?: { type: string; payload: Payload };
@@ -20,7 +20,7 @@ export interface Output {
 
 /** A socket that gets the events of a turn. */
 interface View {
-  /** Of the request that they answer. */
+  /** Id of the request that they answer. */
   id: string;
   isBehind: boolean;
   hasMissed: boolean;
@@ -29,7 +29,7 @@ interface View {
 
 export interface TurnViewsParts {
   turnId: string;
-  /** Whether the turn may be shown as it stands: not while its end is being stored. */
+  /** True if the turn may be shown as it stands: not while its end is being stored. */
   mayShow(): boolean;
   /** Sends the turn as it stands. */
   sendSnapshot(client: TurnClient, id: string): void;

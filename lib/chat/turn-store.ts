@@ -18,7 +18,7 @@ const TOOL_BLOCK = 16;
 /** Blocks of one kind that a turn may have. */
 const MAX_BLOCKS = 64;
 
-/** What was said in a turn. */
+/** The texts of a turn. */
 export interface TurnTexts {
   question: string;
   text: string;
@@ -30,7 +30,7 @@ type Write = [key: string, value: ChatTurnRecord | null];
 
 interface Entry {
   head: ChatTurnHead;
-  /** How much of the answer has been written. */
+  /** Length of the answer that has been written. */
   text: number;
   tools: readonly ChatTool[];
   /** UTF-8 bytes of the question and of the text that has been written, and of the tools. */
@@ -138,7 +138,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
     /** Every turn. */
     all: (): ChatTurnHead[] => [...entries.values()].map(({ head }) => head),
 
-    /** Whether there is no room for more text, not even by removing turns that have ended. */
+    /** True if there is no room for more text, not even by removing turns that have ended. */
     isFull: (): boolean => isFull() && ended.size === 0,
 
     /**
@@ -219,7 +219,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
       return true;
     },
 
-    /** What was said in a turn, as it was stored last; undefined when it is gone. */
+    /** The texts of a turn as they were stored last; undefined when it is gone. */
     async read(id: string): Promise<TurnTexts | undefined> {
       const head = entries.get(id)?.head;
       if (!head) return undefined;

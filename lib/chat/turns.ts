@@ -25,7 +25,7 @@ export interface Answer {
   readonly truncated: boolean;
 }
 
-/** How a turn ends. */
+/** The end of a turn. */
 export type Ending = { state: 'done' | 'cancelled' } | { state: 'failed'; error: string };
 
 /** The answer after an event, and the end of the turn when the event is that. */

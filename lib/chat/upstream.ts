@@ -80,7 +80,7 @@ export interface AgentApi {
 // biome-ignore lint/suspicious/noControlCharactersInRegex: matches the control characters that an id must not contain
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
 
-/** Whether a session id can be part of a URL path. `.` and `..` would change the path. */
+/** True if a session id can be part of a URL path. `.` and `..` would change the path. */
 export const isSessionId = (id: string): boolean =>
   id.length >= 1 && id.length <= 256 && !CONTROL.test(id) && id.isWellFormed() && id !== '.' && id !== '..';
 

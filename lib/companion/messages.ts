@@ -63,7 +63,7 @@ export interface MessagesParts {
   settings: Pick<SettingsStore, 'get' | 'onChange'>;
   clock: Clock;
   log: Log;
-  /** Whether the owner sees it now. */
+  /** True if the owner sees it now. */
   onMessage(message: ReceivedMessage, surface: Surface): boolean;
   /** All queued messages have arrived. */
   onBacklog(count: number): void;
@@ -207,7 +207,7 @@ function surfaceOf({ surfacing }: ReceivedMessage, isThreadOpen: boolean): Surfa
 /** The 100 newest messages (contract 04 §5.3), each once: a relay that cannot know whether one arrived sends it again. */
 function createMessageCache() {
   let messages: readonly ReceivedMessage[] = [];
-  /** Whether each was shown, oldest first. */
+  /** True if each was shown, oldest first. */
   const known = new Map<string, boolean>();
   /** Ids of questions with answers that nobody has chosen from. */
   const open = new Set<string>();

@@ -1,15 +1,15 @@
 import { defaultTriggers, type NotificationTriggers } from './triggers.ts';
 
 /**
- * Whether the grants of the current relay connection can be used at all. `bound` means that a policy of schema version 1
- * and of this install was read; every other state denies every capability (contract 03 §8.2).
+ * State of the grants of the current relay connection. `bound` means that a policy of schema version 1 and of this
+ * install was read; every other state denies every capability (contract 03 §8.2).
  */
 export type PolicyState = 'bound' | 'unbound' | 'unavailable' | 'invalid';
 
 /** Everything the owner decides (contract 03 §8.6). */
 export interface SafetySettings {
   masterEnabled: boolean;
-  /** Whether the phone subscribes to messages from the agent (contract 04 §5). */
+  /** True if the phone subscribes to messages from the agent (contract 04 §5). */
   messagesEnabled: boolean;
   flavor: 'sideload' | 'store';
   unattended: boolean;
@@ -95,7 +95,7 @@ export const isTimed = (capability: string): capability is TimedCapability =>
 const expiryOf = ({ capabilities }: SafetySettings, id: string): unknown =>
   Object.hasOwn(capabilities, id) ? capabilities[id] : undefined;
 
-/** Whether all stored grants are valid. A single invalid entry denies everything (contract 03 §8.2). */
+/** True if all stored grants are valid. A single invalid entry denies everything (contract 03 §8.2). */
 export function isWellFormed(settings: SafetySettings): boolean {
   if (typeof settings.capabilities !== 'object' || settings.capabilities === null) return false;
   return (

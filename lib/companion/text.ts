@@ -10,7 +10,7 @@ export function truncate(text: string, limit: number): string {
 /** `truncate` for text shown to a person: a single line without invisible characters. */
 export const singleLine = (text: string, limit: number): string => truncate(visibleLine(text), limit);
 
-/** Whether a text is an Android package name, such as `org.example.app`. */
+/** True if a text is an Android package name, such as `org.example.app`. */
 export const isPackageName = (text: string): boolean =>
   text.length <= 255 && /^[A-Za-z]\w*(?:\.[A-Za-z]\w*)+$/.test(text);
 

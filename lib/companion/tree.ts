@@ -4,7 +4,7 @@ import { isBlank, truncate } from './text.ts';
 /** Limit of listed nodes, over all windows together (contract 03 §5). */
 export const MAX_NODES = 512;
 const MAX_TEXT = 2000;
-/** How far `/tap_text` walks up for a clickable ancestor. */
+/** Levels that `/tap_text` walks up for a clickable ancestor. */
 const MAX_ANCESTORS = 8;
 
 /** A node that callers can see and address. */
@@ -21,7 +21,7 @@ export interface ListedNode {
 export interface Screen {
   windows: UiWindow[];
   listed: ListedNode[];
-  /** Whether nodes were left out because of the limit. */
+  /** True if nodes were left out because of the limit. */
   truncated: boolean;
   /** Union of the window roots. */
   rootBounds: Rect;

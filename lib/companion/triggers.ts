@@ -79,14 +79,14 @@ const folded = (text: string): string => text.slice(0, MAX_COMPARED).normalize('
 const contains = (text: string | null, part: string | null | undefined): boolean =>
   isBlank(part) || folded(text ?? '').includes(folded(part as string));
 
-/** Whether a rule is meant for a notification. Case does not matter, nor does how letters are composed. */
+/** True if a rule is meant for a notification. Case does not matter, nor does how letters are composed. */
 export const matches = (rule: TriggerRule, { packageName, title, text }: PostedNotification): boolean =>
   rule.enabled &&
   rule.app_package === packageName &&
   contains(title, rule.title_contains) &&
   contains(text, rule.text_contains);
 
-/** Whether any rule may ask. */
+/** True if any rule may ask. */
 export const areActive = (triggers: NotificationTriggers): boolean =>
   triggers.notification_triggers_enabled && !triggers.notification_triggers_kill_switch;
 

@@ -38,7 +38,7 @@ export interface Question {
    * about, and its effect, as in `taps it`.
    */
   about?: { app: string; effect: string } & ({ command: string } | { rule: string });
-  /** How long to wait for a decision; silence is a denial. */
+  /** Milliseconds to wait for a decision; silence is a denial. */
   timeoutMs: number;
   /** Aborted when a decision no longer matters, before the timeout. */
   gone?: AbortSignal;

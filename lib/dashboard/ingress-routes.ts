@@ -119,7 +119,7 @@ function decodeSegment(segment: string): string | null {
 export interface IngressSocket {
   /** The relay's path; null where the session id does not have the form of one. */
   path: string | null;
-  /** Whether the upgrade has to carry the session header. */
+  /** True if the upgrade has to carry the session header. */
   needsSession: boolean;
 }
 

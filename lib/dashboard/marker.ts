@@ -65,7 +65,7 @@ export async function readStarts(files: HostFiles, agentHome: string): Promise<s
 export const markerOfStart = (start: string, user: number | null): string =>
   bytesToHex(hmac(sha256Bytes, utf8ToBytes(start), utf8ToBytes(`${LABEL}/${user}`)));
 
-/** What a relay on a host needs to make its marker anew at each start, and to know whose process sends it. */
+/** The parts with which a relay on a host makes its marker anew at each start, and learns whose process sends it. */
 export interface MarkerStarts {
   files: HostFiles;
   agentHome: string;

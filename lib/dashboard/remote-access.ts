@@ -9,7 +9,7 @@ const pick = (from: JsonObject, names: string[]): JsonObject =>
   Object.fromEntries(names.flatMap((name) => (from[name] === undefined ? [] : [[name, from[name]]])));
 
 /**
- * How this relay is reached from elsewhere (contract 07 §4.1), from its health, the tailnet and the pinned public URL.
+ * The ways to this relay from elsewhere (contract 07 §4.1), from its health, the tailnet and the pinned public URL.
  * `upstream_canonical` tells whether whatever answers on the relay's port answers as a relay does (contract 01 §2).
  */
 export function readRemoteAccess(health: unknown, tailnet: Tailnet | null, publicUrl: string | null) {

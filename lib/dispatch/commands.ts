@@ -7,7 +7,7 @@ export const MAX_IN_FLIGHT = 64;
 /** Milliseconds from its start for a command whose device asks its owner first (`command.waiting`). */
 export const OWNER_TIMEOUT = 150_000;
 
-/** How a command ended: exactly one of these. */
+/** The end of a command: exactly one of these. */
 export type Outcome<Response> =
   | { kind: 'answered'; response: Response }
   | { kind: 'timeout' }
@@ -26,7 +26,7 @@ export interface Command<Owner, Response> {
   owner: Owner;
   /** The text to send; undefined for a command that was sent before the process slept. */
   frame: string | undefined;
-  /** How long the response may take, in milliseconds. */
+  /** Milliseconds in which the response must come. */
   timeout: number;
   /** Aborted when the caller leaves. */
   signal?: AbortSignal;

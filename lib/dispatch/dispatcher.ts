@@ -15,7 +15,7 @@ const MAX_ERROR = 500;
 /** Actors whose refusals during one freeze are logged once each. */
 const MAX_REFUSED = 64;
 
-/** What the activity of every room says about a command (contract 03 §6, 07 §2.3, 09 §9). */
+/** The members that every room records about a command (contract 03 §6, 07 §2.3, 09 §9). */
 export interface CommandRecord<Decision extends string = string> {
   request_id: string;
   /** Epoch milliseconds. */
@@ -39,7 +39,7 @@ export const newRecord = (now: number) =>
     decision: 'pending' as const,
   }) satisfies CommandRecord;
 
-/** What differs between rooms. `Target` is what the outcome of a command needs to know beside its record. */
+/** The parts that differ between rooms. `Target` is what the outcome of a command needs to know beside its record. */
 export interface Rules<R extends CommandRecord, Target, Response, Reply> {
   channel: 'bridge' | 'desktop';
   /** The refusal of one command too many on a socket. */
@@ -55,7 +55,7 @@ export interface Rules<R extends CommandRecord, Target, Response, Reply> {
   describe(record: R): string;
   /** A line of the log for debugging beside it. */
   details?(record: R): string;
-  /** Whether the command only reads: it is then logged for debugging alone. */
+  /** True if the command only reads: it is then logged for debugging alone. */
   isRead(record: R): boolean;
 }
 
@@ -68,7 +68,7 @@ export interface DispatcherParts<R extends CommandRecord> {
   changed?(record: R): void;
 }
 
-/** What bridge and desktop tools are made of. */
+/** The common core of bridge and desktop tools. */
 export interface RoomParts<R extends CommandRecord> extends DispatcherParts<R> {
   sessions: Sessions;
   /** Devices have come or gone, or have sent a status. */
@@ -147,7 +147,9 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
     if (rules.details) log.debug(rules.details(record));
   }
 
-  /** Whether an actor tries again during a freeze: an agent that repeats itself must not push everything out of the log. */
+  /**
+   * True if an actor tries again during a freeze: an agent that repeats itself must not push everything out of the log.
+   */
   function isRepeated(actor: ActorRecord): boolean {
     const who = describeActor(actor);
     if (refused.has(who) || refused.size >= MAX_REFUSED) return true;

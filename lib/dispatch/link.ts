@@ -17,12 +17,12 @@ export const createUseCheck =
   ({ isOpen, session }: Link): boolean =>
     isOpen && sessions.isAlive(session) && isGranted(session.grants, grant, clock.now() / 1000);
 
-/** Whether an id is that of a device of another session. */
+/** True if an id is that of a device of another session. */
 export type IsForeign = (id: string, family: string) => boolean;
 
 /**
- * Whether a device may take an id that only its report gives (contract 03 §1.2, 07 §2.2): it must not be that of another
- * session's device, connected or not, nor look like a socket's.
+ * True if a device may take an id that only its report gives (contract 03 §1.2, 07 §2.2): it must not be that of
+ * another session's device, connected or not, nor look like a socket's.
  */
 export function mayClaim(
   id: string,

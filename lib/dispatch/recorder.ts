@@ -2,7 +2,7 @@
 export interface RecordRules {
   /** The text that replaces a whole value because of its key; undefined if the value must be looked into. */
   placeholder(key: string, value: unknown): string | undefined;
-  /** Whether only the length of texts under this key is kept. */
+  /** True if only the length of texts under this key is kept. */
   isPrivateKey(key: string): boolean;
 }
 

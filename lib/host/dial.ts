@@ -1,4 +1,4 @@
-/** How a socket ended, or why it could not be opened. */
+/** The end of a socket, or the reason why it could not be opened. */
 export interface SocketEnd {
   /** From the close frame; 1006 if there was none. */
   code: number;
@@ -61,11 +61,11 @@ export interface TunnelRequest {
   hello(): string;
   /** Why the tunnel is refused after the server's first message, or null. */
   refuse(answer: string): string | null;
-  /** Whether that refusal says that the host is not connected. */
+  /** True if that refusal says that the host is not connected. */
   isOffline?(answer: string): boolean;
 }
 
-/** How a pinned origin is reached: directly, or through a tunnel of its own for every connection. */
+/** The route to a pinned origin: direct, or through a tunnel of its own for every connection. */
 export interface PinnedRoute {
   origin: PinnedOrigin;
   tunnel?: TunnelRequest;

@@ -7,10 +7,13 @@ const UNREADABLE = new Set([
   ...['EACCES', 'EPERM', 'EISDIR', 'EINVAL', 'ELOOP', 'ENAMETOOLONG', 'ENXIO', 'EAGAIN'],
 ]);
 
-/** Whether a file access failed because there is nothing at the path: the only failure that may count as "nothing there". */
+/**
+ * True if a file access failed because there is nothing at the path: the only failure that may count as "nothing
+ * there".
+ */
 export const isMissing = (error: unknown): boolean => MISSING.has(errnoOf(error));
 
-/** Whether a file access failed for good, and not because the disk or the machine failed. */
+/** True if a file access failed for good, and not because the disk or the machine failed. */
 export const isUnreadable = (error: unknown): boolean => UNREADABLE.has(errnoOf(error));
 
 /** Null when there is nothing at the path. Throws on every other failure, so that a check of a path fails closed. */

@@ -11,16 +11,16 @@ export interface IdentityFacts {
   validTo: number;
   /** Names of the certificate for people, such as `IP Address:10.0.0.1`. Never a basis of decisions: see `isFor`. */
   names: string;
-  /** Whether the key belongs to the certificate. */
+  /** True if the key belongs to the certificate. */
   keyMatches: boolean;
-  /** Whether the key is one that clients accept: EC, or RSA with 2048 bits or more. */
+  /** True if the key is one that clients accept: EC, or RSA with 2048 bits or more. */
   keyIsStrong: boolean;
   /** `sha256/` and the base64 SHA-256 of the public key (SubjectPublicKeyInfo), which is what clients pin. */
   pin: string;
   /** Base64 of the leaf's DER, without line breaks. */
   certDer: string;
   /**
-   * Whether the subject alternative names contain exactly this IP address or host name. Compares parsed values, without
+   * True if the subject alternative names contain exactly this IP address or host name. Compares parsed values, without
    * wildcards and without the common name.
    */
   isFor(host: string): boolean;

@@ -40,7 +40,7 @@ export interface Command {
 
 export type Signal = 'SIGHUP' | 'SIGINT' | 'SIGTERM' | 'SIGKILL';
 
-/** How a child exited; one of the two is set. */
+/** The exit of a child; one of the two is set. */
 export interface Exit {
   code: number | null;
   signal: string | null;
@@ -146,7 +146,7 @@ export interface HostFiles {
    * when it is missing.
    */
   tighten(path: string, mode: number): Promise<boolean | null>;
-  /** Whether this process may write to a file, or create files in a directory. */
+  /** True if this process may write to a file, or create files in a directory. */
   isWritable(path: string): Promise<boolean>;
   /** The bytes of a regular file, read as they are taken. Leaving the loop closes it. A missing file throws `ENOENT`. */
   chunks(path: string): AsyncIterable<Uint8Array>;
@@ -209,7 +209,7 @@ export interface HostNetwork {
   lanAddress(): Promise<string | null>;
   /** State of the tailnet, from its CLI; null without one. */
   tailnet(): Promise<Tailnet | null>;
-  /** Whether a TCP connection succeeds within `timeout` milliseconds. */
+  /** True if a TCP connection succeeds within `timeout` milliseconds. */
   canConnect(host: string, port: number, timeout: number): Promise<boolean>;
   /** IP addresses of this machine's interfaces, loopback included, without zones. */
   addresses(): string[];
@@ -218,7 +218,7 @@ export interface HostNetwork {
    * does not tell: after `timeout` ms, or for want of a name server or of descriptors.
    */
   resolve(host: string, timeout: number): Promise<string[]>;
-  /** Whether an IP address and port can be listened on: listens and closes at once, without accepting a connection. */
+  /** True if an IP address and port can be listened on: listens and closes at once, without accepting a connection. */
   canListen(address: string, port: number): Promise<boolean>;
 }
 
@@ -236,7 +236,7 @@ export interface Tailnet {
 export interface HostProcesses {
   /** Id of this process. */
   readonly own: number;
-  /** Whether a process exists, also one of another user (signal 0). */
+  /** True if a process exists, also one of another user (signal 0). */
   exists(pid: number): boolean;
   /** Facts from `/proc`; null without it, or when the process is gone. */
   facts(pid: number): Promise<{ startTime: number; command: string } | null>;

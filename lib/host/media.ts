@@ -26,7 +26,7 @@ export interface OpenBytes {
 /** Why a file cannot be opened. `missing` also when it has moved since its path was resolved. */
 export type OpenFailure = 'missing' | 'irregular' | 'unreadable';
 
-/** What a name in a folder stands for; a link is not followed. */
+/** The kind of a folder's entry; a link is not followed. */
 export interface FolderItem {
   name: string;
   kind: 'file' | 'directory' | 'link' | 'other';
@@ -53,7 +53,7 @@ export interface HostMedia {
   currentDirectory(): string;
   /** Home directories of the relay's user: from the environment and from the user database. Throws if that cannot be read. */
   userHomes(): string[];
-  /** Whether no file system of this platform distinguishes names by case. */
+  /** True if no file system of this platform distinguishes names by case. */
   readonly ignoresCase: boolean;
   /**
    * The path without links and dots. Components that do not exist, or that this account may not read, are kept by name,
@@ -65,7 +65,7 @@ export interface HostMedia {
    * the last such change (epoch milliseconds). A missing directory has a state too; rejects when one cannot be told.
    */
   directoryState(directories: readonly string[]): Promise<{ state: string; changed: number }>;
-  /** Whether two paths name one existing file. Rejects when that cannot be told. */
+  /** True if two paths name one existing file. Rejects when that cannot be told. */
   isSame(path: string, other: string): Promise<boolean>;
   /**
    * Opens a regular file by a path without links. Follows no link, does not wait for a FIFO, and verifies that the opened
@@ -77,7 +77,7 @@ export interface HostMedia {
    * vanish meanwhile are left out. `isCut`: there are more.
    */
   folder(realPath: string, limit: number): Promise<{ items: FolderItem[]; isCut: boolean } | OpenFailure>;
-  /** What a path without links names; null when there is nothing that this account can see. */
+  /** The file or folder at a path without links; null when this account can see none. */
   facts(realPath: string): Promise<Omit<FolderItem, 'name'> | null>;
   /** Creates a file that must not exist yet, with mode 0600. Throws with an errno. */
   create(path: string): Promise<NewBytes>;

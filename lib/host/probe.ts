@@ -1,8 +1,8 @@
 /** Result of one probe (contract 07 §5.2). */
 export interface ProbeResult {
-  /** Whether the response was complete, in time, and of status 200 to 399. */
+  /** True if the response was complete, in time, and of status 200 to 399. */
   ok: boolean;
-  /** Whether there was a response other than 404. */
+  /** True if there was a response other than 404. */
   exists: boolean;
   status: number | null;
   method: ProbeMethod;

@@ -46,7 +46,7 @@ export interface PortListener {
   /** Canonical: `127.0.0.1`, `::1`, `::`. */
   address: string;
   uid: number;
-  /** Of the process; absent where this user may not see it. */
+  /** The process id; absent where this user may not see it. */
   pid?: number;
   /** Its program, without arguments that may hold secrets: `nginx`, `node svc.js`. */
   program?: string;

@@ -58,7 +58,7 @@ export async function deliver(response: Response, { clock, isListening, done }: 
 
 type Reader = ReadableStreamDefaultReader<Uint8Array>;
 
-/** What the package writes, read at once: it writes however much waits already. */
+/** The package's output, read at once: it writes however much waits already. */
 function stream(
   reader: Reader,
   reading: ReturnType<Reader['read']>,

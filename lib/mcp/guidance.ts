@@ -1,4 +1,4 @@
-/** What an agent learns when it connects (contract 09 §7). */
+/** Instructions for an agent that connects (contract 09 §7). */
 export const INSTRUCTIONS = `This server is the way to your owner's phone and to the devices that they have connected.
 - phone_send tells the owner something; phone_ask asks and waits; phone_inbox reads what they wrote meanwhile.
 - Ask before anything that cannot be taken back, costs money, or speaks for the owner. Offer short answers to tap.

@@ -246,7 +246,7 @@ export async function openMcp(parts: McpParts) {
     void oldest.transport.close();
   }
 
-  /** Of the protocol's versions that have no sessions, by the package alone. */
+  /** The package alone answers the protocol's versions without sessions. */
   async function modernOf(peer: Peer): Promise<McpHttpHandler> {
     const { kit, createServer } = await load();
     peer.modern ??= kit.createMcpHandler(
@@ -421,7 +421,7 @@ export async function openMcp(parts: McpParts) {
     /** Devices have come, gone, or changed what they offer. */
     devicesChanged: changed,
 
-    /** How many MCP sessions are in memory. */
+    /** Number of MCP sessions in memory. */
     count: (): number => [...peers.values()].reduce((sum, peer) => sum + peer.sessions.size, 0),
 
     sweep,
@@ -437,7 +437,7 @@ export async function openMcp(parts: McpParts) {
 const tooMany = (what: string): RelayError =>
   new RelayError('rate-limited', `too many ${what} of this session are open: try again in a moment`, { retryAfter: 1 });
 
-/** Whether the package would take the request: whatever is odd about one, the package says. */
+/** True if the package would take the request: whatever is odd about one, the package says. */
 function isPlain(headers: Headers): boolean {
   const accept = headers.get('accept') ?? '';
   const version = headers.get(VERSION_HEADER);
@@ -448,7 +448,7 @@ function isPlain(headers: Headers): boolean {
 const isCall = (body: unknown): boolean =>
   Array.isArray(body) ? body.some(isCall) : isObject(body) && body.method === 'tools/call';
 
-/** Whether a message waits for a response: a cancellation always comes through. */
+/** True if a message waits for a response: a cancellation always comes through. */
 const isRequest = (body: unknown): boolean =>
   Array.isArray(body) ? body.some(isRequest) : body === undefined || (isObject(body) && body.id !== undefined);
 

@@ -7,7 +7,7 @@ import { type ImageParts, imageIn } from './images.ts';
 
 const MAX_ERROR = 500;
 
-/** Whose refusal a call met, and whether asking again can help (contract 09 §7). */
+/** The origin of a refusal, with the advice on another attempt (contract 09 §7). */
 interface Refusal {
   refusal: string;
   retry: boolean;

@@ -13,7 +13,7 @@ export interface ServerParts extends CallParts {
   version: string;
 }
 
-/** Makes MCP servers. What is the same for all is made once. */
+/** Makes MCP servers. Parts that are the same for all are made once. */
 export function createServers(kit: Kit, parts: ServerParts) {
   const { version, operations } = parts;
   /** By name. Input schemas do not change, except those that desktops advertise. */

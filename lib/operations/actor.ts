@@ -14,7 +14,7 @@ export interface ActorRecord {
   kind: Actor['kind'];
   /** Name of the device, or, over MCP, of the program. */
   name: string;
-  /** Of the session, so that its owner can revoke it. */
+  /** Prefix of the session, so that its owner can revoke it. */
   prefix?: string;
   run_id?: string;
 }

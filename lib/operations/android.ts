@@ -9,7 +9,7 @@ const FAILED = 400;
 
 /** The bridge, as far as operations need it: it reads their rows. */
 export interface PhoneControl {
-  /** Whether a phone is connected that a call of this row can reach. */
+  /** True if a phone is connected that a call of this row can reach. */
   isOffered(row: DeviceRow): boolean;
   command(call: {
     route: DeviceRow;

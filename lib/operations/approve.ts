@@ -17,7 +17,7 @@ const MAX_TIMEOUT = 3600;
 const ANSWERS = ['Allow', 'Deny', 'Deny and stop'] as const;
 const MAX_MESSAGE = 2_000;
 
-/** How long a question waits for its answer; a longer time counts as the longest (contract 09 §7). */
+/** Seconds that a question waits for its answer; a longer time counts as the longest (contract 09 §7). */
 export const seconds = v.optional(
   v.pipe(
     v.number('timeout_s must be a number'),

@@ -17,7 +17,7 @@ export interface CallParts {
 
 export type CallOperation = ReturnType<typeof createCaller>;
 
-/** Whether the actor's session has the grant, still. The operator, who has no session, has them all. */
+/** True if the actor's session has the grant, still. The operator, who has no session, has them all. */
 export function mayCall({ grant }: Pick<OperationRow, 'grant'>, actor: Actor, clock: Clock): boolean {
   if (actor.kind === 'operator') return true;
   const { session } = actor;

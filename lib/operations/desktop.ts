@@ -8,11 +8,11 @@ import type { Operation } from './operation.ts';
 /** Tools in one list: desktops decide how many they advertise. */
 const MAX_TOOLS = 200;
 const Input = v.record(v.string(), v.unknown());
-/** Of the relay's own answer about desktops, no desktop's tool. */
+/** The relay's own answer about desktops, no desktop's tool. */
 const HEALTH = 'desktop_health';
 const READS = /_(?:read|get|list|search|screenshot|status|info|health)(?:_|$)/;
 
-/** Whether a tool only reads, by its name. */
+/** True if a tool only reads, by its name. */
 export const isReadTool = (name: string): boolean => READS.test(name);
 
 /** A tool as its desktop advertises it. */
@@ -26,9 +26,9 @@ export interface AdvertisedTool {
 /** Desktops, as far as operations need them. */
 export interface DesktopControl {
   offered(): AdvertisedTool[];
-  /** Whether a tool may have this name. */
+  /** True if a tool may have this name. */
   isTool(name: string): boolean;
-  /** Whether an answer says that the desktop did not do what was asked. */
+  /** True if an answer says that the desktop did not do what was asked. */
   isRefused(json: string): boolean;
   call(call: {
     tool: string;

@@ -11,7 +11,7 @@ interface Connection {
   /** Milliseconds since the device was last heard. */
   proof_age_ms: number;
   stale: boolean;
-  /** What it does on each channel, by the channel's name. */
+  /** Its state on each channel, by the name of the channel. */
   channels: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 }
 
@@ -27,7 +27,7 @@ export interface DeviceListParts {
   clock: Clock;
 }
 
-/** What a device can do, and the grant that it and its caller need for that. */
+/** The abilities of a device, each with the grant that it and its caller need. */
 const USES = [
   { can: 'messages', grant: PHONE_GRANT },
   { can: 'android tools', grant: 'bridge' },
@@ -39,7 +39,7 @@ type Use = (typeof USES)[number]['can'];
 export function deviceList({ sessions, sockets, bridge, clock }: DeviceListParts): Operation {
   const has = (session: Session, grant: string) => isGranted(session.grants, grant, seconds(clock));
 
-  /** Whether a device has shown on one of its connections that it can do this. */
+  /** True if a device has shown on one of its connections that it can do this. */
   function isReady(use: Use, session: Session, { channels: { proactive, desktop } }: Connection): boolean {
     switch (use) {
       case 'messages':

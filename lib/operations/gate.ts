@@ -34,7 +34,7 @@ export async function openGate({ store, clock, log }: GateParts) {
   const leases = new Set<(why: RelayError) => void>();
   const listeners = new Set<(freeze: Freeze | undefined) => void>();
   let freeze: Freeze | undefined = (await store.getItem(KEY)) ?? undefined;
-  /** What the store has, as far as is known. */
+  /** The stored state, as far as is known. */
   let stored = freeze;
   /** An end that is being stored. */
   let ending: Promise<void> | undefined;

@@ -9,7 +9,7 @@ import { isObject, type JsonObject } from '../kit/json.ts';
 /** An object schema, whose members can be looked at. */
 export type InputSchema = v.GenericSchema & { readonly entries: v.ObjectEntries };
 
-/** What `inputOf` needs to know of an operation. */
+/** The part of an operation that `inputOf` reads. */
 export interface InputRow {
   readonly input: InputSchema;
   /** Other names of members, each with the name that the schema has. */
@@ -92,7 +92,7 @@ export const flag = (name: string, description: string) =>
 
 /**
  * Arguments as the schema of a row names and types them: aliases resolved, null counted as absent, numbers and booleans
- * read from text (a query is text, contract 03 §4.1), words of a list trimmed and in lower case. What cannot be read
+ * read from text (a query is text, contract 03 §4.1), words of a list trimmed and in lower case. An unreadable value
  * stays as it is, for the schema to refuse. Members unknown to the schema are kept.
  */
 export function inputOf({ input: { entries }, aliases = {} }: InputRow, raw: JsonObject): JsonObject {

@@ -2,7 +2,7 @@ import type { GenericSchema } from 'valibot';
 import type { Session } from '../sessions/session.ts';
 import type { Actor } from './actor.ts';
 
-/** What a caller may expect of an operation; MCP shows it as annotations (contract 09 §7). */
+/** Hints for callers of an operation; MCP shows them as annotations (contract 09 §7). */
 export interface Hints {
   /** It may undo or overwrite something, or cannot be taken back. */
   destructive?: true;
@@ -12,7 +12,7 @@ export interface Hints {
   openWorld?: true;
 }
 
-/** What every door needs to know of an operation (contract 09 §9). */
+/** The description of an operation for every door (contract 09 §9). */
 export interface OperationRow {
   /** `phone_send`; names an MCP tool, and the operation in errors. */
   readonly name: string;
@@ -26,7 +26,9 @@ export interface OperationRow {
   readonly hints?: Hints;
   /** It goes on while the relay is frozen (contract 09 §3). */
   readonly ignoresFreeze?: true;
-  /** What it calls refuses and ends it while the relay is frozen, and records that: no other gate is needed. */
+  /**
+   * The domain that it calls refuses and ends it while the relay is frozen, and records that: no other gate is needed.
+   */
   readonly isGated?: true;
   /** The answer contains text that others wrote: of a screen, a notification, a page (contract 09 §7). */
   readonly untrusted?: true;
@@ -43,7 +45,7 @@ export interface Call {
   progress?(message: string): void;
 }
 
-/** What came of a call. */
+/** The outcome of a call. */
 export interface Outcome {
   /** The answer, an object, as JSON text. */
   json: string;
@@ -55,7 +57,7 @@ export interface Outcome {
 export interface Operation<Input = unknown> extends OperationRow {
   /** The JSON schema that a device advertises for a tool of its own, in place of `input`. */
   readonly advertised?: Readonly<Record<string, unknown>>;
-  /** Whether it can be offered now, to this session: its device is connected, for example. */
+  /** True if it can be offered now, to this session: its device is connected, for example. */
   isAvailable?(session: Session): boolean;
   /** @throws RelayError */
   run(input: Input, call: Call): Promise<Outcome>;

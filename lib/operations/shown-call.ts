@@ -10,7 +10,10 @@ const TAIL = 500;
 /** Characters of all values. */
 const MAX_TEXT = 6_000;
 
-/** What an agent wants to run, as its owner is asked: one member of the input after the other. No secrets that can be told. */
+/**
+ * An agent's call, as its owner is asked about it: one member of the input after the other. No secrets that can be
+ * told.
+ */
 export function shownCall(tool: string, input: Readonly<Record<string, unknown>>): string {
   const keys = Object.keys(input);
   const lines: string[] = [];

@@ -31,7 +31,7 @@ export function createOperations(parts: OperationParts) {
   const desktop = desktopOperations(parts);
 
   return {
-    /** What can be offered to a session now, by its grants, the connected devices, and whether the relay is frozen. */
+    /** The operations to offer to a session now, by its grants, the connected devices, and the freeze. */
     list(session: Session): Operation[] {
       const isFrozen = gate.state() !== undefined;
       return [...fixed.values(), ...desktop.list()].filter(

@@ -21,7 +21,7 @@ export function readClockProblem(info: unknown): ClockProblemFacts | null {
   return { state, reads_at, last_write, kept_aside: Number(kept_aside) || 0 } as ClockProblemFacts;
 }
 
-/** What is wrong with the clock of the relay's machine. */
+/** The problem with the clock of the relay's machine. */
 export function clockText({ state, reads_at, last_write, kept_aside }: ClockProblemFacts): string {
   const reads = `the clock reads ${time(reads_at)}`;
   if (state === 'stopped') return `${reads}, and stands still: nothing ends on time`;

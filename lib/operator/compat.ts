@@ -180,7 +180,7 @@ async function readHook(parts: CompatParts, path: string): Promise<HookFile | nu
   return text === null ? null : { path, ...judgeHook(text, compatEntry(parts)) };
 }
 
-/** Whether the compat entry exists and loads. */
+/** Checks that the compat entry exists and loads. */
 export async function compatPackage(parts: CompatParts): Promise<CompatPackage> {
   const path = compatEntry(parts);
   if (path === null || (await parts.host.files.stat(path).catch(() => null)) === null)
@@ -200,11 +200,11 @@ const ENTRY_IMPORT = /\bimport\s*\(\s*["'][^"'\n]*svc-relay[^"'\n]*compat|\/(?:c
 
 /** Classification of a file in a hook directory (contract 07 §5.4). */
 export interface HookContent {
-  /** Whether it imports the compat entry of any installation of this plugin. */
+  /** True if it imports the compat entry of any installation of this plugin. */
   references_bootstrap: boolean;
-  /** Whether its first line marks it as managed by these commands. */
+  /** True if its first line marks it as managed by these commands. */
   managed_content: boolean;
-  /** Whether it equals what this installation writes, byte for byte. */
+  /** True if it equals what this installation writes, byte for byte. */
   plugin_owned_content: boolean;
 }
 

@@ -16,7 +16,7 @@ export interface Liveness {
 const number = (value: unknown) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
 
 /**
- * How the device of a row of `GET /relay/devices` is: by its connection with the latest sign of life. `now` is epoch
+ * The state of a device in `GET /relay/devices`: that of its connection with the latest sign of life. `now` is epoch
  * seconds, `elapsed` the milliseconds since the relay sent the row.
  */
 export function livenessOf(row: Record<string, unknown>, now: number, elapsed = 0): Liveness {

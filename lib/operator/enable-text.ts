@@ -90,7 +90,7 @@ function edit(document: Document): void {
   lists.set('enabled', list);
 }
 
-/** Whether two configurations are equal except for this plugin's entries in the lists. */
+/** True if two configurations are equal except for this plugin's entries in the lists. */
 function sameElsewhere(before: Mapping, after: Mapping): boolean {
   return JSON.stringify(withoutThis(before)) === JSON.stringify(withoutThis(after));
 }

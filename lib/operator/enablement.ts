@@ -27,8 +27,8 @@ export interface Enablement {
 }
 
 /**
- * Whether each config of the agent home enables this plugin (contract 07 §5.5): the root first, then at most 256
- * profiles in code point order. A missing config has no row, an unreadable one has an `error`.
+ * For each config of the agent home, whether it enables this plugin (contract 07 §5.5): the root first, then at most
+ * 256 profiles in code point order. A missing config has no row, an unreadable one has an `error`.
  * @throws whatever `host.files.list` throws for the profiles directory.
  */
 export async function readEnablement(host: Host, config: Pick<Config, 'agentConfig'>): Promise<Enablement[]> {

@@ -23,7 +23,7 @@ export interface FeedParts {
   onOpen?(): void;
   /** The stream was lost, or cannot be opened yet; called once until it is back. */
   onLost(reason: string): void;
-  /** Whether a later attempt may succeed. */
+  /** True if a later attempt may succeed. */
   mayRecover(error: unknown): boolean;
   /** Resolves after some milliseconds, or earlier when another attempt makes sense or `signal` aborts. */
   wait(milliseconds: number): Promise<void>;

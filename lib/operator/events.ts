@@ -27,9 +27,9 @@ export interface Subscription {
 export type Events = ReturnType<typeof createEvents>;
 
 /**
- * What happens in the relay, as the operator's page follows it (contract 09 §4). Events are only written down while
- * somebody listens, or may come back: nobody else pays for them. Ids begin with the time, so that one of a former
- * process is never taken for a known one.
+ * Events of the relay, for the operator's page (contract 09 §4). Events are only written down while somebody listens,
+ * or may come back: nobody else pays for them. Ids begin with the time, so that one of a former process is never taken
+ * for a known one.
  */
 export function createEvents(clock: Clock) {
   const events: RelayEvent[] = [];

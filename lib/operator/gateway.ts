@@ -15,7 +15,7 @@ const EARLIEST_EPOCH = 1e9;
 
 export interface Heartbeat {
   status: 'missing' | 'legacy' | 'malformed' | 'pid_mismatch' | 'start_mismatch' | 'fresh' | 'stale';
-  /** Whether this gateway writes heartbeats at all. */
+  /** True if this gateway writes heartbeats at all. */
   supported: boolean;
   /** Whole seconds, for `fresh` and `stale` only. */
   age_seconds?: number;
@@ -87,7 +87,7 @@ function isoSeconds(value: unknown): number | null {
   return Number.isNaN(time) ? null : time / 1000;
 }
 
-/** Whether two records may be of one start. Different units cannot be compared. */
+/** True if two records may be of one start. Different units cannot be compared. */
 function sameStart(a: number | null, b: number | null): boolean {
   if (a === null || b === null) return true;
   const wall = a >= EARLIEST_EPOCH;
@@ -104,7 +104,7 @@ export interface PriorExit {
 }
 
 /**
- * How the agent's gateway last exited (contract 01 §8.1, 07 §3.1), from the last 256 KiB of its exit log. `unknown`
+ * The last exit of the agent's gateway (contract 01 §8.1, 07 §3.1), from the last 256 KiB of its exit log. `unknown`
  * without a readable log. Never rejects.
  */
 export async function readPriorExit(host: Host): Promise<PriorExit> {

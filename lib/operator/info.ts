@@ -14,7 +14,7 @@ export interface RelayInfoParts {
   log: Log;
   /** Capabilities of this relay, sorted. */
   capabilities?: readonly string[];
-  /** Whether `chat` works now; always without it. */
+  /** True if `chat` works now; always without it. */
   canChat?(): Promise<boolean>;
 }
 

@@ -15,7 +15,7 @@ export interface SecurityParts {
 
 /** Switches that the operator may flip at runtime (contract 01 §8.2). */
 export interface Security {
-  /** Whether the API key is accepted for voice over plain http. */
+  /** True if the API key is accepted for voice over plain http. */
   readonly allowInsecureApiBearer: boolean;
   /** Refusing takes effect at once, allowing once it is stored. Resolves then; rejects when it cannot be stored. */
   setAllowInsecureApiBearer(value: boolean): Promise<void>;

@@ -146,7 +146,9 @@ export const contentTooLarge = (received?: number): RelayError =>
     extra: { limit_bytes: MAX_DOCUMENT, ...(received === undefined ? {} : { received_bytes: received }) },
   });
 
-/** Whether an `If-Match` header allows replacing the present file: strong comparison, a list or `*` (RFC 9110 §13.1.1). */
+/**
+ * True if an `If-Match` header allows replacing the present file: strong comparison, a list or `*` (RFC 9110 §13.1.1).
+ */
 export function isMatch(ifMatch: string | null, present: { sha256: string | null } | null): boolean {
   if (ifMatch === null) return true;
   if (present === null) return false;

@@ -17,7 +17,7 @@ const MAX_MARKER = 4096;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: names must not contain control characters
 const NAME = /^(?!\.)[^/\\\u0000-\u001f\u007f-\u009f\ud800-\udfff]{1,128}$/u;
 
-/** Whether clients can name a profile so: neither hidden, nor with control characters such as a line end. */
+/** True if clients can name a profile so: neither hidden, nor with control characters such as a line end. */
 export const isProfileName = (name: string): boolean => NAME.test(name);
 
 /**

@@ -23,7 +23,7 @@ export function parsePidFile(text: string): PidFile | null {
 }
 
 /**
- * Whether the gateway of a profile runs: its pid file names a live process, or the port at `apiServerUrl` is open
+ * True if the gateway of a profile runs: its pid file names a live process, or the port at `apiServerUrl` is open
  * (contract 07 §1.3). Advisory. Sends no signal other than 0.
  */
 export async function isGatewayRunning(

@@ -19,7 +19,7 @@ const RECORD_SIZE = 4096;
 /** Ends the plaintext of the last record (RFC 8188 §2). */
 const LAST_RECORD = 2;
 
-/** Whether the bytes are a point of P-256, uncompressed. */
+/** True if the bytes are a point of P-256, uncompressed. */
 export async function isPublicKey(bytes: Uint8Array): Promise<boolean> {
   if (bytes.length !== 65 || bytes[0] !== 4) return false;
   return importPoint(bytes).then(

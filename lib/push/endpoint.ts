@@ -44,7 +44,7 @@ export function createEndpointPolicy(listed: readonly string[]) {
       );
     },
 
-    /** Whether an address that the name of a push service resolves to may be called. */
+    /** True if an address that the name of a push service resolves to may be called. */
     mayConnect: (address: string): boolean =>
       isPublicAddress(address) || addresses.has(canonicalAddress(address) ?? ''),
   };
@@ -54,7 +54,5 @@ export function createEndpointPolicy(listed: readonly string[]) {
 const addressOf = (host: string): string | null =>
   URL.canParse(`https://${host}`) ? canonicalAddress(unbracket(new URL(`https://${host}`).hostname)) : null;
 
-/**
- * Whether a service accepts messages that show no notification: Apple's ends a subscription after a few of them.
- */
+/** True if a service accepts messages that show no notification: Apple's ends a subscription after a few of them. */
 export const acceptsSilence = ({ hostname }: URL): boolean => !hostname.endsWith('.push.apple.com');

@@ -34,7 +34,7 @@ export interface KnocksParts {
   subscriptions: Pick<Subscriptions, 'find' | 'keys' | 'of' | 'gone'>;
   /** Sends one knock. Rejects without an answer from the push service. */
   send(knock: PushKnockRecord, to: PushSubscriptionRecord, signal: AbortSignal): Promise<Outcome>;
-  /** Whether a device may be told that a message was read, which shows nothing. */
+  /** True if a device may be told that a message was read, which shows nothing. */
   acceptsRead(to: PushSubscriptionRecord): boolean;
 }
 
@@ -47,8 +47,8 @@ export type NewKnock = Omit<PushKnockRecord, 'seq' | 'kind' | 'pending' | 'told'
 export type Knocks = Awaited<ReturnType<typeof openKnocks>>;
 
 /**
- * Tells devices of messages, each at its time, and takes that back once a message was read. What is to be done is stored
- * before it is done, so that it survives a restart and a sleep; a crash may tell a device twice, which replaces its
+ * Tells devices of messages, each at its time, and takes that back once a message was read. Every task is stored before
+ * it is done, so that it survives a restart and a sleep; a crash may notify a device twice, which replaces its
  * notification.
  */
 export async function openKnocks(parts: KnocksParts) {
@@ -225,10 +225,10 @@ export async function openKnocks(parts: KnocksParts) {
       run();
     },
 
-    /** Whether devices are told of this, or will be. */
+    /** True if devices are told of this, or will be. */
     isWaiting: (messageId: string): boolean => knocks.get(messageId)?.kind === 'message',
 
-    /** How many are stored. */
+    /** Number of stored notices. */
     size: (): number => knocks.size,
 
     stop(): void {

@@ -21,9 +21,9 @@ import { openServices } from './services.ts';
 import { openSubscriptions, receiverKeys } from './subscriptions.ts';
 import { createVapid } from './vapid.ts';
 
-/** How long connected devices have for showing a message, milliseconds (contract 09 §6). */
+/** Milliseconds in which connected devices may show a message (contract 09 §6). */
 const SHOW_TIMEOUT = 10_000;
-/** How long a push service has for its answer, milliseconds. */
+/** Milliseconds in which a push service must answer. */
 const ANSWER_TIMEOUT = 15_000;
 /** Characters of a message's text in a knock (contract 09 §6). */
 const MAX_TEXT = 120;
@@ -110,12 +110,12 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     subscribe: subscriptions.add,
     unsubscribe: subscriptions.end,
 
-    /** How many devices have subscribed. */
+    /** Number of subscribed devices. */
     count: (): number => subscriptions.keys().length,
 
     /**
-     * Whether calls can arrive: the address that push services get as the operator's (null for nobody's), and the last
-     * call to each service of a subscription.
+     * Signs that calls can arrive: the address that push services get as the operator's (null for nobody's), and the
+     * last call to each service of a subscription.
      */
     status() {
       const endpoints = subscriptions.keys().flatMap((key) => subscriptions.find(key)?.endpoint ?? []);

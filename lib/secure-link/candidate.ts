@@ -18,7 +18,7 @@ export const SERVICES = {
   dashboard: { supported: true, base_path: '/dashboard', authentication: 'dashboard_session' },
 };
 
-/** How clients reach and pin the origin: part of every candidate that leads to it. */
+/** The address and pin of the origin: part of every candidate that leads to it. */
 export const linkProxy = ({ url, pin, certDer }: AdvertisedLink) => ({
   url,
   transport_hint: 'https',
@@ -71,7 +71,7 @@ const secureLinkHealth = (status: SecureLinkStatus) => ({
   services: SERVICES,
 });
 
-/** What `GET /health` says of Secure Link, as JSON: probes ask for it all the time, and it hardly ever changes. */
+/** The part of `GET /health` about Secure Link, as JSON: probes ask for it all the time, and it hardly ever changes. */
 export interface LinkHealth {
   /** `secure_proxy`; null without one. */
   proxy: string | null;

@@ -13,7 +13,7 @@ const MAX_STALE = 30_000;
 /** Bytes of a dashboard's health. */
 const MAX_BODY = 64 * 1024;
 
-/** Whether the servers behind Secure Link may be used. */
+/** Availability of the servers behind Secure Link. */
 export interface Availability {
   /** The API server is healthy. */
   api: boolean;
@@ -69,10 +69,10 @@ export function createGate({ api, dashboard, upstream, clock }: GateParts): Gate
 /** Asks a server behind Secure Link whether it may be used. Never rejects. */
 export type Probe = (server: URL, by: Pick<GateParts, 'upstream' | 'clock'>) => Promise<boolean>;
 
-/** Whether the API server is healthy. */
+/** True if the API server is healthy. */
 export const isApiHealthy: Probe = async (api, by) => (await get(below(api, '/health'), isSuccess, by)) !== null;
 
-/** Whether the dashboard confirms that it asks its users to sign in. */
+/** True if the dashboard confirms that it asks its users to sign in. */
 export const isDashboardGated: Probe = async (dashboard, by) => {
   const health = await get(below(dashboard, '/api/health'), (status) => status === 200, by);
   return health !== null && parseObject(health)?.auth_required === true;

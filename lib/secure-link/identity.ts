@@ -29,9 +29,9 @@ export type FoundIdentity =
   | { kind: 'found'; files: IdentityFiles; pem: IdentityPem; facts: IdentityFacts; key: KeyAccess };
 
 export interface KeyAccess {
-  /** Whether accounts besides the owner may read the key. */
+  /** True if accounts besides the owner may read the key. */
   isLoose: boolean;
-  /** Whether it is in the agent home, where the relay may tighten it. */
+  /** True if it is in the agent home, where the relay may tighten it. */
   isOwn: boolean;
 }
 

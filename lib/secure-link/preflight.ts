@@ -220,7 +220,7 @@ const REPLACE = 'Remove or replace the certificate and its key, restart the rela
 
 const sentence = (text: string): string => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}.`;
 
-/** Whether a file can be created: judged by the nearest directory above it that exists. */
+/** True if a file can be created: judged by the nearest directory above it that exists. */
 async function canCreate(path: string, files: Host['files']): Promise<boolean> {
   for (let directory = parentOf(path); ; directory = parentOf(directory)) {
     const facts = await files.stat(directory);

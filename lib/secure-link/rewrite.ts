@@ -1,7 +1,7 @@
 import { isLoopbackName } from '../kit/addresses.ts';
 import { parseObject } from '../kit/json.ts';
 
-// How the answers of a dashboard are changed so that it works below `/dashboard` (contract 08 §4.3).
+// Rewrites the answers of a dashboard so that it works below `/dashboard` (contract 08 §4.3).
 
 const PREFIX = '/dashboard';
 
@@ -53,7 +53,7 @@ export const MAX_REWRITTEN = 1024 * 1024;
 
 export type Rewriting = 'html' | 'json';
 
-/** How a body of this type is rewritten; null when it is not. */
+/** The rewrite for a body of this type; null when it stays as it is. */
 export function rewritingOf(contentType: string | undefined): Rewriting | null {
   const [type = ''] = (contentType ?? '').split(';', 1);
   const media = type.trim().toLowerCase();

@@ -22,7 +22,7 @@ export interface AuthRequest {
   /** A proof of the client's key (handlers/web/README.md). */
   proof?: string;
   device: Device;
-  /** Whether the client reads typed chat events. A property of the socket, never of the session. */
+  /** True if the client reads typed chat events. A property of the socket, never of the session. */
   typedStream: boolean;
 }
 
@@ -113,7 +113,7 @@ export interface Admitted {
   routeCredential?: object;
 }
 
-/** What became of the proof in a first frame: the thumbprint of its key, or false for a proof that is not good. */
+/** The outcome of the proof in a first frame: the thumbprint of its key, or false for an invalid proof. */
 export type Proved = string | false | undefined;
 
 /**

@@ -9,10 +9,10 @@ export interface Connection {
   readonly id: string;
   readonly caller: Caller;
   readonly session: Session;
-  /** Whether the client takes the typed chat stream. */
+  /** True if the client takes the typed chat stream. */
   readonly typedStream: boolean;
   readonly isOpen: boolean;
-  /** Whether a message sent now can still reach the client, as far as this side knows. */
+  /** True if a message sent now can still reach the client, as far as this side knows. */
   readonly isWritable: boolean;
   /** Bytes waiting to be sent. */
   readonly unsent: number;
@@ -57,7 +57,7 @@ export interface Channel {
    * Only called while the connection is open and granted. `text` is the raw frame, for handlers that forward it.
    */
   message(connection: Connection, message: Message, text: string): void | Promise<void>;
-  /** Whether a queued message is handled even after its socket closed (its answers are dropped). */
+  /** True if a queued message is handled even after its socket closed (its answers are dropped). */
   outlivesSocket?(head: EnvelopeHead): boolean;
   /** Handles a message whose `payload` is not an object. Without this, `message` gets `{}` (contract 02 §1.4). */
   badPayload?(connection: Connection, message: Message): void;

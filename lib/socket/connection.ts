@@ -108,7 +108,7 @@ export class SocketConnection implements Connection, Indexed {
   #queues: Map<string, SerialQueue> | undefined;
   #watermarks: Set<Watermark> | undefined;
   #lazyInbox: Inbox | undefined;
-  /** Whether the client takes too little of what is sent to be read. */
+  /** True if the client takes too little of what is sent to be read. */
   #isStuck = false;
   #open = true;
 
@@ -405,7 +405,7 @@ export class SocketConnection implements Connection, Indexed {
     }
   }
 
-  /** Whether bytes arrived since the last call; always true where the runtime keeps sockets alive. */
+  /** True if bytes arrived since the last call; always true where the runtime keeps sockets alive. */
   wasActive(): boolean {
     const received = this.#transport.received?.();
     if (received === undefined) return true;
@@ -433,7 +433,7 @@ export class SocketConnection implements Connection, Indexed {
     this.#probe = { answered, isHeard: false, ...this.#progress() };
     this.#pingedAt ??= now;
     if (this.#transport.ping) this.#transport.ping(String(mark));
-    // What a client answers by itself, the platform hides: this takes the client's own code (contract 02 §2).
+    // The platform hides a client's own answers: this takes the client's own code (contract 02 §2).
     else this.send('system', 'ping', { ts: mark });
     this.#parts.probes.add(this);
   }
@@ -534,7 +534,7 @@ const readInTurn = (turn: Promise<Reservation>, frame: TextFrame): Promise<strin
   turn.then(() => readLongJson(frame, KEEPING_BOM));
 
 /**
- * Whether a payload is too deep to be written as JSON again, which recurses: in the list of phones, say, where one such
+ * True if a payload is too deep to be written as JSON again, which recurses: in the list of phones, say, where one such
  * status would fail it for all. Every level takes two characters, and a longer text has been counted.
  */
 const isTooDeep = ({ payload }: Message, text: string): boolean =>

@@ -23,7 +23,7 @@ export function releaseFrame(frame: TextFrame): void {
   if (typeof frame !== 'string') frame.handled?.();
 }
 
-/** Whether a text is all head. Counts characters, so that non-ASCII texts of a few KiB more are, too. */
+/** True if a text is all head. Counts characters, so that non-ASCII texts of a few KiB more are, too. */
 export const isShort = (frame: TextFrame): frame is string => typeof frame === 'string' && frame.length <= HEAD_BYTES;
 
 const encoder = new TextEncoder();
@@ -45,8 +45,8 @@ export const usableId = (id: unknown): string =>
 
 /**
  * Reads `channel`, `type` and `id` from the first 4 KiB of a message without parsing it (contract 02 §1.1). Null unless
- * the first two are there, as texts. Of members with the same name the last one counts, as for `JSON.parse`. What comes
- * after 4 KiB is not seen, and nothing else is validated: parsing tells, and may disagree.
+ * the first two are there, as texts. The last of members with the same name counts, as for `JSON.parse`. It does not
+ * read beyond 4 KiB, and validates nothing else: parsing may disagree.
  */
 export function readHead(frame: TextFrame): EnvelopeHead | null {
   const head = startOf(frame);

@@ -51,7 +51,7 @@ export const ALIVE: readonly [payload: Payload, id: string] = [{ ts: 0 }, ALIVE_
 
 const encoder = new TextEncoder();
 
-/** Whether a text has more than `limit` UTF-8 bytes. Encodes it only when its length leaves that open. */
+/** True if a text has more than `limit` UTF-8 bytes. Encodes it only when its length leaves that open. */
 export function isLongerThan(text: TextFrame, limit: number): boolean {
   if (text.length > limit) return true;
   if (typeof text !== 'string') return false;

@@ -48,7 +48,7 @@ export class Handshake implements Indexed {
   #state: 'waiting' | 'authenticating' | 'over' = 'waiting';
   #backlog: string[] | undefined;
   #budget = MAX_PRE_AUTH_BYTES;
-  /** How long codes were restricted when this client showed its own, seconds. */
+  /** Seconds of the restriction on codes when this client showed its own. */
   #restrictedFor = 0;
   #wasChallenged = false;
 
@@ -147,7 +147,7 @@ export class Handshake implements Indexed {
     } else this.#settle(request, result);
   }
 
-  /** Whether the client came over Secure Link or Reach, which the runtime says and no header. */
+  /** True if the client came over Secure Link or Reach, which the runtime says and no header. */
   #isPinned(): boolean {
     const { via } = this.caller.peer;
     return this.#parts.routeCredential !== undefined && (via === 'secure-link' || via === 'reach');

@@ -6,7 +6,7 @@ import type { Transport } from './transport.ts';
 const MAX_IN_TURN = 1024;
 
 /**
- * What a client sends, on its way in. The socket is not read while there is a reason to pause; what has been read by
+ * A client's messages on their way in. The socket is not read while there is a reason to pause; what has been read by
  * then is handled all the same, or held too.
  */
 export class Inbox {
@@ -25,7 +25,7 @@ export class Inbox {
     this.#handle = handle;
   }
 
-  /** Whether reading is paused: silence then says nothing about the client. */
+  /** True if reading is paused: silence then says nothing about the client. */
   get isPaused(): boolean {
     return this.#pauses > 0;
   }

@@ -4,14 +4,14 @@ import { DenseSet } from './dense-set.ts';
 import type { Handshake } from './handshake.ts';
 
 const AUTH_TIMEOUT = 30_000;
-/** How long a refused client may take to disconnect. Node drops it then; other runtimes may keep it longer. */
+/** Milliseconds in which a refused client must disconnect. Node drops it then; other runtimes may keep it longer. */
 const REFUSED_TIMEOUT = 2_000;
 const MAX_PER_PEER = 16;
 const MAX_TOTAL = 256;
 
 export interface PendingSocketsParts {
   clock: Clock;
-  /** Whether a pending timer would keep the process from sleeping (edge). */
+  /** True if a pending timer would keep the process from sleeping (edge). */
   sleeps: boolean;
 }
 

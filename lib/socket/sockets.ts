@@ -230,7 +230,7 @@ export function createSockets(parts: SocketsParts) {
   }
 
   return {
-    /** How many sockets are open and authenticated. */
+    /** Number of open, authenticated sockets. */
     count: (): number => connections.size,
 
     /** The open connections of a session, oldest first (contract 09 §2). */
@@ -299,7 +299,7 @@ export function createSockets(parts: SocketsParts) {
       }
     },
 
-    /** Whether a session has an open socket. */
+    /** True if a session has an open socket. */
     isConnected: (session: Session): boolean => (bySession.get(session)?.connections.length ?? 0) > 0,
 
     /** Starts the keep-alive: pings every socket each 30 s and drops those that stay silent for 15 s. */

@@ -46,7 +46,7 @@ export interface SocketEvents {
   longMessage?(bytes: LongFrame): void;
   /** A binary message, on paths that take them. */
   bytes?(bytes: Uint8Array): void;
-  /** What was sent has left, or, at the edge, may have. */
+  /** The sent data has left, or, at the edge, may have. */
   drained(): void;
   /** The client pinged; the runtime has already answered. */
   pinged(): void;
@@ -56,7 +56,7 @@ export interface SocketEvents {
   closed(end?: SocketEnd): void;
 }
 
-/** How a socket ended: 1006 without a closing handshake, 1005 with one that names no code. */
+/** The end of a socket: 1006 without a closing handshake, 1005 with one that names no code. */
 export interface SocketEnd {
   code: number;
   reason: string;

@@ -1,7 +1,7 @@
 import type { Call } from './call.ts';
 import type { ActiveCredential, Credentials } from './credentials.ts';
 
-/** How much of one quota is used. */
+/** The used part of one quota. */
 export type UsageWindow = {
   id: string;
   label: string;

@@ -71,17 +71,17 @@ async function askPath(
   }
 }
 
-/** True if a server speaks at this base URL. Makes it say nothing. */
+/** Checks that a server speaks at this base URL. Makes it say nothing. */
 export const askTts = (parts: ProbeParts, baseUrl: string, key = ''): Promise<PathState> =>
   askPath(parts, `${baseUrl}/audio/speech`, key, { type: 'application/json', body: '{}' });
 
-/** True if a server transcribes at this base URL, or at the path of whisper.cpp if the URL is that. */
+/** Checks that a server transcribes at this base URL, or at the path of whisper.cpp if the URL is that. */
 export function askStt(parts: ProbeParts, baseUrl: string, key = ''): Promise<PathState> {
   const url = baseUrl.endsWith('/inference') ? baseUrl : `${baseUrl}/audio/transcriptions`;
   return askPath(parts, url, key, { type: `multipart/form-data; boundary=${BOUNDARY}`, body: EMPTY_FORM });
 }
 
-/** True if a server opens the socket of the realtime protocol. */
+/** Checks that a server opens the socket of the realtime protocol. */
 export async function askRealtime(
   { dialUpstream, timeout, signal }: ProbeParts,
   baseUrl: string,

@@ -183,7 +183,7 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
     },
 
     /**
-     * True if the principal may connect a socket to a session.
+     * Checks that the principal may connect a socket to a session.
      * @throws RelayError `not-found` for an unknown session and while they are disabled, `gone` for a closed
      * session, `forbidden` for that of another principal.
      */

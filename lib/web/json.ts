@@ -69,7 +69,7 @@ class BodyHold {
   readonly #budgets: ReadBudgets | undefined;
   readonly #held: Reservation[] = [];
   #isOver = false;
-  /** Whether the body is not read because others use up the budget. */
+  /** True if the body is not read because others use up the budget. */
   isWaiting = false;
 
   constructor({ budgets }: Source) {

@@ -8,7 +8,7 @@ export interface PageFile {
   type: string;
   /** Hash of the content. */
   hash: string;
-  /** Whether the name holds a hash too, so that the content behind it never changes. */
+  /** True if the name holds a hash too, so that the content behind it never changes. */
   immutable: boolean;
   /** Base64 of the content in both compressed forms. */
   br: string;

@@ -29,7 +29,7 @@ export function select(headers: HeaderReader, representation: Representation): S
   return readRange(range, representation.size);
 }
 
-/** Whether `If-None-Match` names the ETag of a representation; null without that header (RFC 9110 §13.1.2). */
+/** True if `If-None-Match` names the ETag of a representation; null without that header (RFC 9110 §13.1.2). */
 export function isKnown(headers: HeaderReader, etag: string): boolean | null {
   const tags = headers.get('if-none-match');
   if (tags === null) return null;

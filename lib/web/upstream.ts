@@ -1,7 +1,7 @@
 import type { Upstream, UpstreamRequest } from '../host/upstream.ts';
 import { streamOf } from './streams.ts';
 
-/** Of Workers: a stream whose length is announced. Without it, the platform sends every stream chunked. */
+/** A stream of Workers whose length is announced. Without it, the platform sends every stream chunked. */
 interface FixedLength {
   FixedLengthStream?: new (length: number) => TransformStream<Uint8Array, Uint8Array>;
 }

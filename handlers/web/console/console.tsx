@@ -45,7 +45,7 @@ function useRefusal(): string | undefined {
   return state.kind === 'refused' ? state.reason : relay.refusal.value;
 }
 
-/** True if the relay reports events: its stream sends something every 15 s, and is given up after 45. */
+/** Shows whether the relay reports events: its stream sends something every 15 s, and is given up after 45. */
 function FeedChip() {
   const t = useT();
   const { kind } = useConsole().relay.feed.state.value;

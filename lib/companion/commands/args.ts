@@ -10,7 +10,7 @@ export type ArgsOf<Row extends DeviceRow> = v.InferOutput<Row['input']>;
 /** A handler that gets the arguments of its row. */
 export type HandlerOf<Row extends DeviceRow> = (call: CommandCall, args: ArgsOf<Row>) => ReturnType<Handler>;
 
-/** What a schema says of arguments that it refuses. */
+/** The message of a schema about arguments that it refuses. */
 export type Problem = Pick<v.BaseIssue<unknown>, 'message' | 'type'>;
 
 export const badRequest = (error: string) => new CommandFailure(400, error);

@@ -27,7 +27,7 @@ export const checkDeadline = (call: CommandCall): Verdict =>
 const trustedVerbs = ({ env }: CommandCall): Set<string> =>
   new Set(env.settings.get().trustedVerbs.map((verb) => verb.trim().toLowerCase()));
 
-/** How long a question may stay open, ms (contract 03 §8.4). */
+/** Milliseconds for which a question may stay open (contract 03 §8.4). */
 function questionTimeout(call: CommandCall): number {
   const seconds = call.env.settings.get().confirmationTimeoutSeconds;
   const configured = Math.min(Math.max(Number.isFinite(seconds) ? seconds : 30, 10), 60) * 1000;

@@ -11,7 +11,7 @@ const flavorGate: SafetyGate = ({ route, env }) => {
 const capabilityGate: SafetyGate = ({ route, env }) =>
   route.capability === null ? PASS : checkCapability(env, route.capability);
 
-/** Whether a capability is granted right now. */
+/** Checks that a capability is granted right now. */
 export function checkCapability(env: Pick<Environment, 'settings' | 'clock'>, capability: Capability): Verdict {
   const settings = env.settings.get();
   switch (settings.policy) {
@@ -50,7 +50,7 @@ const blocklistGate: SafetyGate = ({ route, env }) => {
   return isBlocked(env.settings, foreground) ? { kind: 'blocked-package', package: foreground } : PASS;
 };
 
-/** Whether a package is on the blocklist: an exact match; a blank name never is (contract 03 §8.6). */
+/** True if a package is on the blocklist: an exact match; a blank name never is (contract 03 §8.6). */
 export const isBlocked = (settings: SettingsStore, packageName: string | null): packageName is string =>
   packageName !== null && packageName.trim() !== '' && settings.get().blocklist.includes(packageName);
 

@@ -1,7 +1,7 @@
 import { isObject } from '../../kit/json.ts';
 import type { Payload } from '../../socket/envelope.ts';
 
-/** How this device describes itself in its first frame (contract 01 §3.3). */
+/** This device's description of itself in its first frame (contract 01 §3.3). */
 export interface DeviceFacts {
   name: string;
   hostname?: string;
@@ -11,7 +11,7 @@ export interface DeviceFacts {
   surface?: string;
   /** Default `phone`. */
   formFactor?: string;
-  /** Whether it reads the typed events of chat (contract 02 §5.5). Default false. */
+  /** True if it reads the typed events of chat (contract 02 §5.5). Default false. */
   typedStream?: boolean;
 }
 
@@ -53,11 +53,11 @@ export interface IssuedSession extends RelayInfo {
   refreshToken?: string;
   /** As it came: whether it counts depends on the route (`readRouteCredential`). */
   routeCredential?: unknown;
-  /** Whether it is bound to the key that was proved. */
+  /** True if it is bound to the key that was proved. */
   bound?: boolean;
 }
 
-/** Whether a token can be stored and sent: printable ASCII on one line (contract 01 §3.5). */
+/** True if a token can be stored and sent: printable ASCII on one line (contract 01 §3.5). */
 const isToken = (value: unknown): value is string => typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value);
 
 const isExpiry = (value: unknown): value is number | null =>

@@ -19,7 +19,7 @@ export interface BetterRouteParts {
   callRelay: CallRelay;
   clock: Clock;
   pairing(): Pairing | null;
-  /** Whether the link may be moved now, which loses requests in flight on it. */
+  /** True if the link may be moved now, which loses requests in flight on it. */
   isIdle(): boolean;
   /** A better endpoint answers. */
   onBetter(endpoint: Endpoint): void;
@@ -77,7 +77,9 @@ export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpo
   };
 }
 
-/** Whether a relay answers there, with the key that belongs there. Rejects when nobody answers, or somebody else. */
+/**
+ * Checks that a relay answers there, with the key that belongs there. Rejects when nobody answers, or somebody else.
+ */
 async function answers(
   endpoint: Endpoint,
   { callRelay, clock, pairing }: BetterRouteParts,

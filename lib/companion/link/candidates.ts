@@ -59,7 +59,7 @@ function readBroker(value: unknown): Broker | { problem: string } {
   return { url: brokerUrl, hostId, bootstrap: { token, expiresAt } };
 }
 
-/** Whether the value is a time in whole seconds. */
+/** True if the value is a time in whole seconds. */
 export const isEpoch = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
 
 /** `sha256/` and the canonical base64 of exactly 32 bytes. */

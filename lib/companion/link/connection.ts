@@ -9,7 +9,7 @@ const CLOSE_TIMEOUT = 1000;
 export interface ConnectionParts {
   dial: Dial;
   url: string;
-  /** Of a pinned endpoint. */
+  /** The route of a pinned endpoint. */
   route?: PinnedRoute;
   clock: Clock;
   onOpen(spki: PeerKey): void;

@@ -5,7 +5,7 @@ import { attemptOrder, refuseKey } from './endpoints.ts';
 import { routeTo } from './reach.ts';
 import type { Pairing } from './settings.ts';
 
-/** Of all routes together. */
+/** Milliseconds for all routes together. */
 const TIMEOUT = 10_000;
 
 /** `ended`: the relay knows the session no longer. `kept`: nobody could be told, for this reason. */

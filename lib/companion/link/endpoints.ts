@@ -6,7 +6,7 @@ import { base64, hexToBytes } from '../../kit/bytes.ts';
 export interface Endpoint {
   /** `lan`, `tailscale`, `public`, …: an open set. */
   role: string;
-  /** `ws:` or `wss:`. Of a pinned endpoint, always `wss://AUTHORITY/relay/ws`. */
+  /** `ws:` or `wss:`. Always `wss://AUTHORITY/relay/ws` for a pinned endpoint. */
   url: string;
   /** Lower is tried first. */
   priority: number;
@@ -90,7 +90,7 @@ export function authority(url: string): string {
   return parts ? `${urlHost(parts.host.toLowerCase())}:${parts.port ?? defaultPort(parts.scheme)}` : url;
 }
 
-/** Whether an endpoint uses TLS. */
+/** True if an endpoint uses TLS. */
 export const isSecure = (url: string): boolean => /^wss:/i.test(url);
 
 /** SHA-256 of a certificate's SubjectPublicKeyInfo in lower-case hex, keyed by `host:port` (spec 2.1 `tofu_pins`). */

@@ -53,7 +53,7 @@ export interface LinkParts {
   offer?: PairingOffer;
   /** From [0, 1), for jitter. */
   random?: () => number;
-  /** Whether a person waits for the relay, which is then asked every two seconds while nothing listens there. */
+  /** True if a person waits for the relay, which is then asked every two seconds while nothing listens there. */
   isAttended?(): boolean;
   onState?(state: LinkState): void;
   onCommand?(command: PhoneCommand): void;

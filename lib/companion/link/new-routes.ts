@@ -8,9 +8,9 @@ const MAX_ENDPOINTS = 32;
 const roleOf = ({ role }: Endpoint): string => role.toLowerCase();
 
 /**
- * What `routes.updated` changes in a pairing (contract 11 §2): routes take the place of those with the same role, and
- * come at their rank; others stay, as those through a broker, whose credentials no update has. Null when nothing changes.
- * A pinned route may move, but never to another key; the first one of a pairing has to come over TLS.
+ * Applies `routes.updated` to a pairing (contract 11 §2): routes replace those with the same role, and take their rank;
+ * others stay, such as those through a broker, whose credentials no update has. Null when nothing changes. A pinned
+ * route may move, but never to another key; the first one of a pairing has to come over TLS.
  * @throws RelayError `invalid` for what is no list of candidates.
  */
 export function withRoutes(

@@ -10,7 +10,7 @@ import { authority, type Endpoint, endpointId, inPreference } from './endpoints.
 export interface PairingOffer {
   /** One-time pairing code; a secret until it is used. */
   code: string;
-  /** What the QR code carries beside the code: with it, wrong codes of others do not stop the pairing. */
+  /** A secret beside the code in the QR code: with it, wrong codes of others do not stop the pairing. */
   secret?: string;
   /** In the order in which to try them. Never empty. */
   endpoints: Endpoint[];

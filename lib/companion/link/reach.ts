@@ -49,11 +49,11 @@ function accessTo(
   return bootstrap.expiresAt > now ? { kind: 'bootstrap', token: bootstrap.token } : null;
 }
 
-/** Whether an endpoint can be tried at all: Reach needs a credential that has not expired. `now` is epoch seconds. */
+/** True if an endpoint can be tried at all: Reach needs a credential that has not expired. `now` is epoch seconds. */
 export const isUsable = ({ broker }: Endpoint, pairing: Pairing | null, now: number): boolean =>
   !broker || accessTo(broker, pairing?.route_credential, now) !== null;
 
-/** How an endpoint is reached; undefined for one that is not pinned. `now` is epoch seconds. */
+/** The route to an endpoint; undefined for one that is not pinned. `now` is epoch seconds. */
 export function routeTo(endpoint: Endpoint, pairing: Pairing | null, now: number): PinnedRoute | undefined {
   const { pinned: origin, broker } = endpoint;
   if (!origin) return undefined;

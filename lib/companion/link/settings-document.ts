@@ -64,11 +64,11 @@ export const PairingSchema = v.object({
   server_version: v.string(),
   expires_at: Epoch,
   grants: v.record(v.string(), Epoch),
-  /** Whether the session is bound to a key of this browser (handlers/web/README.md). */
+  /** True if the session is bound to a key of this browser (handlers/web/README.md). */
   bound: v.optional(v.boolean()),
   /** Where the page of this browser can be opened too, as the relay last said. */
   addresses: v.optional(v.array(v.string())),
-  /** Whether a backup holds the session too, so that it must not be bound. */
+  /** True if a backup holds the session too, so that it must not be bound. */
   shared: v.optional(v.boolean()),
 });
 
@@ -87,7 +87,7 @@ export const SafetySchema = v.partial(
   }),
 );
 
-/** The store `notification_triggers`. What its JSON texts hold is checked where they are read. */
+/** The store `notification_triggers`. The content of its JSON texts is checked where they are read. */
 export const TriggersSchema = v.object({
   notification_triggers_enabled: v.boolean(),
   notification_triggers_kill_switch: v.boolean(),

@@ -108,7 +108,7 @@ export interface LinkMachine {
   readonly index: number;
   /** The endpoint on which the link was last online: its ID. */
   readonly lastOnline: string | null;
-  /** How the attempt at that endpoint ended in the current round. */
+  /** The end of the attempt at that endpoint in the current round. */
   readonly ending: Ending;
   readonly attempts: Attempts;
 }
@@ -123,7 +123,7 @@ export interface LinkFacts {
   random: number;
   /** As stored now. */
   pairing: Pairing | null;
-  /** Whether a person looks at this device, and waits for the relay. */
+  /** True if a person looks at this device, and waits for the relay. */
   isAttended?: boolean;
 }
 
@@ -329,7 +329,7 @@ function revoked(machine: LinkMachine, endpoint: Endpoint, reason: string, { pai
 const isTemporary = (reason: string): boolean =>
   (/auth/i.test(reason) && /timeout/i.test(reason)) || /try again later/i.test(reason);
 
-/** Whether the relay refuses for now because the clock of its machine may be wrong (contract 11 §2). */
+/** True if the relay refuses for now because the clock of its machine may be wrong (contract 11 §2). */
 export const isAboutClock = (reason: string): boolean => isTemporary(reason) && /\bclock\b/i.test(reason);
 
 /**
@@ -341,7 +341,7 @@ const provesNothing = ({ round }: LinkMachine, { url }: Endpoint): boolean =>
 
 interface Entry {
   disconnect?: Disconnect;
-  /** How long the new state may last, ms; null for any time. */
+  /** Milliseconds that the new state may last; null for any time. */
   timer: number | null;
   /** Effect with which the new state begins. */
   start?: LinkEffect;
@@ -416,7 +416,7 @@ function connect(
   return enter(machine, state, { disconnect, timer, start: { name: 'dial', endpoint } });
 }
 
-/** What another endpoint does says nothing about the relay that was there a moment ago. */
+/** Another endpoint's failure says nothing about the relay that answered a moment ago. */
 function withEnding(machine: LinkMachine, endpoint: Endpoint, end: SocketEnd): LinkMachine {
   const { lastOnline, round } = machine;
   const isTheRelay = lastOnline === null ? round.length === 1 : endpointId(endpoint) === lastOnline;

@@ -70,7 +70,7 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
     return expected;
   }
 
-  /** Whether a name is a link to nothing, through which a write would create the target. */
+  /** True if a name is a link to nothing, through which a write would create the target. */
   async function isDangling(path: string): Promise<boolean> {
     const name = path.slice(path.lastIndexOf('/') + 1);
     const entries = await files.list(path.slice(0, -name.length - 1));

@@ -26,7 +26,7 @@ export interface AgentChoice {
   guarded: boolean;
 }
 
-/** Whether a call carries a credential: a header or parameter whose name says so. */
+/** True if a call carries a credential: a header or parameter whose name says so. */
 export function carriesCredential(url: URL, headers: Record<string, string>): boolean {
   if (url.username !== '' || url.password !== '') return true;
   const names = [...Object.keys(headers), ...url.searchParams.keys()];

@@ -180,7 +180,7 @@ function reader(stream: Readable) {
   };
 }
 
-/** Whether the group still exists. A process of another user in it (EPERM) counts. */
+/** True if the group still exists. A process of another user in it (EPERM) counts. */
 function signalGroup(pid: number, signal: Signal | 0): boolean {
   try {
     process.kill(-pid, signal);

@@ -60,7 +60,7 @@ async function read(home: string, path: string, limits: ReadLimits): Promise<Hom
 const changing = (what: string): Error =>
   Object.assign(new Error(`EAGAIN: the ${what} changes too often`), { code: 'EAGAIN' });
 
-/** Whether the file opened at `path` is the one whose real path is below `home`, judged by the descriptor. */
+/** Says where the file opened at `path` is: its real path, judged by the descriptor, is below `home` or not. */
 async function placeOf(home: string, path: string, file: FileHandle): Promise<'inside' | 'outside' | 'moved'> {
   const [top, real] = await Promise.all([realOf(home), realOf(path)]);
   if (top === null || real === null) return 'moved';

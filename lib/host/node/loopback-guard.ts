@@ -17,7 +17,7 @@ const ROOT = 0;
 /** Listeners that are remembered as warned of. */
 const MAX_WARNED = 256;
 
-/** Whether an address is one of loopback: any of 127/8, or `::1`. */
+/** True if an address is one of loopback: any of 127/8, or `::1`. */
 const isLoopback = (address: string): boolean => address === '::1' || address.startsWith('127.');
 
 /**

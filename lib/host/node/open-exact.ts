@@ -104,9 +104,9 @@ const SETTLED = 20;
 const MAX_ATTEMPTS = 10;
 
 /**
- * Whether a path without links names the open file, for systems that do not report a descriptor's path. A single
- * comparison proves nothing, since directories may be swapped back and forth around it. So the two are compared while no
- * directory above changes, which a swap would show (`ctime` cannot be set back).
+ * True if a path without links names the open file, for systems that do not report a descriptor's path. A single
+ * comparison proves nothing, since directories may be swapped back and forth around it. So the two are compared while
+ * no directory above changes, which a swap would show (`ctime` cannot be set back).
  */
 async function isStill(path: string, opened: Identity): Promise<boolean> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {

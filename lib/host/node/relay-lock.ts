@@ -54,7 +54,7 @@ export function lockHolder(stateFile: string): number | undefined {
   return undefined;
 }
 
-/** Whether a process has a file open, or hides its files: numbers of inodes are unique within one file system only. */
+/** True if a process has a file open, or hides its files: numbers of inodes are unique within one file system only. */
 function mayHaveOpen(pid: string, path: string): boolean {
   try {
     const real = realpathSync(path);

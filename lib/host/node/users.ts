@@ -229,8 +229,8 @@ const V6: Record<string, string> = { '::1': '0'.repeat(24) + word('00000001'), '
 const MAPPED = '0'.repeat(16) + word('0000FFFF');
 
 /**
- * How the tables may write one end of a connection; none for an address that is not of loopback. IPv4 appears mapped
- * when its socket is an IPv6 one.
+ * The spellings of one end of a connection in the tables; none for an address that is not of loopback. IPv4 appears
+ * mapped when its socket is an IPv6 one.
  */
 function spellings({ address, port }: SocketEnd): string[] {
   if (address === undefined || port === undefined) return [];
@@ -244,5 +244,5 @@ function spellings({ address, port }: SocketEnd): string[] {
 const product = (starts: string[], ends: string[]): string[] =>
   starts.flatMap((start) => ends.map((end) => `${start} ${end}`));
 
-/** How the tables write the remote end of a listener. */
+/** The remote end of a listener, as the tables write it. */
 const NOBODY = ['0.0.0.0', '::'].flatMap((address) => spellings({ address, port: 0 }));

@@ -20,9 +20,9 @@ export interface Provider {
     /** Names in the profile's `.env`; the first one set wins. */
     variables: readonly string[];
     fallback: string;
-    /** Whether `model.base_url` of the profile counts too. */
+    /** True if `model.base_url` of the profile counts too. */
     fromModel: boolean;
-    /** Whether `fallback` is on the host itself, which does not exist at the edge. */
+    /** True if `fallback` is on the host itself, which does not exist at the edge. */
     onHost?: boolean;
   };
   readonly secret: {

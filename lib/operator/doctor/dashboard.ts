@@ -109,7 +109,7 @@ export interface Component {
 }
 
 export interface ComponentHealth {
-  /** Whether the dashboard reports components at all. */
+  /** True if the dashboard reports components at all. */
   supported: boolean;
   overall: 'ok' | 'degraded' | 'unknown';
   components: Component[];

@@ -245,7 +245,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
 const linkChecks = (facts: SecureLinkFacts | string, dashboardUrl: string): Check[] =>
   typeof facts === 'string' ? unknownSecureLink(facts) : secureLinkChecks(facts, dashboardUrl);
 
-/** Whether the diagnosis is a failure: an error, or with `strict` a warning. */
+/** True if the diagnosis is a failure: an error, or with `strict` a warning. */
 export const hasProblems = (checks: Check[], strict: boolean): boolean =>
   checks.some(({ status }) => status === 'error' || (strict && status === 'warn'));
 

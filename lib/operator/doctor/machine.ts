@@ -80,7 +80,7 @@ async function tlsCheck({ config, host, now }: MachineDoctor): Promise<Check> {
   return ok(id, `the certificate is valid from ${date(facts.validFrom)} until ${until}`);
 }
 
-/** Whether the relay answers on the address by which the network knows this machine. */
+/** Checks that the relay answers on the address by which the network knows this machine. */
 async function addressCheck({ config, host, relay, info, timeout }: MachineDoctor): Promise<Check> {
   const id = 'relay-address';
   if (!config) return notKnown(id, INVALID, 'relay-tls');
@@ -149,7 +149,7 @@ async function tmuxCheck({ config, host }: MachineDoctor): Promise<Check> {
     : ok(id, `${path}: shells outlive the relay`);
 }
 
-/** Of the relay's process, or of this one while none runs: then a relay started from here gets as many. */
+/** The limit of the relay's process, or of this one while none runs: a relay started from here gets as many. */
 async function descriptorsCheck({ host, process }: MachineDoctor): Promise<Check> {
   const id = 'relay-descriptors';
   const pid = await process();
@@ -175,7 +175,7 @@ export function nodeCheck(version: string): Check {
     : fail(id, `Node ${version} is too old`, `Install Node ${NODE} or newer, and restart the relay with it.`);
 }
 
-/** Whether the disk takes the state of a relay (contract 11 §5). Rejects when the disk cannot be asked. */
+/** Checks that the disk takes the state of a relay (contract 11 §5). Rejects when the disk cannot be asked. */
 export async function diskCheck({ config, host }: Pick<MachineDoctor, 'config' | 'host'>): Promise<Check> {
   const id = 'relay-disk';
   if (!config) return notKnown(id, INVALID, 'relay-tls');
@@ -202,7 +202,7 @@ export async function diskCheck({ config, host }: Pick<MachineDoctor, 'config' |
 const bytesText = (bytes: number): string =>
   bytes < 1024 * MiB ? `${Math.floor(bytes / MiB)} MB` : `${Math.floor(bytes / MiB / 1024)} GB`;
 
-/** Whether what should keep the relay running does. */
+/** Checks the service that should keep the relay running. */
 export function serviceCheck({ service }: Lifecycle): Check {
   const id = 'relay-service';
   const { systemd, installed, active, current, linger } = service;

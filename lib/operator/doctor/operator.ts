@@ -12,9 +12,9 @@ export interface OperatorSettings {
   requireKey: boolean | undefined;
   /** `RELAY_OPERATOR_UIDS`. */
   uids: readonly number[];
-  /** Whether this user can read the operator key. */
+  /** True if this user can read the operator key. */
   hasKey: boolean;
-  /** Whether `DESKTOP_RELAY_TOKEN` is set. */
+  /** True if `DESKTOP_RELAY_TOKEN` is set. */
   hasDesktopToken: boolean;
 }
 
@@ -132,7 +132,7 @@ export function operatorCheck(facts: OperatorFacts, info: ProbeResult): Check {
   return ok(ID, `only user ${users} may operate the relay; any other needs the operator key${where}`);
 }
 
-/** What the running relay says of its operator; undefined for an older one, and without an answer. */
+/** The running relay's answer about its operator; undefined for an older one, and without an answer. */
 function runningOperator({ ok: isAnswer, json }: ProbeResult): OperatorState | undefined {
   if (!isAnswer || !isMapping(json) || !isMapping(json.operator)) return undefined;
   const { key_required: keyRequired, forwarders } = json.operator;
@@ -158,8 +158,8 @@ const errorOf = ({ json }: ProbeResult): string =>
   isMapping(json) && typeof json.error === 'string' ? json.error.slice(0, 300) : '';
 
 /**
- * Whether the relay tells tools of this machine what to send: the refusals of a call to `/sessions` and to `/desktop`
- * without a bearer name it (contract 01 §6.3, 07 §2.2).
+ * Checks that the relay tells tools of this machine what to send: the refusals of a call to `/sessions` and to
+ * `/desktop` without a bearer name it (contract 01 §6.3, 07 §2.2).
  */
 export function toolsCheck(
   { hasDesktopToken, requireKey }: OperatorSettings,

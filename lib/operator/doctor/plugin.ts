@@ -11,7 +11,7 @@ export interface PluginLayout {
   has_plugin_yaml: boolean;
   has_register_init: boolean;
   has_dashboard_manifest: boolean;
-  /** Whether it is in the agent's plugins directory. */
+  /** True if it is in the agent's plugins directory. */
   looks_like_user_plugin: boolean;
   recommended_install_identifier: string;
 }

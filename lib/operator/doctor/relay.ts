@@ -56,7 +56,7 @@ export function importCheck({ ok: loads, module, error }: ImportChain): Check {
 export const unknownImports = (reason: string): Check =>
   warn(IMPORTS, `whether the relay loads is not known: ${reason}`, MORE_TIME);
 
-/** Whether a relay answers on this machine, and in which version. */
+/** Checks that a relay answers on this machine, and its version. */
 export function loopbackCheck(info: ProbeResult, version: string, port: number): Check {
   const id = 'relay-loopback';
   if (info.ok) {
@@ -106,7 +106,7 @@ export function goneAddressChecks({ ok: answers, json }: ProbeResult): Check[] {
   return [warn('relay-gone-address', gone.map(goneText).join('; '), GONE_ADVICE)];
 }
 
-/** Whether the relay at the edge answers its operator, and in which version (contract 01 §12). */
+/** Checks that the relay at the edge answers its operator, and its version (contract 01 §12). */
 export function remoteCheck(info: ProbeResult, version: string): Check {
   const id = 'relay-edge';
   const running = isMapping(info.json) && typeof info.json.version === 'string' ? info.json.version : null;

@@ -106,7 +106,7 @@ function listenerCheck({ health }: SecureLinkFacts): Check {
   );
 }
 
-/** Whether the served certificate and the files on disk still have the advertised pin. */
+/** Checks that the served certificate and the files on disk still have the advertised pin. */
 function pinCheck({ found, health, served }: SecureLinkFacts): Check[] {
   const id = 'secure-link-pin';
   const { pin_sha256: pin } = proxyOf(health);

@@ -23,22 +23,22 @@ export interface ServiceStatus {
   systemd: SystemdState;
   unit_path: string;
   installed: boolean;
-  /** Whether the unit file was written by these commands. */
+  /** True if the unit file was written by these commands. */
   managed: boolean;
-  /** Whether it equals what this installation writes. */
+  /** True if it equals what this installation writes. */
   current: boolean;
   /** As reported by the manager; null when it does not answer. */
   enabled: boolean | null;
   active: string | null;
   exit_status: number | null;
-  /** Whether it runs while nobody is signed in; null when unknown. */
+  /** True if it runs while nobody is signed in; null when unknown. */
   linger: boolean | null;
 }
 
 export interface ServiceInstalled {
   ok: true;
   action: 'install';
-  /** Whether the unit file has changed. */
+  /** True if the unit file has changed. */
   changed: boolean;
   dry_run: boolean;
   unit_path: string;
@@ -131,7 +131,7 @@ async function requireFreePort({ host, port }: ServiceParts, systemd: Systemd): 
   throw new RelayError('conflict', `something listens on port ${port} already`, { extra: { port } });
 }
 
-/** Whether the installed unit runs the relay of this agent home, in whatever version. */
+/** True if the installed unit runs the relay of this agent home, in whatever version. */
 export async function unitServes(parts: ServiceParts): Promise<boolean> {
   const [text, own] = await Promise.all([readUnit(parts), ownText(parts)]);
   const home = (unit: string | null) => unit?.split('\n').find((row) => row.startsWith('Environment="SVC_HOME='));

@@ -32,7 +32,7 @@ export interface Systemd {
   unit(): Promise<UnitState | null>;
   /** Runs `systemctl --user`, and returns whether it succeeded. */
   call(...args: string[]): Promise<boolean>;
-  /** Whether the user's services run while nobody is signed in; null when unknown. */
+  /** True if the user's services run while nobody is signed in; null when unknown. */
   lingers(): Promise<boolean | null>;
 }
 

@@ -44,7 +44,7 @@ WantedBy=default.target
 `;
 }
 
-/** Whether these commands wrote a unit file, in any version. */
+/** True if these commands wrote a unit file, in any version. */
 export const isManagedUnit = (text: string): boolean => /^# managed-by: svc relay service v\d+\r?\n/.test(text);
 
 /** The first word of a command line: systemd neither expands variables nor accepts quotes in it (systemd.service(5)). */
