@@ -112,7 +112,7 @@ interface AgentDatabase {
   active: string;
   /** Condition of messages that clients see. */
   shown: string;
-  /** Checks that an index leads to the messages of a session, and whether it has them in their order. */
+  /** True if an index leads to the messages of a session; `isOrdered` if it has them in their order. */
   isIndexed: boolean;
   isOrdered: boolean;
 }
