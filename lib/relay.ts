@@ -76,8 +76,6 @@ import { dialByFetch } from './web/upstream-socket.ts';
 const SWEEP_PERIOD = 30_000;
 /** Seconds for which the edge honours sessions of home without a word of it, at most (contract 12 §2). */
 const MAX_LEASE = 7 * 86_400;
-/** Well before an idle object is put away (edge), and after the answer that would otherwise wait for the write. */
-const SAVE_SEEN_AFTER = 2_000;
 
 /** Parts that the runtime provides. */
 export interface DomainParts {
@@ -143,7 +141,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     jump: clock.jump(),
     log: log.named('sessions'),
     maxSessions: config.maxSessions,
-    saveSeenAfter: parts.socketsOutliveMemory ? SAVE_SEEN_AFTER : undefined,
+    savesSeenAtOnce: parts.socketsOutliveMemory,
   });
   const proofs = createProofs(clock);
   const sessionBearers = createSessionBearers({ sessions, proofs });
@@ -219,7 +217,6 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
   const threads = await openPhoneThreads({
     host,
     store: stores.open('phone-threads'),
-    clock,
     log: log.named('phone'),
   });
   const media = await openMedia(parts, (change) => events.publish('media', () => ({ change, count: media?.count() })));
@@ -356,7 +353,6 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
   const terminals = createTerminals({ host, config, sessions, gate, clock, log: log.named('terminal') });
   const notifications = await openNotifications({
     store: stores.open('notifications'),
-    clock,
     log: log.named('notifications'),
   });
   const mirrored = { store: stores.open('mirror'), sessions, phone, notifications, clock, log: log.named('mirror') };

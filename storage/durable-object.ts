@@ -13,6 +13,7 @@ const MAX_TEXT = 600_000;
 export function durableObjectExecutor(storage: DurableObjectStorage): SqlExecutor {
   return {
     maxText: MAX_TEXT,
+    isSynchronous: true,
     run: (text, ...values) => void storage.sql.exec(text, ...values),
     all: (text, ...values) => storage.sql.exec(text, ...values).toArray(),
     transaction: (work) => storage.transactionSync(work),

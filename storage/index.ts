@@ -1,6 +1,7 @@
 import { createStorage, prefixStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { createGroupCommit } from './group-commit.ts';
+import { createLookups, lookupsOf } from './lookups.ts';
 import type { Store, StoreName, Stores } from './schema.ts';
 import { createTable, readEntries, type SqlExecutor, sqlDriver } from './sql-driver.ts';
 
@@ -47,6 +48,7 @@ export const SCHEMA_VERSION = 1;
 export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
   const storage = createStorage();
   if (executor) createTable(executor);
+  if (executor?.isSynchronous) createLookups(executor);
   const commits = executor && createGroupCommit(executor);
   for (const [store, places] of Object.entries(PLACES)) {
     const isDurable = commits !== undefined && places[runtime] !== 'memory';
@@ -58,7 +60,9 @@ export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
     open: <K extends StoreName>(name: K) => {
       const store = prefixStorage(storage, name) as unknown as Store<K>;
       const isDurable = commits !== undefined && PLACES[name][runtime] !== 'memory';
-      return isDurable ? Object.assign(store, { entries: () => readEntries(commits, name) }) : store;
+      if (!isDurable || !executor) return store;
+      const lookups = executor.isSynchronous ? lookupsOf(executor, name) : undefined;
+      return Object.assign(store, { entries: (base?: string) => readEntries(commits, name, base), lookups });
     },
     ...(commits && executor.snapshot && { snapshot: (path: string) => commits.snapshot(path) }),
     close: () => commits?.close(),

@@ -36,10 +36,33 @@ export interface StoreSchema {
 }
 
 export type StoreName = keyof StoreSchema;
+
+/** An entry of a store. A value that is damaged, or no JSON, is null. */
+export type Entry = [key: string, value: unknown];
+
+/**
+ * Reads single values of a store at once, as they are committed: what was written in this turn is not among them. Each read
+ * is one statement, which takes no longer with more values beside those that it finds.
+ */
+export interface Lookups {
+  get(key: string): Entry[];
+  /** Values whose lookup is `value`, and some of which only the caller can say so. */
+  find(name: string, value: string): Entry[];
+  startingWith(name: string, start: string): Entry[];
+  /** Values whose lookup is a number up to `end`. */
+  upTo(name: string, end: number): Entry[];
+  /** The smallest number of a lookup above `above`. */
+  least(name: string, above: number): number | null;
+  /** How many values have a lookup. */
+  count(name: string): number;
+}
+
 /** A store of a driver that reads all of it with one statement. */
 export interface Listed {
-  /** Every key with its value, null for one that cannot be read. */
-  entries?(): Promise<[key: string, value: unknown][]>;
+  /** Every key, or those that begin with `base`, with its value, null for one that cannot be read. */
+  entries?(base?: string): Promise<[key: string, value: unknown][]>;
+  /** Where values are read when they are needed (edge). Without it the store is to be read as a whole. */
+  readonly lookups?: Lookups;
 }
 
 export type Store<K extends StoreName> = Storage<StoreSchema[K]> & Listed;

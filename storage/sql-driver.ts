@@ -7,6 +7,8 @@ export type Row = Record<string, unknown>;
 export interface SqlExecutor {
   /** Characters that a row holds, where the platform limits it: the rest of a longer value goes into further rows. */
   readonly maxText?: number;
+  /** Reads and writes are over when their calls return, so that single values may be read when they are needed. */
+  readonly isSynchronous?: boolean;
   run(sql: string, ...values: string[]): void;
   all(sql: string, ...values: string[]): Row[];
   /** Runs `work` as one transaction, durable on return. Throws when it fails, and then nothing has changed. */
@@ -45,7 +47,7 @@ const strict = new TextDecoder('utf-8', { fatal: true });
 const lenient = new TextDecoder();
 
 /** The text of a value, or null if it is damaged. Text is read as bytes: libsql aborts the process at invalid UTF-8. */
-function textOf(bytes: unknown): string | null {
+export function textOf(bytes: unknown): string | null {
   if (bytes === undefined || bytes === null) return null;
   try {
     return strict.decode(bytes as Uint8Array);
@@ -86,12 +88,25 @@ const BLOBS = 'CAST(key AS BLOB) AS key, CAST(value AS BLOB) AS value';
 const ENTRIES = `SELECT ${BLOBS}, -1 AS part FROM items WHERE store = ?`;
 const ALL_PARTS = `SELECT ${BLOBS}, part FROM parts WHERE store = ?`;
 
-/** Every key of a store with its value, by one statement. A value that is damaged, or no JSON, reads as null. */
-export async function readEntries(commits: GroupCommit, store: string): Promise<[key: string, value: unknown][]> {
+/**
+ * Every key of a store, or those that begin with `base`, with its value, by one statement. A value that is damaged, or no
+ * JSON, reads as null.
+ */
+export async function readEntries(
+  commits: GroupCommit,
+  store: string,
+  base = '',
+): Promise<[key: string, value: unknown][]> {
+  const [below, values] =
+    base === '' ? ['', [store]] : [' AND key >= ? AND key < ?', [store, base, `${base}\u{10ffff}`]];
   const rows =
     commits.maxText === undefined
-      ? await commits.read(`${ENTRIES} ORDER BY key`, store)
-      : await commits.read(`${ENTRIES} UNION ALL ${ALL_PARTS} ORDER BY key, part`, store, store);
+      ? await commits.read(`${ENTRIES}${below} ORDER BY key`, ...values)
+      : await commits.read(
+          `${ENTRIES}${below} UNION ALL ${ALL_PARTS}${below} ORDER BY key, part`,
+          ...values,
+          ...values,
+        );
   const texts: [key: string, text: string | null, parts: (string | null)[]][] = [];
   for (const { key, value, part } of rows) {
     if (Number(part) < 0) texts.push([lenient.decode(key as Uint8Array), textOf(value), []]);
@@ -119,7 +134,8 @@ function joined(text: string | null, parts: readonly (string | null)[]): string 
   return isWhole ? parts.join('') : null;
 }
 
-function parsed(text: string | null): unknown {
+/** The value of JSON text; null for anything else. */
+export function parsed(text: string | null): unknown {
   try {
     return text === null ? null : JSON.parse(text);
   } catch {

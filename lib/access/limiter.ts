@@ -65,7 +65,7 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
   const paired = new Set<string>();
   let wrongCodes: number[] = [];
   let restrictedUntil = 0;
-  const persistence = createWriteBehind({ store, clock, log, name: 'the limiter' });
+  const persistence = createWriteBehind({ store, log, name: 'the limiter' });
 
   /** The key is a hash: the name of an IPv6 network contains `:` and `/`. */
   function save(peer: string): void {

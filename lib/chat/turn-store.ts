@@ -1,5 +1,6 @@
 import type { ChatTool, ChatTurnHead, ChatTurnRecord, Store } from '../../storage/schema.ts';
 import { describeError, notStored, RelayError } from '../errors.ts';
+import { entriesOf } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import { utf8Length } from '../kit/text.ts';
 import type { Log } from '../log.ts';
@@ -107,8 +108,8 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
 
   const keys = await store.getKeys();
   const known = new Set<string>();
-  for (const key of keys.filter((key) => key.startsWith('turn:'))) {
-    const head = readHead(await store.getItem(key));
+  for (const [key, value] of await entriesOf(store, 'turn:')) {
+    const head = readHead(value);
     if (!head || `turn:${head.id}` !== key) continue;
     const entry: Entry = { head, text: 0, tools: [], bytes: head.bytes, toolBytes: 0 };
     for (const own of keysOf(head)) known.add(own);

@@ -1,7 +1,8 @@
+import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { openRing, type RingParts } from '../kit/ring.ts';
 
-export type ActivityParts = Pick<RingParts<never>, 'store' | 'clock' | 'log' | 'name'>;
+export type ActivityParts = Pick<RingParts<never>, 'store' | 'log' | 'name'> & { clock: Clock };
 
 /** Stored with a command, besides its record. */
 interface Entry<R> {

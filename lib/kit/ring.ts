@@ -1,6 +1,5 @@
 import type { Storage } from 'unstorage';
 import type { RingRecord } from '../../storage/schema.ts';
-import type { Clock } from './clock.ts';
 import { isObject, type JsonObject, parseJson } from './json.ts';
 import { createWriteBehind, loadAll, type Warnings } from './write-behind.ts';
 
@@ -16,7 +15,6 @@ export interface Ring<T> {
 
 export interface RingParts<T> {
   store: Storage<RingRecord>;
-  clock: Clock;
   log: Warnings;
   /** Names the ring in a warning. */
   name: string;

@@ -1,10 +1,6 @@
 import type { Storage, StorageValue } from 'unstorage';
 import { describeError } from '../errors.ts';
-import type { Clock } from './clock.ts';
 import { entriesOf } from './entries.ts';
-
-/** Longer than a burst of changes, much shorter than the ten idle seconds after which a Durable Object sleeps. */
-const DELAY = 1_000;
 
 /** The part of a log that is needed here. */
 export interface Warnings {
@@ -13,7 +9,6 @@ export interface Warnings {
 
 export interface WriteBehindParts<T extends StorageValue> {
   store: Storage<T>;
-  clock: Clock;
   log: Warnings;
   /** Names the state in a warning, as in "the limiter could not be saved". */
   name: string;
@@ -27,11 +22,12 @@ export interface WriteBehind<T> {
 }
 
 /**
- * Writes state that nothing waits for: a key that changes often within a second is written once. A failed write is
- * repeated with the next change. The owner bounds the number of keys.
+ * Writes state that nothing waits for, at the end of the turn that changed it, once however often it changed: an object at
+ * the edge may be put away after it, and no timer keeps it awake (contract 12 §6). A failed write is repeated with the next
+ * change. The owner bounds the number of keys.
  */
 export function createWriteBehind<T extends StorageValue>(parts: WriteBehindParts<T>): WriteBehind<T> {
-  const { store, clock, log, name } = parts;
+  const { store, log, name } = parts;
   const changed = new Map<string, () => T | null>();
   let isScheduled = false;
 
@@ -63,7 +59,7 @@ export function createWriteBehind<T extends StorageValue>(parts: WriteBehindPart
       changed.set(key, value);
       if (isScheduled) return;
       isScheduled = true;
-      clock.after(DELAY, flush);
+      queueMicrotask(flush);
     },
 
     clear() {

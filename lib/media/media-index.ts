@@ -49,7 +49,7 @@ export async function openMediaIndex({ store, clock, log, ttl, cap, ownedCap, re
   /** Orphans that are being written now. */
   const uploading = new Set<string>();
   const removals = new Set<Promise<void>>();
-  const uses = createWriteBehind({ store, clock, log, name: 'the media index' });
+  const uses = createWriteBehind({ store, log, name: 'the media index' });
   let ownedBytes = 0;
 
   const now = () => seconds(clock);

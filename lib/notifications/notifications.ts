@@ -7,7 +7,7 @@ const MAX_ENTRY_BYTES = 32 * 1024;
 export type Notifications = Awaited<ReturnType<typeof openNotifications>>;
 
 /** The last 100 notifications of all paired phones. A restart forgets them (contract 00, 02 §6). */
-export async function openNotifications(parts: Pick<RingParts<Payload>, 'store' | 'clock' | 'log'>) {
+export async function openNotifications(parts: Pick<RingParts<Payload>, 'store' | 'log'>) {
   const ring = await openRing<Payload>({ ...parts, name: 'the notification ring' });
   let posted: ((notification: Payload) => void) | undefined;
   return {

@@ -3,7 +3,6 @@ import type { ThreadRecord } from '../../storage/schema.ts';
 import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { sha256 } from '../kit/bytes.ts';
-import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { byCodePoint } from '../kit/text.ts';
 import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
@@ -40,7 +39,6 @@ export interface PhoneThreads {
 interface ThreadsParts {
   host?: Host;
   store: Storage<ThreadRecord>;
-  clock: Clock;
   log: Log;
 }
 
@@ -60,8 +58,8 @@ FROM (SELECT NULL AS title) AS missing, sessions AS s
 WHERE s.source = 'phone' AND s.id IS NOT NULL AND s.chat_id IS NOT NULL AND s.chat_id <> '' LIMIT ${MAX_ROWS}`;
 
 /** The conversations with the phone (contract 04 §5.7). Without a host, only those that passed through the relay. */
-export async function openPhoneThreads({ host, store, clock, log }: ThreadsParts): Promise<PhoneThreads> {
-  const persistence = createWriteBehind({ store, clock, log, name: 'the list of chats' });
+export async function openPhoneThreads({ host, store, log }: ThreadsParts): Promise<PhoneThreads> {
+  const persistence = createWriteBehind({ store, log, name: 'the list of chats' });
   /** By chat id, the one used last at the end. */
   const chats = new Map<string, ThreadRecord>();
   const loaded = await loadAll(store, log, fromRecord);

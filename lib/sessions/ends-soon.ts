@@ -2,7 +2,7 @@ import { DAY } from './grants.ts';
 import type { Session } from './session.ts';
 
 /** Seconds before its end at which a session is warned about, and at which its device gets a push (contract 11 §2). */
-const WARN_BEFORE = 7 * DAY;
+export const WARN_BEFORE = 7 * DAY;
 const PUSH_BEFORE = 3 * DAY;
 /** A session that lasts less than two weeks is warned about in its last quarter. */
 const SHORT = 14 * DAY;

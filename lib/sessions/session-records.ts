@@ -1,9 +1,10 @@
-import type { Store } from '../../storage/schema.ts';
+import type { Entry, Lookups, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import { fromStored, type Session, toStored } from './session.ts';
+import type { StoredSessions } from './session-index.ts';
 
 /** Seconds between two writes of one session's `last_seen` (contract 01 §6.7). */
 const LAST_SEEN_PERIOD = 60;
@@ -15,8 +16,10 @@ export interface SessionRecordsParts {
   store: Store<'sessions'>;
   log: Log;
   clock: Clock;
-  /** The live session of a family. */
+  /** The live session of a family, if anybody has asked for it. */
   living(family: string): Session | undefined;
+  /** The record of a session that is over is gone. */
+  removed(family: string): void;
   /** A record is being written, or removed with the session `over`: what is written now shares its transaction. */
   written(family: string, over?: Session): void;
 }
@@ -36,7 +39,7 @@ export type SessionRecords = ReturnType<typeof createSessionRecords>;
  * second, then less and less often, with the next one that works, at every sweep, and at the end; until then the change
  * stands in memory only (contract 01 §6.7).
  */
-export function createSessionRecords({ store, log, clock, living, written }: SessionRecordsParts) {
+export function createSessionRecords({ store, log, clock, living, removed, written }: SessionRecordsParts) {
   /** Families whose record is not what it should be. */
   const unsaved = new Set<string>();
   /** When each family's record was written, epoch seconds. */
@@ -104,7 +107,9 @@ export function createSessionRecords({ store, log, clock, living, written }: Ses
     writtenAt.delete(family);
     const writing = follow(family, store.removeItem(family));
     written(family, over);
-    return writing;
+    if (!(await writing)) return false;
+    removed(family);
+    return true;
   }
 
   /** Once a write gets through, so may those that did not. Whether it did. */
@@ -135,19 +140,41 @@ export function createSessionRecords({ store, log, clock, living, written }: Ses
   /** Whether the record is on disk. */
   const save = (session: Session): Promise<boolean> => settle(put(session));
 
+  /** The sessions of records. One that cannot be read is skipped with a warning, and kept. */
+  function read(entries: readonly (readonly [key: string, value: unknown])[]): Session[] {
+    const sessions: Session[] = [];
+    for (const [key, value] of entries) {
+      const session = fromStored(value);
+      if (session?.family === key) {
+        if (!writtenAt.has(key)) writtenAt.set(key, session.lastSeen);
+        sessions.push(session);
+      } else log.warn('skipped a session record that cannot be read');
+    }
+    return sessions;
+  }
+
+  /** Sessions whose records are what they should be: those of the others are in memory, or about to be. */
+  const settled = (entries: Entry[]): Session[] =>
+    read(entries.filter(([family]) => !replacing.has(family) && !unsaved.has(family)));
+
+  function readLater({ get, find, startingWith, upTo, least, count }: Lookups): StoredSessions {
+    return {
+      ofFamily: (family) => settled(get(family)),
+      startingWith: (prefix) => settled(startingWith('prefix', prefix)),
+      ofDevice: (id) => settled(find('device', id)),
+      all: () => settled(startingWith('prefix', '')),
+      endingBy: (at) => settled(upTo('expires', at)),
+      nextEnd: (at) => least('expires', at),
+      count: () => count('prefix'),
+    };
+  }
+
   return {
-    /** Reads every record. One that cannot be read is skipped with a warning, and kept. */
-    async load(): Promise<Session[]> {
-      const sessions: Session[] = [];
-      for (const [key, value] of await entriesOf(store)) {
-        const session = fromStored(value);
-        if (session?.family === key) {
-          writtenAt.set(key, session.lastSeen);
-          sessions.push(session);
-        } else log.warn('skipped a session record that cannot be read');
-      }
-      return sessions;
-    },
+    /** Where records need not be read before somebody asks for them. */
+    stored: store.lookups && readLater(store.lookups),
+
+    /** Reads every record. */
+    load: async (): Promise<Session[]> => read(await entriesOf(store)),
 
     save,
 
@@ -175,6 +202,7 @@ export function createSessionRecords({ store, log, clock, living, written }: Ses
           writtenAt.set(session.family, seconds(clock));
           for (const family of over) writtenAt.delete(family);
           apply();
+          for (const family of over) removed(family);
           for (const family of families) written(family);
         } else for (const family of families) unsaved.add(family);
         return isStored;

@@ -1,12 +1,12 @@
 import type { EndedSessionRecord, RoutesRecord, Store } from '../../storage/schema.ts';
 import { appliedOnly, notStored, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
-import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { ClockJump } from '../steady-clock.ts';
 import { isDeviceId, isSameDevice, mergeDevice } from './device.ts';
 import { type EndedSessions, openEndedSessions } from './ended.ts';
-import { endsSoon, needsNotice } from './ends-soon.ts';
+import { endsSoon, needsNotice, WARN_BEFORE } from './ends-soon.ts';
 import { applyPolicy, isPast, type Policy } from './grants.ts';
 import { extendedPolicy, narrowedPolicy, type Reduction, reducedPolicy } from './policy-change.ts';
 import {
@@ -67,28 +67,26 @@ export interface SessionsParts {
   log: Log;
   /** Sessions beyond which no device pairs, 4,096 by default. Every one took an approved pairing: this bounds memory. */
   maxSessions?: number;
-  /**
-   * Milliseconds until `lastSeen` is saved where nothing sweeps and memory may go at any time (edge). Absent on Node,
-   * where the sweep saves it.
-   */
-  saveSeenAfter?: number;
+  /** `lastSeen` is saved in the turn that changed it: nothing sweeps, and memory may go at any time (edge). */
+  savesSeenAtOnce?: boolean;
 }
 
 /**
- * All paired sessions: held in memory, written through. What gives rights (a pairing, a refresh) is in effect once it
+ * All paired sessions: held in memory, at the edge once somebody asks for them, and written through. What gives rights (a pairing, a refresh) is in effect once it
  * is stored, and not at all when it cannot be. What takes rights away changes memory before the first await, so that a
  * check and its change are one step; when it cannot be stored, it stands in memory, `storeState()` is `degraded`, and it
  * is written again until it is stored (contract 01 §6.7). Writes that belong together are one transaction.
  */
 export async function openSessions(parts: SessionsParts): Promise<Sessions> {
-  const index = createSessionIndex();
-  const records = createSessionRecords({
+  const records: SessionRecords = createSessionRecords({
     store: parts.store,
     log: parts.log,
     clock: parts.clock,
-    living: index.ofFamily,
+    living: (family) => index.known(family),
+    removed: (family) => index.forget(family),
     written: (family, over) => sessions.written(family, over),
   });
+  const index: SessionIndex = createSessionIndex(records.stored);
   const ended = await openEndedSessions({ store: parts.ended, clock: parts.clock, log: parts.log });
   const sessions = new Sessions(parts, index, records, ended);
   await sessions.load();
@@ -102,7 +100,7 @@ export class Sessions {
   readonly #records: SessionRecords;
   readonly #ended: EndedSessions;
   readonly #jump: ClockJump | undefined;
-  readonly #saveSeenAfter: number | undefined;
+  readonly #savesSeenAtOnce: boolean;
   readonly #maxSessions: number;
   readonly #endListeners = new Set<(session: Session, reason: EndReason) => void>();
   readonly #changeListeners = new Set<(session: Session, change: SessionChange) => unknown>();
@@ -115,10 +113,9 @@ export class Sessions {
   #expiredWhileDown: Session[] = [];
   /** Expired by a clock that may be wrong: their records stay (contract 11 §2). */
   #aside: Session[] = [];
-  #cancelSaveSeen: Cancel | undefined;
 
   constructor(
-    { clock, log, saveSeenAfter, jump, maxSessions = 4096 }: SessionsParts,
+    { clock, log, savesSeenAtOnce = false, jump, maxSessions = 4096 }: SessionsParts,
     index: SessionIndex,
     records: SessionRecords,
     ended: EndedSessions,
@@ -127,14 +124,15 @@ export class Sessions {
     this.#jump = jump;
     this.#clock = clock;
     this.#log = log;
-    this.#saveSeenAfter = saveSeenAfter;
+    this.#savesSeenAtOnce = savesSeenAtOnce;
     this.#maxSessions = maxSessions;
     this.#index = index;
     this.#records = records;
   }
 
-  /** Takes up the stored sessions that are still alive, however many there are. */
+  /** Takes up the stored sessions that are still alive, however many there are: at the edge when they are asked for. */
   async load(): Promise<void> {
+    if (this.#records.stored) return this.#endExpired();
     const at = this.#now();
     const loaded = await this.#records.load();
     const living = loaded.filter(({ expiresAt }) => !isPast(expiresAt, at)).sort((a, b) => a.lastSeen - b.lastSeen);
@@ -254,7 +252,8 @@ export class Sessions {
 
   /** Live sessions that end so soon that their owner is warned (contract 11 §2). */
   endingSoon(): Session[] {
-    return [...this.#index.all()].filter((session) => endsSoon(session, this.#now()));
+    const now = this.#now();
+    return this.#index.endingBy(now + WARN_BEFORE).filter((session) => endsSoon(session, now));
   }
 
   /**
@@ -262,7 +261,8 @@ export class Sessions {
    * stored.
    */
   async takeNotices(): Promise<Session[]> {
-    const due = [...this.#index.all()].filter((session) => needsNotice(session, this.#now()));
+    const now = this.#now();
+    const due = this.#index.endingBy(now + WARN_BEFORE).filter((session) => needsNotice(session, now));
     for (const session of due) session.noticedExpiry = session.expiresAt ?? undefined;
     await Promise.all(due.map((session) => this.#records.save(session)));
     return due.filter(({ ended }) => ended === undefined);
@@ -300,7 +300,7 @@ export class Sessions {
   #ofToken(token: string): Session | undefined {
     const known = this.#index.ofPrefix(token.slice(0, PREFIX_LENGTH));
     const isKnown = known?.token !== undefined && timingSafeEqual(known.token, token);
-    return this.#alive(isKnown ? known : this.#index.ofToken(sha256(token)));
+    return this.#alive(isKnown ? known : this.#index.ofToken(sha256(token), token.slice(0, PREFIX_LENGTH)));
   }
 
   /** Thumbprint of the key to which the live session of a token or refresh token is bound, if it is. */
@@ -308,7 +308,7 @@ export class Sessions {
     const ofToken = token === undefined ? undefined : this.#ofToken(token);
     if (ofToken || refreshToken === undefined) return ofToken?.keyThumbprint;
     const hash = sha256(refreshToken);
-    const session = this.#alive(this.#index.ofRefresh(hash));
+    const session = this.#alive(this.#index.ofRefresh(hash, familyOf(refreshToken)));
     return session && isGood(session.refresh, hash, this.#now()) ? session.keyThumbprint : undefined;
   }
 
@@ -385,11 +385,7 @@ export class Sessions {
     if (session.ended) return;
     this.#index.setSeen(session, this.#now());
     this.#records.markSeen(session);
-    if (this.#saveSeenAfter === undefined || this.#cancelSaveSeen) return;
-    this.#cancelSaveSeen = this.#clock.after(this.#saveSeenAfter, () => {
-      this.#cancelSaveSeen = undefined;
-      void this.#records.saveSeen();
-    });
+    if (this.#savesSeenAtOnce) void this.#records.saveSeen();
   }
 
   /** Notes the routes to the relay that the device has from now on. A failure to store that is repaired as any other. */
@@ -466,7 +462,7 @@ export class Sessions {
    */
   async refresh(refreshToken: string, device: Device, proved?: string): Promise<Issued | undefined> {
     const hash = sha256(refreshToken);
-    const family = this.#index.ofRefresh(hash)?.family;
+    const family = this.#index.ofRefresh(hash, familyOf(refreshToken))?.family;
     if (!family) return this.#refresh(refreshToken, hash, device, proved);
     const use = (async () => {
       while (this.#replacement(family)) await this.#replacement(family);
@@ -483,7 +479,7 @@ export class Sessions {
   }
 
   async #refresh(refreshToken: string, hash: string, device: Device, proved?: string): Promise<Issued | undefined> {
-    const old = this.#alive(this.#index.ofRefresh(hash));
+    const old = this.#alive(this.#index.ofRefresh(hash, familyOf(refreshToken)));
     if (!old?.refresh || !isGood(old.refresh, hash, this.#now())) {
       await this.#endIfStolen(refreshToken, hash);
       return undefined;
@@ -693,8 +689,6 @@ export class Sessions {
 
   /** Saves every `lastSeen` that is newer than its record, and what could not be saved before. */
   async flush(): Promise<void> {
-    this.#cancelSaveSeen?.();
-    this.#cancelSaveSeen = undefined;
     await this.#records.retry();
     await this.#records.saveSeen({ all: true });
   }
@@ -713,10 +707,7 @@ export class Sessions {
   }
 
   #endExpired(): void {
-    for (const session of this.#index.takeDue(this.#now())) {
-      this.#alive(session);
-      if (!session.ended) this.#index.expiryChanged(session);
-    }
+    for (const session of this.#index.takeDue(this.#now())) this.#alive(session);
   }
 
   /** Takes a session out of memory. It admits nobody from here on. */
@@ -758,7 +749,8 @@ export class Sessions {
    * copied it, or the device's later one was issued to somebody else (contract 01 §6.5).
    */
   async #endIfStolen(token: string, hash: string): Promise<void> {
-    const session = this.#alive(this.#index.ofRefresh(hash) ?? this.#index.ofFamily(familyOf(token) ?? ''));
+    const family = familyOf(token);
+    const session = this.#alive(this.#index.ofRefresh(hash, family) ?? this.#index.ofFamily(family ?? ''));
     // The current token, if it is no longer good, has only expired.
     if (!session?.refresh || session.refresh.hash === hash) return;
     // A token for the other side is no copy of one of these.

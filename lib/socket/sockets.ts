@@ -1,9 +1,10 @@
-import type { Store } from '../../storage/schema.ts';
+import type { SocketRecord, Store } from '../../storage/schema.ts';
 import type { Limiter } from '../access/limiter.ts';
 import type { Proofs } from '../access/proofs.ts';
 import { describeError } from '../errors.ts';
 import type { ReadBudgets } from '../kit/byte-budget.ts';
 import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
+import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import { isGranted } from '../sessions/grants.ts';
@@ -109,6 +110,14 @@ export function createSockets(parts: SocketsParts) {
   const bySession = new Map<Session, SessionSockets>();
   const pending = new PendingSockets({ clock, sleeps: store !== undefined });
   const version = JSON.stringify(parts.version);
+  /** The records of sockets that outlived a sleep, read once for all of them. */
+  let slept: Promise<Map<string, SocketRecord | null>> | undefined;
+  const readSlept = () => {
+    slept ??= (store ? entriesOf(store) : Promise.resolve([])).then(
+      (all) => new Map(all as [string, SocketRecord | null][]),
+    );
+    return slept;
+  };
   let table: ChannelTable | undefined;
   let profiles: { rows: unknown[]; text: string } = { rows: [], text: '[]' };
   let stopping = false;
@@ -262,7 +271,7 @@ export function createSockets(parts: SocketsParts) {
 
     /** Restores a socket that outlived a sleep of the process (edge). Closes one that had not authenticated. */
     async restore(transport: Transport): Promise<SocketEvents | undefined> {
-      const record = await store?.getItem(transport.id);
+      const record = (await readSlept()).get(transport.id);
       const session = record ? sessions.byFamily(record.family) : undefined;
       if (!record || !session) {
         transport.close(4401, 'session expired');
@@ -278,7 +287,8 @@ export function createSockets(parts: SocketsParts) {
     /** Every socket that outlived the sleep is back: removes the records of the others. */
     async restored(): Promise<void> {
       const open = new Set(connections.snapshot().map(({ id }) => id));
-      for (const id of (await store?.getKeys()) ?? []) if (!open.has(id)) written(store?.removeItem(id));
+      for (const id of (await readSlept()).keys()) if (!open.has(id)) written(store?.removeItem(id));
+      slept = undefined;
     },
 
     /** Sends one envelope to every socket whose session has the grant, null for any. */

@@ -66,7 +66,7 @@ export async function openApiBearers({ base, upstream, store, clock, log }: ApiB
   const failures = new Map<string, number[]>();
   let open: { isOpen: boolean; until: number } | undefined;
   const probes = createSingleFlight<boolean>();
-  const persistence = createWriteBehind({ store, clock, log, name: 'the callers of voice' });
+  const persistence = createWriteBehind({ store, log, name: 'the callers of voice' });
 
   const offset = () => clock.now() - clock.monotonic();
 

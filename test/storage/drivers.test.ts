@@ -305,7 +305,9 @@ it('12 §6: a store is read with one statement, and what is damaged reads as nul
       return executor.all(...query);
     },
   };
-  const store = openLoose(createStores('edge', counting), 'sessions');
+  const stores = createStores('edge', counting);
+  const store = openLoose(stores, 'sessions');
+  statements = 0;
   await Promise.all(['b', 'a:1', 'c'].map((key) => store.setItem(key, { key })));
   executor.run("UPDATE items SET value = '{' WHERE key = 'c'");
   expect(await entriesOf(store)).toEqual([
@@ -314,4 +316,94 @@ it('12 §6: a store is read with one statement, and what is damaged reads as nul
     ['c', null],
   ]);
   expect(statements).toBe(1);
+});
+
+describe('12 §6: single sessions are read when they are needed', () => {
+  const record = (prefix: string, device: string, expires: number | null = null) => ({
+    token_prefix: prefix,
+    device_id: device,
+    expires_at: expires,
+  });
+
+  /** An object with sessions that were there before it had lookups, and those that have come since. */
+  async function setup() {
+    const { sql, transactionSync } = fakeDurableObject();
+    const executor = durableObjectExecutor({ sql, transactionSync });
+    createTable(executor);
+    const put = (key: string, value: string) =>
+      executor.run('INSERT INTO items VALUES (?, ?, ?)', 'sessions', key, value);
+    put('old', JSON.stringify(record('aaaa1111', 'Phone', 50)));
+    put('damaged', '{');
+    const stores = createStores('edge', executor);
+    cleanups.push(() => stores.close());
+    const store = openLoose(stores, 'sessions');
+    const { lookups } = stores.open('sessions');
+    if (!lookups) throw new Error('there are no lookups');
+    await store.setItem('new', record('aaab2222', 'DESK', 70.5));
+    await store.setItem('endless', record('bbbb3333', 'Große'));
+    const rows = () => executor.all('SELECT store, name, value, key FROM lookups').length;
+    return { executor, stores, store, lookups, rows };
+  }
+  const keys = (entries: [string, unknown][]) => entries.map(([key]) => key).sort();
+
+  it('by key, prefix, device and end', async () => {
+    const { lookups } = await setup();
+    expect(lookups.get('old')).toEqual([['old', record('aaaa1111', 'Phone', 50)]]);
+    expect(lookups.get('damaged')).toEqual([['damaged', null]]);
+    expect(lookups.get('none')).toEqual([]);
+    expect(keys(lookups.startingWith('prefix', 'aaa'))).toEqual(['new', 'old']);
+    expect(keys(lookups.startingWith('prefix', 'aaab2222'))).toEqual(['new']);
+    expect(keys(lookups.startingWith('prefix', ''))).toEqual(['endless', 'new', 'old']);
+    expect(keys(lookups.startingWith('prefix', 'aaab22222'))).toEqual([]);
+    // SQL cannot fold every letter: what has one is for the caller to compare.
+    expect(keys(lookups.find('device', 'desk'))).toEqual(['endless', 'new']);
+    expect(keys(lookups.find('device', 'phone'))).toEqual(['endless', 'old']);
+    expect(keys(lookups.upTo('expires', 50))).toEqual(['old']);
+    expect(keys(lookups.upTo('expires', 70.5))).toEqual(['new', 'old']);
+    expect([lookups.least('expires', -1), lookups.least('expires', 50), lookups.least('expires', 71)]).toEqual([
+      50,
+      70.5,
+      null,
+    ]);
+    expect(lookups.count('prefix')).toBe(3);
+  });
+
+  it('also after changes and removals, and in a transaction that fails not at all', async () => {
+    const { executor, store, lookups, rows } = await setup();
+    await store.setItem('old', record('cccc4444', 'phone', null));
+    expect([keys(lookups.startingWith('prefix', 'aaaa')), keys(lookups.startingWith('prefix', 'c'))]).toEqual([
+      [],
+      ['old'],
+    ]);
+    expect(keys(lookups.upTo('expires', 1000))).toEqual(['new']);
+    await store.removeItem('new');
+    expect([lookups.count('prefix'), keys(lookups.find('device', 'desk'))]).toEqual([2, ['endless']]);
+    expect(() =>
+      executor.transaction(() => {
+        executor.run("DELETE FROM items WHERE key = 'old'");
+        throw new Error('no');
+      }),
+    ).toThrow('no');
+    expect(keys(lookups.startingWith('prefix', 'c'))).toEqual(['old']);
+    await store.clear();
+    expect([rows(), lookups.count('prefix')]).toEqual([0, 0]);
+  });
+
+  it('and cost nothing where they do not change, or in other stores', async () => {
+    const { executor, stores, store, rows } = await setup();
+    const before = rows();
+    const changes = () => Number(executor.all('SELECT total_changes() AS changes')[0]?.changes);
+    const at = changes();
+    await store.setItem('old', { ...record('aaaa1111', 'PHONE', 50), last_seen: 5 });
+    await openLoose(stores, 'phone').setItem('old', record('x', 'y', 1));
+    expect([changes() - at, rows()]).toEqual([2, before]);
+  });
+
+  it('are made once', async () => {
+    const { executor, store, lookups } = await setup();
+    const again = createStores('edge', executor);
+    expect(again.open('sessions').lookups?.count('prefix')).toBe(3);
+    await store.removeItem('old');
+    expect(lookups.count('prefix')).toBe(2);
+  });
 });

@@ -41,6 +41,14 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
     });
   let { miniflare, port } = await start();
 
+  /** Path of the database of the relay of a host name. */
+  async function fileOf(name: string): Promise<string> {
+    const relays = await miniflare.getDurableObjectNamespace('RELAY');
+    const file = `${relays.idFromName(name)}.sqlite`;
+    const path = (await readdir(persist, { recursive: true })).find((path) => basename(path) === file);
+    return join(persist, path ?? file);
+  }
+
   async function sendVariables(name: string): Promise<void> {
     const body = JSON.stringify(variables.get(name));
     await miniflare.dispatchFetch(`http://variables.test/${name}`, { method: 'PUT', body });
@@ -86,12 +94,10 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
       const { objects } = await bucket.list({ prefix: relays.idFromName(name).toString() });
       return objects.map(({ key }) => key);
     },
+    fileOf,
     /** A value in the store of a host name's relay, as JSON text. */
     async stored(name: string, store: string, key: string): Promise<string | undefined> {
-      const relays = await miniflare.getDurableObjectNamespace('RELAY');
-      const file = `${relays.idFromName(name)}.sqlite`;
-      const path = (await readdir(persist, { recursive: true })).find((path) => basename(path) === file);
-      const database = new Database(join(persist, path ?? file), { readonly: true });
+      const database = new Database(await fileOf(name), { readonly: true });
       try {
         const row = database.prepare('SELECT value FROM items WHERE store = ? AND key = ?').get(store, key);
         return (row as { value: string } | undefined)?.value;
@@ -99,9 +105,10 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
         database.close();
       }
     },
-    /** Kills the runtime with every relay in it, and starts it again on the same state. */
-    async restart(): Promise<void> {
+    /** Kills the runtime with every relay in it, and starts it again on the same state, or what `whileAway` made of it. */
+    async restart(whileAway?: () => Promise<void>): Promise<void> {
       await miniflare.dispose();
+      await whileAway?.();
       ({ miniflare, port } = await start());
       await Promise.all([...variables.keys()].map(sendVariables));
     },

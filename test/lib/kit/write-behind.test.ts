@@ -1,18 +1,17 @@
 import { expect, it, vi } from 'vitest';
+import { nextTurn } from '../../../lib/kit/clock.ts';
 import { createWriteBehind, loadAll } from '../../../lib/kit/write-behind.ts';
-import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 import { memoryStores } from '../../support/states.ts';
 
 function setup() {
   const store = memoryStores().open('phone-subscribers');
-  const clock = createTestClock();
   const log = createTestLog();
-  return { store, clock, log, behind: createWriteBehind({ store, clock, log, name: 'the test state' }) };
+  return { store, log, behind: createWriteBehind({ store, log, name: 'the test state' }) };
 }
 
-it('writes a key once a second at most, as it is then', async () => {
-  const { store, clock, behind } = setup();
+it('writes a key once in a turn, as it is at its end', async () => {
+  const { store, behind } = setup();
   const setItem = vi.spyOn(store, 'setItem');
   const sockets: string[] = [];
   for (let n = 0; n < 5; n++) {
@@ -20,36 +19,35 @@ it('writes a key once a second at most, as it is then', async () => {
     behind.save('order', () => ({ sockets }));
   }
   expect(setItem).not.toHaveBeenCalled();
-  await clock.advanceAsync(1_000);
+  await nextTurn();
   expect(setItem).toHaveBeenCalledTimes(1);
   expect(await store.getItem('order')).toEqual({ sockets: ['0', '1', '2', '3', '4'] });
-  expect(clock.pending).toBe(0);
   behind.save('order', () => null);
-  await clock.advanceAsync(1_000);
+  await nextTurn();
   expect(await store.getKeys()).toEqual([]);
 });
 
 it('repeats a failed write with the next change, unless that was of the same key', async () => {
-  const { store, clock, log, behind } = setup();
+  const { store, log, behind } = setup();
   const fail = vi.spyOn(store, 'setItem').mockRejectedValue(new Error('disk full'));
   behind.save('a', () => ({ sockets: ['old'] }));
   behind.save('b', () => ({ sockets: ['b'] }));
-  await clock.advanceAsync(1_000);
+  await nextTurn();
   expect(log.lines.join()).toContain('the test state could not be saved: disk full');
   fail.mockRestore();
   behind.save('a', () => ({ sockets: ['new'] }));
-  await clock.advanceAsync(1_000);
+  await nextTurn();
   expect(await store.getItem('a')).toEqual({ sockets: ['new'] });
   expect(await store.getItem('b')).toEqual({ sockets: ['b'] });
 });
 
 it('clears stored and pending values', async () => {
-  const { store, clock, behind } = setup();
+  const { store, behind } = setup();
   behind.save('a', () => ({ sockets: [] }));
-  await clock.advanceAsync(1_000);
+  await nextTurn();
   behind.save('b', () => ({ sockets: [] }));
   behind.clear();
-  await clock.advanceAsync(1_000);
+  await nextTurn();
   expect(await store.getKeys()).toEqual([]);
 });
 

@@ -58,7 +58,7 @@ export class World {
     const { clock, log } = this;
     const sessions = await this.#sessions('home');
     const phone = await this.#phone('home');
-    const notifications = await openNotifications({ store: this.stores.home.open('notifications'), clock, log });
+    const notifications = await openNotifications({ store: this.stores.home.open('notifications'), log });
     const mirror = await openHomeMirror({
       store: this.stores.home.open('mirror'),
       sessions,
@@ -81,7 +81,7 @@ export class World {
     const { clock, log, lease } = this;
     const sessions = await this.#sessions('edge');
     const phone = await this.#phone('edge');
-    const notifications = await openNotifications({ store: this.stores.edge.open('notifications'), clock, log });
+    const notifications = await openNotifications({ store: this.stores.edge.open('notifications'), log });
     const store = this.stores.edge.open('mirror');
     const mirror = await openEdgeMirror({ store, sessions, phone, notifications, clock, log, lease });
     this.edge = { sessions, phone, notifications, mirror };

@@ -1,10 +1,9 @@
 import { expect, it } from 'vitest';
+import { nextTurn } from '../../../lib/kit/clock.ts';
 import { openNotifications } from '../../../lib/notifications/notifications.ts';
-import { createTestClock } from '../../support/clock.ts';
 import { memoryStores, noLog } from '../../support/states.ts';
 
-const open = (stores = memoryStores(), clock = createTestClock()) =>
-  openNotifications({ store: stores.open('notifications'), clock, log: noLog });
+const open = (stores = memoryStores()) => openNotifications({ store: stores.open('notifications'), log: noLog });
 
 it('contract 02 §6: keeps the last 100 and returns the newest first', async () => {
   const ring = await open();
@@ -43,13 +42,12 @@ it('contract 02 §6: drops an entry of more than 32 KiB', async () => {
 
 it('contract 00: the ring survives a sleep in order, with every member name', async () => {
   const stores = memoryStores();
-  const clock = createTestClock();
-  const ring = await open(stores, clock);
+  const ring = await open(stores);
   for (let n = 1; n <= 105; n++) ring.post({ n });
   const odd = JSON.parse('{"__proto__":{"a":1},"constructor":"x"}');
   ring.post(odd);
-  await clock.advanceAsync(1_000);
-  const woken = await open(stores, clock);
+  await nextTurn();
+  const woken = await open(stores);
   expect(JSON.stringify(woken.recent(1)[0])).toBe(JSON.stringify(odd));
   expect(woken.recent(100)).toEqual(ring.recent(100));
   woken.post({ n: 107 });

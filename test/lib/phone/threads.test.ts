@@ -1,13 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { openPhoneThreads } from '../../../lib/phone/threads.ts';
-import { createTestClock } from '../../support/clock.ts';
 import { memoryStores, noLog } from '../../support/states.ts';
 
 describe('known chats (contract 04 §5.7)', () => {
   it('are limited to 100, dropping the least recently used first', async () => {
     const threads = await openPhoneThreads({
       store: memoryStores().open('phone-threads'),
-      clock: createTestClock(),
       log: noLog,
     });
     const see = (chatId: string) => threads.seen({ chatId, title: null, messageId: null, at: 0 });
