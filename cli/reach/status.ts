@@ -3,6 +3,7 @@ import { RelayError } from '../../lib/errors.ts';
 import { upstreamReason } from '../../lib/host/upstream.ts';
 import { defaultPort, unbracket } from '../../lib/kit/addresses.ts';
 import { asObject, type JsonObject } from '../../lib/kit/json.ts';
+import { otherRelayAdvice } from '../../lib/reach/connector.ts';
 import { loadEnvironment } from '../environment.ts';
 import { asPort, asTimeout, flag, type Options, option } from '../options.ts';
 import { aligned, type CommandContext, CommandError, line, printable, printJson } from '../output.ts';
@@ -96,6 +97,7 @@ function showRelay(body: JsonObject, json: boolean, context: CommandContext): nu
   );
   for (const text of aligned(rows)) line(context.stdout, text);
   if (isConnected) return 0;
-  line(context.stderr, "Set it up with 'svc reach token', and see 'svc relay doctor'.");
+  const advice = otherRelayAdvice(String(reach.last_error));
+  line(context.stderr, advice ?? "Set it up with 'svc reach token', and see 'svc relay doctor'.");
   return 1;
 }

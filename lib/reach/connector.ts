@@ -14,6 +14,15 @@ const CLOSE_TIMEOUT = 2_000;
 const STREAM_GRACE = 1_000;
 const MAX_ERROR = 500;
 
+/**
+ * What it means that the broker refuses this host, or has closed its connection without a reason: it takes one connection
+ * of a host, the first one or, at the edge, the last. Null for any other `last_error`.
+ */
+export const otherRelayAdvice = (error: string): string | null =>
+  error === 'host_busy' || error.endsWith(' closed the connection (1008)')
+    ? 'Another relay seems to run with the credentials of this one, such as one from a backup: stop one of the two.'
+    : null;
+
 /** The connector's part of the states of `/health` (contract 08 §6.1). */
 export type ConnectorState = 'stopped' | 'connecting' | 'connected' | 'backoff';
 
@@ -153,7 +162,8 @@ export class Connector {
     this.#connectedAt = null;
     // A broker chooses some of these words, and must not have the token appear in them.
     const error = reason.replaceAll(token, '***').slice(0, MAX_ERROR);
-    const line = `no connection to the broker: ${error}; trying again in ${Math.ceil(wait / 1000)} s`;
+    const advice = otherRelayAdvice(error);
+    const line = `no connection to the broker: ${error}; trying again in ${Math.ceil(wait / 1000)} s${advice ? `. ${advice}` : ''}`;
     if (error === this.#lastError) log.debug(line);
     else log.warn(line);
     this.#lastError = error;

@@ -4,6 +4,7 @@ import type { ProbeResult } from '../../host/probe.ts';
 import { splitUrl } from '../../kit/addresses.ts';
 import { asObject } from '../../kit/json.ts';
 import { DAY } from '../../kit/units.ts';
+import { otherRelayAdvice } from '../../reach/connector.ts';
 import { type FoundIdentity, findIdentity, identityProblem } from '../../secure-link/identity.ts';
 import { namedFiles, readUpstream } from '../../secure-link/settings.ts';
 import { type Check, fail, MORE_TIME, ok, outcome, warn } from './check.ts';
@@ -145,5 +146,6 @@ function reachCheck({ health }: SecureLinkFacts): Check[] {
   if (typeof state !== 'string' || state === 'disabled') return [];
   if (state === 'connected') return [ok(id, `connected to ${url ?? 'the broker'}`)];
   const why = typeof error === 'string' ? `: ${error}` : '';
-  return [warn(id, `${state}${why}`, 'Check the address and token of the broker, and that it runs.')];
+  const advice = otherRelayAdvice(String(error)) ?? 'Check the address and token of the broker, and that it runs.';
+  return [warn(id, `${state}${why}`, advice)];
 }

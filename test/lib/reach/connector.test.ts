@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { backoff } from '../../../lib/kit/reconnect.ts';
 import { createLog } from '../../../lib/log.ts';
-import { Connector, PACE } from '../../../lib/reach/connector.ts';
+import { Connector, otherRelayAdvice, PACE } from '../../../lib/reach/connector.ts';
 import { closeFrame, dataFrame } from '../../../lib/reach/frames.ts';
 import type { BrokerRequest } from '../../../lib/reach/host-link.ts';
 import type { StreamPort } from '../../../lib/reach/host-streams.ts';
@@ -87,6 +87,14 @@ describe('contract 08 §6.1: states', () => {
     }
     expect(connector.status.lastError).toBe('the broker closed the connection (1000)');
     expect(connector.status.connectAttempts).toBe(9);
+  });
+
+  it('says that another relay may have its credentials when a connection that worked is closed without a reason', () => {
+    expect(otherRelayAdvice('host_busy')).toContain('Another relay');
+    expect(otherRelayAdvice('the broker closed the connection (1008)')).toContain('stop one of the two');
+    for (const other of ['unauthorized', 'the broker closed the connection (1006)', 'connection refused', 'null']) {
+      expect(otherRelayAdvice(other)).toBeNull();
+    }
   });
 
   it('adds up to a second or a quarter of the delay, whichever is less', () => {
