@@ -5,6 +5,8 @@ export interface TestClock extends Clock {
   advance(ms: number): void;
   /** Like `advance`, but lets promises and I/O continue after every timer, for work that sets its next timer later. */
   advanceAsync(ms: number): Promise<void>;
+  /** Moves time at once, as a machine does that wakes up: timers that fell due meanwhile run now, each once. */
+  leap(ms: number): Promise<void>;
   /** Sets the wall time, as an administrator does: timers and monotonic time go on. */
   set(now: number): void;
   /** Number of pending timers. */
@@ -58,6 +60,14 @@ export function createTestClock(start = 1_790_000_000_000): TestClock {
         await settle();
       }
       elapsed = Math.max(elapsed, until);
+    },
+    async leap(ms) {
+      elapsed += ms;
+      await settle();
+      for (let timer = next(elapsed); timer; timer = next(elapsed)) {
+        fire(timer);
+        await settle();
+      }
     },
     set(now) {
       origin = now - elapsed;
