@@ -311,14 +311,18 @@ function nextStep(
 }
 
 function print(status: Status, context: CommandContext): void {
-  const { relay, command, disk, devices, queued, mirror, commands, agent, dashboard, service, next } = status;
   const style = createStyle(context.stdout, context.env);
-  const { bold, green, red, yellow } = style;
-  const row = (label: string, value: string) => {
+  for (const [label, value] of [...relayRows(status, style), ...otherRows(status, style)]) {
     const [first = '', ...more] = wrapped(context.stdout, value, LABEL_WIDTH + 2);
-    line(context.stdout, `  ${bold(label)}${' '.repeat(LABEL_WIDTH - label.length)}${first.trimStart()}`);
+    line(context.stdout, `  ${style.bold(label)}${' '.repeat(LABEL_WIDTH - label.length)}${first.trimStart()}`);
     for (const text of more) line(context.stdout, text);
-  };
+  }
+  sentence(context.stdout, status.next);
+}
+
+type Row = [label: string, value: string];
+
+function* relayRows({ relay, command, outdated, disk }: Status, { green, red, yellow }: Style): Generator<Row> {
   const state = relay.ready ? green('running') : relay.running ? yellow('not ready') : red('not running');
   const facts = [
     state,
@@ -326,31 +330,33 @@ function print(status: Status, context: CommandContext): void {
     ...(relay.uptime_seconds === null ? [] : [`up ${duration(relay.uptime_seconds)}`]),
     ...(relay.pid === null ? [] : [`process ${relay.pid}`]),
   ];
-  row('Relay', facts.join(', '));
-  row('Address', `${relay.address}, ${relay.tls ? 'TLS' : 'no TLS'}`);
-  row(
-    'Command',
-    `version ${buildText(command.version, command.build)}${status.outdated ? yellow(' (newer than the relay)') : ''}`,
-  );
-  if (relay.error !== null) row('Error', printable(relay.error));
-  if (relay.state_file !== null) row('State', printable(relay.state_file));
-  for (const { store, error } of relay.failing_stores) row('Storage', red(`cannot store ${store}: ${error}`));
-  if (disk) row('Disk', (disk.status === 'error' ? red : yellow)(disk.problem));
-  if (relay.clock) row('Clock', yellow(clockText(relay.clock)));
-  for (const gone of relay.gone_addresses) row('Routes', yellow(printable(goneText(gone))));
-  if (agent) row('Agent', reachableText(agent, style));
-  if (dashboard) row('Dashboard', reachableText(dashboard, style));
-  if (relay.running) row('Devices', devices ? devicesText(devices, style) : yellow('unknown: the relay refused'));
+  const newer = outdated ? yellow(' (newer than the relay)') : '';
+  yield ['Relay', facts.join(', ')];
+  yield ['Address', `${relay.address}, ${relay.tls ? 'TLS' : 'no TLS'}`];
+  yield ['Command', `version ${buildText(command.version, command.build)}${newer}`];
+  if (relay.error !== null) yield ['Error', printable(relay.error)];
+  if (relay.state_file !== null) yield ['State', printable(relay.state_file)];
+  for (const { store, error } of relay.failing_stores) yield ['Storage', red(`cannot store ${store}: ${error}`)];
+  if (disk) yield ['Disk', (disk.status === 'error' ? red : yellow)(disk.problem)];
+  if (relay.clock) yield ['Clock', yellow(clockText(relay.clock))];
+  for (const gone of relay.gone_addresses) yield ['Routes', yellow(printable(goneText(gone)))];
+}
+
+function* otherRows(status: Status, style: Style): Generator<Row> {
+  const { relay, devices, queued, mirror, commands, agent, dashboard, service } = status;
+  const { yellow } = style;
+  if (agent) yield ['Agent', reachableText(agent, style)];
+  if (dashboard) yield ['Dashboard', reachableText(dashboard, style)];
+  if (relay.running) yield ['Devices', devices ? devicesText(devices, style) : yellow('unknown: the relay refused')];
   for (const { name, ends_at } of status.ending) {
-    row('Ends soon', yellow(`${name}, in ${duration(ends_at - Date.now() / 1000)}`));
+    yield ['Ends soon', yellow(`${name}, in ${duration(ends_at - Date.now() / 1000)}`)];
   }
   if (queued !== null)
-    row('Queue', queued === 0 ? 'empty' : queued === 1 ? '1 message waits' : `${queued} messages wait`);
-  if (mirror !== null) row('Mirror', mirror);
+    yield ['Queue', queued === 0 ? 'empty' : queued === 1 ? '1 message waits' : `${queued} messages wait`];
+  if (mirror !== null) yield ['Mirror', mirror];
   const [last] = commands ?? [];
-  if (last) row('Last call', commandText(last));
-  if (service) row('Service', service.installed ? printable(service.active ?? 'installed') : 'not installed');
-  sentence(context.stdout, next);
+  if (last) yield ['Last call', commandText(last)];
+  if (service) yield ['Service', service.installed ? printable(service.active ?? 'installed') : 'not installed'];
 }
 
 const reachableText = ({ url, reachable, error }: Reachable, { green, yellow }: Style): string =>

@@ -127,45 +127,60 @@ export function readKeys(parts: KeyParts): () => void {
     freeze.end().catch((error) => view.print(`! cannot end the freeze: ${printable(describeError(error))}`));
   }
 
+  function setGrants(capabilities: ReturnType<typeof allGrants>): void {
+    update({ capabilities });
+    listGrants();
+  }
+
+  /** The keys that mean the same whatever is asked. */
+  const actions: Readonly<Record<string, () => void>> = {
+    f: pressFreeze,
+    q: quit,
+    '\u0003': quit,
+    '\u0004': quit,
+    m() {
+      const masterEnabled = !settings.get().masterEnabled;
+      update({ masterEnabled });
+      view.print(`Master toggle is ${masterEnabled ? 'ON' : 'off'}.`);
+    },
+    t() {
+      const messagesEnabled = !settings.get().messagesEnabled;
+      update({ messagesEnabled });
+      view.print(`Messages toggle is ${messagesEnabled ? 'ON' : 'off'}.`);
+    },
+    w: openReply,
+    i: () => view.print(...inboxLines(messages.list())),
+    g: listGrants,
+    A: () => setGrants(allGrants()),
+    N: () => setGrants({}),
+    y: () => questions.answer({ allowed: true, dontAskAgain: false }),
+    a: () => questions.answer({ allowed: true, dontAskAgain: true }),
+    n: () => questions.answer({ allowed: false }),
+    v: showScreen,
+    s: () => prompt.open({ label: `Text message from ${SENDER.name}`, onText: receiveSms }),
+    e: () => view.print(...triggerLines(settings.get().triggers)),
+    k: flipKillSwitch,
+    r: reconnect,
+    '?': () => view.print(...HELP),
+    h: () => view.print(...HELP),
+  };
+
   function press(key: string): void {
     const digit = DIGITS.indexOf(key);
     const question = asked();
     const wasEnding = isEnding;
     isEnding = false;
     if (prompt.isOpen) prompt.key(key);
-    else if (key === 'f') pressFreeze();
     else if (wasEnding && (key === '\r' || key === '\n')) endFreeze();
     else if (question && digit >= 0 && digit < question.answers.length) answerAgent(question, digit);
     else if (question && key === 'x') {
       messages.putAside(question.messageId);
       view.refresh();
-    } else if (key === 'q' || key === '\u0003' || key === '\u0004') quit();
-    else if (key === 'm') {
-      const masterEnabled = !settings.get().masterEnabled;
-      update({ masterEnabled });
-      view.print(`Master toggle is ${masterEnabled ? 'ON' : 'off'}.`);
-    } else if (key === 't') {
-      const messagesEnabled = !settings.get().messagesEnabled;
-      update({ messagesEnabled });
-      view.print(`Messages toggle is ${messagesEnabled ? 'ON' : 'off'}.`);
-    } else if (key === 'w') openReply();
-    else if (key === 'i') view.print(...inboxLines(messages.list()));
-    else if (key === 'g') listGrants();
-    else if (key === 'A' || key === 'N') {
-      update({ capabilities: key === 'A' ? allGrants() : {} });
-      listGrants();
     } else if (digit >= 0) {
       const id = CAPABILITIES[digit] as string;
       update({ capabilities: cycleGrant(settings.get(), id, clock.now()) });
       view.print(`${id}: ${grantText(settings.get(), id, clock.now())}`);
-    } else if (key === 'y' || key === 'a') questions.answer({ allowed: true, dontAskAgain: key === 'a' });
-    else if (key === 'n') questions.answer({ allowed: false });
-    else if (key === 'v') showScreen();
-    else if (key === 's') prompt.open({ label: `Text message from ${SENDER.name}`, onText: receiveSms });
-    else if (key === 'e') view.print(...triggerLines(settings.get().triggers));
-    else if (key === 'k') flipKillSwitch();
-    else if (key === 'r') reconnect();
-    else if (key === '?' || key === 'h') view.print(...HELP);
+    } else actions[key]?.();
   }
 
   let pasting = false;

@@ -89,29 +89,35 @@ export function readPairOptions(options: Options): PairOptions {
     check: flag(options, '--check'),
     web,
   };
+  checkCombinations(read, options);
+  return read;
+}
+
+function checkCombinations(read: PairOptions, options: Options): void {
+  const { token, check, json, web, picture } = read;
+  const isRelayOff = !read.relay;
+  const hasCode = read.code !== undefined;
+  const isSpecial = hasCode || isRelayOff;
+  const cannotMint = isSpecial || picture === 'file';
   if (read.mode === 'public' && read.publicUrl === undefined) throw new UsageError('--mode public needs --public-url');
   if (flag(options, '--png') && negated(options, '--qr')) {
     throw new UsageError('--png and --no-qr exclude each other');
   }
-  if (read.code !== undefined && !read.relay) {
-    throw new UsageError('--register-code and --api-only exclude each other');
-  }
-  if (web && (read.token || read.code !== undefined || !read.relay || read.check)) {
+  if (hasCode && isRelayOff) throw new UsageError('--register-code and --api-only exclude each other');
+  if (web && (token || isSpecial || check)) {
     throw new UsageError('--web excludes --token, --register-code, --api-only and --check');
   }
   checkGrants(read, options);
   if (typeof options.relay === 'string') checkRemote(options);
-  if (read.name !== undefined && !read.token) throw new UsageError('--name needs --token');
-  if (read.token && (read.code !== undefined || !read.relay || read.picture === 'file')) {
+  if (read.name !== undefined && !token) throw new UsageError('--name needs --token');
+  if (token && cannotMint) {
     throw new UsageError('--token excludes --register-code, --api-only and --png');
   }
-  if (read.check && (read.token || read.code !== undefined || !read.relay || read.picture === 'file')) {
+  if (check && (token || cannotMint)) {
     throw new UsageError('--check excludes --token, --register-code, --api-only and --png');
   }
-  if (read.json && read.token)
-    throw new UsageError('--json and --token exclude each other: the token is printed alone');
-  if (read.json && read.picture === 'none') throw new UsageError('--json and --no-qr exclude each other');
-  return read;
+  if (json && token) throw new UsageError('--json and --token exclude each other: the token is printed alone');
+  if (json && picture === 'none') throw new UsageError('--json and --no-qr exclude each other');
 }
 
 /**

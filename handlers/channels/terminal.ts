@@ -3,7 +3,7 @@ import type { Channel, Connection } from '../../lib/socket/channel.ts';
 import { isLongerThan, type Message, type Payload } from '../../lib/socket/envelope.ts';
 import { freshName, isName, sizeOf } from '../../lib/terminal/names.ts';
 import { isWindow, MAX_WINDOW, MIN_WINDOW } from '../../lib/terminal/pacing.ts';
-import type { Terminals } from '../../lib/terminal/terminals.ts';
+import type { AttachResult, Terminals } from '../../lib/terminal/terminals.ts';
 import type { Viewer } from '../../lib/terminal/viewer.ts';
 
 /** Bytes of one `terminal.input`. */
@@ -66,58 +66,56 @@ function fail(connection: Connection, { id, payload }: Message, text: string, er
 }
 
 async function attach(terminals: Terminals, connection: Connection, message: Message): Promise<void> {
-  const { id, payload } = message;
-  const given = payload.session_name;
+  const request = readAttach(message.payload);
+  if (typeof request === 'string') return fail(connection, message, request, 'invalid_request');
+  const { name } = request;
+  const viewer = createViewer(connection, { id: message.id, name, hasTmux: await terminals.hasTmux() });
+  const result = await terminals.attach(connection, request, viewer);
+  if (result.kind === 'attached') return;
+  const [text, error] = refusalOf(result, name);
+  fail(connection, message, text, error, { session_name: name });
+}
+
+/** Reads the payload of `terminal.attach`. Returns the error sentence of an invalid one. */
+function readAttach({ session_name: given, cols, rows, window: chars, mode, shell, run_id: run }: Payload) {
   const name = given === undefined || given === null || given === '' ? freshName() : given;
-  if (!isName(name))
-    return fail(connection, message, 'session_name must be 1 to 128 printable characters', 'invalid_request');
-  const size = sizeOf(payload.cols, payload.rows);
-  if (!size) return fail(connection, message, 'cols and rows must be numbers', 'invalid_request');
-  const window = payload.window ?? undefined;
-  if (window !== undefined && !isWindow(window))
-    return fail(
-      connection,
-      message,
-      `window must be an integer from ${MIN_WINDOW} to ${MAX_WINDOW}`,
-      'invalid_request',
-    );
-  const { mode = null } = payload;
-  if (mode !== null && mode !== 'watch') return fail(connection, message, 'mode must be watch', 'invalid_request');
-  const shell = typeof payload.shell === 'string' ? payload.shell : undefined;
-  const { run_id: run = '' } = payload;
+  if (!isName(name)) return 'session_name must be 1 to 128 printable characters';
+  const size = sizeOf(cols, rows);
+  if (!size) return 'cols and rows must be numbers';
+  const window = chars ?? undefined;
+  if (window !== undefined && !isWindow(window)) {
+    return `window must be an integer from ${MIN_WINDOW} to ${MAX_WINDOW}`;
+  }
+  const isWatch = mode === 'watch';
+  if (!isWatch && mode !== undefined && mode !== null) return 'mode must be watch';
   // An id of the wrong type is an agent's all the same: only without one are these its owner's hands.
-  const runId = run === null || run === '' ? undefined : typeof run === 'string' ? run : 'unnamed';
-  const hasTmux = await terminals.hasTmux();
-  const viewer = createViewer(connection, { id, name, hasTmux });
-  const result = await terminals.attach(
-    connection,
-    { name, shell, size, window, runId, isWatch: mode !== null },
-    viewer,
-  );
-  const refuse = (text: string, error?: string) => fail(connection, message, text, error, { session_name: name });
+  const runId = run === undefined || run === null || run === '' ? undefined : typeof run === 'string' ? run : 'unnamed';
+  return { name, shell: typeof shell === 'string' ? shell : undefined, size, window, runId, isWatch };
+}
+
+/** Sentence and code of the error for a session that was not attached. */
+function refusalOf(result: Exclude<AttachResult, { kind: 'attached' }>, name: string): [text: string, error?: string] {
   switch (result.kind) {
-    case 'attached':
-      return;
     case 'gone':
-      return refuse('Terminal is not available any more');
+      return ['Terminal is not available any more'];
     case 'full': {
       const where = result.of === 'socket' ? 'Detach an existing session first.' : 'This relay has no room for more.';
-      return refuse(`Session cap reached (${result.limit}). ${where}`, 'session_limit');
+      return [`Session cap reached (${result.limit}). ${where}`, 'session_limit'];
     }
     case 'frozen':
-      return refuse(result.message, 'frozen');
+      return [result.message, 'frozen'];
     case 'no-session':
-      return refuse(`no terminal session named ${name} to watch`);
+      return [`no terminal session named ${name} to watch`];
     case 'taken':
-      return refuse(`This socket is attached to ${name} already. Detach it first.`, 'invalid_request');
+      return [`This socket is attached to ${name} already. Detach it first.`, 'invalid_request'];
     case 'no-shell':
-      return refuse('No executable shell found on this host');
+      return ['No executable shell found on this host'];
     case 'failed':
-      return refuse('Failed to start a terminal session');
+      return ['Failed to start a terminal session'];
     case 'no-pty':
-      return refuse('Terminal channel requires PTY support on this host');
+      return ['Terminal channel requires PTY support on this host'];
     case 'no-host':
-      return refuse(NO_HOST);
+      return [NO_HOST];
   }
 }
 

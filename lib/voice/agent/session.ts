@@ -351,12 +351,7 @@ export class AgentSession implements TableSession {
         artifacts.record(effect.event);
         break;
       case 'provider':
-        try {
-          this.#command(effect.command);
-        } catch (error) {
-          // Its end is reported by an event of its own.
-          this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
-        }
+        this.#tryCommand(effect.command);
         break;
       case 'dial':
         void this.#redial();
@@ -372,10 +367,7 @@ export class AgentSession implements TableSession {
         this.#tell('request', (provider) => provider.requestResponse(responseRequest(effect.request.prompt)));
         break;
       case 'truncate':
-        for (const { itemId, contentIndex, audioEndMs, responseId, share } of this.#publisher.cut(effect.isCertain)) {
-          const heard = this.#history.cut(responseId, share);
-          this.#provider?.truncate(itemId, contentIndex, audioEndMs, heard);
-        }
+        this.#truncate(effect.isCertain);
         break;
       case 'startRun':
         void this.#run(effect);
@@ -411,6 +403,22 @@ export class AgentSession implements TableSession {
       case 'close':
         this.#socket.close(effect.code, effect.reason, effect.why);
         break;
+    }
+  }
+
+  #tryCommand(command: ProviderCommand): void {
+    try {
+      this.#command(command);
+    } catch (error) {
+      // Its end is reported by an event of its own.
+      this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
+    }
+  }
+
+  #truncate(isCertain: boolean): void {
+    for (const { itemId, contentIndex, audioEndMs, responseId, share } of this.#publisher.cut(isCertain)) {
+      const heard = this.#history.cut(responseId, share);
+      this.#provider?.truncate(itemId, contentIndex, audioEndMs, heard);
     }
   }
 
