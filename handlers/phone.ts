@@ -3,8 +3,9 @@ import { actorText } from '../lib/operations/actor.ts';
 import { PHONE_GRANT } from '../lib/phone/phone.ts';
 import { BODY_LIMIT, json, readJson } from '../lib/web/json.ts';
 import { actorOf } from './actor.ts';
-import { hasGrant } from './guards.ts';
+import { hasGrant, operatorOrPaired } from './guards.ts';
 import { type Handler, integerOf, lastOf } from './request.ts';
+import type { SocketRow } from './sockets.ts';
 
 /** Bytes of a body (contract 04 §1.2). */
 const LIMIT = 2 * 1024 * 1024;
@@ -57,6 +58,17 @@ export const takeReplies: Handler = async (request, relay) => {
   const response = json({ replies, ...(leaseId !== undefined && { lease_id: leaseId }) });
   response.sent = sent;
   return response;
+};
+
+/** `GET /phone/replies` with an upgrade: each reply is a frame, and the reader's once it acknowledges it (contract 12 §6, §7). */
+export const repliesSocket: SocketRow = {
+  path: '/phone/replies',
+  isRoute: true,
+  guard: operatorOrPaired(PHONE_GRANT),
+  maxMessage: 1024 * 1024,
+  binary: false,
+  open: (request, socket, { replyReaders }) => replyReaders.open(socket, request.session),
+  restore: async (socket, { replyReaders }) => replyReaders.restore(socket),
 };
 
 /** `POST /phone/replies/ack`: takes the replies of a lease. `taken` is 0 when they were taken before (contract 04 §5.4a). */

@@ -199,7 +199,7 @@ export const routes: readonly Route[] = [
   ['POST', SHARE_PATH, open, missShare],
   ['GET', '/console/*', open, serveConsole],
   // Last, because `/voice/output/config` also has the form of a socket's path.
-  ...sockets.map(plainGet),
+  ...sockets.filter(({ isRoute }) => !isRoute).map(plainGet),
 ];
 
 /** `GET` of a socket's path without an upgrade. In voice, nobody is told anything before authentication (contract 05 §2). */

@@ -9,6 +9,7 @@ import { errorResponse } from '../lib/web/json.ts';
 import { errorFor, failureResponse } from './errors.ts';
 import { misdirected } from './guards.ts';
 import { homeSocket } from './mirror.ts';
+import { repliesSocket } from './phone.ts';
 import { type Guard, type Handler, pathOf, type RelayRequest } from './request.ts';
 import { agentSocket, labSocket, outputSocket } from './voice/sessions.ts';
 
@@ -22,6 +23,8 @@ export interface SocketRow {
   maxMessage: number;
   /** True if binary messages are delivered. Without it they are ignored. */
   binary: boolean;
+  /** A request of the path without an upgrade is a route of its own. */
+  isRoute?: true;
   /** Subprotocol that is selected when the client offers it. */
   protocol?: string;
   open(request: RelayRequest, socket: Transport, relay: Relay): SocketEvents;
@@ -46,6 +49,7 @@ export const sockets: readonly SocketRow[] = [
   labSocket,
   agentSocket,
   homeSocket,
+  repliesSocket,
 ];
 
 /**

@@ -51,6 +51,7 @@ import { routesOf } from './pairing/known-routes.ts';
 import { createMint, type Listener } from './pairing/mint.ts';
 import { createQrSecret } from './pairing/secret.ts';
 import { openPhoneMessaging, PHONE_GRANT } from './phone/phone.ts';
+import { openReplyReaders } from './phone/reply-readers.ts';
 import { openPhoneThreads } from './phone/threads.ts';
 import { createProfileFiles } from './profiles/profile-files.ts';
 import { createProfiles } from './profiles/profiles.ts';
@@ -395,6 +396,14 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     threads,
     push,
     phone,
+    replyReaders: await openReplyReaders({
+      replies: phone.replies,
+      sessions,
+      grant: PHONE_GRANT,
+      clock,
+      log: log.named('phone'),
+      store: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
+    }),
     context: createInjectedContext({ host, config, log: log.named('context') }),
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),

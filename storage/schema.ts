@@ -23,8 +23,14 @@ export interface StoreSchema {
   'phone-replies': StoredReply;
   'phone-history': PhoneHistoryItem;
   'phone-delivered': { seq: number; id: string };
-  /** Ids of sockets: those that get messages, the latest last, and those that get copies. */
-  'phone-subscribers': { sockets: string[]; mirrors?: string[]; custody?: Record<string, number[]> };
+  /** Ids of sockets: those that get messages, the latest last, those that get copies, and those that read replies. */
+  'phone-subscribers': {
+    sockets: string[];
+    mirrors?: string[];
+    custody?: Record<string, number[]>;
+    /** By socket, the family of its device; null for the operator's. */
+    readers?: Record<string, string | null>;
+  };
   'phone-threads': ThreadRecord;
   push: PushRecord;
   notifications: RingRecord;

@@ -707,6 +707,9 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     /** A reader has the replies of a lease (contract 04 §5.4a). */
     acknowledge: replies.acknowledge,
 
+    /** Unread replies, for the sockets that wait for them (contract 12 §6). */
+    replies,
+
     /** How many polls wait. */
     pollsWaiting: replies.waiting,
 

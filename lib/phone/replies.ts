@@ -12,6 +12,8 @@ const MAX_BYTES = 16 * 1024 * 1024;
 /** How long a reply is kept, milliseconds. */
 const RETENTION = 86_400_000;
 const MAX_POLLS = 64;
+/** How long a socket may take to acknowledge a reply, milliseconds. As long as the shortest alarm of an object. */
+const ACK_TIMEOUT = 60_000;
 
 /** Selects replies: every given condition must hold; of chat and message, one is enough. */
 export interface ReplyFilter {
@@ -47,6 +49,20 @@ interface Waiter extends Pick<Poll, 'wanted' | 'mayRead' | 'lease'> {
   settle(handout: Handout | Promise<Handout>): void;
 }
 
+/** How ids of leases of sockets begin. */
+export const READER = 'reader:';
+
+/** A socket that gets every reply, until it ends. */
+export interface Reader {
+  /** Of its leases. */
+  id: string;
+  /** Asked again before each reply. */
+  mayRead(): boolean;
+  give(reply: Reply): void;
+  /** Ends the socket: it must not read any more, or has acknowledged nothing for too long. */
+  end(reason: string): void;
+}
+
 const NOTHING: Handout = { replies: [], sent() {} };
 
 export type Replies = ReturnType<typeof createReplies>;
@@ -65,6 +81,8 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
   /** `seq` of replies whose response is being written to a reader without a lease. */
   const leaving = new Set<number>();
   const waiters = new Set<Waiter>();
+  /** By id, the one that has waited longest first. */
+  const readers = new Map<string, Reader>();
   let stopped = false;
   /** Serves the polls that wait when the first lease ends: one timer for all. */
   let cancelEnd: Cancel = () => {};
@@ -85,8 +103,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     now: number,
   ): Handout | Promise<Handout> | undefined {
     prune(now);
-    const isFree = (record: StoredReply) => !leaving.has(record.seq) && !(record.lease && record.lease.until > now);
-    const taken = records.filter((record) => isFree(record) && isWanted(record, wanted));
+    const taken = records.filter((record) => isFree(now)(record) && isWanted(record, wanted));
     if (taken.length === 0) return undefined;
     return lease === undefined ? give(taken) : lend(taken, now + lease);
   }
@@ -137,15 +154,43 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     return taken.length;
   }
 
-  /** Hands replies to waiting polls: those with a filter first. */
+  /** Hands replies to waiting polls, those with a filter first, and then to sockets. */
   function serve(): void {
     const now = clock.now();
+    for (const { id, end } of [...readers.values()]) {
+      if (records.some(({ lease }) => lease?.id === id && lease.until <= now))
+        end('a reply was not acknowledged in time');
+    }
     for (const waiter of [...waiters].sort((a, b) => Number(!a.wanted) - Number(!b.wanted))) {
       const handout = waiter.mayRead?.() === false ? NOTHING : take(waiter, now);
       if (handout) waiter.settle(handout);
     }
+    for (const reader of [...readers.values()]) read(reader, now);
     awaitEnds(now);
   }
+
+  /** Gives a socket what nobody has, once its lease is stored. */
+  function read(reader: Reader, now: number): void {
+    const taken = records.filter(isFree(now));
+    if (taken.length === 0) return;
+    if (!reader.mayRead()) {
+      reader.end('no more replies for this session');
+      return;
+    }
+    const lease = { id: reader.id, until: now + ACK_TIMEOUT };
+    records = records.map((record) => (taken.includes(record) ? { ...record, lease } : record));
+    void saveLater(rows, records, log).then(() => {
+      for (const { seq, reply } of taken) {
+        const isItsOwn = records.some((record) => record.seq === seq && record.lease === lease);
+        if (isItsOwn && readers.get(reader.id) === reader) reader.give(reply);
+      }
+    });
+  }
+
+  const isFree =
+    (now: number) =>
+    ({ seq, lease }: StoredReply): boolean =>
+      !leaving.has(seq) && !(lease && lease.until > now);
 
   /**
    * Replies come again after their lease, also to polls that wait already. `now` is when the polls looked for replies: a
@@ -154,7 +199,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
   function awaitEnds(now: number): void {
     cancelEnd();
     const ends = records.flatMap(({ lease }) => (lease && lease.until > now ? lease.until : []));
-    if (waiters.size > 0 && ends.length > 0) cancelEnd = clock.after(Math.min(...ends) - now, serve);
+    if (waiters.size + readers.size > 0 && ends.length > 0) cancelEnd = clock.after(Math.min(...ends) - now, serve);
   }
 
   return {
@@ -226,6 +271,35 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
 
     /** Somebody has taken a reply from elsewhere. Resolves with 1 once that is stored, with 0 for one that is not here. */
     take: (messageId: string): Promise<number> => remove(({ reply }) => reply.message_id === messageId),
+
+    /** A socket has opened, or has outlived a sleep with what it was given. */
+    read(reader: Reader): void {
+      readers.set(reader.id, reader);
+      serve();
+    },
+
+    /** A socket has ended: others get what it has not acknowledged. */
+    unread(id: string): void {
+      readers.delete(id);
+      if (!records.some(({ lease }) => lease?.id === id)) return;
+      records = records.map((record) => (record.lease?.id === id ? { ...record, lease: undefined } : record));
+      void saveLater(rows, records, log);
+      serve();
+    },
+
+    /** Others get what sockets have not acknowledged that are not open. */
+    settleReaders(): void {
+      const isLeft = ({ lease }: StoredReply) => lease?.id.startsWith(READER) === true && !readers.has(lease.id);
+      if (!records.some(isLeft)) return;
+      records = records.map((record) => (isLeft(record) ? { ...record, lease: undefined } : record));
+      void saveLater(rows, records, log);
+      serve();
+    },
+
+    /** A socket has a reply, unless somebody else has it since. Resolves once that is stored. */
+    async acknowledgeOne(messageId: string, by: string): Promise<void> {
+      await remove(({ reply, lease }) => reply.message_id === messageId && lease?.id === by);
+    },
 
     /** How many polls wait. */
     waiting: (): number => waiters.size,

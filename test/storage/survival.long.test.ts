@@ -578,6 +578,22 @@ const STATES: State[] = [
     },
   },
   {
+    name: 'socket that waits for replies',
+    async put(target) {
+      const { token } = await pair(target);
+      const url = target.wsUrl.replace(/ws$/, 'phone/replies');
+      const reader = await connect(url, { headers: bearer(token) });
+      return async () => {
+        const phone = await authenticate(target, { session_token: token });
+        phone.client.send('proactive', 'proactive.reply', { text: 'at last' }, 'r1');
+        await phone.client.next({ id: 'r1' });
+        return (
+          reader.socket.readyState === reader.socket.OPEN && (await reader.next({ type: 'reply' })).text === 'at last'
+        );
+      };
+    },
+  },
+  {
     name: 'waiting poll for replies',
     keepsAwake: true,
     isBrief: true,

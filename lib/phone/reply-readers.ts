@@ -1,0 +1,132 @@
+import type { Reply, Store } from '../../storage/schema.ts';
+import { describeError } from '../errors.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
+import { isObject, parseObject } from '../kit/json.ts';
+import type { Log } from '../log.ts';
+import { isGranted } from '../sessions/grants.ts';
+import type { Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import { ALIVE_PING, ALIVE_PONG } from '../socket/envelope.ts';
+import type { SocketEvents, Transport } from '../socket/transport.ts';
+import { READER, type Replies } from './replies.ts';
+
+const leaseOf = (socket: string): string => READER + socket;
+
+/** Sockets at once. One more takes the place of the oldest. */
+const MAX_READERS = 64;
+const KEY = 'readers';
+
+export interface ReplyReadersParts {
+  replies: Pick<Replies, 'read' | 'unread' | 'acknowledgeOne' | 'settleReaders'>;
+  sessions: Pick<Sessions, 'byFamily' | 'onEnd'>;
+  /** The grant without which a device gets no reply. */
+  grant: string;
+  clock: Clock;
+  log: Log;
+  /** Where the family of each socket is stored; absent where the process lives as long as its sockets. */
+  store?: Store<'phone-subscribers'>;
+}
+
+export type ReplyReaders = Awaited<ReturnType<typeof openReplyReaders>>;
+
+/**
+ * Sockets on which agents wait for replies (contract 12 §6): each reply is one frame, and theirs once they acknowledge it.
+ * While none comes, nothing happens, so that an object at the edge sleeps with them open.
+ */
+export async function openReplyReaders({ replies, sessions, grant, clock, log, store }: ReplyReadersParts) {
+  /** By socket id, oldest first: the family of the device, null for the operator. */
+  const open = new Map<string, { socket: Transport; family: string | null }>();
+  /** Those that were open before a sleep. */
+  const record = await store?.getItem(KEY);
+  const stored = (isObject(record?.readers) ? record.readers : {}) as Record<string, string | null>;
+
+  function save(): void {
+    const readers = Object.fromEntries([...open].map(([id, { family }]) => [id, family]));
+    store
+      ?.setItem(KEY, { sockets: [], readers })
+      .catch((error) => log.warn(`the readers of replies could not be saved: ${describeError(error)}`));
+  }
+
+  function mayRead(family: string | null): boolean {
+    const session = family === null ? undefined : sessions.byFamily(family);
+    return family === null || (session !== undefined && isGranted(session.grants, grant, seconds(clock)));
+  }
+
+  function end(id: string, code: number, reason: string): void {
+    open.get(id)?.socket.close(code, reason);
+    closed(id);
+  }
+
+  function closed(id: string): void {
+    if (!open.delete(id)) return;
+    replies.unread(leaseOf(id));
+    save();
+  }
+
+  sessions.onEnd(({ family }) => {
+    // A refresh ends a session too, and puts another of the same family in its place at once.
+    queueMicrotask(() => {
+      if (sessions.byFamily(family)) return;
+      for (const [id, reader] of [...open]) if (reader.family === family) end(id, 4401, 'session revoked');
+    });
+  });
+
+  function events(socket: Transport, family: string | null): SocketEvents {
+    const { id } = socket;
+    open.set(id, { socket, family });
+    replies.read({
+      id: leaseOf(id),
+      mayRead: () => mayRead(family),
+      give: (reply: Reply) => socket.send(JSON.stringify({ type: 'reply', ...reply })),
+      end: (reason) => end(id, 1008, reason),
+    });
+    return {
+      message(text) {
+        if (text === ALIVE_PING) return socket.send(ALIVE_PONG);
+        const { type, message_id: messageId } = parseObject(text) ?? {};
+        if (type !== 'ack' || typeof messageId !== 'string') return end(id, 1008, 'not an ack {message_id}');
+        replies.acknowledgeOne(messageId, leaseOf(id)).catch((error) => {
+          log.error(`an acknowledged reply could not be removed: ${describeError(error)}`);
+          end(id, 1011, 'the acknowledgement could not be stored');
+        });
+      },
+      drained() {},
+      pinged() {},
+      closed: () => closed(id),
+    };
+  }
+
+  return {
+    /** A reader with a session, or the operator. */
+    open(socket: Transport, session: Session | undefined): SocketEvents {
+      const [oldest] = open.keys();
+      if (oldest !== undefined && open.size >= MAX_READERS) end(oldest, 1013, 'too many readers of replies');
+      const own = events(socket, session?.family ?? null);
+      save();
+      return own;
+    },
+
+    /** A socket that has outlived a sleep (edge). */
+    restore(socket: Transport): SocketEvents | undefined {
+      const family = Object.hasOwn(stored, socket.id) ? stored[socket.id] : undefined;
+      if (family !== undefined && mayRead(family)) return events(socket, family);
+      socket.close(
+        family === undefined ? 1012 : 4401,
+        family === undefined ? 'the relay was asleep' : 'session revoked',
+      );
+      return undefined;
+    },
+
+    /** The relay listens: others get what sockets of the last process have not acknowledged. */
+    start: replies.settleReaders,
+
+    /** Every socket that outlived a sleep is back: others get what was given to the rest (edge). */
+    restored: replies.settleReaders,
+
+    stop(): void {
+      for (const id of [...open.keys()]) end(id, 1001, 'the relay is stopping');
+    },
+
+    size: (): number => open.size,
+  };
+}
