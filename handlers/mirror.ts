@@ -2,6 +2,7 @@ import { peerKey } from '../lib/access/peer.ts';
 import { RelayError } from '../lib/errors.ts';
 import { HOME_PATH, MAX_FRAME } from '../lib/mirror/frames.ts';
 import type { Relay } from '../lib/relay.ts';
+import type { Channel } from '../lib/socket/channel.ts';
 import { errorResponse, json, readJson } from '../lib/web/json.ts';
 import type { Handler } from './request.ts';
 import type { SocketRow } from './sockets.ts';
@@ -31,6 +32,30 @@ export const disableMirror: Handler = async (_request, { homeMirror, edgeMirror 
 function requireEdge(edgeMirror: Relay['edgeMirror']): NonNullable<Relay['edgeMirror']> {
   if (edgeMirror) return edgeMirror;
   throw new RelayError('unsupported', 'this relay has no mirror');
+}
+
+/** A route that only home serves: at the edge a device of home is told since when that is off (contract 12 §2). */
+export const homeOnly =
+  (handler: Handler): Handler =>
+  (request, relay) => {
+    const refusal = request.session && relay.edgeMirror?.homeRefusal(request.session);
+    if (!refusal) return handler(request, relay);
+    const { message, ...extra } = refusal;
+    throw new RelayError('unavailable', message, { extra });
+  };
+
+/** A channel that only home serves: nothing that a device of home sends there is done or kept. */
+export function homeOnlyChannel(channel: Channel, { edgeMirror }: Relay): Channel {
+  if (!edgeMirror) return channel;
+  return {
+    ...channel,
+    message(connection, message, text) {
+      const refusal = edgeMirror.homeRefusal(connection.session);
+      if (!refusal) return channel.message(connection, message, text);
+      const { message: sentence, ...extra } = refusal;
+      connection.sendError(sentence, refusal.error_code, message.id, { channel: message.channel, ...extra });
+    },
+  };
 }
 
 /** The socket on which home calls the edge (contract 12 §2). */

@@ -35,7 +35,7 @@ import {
   registerMedia,
   uploadMedia,
 } from './media.ts';
-import { disableMirror, enableMirror, mirrorStatus } from './mirror.ts';
+import { disableMirror, enableMirror, homeOnly, mirrorStatus } from './mirror.ts';
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import {
@@ -97,7 +97,7 @@ import { missShare, SHARE_PATH, serveApp, serveConsole, toApp, wantsPage } from 
  * THE route table. `ALL` is every method, which the guard then sorts out. Routes with the same first segment are tried
  * in their order.
  */
-export const routes: readonly Route[] = [
+const table: readonly Route[] = [
   ['GET', '/health', open, health],
   ['GET', '/sessions', pairedOrHostTool(), listSessions],
   ['GET', '/sessions/nonce', open, sessionNonce],
@@ -201,6 +201,14 @@ export const routes: readonly Route[] = [
   // Last, because `/voice/output/config` also has the form of a socket's path.
   ...sockets.filter(({ isRoute }) => !isRoute).map(plainGet),
 ];
+
+/** What belongs to home and never passes the mailbox (contract 12 §2). */
+const OF_HOME = /^\/(?:desktop|clipboard|chat|context|usage|api|voice)\/|^\/relay\/model-capabilities$/;
+
+export const routes: readonly Route[] = table.map((row) => {
+  const [method, path, guard, handler] = row;
+  return path === DEVICE_PATHS || OF_HOME.test(path) ? [method, path, guard, homeOnly(handler)] : row;
+});
 
 /** `GET` of a socket's path without an upgrade. In voice, nobody is told anything before authentication (contract 05 §2). */
 function plainGet({ path, guard }: SocketRow): Route {

@@ -31,7 +31,7 @@ import { openHostMedia } from './media/host-media.ts';
 import type { Media, MediaChange } from './media/media.ts';
 import { openObjectMedia } from './media/object-media.ts';
 import type { ObjectStore } from './media/objects.ts';
-import { openEdgeMirror } from './mirror/edge.ts';
+import { type EdgeMirror, openEdgeMirror } from './mirror/edge.ts';
 import { type HomeMirror, openHomeMirror } from './mirror/home.ts';
 import { createModelCapabilities } from './models/capabilities.ts';
 import { openNotifications } from './notifications/notifications.ts';
@@ -204,7 +204,10 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     profiles: profiles.rows,
     loading: profiles.loading,
     routeCredential: reach && ((session) => reach.routeCredential(session)),
-    greeting: () => gate.state() && { type: 'frozen', payload: { ...gate.state() } },
+    greetings: (session) => {
+      const [frozen, home] = [gate.state(), edgeMirror?.greeting(session)];
+      return [...(frozen ? [{ type: 'frozen', payload: { ...frozen } }] : []), ...(home ? [home] : [])];
+    },
     routes: (session) => addresses?.greeting(session),
     mailbox: (session) => homeMirror?.mailbox(session),
     routesBy: host && ((url) => routesOf([], [url], host.network.addresses())),
@@ -367,6 +370,15 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
       reduced: (session) => void terminals.afterReduction(session),
       mailboxReady: (session) => void addresses?.giveMailbox(session),
     }));
+  /** Absent on a host. */
+  const edgeMirror: EdgeMirror | undefined = host
+    ? undefined
+    : await openEdgeMirror({
+        ...mirrored,
+        lease: Math.min(config.mirrorLease, MAX_LEASE),
+        announce: ({ type, payload }) =>
+          sockets.broadcast((session) => session.mirrored === true, 'system', type, payload),
+      });
 
   return {
     /** Budgets of the memory that clients take with their messages. */
@@ -412,10 +424,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     addresses,
     terminals,
     homeMirror,
-    /** Absent on a host. */
-    edgeMirror: host
-      ? undefined
-      : await openEdgeMirror({ ...mirrored, lease: Math.min(config.mirrorLease, MAX_LEASE) }),
+    edgeMirror,
     info: createRelayInfo({
       host,
       config,

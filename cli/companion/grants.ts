@@ -54,4 +54,7 @@ export const liveGrants = (settings: SafetySettings, now: number): number =>
 
 /** The expiry of a session or channel grant, in epoch seconds, as text. */
 export const expiryText = (expiry: number | null): string =>
-  expiry === null ? 'never expires' : `until ${new Date(expiry * 1000).toISOString().replace(/:\d\d\.\d+Z$/, 'Z')}`;
+  expiry === null ? 'never expires' : `until ${timeText(expiry)}`;
+
+/** A time in epoch seconds, to the minute. */
+export const timeText = (at: number): string => new Date(at * 1000).toISOString().replace(/:\d\d\.\d+Z$/, 'Z');

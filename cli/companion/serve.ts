@@ -2,7 +2,7 @@ import type { DeviceFacts } from '../../lib/companion/link/auth.ts';
 import { createFreezeSwitch } from '../../lib/companion/link/freeze.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient } from '../../lib/companion/link/media.ts';
-import { withRoutes } from '../../lib/companion/link/new-routes.ts';
+import { withMailbox, withRoutes } from '../../lib/companion/link/new-routes.ts';
 import { createMessages, type ReceivedMessage } from '../../lib/companion/messages.ts';
 import type { SettingsChange } from '../../lib/companion/safety-settings.ts';
 import { createTriggerRunner } from '../../lib/companion/trigger-runner.ts';
@@ -103,6 +103,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
   const rows = simulated.trackRows((row) => view.command(row));
   const link = createLink({
     withRoutes,
+    withMailbox,
     dial,
     callRelay,
     store: settings,

@@ -1,9 +1,9 @@
 import type { Command } from 'cac';
-import { inPreference, lastEndpoint, routeKind } from '../../lib/companion/link/endpoints.ts';
+import { inPreference, lastEndpoint, routeKind, routesOf } from '../../lib/companion/link/endpoints.ts';
 import { areActive } from '../../lib/companion/triggers.ts';
 import { flag, type Options } from '../options.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printJson } from '../output.ts';
-import { CAPABILITIES, expiryText, grantText } from './grants.ts';
+import { CAPABILITIES, expiryText, grantText, timeText } from './grants.ts';
 import { routeFacts, routeText } from './routes.ts';
 import { lockHolder, openCompanion, SETTINGS_OPTION } from './settings.ts';
 
@@ -24,7 +24,9 @@ async function status(options: Options, context: CommandContext): Promise<void> 
   const companion = await openCompanion(options, context);
   const { settings, path, clock } = companion;
   const pairing = settings.pairing();
-  const current = pairing && lastEndpoint(pairing.endpoints, pairing.last_good);
+  const routes = pairing ? routesOf(pairing) : [];
+  const current = lastEndpoint(routes, pairing?.last_good);
+  const offSince = current?.mailbox ? pairing?.home_off_since : undefined;
   const running = await lockHolder(companion);
   const safety = settings.get();
   if (flag(options, '--json')) {
@@ -34,7 +36,8 @@ async function status(options: Options, context: CommandContext): Promise<void> 
       running: running !== null,
       url: current?.url ?? null,
       route: current ? routeKind(current) : null,
-      routes: (pairing?.endpoints ?? []).map(routeFacts),
+      routes: routes.map(routeFacts),
+      home_off_since: offSince ?? null,
       server_version: pairing?.server_version ?? null,
       expires_at: pairing?.expires_at ?? null,
       channels: pairing?.grants ?? {},
@@ -55,9 +58,10 @@ async function status(options: Options, context: CommandContext): Promise<void> 
     ? [
         ['Relay', `${printable(current?.url ?? '')} (version ${printable(pairing.server_version)})`],
         ['Route', current ? `${routeText(current)} (${running === null ? 'last used' : 'in use'})` : 'none used yet'],
+        ...(offSince === undefined ? [] : [['Home', `off since ${timeText(offSince)}`] as [string, string]]),
         ['Session', expiryText(pairing.expires_at)],
         ['Bridge', pairing.grants.bridge === undefined ? 'not granted' : expiryText(pairing.grants.bridge)],
-        ['Routes', inPreference(pairing.endpoints).map(routeText).join(', ')],
+        ['Routes', inPreference(routes).map(routeText).join(', ')],
       ]
     : [];
   rows.push(

@@ -1,5 +1,6 @@
 import type { Relay } from '../../lib/relay.ts';
-import type { Channels } from '../../lib/socket/channel.ts';
+import type { Channel, Channels } from '../../lib/socket/channel.ts';
+import { homeOnlyChannel } from '../mirror.ts';
 import { createBridgeChannel } from './bridge.ts';
 import { createChatChannel } from './chat.ts';
 import { createDesktopChannel } from './desktop.ts';
@@ -13,13 +14,16 @@ import { createTuiChannel } from './tui.ts';
  * THE channel table, in the order in which channels are closed when a socket ends. `pairing` is not in it, because it
  * only carries pushes to the client.
  */
-export const createChannels = (relay: Relay): Channels => ({
-  system: createSystemChannel(relay),
-  bridge: createBridgeChannel(relay),
-  chat: createChatChannel(relay),
-  desktop: createDesktopChannel(relay),
-  notifications: createNotificationsChannel(relay),
-  proactive: createProactiveChannel(relay),
-  tui: createTuiChannel(relay),
-  terminal: createTerminalChannel(relay),
-});
+export const createChannels = (relay: Relay): Channels => {
+  const ofHome = (channel: Channel) => homeOnlyChannel(channel, relay);
+  return {
+    system: createSystemChannel(relay),
+    bridge: ofHome(createBridgeChannel(relay)),
+    chat: ofHome(createChatChannel(relay)),
+    desktop: ofHome(createDesktopChannel(relay)),
+    notifications: createNotificationsChannel(relay),
+    proactive: createProactiveChannel(relay),
+    tui: ofHome(createTuiChannel(relay)),
+    terminal: ofHome(createTerminalChannel(relay)),
+  };
+};

@@ -41,6 +41,21 @@ export interface EdgeMirrorParts {
   log: Log;
   /** Seconds for which sessions of home are honoured after its last word (`RELAY_MIRROR_LEASE`). */
   lease: number;
+  /** Sends a `system` message to every socket of a device of home. */
+  announce(message: HomeMessage): void;
+}
+
+/** What devices of home are told of it here: `since` is epoch seconds. */
+export type HomeMessage =
+  | { type: 'home.online'; payload: Record<string, never> }
+  | { type: 'home.offline'; payload: { since: number } };
+
+/** Why a call is not served here but at home (contract 12 §2, §7). */
+export interface HomeRefusal {
+  message: string;
+  error_code: 'home_offline' | 'home_only';
+  /** Epoch seconds. */
+  since?: number;
 }
 
 /** Answer of `GET /relay/mirror` at the edge (contract 12 §7). `since` is epoch seconds. */
@@ -67,7 +82,8 @@ export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
  * The edge's half of the mirror (contract 12 §2): has the sessions of home as home last gave them, honours them for as
  * long as home is heard, and tells home what ended or was reduced here.
  */
-export async function openEdgeMirror({ store, sessions, phone, notifications, clock, log, lease }: EdgeMirrorParts) {
+export async function openEdgeMirror(parts: EdgeMirrorParts) {
+  const { store, sessions, phone, notifications, clock, log, lease, announce } = parts;
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
@@ -91,6 +107,8 @@ export async function openEdgeMirror({ store, sessions, phone, notifications, cl
   let key = read<MirrorPeerRecord>(KEY)?.public_key;
   let heard = read<{ heard: number }>(HEARD)?.heard ?? 0;
   const kept = read<{ socket: string; since: number; listening?: boolean }>(LINK);
+  /** Since when home is not linked, where that is known; epoch seconds. */
+  let offSince = kept?.socket === '' ? kept.since : undefined;
   /** Keyed by family: until when it must not come back, epoch seconds. */
   const ended = new Map<string, number>();
   for (const name of stored.keys()) {
@@ -261,9 +279,15 @@ export async function openEdgeMirror({ store, sessions, phone, notifications, cl
     link.channel.stop();
     link = undefined;
     custody.unlinked();
-    void store.removeItem(LINK).catch(failed);
+    offSince = now();
+    void store.setItem(LINK, { socket: '', since: offSince }).catch(failed);
     log.info('the link of home has ended');
+    announce(homeMessage());
   }
+
+  const sinceWhen = (): number => Math.floor(link?.since ?? offSince ?? heard);
+  const homeMessage = (): HomeMessage =>
+    link ? { type: 'home.online', payload: {} } : { type: 'home.offline', payload: { since: sinceWhen() } };
 
   /** Closes the oldest unproved sockets where one from `address` would be too many. */
   function makeRoom(address: string): void {
@@ -313,6 +337,7 @@ export async function openEdgeMirror({ store, sessions, phone, notifications, cl
     linked(socket, since).channel.start(frame.applied);
     custody.linked(false);
     log.info('home is linked');
+    announce(homeMessage());
     return true;
   }
 
@@ -321,7 +346,7 @@ export async function openEdgeMirror({ store, sessions, phone, notifications, cl
     enabled: key !== undefined,
     url: null,
     link: link ? 'up' : 'down',
-    since: key === undefined ? null : link ? link.since : heard || null,
+    since: key === undefined ? null : sinceWhen() || null,
     waiting: { out: outbox.waiting, in: link?.channel.queued ?? 0 },
     epoch: outbox.epoch,
   });
@@ -351,10 +376,22 @@ export async function openEdgeMirror({ store, sessions, phone, notifications, cl
       link?.socket.close(1008, 'the mirror has ended');
       if (link) unlink(link.socket);
       heard = now();
-      await Promise.all([store.removeItem(KEY), store.removeItem(HEARD), ...mirrored().map(end)]);
+      offSince = undefined;
+      await Promise.all([...[KEY, HEARD, LINK].map((name) => store.removeItem(name)), ...mirrored().map(end)]);
       for (const family of [...ended.keys()]) exhume(family);
       await outbox.clear();
       return status();
+    },
+
+    /** What a device of home is told when it connects while home is off. */
+    greeting: ({ mirrored }: Session): HomeMessage | undefined => (mirrored && !link ? homeMessage() : undefined),
+
+    /** Why a device is not served here what only home serves; undefined for the devices of this relay. */
+    homeRefusal({ mirrored }: Session): HomeRefusal | undefined {
+      if (!mirrored) return undefined;
+      if (link) return { message: 'home is on: only home serves this', error_code: 'home_only' };
+      const at = new Date(sinceWhen() * 1000).toISOString();
+      return { message: `home is off since ${at}`, error_code: 'home_offline', since: sinceWhen() };
     },
 
     /** Whether a home is pinned, which may call. */

@@ -55,8 +55,8 @@ export interface SocketsParts {
   loading?(): Promise<void> | undefined;
   /** See `HandshakeParts`. Absent without Reach. */
   routeCredential?: HandshakeParts['routeCredential'];
-  /** A `system` message that follows `auth.ok`, where there is one. */
-  greeting?(): { type: string; payload: Payload } | undefined;
+  /** The `system` messages that follow `auth.ok`. */
+  greetings?(session: Session): { type: string; payload: Payload }[];
   /** Credentials for the mailbox that the device has yet to get. `taken` is called when the client has shown that they came. */
   mailbox?(session: Session): { mailbox: Payload; taken(): void } | undefined;
   /** A `pairing` message that follows it. `taken` is called when the client has shown that it came. */
@@ -102,6 +102,18 @@ class SocketDispatcher implements SocketEvents {
 }
 
 export type Sockets = ReturnType<typeof createSockets>;
+
+/** The members of `auth.ok` that only this client gets, as JSON text with a comma after each. */
+function issuedText({ session, token, refreshToken, routeCredential }: Admitted, mailbox?: Payload): string {
+  const text = JSON.stringify;
+  return (
+    `"session_token":${text(token)},` +
+    (refreshToken === undefined ? '' : `"refresh_token":${text(refreshToken)},`) +
+    (routeCredential === undefined ? '' : `"route_credential":${text(routeCredential)},`) +
+    (mailbox === undefined ? '' : `"mailbox":${text(mailbox)},`) +
+    (session.keyThumbprint === undefined ? '' : '"bound":true,')
+  );
+}
 
 /** Every socket of the relay, from upgrade to close (contract 01 §3). */
 export function createSockets(parts: SocketsParts) {
@@ -209,20 +221,14 @@ export function createSockets(parts: SocketsParts) {
 
   /** Sends `auth.ok` and opens the connection (contract 01 §3.5). */
   function admit(transport: Transport, caller: Caller, admitted: Admitted, typedStream: boolean): SocketConnection {
-    const { session, token, refreshToken, routeCredential } = admitted;
+    const { session } = admitted;
     transport.authenticated?.();
-    const text = JSON.stringify;
     const given = parts.mailbox?.(session);
-    const payload =
-      `{"session_token":${text(token)},` +
-      (refreshToken === undefined ? '' : `"refresh_token":${text(refreshToken)},`) +
-      (routeCredential === undefined ? '' : `"route_credential":${text(routeCredential)},`) +
-      (given === undefined ? '' : `"mailbox":${text(given.mailbox)},`) +
-      (session.keyThumbprint === undefined ? '' : '"bound":true,') +
-      `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText(session)}}`;
-    transport.send(encodeEnvelopeAround('system', 'auth.ok', payload));
-    const greeting = parts.greeting?.();
-    if (greeting) transport.send(encodeEnvelope('system', greeting.type, greeting.payload, crypto.randomUUID()));
+    const rest = `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText(session)}}`;
+    transport.send(encodeEnvelopeAround('system', 'auth.ok', `{${issuedText(admitted, given?.mailbox)}${rest}`));
+    for (const { type, payload } of parts.greetings?.(session) ?? []) {
+      transport.send(encodeEnvelope('system', type, payload, crypto.randomUUID()));
+    }
     const connection = connect(transport, caller, session, { typedStream });
     if (given) connection.probe(given.taken);
     const routes = parts.routes?.(session);
@@ -291,12 +297,18 @@ export function createSockets(parts: SocketsParts) {
       slept = undefined;
     },
 
-    /** Sends one envelope to every socket whose session has the grant, null for any. */
-    broadcast(grant: string | null, channel: string, type: string, payload: Payload, extra?: Payload): void {
+    /** Sends one envelope to every socket whose session has the grant, null for any, or is one of those meant. */
+    broadcast(
+      to: string | null | ((session: Session) => boolean),
+      channel: string,
+      type: string,
+      payload: Payload,
+      extra?: Payload,
+    ): void {
       const frame = encodeEnvelope(channel, type, payload, crypto.randomUUID(), extra);
       for (const connection of connections.snapshot()) {
-        if (grant !== null && !hasGrant(connection.session, grant)) continue;
-        sendTo(connection, frame);
+        const { session } = connection;
+        if (typeof to === 'function' ? to(session) : to === null || hasGrant(session, to)) sendTo(connection, frame);
       }
     },
 

@@ -1,6 +1,9 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { run } from '../support/cli.ts';
 import { connect, type Frame } from '../support/client.ts';
+import { begin } from '../support/companion-cli.ts';
 import { type EdgeRuntime, startEdgeRuntime } from '../support/edge-runtime.ts';
 import { type FlakyProxy, startFlakyProxy } from '../support/flaky-proxy.ts';
 import { type RelayProcess, startRelayProcess, temporaryHome } from '../support/process.ts';
@@ -212,6 +215,69 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     await expect.poll(() => statusOf(home.url, token)).toBe(401);
     expect(await statusOf(edge, next ?? '')).toBe(401);
   }, 60_000);
+
+  it("serves a companion while home is off, says since when, refuses what is home's, and gives it back", async () => {
+    await start();
+    await svc('relay', 'mirror', 'enable', '--relay', edge);
+    await inStep();
+    const { pairing_url: link } = await json('pair');
+    expect(
+      (
+        await begin(['companion', 'pair', '-', '--name', 'phone'], { home: env.SVC_HOME, env, input: `${link}\n` })
+          .ended
+      ).code,
+    ).toBe(0);
+    const companion = begin(['companion', 'run', '--json', '--messages', 'on'], { home: env.SVC_HOME, env });
+    const status = () => json('companion', 'status');
+    await expect
+      .poll(async () => (await status()).routes.map((row: { route: string }) => row.route))
+      .toContain('mailbox');
+    expect((await status()).route).not.toBe('mailbox');
+
+    const before = Math.floor(Date.now() / 1000);
+    await home.kill();
+    await expect.poll(async () => (await status()).home_off_since, { timeout: 30_000 }).toBeGreaterThanOrEqual(before);
+    expect((await status()).route).toBe('mailbox');
+    expect((await svc('companion', 'status')).stdout).toMatch(
+      /Route +mailbox 127\.0\.0\.1:\d+ \(in use\)\n +Home +off since 20/,
+    );
+
+    // What belongs to home is refused, with since when.
+    const settings = JSON.parse(await readFile(join(env.SVC_HOME ?? '', 'companion/settings.json'), 'utf8'));
+    const { session_token: own } = settings.pairing.mailbox;
+    const headers = { authorization: `Bearer ${own}` };
+    for (const path of ['/chat/history?session_id=s1', '/ping', '/api/profiles/default/soul']) {
+      const response = await fetch(`${edge}${path}`, { headers });
+      const { since, ...answer } = await response.json();
+      expect([path, response.status, answer]).toEqual([
+        path,
+        503,
+        {
+          ok: false,
+          error: expect.stringMatching(/^home is off since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+          error_code: 'home_offline',
+        },
+      ]);
+      expect(since).toBe((await status()).home_off_since);
+    }
+    const client = await connect(`${edge.replace('http', 'ws')}/ws`);
+    client.send('system', 'auth', { session_token: own });
+    await client.next({ type: 'home.offline' });
+    for (const channel of ['bridge', 'terminal', 'tui', 'chat', 'desktop']) {
+      client.send(channel, `${channel}.something`, {}, channel);
+      expect((await client.next({ id: channel })).payload).toMatchObject({ error_code: 'home_offline', channel });
+    }
+    // What the mailbox is for is served.
+    expect((await fetch(`${edge}/phone/threads`, { headers })).status).toBe(200);
+
+    await home.restart();
+    await client.next({ type: 'home.online' });
+    await expect.poll(async () => (await status()).route, { timeout: 20_000 }).not.toBe('mailbox');
+    expect(await status()).toMatchObject({ home_off_since: null });
+    expect((await (await fetch(`${edge}/chat/history`, { headers })).json()).error_code).toBe('home_only');
+    companion.stop();
+    await companion.ended;
+  }, 120_000);
 
   it('is disabled on both sides, and another home is refused', async () => {
     await start();

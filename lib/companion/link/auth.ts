@@ -1,5 +1,7 @@
 import { isObject } from '../../kit/json.ts';
 import type { Payload } from '../../socket/envelope.ts';
+import type { MailboxAccess } from './endpoints.ts';
+import { relayUrl } from './pairing-url.ts';
 
 /** This device's description of itself in its first frame (contract 01 §3.3). */
 export interface DeviceFacts {
@@ -53,6 +55,8 @@ export interface IssuedSession extends RelayInfo {
   refreshToken?: string;
   /** As it came: whether it counts depends on the route (`readRouteCredential`). */
   routeCredential?: unknown;
+  /** Credentials for the mailbox at the edge, once they are there. */
+  mailbox?: MailboxAccess;
   /** True if it is bound to the key that was proved. */
   bound?: boolean;
 }
@@ -62,6 +66,14 @@ const isToken = (value: unknown): value is string => typeof value === 'string' &
 
 const isExpiry = (value: unknown): value is number | null =>
   value === null || (typeof value === 'number' && Number.isFinite(value));
+
+/** Reads `mailbox` of a message; undefined unless it can be used. */
+export function readMailbox(value: unknown): MailboxAccess | undefined {
+  if (!isObject(value)) return undefined;
+  const { session_token, refresh_token } = value;
+  const url = relayUrl(value.url);
+  return url && isToken(session_token) && isToken(refresh_token) ? { url, session_token, refresh_token } : undefined;
+}
 
 /** Reads `auth.ok`; null if it lacks a usable session. */
 export function readIssuedSession(payload: Payload): IssuedSession | null {
@@ -74,6 +86,7 @@ export function readIssuedSession(payload: Payload): IssuedSession | null {
     refreshToken: refreshToken ?? undefined,
     routeCredential: payload.route_credential,
     bound: payload.bound === true,
+    mailbox: readMailbox(payload.mailbox),
     serverVersion: typeof payload.server_version === 'string' ? payload.server_version.slice(0, 64) : 'unknown',
     expiresAt: isExpiry(expiresAt) ? expiresAt : null,
     grants: Object.fromEntries(known) as RelayInfo['grants'],

@@ -2,7 +2,7 @@ import { type CallRelay, OtherPeer } from '../../host/dial.ts';
 import type { Cancel, Clock } from '../../kit/clock.ts';
 import { parseObject } from '../../kit/json.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
-import { betterThan, checkPin, type Endpoint } from './endpoints.ts';
+import { betterThan, checkPin, type Endpoint, routesOf } from './endpoints.ts';
 import { routeTo } from './reach.ts';
 import type { Pairing } from './settings-document.ts';
 
@@ -21,6 +21,8 @@ export interface BetterRouteParts {
   pairing(): Pairing | null;
   /** True if the link may be moved now, which loses requests in flight on it. */
   isIdle(): boolean;
+  /** Whether home is on, as the edge says on its mailbox: only then is Reach tried from there. */
+  isHomeOn(): boolean;
   /** A better endpoint answers. */
   onBetter(endpoint: Endpoint): void;
   /** Somebody else answers at a pinned endpoint. Called once per endpoint and link. */
@@ -39,11 +41,20 @@ export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpo
     const ended = new AbortController();
     const reported = new Set<string>();
     let cancelTimer: Cancel = () => {};
-    const better = () => betterThan(current, parts.pairing()?.endpoints ?? []).filter(({ broker }) => !broker);
+    const better = () => {
+      const pairing = parts.pairing();
+      const all = pairing ? betterThan(current, routesOf(pairing)) : [];
+      return all.filter(({ broker }) => !broker || current.mailbox);
+    };
 
     async function attempt(): Promise<void> {
       wait = Math.min(wait * 2, MAX_PROBE_WAIT);
       for (const endpoint of better()) {
+        // A broker is asked by the link alone, and for a home that is off it need not be.
+        if (endpoint.broker) {
+          if (parts.isHomeOn() && parts.isIdle()) return parts.onBetter(endpoint);
+          continue;
+        }
         const isThere =
           parts.isIdle() && (await answers(endpoint, parts, ended.signal).catch((error) => refused(endpoint, error)));
         if (ended.signal.aborted) return;

@@ -14,7 +14,28 @@ export interface Endpoint {
   pinned?: PinnedOrigin;
   /** The pinned origin is reached through this broker. */
   broker?: Broker;
+  /** The mailbox at the edge, which takes credentials of its own only (contract 12 §3). Never stored as an endpoint. */
+  mailbox?: true;
 }
+
+/** What a device has of its mailbox: its socket, and credentials for it unless it has lost them. Secret. */
+export interface MailboxAccess {
+  url: string;
+  session_token?: string;
+  refresh_token?: string;
+}
+
+/** The routes of a pairing, with its mailbox when there are credentials for that. */
+export const routesOf = ({
+  endpoints,
+  mailbox,
+}: {
+  endpoints: readonly Endpoint[];
+  mailbox?: MailboxAccess;
+}): readonly Endpoint[] =>
+  mailbox?.session_token === undefined
+    ? endpoints
+    : [...endpoints, { role: 'mailbox', url: mailbox.url, priority: Number.MAX_SAFE_INTEGER, mailbox: true }];
 
 /** A Reach broker, as the pairing link names it (contract 08 §6.2). */
 export interface Broker {
@@ -26,9 +47,10 @@ export interface Broker {
 }
 
 /** The kinds of route that people are told of. */
-export type RouteKind = 'direct' | 'tailscale' | 'public' | 'secure_link' | 'reach';
+export type RouteKind = 'direct' | 'tailscale' | 'public' | 'secure_link' | 'reach' | 'mailbox';
 
-export function routeKind({ role, pinned, broker }: Endpoint): RouteKind {
+export function routeKind({ role, pinned, broker, mailbox }: Endpoint): RouteKind {
+  if (mailbox) return 'mailbox';
   if (broker) return 'reach';
   if (pinned) return 'secure_link';
   const name = role.toLowerCase();
@@ -41,6 +63,7 @@ const ROUTE_NAMES: Record<RouteKind, string> = {
   public: 'public',
   secure_link: 'Secure Link',
   reach: 'Reach',
+  mailbox: 'mailbox',
 };
 
 /** The route in a word or two for people; the role of other direct routes, such as `lan`. */
@@ -56,13 +79,30 @@ export const endpointId = ({ url, broker }: Endpoint): string => (broker ? `${br
 export const lastEndpoint = (endpoints: readonly Endpoint[], lastGood?: string): Endpoint | undefined =>
   endpoints.find((endpoint) => endpointId(endpoint) === lastGood);
 
-/** By priority, Reach after every other route (contract 08 §6.2). */
-export const inPreference = (endpoints: readonly Endpoint[]): Endpoint[] =>
-  [...endpoints].sort((a, b) => Number(Boolean(a.broker)) - Number(Boolean(b.broker)) || a.priority - b.priority);
+const lateness = ({ broker, mailbox }: Endpoint): number => (mailbox ? 2 : broker ? 1 : 0);
 
-/** The order of one round of attempts: the endpoint that last worked unless it is Reach, then as preferred. */
+/** By priority, Reach after every other route (contract 08 §6.2), and the mailbox after that (12 §7). */
+export const inPreference = (endpoints: readonly Endpoint[]): Endpoint[] =>
+  [...endpoints].sort((a, b) => lateness(a) - lateness(b) || a.priority - b.priority);
+
+/** The route that a call of this device takes, and the bearer for it: that which was used last (contract 03 §5, §7). */
+export function callRoute(
+  pairing: {
+    endpoints: readonly Endpoint[];
+    session_token: string;
+    mailbox?: MailboxAccess;
+    last_good?: string;
+  } | null,
+): { endpoint: Endpoint; bearer: string } | null {
+  if (!pairing) return null;
+  const endpoint = lastEndpoint(routesOf(pairing), pairing.last_good) ?? inPreference(pairing.endpoints)[0];
+  const token = endpoint?.mailbox ? pairing.mailbox?.session_token : pairing.session_token;
+  return endpoint ? { endpoint, bearer: `Bearer ${token}` } : null;
+}
+
+/** The order of one round of attempts: the endpoint that last worked unless it is one of the late ones, then as preferred. */
 export function attemptOrder(endpoints: readonly Endpoint[], lastGood?: string): Endpoint[] {
-  const isFirst = (endpoint: Endpoint) => !endpoint.broker && endpointId(endpoint) === lastGood;
+  const isFirst = (endpoint: Endpoint) => lateness(endpoint) === 0 && endpointId(endpoint) === lastGood;
   return inPreference(endpoints).sort((a, b) => Number(isFirst(b)) - Number(isFirst(a)));
 }
 

@@ -5,7 +5,7 @@ import { type Cancel, type Clock, seconds } from '../../kit/clock.ts';
 import { parseObject } from '../../kit/json.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
 import { type FreezeState, readFreeze } from '../../operations/freeze-state.ts';
-import { inPreference, lastEndpoint, refuseKey } from './endpoints.ts';
+import { callRoute, refuseKey } from './endpoints.ts';
 import type { LinkChannel } from './link.ts';
 import { routeTo } from './reach.ts';
 import type { PairingStore } from './settings.ts';
@@ -38,13 +38,13 @@ export function createFreezeSwitch({ callRelay, store, clock, onChange }: Freeze
   /** @throws RelayError with the relay's reason when it refuses. */
   async function call(method: 'POST' | 'DELETE'): Promise<void> {
     const pairing = store.pairing();
-    const endpoint =
-      pairing && (lastEndpoint(pairing.endpoints, pairing.last_good) ?? inPreference(pairing.endpoints)[0]);
-    if (!pairing || !endpoint) throw new RelayError('unavailable', 'this phone is not paired');
+    const called = callRoute(pairing);
+    if (!pairing || !called) throw new RelayError('unavailable', 'this phone is not paired');
+    const { endpoint, bearer } = called;
     const { status, bytes } = await callRelay({
       method,
       path: '/relay/freeze',
-      headers: { authorization: `Bearer ${pairing.session_token}`, 'content-type': 'application/json' },
+      headers: { authorization: bearer, 'content-type': 'application/json' },
       body: method === 'POST' ? utf8ToBytes('{}') : undefined,
       limit: MAX_ANSWER_BYTES,
       socketUrl: endpoint.url,

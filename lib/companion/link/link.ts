@@ -4,18 +4,31 @@ import { type Cancel, type Clock, seconds } from '../../kit/clock.ts';
 import type { Log } from '../../log.ts';
 import type { Message, Payload } from '../../socket/envelope.ts';
 import type { Phone, PhoneCommand } from '../types.ts';
-import { authPayload, type Credentials, type DeviceFacts, readIssuedSession } from './auth.ts';
+import {
+  authPayload,
+  type Credentials,
+  type DeviceFacts,
+  type IssuedSession,
+  readIssuedSession,
+  readMailbox,
+} from './auth.ts';
 import { createBetterRouteWatch } from './better-route.ts';
 import { type AnsweredCommand, createCommandRunner, createOwnerWaits, readCommand } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
 import { authority, type Endpoint, endpointId } from './endpoints.ts';
-import type { withRoutes } from './new-routes.ts';
+import type { withMailbox, withRoutes } from './new-routes.ts';
 import type { PairingOffer } from './pairing-url.ts';
 import { readRouteCredential, routeTo } from './reach.ts';
-import type { PairingStore } from './settings.ts';
+import type { Pairing, PairingStore } from './settings.ts';
 import { aboutKey, initialMachine, type LinkEffect, type LinkEvent, type LinkState, transition } from './state.ts';
 
-const GREETINGS: Readonly<Record<string, true>> = { 'system/frozen': true, 'pairing/routes.updated': true };
+const GREETINGS: Readonly<Record<string, true>> = {
+  'system/frozen': true,
+  'system/home.offline': true,
+  'pairing/routes.updated': true,
+};
+/** Id of the question for a lost mailbox: its refusal is nothing for people. */
+const MAILBOX_QUESTION = 'mailbox';
 
 /** `id` is that of the envelope, a new one by default. */
 export type SendOnChannel = (type: string, payload: Payload, id?: string) => void;
@@ -49,6 +62,8 @@ export interface LinkParts {
   prove?(credential: string, isPairing: boolean, nonce?: string): Promise<string | undefined>;
   /** Keeps the routes of `routes.updated`. Without it they change nothing: a page can use no address but its own. */
   withRoutes?: typeof withRoutes;
+  /** Keeps the mailbox at the edge. Without it there is none. */
+  withMailbox?: typeof withMailbox;
   /** Makes a new pairing. Without it the stored one is used. */
   offer?: PairingOffer;
   /** From [0, 1), for jitter. */
@@ -86,11 +101,14 @@ export function createLink(parts: LinkParts): Link {
       clock,
       pairing: () => store.pairing(),
       isIdle: () => inFlight === 0,
+      isHomeOn: () => isHomeOn,
       onBetter: (endpoint) => dispatch({ name: 'better', endpoint }),
       onOtherPeer: ({ url }, reason) => log.error(aboutKey(`${authority(url)}: ${reason}`)),
     });
   /** Commands that have not been answered. */
   let inFlight = 0;
+  /** Whether home is on, as far as the edge has said on its mailbox. */
+  let isHomeOn = true;
   let machine = initialMachine(parts.offer);
   let connection: Connection | null = null;
   /** The token that the relay was last asked to accept, or has issued. */
@@ -149,6 +167,9 @@ export function createLink(parts: LinkParts): Link {
       case 'forget':
         void forgetPairing();
         break;
+      case 'forget-mailbox':
+        void keep({ mailbox: mailboxUrlOnly() }, 'the mailbox does not know this device: home is asked for it');
+        break;
       case 'go-online':
         goOnline();
         break;
@@ -185,12 +206,17 @@ export function createLink(parts: LinkParts): Link {
   }
 
   async function storeSession({ session, endpoint, pins, offer }: Extract<LinkEffect, { name: 'store' }>) {
-    const { sessionToken, refreshToken, routeCredential, bound, ...relay } = session;
+    if (endpoint.mailbox) return storeAtMailbox(session, endpoint);
+    const { sessionToken, refreshToken, routeCredential, bound, mailbox: given, ...relay } = session;
     const endpoints = offer ? offer.endpoints : (store.pairing()?.endpoints ?? []);
     const route = readRouteCredential(routeCredential, { endpoint, endpoints, now: seconds(clock) });
     if (routeCredential !== undefined && !route) log.warn('the relay sent access to Reach that is not for this route');
+    // A new pairing begins with the mailbox that its link names.
+    const mailbox = parts.withMailbox && (given ?? (offer?.mailbox === undefined ? undefined : { url: offer.mailbox }));
     const change = {
       session_token: sessionToken,
+      ...(mailbox && { mailbox }),
+      home_off_since: undefined,
       ...(refreshToken !== undefined && { refresh_token: refreshToken }),
       ...(route && { route_credential: route }),
       last_good: endpointId(endpoint),
@@ -211,6 +237,45 @@ export function createLink(parts: LinkParts): Link {
     dispatch({ name: 'stored', relay });
   }
 
+  /** What the edge issues is kept beside what home has issued. */
+  async function storeAtMailbox(session: IssuedSession, endpoint: Endpoint): Promise<void> {
+    const { sessionToken, refreshToken, routeCredential: _, bound: __, mailbox: ___, ...relay } = session;
+    const refresh = refreshToken ?? store.pairing()?.mailbox?.refresh_token;
+    const mailbox = {
+      url: endpoint.url,
+      session_token: sessionToken,
+      ...(refresh !== undefined && { refresh_token: refresh }),
+    };
+    try {
+      await store.updatePairing({ mailbox, last_good: endpointId(endpoint), home_off_since: undefined });
+    } catch (error) {
+      return dispatch({ name: 'store-failed', reason: `cannot store the credentials: ${describeError(error)}` });
+    }
+    isHomeOn = true;
+    dispatch({ name: 'stored', relay });
+  }
+
+  /** Stores a change that the link can do without. */
+  async function keep(change: Partial<Pairing>, done?: string): Promise<void> {
+    try {
+      await store.updatePairing(change);
+      if (done !== undefined) log.info(done);
+    } catch (error) {
+      log.warn(`a change of the pairing is not kept: ${describeError(error)}`);
+    }
+  }
+
+  function mailboxUrlOnly(): Pairing['mailbox'] {
+    const { url } = store.pairing()?.mailbox ?? {};
+    return url === undefined ? undefined : { url };
+  }
+
+  /** Asks home for credentials that are not here: they were lost, or came to a version that did not keep them. */
+  function askForMailbox(current: Connection): void {
+    if (!parts.withMailbox || store.pairing()?.mailbox?.session_token !== undefined) return;
+    current.send('system', 'mailbox.get', {}, MAILBOX_QUESTION);
+  }
+
   async function forgetPairing(): Promise<void> {
     await store
       .removePairing(presented)
@@ -220,11 +285,16 @@ export function createLink(parts: LinkParts): Link {
 
   function goOnline(): void {
     const current = connection as Connection;
+    const isAtMailbox = machine.state.name === 'online' && machine.state.endpoint.mailbox === true;
     const stopHeartbeat = startHeartbeat({
       clock,
       connection: current,
       onSilent: (reason) => dispatch({ name: 'silent', reason }),
-      status: phone && { payload: () => phone.status(), onChange: (listener) => phone.onStatusChange(listener) },
+      // Device control belongs to home: the mailbox refuses it.
+      status:
+        phone && !isAtMailbox
+          ? { payload: () => phone.status(), onChange: (listener) => phone.onStatusChange(listener) }
+          : undefined,
     });
     const leaveChannels = Object.entries(channels).map(([name, channel]) =>
       channel.online((type, payload, id) => current.send(name, type, payload, id)),
@@ -242,6 +312,7 @@ export function createLink(parts: LinkParts): Link {
       watchAgain = () => {};
       for (const leave of leaveChannels) leave();
     };
+    askForMailbox(current);
     for (const early of [...greetings.values()]) if (connection === current) receive(early);
     greetings.clear();
   }
@@ -249,11 +320,13 @@ export function createLink(parts: LinkParts): Link {
   /** Keeps the routes of now for the next connection (contract 11 §2). */
   async function takeRoutes(payload: Payload, merge: typeof withRoutes): Promise<void> {
     const pairing = store.pairing();
-    if (machine.state.name !== 'online' || !pairing) return;
+    if (machine.state.name !== 'online' || !pairing || machine.state.endpoint.mailbox) return;
     try {
-      const change = merge(pairing, payload.endpoints, machine.state.endpoint);
-      if (!change) return;
-      await store.updatePairing(change);
+      const routes = merge(pairing, payload.endpoints, machine.state.endpoint);
+      const mailbox = parts.withMailbox?.(pairing, payload);
+      const isMoved = JSON.stringify(mailbox) !== JSON.stringify(pairing.mailbox);
+      if (!routes && !isMoved) return;
+      await store.updatePairing({ ...routes, ...(isMoved && { mailbox }) });
       log.info('the relay has other addresses: they are kept');
       watchAgain();
     } catch (error) {
@@ -282,7 +355,13 @@ export function createLink(parts: LinkParts): Link {
     const current = connection as Connection;
     if (channel === 'system' && type === 'ping') {
       current.send('system', 'pong', { ts: payload.ts ?? clock.now() }, id);
+    } else if (channel === 'system' && type === 'mailbox') {
+      const mailbox = readMailbox(payload.mailbox);
+      if (mailbox && parts.withMailbox) void keep({ mailbox });
+    } else if (channel === 'system' && (type === 'home.online' || type === 'home.offline')) {
+      heardOfHome(type === 'home.online', payload.since);
     } else if (channel === 'system' && type === 'error') {
+      if (id === MAILBOX_QUESTION) return;
       const text = typeof payload.message === 'string' ? payload.message.slice(0, 300) : '';
       if (text !== notice) parts.onNotice?.(text);
       notice = text;
@@ -300,6 +379,16 @@ export function createLink(parts: LinkParts): Link {
     else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes)
       void takeRoutes(payload, parts.withRoutes);
     else if (Object.hasOwn(channels, channel)) channels[channel]?.message(message);
+  }
+
+  /** On the mailbox: home is off since then, in epoch seconds, or back. */
+  function heardOfHome(isOn: boolean, since: unknown): void {
+    if (machine.state.name !== 'online' || !machine.state.endpoint.mailbox) return;
+    isHomeOn = isOn;
+    const off = isOn || typeof since !== 'number' || !Number.isFinite(since) ? undefined : Math.floor(since);
+    if (store.pairing()?.home_off_since !== off) void keep({ home_off_since: off });
+    if (off !== undefined) parts.onNotice?.(`home is off since ${new Date(off * 1000).toISOString()}`);
+    if (isOn) dispatch({ name: 'home-online' });
   }
 
   return {

@@ -6,7 +6,7 @@ import { createSemaphore } from '../../kit/semaphore.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
 import { baseName, contentDisposition, DEFAULT_TYPE } from '../../media/names.ts';
 import type { FetchMedia, MediaSource, Upload, UploadFile } from '../types.ts';
-import { inPreference, lastEndpoint, refuseKey } from './endpoints.ts';
+import { callRoute, refuseKey } from './endpoints.ts';
 import { routeTo } from './reach.ts';
 import type { PairingStore } from './settings.ts';
 
@@ -31,14 +31,14 @@ export function createMediaClient({ callRelay, store, clock }: MediaParts): { up
     request: Pick<RelayCall, 'method' | 'path' | 'headers' | 'body' | 'limit'>,
   ): Promise<RelayResponse> {
     const pairing = store.pairing();
-    const endpoint =
-      pairing && (lastEndpoint(pairing.endpoints, pairing.last_good) ?? inPreference(pairing.endpoints)[0]);
-    if (!pairing || !endpoint) throw new RelayError('unavailable', 'this phone is not paired');
+    const called = callRoute(pairing);
+    if (!pairing || !called) throw new RelayError('unavailable', 'this phone is not paired');
+    const { endpoint, bearer } = called;
     const call: RelayCall = {
       ...request,
       socketUrl: endpoint.url,
       route: routeTo(endpoint, pairing, seconds(clock)),
-      headers: { ...request.headers, authorization: `Bearer ${pairing.session_token}` },
+      headers: { ...request.headers, authorization: bearer },
       refuse: (spki) => refuseKey(pairing.tofu_pins, endpoint, spki),
     };
     return endpoint.broker ? tunnels.run(NEVER, () => callRelay(call)) : callRelay(call);

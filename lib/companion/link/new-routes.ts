@@ -1,4 +1,6 @@
-import { authority, type Endpoint, endpointId, inPreference, isSecure } from './endpoints.ts';
+import type { Payload } from '../../socket/envelope.ts';
+import { readMailbox } from './auth.ts';
+import { authority, type Endpoint, endpointId, inPreference, isSecure, type MailboxAccess } from './endpoints.ts';
 import { readCandidates } from './pairing-url.ts';
 import type { Pairing } from './settings.ts';
 
@@ -47,4 +49,16 @@ function movedPins(ranked: readonly Endpoint[], old: readonly Endpoint[], pins: 
     .find((known) => known !== undefined);
   const places = lanOf(ranked).map(({ url }) => authority(url));
   return Object.fromEntries(places.flatMap((place) => (pin === undefined || pins[place] ? [] : [[place, pin]])));
+}
+
+/**
+ * The mailbox of a pairing after `routes.updated` (contract 12 §3): the credentials that came with it, else the mailbox that
+ * its candidates name, without credentials when it is another one; undefined when they name none.
+ * @throws RelayError `invalid` for what is no list of candidates.
+ */
+export function withMailbox({ mailbox: known }: Pairing, { endpoints, mailbox }: Payload): MailboxAccess | undefined {
+  const given = readMailbox(mailbox);
+  const { mailbox: url } = readCandidates(endpoints);
+  if (given || url === undefined) return given;
+  return url === known?.url ? known : { url };
 }

@@ -14,6 +14,8 @@ export interface PairingOffer {
   secret?: string;
   /** In the order in which to try them. Never empty. */
   endpoints: Endpoint[];
+  /** Socket of the mailbox at the edge, which is no route to pair on. */
+  mailbox?: string;
   /** Pinned routes of the link that cannot be used, with the member that is missing or malformed. */
   unusable?: UnusableRoute[];
 }
@@ -76,10 +78,16 @@ function readPayload(json: string): PairingOffer {
   if (!isPairingCode(code)) throw invalid('relay.code must be 6 letters and digits');
   const direct = relayUrl(relay.url);
   if (!direct) throw invalid('relay.url must be a ws:// or wss:// URL');
-  const { usable, unusable } = readCandidates(endpoints);
+  const { usable, unusable, mailbox } = readCandidates(endpoints);
   const { secret } = relay;
   const isSecret = typeof secret === 'string' && SECRET.test(secret);
-  return { code, ...(isSecret && { secret }), endpoints: inOrder(usable, direct), unusable };
+  return {
+    code,
+    ...(isSecret && { secret }),
+    endpoints: inOrder(usable, direct),
+    ...(mailbox && { mailbox }),
+    unusable,
+  };
 }
 
 /** A phone rejects `3600.0` and `1e3`, which `JSON.parse` cannot tell from integers. */
@@ -92,8 +100,8 @@ function hasOnlyIntegers(json: string): boolean {
  * Reads `endpoints` as a pairing payload has them.
  * @throws RelayError `invalid` for anything but an array of at most 16 objects.
  */
-export function readCandidates(value: unknown): { usable: Endpoint[]; unusable: UnusableRoute[] } {
-  const read: { usable: Endpoint[]; unusable: UnusableRoute[] } = { usable: [], unusable: [] };
+export function readCandidates(value: unknown): { usable: Endpoint[]; unusable: UnusableRoute[]; mailbox?: string } {
+  const read: ReturnType<typeof readCandidates> = { usable: [], unusable: [] };
   if (value === undefined || value === null) return read;
   if (!Array.isArray(value) || !value.every(isObject)) throw invalid('endpoints must be an array of objects');
   if (value.length > MAX_CANDIDATES) throw invalid(`endpoints must have at most ${MAX_CANDIDATES} entries`);
@@ -101,7 +109,10 @@ export function readCandidates(value: unknown): { usable: Endpoint[]; unusable: 
     const { role: name, priority: rank, relay, proxy, broker } = candidate;
     const role = typeof name === 'string' && name.trim() !== '' ? name.trim().slice(0, 64) : 'unknown';
     const priority = typeof rank === 'number' ? rank : Number.MAX_SAFE_INTEGER;
-    if (proxy !== undefined || broker !== undefined || PINNED_ROLE.test(role)) {
+    if (role.toLowerCase() === 'mailbox') {
+      const url = isObject(candidate.mailbox) ? relayUrl(candidate.mailbox.url) : null;
+      if (url) read.mailbox = url;
+    } else if (proxy !== undefined || broker !== undefined || PINNED_ROLE.test(role)) {
       const pinned = readPinnedCandidate(candidate);
       if ('problem' in pinned) read.unusable.push({ role, problem: pinned.problem });
       else read.usable.push({ role, priority, ...pinned.endpoint });

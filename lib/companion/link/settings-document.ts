@@ -48,12 +48,22 @@ const RouteCredentialSchema = v.object({
   expires_at: v.number(),
 });
 
+const MailboxSchema = v.object({
+  url: v.pipe(v.string(), v.regex(/^wss?:\/\//i)),
+  session_token: v.optional(v.string()),
+  refresh_token: v.optional(v.string()),
+});
+
 export const PairingSchema = v.object({
   session_token: v.pipe(v.string(), v.minLength(1)),
   refresh_token: v.optional(v.string()),
   endpoints: v.pipe(v.array(EndpointSchema), v.minLength(1)),
   /** `endpointId` of the route that was used last. */
   last_good: v.optional(v.string()),
+  /** The mailbox at the edge: without a token it is known, and its credentials have yet to come. */
+  mailbox: v.optional(MailboxSchema),
+  /** Since when the home of this device is off, as the edge said last; epoch seconds. */
+  home_off_since: v.optional(v.number()),
   /** For the Reach broker of the pairing link. */
   route_credential: v.optional(RouteCredentialSchema),
   /** SHA-256 of the SPKI in hex by host:port (spec 2.1). */

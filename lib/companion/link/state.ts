@@ -18,6 +18,7 @@ import {
   isSecure,
   lastEndpoint,
   type Pins,
+  routesOf,
 } from './endpoints.ts';
 import type { PairingOffer } from './pairing-url.ts';
 import { isUsable } from './reach.ts';
@@ -27,8 +28,8 @@ import type { Pairing } from './settings.ts';
 const CONNECT_TIMEOUT = 15_000;
 /** Broker, its answer, TLS and upgrade. */
 const REACH_TIMEOUT = 35_000;
-/** For other routes while this device is where only Reach works. */
-const BEFORE_REACH_TIMEOUT = 5000;
+/** For other routes while this device is where only Reach works, and for all of them before the mailbox (contract 12 §3). */
+const BEFORE_LAST_TIMEOUT = 5000;
 const AUTH_TIMEOUT = 20_000;
 const RATE_LIMIT_BACKOFF = 300_000;
 /** 1 s doubling to 30 s (contract 02 §8), less up to a fifth; a person may be looking at a link that breaks. */
@@ -78,6 +79,8 @@ export type LinkEvent =
   | { name: 'silent'; reason: string }
   /** A better endpoint answers again. */
   | { name: 'better'; endpoint: Endpoint }
+  /** Home is back, says its edge. */
+  | { name: 'home-online' }
   /** The timer of the current state has run out. */
   | { name: 'timeout' };
 
@@ -91,6 +94,8 @@ export type LinkEffect =
   | { name: 'store'; session: IssuedSession; endpoint: Endpoint; pins: Pins; offer: PairingOffer | null }
   /** Removes the stored pairing. Ends in `forgotten`. */
   | { name: 'forget' }
+  /** Removes the credentials for the mailbox, which the edge does not know. Home is asked for others. */
+  | { name: 'forget-mailbox' }
   /** Starts the heartbeat and the channels. */
   | { name: 'go-online' }
   | { name: 'disconnect'; how: Disconnect }
@@ -111,6 +116,10 @@ export interface LinkMachine {
   /** The end of the attempt at that endpoint in the current round. */
   readonly ending: Ending;
   readonly attempts: Attempts;
+  /** Since when no route has let this device in, monotonic ms; null while one does. */
+  readonly searchingSince: number | null;
+  /** The broker has said in this round that home is not connected to it. */
+  readonly isHostOffline: boolean;
 }
 
 /** Inputs of a transition besides machine and event. */
@@ -141,6 +150,8 @@ export const initialMachine = (offer: PairingOffer | null = null): LinkMachine =
   lastOnline: null,
   ending: 'other',
   attempts: NO_ATTEMPTS,
+  searchingSince: null,
+  isHostOffline: false,
 });
 
 /**
@@ -158,6 +169,7 @@ export const initialMachine = (offer: PairingOffer | null = null): LinkMachine =
  * | authenticating | answer | auth-ok                 | store                                       |
  * |                |        | auth-fail               | forget; unpaired if an offer was refused    |
  * |                |        | auth-fail for now       | next endpoint or waiting, pairing kept      |
+ * |                |        | auth-fail of mailbox    | the same, its credentials forgotten         |
  * |                |        | auth-fail without TLS   | the same, if the round has a pinned route   |
  * |                |        | closed, timeout         | next endpoint or waiting                    |
  * |                | store  | stored                  | online; next endpoint if the socket ended   |
@@ -166,6 +178,7 @@ export const initialMachine = (offer: PairingOffer | null = null): LinkMachine =
  * | online         |        | closed, silent          | waiting                                     |
  * |                |        | closed, revoked, pinned | forget                                      |
  * |                |        | better                  | connecting, to that endpoint first          |
+ * |                |        | home-online, at mailbox | connecting, to the other routes first       |
  * | any            |        | stop                    | stopped, for good                           |
  */
 export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFacts): Step {
@@ -198,6 +211,7 @@ export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFa
         return revoked(machine, state.endpoint, event.end.reason, facts);
       }
       if (event.name === 'better') return goBack(machine, event.endpoint, facts);
+      if (event.name === 'home-online') return goHome(machine, state.endpoint, facts) ?? ignored;
       return event.name === 'closed' || event.name === 'silent' ? lost(machine, state.since, event, facts) : ignored;
   }
 }
@@ -215,13 +229,19 @@ function opened(machine: LinkMachine, { endpoint, pins }: Connecting, spki: Peer
   const { pairing } = facts;
   const credentials: Credentials = machine.offer
     ? { pairingCode: machine.offer.code, pairingSecret: machine.offer.secret }
-    : { sessionToken: pairing?.session_token ?? '', refreshToken: pairing?.refresh_token };
+    : ownCredentials(endpoint, pairing);
   const known = check.kind === 'first' ? check.pins : pins;
   return enter(
     machine,
     { name: 'authenticating', endpoint, pins: known, step: { name: 'answer' } },
     { timer: AUTH_TIMEOUT, start: { name: 'authenticate', credentials } },
   );
+}
+
+/** What one side has issued is worthless at the other, and is not shown to it (contract 12 §3). */
+function ownCredentials({ mailbox }: Endpoint, pairing: Pairing | null): Credentials {
+  const own = mailbox ? pairing?.mailbox : pairing;
+  return { sessionToken: own?.session_token ?? '', refreshToken: own?.refresh_token };
 }
 
 /** Another route may still be tried, but not without a word: somebody may want exactly that. */
@@ -270,7 +290,7 @@ function authenticating(machine: LinkMachine, state: Authenticating, event: Link
   switch (event.name) {
     case 'stored': {
       // The code of an offer works once: from now on, the stored session is used.
-      const redeemed = { ...machine, offer: null, lastOnline: endpointId(endpoint) };
+      const redeemed = { ...machine, offer: null, lastOnline: endpointId(endpoint), searchingSince: null };
       if (step.end) return tryNext(withEnding(redeemed, endpoint, step.end), 'ended', describeEnd(step.end), facts);
       const online: LinkState = { name: 'online', endpoint, since: facts.now, relay: event.relay };
       return enter(redeemed, online, { timer: null, start: { name: 'go-online' } });
@@ -291,6 +311,7 @@ function refused(
   during: (step: AuthStep) => LinkMachine,
   facts: LinkFacts,
 ): Step {
+  if (endpoint.mailbox) return refusedByMailbox(machine, reason, facts);
   const log: LinkEffect = { name: 'log', level: 'warn', text: `the relay refused this device: ${reason}` };
   // A refused code says nothing about the stored pairing.
   const next =
@@ -303,6 +324,12 @@ function refused(
             effects: [{ name: 'timer', delay: null } as const, { name: 'forget' } as const],
           };
   return { machine: next.machine, effects: [log, ...next.effects] };
+}
+
+/** Home alone decides whether this device is paired: without its mailbox it waits for home. */
+function refusedByMailbox(machine: LinkMachine, reason: string, facts: LinkFacts): Step {
+  const { machine: next, effects } = tryNext(machine, 'close', `the mailbox says: ${reason}`, facts);
+  return { machine: next, effects: isTemporary(reason) ? effects : [{ name: 'forget-mailbox' }, ...effects] };
 }
 
 /**
@@ -368,38 +395,58 @@ function stop(machine: LinkMachine): Step {
 const unpair = ({ offer }: LinkMachine, reason: string): Step =>
   enter(initialMachine(offer), { name: 'unpaired', reason }, { disconnect: 'close', timer: null });
 
-function startRound(machine: LinkMachine, { pairing, epoch }: LinkFacts): Step {
+function startRound(machine: LinkMachine, { now, pairing, epoch }: LinkFacts): Step {
   const { offer } = machine;
-  const all = offer ? offer.endpoints : pairing ? attemptOrder(pairing.endpoints, pairing.last_good) : [];
+  const all = offer ? offer.endpoints : pairing ? attemptOrder(routesOf(pairing), pairing.last_good) : [];
   const usable = all.filter((endpoint) => isUsable(endpoint, pairing, epoch));
   // With nothing else, an expired credential is tried, so that the broker's answer is shown.
   const round = usable.length > 0 ? usable : all;
   const [endpoint] = round;
   if (!endpoint) return enter(initialMachine(offer), { name: 'unpaired' }, { timer: null });
-  return connect({ ...machine, round, index: 0, ending: 'other' }, endpoint, pairing, {});
+  const searchingSince = machine.searchingSince ?? now;
+  const next = { ...machine, round, index: 0, ending: 'other', searchingSince, isHostOffline: false } as const;
+  return connect(next, endpoint, pairing, {});
 }
 
 /** Tries the better endpoint, and then all others: what answers a probe may still refuse the socket. */
 function goBack(machine: LinkMachine, better: Endpoint, { pairing, epoch }: LinkFacts): Step {
-  const others = pairing ? attemptOrder(pairing.endpoints, pairing.last_good) : [];
+  const others = pairing ? attemptOrder(routesOf(pairing), pairing.last_good) : [];
   const usable = others.filter(
     (endpoint) => endpointId(endpoint) !== endpointId(better) && isUsable(endpoint, pairing, epoch),
   );
   const round = [better, ...usable];
-  return connect({ ...machine, round, index: 0, ending: 'other' }, better, pairing, { disconnect: 'close' });
+  // What it leaves for that may be the mailbox, to which it returns without a wait.
+  const next = { ...machine, round, index: 0, ending: 'other', searchingSince: Number.NEGATIVE_INFINITY } as const;
+  return connect(next, better, pairing, { disconnect: 'close' });
 }
 
-function connectTimeout({ offer }: LinkMachine, { broker }: Endpoint, pairing: Pairing | null): number {
-  if (broker) return REACH_TIMEOUT;
+/** Home is back: from its mailbox, to the best other route, and to the mailbox again if none works. Null elsewhere. */
+function goHome(machine: LinkMachine, current: Endpoint, facts: LinkFacts): Step | null {
+  const { pairing, epoch } = facts;
+  if (!current.mailbox || !pairing) return null;
+  const best = attemptOrder(pairing.endpoints).find((endpoint) => isUsable(endpoint, pairing, epoch));
+  return best ? goBack(machine, best, facts) : null;
+}
+
+function connectTimeout({ offer, round }: LinkMachine, endpoint: Endpoint, pairing: Pairing | null): number {
+  if (!endpoint.mailbox && round.some(({ mailbox }) => mailbox)) return BEFORE_LAST_TIMEOUT;
+  if (endpoint.broker) return REACH_TIMEOUT;
   const last = pairing && !offer ? lastEndpoint(pairing.endpoints, pairing.last_good) : undefined;
-  return last?.broker ? BEFORE_REACH_TIMEOUT : CONNECT_TIMEOUT;
+  return last?.broker ? BEFORE_LAST_TIMEOUT : CONNECT_TIMEOUT;
+}
+
+/** Time until the mailbox is tried, ms: home may only be restarting (contract 12 §3). */
+function untilMailbox({ searchingSince, isHostOffline }: LinkMachine, { now }: LinkFacts): number {
+  return isHostOffline || searchingSince === null ? 0 : Math.max(0, searchingSince + BEFORE_LAST_TIMEOUT - now);
 }
 
 /** Tries the next endpoint at once, because it may work when this one does not; waits when there is none left. */
 function tryNext(machine: LinkMachine, disconnect: Disconnect, reason: string, facts: LinkFacts): Step {
   const index = machine.index + 1;
   const endpoint = machine.round[index];
-  if (!endpoint) return backOff(machine, disconnect, reason, facts);
+  if (!endpoint || (endpoint.mailbox && untilMailbox(machine, facts) > 0)) {
+    return backOff(machine, disconnect, reason, facts);
+  }
   return connect({ ...machine, index }, endpoint, facts.pairing, { disconnect, after: reason });
 }
 
@@ -416,11 +463,15 @@ function connect(
   return enter(machine, state, { disconnect, timer, start: { name: 'dial', endpoint } });
 }
 
+/** As `reach.ts` words it. */
+const HOST_OFFLINE = /\(host_offline\)/;
+
 /** Another endpoint's failure says nothing about the relay that answered a moment ago. */
 function withEnding(machine: LinkMachine, endpoint: Endpoint, end: SocketEnd): LinkMachine {
   const { lastOnline, round } = machine;
   const isTheRelay = lastOnline === null ? round.length === 1 : endpointId(endpoint) === lastOnline;
-  return isTheRelay ? { ...machine, ending: endingOf(end) } : machine;
+  const isHostOffline = machine.isHostOffline || (endpoint.broker !== undefined && HOST_OFFLINE.test(end.reason));
+  return { ...machine, isHostOffline, ...(isTheRelay && { ending: endingOf(end) }) };
 }
 
 function lost(
@@ -444,9 +495,13 @@ function backOff(
   facts: LinkFacts,
   outcome: Outcome = { ending: machine.ending, lasted: null },
 ): Step {
-  const { attempts, wait } = nextAttempt(machine.attempts, outcome, facts, PACE);
+  const { attempts, wait: planned } = nextAttempt(machine.attempts, outcome, facts, PACE);
+  const searchingSince = machine.searchingSince ?? facts.now;
+  const next = { ...machine, attempts, searchingSince };
+  const left = machine.round.some(({ mailbox }) => mailbox) ? untilMailbox(next, facts) : 0;
+  const wait = left > 0 ? Math.min(planned, left) : planned;
   const state: LinkState = { name: 'waiting', reason, wait, rateLimited: false };
-  return enter({ ...machine, attempts }, state, { disconnect, timer: wait });
+  return enter(next, state, { disconnect, timer: wait });
 }
 
 function rateLimited(machine: LinkMachine, { random }: LinkFacts): Step {

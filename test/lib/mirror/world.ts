@@ -1,7 +1,7 @@
 import type { UpstreamSocketEvents } from '../../../lib/host/upstream-socket.ts';
 import { UpstreamSocketError } from '../../../lib/host/upstream-socket.ts';
 import type { Clock } from '../../../lib/kit/clock.ts';
-import { type EdgeMirror, openEdgeMirror } from '../../../lib/mirror/edge.ts';
+import { type EdgeMirror, type HomeMessage, openEdgeMirror } from '../../../lib/mirror/edge.ts';
 import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
 import { type Notifications, openNotifications } from '../../../lib/notifications/notifications.ts';
 import { openPhoneMessaging, type PhoneMessaging } from '../../../lib/phone/phone.ts';
@@ -38,6 +38,8 @@ export class World {
   isCut = false;
   /** Frames of the wire that was cut last: a network may deliver them to nobody. */
   lost = 0;
+  /** What devices at the edge were told of home. */
+  readonly announced: HomeMessage[] = [];
   /** Families whose devices may get their credentials for the mailbox. */
   readonly ready: string[] = [];
   #wires = 0;
@@ -83,7 +85,8 @@ export class World {
     const phone = await this.#phone('edge');
     const notifications = await openNotifications({ store: this.stores.edge.open('notifications'), log });
     const store = this.stores.edge.open('mirror');
-    const mirror = await openEdgeMirror({ store, sessions, phone, notifications, clock, log, lease });
+    const announce = (message: HomeMessage) => void this.announced.push(message);
+    const mirror = await openEdgeMirror({ store, sessions, phone, notifications, clock, log, lease, announce });
     this.edge = { sessions, phone, notifications, mirror };
   }
 

@@ -16,7 +16,7 @@ function watching(answers: (call: RelayCall) => unknown) {
   const calls: RelayCall[] = [];
   const found: string[] = [];
   const others: string[] = [];
-  const state = { idle: true };
+  const state = { idle: true, isHomeOn: true };
   const watch = createBetterRouteWatch({
     async callRelay(call) {
       calls.push(call);
@@ -28,6 +28,7 @@ function watching(answers: (call: RelayCall) => unknown) {
     clock,
     pairing: () => pairing,
     isIdle: () => state.idle,
+    isHomeOn: () => state.isHomeOn,
     onBetter: ({ url }) => found.push(url),
     onOtherPeer: ({ url }, reason) => others.push(`${url}: ${reason}`),
   });

@@ -36,6 +36,7 @@ const EVENTS: LinkEvent[] = [
   { name: 'auth-fail', reason: 'Authentication timeout' },
   { name: 'auth-fail', reason: 'could not be stored: try again later' },
   { name: 'auth-fail', reason: 'Invalid session token' },
+  { name: 'home-online' },
   { name: 'stored', relay },
   { name: 'store-failed', reason: 'no space left' },
   { name: 'forgotten' },
