@@ -22,7 +22,7 @@ import { checkRemote, type PairOptions, readPairOptions } from './pair/options.t
 import { type Pairing, printPairing, printPairingJson, timeOfDay } from './pair/print.ts';
 import { removeOldPngs } from './pair/qr.ts';
 import { registerCode } from './pair/register.ts';
-import { routeProblems } from './pair/route-problems.ts';
+import { routeProblems, storageProblem } from './pair/route-problems.ts';
 import { createWaitScreen } from './pair/screen.ts';
 import { type PairingWatch, watchPairings } from './pair/wait.ts';
 import { RELAY_OPTION, remoteRelay } from './remote-relay.ts';
@@ -116,14 +116,15 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
       printWarning(context, `RELAY_HOST is ${config.host}: a phone cannot reach that relay over the local network`);
     }
     const payload = asObject(JSON.parse(pairing.payload)) ?? {};
-    const [state, routes] = await Promise.all([
+    const [state, storage, routes] = await Promise.all([
       findApiState(payload, host.network),
+      relay ? storageProblem(relay) : [],
       relay ? routeProblems(payload, pairing.listenerHost, host.network) : [],
     ]);
     const problem = options.web ? undefined : apiProblem(payload, state);
     const parts = { options, directory: places.agentHome, api: state, context, waits };
     // The page's own address is the only route of a browser.
-    const all = [...(problem ? [problem] : []), ...routes.filter(({ isFirst }) => isFirst || !options.web)];
+    const all = [...storage, ...(problem ? [problem] : []), ...routes.filter(({ isFirst }) => isFirst || !options.web)];
     return (options.json ? printPairingJson : printPairing)(pairing, { ...parts, notices: all });
   };
   const waits = relay !== null && options.wait && !options.json && context.stdout.isTTY === true;

@@ -1,7 +1,22 @@
 import type { HostNetwork } from '../../lib/host/index.ts';
 import { defaultPort, isLoopbackName, splitUrl } from '../../lib/kit/addresses.ts';
 import { asObject } from '../../lib/kit/json.ts';
+import { readDiskProblem } from '../../lib/operator/disk-problem.ts';
+import { printable } from '../output.ts';
+import { callRelay, type RelayAddress } from '../relay-client.ts';
 import type { Notice } from './print.ts';
+
+/**
+ * Says first that the relay may refuse the device, because it cannot store its session: its disk is full or read-only
+ * (contract 11 §5). Nothing for a relay that does not say.
+ */
+export async function storageProblem(relay: RelayAddress): Promise<Notice[]> {
+  const call = { method: 'GET', path: '/relay/info', timeout: TIMEOUT, headers: { 'x-svc-operator': '1' } } as const;
+  const disk = readDiskProblem((await callRelay(relay, call).catch(() => null))?.body);
+  if (disk?.status !== 'error') return [];
+  const text = `the relay may refuse the device, because it cannot store it: ${printable(disk.problem)}`;
+  return [{ text, next: printable(disk.next), isFirst: true }];
+}
 
 /** Milliseconds for each attempt; all run at once. */
 const TIMEOUT = 1500;

@@ -104,7 +104,11 @@ describe('with a running relay', () => {
     const relay = await relayAnswering();
     const { code, stdout, stderr } = await run(['pair'], relay);
     expect([code, stderr]).toEqual([0, '']);
-    expect(relay.seen.map(({ method, path }) => `${method} ${path}`)).toEqual(['GET /health', 'POST /pairing/mint']);
+    expect(relay.seen.map(({ method, path }) => `${method} ${path}`)).toEqual([
+      'GET /health',
+      'POST /pairing/mint',
+      'GET /relay/info',
+    ]);
     expect(relay.sent()).toEqual({
       host: '192.168.1.20',
       port: 8642,

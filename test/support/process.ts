@@ -203,10 +203,14 @@ export interface ProgramOptions {
   umask?: string;
   /** Files that it may open; by default as many as this process. */
   descriptors?: number;
+  /** The beginning of its command line, such as that of `mountDisk`. */
+  within?: string[];
 }
 
 /** Starts Node with these arguments. */
-function launchNode(args: string[], env: Record<string, string>, { uid, umask, descriptors }: ProgramOptions): Child {
+function launchNode(args: string[], env: Record<string, string>, options: ProgramOptions): Child {
+  const { uid, umask, descriptors, within } = options;
+  if (within) return launch(within[0] as string, [...within.slice(1), process.execPath, ...args], env, uid);
   const settings = [umask !== undefined && `umask ${umask}`, descriptors && `ulimit -n ${descriptors}`].filter(Boolean);
   if (settings.length === 0) return launch(process.execPath, args, env, uid);
   const script = `${settings.join('; ')}; exec "$0" "$@"`;

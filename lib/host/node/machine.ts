@@ -1,21 +1,57 @@
-import { readdir, readFile, statfs } from 'node:fs/promises';
+import { readdir, readFile, realpath, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { errnoOf } from '../errors.ts';
 import type { HostMachine } from '../machine.ts';
 
 export function createMachine(): HostMachine {
-  return { runtimeVersion: process.versions.node, space, descriptors };
+  return { runtimeVersion: process.versions.node, space, isReadOnly, descriptors };
 }
 
 async function space(path: string): Promise<{ free: number; total: number }> {
+  const { bavail, blocks, bsize } = await ofNearest(path, (place) => statfs(place));
+  return { free: bavail * bsize, total: blocks * bsize };
+}
+
+/** What `look` finds at a path, or at its nearest parent that exists. */
+async function ofNearest<T>(path: string, look: (place: string) => Promise<T>): Promise<T> {
   for (let place = path; ; place = dirname(place)) {
     try {
-      const { bavail, blocks, bsize } = await statfs(place);
-      return { free: bavail * bsize, total: blocks * bsize };
+      return await look(place);
     } catch (error) {
       if (!['ENOENT', 'ENOTDIR'].includes(errnoOf(error)) || place === dirname(place)) throw error;
     }
   }
+}
+
+async function isReadOnly(path: string): Promise<boolean> {
+  try {
+    const [place, mounts] = await Promise.all([
+      ofNearest(path, (place) => realpath(place)),
+      readFile('/proc/self/mountinfo', 'utf8'),
+    ]);
+    return isReadOnlyIn(mounts, place);
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Whether `/proc/self/mountinfo` says that the file system of a path is read-only. `access(2)` does not tell after an error
+ * of the file system: recent kernels keep ext4 mounted for writing, and refuse every write.
+ */
+export function isReadOnlyIn(mounts: string, path: string): boolean {
+  let nearest = '';
+  let isReadOnly = false;
+  for (const row of mounts.split('\n')) {
+    const [, , , , name, own, ...rest] = row.split(' ');
+    if (name === undefined || own === undefined) continue;
+    const point = name.replace(/\\([0-7]{3})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 8)));
+    // A later mount on the same point covers the earlier one.
+    if (point.length < nearest.length || !`${path}/`.startsWith(point === '/' ? point : `${point}/`)) continue;
+    nearest = point;
+    isReadOnly = `${own},${rest.at(-1)}`.split(',').some((option) => option === 'ro' || option === 'emergency_ro');
+  }
+  return isReadOnly;
 }
 
 /** From `/proc`, which only Linux has. */

@@ -182,11 +182,16 @@ export async function diskCheck({ config, host }: Pick<MachineDoctor, 'config' |
   if (config.stateFile === null) return ok(id, 'the state is in memory only: pairings end with the relay');
   const folder = config.stateFile.replace(/\/[^/]*$/, '') || '/';
   const { files, machine } = host;
-  const [{ free }, exists, file] = await Promise.all([
+  const [{ free }, isReadOnly, exists, file] = await Promise.all([
     machine.space(folder),
+    machine.isReadOnly(folder),
     files.stat(folder),
     files.stat(config.stateFile),
   ]);
+  if (isReadOnly) {
+    const repair = 'Find out why with: sudo dmesg | tail. Repair it, mount it for writing, and type: svc restart';
+    return fail(id, `the file system of ${folder} is read-only`, repair);
+  }
   for (const path of [...(exists ? [folder] : []), ...(file ? [config.stateFile] : [])]) {
     if (await files.isWritable(path)) continue;
     return fail(id, `${path} is not writable`, `Make it writable for this user. See it with: ls -ld ${path}`);

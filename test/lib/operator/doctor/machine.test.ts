@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it, type TestContext } from 'vitest';
 import { readConfig } from '../../../../lib/config.ts';
 import type { Host } from '../../../../lib/host/index.ts';
+import { isReadOnlyIn } from '../../../../lib/host/node/machine.ts';
 import type { ProbeResult } from '../../../../lib/host/probe.ts';
 import { type Check, ok } from '../../../../lib/operator/doctor/check.ts';
 import {
@@ -208,6 +209,11 @@ it('relay-disk: free space and a folder that can be written', async () => {
     next: expect.stringContaining('df -h'),
   });
   expect(await look('relay-disk', { env, host: space(1e6) })).toMatchObject({ status: 'error' });
+  expect(await look('relay-disk', { env, host: { machine: { ...machine, isReadOnly: async () => true } } })).toEqual({
+    ...{ id: 'relay-disk', status: 'error' },
+    summary: `the file system of ${folder} is read-only`,
+    next: expect.stringContaining('svc restart'),
+  });
   const locked = { files: { ...files, isWritable: async () => false } };
   expect(await look('relay-disk', { env, host: locked })).toMatchObject({
     status: 'error',
@@ -229,6 +235,23 @@ it('relay-disk: free space and a folder that can be written', async () => {
   expect(await look('relay-disk', { env: { RELAY_STATE_FILE: '' } })).toMatchObject({ status: 'ok' });
   // A folder that does not exist yet is on the file system of its parents.
   expect((await machine.space(join(folder, 'a/b'))).free).toBeGreaterThan(0);
+});
+
+it('a read-only file system is known by its mount, own or of the disk, also after an error of it', async () => {
+  const mounts = [
+    '20 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw,discard',
+    '21 20 0:5 / /home rw,relatime - ext4 /dev/b rw,errors=remount-ro,emergency_ro',
+    '22 20 0:6 / /media/my\\040disk ro,nosuid master:2 - ext4 /dev/c rw',
+    '23 20 0:7 / /old rw - ext4 /dev/d ro',
+    '24 23 0:8 / /old rw - tmpfs tmpfs rw,size=8k',
+  ].join('\n');
+  const readOnly = ['/home', '/home/ada/.svc', '/media/my disk/x'];
+  const writable = ['/', '/homes', '/media', '/old/x', '/root/.svc/svc-relay'];
+  expect(readOnly.map((path) => isReadOnlyIn(mounts, path))).toEqual([true, true, true]);
+  expect(writable.map((path) => isReadOnlyIn(mounts, path))).toEqual([false, false, false, false, false]);
+  const { machine } = createTestHost({ agentHome: '/' });
+  expect(await machine.isReadOnly(join(await temporaryDirectory(), 'a/b'))).toBe(false);
+  expect(await machine.isReadOnly('/proc/self/nothing')).toBe(false);
 });
 
 it('relay-tmux: installed, missing, or off', async () => {
