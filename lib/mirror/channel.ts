@@ -22,6 +22,8 @@ export interface ChannelParts {
   /** The other side does not know this side's ops: everything is to be sent. */
   resync(): void;
   send(text: string): void;
+  /** An acknowledgement has made room for ops that were refused. */
+  roomMade?(): void;
   /** Ends the connection, with the reason. */
   fail(reason: string): void;
 }
@@ -29,7 +31,7 @@ export interface ChannelParts {
 export type Channel = ReturnType<typeof createChannel>;
 
 /** The ops of both sides on one authenticated connection (contract 12 §2). */
-export function createChannel({ outbox, log, apply, busy, resync, send, fail }: ChannelParts) {
+export function createChannel({ outbox, log, apply, busy, resync, send, roomMade, fail }: ChannelParts) {
   const queue: Op[] = [];
   /** Of an op that arrives in pieces. */
   let pieces = '';
@@ -120,6 +122,7 @@ export function createChannel({ outbox, log, apply, busy, resync, send, fail }: 
       else {
         outbox.acknowledge({ epoch: frame.epoch, oseq: frame.upto });
         flight = flight.filter((oseq) => oseq > frame.upto);
+        roomMade?.();
         pump();
       }
     },

@@ -101,6 +101,8 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     peer = { ...peer, mailbox_secret: newSecret() };
     await store.setItem(KEY, peer);
   }
+  /** Families whose session the edge has yet to get, because too much waits already. */
+  const behind = new Set<string>();
   let link: HomeLink | undefined;
   let channel: Channel | undefined;
   let attempts: Attempts = NO_ATTEMPTS;
@@ -123,13 +125,22 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     if (living) {
       const body = bodyOf(living, mailboxes.body(peer, family));
       if (before && JSON.stringify(before) === JSON.stringify(body)) return;
-      if (!outbox.offer(key, 'session', body)) return;
+      if (!outbox.offer(key, 'session', body, { isOfferedAgain: true })) return void behind.add(family);
       if (!mailboxes.isTaken(family)) void outbox.settled(key).then(() => ready(family));
     } else {
       mailboxes.forget(family);
       if (before && before.ended !== true) outbox.offer(key, 'end', { family, ended: true });
     }
     channel?.flush();
+  }
+
+  /** Offers what was refused while too much waited. */
+  function catchUp(): void {
+    for (const family of behind) {
+      behind.delete(family);
+      compare(family);
+      if (behind.has(family)) return;
+    }
   }
 
   /** The edge has confirmed a session: its device may get what it has not got yet. */
@@ -203,6 +214,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
         outbox.offer('sync', 'sync', { families: sessions.list().map(({ family }) => family) });
       },
       send: (text) => own.send(text),
+      roomMade: catchUp,
       fail: (reason) => own.fail(reason),
     });
     channel.start(edge);
@@ -324,6 +336,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       disconnect();
       lastError = undefined;
       for (const family of mailboxes.families()) mailboxes.forget(family);
+      behind.clear();
       await outbox.clear();
       return status();
     },
@@ -361,8 +374,8 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       if (url() === undefined) return undefined;
       compare(family);
       const key = session(family);
-      if (!outbox.isWaiting(key)) return 'confirmed';
-      if (!channel) return 'pending';
+      if (!outbox.isWaiting(key) && !behind.has(family)) return 'confirmed';
+      if (!channel || behind.has(family)) return 'pending';
       const settled = outbox.settled(key).then((): 'confirmed' => 'confirmed');
       return withTimeout({ clock, timeout: CONFIRM_TIMEOUT }, settled, (): 'pending' => 'pending');
     },

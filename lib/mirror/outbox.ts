@@ -10,6 +10,8 @@ import { type Cursor, type Op, type Origin, START } from './frames.ts';
 export const MAX_WAITING = 10_000;
 const MAX_CHARACTERS = 32 * 1024 * 1024;
 const OP = 'op:';
+/** Never refused: there are no more of them than sessions, and without them a revoked device would stay. */
+const ALWAYS_TAKEN: ReadonlySet<string> = new Set(['end', 'sync']);
 
 export interface OutboxParts {
   store: Store<'mirror'>;
@@ -59,22 +61,27 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
   /** Of the bodies of all rows, as JSON; a row's own length by its record. */
   let characters = 0;
   const lengths = new WeakMap<MirrorOpRecord, number>();
-  for (const [key, row] of loaded.sort(([, a], [, b]) => a.oseq - b.oseq)) hold(key, row);
   let acked = (stored.get('acked') as Cursor | null | undefined) ?? START;
   let applied = (stored.get('applied') as Cursor | null | undefined) ?? START;
+  loaded.sort(([, a], [, b]) => a.oseq - b.oseq);
   let last = Math.max(acked.oseq, loaded.at(-1)?.[1].oseq ?? 0);
+  /** Number of the ops that wait. */
+  let count = 0;
+  for (const [key, row] of loaded) hold(key, row);
 
   function hold(key: string, row: MirrorOpRecord): void {
     release(key);
     lengths.set(row, JSON.stringify(row.body).length);
     characters += lengths.get(row) ?? 0;
     rows.set(key, row);
+    if (isWaiting(row)) count++;
   }
 
   function release(key: string): boolean {
     const row = rows.get(key);
     if (!row) return false;
     characters -= lengths.get(row) ?? 0;
+    if (isWaiting(row)) count--;
     return rows.delete(key);
   }
 
@@ -98,21 +105,21 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     },
 
     get waiting(): number {
-      return waiting().length;
+      return count;
     },
 
     /**
      * Adds an op in place of the one with the same key, in the transaction of this turn. False when too many wait: the
-     * next link begins with everything then.
+     * next link begins with everything then, unless the caller offers it again once there is room.
      */
-    offer(key: string, kind: string, body: JsonObject): boolean {
+    offer(key: string, kind: string, body: JsonObject, { isOfferedAgain = false } = {}): boolean {
       const own = rows.get(key);
       const isMore = !own || !isWaiting(own);
-      const isFull = rows.size >= MAX_WAITING && waiting().length >= MAX_WAITING;
-      if ((isMore && isFull) || characters > MAX_CHARACTERS) {
-        if (!isRefusing) log.error(`${rows.size} changes wait for the other side of the mirror: no more are taken`);
+      const isFull = (isMore && count >= MAX_WAITING) || characters > MAX_CHARACTERS;
+      if (isFull && !ALWAYS_TAKEN.has(kind)) {
+        if (!isRefusing) log.error(`${count} changes wait for the other side of the mirror: no more are taken`);
         isRefusing = true;
-        isIncomplete = true;
+        if (!isOfferedAgain) isIncomplete = true;
         return false;
       }
       insert(key, kind, body);
@@ -143,6 +150,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
       if (cursor.oseq <= acked.oseq || cursor.oseq > last) return;
       const done = waiting().filter(([, { oseq }]) => oseq <= cursor.oseq);
       acked = { epoch: cursor.epoch, oseq: cursor.oseq };
+      count -= done.length;
       isRefusing = false;
       void store.setItem('acked', acked).catch(failed);
       for (const [key, { kind, body }] of done) {
@@ -169,6 +177,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     restart(after: Cursor): void {
       last = Math.max(last, after.oseq);
       acked = { epoch: after.epoch, oseq: after.oseq };
+      count = waiting().length;
       isIncomplete = false;
       void store.setItem('acked', acked).catch(failed);
       for (const [key, { kind, body }] of [...rows]) insert(key, kind, body);
@@ -199,7 +208,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     /** Forgets everything, for an end of the mirror. */
     async clear(): Promise<void> {
       for (const key of [...rows.keys()]) this.forget(key);
-      [acked, applied, last] = [START, START, 0];
+      [acked, applied, last, count] = [START, START, 0, 0];
       await Promise.all([store.removeItem('acked'), store.removeItem('applied')]);
     },
   };

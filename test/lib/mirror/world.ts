@@ -38,6 +38,7 @@ export class World {
   isCut = false;
   /** Frames of the wire that was cut last: a network may deliver them to nobody. */
   lost = 0;
+  maxSessions: number | undefined;
   /** What devices at the edge were told of home. */
   readonly announced: HomeMessage[] = [];
   /** Families whose devices may get their credentials for the mailbox. */
@@ -45,8 +46,9 @@ export class World {
   #wires = 0;
   readonly #lives = { home: 0, edge: 0 };
 
-  static async open({ lease }: { lease?: number } = {}): Promise<World> {
+  static async open({ lease, maxSessions }: { lease?: number; maxSessions?: number } = {}): Promise<World> {
     const world = new World();
+    world.maxSessions = maxSessions;
     if (lease !== undefined) world.lease = lease;
     await world.startEdge();
     await world.startHome();
@@ -91,9 +93,10 @@ export class World {
   }
 
   async #sessions(side: 'home' | 'edge'): Promise<Sessions> {
-    const { clock, log } = this;
+    const { clock, log, maxSessions } = this;
     const stores = this.stores[side];
-    return openSessions({ store: stores.open('sessions'), ended: stores.open('ended-sessions'), clock, log });
+    const ended = stores.open('ended-sessions');
+    return openSessions({ store: stores.open('sessions'), ended, clock, log, maxSessions });
   }
 
   #phone(side: 'home' | 'edge'): Promise<PhoneMessaging> {
@@ -161,6 +164,14 @@ export class World {
       wire.home.closed(message);
     } else if (side === 'toHome') wire.home.message(message);
     else wire.edge?.message(message);
+    await turn();
+  }
+
+  /** Delivers everything that waits in both directions, in one turn. */
+  async deliverAll(): Promise<void> {
+    const wire = this.wire;
+    for (const message of wire?.toEdge.splice(0) ?? []) if (typeof message === 'string') wire?.edge?.message(message);
+    for (const message of wire?.toHome.splice(0) ?? []) if (typeof message === 'string') wire?.home.message(message);
     await turn();
   }
 
