@@ -134,3 +134,46 @@ it('12 §6: health is answered from a cache, and limited', { timeout: 60_000 }, 
   );
   expect(statuses).toContain(429);
 });
+
+it('08 §8: a stream passes 10 MiB/s while its client answers, and 2 MiB/s beyond 8 MiB without an answer', async () => {
+  const { host: register, match } = await start();
+  const host = await register(0, 262_144);
+  const { client, id } = await match(host);
+  const MiB = 1024 * 1024;
+  let credit = 262_144;
+  /** Sends as the credit allows, and resolves with MiB/s once the client has all of it. */
+  async function send(size: number): Promise<number> {
+    const began = performance.now();
+    let [sent, received] = [0, 0];
+    while (received < size) {
+      while (sent < size && credit > 0) {
+        const length = Math.min(65_536, credit, size - sent);
+        host.data(id, new Uint8Array(length));
+        [sent, credit] = [sent + length, credit - length];
+      }
+      if (client.messages.length > 0) received += (await client.next()).length;
+      else if (host.messages.length > 0) {
+        const frame = decodeFrame(await host.next(), true);
+        if (frame.type !== 'window') throw new Error(`a frame of type ${frame.type}`);
+        credit += frame.credit;
+      } else await new Promise((resolve) => setImmediate(resolve));
+    }
+    return size / MiB / ((performance.now() - began) / 1000);
+  }
+  const answer = async () => {
+    client.send(new Uint8Array(1));
+    for (;;) {
+      const frame = decodeFrame(await host.next(), true);
+      if (frame.type === 'data') return;
+      if (frame.type === 'window') credit += frame.credit;
+    }
+  };
+  await send(MiB);
+  await answer();
+  expect(await send(7 * MiB)).toBeGreaterThan(10);
+  const slow = await send(4 * MiB);
+  expect(slow).toBeLessThan(4);
+  expect(slow).toBeGreaterThan(1);
+  await answer();
+  expect(await send(7 * MiB)).toBeGreaterThan(10);
+});

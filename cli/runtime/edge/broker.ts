@@ -9,7 +9,7 @@ import { limitKey } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
 import { systemClock } from '../../../lib/kit/clock.ts';
 import { parseJson } from '../../../lib/kit/json.ts';
-import { MiB } from '../../../lib/kit/units.ts';
+import { KiB, MiB } from '../../../lib/kit/units.ts';
 import { createLog, type Log } from '../../../lib/log.ts';
 import { Broker, type Snapshot } from '../../../lib/reach/broker/broker.ts';
 import type { Effect } from '../../../lib/reach/broker/effects.ts';
@@ -37,8 +37,12 @@ export const SOURCE_HEADER = 'cf-connecting-ip';
 
 /** Milliseconds between checks while something is under way. Idle streams are checked when the first one ends. */
 const TICK = 1_000;
-/** The platform does not report sent bytes, so each stream is assumed to send 2 MiB/s. */
-const PACE_BYTES = 64 * 1024;
+/**
+ * The platform does not report sent bytes, so a stream whose client answers nothing is assumed to send 2 MiB/s once this
+ * much is on its way, or to all clients. A client's next message acknowledges everything before it.
+ */
+const AHEAD = { own: 8 * MiB, all: 32 * MiB };
+const PACE_BYTES = 64 * KiB;
 const PACE = 31.25;
 /** Milliseconds after which a registration replaces the former one: nothing here finds out that a host is dead. */
 const REPLACE_AFTER = 10_000;
@@ -159,26 +163,37 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   }
 
   #run(effects: Effect<WorkerSocket>[]): void {
-    for (const effect of effects) {
-      if (effect.do === 'log') this.#log[effect.level](effect.text);
-      else if (effect.do === 'save') void this.#save(effect);
-      else if (effect.do === 'send') this.#send(effect.socket, effect.data);
-      else if (effect.do === 'close') {
-        this.#unsent.delete(effect.socket);
-        quietly(() => effect.socket.close(effect.code, ''));
+    // What a step has sent may let the next one send more.
+    for (let step = effects; step.length > 0; ) {
+      const sent: [WorkerSocket, number][] = [];
+      for (const effect of step) {
+        if (effect.do === 'log') this.#log[effect.level](effect.text);
+        else if (effect.do === 'save') void this.#save(effect);
+        else if (effect.do === 'send') this.#send(effect.socket, effect.data, sent);
+        else if (effect.do === 'close') {
+          this.#unsent.delete(effect.socket);
+          quietly(() => effect.socket.close(effect.code, ''));
+        }
+        // Pausing has no effect here: a stream ends when its queue is full. Nor has probing: see `REPLACE_AFTER`.
       }
-      // Pausing has no effect here: a stream ends when its queue is full. Nor has probing: see `REPLACE_AFTER`.
+      step = sent.flatMap(([socket, bytes]) => this.#broker.sent(socket, bytes));
     }
     this.#settle();
   }
 
-  #send(socket: WorkerSocket, data: string | Uint8Array): void {
+  /** Sends one message. It is added to `sent` where it may count as sent, and else is paced. */
+  #send(socket: WorkerSocket, data: string | Uint8Array, sent: [WorkerSocket, number][]): void {
     quietly(() => socket.send(data as string));
-    this.#unsent.set(socket, (this.#unsent.get(socket) ?? 0) + data.length);
+    const unsent = this.#unsent.get(socket) ?? 0;
+    if (unsent === 0 && this.#broker.isAhead(socket, AHEAD)) {
+      sent.push([socket, data.length]);
+      return;
+    }
+    this.#unsent.set(socket, unsent + data.length);
     this.#pace();
   }
 
-  /** Takes a bit of every client to have left, time and again; towards a host its credit is the measure. */
+  /** Takes a bit of every client to have left, time and again. A host without flow control is taken to be fast. */
   #pace(): void {
     if (this.#isPacing) return;
     this.#isPacing = true;
@@ -186,7 +201,8 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
       this.#isPacing = false;
       for (const [socket, unsent] of [...this.#unsent]) {
         const isHost = this.#broker.snapshot(socket)?.role === 'host';
-        const left = isHost ? unsent : Math.min(unsent, PACE_BYTES);
+        const isFast = isHost || this.#broker.isAhead(socket, AHEAD);
+        const left = isFast ? unsent : Math.min(unsent, PACE_BYTES);
         if (left < unsent) this.#unsent.set(socket, unsent - left);
         else this.#unsent.delete(socket);
         this.#run(this.#broker.sent(socket, left));

@@ -156,6 +156,20 @@ export class Broker<S> {
     return this.#take();
   }
 
+  /**
+   * Whether what is sent to a socket may count as sent at once, for a runtime that cannot know when it has left: a host
+   * with flow control says itself what it takes, and what a client sends acknowledges what it has got. Until then, `own`
+   * bytes may be on the way to it, and `all` to the clients of its host.
+   */
+  isAhead(socket: S, { own, all }: { own: number; all: number }): boolean {
+    const connection = this.#connections.get(socket);
+    if (connection?.role === 'host') return connection.host.window !== null;
+    if (connection?.role !== 'client' || connection.stream.unanswered > own) return false;
+    let sum = 0;
+    for (const { unanswered } of connection.host.streams.values()) sum += unanswered;
+    return sum <= all;
+  }
+
   /** Changes are stored, or could not be. */
   saved(id: number, ok: boolean): Effect<S>[] {
     const then = this.#saves.get(id);
