@@ -32,7 +32,8 @@ export async function createCode(request: RelayRequest, relay: Relay): Promise<R
 }
 
 /** `GET /pairing/pending` (contract 09 §4): codes that can be used, and requests to pair. Never a whole code. */
-export function listPending(_request: RelayRequest, relay: Relay): Response {
+export async function listPending(_request: RelayRequest, relay: Relay): Promise<Response> {
+  await relay.codes.withdrawReplaced();
   const { codes, requests } = relay.codes.waiting();
   return json({
     codes: codes.map(({ masked, expiresAt, policy, anonymous }) => ({

@@ -123,7 +123,7 @@ export async function list(options: Options, context: CommandContext): Promise<v
     pairings.all().map(async (pairing) => {
       const { name, url, created_at } = pairing;
       const answer = await call(pairing, 'GET', '/sessions', context).catch(() => undefined);
-      const state = !answer ? 'unreachable' : answer.ok ? 'works' : 'ended';
+      const state = !answer ? 'unreachable' : answer.ok ? 'works' : answer.status === 401 ? 'ended' : 'refused for now';
       return { name, session: prefixOf(pairing), relay: url ?? 'this machine', state, created_at };
     }),
   );

@@ -232,6 +232,15 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
       return entry.policy;
     },
 
+    /** Removes codes whose key was replaced. Those of which that cannot be found out stay, and are asked about when used. */
+    async withdrawReplaced(): Promise<void> {
+      const keyIds = new Set([...codes.values()].flatMap(({ keyId }) => keyId ?? []));
+      for (const keyId of keyIds) {
+        if ((await isCurrentKey?.(keyId).catch(() => true)) !== false) continue;
+        for (const [hash, entry] of codes) if (entry.keyId === keyId) drop(codes, hash);
+      }
+    },
+
     /** Pending codes and requests, oldest first (contract 09 §4). */
     waiting(): { codes: PendingCode[]; requests: PendingCode[] } {
       dropExpired();

@@ -64,20 +64,25 @@ it('svc relay qr-key rotate: codes are signed with the new key at once (11 §3)'
     return { isSigned: payload.sig === signPayload(payload, secret), secret, credentials };
   };
   const before = await mint();
+  const unseen = await mint();
   const rotated = await svc('relay', 'qr-key', 'rotate');
   expect([rotated.code, rotated.stdout]).toEqual([
     0,
-    expect.stringMatching(/No paired device has to pair again\.\n.*\nNext: svc pair\n$/),
+    expect.stringMatching(
+      /No paired device has to pair again\.\n2 unused codes from before are withdrawn: they pair nothing\.\nNext: svc pair\n$/,
+    ),
   ]);
   const after = await mint();
   expect([before.isSigned, after.isSigned]).toEqual([true, true]);
   expect(after.secret).not.toEqual(before.secret);
   // What was minted before pairs nothing, however often it is shown; what came after does.
   const pairWith = async ({ credentials }: typeof before) => (await authenticate(target, credentials)).frame;
-  for (const _ of [1, 2]) {
-    expect((await pairWith(before)).payload).toEqual({ reason: 'Invalid pairing code or session token' });
+  for (const old of [before, before, unseen]) {
+    expect((await pairWith(old)).payload).toEqual({ reason: 'Invalid pairing code or session token' });
   }
   expect((await pairWith(after)).type).toBe('auth.ok');
+  const again = await svc('relay', 'qr-key', 'rotate', '--json');
+  expect(JSON.parse(again.stdout)).toMatchObject({ ok: true, devices_to_pair: [], withdrawn: 0, restart: false });
   const status = JSON.parse((await svc('relay', 'qr-key', '--json')).stdout);
   expect(status).toEqual({ ok: true, path: join(home, 'svc-relay-qr-secret'), made_at: expect.any(Number) });
 });

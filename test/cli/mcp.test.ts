@@ -3,6 +3,7 @@ import { mkdir, rm, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { PROGRAMS } from '../../cli/mcp/programs.ts';
+import { RelayError } from '../../lib/errors.ts';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { agentHome } from '../support/cli.ts';
 import { begin, run } from '../support/companion-cli.ts';
@@ -61,6 +62,13 @@ describe('svc mcp (contract 09 §7)', () => {
       { name: 'mcp', state: 'works' },
       { name: 'codex', state: 'works' },
     ]);
+    // Such as while the clock of the relay may be wrong (contract 11 §2).
+    const { sessionOf } = relay.relay.sessionBearers;
+    relay.relay.sessionBearers.sessionOf = () => {
+      throw new RelayError('unavailable', 'try again later');
+    };
+    expect((await svc(['mcp', 'list'])).stdout).toMatch(/^mcp .* refused for now .*\ncodex .* refused for now /);
+    relay.relay.sessionBearers.sessionOf = sessionOf;
     expect((await svc(['mcp', 'revoke', 'codex', '--yes'])).stdout).toBe("Revoked 'codex'.\n");
     expect(relay.relay.sessions.list()).toHaveLength(1);
     const missing = await svc(['mcp', 'revoke', 'codex', '--yes']);
