@@ -1,8 +1,9 @@
+import * as v from 'valibot';
 import type { PushSubscriptionRecord, Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import { base64url, fromBase64url, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { entriesOf } from '../kit/entries.ts';
-import { asObject, isObject } from '../kit/json.ts';
+import { asObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
@@ -48,7 +49,7 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
   // Other records of the store are not subscriptions, and have owners of their own.
   const stored = (await entriesOf(store)).filter(([key]) => key.startsWith(PREFIX));
   const keys = stored.map(([key]) => key);
-  const loaded = stored.map(([, value]) => readRecord(value));
+  const loaded = stored.map(([, value]) => (v.is(Stored, value) ? value.subscription : undefined));
   const isSession = ({ family }: PushSubscriptionRecord) => sessions.byFamily(family) !== undefined;
   const kept = loaded.filter((record) => record !== undefined && isSession(record)) as PushSubscriptionRecord[];
   for (const record of kept.sort((a, b) => a.seq - b.seq)) records.set(sha256(record.endpoint), record);
@@ -141,10 +142,13 @@ async function readKeys(keys: Readonly<Record<string, unknown>>): Promise<{ p256
   return { p256dh: base64url(p256dh), auth: base64url(auth) };
 }
 
-function readRecord(value: unknown): PushSubscriptionRecord | undefined {
-  if (!isObject(value) || !isObject(value.subscription)) return undefined;
-  const { endpoint, p256dh, auth, family, content, seq } = value.subscription;
-  const areTexts = [endpoint, p256dh, auth, family].every((text) => typeof text === 'string');
-  if (!areTexts || typeof content !== 'boolean' || typeof seq !== 'number') return undefined;
-  return value.subscription as unknown as PushSubscriptionRecord;
-}
+const Stored: v.GenericSchema<{ subscription: PushSubscriptionRecord }> = v.object({
+  subscription: v.object({
+    endpoint: v.string(),
+    p256dh: v.string(),
+    auth: v.string(),
+    family: v.string(),
+    content: v.boolean(),
+    seq: v.number(),
+  }),
+});

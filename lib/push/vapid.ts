@@ -1,9 +1,9 @@
 import { SignJWT } from 'jose/jwt/sign';
 import { importJWK } from 'jose/key/import';
+import * as v from 'valibot';
 import type { Store } from '../../storage/schema.ts';
 import { base64url, concatBytes, fromBase64url } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
-import { isObject } from '../kit/json.ts';
 
 const ALGORITHM = 'ES256';
 /** Seconds that a token is good for; push services accept a day at most (RFC 8292 §2). */
@@ -37,7 +37,8 @@ export function createVapid({ store, clock, contact }: VapidParts) {
   }
 
   async function open() {
-    const pair = readPair(await store.getItem(STORE_KEY)) ?? (await makePair());
+    const stored = await store.getItem(STORE_KEY);
+    const pair = v.is(Stored, stored) ? stored.vapid : await makePair();
     const point = concatBytes(Uint8Array.of(4), coordinate(pair.x), coordinate(pair.y));
     return {
       signing: await importJWK({ kty: 'EC', crv: 'P-256', ...pair }, ALGORITHM),
@@ -76,9 +77,8 @@ export type Vapid = ReturnType<typeof createVapid>;
 
 const coordinate = (text: string): Uint8Array => fromBase64url(text) ?? new Uint8Array();
 
-function readPair(value: unknown): KeyPair | undefined {
-  if (!isObject(value) || !isObject(value.vapid)) return undefined;
-  const { d, x, y } = value.vapid;
-  const isPair = [d, x, y].every((part) => typeof part === 'string' && fromBase64url(part)?.length === 32);
-  return isPair ? (value.vapid as unknown as KeyPair) : undefined;
-}
+const Part = v.pipe(
+  v.string(),
+  v.check((part) => fromBase64url(part)?.length === 32),
+);
+const Stored: v.GenericSchema<{ vapid: KeyPair }> = v.object({ vapid: v.object({ d: Part, x: Part, y: Part }) });

@@ -3,7 +3,7 @@ import { useId } from 'preact/hooks';
 import { type Backup, MAX_BACKUP, openBackup, sealBackup } from '../../../lib/companion/backup.ts';
 import { asObject, type JsonObject } from '../../../lib/kit/json.ts';
 import { MIN_PASSPHRASE } from '../../../lib/kit/passphrase.ts';
-import { Button, Field, Notice, Question, useToast } from '../shared/components.tsx';
+import { Button, Notice, Question, TextField, useToast } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
 import { useApp } from './context.ts';
@@ -76,24 +76,14 @@ export function BackupCard() {
         {t('Use it in one browser at a time: two that share a pairing sign each other out.')}{' '}
         {t('An export takes this session from the key of this browser, which cannot leave it.')}
       </p>
-      <Field
+      <TextField
         label={t('Passphrase')}
         hint={t('At least {n} characters', { n: MIN_PASSPHRASE })}
         error={error.value === '' ? undefined : t(error.value)}
-      >
-        {(control) => (
-          <input
-            {...control}
-            class="input"
-            type="password"
-            autocomplete="new-password"
-            value={passphrase.value}
-            onInput={(event) => {
-              passphrase.value = event.currentTarget.value;
-            }}
-          />
-        )}
-      </Field>
+        of={passphrase}
+        type="password"
+        autocomplete="new-password"
+      />
       <div class="row">
         <Button icon="download" disabled={!isUsable} onClick={() => void save()}>
           {t('Export')}

@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { Button, Choice, Field, Notice, useToast } from '../shared/components.tsx';
+import { Button, Choice, Field, Notice, TextField, useToast } from '../shared/components.tsx';
 import { useI18n } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
 import type { AppShellProps } from './app.tsx';
@@ -111,24 +111,17 @@ export default function Pair({ code, isKept }: AppShellProps) {
             void pair(readCode(typed.value));
           }}
         >
-          <Field label={t('Pairing code')} error={failed && !failed.until ? failed.text : undefined}>
-            {(control) => (
-              <input
-                {...control}
-                class="input"
-                value={typed.value}
-                onInput={(event) => {
-                  typed.value = event.currentTarget.value;
-                }}
-                autocomplete="one-time-code"
-                autocapitalize="characters"
-                autocorrect="off"
-                spellcheck={false}
-                enterkeyhint="go"
-                maxLength={200}
-              />
-            )}
-          </Field>
+          <TextField
+            label={t('Pairing code')}
+            error={failed && !failed.until ? failed.text : undefined}
+            of={typed}
+            autocomplete="one-time-code"
+            autocapitalize="characters"
+            autocorrect="off"
+            spellcheck={false}
+            enterkeyhint="go"
+            maxLength={200}
+          />
           <Field label={t('Name of this device')} hint={t('So that you tell it from others, such as: Phone of Anna')}>
             {(control) => (
               <input

@@ -1,7 +1,7 @@
 import { useComputed, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ageText, useNow } from '../shared/ages.ts';
-import { Button, Chip, Field, Notice } from '../shared/components.tsx';
+import { Button, Chip, Notice, TextField } from '../shared/components.tsx';
 import { FreezeBanner, FreezeButton } from '../shared/freeze.tsx';
 import { useT } from '../shared/i18n.ts';
 import { Shell } from '../shared/shell.tsx';
@@ -117,23 +117,13 @@ function Locked({ reason }: { reason: string }) {
       >
         <h2>{t('The relay does not know this browser as its operator')}</h2>
         <p>{t(reason)}</p>
-        <Field
+        <TextField
           label={t('Operator token or key')}
           hint={t('It stays in the memory of this page, and is gone when you close or reload it.')}
-        >
-          {(control) => (
-            <input
-              {...control}
-              class="input"
-              type="password"
-              autocomplete="off"
-              value={typed.value}
-              onInput={(event) => {
-                typed.value = event.currentTarget.value;
-              }}
-            />
-          )}
-        </Field>
+          of={typed}
+          type="password"
+          autocomplete="off"
+        />
         <dl class="facts">
           <dt>{t('Relay at the edge')}</dt>
           <dd>

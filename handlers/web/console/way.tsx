@@ -1,6 +1,6 @@
 import { type Signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { Choice, Field, Notice } from '../shared/components.tsx';
+import { Choice, Notice, TextField } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { useConsole } from './context.ts';
 import type { PairingChoice, PairingKind } from './stores/pairing.ts';
@@ -62,7 +62,7 @@ export function WayFields({ kind, way: { chosen, publicUrl } }: { kind: PairingK
         }}
       />
       {chosen.value === PUBLISHED && (
-        <Field
+        <TextField
           label={t('Address')}
           hint={
             kind === 'web'
@@ -71,21 +71,11 @@ export function WayFields({ kind, way: { chosen, publicUrl } }: { kind: PairingK
                   'Where you publish this relay, such as https://home.example.com/relay. Without a path, with its own port.',
                 )
           }
-        >
-          {(control) => (
-            <input
-              {...control}
-              class="input"
-              type="url"
-              required
-              autocomplete="off"
-              value={publicUrl.value}
-              onInput={(event) => {
-                publicUrl.value = event.currentTarget.value;
-              }}
-            />
-          )}
-        </Field>
+          of={publicUrl}
+          type="url"
+          required
+          autocomplete="off"
+        />
       )}
       {local && (
         <Notice tone="warn">

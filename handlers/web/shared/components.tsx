@@ -1,5 +1,5 @@
 import { type Signal, signal } from '@preact/signals';
-import type { ButtonHTMLAttributes, ComponentChildren } from 'preact';
+import type { ButtonHTMLAttributes, ComponentChildren, InputHTMLAttributes } from 'preact';
 import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 import { createRequired } from './context.ts';
 import { copyText } from './copy.ts';
@@ -107,6 +107,42 @@ export function Field({ label, hint, error, children }: FieldProps) {
         </span>
       )}
     </div>
+  );
+}
+
+type TextAttribute =
+  | 'autocapitalize'
+  | 'autocomplete'
+  | 'autocorrect'
+  | 'enterkeyhint'
+  | 'maxLength'
+  | 'placeholder'
+  | 'required'
+  | 'spellcheck';
+
+interface TextFieldProps extends Omit<FieldProps, 'children'>, Pick<InputHTMLAttributes, TextAttribute> {
+  of: Signal<string>;
+  type?: 'password' | 'search' | 'url';
+}
+
+/** A field of one line, for the text of a signal. Further properties are those of its input. */
+export function TextField({ label, hint, error, of, ...input }: TextFieldProps) {
+  // Each type of input has a TypeScript type of its own, and none is for several.
+  const attributes = input as Omit<typeof input, 'type'>;
+  return (
+    <Field label={label} hint={hint} error={error}>
+      {(control) => (
+        <input
+          {...control}
+          class="input"
+          {...attributes}
+          value={of.value}
+          onInput={(event) => {
+            of.value = event.currentTarget.value;
+          }}
+        />
+      )}
+    </Field>
   );
 }
 

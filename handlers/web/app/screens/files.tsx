@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { sizeText, timeText } from '../../shared/ages.ts';
-import { Button, Dialog, Empty, Field, Notice } from '../../shared/components.tsx';
+import { Button, Dialog, Empty, Notice, TextField } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
@@ -81,22 +81,15 @@ export default function FilesScreen() {
           if (whole !== '') opened.value = { place: { path: whole }, name: whole.split('/').at(-1) || whole };
         }}
       >
-        <Field label={t('File on the machine of the relay')} hint={t('Its whole path, as the agent names it.')}>
-          {(control) => (
-            <input
-              {...control}
-              class="input"
-              value={path.value}
-              placeholder="/home/…"
-              autocapitalize="off"
-              autocorrect="off"
-              spellcheck={false}
-              onInput={(event) => {
-                path.value = event.currentTarget.value;
-              }}
-            />
-          )}
-        </Field>
+        <TextField
+          label={t('File on the machine of the relay')}
+          hint={t('Its whole path, as the agent names it.')}
+          of={path}
+          placeholder="/home/…"
+          autocapitalize="off"
+          autocorrect="off"
+          spellcheck={false}
+        />
         <Button type="submit" icon="download" disabled={path.value.trim() === ''}>
           {t('Open')}
         </Button>

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { sizeText } from '../../shared/ages.ts';
-import { Button, Chip, Dialog, Empty, Field } from '../../shared/components.tsx';
+import { Button, Chip, Dialog, Empty, TextField } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
@@ -210,25 +210,15 @@ function NewMemory({ profile, onClose }: { profile: string; onClose(): void }) {
         </Button>
       }
     >
-      <Field
+      <TextField
         label={t('Name')}
         hint={t('A file in memories, such as people.md')}
         error={isBad ? t('Use letters, digits, dots, dashes and underscores.') : undefined}
-      >
-        {(control) => (
-          <input
-            {...control}
-            class="input"
-            autocomplete="off"
-            autocapitalize="off"
-            spellcheck={false}
-            value={typed.value}
-            onInput={(event) => {
-              typed.value = event.currentTarget.value;
-            }}
-          />
-        )}
-      </Field>
+        of={typed}
+        autocomplete="off"
+        autocapitalize="off"
+        spellcheck={false}
+      />
     </Dialog>
   );
 }

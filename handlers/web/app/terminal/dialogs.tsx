@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ageText, useNow } from '../../shared/ages.ts';
-import { Button, Chip, Dialog, Empty, Field } from '../../shared/components.tsx';
+import { Button, Chip, Dialog, Empty, TextField } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
@@ -125,25 +125,15 @@ export function KeysDialog({ keys, onSave, onClose }: { keys: string; onSave(key
         </Button>
       }
     >
-      <Field
+      <TextField
         label={t('Keys, with spaces between them')}
         hint={t('Such as Ctrl-R, Alt-., F5, or a text like :wq\\n, where \\n is Enter and \\s a space.')}
-      >
-        {(control) => (
-          <input
-            {...control}
-            class="input"
-            value={text.value}
-            maxLength={256}
-            autocapitalize="off"
-            autocorrect="off"
-            spellcheck={false}
-            onInput={(event) => {
-              text.value = event.currentTarget.value;
-            }}
-          />
-        )}
-      </Field>
+        of={text}
+        maxLength={256}
+        autocapitalize="off"
+        autocorrect="off"
+        spellcheck={false}
+      />
     </Dialog>
   );
 }

@@ -2,7 +2,7 @@ import { useSignal } from '@preact/signals';
 import { type Liveness, livenessOf } from '../../../../lib/operator/device-state.ts';
 import { ageText, timeText, useNow } from '../../shared/ages.ts';
 import type { Api } from '../../shared/api.ts';
-import { Button, Chip, Dialog, Empty, Field } from '../../shared/components.tsx';
+import { Button, Chip, Dialog, Empty, Field, TextField } from '../../shared/components.tsx';
 import { DeviceFactList, ReduceDialog, RevokeDialog } from '../../shared/devices.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { useCall } from '../../shared/load.tsx';
@@ -102,20 +102,7 @@ function List({ rows, at }: { rows: readonly DeviceRow[]; at: number }) {
   return (
     <>
       {rows.length > MANY && (
-        <Field label={t('Filter')}>
-          {(control) => (
-            <input
-              {...control}
-              class="input"
-              type="search"
-              placeholder={t('Name or session')}
-              value={filter.value}
-              onInput={(event) => {
-                filter.value = event.currentTarget.value;
-              }}
-            />
-          )}
-        </Field>
+        <TextField label={t('Filter')} of={filter} type="search" placeholder={t('Name or session')} />
       )}
       {matching.length === 0 && <Empty icon="devices">{t('No device matches.')}</Empty>}
       <ul class="stack">

@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { Button, Choice, Empty, Field } from '../../shared/components.tsx';
+import { Button, Choice, Empty, TextField } from '../../shared/components.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { useRouter } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
@@ -25,20 +25,7 @@ export default function Logs() {
   return (
     <div class="screen tall">
       <div class="filters">
-        <Field label={t('Filter')}>
-          {(control) => (
-            <input
-              {...control}
-              class="input"
-              type="search"
-              placeholder={t('Words of a line')}
-              value={text.value}
-              onInput={(event) => {
-                text.value = event.currentTarget.value;
-              }}
-            />
-          )}
-        </Field>
+        <TextField label={t('Filter')} of={text} type="search" placeholder={t('Words of a line')} />
         <Choice
           label={t('Level')}
           value={level.value}

@@ -3,7 +3,7 @@ import { type ComponentChildren, Fragment } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { NOT_FOR_BROWSERS } from '../../../../lib/pairing/web-link.ts';
 import { ageText, useNow } from '../../shared/ages.ts';
-import { Button, Dialog, Field, Notice, useToast } from '../../shared/components.tsx';
+import { Button, Dialog, Notice, TextField, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { QrCode } from '../../shared/qr.tsx';
@@ -315,22 +315,15 @@ function Admit({ masked, onClose }: { masked: string; onClose(): void }) {
           {t('Open the log')}
         </a>
       </p>
-      <Field label={t('Code')} error={error.value}>
-        {(control) => (
-          <input
-            {...control}
-            class="input"
-            autocomplete="off"
-            autocapitalize="characters"
-            spellcheck={false}
-            maxLength={6}
-            value={typed.value}
-            onInput={(event) => {
-              typed.value = event.currentTarget.value;
-            }}
-          />
-        )}
-      </Field>
+      <TextField
+        label={t('Code')}
+        error={error.value}
+        of={typed}
+        autocomplete="off"
+        autocapitalize="characters"
+        spellcheck={false}
+        maxLength={6}
+      />
       <PolicyFields policy={policy} />
     </Dialog>
   );
