@@ -1,7 +1,7 @@
 import { peerKey } from '../lib/access/peer.ts';
 import { RelayError } from '../lib/errors.ts';
 import { isLoopbackName } from '../lib/kit/addresses.ts';
-import { isPairingCode, maskCode } from '../lib/pairing/codes.ts';
+import { isPairingCode, maskCode } from '../lib/pairing/code.ts';
 import { readPublicUrl } from '../lib/pairing/host-candidates.ts';
 import { describePolicy, readPolicy } from '../lib/pairing/policy.ts';
 import type { Relay } from '../lib/relay.ts';

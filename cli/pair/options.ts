@@ -1,7 +1,7 @@
 import { RelayError } from '../../lib/errors.ts';
 import { splitUrl } from '../../lib/kit/addresses.ts';
 import type { Mode } from '../../lib/pairing/build-candidates.ts';
-import { isPairingCode } from '../../lib/pairing/codes.ts';
+import { isPairingCode } from '../../lib/pairing/code.ts';
 import { checkGrantName, parseDuration, parseGrantNames, parseGrants } from '../../lib/pairing/duration.ts';
 import { NOT_FOR_BROWSERS } from '../../lib/pairing/web-link.ts';
 import { GRANTS } from '../../lib/sessions/grants.ts';

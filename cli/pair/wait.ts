@@ -1,7 +1,7 @@
 import type { Clock } from '../../lib/kit/clock.ts';
 import { seconds } from '../../lib/kit/clock.ts';
 import { asObject, parseJson } from '../../lib/kit/json.ts';
-import { maskCode } from '../../lib/pairing/codes.ts';
+import { maskCode } from '../../lib/pairing/code.ts';
 import type { OperatorRelay } from '../operator-relay.ts';
 import type { CommandContext } from '../output.ts';
 import { printable } from '../output.ts';

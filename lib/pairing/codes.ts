@@ -7,6 +7,7 @@ import { isObject } from '../kit/json.ts';
 import { loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 import { readRoutes } from '../sessions/session.ts';
+import { maskCode } from './code.ts';
 import { type CodePolicy, describePolicy, readPolicy } from './policy.ts';
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
@@ -63,11 +64,6 @@ export interface PairingCodesParts {
   /** `masked` names the code for people. */
   changed?(change: 'registered' | 'requested' | 'used' | 'expired', masked: string): void;
 }
-
-export const isPairingCode = (code: string): boolean => /^[A-Z0-9]{6}$/.test(code);
-
-/** For logs: enough to recognize a code, too little to use it. */
-export const maskCode = (code: string): string => `${code.slice(0, 2)}****`;
 
 export type PairingCodes = Awaited<ReturnType<typeof openPairingCodes>>;
 

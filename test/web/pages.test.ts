@@ -32,6 +32,8 @@ it.each(['app', 'console'])('issue 17: the shell of the %s is at most 45 KB, its
   const shell = await shellOf(page);
   expect(shell.length).toBeGreaterThan(1);
   expect(total(shell)).toBeLessThan(45 * KB);
+  // A schema that a shared module makes would bring valibot with it, 2.5 KB.
+  for (const path of shell) expect(await textOf(path)).not.toContain('"~run"');
   const styles = named(page, /\.css$/);
   expect(styles).toHaveLength(1);
   expect(total(styles)).toBeLessThan(12 * KB);

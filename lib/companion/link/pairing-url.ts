@@ -2,7 +2,7 @@ import { RelayError } from '../../errors.ts';
 import { isHost, splitUrl, urlHost } from '../../kit/addresses.ts';
 import { isObject } from '../../kit/json.ts';
 import { decodeUtf8Strict } from '../../kit/text.ts';
-import { isPairingCode } from '../../pairing/codes.ts';
+import { isPairingCode } from '../../pairing/code.ts';
 import { readPinnedCandidate } from './candidates.ts';
 import { authority, type Endpoint, endpointId, inPreference } from './endpoints.ts';
 

@@ -1,6 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import { RelayError } from '../../../lib/errors.ts';
-import { isPairingCode, maskCode, openPairingCodes } from '../../../lib/pairing/codes.ts';
+import { isPairingCode, maskCode } from '../../../lib/pairing/code.ts';
+import { openPairingCodes } from '../../../lib/pairing/codes.ts';
 import { codesOf, memoryStores } from '../../support/states.ts';
 import { fakeClock, fakeLog, START } from './fixtures.ts';
 
