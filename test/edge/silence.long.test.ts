@@ -10,8 +10,10 @@ import { PING, PONG } from '../../lib/reach/messages.ts';
 import { ALIVE_PING, ALIVE_PONG } from '../../lib/socket/envelope.ts';
 import { type BrokerTarget, broker, type KnownHost } from '../support/broker.ts';
 import { startBrokerRuntime } from '../support/broker-edge.ts';
+import { run } from '../support/cli.ts';
 import { connect } from '../support/client.ts';
 import { relayHost, startEdgeRuntime } from '../support/edge-runtime.ts';
+import { startRelayProcess, temporaryHome } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
 
 /** Milliseconds of silence, and the part of it after which an object has been put away. */
@@ -148,5 +150,59 @@ it.concurrent('12 §6: an idle phone wakes nothing and writes nothing', { timeou
     delivered: true,
   });
   await client.next({ id: 'm1' });
+  await expect.poll(awake(runtime.log)).toBe(before + 1);
+});
+
+it.concurrent('12 §6: a linked home, its phone and an agent that waits for replies wake nothing and write nothing', {
+  timeout: 2 * SILENCE + 60_000,
+}, async ({ expect, onTestFinished }) => {
+  const agentHome = await temporaryHome();
+  const env: Record<string, string> = { SVC_HOME: agentHome, HOME: agentHome };
+  const svc = (...words: string[]) => run(words, { env });
+  const { stdout: key } = await svc('relay', 'operator-token', '--public-key');
+  const runtime = await startEdgeRuntime({ RELAY_OPERATOR_PUBLIC_KEY: key.trim(), RELAY_HOSTS: '' });
+  onTestFinished(() => runtime.stop());
+  const edge = runtime.origin('127.0.0.1');
+  const home = await startRelayProcess({ home: agentHome });
+  env.RELAY_PORT = String(home.port);
+  expect((await svc('relay', 'mirror', 'enable', '--relay', edge)).code).toBe(0);
+  const mirror = async () => JSON.parse((await svc('relay', 'mirror', 'status', '--json')).stdout);
+  await expect.poll(async () => (await mirror()).link).toBe('up');
+
+  const { token } = JSON.parse((await svc('relay', 'operator-token', '--relay', edge, '--json')).stdout);
+  const authorization = `Bearer ${token}`;
+  const operator = (path: string, body: object) =>
+    fetch(edge + path, {
+      method: 'POST',
+      headers: { authorization, 'content-type': 'application/json', connection: 'close' },
+      body: JSON.stringify(body),
+    });
+  const code = randomCode();
+  expect((await operator('/pairing/register', { code })).status).toBe(200);
+  const socketUrl = edge.replace('http', 'ws');
+  const phone = await connect(`${socketUrl}/ws`);
+  const agent = await connect(`${socketUrl}/phone/replies`, { headers: { authorization } });
+  onTestFinished(() => {
+    phone.terminate();
+    agent.terminate();
+  });
+  phone.send('system', 'auth', { pairing_code: code, device_id: 'idle', device_name: 'Idle' });
+  await phone.next({ type: 'auth.ok' });
+  phone.send('proactive', 'proactive.subscribe');
+  await phone.next({ type: 'proactive.subscribed' });
+  await expect.poll(async () => (await mirror()).waiting).toEqual({ out: 0, in: 0 });
+
+  await expectSilence(runtime.persist, awake(runtime.log), async () => {
+    for (const client of [phone, agent]) {
+      client.raw(ALIVE_PING);
+      expect(await client.next({ type: 'pong' })).toEqual(JSON.parse(ALIVE_PONG));
+    }
+  });
+
+  // All three have stayed, and one reply wakes the object once.
+  expect((await mirror()).link).toBe('up');
+  const before = awake(runtime.log)();
+  phone.send('proactive', 'proactive.reply', { text: 'here', message_id: 'r1' }, 'r1');
+  expect(await agent.next({ type: 'reply' })).toMatchObject({ text: 'here', message_id: 'r1' });
   await expect.poll(awake(runtime.log)).toBe(before + 1);
 });
