@@ -360,25 +360,32 @@ export function createLink(parts: LinkParts): Link {
       if (mailbox && parts.withMailbox) void keep({ mailbox });
     } else if (channel === 'system' && (type === 'home.online' || type === 'home.offline')) {
       heardOfHome(type === 'home.online', payload.since);
-    } else if (channel === 'system' && type === 'error') {
-      if (id === MAILBOX_QUESTION) return;
-      const text = typeof payload.message === 'string' ? payload.message.slice(0, 300) : '';
-      if (text !== notice) parts.onNotice?.(text);
-      notice = text;
-      channels.system?.message(message);
-    } else if (channel === 'bridge' && type === 'bridge.command') {
-      const command = readCommand(payload);
-      if (!command || !commands) return;
-      // The answer belongs to the connection that the command came on.
-      inFlight++;
-      const ownerAsked = () => waits.ask(current, command.requestId);
-      const call = { ...command, ownerAsked };
-      void commands.run(call, (answer) => current.send('bridge', 'bridge.response', answer)).finally(() => inFlight--);
-    } else if (channel === 'bridge' && type === 'bridge.cancel') commands?.cancel(payload);
+    } else if (channel === 'system' && type === 'error') receiveError(message);
+    else if (channel === 'bridge' && type === 'bridge.command') runCommand(current, payload);
+    else if (channel === 'bridge' && type === 'bridge.cancel') commands?.cancel(payload);
     else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
     else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes)
       void takeRoutes(payload, parts.withRoutes);
     else if (Object.hasOwn(channels, channel)) channels[channel]?.message(message);
+  }
+
+  function receiveError(message: Message): void {
+    const { id, payload } = message;
+    if (id === MAILBOX_QUESTION) return;
+    const text = typeof payload.message === 'string' ? payload.message.slice(0, 300) : '';
+    if (text !== notice) parts.onNotice?.(text);
+    notice = text;
+    channels.system?.message(message);
+  }
+
+  /** Runs a command. Its answer belongs to the connection that it came on. */
+  function runCommand(current: Connection, payload: Payload): void {
+    const command = readCommand(payload);
+    if (!command || !commands) return;
+    inFlight++;
+    const ownerAsked = () => waits.ask(current, command.requestId);
+    const call = { ...command, ownerAsked };
+    void commands.run(call, (answer) => current.send('bridge', 'bridge.response', answer)).finally(() => inFlight--);
   }
 
   /** On the mailbox: home is off since then, in epoch seconds, or back. */
