@@ -17,6 +17,8 @@ export interface Task {
   time: number;
   /** Name of the last `performance.mark` before it. */
   mark: string;
+  /** Whether it made a frame: animation callbacks, layout and paint. */
+  isFrame: boolean;
 }
 
 /** The tasks that the page's main thread ran during `work`. */
@@ -26,7 +28,7 @@ export async function tasksOf(page: Page, work: () => Promise<void>): Promise<Ta
   devtools.on('Tracing.dataCollected', ({ value }) => events.push(...(value as unknown as TraceEvent[])));
   await devtools.send('Tracing.start', {
     transferMode: 'ReportEvents',
-    traceConfig: { includedCategories: ['toplevel', 'blink.user_timing', '__metadata'] },
+    traceConfig: { includedCategories: ['toplevel', 'blink.user_timing', 'devtools.timeline', '__metadata'] },
   });
   await work();
   const complete = new Promise((resolve) => devtools.once('Tracing.tracingComplete', resolve));
@@ -40,8 +42,11 @@ export async function tasksOf(page: Page, work: () => Promise<void>): Promise<Ta
   let mark = '';
   for (const event of events.toSorted((a, b) => a.ts - b.ts)) {
     if (!mains.has(keyOf(event))) continue;
-    if (event.name === 'ThreadControllerImpl::RunTask') tasks.push({ time: (event.tdur ?? 0) / 1000, mark });
-    else if (/^[RIi]$/.test(event.ph) && event.cat === 'blink.user_timing') mark = event.name;
+    const last = tasks.at(-1);
+    if (event.name === 'ThreadControllerImpl::RunTask') {
+      tasks.push({ time: (event.tdur ?? 0) / 1000, mark, isFrame: false });
+    } else if (event.name === 'Layerize' && last) last.isFrame = true;
+    if (/^[RIi]$/.test(event.ph) && event.cat === 'blink.user_timing') mark = event.name;
   }
   return tasks;
 }

@@ -77,6 +77,7 @@ it('reads rows of turns, and no others', () => {
     state: 'stopped',
     seq: 4,
   });
+  expect(rowOf({ turn_id: 't', state: 'done', started_at: 1.5 })).toMatchObject({ at: 1500 });
   for (const value of [null, {}, { turn_id: 't' }, { turn_id: 't', state: 'odd' }])
     expect(rowOf(value)).toBeUndefined();
 });
@@ -104,6 +105,37 @@ it('contract 10 §2: history and what this browser knows become one conversation
   expect(all[3]?.reasoning).toBe('thought');
   const broken = exchange('r', 'again', { text: 'tw', state: 'broken' });
   expect(withHistory(items, broken)[3]).toMatchObject({ text: 'two', state: 'done' });
+});
+
+it('issue 25.2: shows no exchange twice, in whatever order and at whatever time snapshots and storage come', () => {
+  const names = ['a', 'b', 'c', 'd'];
+  const items = names.flatMap((name, at) => [
+    item(`${at}q`, 'user', `${name}?`, 100 + at),
+    item(`${at}a`, 'assistant', name, 100 + at),
+  ]);
+  const snapshot = (name: string) => ({ turn_id: `t${name}`, state: 'done', question: `${name}?`, text: name, seq: 3 });
+  const began = (name: string) => (100 + names.indexOf(name)) * 1000;
+  const stored = names.flatMap((name) =>
+    exchange(name, `${name}?`, { text: name, state: 'done', seq: 3 }, began(name)),
+  );
+  const order = fc.shuffledSubarray(names, { minLength: 4 });
+  // A device that does not know when a turn began has the time at which it heard of it.
+  const heard = fc.array(fc.integer({ min: -60_000, max: 60_000 }), { minLength: 4, maxLength: 4 });
+  fc.assert(
+    fc.property(order, heard, fc.boolean(), fc.integer({ min: 1, max: 4 }), (snapshots, late, isStored, known) => {
+      let own = isStored ? stored.slice(0, 2 * known) : [];
+      for (const [at, name] of snapshots.entries())
+        own = applySnapshot(own, name, snapshot(name), 110_000 + (late[at] ?? 0));
+      expect(said(withHistory(items, own))).toEqual(names.flatMap((name) => [`person: ${name}?`, `agent: ${name}`]));
+      expect(said(mergeTurns(own, stored))).toEqual(said(mergeTurns(stored, own)));
+    }),
+    { numRuns: runs(100) },
+  );
+  const all = ['c', 'a', 'd', 'b'].reduce<Turn[]>(
+    (own, name) => applySnapshot(own, name, snapshot(name), began(name)),
+    [],
+  );
+  expect(said(all)).toEqual(names.flatMap((name) => [`person: ${name}?`, `agent: ${name}`]));
 });
 
 it('contract 10 §3: merging is the same in any order, and loses no exchange', () => {

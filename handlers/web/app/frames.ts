@@ -4,15 +4,24 @@ const FRAME = 16;
 /** Parts of it in a frame: the browser has to draw what each of them makes. */
 const MAX_PARTS = 3;
 
+/** What is left of some work: nothing, more for this frame if it has time, or more that needs a frame of its own. */
+export type Left = 'nothing' | 'more' | 'another frame';
+
 export type Frames = ReturnType<typeof createFrames>;
 
 /** Spreads work over frames, so that no page of it holds up a finger. What was asked for last comes first. */
 export function createFrames() {
-  /** Each does a part of its work and says whether there is more. */
-  const waiting = new Set<() => boolean>();
+  /** Each does a part of its work. */
+  const waiting = new Set<() => Left>();
   let frame = 0;
   let frameEnd = 0;
   let budgetEnd = 0;
+  let cost = 0;
+  const drawn = new MessageChannel();
+  // This arrives when the frame is drawn: the browser takes no message between the work and its layout.
+  drawn.port1.onmessage = ({ data: begunAt }: MessageEvent<number>) => {
+    cost = performance.now() - begunAt;
+  };
 
   function hasTime(): boolean {
     const now = performance.now();
@@ -26,10 +35,13 @@ export function createFrames() {
   function run(): void {
     frame = 0;
     frameEnd = 0;
+    drawn.port2.postMessage(performance.now());
     for (let part = 0; part < MAX_PARTS && hasTime(); part++) {
       const next = [...waiting].at(-1);
       if (!next) return;
-      if (!next()) waiting.delete(next);
+      const left = next();
+      if (left === 'nothing') waiting.delete(next);
+      if (left === 'another frame') break;
     }
     if (waiting.size > 0) frame = requestAnimationFrame(run);
   }
@@ -37,34 +49,35 @@ export function createFrames() {
   return {
     /** Whether this frame has time for more. */
     hasTime,
-    /** Does `work` in the next frames, until it says that there is no more. The same one again is asked for once. */
-    request(work: () => boolean): void {
+    /** Milliseconds that the last frame with work took until it was drawn. */
+    get cost(): number {
+      return cost;
+    },
+    /** Does `work` in the next frames, until nothing of it is left. The same one again is asked for once. */
+    request(work: () => Left): void {
       waiting.add(work);
       if (frame === 0) frame = requestAnimationFrame(run);
     },
-    cancel(work: () => boolean): void {
+    cancel(work: () => Left): void {
       waiting.delete(work);
     },
     close(): void {
       cancelAnimationFrame(frame);
+      drawn.port1.close();
       waiting.clear();
     },
   };
 }
 
-/** Entries of a queue that are handled at once, whatever the frame. */
+/** Entries of a queue that are handled at once, however soon. */
 const MAX_QUEUED = 1000;
-/** Milliseconds until they are handled in a page that draws no frames because nobody sees it. */
-const HIDDEN_DELAY = 200;
 
-/** Collects what comes between two frames and hands it over with the next one. */
-export function createFrameQueue<T>(handle: (entries: readonly T[]) => void) {
+/** Collects what comes within `delay` milliseconds and hands it over together. */
+export function createQueue<T>(delay: number, handle: (entries: readonly T[]) => void) {
   let entries: T[] = [];
-  let frame = 0;
   let timer: ReturnType<typeof setTimeout> | undefined;
 
   function flush(): void {
-    cancelAnimationFrame(frame);
     clearTimeout(timer);
     timer = undefined;
     const all = entries;
@@ -76,9 +89,7 @@ export function createFrameQueue<T>(handle: (entries: readonly T[]) => void) {
     add(entry: T): void {
       entries.push(entry);
       if (entries.length >= MAX_QUEUED) flush();
-      if (entries.length === 0 || timer !== undefined) return;
-      frame = requestAnimationFrame(flush);
-      timer = setTimeout(flush, HIDDEN_DELAY);
+      else timer ??= setTimeout(flush, delay);
     },
     flush,
     close(): void {

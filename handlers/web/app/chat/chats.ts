@@ -4,7 +4,7 @@ import { newUuid } from '../../../../lib/kit/uuid.ts';
 import { type AnswerTimer, createAnalytics } from '../analytics.ts';
 import { openChannel } from '../browser-storage.ts';
 import type { App } from '../context.ts';
-import { createFrameQueue } from '../frames.ts';
+import { createQueue } from '../frames.ts';
 import { applySnapshot, type HistoryItem, mergeTurns, rowOf, type TurnRow, withHistory } from './merge.ts';
 import { advance, agentTurn, broken, personTurn, type Step, type Turn } from './turns.ts';
 
@@ -45,6 +45,8 @@ export interface Conversation {
 const LIST_TIMEOUT = 30_000;
 /** Milliseconds between two writes of an answer that arrives. */
 const SAVE_DELAY = 1000;
+/** Milliseconds in which what arrives of an answer becomes one change: each goes through the whole conversation. */
+const STEP_DELAY = 50;
 const MAX_DRAFTS = 50;
 /** A question of which the relay knows nothing is sent again within this time: later, nobody waits for its answer. */
 const MAX_RESEND = 10 * 60_000;
@@ -212,8 +214,7 @@ export function createChats(app: App) {
     void save(conversation);
   }
 
-  /** Messages that came since the last frame: drawing each of them would cost more than the frame has. */
-  const steps = createFrameQueue<{ request: string } & Step>((all) => {
+  const steps = createQueue<{ request: string } & Step>(STEP_DELAY, (all) => {
     for (const request of new Set(all.map((step) => step.request))) {
       const conversation = running.get(request)?.conversation;
       const own = all.filter((step) => step.request === request);
@@ -240,7 +241,8 @@ export function createChats(app: App) {
       named(conversation, payload.session_id, typeof payload.title === 'string' ? payload.title : '');
     } else if (type === 'chat.snapshot') {
       steps.flush();
-      conversation.turns.value = applySnapshot(conversation.turns.value, request, payload, Date.now());
+      const at = rows.get(request)?.at ?? Date.now();
+      conversation.turns.value = applySnapshot(conversation.turns.value, request, payload, at);
       changed(conversation, request);
     } else steps.add({ request, type, payload });
   });

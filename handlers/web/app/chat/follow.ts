@@ -1,6 +1,6 @@
 import { type ReadonlySignal, useSignal } from '@preact/signals';
 import type { RefObject } from 'preact';
-import { useLayoutEffect, useRef } from 'preact/hooks';
+import { useCallback, useLayoutEffect, useRef } from 'preact/hooks';
 
 /** Pixels from the end within which the view counts as being there. */
 const NEAR_END = 80;
@@ -19,11 +19,11 @@ export function useFollow(
   const isAtEnd = useSignal(true);
   const top = useRef(0);
 
-  function goToEnd(): void {
+  const goToEnd = useCallback(() => {
     isAtEnd.value = true;
     const { current } = scroller;
     if (current) current.scrollTop = current.scrollHeight;
-  }
+  }, [isAtEnd, scroller]);
 
   useLayoutEffect(() => {
     const [view, inner] = [scroller.current, content.current];

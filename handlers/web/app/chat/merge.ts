@@ -15,6 +15,8 @@ export interface TurnRow {
   sessionId: string | null;
   state: Turn['state'];
   seq: number;
+  /** When it began, epoch ms; undefined from a relay that does not say so. */
+  at?: number;
 }
 
 const STATES: Readonly<Record<string, Turn['state']>> = {
@@ -33,16 +35,20 @@ export function rowOf(value: unknown): TurnRow | undefined {
   if (!row || turnId === '' || !state) return undefined;
   const sessionId = textOf(row.session_id) || null;
   const seq = typeof row.seq === 'number' ? row.seq : 0;
-  return { turnId, request: textOf(row.client_turn_id) || turnId, sessionId, state, seq };
+  const at = typeof row.started_at === 'number' ? { at: row.started_at * 1000 } : {};
+  return { turnId, request: textOf(row.client_turn_id) || turnId, sessionId, state, seq, ...at };
 }
 
-/** The exchange of a `chat.snapshot` (contract 10 §1), over what was known of it. */
-export function applySnapshot(turns: readonly Turn[], request: string, payload: Payload, now: number): Turn[] {
+/**
+ * The exchange of a `chat.snapshot` (contract 10 §1), over what was known of it. `at` is when the turn began, epoch ms:
+ * the snapshots of several turns come together, in any order.
+ */
+export function applySnapshot(turns: readonly Turn[], request: string, payload: Payload, at: number): Turn[] {
   const known = turns.find((turn) => turn.request === request && turn.from === 'agent');
   const question = turns.find((turn) => turn.request === request && turn.from === 'person');
   const seq = typeof payload.seq === 'number' ? payload.seq : 0;
   const state = STATES[textOf(payload.state)] ?? 'streaming';
-  const before = known ?? agentTurn(request, now);
+  const before = known ?? agentTurn(request, at);
   const usage = usageOf(payload.usage);
   const answer: Turn = {
     ...before,
@@ -79,7 +85,8 @@ export function mergeTurns(some: readonly Turn[], others: readonly Turn[]): Turn
   for (const turn of [...some, ...others]) {
     const key = `${turn.request} ${turn.from}`;
     const known = all.get(key);
-    all.set(key, known ? better(known, turn) : turn);
+    // Each view has its own time, and the order of a conversation must not depend on which of them was there first.
+    all.set(key, known ? { ...better(known, turn), at: Math.min(known.at, turn.at) } : turn);
   }
   const turns = [...all.values()];
   const begins = new Map<string, number>();
@@ -121,12 +128,16 @@ export function withHistory(items: readonly HistoryItem[], own: readonly Turn[])
   const past = exchangesOf(items);
   const mine = [...byRequest(own).values()];
   const covered = new Map<Exchange, Exchange>();
-  let before = past.length;
   for (const exchange of mine.toReversed()) {
-    const at = past.findLastIndex((other, index) => index < before && isSame(other, exchange));
-    if (at < 0) continue;
-    covered.set(past[at] as Exchange, exchange);
-    before = at;
+    // Clocks differ, so that the two may have another order.
+    const same = past.filter((other) => !covered.has(other) && isSame(other, exchange));
+    const nearest = same
+      .toReversed()
+      .reduce<Exchange | undefined>(
+        (best, other) => (best && apart(best, exchange) <= apart(other, exchange) ? best : other),
+        undefined,
+      );
+    if (nearest) covered.set(nearest, exchange);
   }
   const used = new Set(covered.values());
   const rest = mine.filter((exchange) => !used.has(exchange));
@@ -156,8 +167,13 @@ function isSame(past: Exchange, own: Exchange): boolean {
   const said = own.person?.text.trim();
   const stored = past.person?.text.trim();
   if (said === undefined || stored === undefined || said !== stored) return false;
-  const at = past.person?.at ?? 0;
-  return at === 0 || Math.abs(at - timeOf(own)) < MAX_APART;
+  return apart(past, own) < MAX_APART;
+}
+
+/** Milliseconds between an exchange of the history and one of this browser; 0 where the history has no time. */
+function apart(past: Exchange, own: Exchange): number {
+  const at = timeOf(past);
+  return at === 0 ? 0 : Math.abs(at - timeOf(own));
 }
 
 /** An exchange of this browser; the agent may know an end of it that no connection brought. */

@@ -1,10 +1,10 @@
 import { useSignal } from '@preact/signals';
-import type { ComponentChildren, VNode } from 'preact';
+import { type ComponentChildren, Fragment, type VNode } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { Button, useCopy } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { useApp } from '../context.ts';
-import { createFrames } from '../frames.ts';
+import { createFrames, type Frames, type Left } from '../frames.ts';
 import { ReferenceView } from '../media/text.tsx';
 import {
   type Block,
@@ -17,14 +17,27 @@ import {
 } from './parse.ts';
 
 /** Lines of code in one element, and characters of one line: a text that grows is drawn anew from its last element on. */
-const PART_LINES = 50;
+const PART_LINES = 10;
 const MAX_LINE = 2000;
-const GROUP_BLOCKS = 8;
+const GROUP_BLOCKS = 16;
+/** Groups that are passed over at once while they do not change. */
+const SECTION_GROUPS = 16;
 const UNBROKEN = /\S{200}/;
 /** Characters that are shown as they were written until a frame has time to read them. */
 const FIRST_LOOK = 2000;
 /** Characters of an unfinished block for each frame that it waits, so that reading it again and again costs the same. */
 const PER_FRAME = 2048;
+
+/** Characters of a stream that are read at a time: the first time, and at least and at most, as fast as this device is. */
+const FIRST_PACE = 200;
+const MIN_PACE = 100;
+const MAX_PACE = 2000;
+/** Milliseconds of a frame above which the next ones have less to draw. */
+const SLOW = 10;
+/** Times within which all that is left is shown, however slow the device is. */
+const MAX_TURNS = 1000;
+/** Characters that come at once and are no stream: what was missed while there was no connection. */
+const JUMP = 16 * 1024;
 
 interface MarkdownProps {
   text: string;
@@ -35,61 +48,145 @@ interface MarkdownProps {
 /** A text of the agent, formatted. It is read a few milliseconds in each frame; complete blocks are drawn once. */
 export function MarkdownText({ text, isWhole }: MarkdownProps) {
   const frames = useApp().kept(createFrames);
-  const groups = useMemo((): Group[] => [], []);
-  const markdown = useMemo(createMarkdown, []);
+  const draw = useMemo(createDrawing, []);
   const version = useSignal(0);
-  const skipped = useRef(0);
-  const work = useMemo(
-    () => () => {
-      if (skipped.current++ < markdown.tailLength / PER_FRAME - 1) return true;
-      skipped.current = 0;
-      const more = markdown.step();
-      version.value++;
-      return more;
-    },
-    [markdown, version],
-  );
-  markdown.update(text, isWhole);
-  // Most texts are short, and then there at once.
-  while (markdown.blocks.length === 0 && frames.hasTime() && markdown.step());
-  useEffect(() => frames.request(work), [text, isWhole, frames, work]);
-  useEffect(() => () => frames.cancel(work), [frames, work]);
-  const { blocks, rest } = markdown;
+  const reading = useMemo(() => createReading(frames, () => version.value++), [frames, version]);
+  reading.update(text, isWhole);
+  useEffect(() => () => frames.cancel(reading.work), [frames, reading]);
+  const { blocks, rest } = reading.markdown;
   version.value;
   return (
     <div class="prose">
-      {drawGroups(groups, blocks)}
+      {draw(blocks)}
       {blocks.length === 0 && rest.trim() !== '' && <p>{breakable(rest.slice(0, FIRST_LOOK))}</p>}
     </div>
   );
 }
 
+/**
+ * Reads a text as it grows, and calls `onRead` when there is more to draw. Of a stream it takes as much at a time as this
+ * device draws within a frame, reading and drawing in turns: what arrives faster is shown a little later.
+ */
+function createReading(frames: Frames, onRead: () => void) {
+  const markdown = createMarkdown();
+  let text = '';
+  let isWhole = false;
+  /** Characters that are given to the parser. */
+  let shown = 0;
+  let pace = FIRST_PACE;
+  let skipped = 0;
+  let isUndrawn = false;
+
+  function show(length: number): void {
+    shown = length;
+    markdown.update(text.slice(0, shown), isWhole && shown === text.length);
+  }
+
+  function work(): Left {
+    if (isUndrawn) {
+      isUndrawn = false;
+      onRead();
+      return 'another frame';
+    }
+    if (skipped++ < markdown.tailLength / PER_FRAME - 1) return 'another frame';
+    skipped = 0;
+    const left = text.length - shown;
+    if (left === 0) {
+      const isMore = markdown.step();
+      onRead();
+      return isMore ? 'more' : 'nothing';
+    }
+    pace = frames.cost > SLOW ? Math.max(MIN_PACE, pace * 0.8) : Math.min(MAX_PACE, pace * 1.1);
+    show(shown + Math.min(left, Math.ceil(Math.max(pace, left / MAX_TURNS))));
+    markdown.step();
+    isUndrawn = true;
+    return 'another frame';
+  }
+
+  return {
+    markdown,
+    work,
+    /** Takes the text as it is now; `whole` says that nothing more of it will come. */
+    update(next: string, whole: boolean): void {
+      if (next === text && whole === isWhole) return;
+      const isNew = text === '';
+      const isStream = !(isNew && whole) && next.length - text.length < (isNew ? FIRST_LOOK : JUMP) && !document.hidden;
+      text = next;
+      isWhole = whole;
+      show(isStream ? Math.min(shown, text.length) : text.length);
+      // Most texts are short, and then there at once.
+      while (isNew && !isStream && markdown.blocks.length === 0 && frames.hasTime() && markdown.step());
+      frames.request(work);
+    },
+  };
+}
+
+/** Texts that between them use the whole parser. */
+const SAMPLES = ['a', '**a** ~~b~~', '- a\n- b', '|a|\n|-|\n|b|', '> a', '`a` [b](https://b.example)', '# a\n---\na'];
+
+/** Lets the browser compile the parser, a part in each frame, before an answer needs it: at once, it takes several frames. */
+export function useWarmMarkdown(): void {
+  const frames = useApp().kept(createFrames);
+  useEffect(() => {
+    // A browser compiles an expression when it is used again, and anew for texts with other letters than Latin ones.
+    const samples = ['', '', '…', '…'].flatMap((letter) => SAMPLES.map((sample) => sample + letter)).values();
+    const work = (): Left => {
+      const { value } = samples.next();
+      if (value === undefined) return 'nothing';
+      const markdown = createMarkdown();
+      markdown.update(value, true);
+      while (markdown.step());
+      return 'another frame';
+    };
+    frames.request(work);
+    return () => frames.cancel(work);
+  }, [frames]);
+}
+
 /** Blocks that are drawn together. A browser lays out no group that is out of sight. */
 interface Group {
-  /** The last of them. Those before it are complete, and never change. */
-  last: Block | undefined;
-  length: number;
-  /** Of the last heading up to here. */
-  level: number;
+  blocks: readonly Block[];
+  /** For each block, the level of the last heading up to it. */
+  levels: readonly number[];
+  views: readonly VNode[];
   view: VNode;
 }
 
-/** Draws groups that have changed, and the others as they were. */
-function drawGroups(groups: Group[], blocks: readonly Block[]): VNode[] {
-  groups.length = Math.ceil(blocks.length / GROUP_BLOCKS);
-  for (const index of groups.keys()) {
-    const own = blocks.slice(index * GROUP_BLOCKS, (index + 1) * GROUP_BLOCKS);
-    const group = groups[index];
-    if (group && group.last === own.at(-1) && group.length === own.length) continue;
-    let level = groups[index - 1]?.level ?? 2;
+/** Draws blocks as they come: those that have changed, and the others as they were. */
+function createDrawing(): (blocks: readonly Block[]) => readonly VNode[] {
+  const groups: Group[] = [];
+  let sections: VNode[] = [];
+
+  function drawGroup(index: number, own: readonly Block[]): void {
+    const known = groups[index];
+    let level = groups[index - 1]?.levels.at(-1) ?? 2;
+    const levels: number[] = [];
     const views = own.map((block, at) => {
       // A step in the levels of headings would be a gap in the outline of the page.
       if (block.kind === 'heading') level = Math.min(block.depth + 2, level + 1, 6);
-      return <BlockView key={at} block={block} level={level} />;
+      levels.push(level);
+      const view = known?.blocks[at] === block ? known.views[at] : undefined;
+      return view ?? <BlockView key={at} block={block} level={level} />;
     });
-    groups[index] = { last: own.at(-1), length: own.length, level, view: <div key={index}>{views}</div> };
+    groups[index] = { blocks: own, levels, views, view: <div key={index}>{views}</div> };
   }
-  return groups.map(({ view }) => view);
+
+  return (blocks) => {
+    groups.length = Math.min(groups.length, Math.ceil(blocks.length / GROUP_BLOCKS));
+    sections = sections.slice(0, Math.ceil(groups.length / SECTION_GROUPS));
+    for (let begin = 0; begin < blocks.length; begin += GROUP_BLOCKS) {
+      const index = begin / GROUP_BLOCKS;
+      const end = Math.min(blocks.length, begin + GROUP_BLOCKS);
+      const known = groups[index]?.blocks;
+      // Those before the last block are complete, and never change.
+      if (known?.length === end - begin && known.at(-1) === blocks[end - 1]) continue;
+      drawGroup(index, blocks.slice(begin, end));
+      const section = Math.floor(index / SECTION_GROUPS);
+      const views = groups.slice(section * SECTION_GROUPS, (section + 1) * SECTION_GROUPS).map(({ view }) => view);
+      sections[section] = <Fragment key={section}>{views}</Fragment>;
+    }
+    return sections;
+  };
 }
 
 /** `level`: of a heading, 0 where none may be. */
@@ -136,6 +233,16 @@ const Blocks = ({ blocks }: { blocks: readonly Block[] }) => (
   </>
 );
 
+/** Draws each part of a list or table that grows once, at its place. */
+function createOnce<T extends object>(): (part: T, draw: () => VNode) => VNode {
+  const views = new WeakMap<T, VNode>();
+  return (part, draw) => {
+    const view = views.get(part) ?? draw();
+    views.set(part, view);
+    return view;
+  };
+}
+
 /** A file is drawn with parts that a paragraph may not hold. */
 function Paragraph({ children }: { children: readonly Inline[] }) {
   const hasFile = children.some((child) => typeof child !== 'string' && child.kind === 'file');
@@ -148,7 +255,8 @@ function Paragraph({ children }: { children: readonly Inline[] }) {
 }
 
 function ListView({ list: { start, items } }: { list: List }) {
-  const rows = items.map((item, index) => <ItemView key={index} item={item} />);
+  const once = useMemo(createOnce<ListItem>, []);
+  const rows = items.map((item, index) => once(item, () => <ItemView key={index} item={item} />));
   return start === null ? <ul>{rows}</ul> : <ol start={start}>{rows}</ol>;
 }
 
@@ -169,6 +277,7 @@ function ItemView({ item: { isDone, blocks } }: { item: ListItem }) {
 function TableView({ table: { head, rows, align } }: { table: Table }) {
   const t = useT();
   const classOf = (index: number) => align[index] ?? undefined;
+  const once = useMemo(createOnce<Table['rows'][number]>, []);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
     // biome-ignore lint/a11y/useSemanticElements: a fieldset is for fields
@@ -184,15 +293,17 @@ function TableView({ table: { head, rows, align } }: { table: Table }) {
           </tr>
         </thead>
         <tbody>
-          {rows.map((row, at) => (
-            <tr key={at}>
-              {row.map((cell, index) => (
-                <td key={index} class={classOf(index)} dir="auto">
-                  {inline(cell)}
-                </td>
-              ))}
-            </tr>
-          ))}
+          {rows.map((row, at) =>
+            once(row, () => (
+              <tr key={at}>
+                {row.map((cell, index) => (
+                  <td key={index} class={classOf(index)} dir="auto">
+                    {inline(cell)}
+                  </td>
+                ))}
+              </tr>
+            )),
+          )}
         </tbody>
       </table>
     </div>
@@ -203,35 +314,68 @@ function CodeView({ block: { language, text } }: { block: CodeBlock }) {
   const t = useT();
   const isWrapped = useSignal(true);
   const copy = useCopy();
-  return (
-    <div class="code">
+  const copyAll = useRef(() => {});
+  copyAll.current = () => void copy(text);
+  const code = useMemo(createCode, []);
+  const isWrapping = isWrapped.value;
+  const head = useMemo(
+    () => (
       <div class="row">
         <span class="grow small soft">{language || t('Code')}</span>
         <Button
           kind="plain"
           icon="wrap"
           label={t('Wrap long lines')}
-          aria-pressed={isWrapped.value}
+          aria-pressed={isWrapping}
           onClick={() => {
             isWrapped.value = !isWrapped.value;
           }}
         />
-        <Button kind="plain" icon="copy" label={t('Copy the code')} onClick={() => void copy(text)} />
+        <Button kind="plain" icon="copy" label={t('Copy the code')} onClick={() => copyAll.current()} />
       </div>
+    ),
+    [language, t, isWrapped, isWrapping],
+  );
+  return (
+    <div class="code">
+      {head}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
-      <pre class={isWrapped.value ? 'wrapped' : undefined} tabIndex={0} dir="ltr">
-        <code>
-          {codeParts(text).map((part, index) => (
-            <span key={index}>{breakable(part)}</span>
-          ))}
-        </code>
+      <pre class={isWrapping ? 'wrapped' : undefined} tabIndex={0} dir="ltr">
+        <code>{code(text)}</code>
       </pre>
     </div>
   );
 }
 
+/** Draws code that grows in parts of some lines each, those that are complete once. */
+function createCode(): (text: string) => readonly VNode[] {
+  let complete = '';
+  let views: VNode[] = [];
+  const draw = (text: string): void => {
+    for (const part of codeParts(text)) views.push(<span key={views.length}>{breakable(part)}</span>);
+  };
+  return (text) => {
+    if (!text.startsWith(complete)) {
+      complete = '';
+      views = [];
+    }
+    const lines = text.slice(complete.length).split('\n');
+    // The last line may go on.
+    const count = lines.length - 1 - ((lines.length - 1) % PART_LINES);
+    if (count > 0) {
+      draw(lines.slice(0, count).join('\n'));
+      complete += `${lines.slice(0, count).join('\n')}\n`;
+    }
+    const { length } = views;
+    draw(lines.slice(count).join('\n'));
+    const all = views;
+    views = all.slice(0, length);
+    return all;
+  };
+}
+
 /** Code in parts of some lines each. Controls that make code look like other code are shown by their number. */
-export function codeParts(text: string): string[] {
+function codeParts(text: string): string[] {
   const lines = text.split('\n').flatMap(cutLine);
   const count = Math.ceil(lines.length / PART_LINES);
   return Array.from({ length: count }, (_, index) =>

@@ -1,6 +1,6 @@
 import { useSignal, useSignalEffect } from '@preact/signals';
 import type { RefObject } from 'preact';
-import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import { Button, Empty, Notice, useCopy } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
@@ -14,7 +14,7 @@ import { ConversationList, MarkDialog, NEW } from '../chat/list.tsx';
 import { createChatMarks } from '../chat/marks.ts';
 import type { ToolCall, Turn } from '../chat/turns.ts';
 import { useApp } from '../context.ts';
-import { MarkdownText } from '../markdown/view.tsx';
+import { MarkdownText, useWarmMarkdown } from '../markdown/view.tsx';
 import { TextWithMedia } from '../media/text.tsx';
 
 /** Pixels before the first message at which earlier ones are asked for. */
@@ -60,6 +60,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
   const heading = useRef<HTMLHeadingElement>(null);
   const isKeeping = chats.isKeeping.value;
   useTitle(name);
+  useWarmMarkdown();
   useEffect(() => {
     if (id !== null && isKeeping) void chats.readPast(conversation, false);
   }, [chats, conversation, id, isKeeping]);
@@ -80,13 +81,20 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
       router.go('chat', key, { replace: true });
   });
 
-  const ask = (text: string) => {
-    if (chats.send(conversation, text)) goToEnd();
-  };
-  const edit = (text: string) => {
-    chats.type(conversation, text);
-    focusComposer();
-  };
+  const ask = useCallback(
+    (text: string) => {
+      if (chats.send(conversation, text)) goToEnd();
+    },
+    [chats, conversation, goToEnd],
+  );
+  const edit = useCallback(
+    (text: string) => {
+      chats.type(conversation, text);
+      focusComposer();
+    },
+    [chats, conversation],
+  );
+  const questions = new Map(turns.filter(({ from }) => from === 'person').map(({ request, text }) => [request, text]));
   return (
     <div class="screen full talk">
       <div class="row bar">
@@ -129,7 +137,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
             <TurnView
               key={`${turn.request} ${turn.from}`}
               turn={turn}
-              question={turns.find(({ request, from }) => request === turn.request && from === 'person')?.text}
+              question={questions.get(turn.request)}
               {...{ ask, edit, isStreaming }}
             />
           ))}
@@ -207,7 +215,15 @@ interface TurnProps {
   edit(text: string): void;
 }
 
+/** One message. It is drawn again when it has changed itself, however often others do. */
 function TurnView({ turn, question, isStreaming, ask, edit }: TurnProps) {
+  return useMemo(
+    () => <TurnBody {...{ turn, question, isStreaming, ask, edit }} />,
+    [turn, question, isStreaming, ask, edit],
+  );
+}
+
+function TurnBody({ turn, question, isStreaming, ask, edit }: TurnProps) {
   const { t, language } = useI18n();
   const { show_reasoning, show_token_usage, tool_display } = useApp().settings.values;
   const { from, text, reasoning, tools, state, error, usage } = turn;
