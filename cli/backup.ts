@@ -7,7 +7,7 @@ import type { StoredRow } from '../storage/sql-driver.ts';
 import { type Header, type Item, newHeader, writeContent } from './backup/format.ts';
 import { inventoryOf, readFiles } from './backup/inventory.ts';
 import { type Snapshot, takeSnapshot } from './backup/snapshot.ts';
-import { loadEnvironment } from './environment.ts';
+import { type Environment, loadEnvironment } from './environment.ts';
 import { newFile } from './new-file.ts';
 import { flag, isGiven, type Options } from './options.ts';
 import {
@@ -65,6 +65,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
       'Start one with: svc up. For another agent home, set SVC_HOME.',
     );
   }
+  const elsewhere = relayElsewhere(environment);
   const passphrase = isPlain ? undefined : await readPassphrase(options, context, { host, isNew: true });
   const header = newHeader(context.ownPackage.version, Math.floor(Date.now() / 1000), !isPlain);
   const copy = await takeCopy(config, host);
@@ -72,8 +73,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
     const summary = await write({ create, header, passphrase }, copy);
     const { leftOut } = inventoryOf(config);
     const absent = config.stateFile === null ? ['RELAY_STATE_FILE is empty: sessions are in memory only'] : [];
-    const elsewhere = defaultRelay(environment);
-    if (elsewhere) absent.push(`the relay ${elsewhere.url.origin}, although ${elsewhere.tried}`);
+    if (elsewhere !== undefined) absent.push(elsewhere);
     report(
       { ...summary, path, isPlain, names: [...copy.files.keys()], leftOut: [...absent, ...leftOut] },
       options,
@@ -81,6 +81,17 @@ async function run(file: string, options: Options, context: CommandContext): Pro
     );
   } finally {
     copy.snapshot?.remove();
+  }
+}
+
+/** The relay elsewhere that commands mean here, which is not in this backup. What names none names nothing. */
+function relayElsewhere(environment: Environment): string | undefined {
+  try {
+    const chosen = defaultRelay(environment);
+    return chosen && `the relay ${chosen.url.origin}, although ${chosen.tried}`;
+  } catch (error) {
+    if (error instanceof UsageError) return undefined;
+    throw error;
   }
 }
 

@@ -215,6 +215,9 @@ it('is for the relay of this machine: a relay elsewhere is refused, and one of s
   }
   expect((await svc('backup', other, '--relay', 'ftp://relay.example')).code).toBe(2);
   expect(existsSync(other)).toBe(false);
-  const made = await run(['backup', other, ...pw, '--json'], { env: { ...env, SVC_RELAY: 'https://relay.example' } });
+  const broken = await run(['backup', other, ...pw, '--json'], { env: { ...env, SVC_RELAY: 'no URL' } });
+  expect([broken.code, JSON.parse(broken.stdout).left_out]).toEqual([0, []]);
+  const words = ['backup', other, ...pw, '--json', '--force'];
+  const made = await run(words, { env: { ...env, SVC_RELAY: 'https://relay.example' } });
   expect(JSON.parse(made.stdout).left_out).toContain('the relay https://relay.example, although SVC_RELAY names it');
 });
