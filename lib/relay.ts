@@ -359,7 +359,15 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     store: stores.open('notifications'),
     log: log.named('notifications'),
   });
-  const mirrored = { store: stores.open('mirror'), sessions, phone, notifications, clock, log: log.named('mirror') };
+  const mirrored = {
+    store: stores.open('mirror'),
+    sessions,
+    phone,
+    notifications,
+    gate,
+    clock,
+    log: log.named('mirror'),
+  };
   /** Absent at the edge. */
   const homeMirror: HomeMirror | undefined =
     host &&

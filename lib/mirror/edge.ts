@@ -5,6 +5,7 @@ import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
+import type { Gate } from '../operations/gate.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
 import { narrowedPolicy } from '../sessions/policy-change.ts';
 import type { Session } from '../sessions/session.ts';
@@ -16,6 +17,7 @@ import { encodeFrame, type Frame, type Op, parseFrame } from './frames.ts';
 import { isPublicKey, verifyChallenge } from './keys.ts';
 import { openOutbox } from './outbox.ts';
 import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts';
+import { createSharedFreeze } from './shared-freeze.ts';
 
 /** Milliseconds in which home has to prove its key. */
 const HELLO_TIMEOUT = 10_000;
@@ -37,6 +39,7 @@ export interface EdgeMirrorParts {
   sessions: Sessions;
   phone: PhoneMessaging;
   notifications: Notifications;
+  gate: Gate;
   clock: Clock;
   log: Log;
   /** Seconds for which sessions of home are honoured after its last word (`RELAY_MIRROR_LEASE`). */
@@ -83,14 +86,14 @@ export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
  * long as home is heard, and tells home what ended or was reduced here.
  */
 export async function openEdgeMirror(parts: EdgeMirrorParts) {
-  const { store, sessions, phone, notifications, clock, log, lease, announce } = parts;
+  const { store, sessions, phone, notifications, gate, clock, log, lease, announce } = parts;
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
     stored,
     origin: 'edge',
     log,
-    keeps: () => false,
+    keeps: (kind) => kind === 'freeze',
     acknowledged: (kind, body) => custody.acknowledged(kind, body),
   });
   const custody = createCustody({
@@ -98,6 +101,16 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     phone,
     notifications,
     outbox,
+    log,
+    isOn: () => key !== undefined,
+    isLinked: () => link !== undefined,
+    flush: () => link?.channel.flush(),
+  });
+  const freezes = createSharedFreeze({
+    side: 'edge',
+    gate,
+    outbox,
+    clock,
     log,
     isOn: () => key !== undefined,
     isLinked: () => link !== undefined,
@@ -209,7 +222,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
   async function apply(op: Op): Promise<unknown> {
     const { kind, body } = op;
-    const ofPhone = custody.apply(op);
+    const ofPhone = custody.apply(op) ?? freezes.apply(op);
     if (ofPhone) return ofPhone;
     if (kind === 'session') {
       const given = sessionOf(body);
@@ -265,6 +278,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       busy: ({ body }) => sessions.busy(String(body.family)),
       resync: () => {
         custody.resync();
+        freezes.compare(true);
         for (const family of ended.keys()) outbox.offer(`end:${family}`, 'end', { family });
       },
       send: (text) => socket.send(text),
@@ -336,6 +350,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     socket.send(encodeFrame({ type: 'hello', epoch: outbox.epoch, applied: outbox.applied }));
     linked(socket, since).channel.start(frame.applied);
     custody.linked(false);
+    freezes.compare();
     log.info('home is linked');
     announce(homeMessage());
     return true;
@@ -379,7 +394,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       offSince = undefined;
       await Promise.all([...[KEY, HEARD, LINK].map((name) => store.removeItem(name)), ...mirrored().map(end)]);
       for (const family of [...ended.keys()]) exhume(family);
-      await outbox.clear();
+      await Promise.all([freezes.leave(), outbox.clear()]);
       return status();
     },
 

@@ -8,6 +8,7 @@ import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from 
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
+import type { Gate } from '../operations/gate.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
@@ -19,6 +20,7 @@ import { type HomeKey, newHomeKey } from './keys.ts';
 import { type Mailbox, mailboxUrl, openMailboxes } from './mailboxes.ts';
 import { openOutbox } from './outbox.ts';
 import { bodyOf, readEnded, readReduced, readSeen } from './session-body.ts';
+import { createSharedFreeze } from './shared-freeze.ts';
 
 /** 1, 2, 4, ... 60 s, and up to a second more, as the connector of Reach. */
 const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
@@ -38,6 +40,7 @@ export interface HomeMirrorParts {
   sessions: Sessions;
   phone: PhoneMessaging;
   notifications: Notifications;
+  gate: Gate;
   /** Opens the socket to the edge. */
   dial: DialUpstream;
   clock: Clock;
@@ -73,14 +76,14 @@ export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
  * reduced there. Without an edge it does nothing.
  */
 export async function openHomeMirror(parts: HomeMirrorParts) {
-  const { store, sessions, phone, notifications, dial, clock, log, random = Math.random } = parts;
+  const { store, sessions, phone, notifications, gate, dial, clock, log, random = Math.random } = parts;
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
     stored,
     origin: 'home',
     log,
-    keeps: (kind) => kind === 'session',
+    keeps: (kind) => kind === 'session' || kind === 'freeze',
     acknowledged: (kind, body) => custody.acknowledged(kind, body),
   });
   const custody = createCustody({
@@ -94,6 +97,16 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     flush: () => channel?.flush(),
     heard: (listening) =>
       link?.send(encodeFrame({ type: 'call', id: 'listening', method: 'listening', body: { listening } })),
+  });
+  const freezes = createSharedFreeze({
+    side: 'home',
+    gate,
+    outbox,
+    clock,
+    log,
+    isOn: () => url() !== undefined,
+    isLinked: () => upSince !== undefined,
+    flush: () => channel?.flush(),
   });
   const mailboxes = openMailboxes({ store, stored, clock, log });
   let peer = (stored.get(KEY) ?? null) as MirrorPeerRecord | null;
@@ -169,7 +182,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
 
   async function apply(op: Op): Promise<unknown> {
     const { kind, body } = op;
-    const ofPhone = custody.apply(op);
+    const ofPhone = custody.apply(op) ?? freezes.apply(op);
     if (ofPhone) return ofPhone;
     if (kind === 'seen') {
       const seen = readSeen(body);
@@ -209,6 +222,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       busy: ({ body }) => sessions.busy(String(body.family)),
       resync: () => {
         custody.resync();
+        freezes.compare(true);
         mailboxes.restart();
         compareAll();
         outbox.offer('sync', 'sync', { families: sessions.list().map(({ family }) => family) });
@@ -219,6 +233,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     });
     channel.start(edge);
     custody.linked(false);
+    freezes.compare();
     speak(own);
   }
 
@@ -337,7 +352,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       lastError = undefined;
       for (const family of mailboxes.families()) mailboxes.forget(family);
       behind.clear();
-      await outbox.clear();
+      await Promise.all([freezes.leave(), outbox.clear()]);
       return status();
     },
 

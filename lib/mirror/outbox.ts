@@ -10,8 +10,8 @@ import { type Cursor, type Op, type Origin, START } from './frames.ts';
 export const MAX_WAITING = 10_000;
 const MAX_CHARACTERS = 32 * 1024 * 1024;
 const OP = 'op:';
-/** Never refused: there are no more of them than sessions, and without them a revoked device would stay. */
-const ALWAYS_TAKEN: ReadonlySet<string> = new Set(['end', 'sync']);
+/** Never refused: there are few of them, and without them a revoked device would stay, or an agent go on. */
+const ALWAYS_TAKEN: ReadonlySet<string> = new Set(['end', 'sync', 'freeze', 'thaw']);
 
 export interface OutboxParts {
   store: Store<'mirror'>;

@@ -7,11 +7,23 @@ import type { Log } from '../log.ts';
 /** Characters of a reason (contract 09 §3). */
 const MAX_REASON = 200;
 const KEY = 'freeze';
+const OTHER = 'other';
 /** Milliseconds between attempts to store what could not be stored. */
 const RETRY_PERIOD = 5_000;
 
 /** While the relay is frozen. `since` is epoch seconds. */
 export type Freeze = FreezeRecord;
+
+/** The other side of the mirror (contract 12 §2): this relay is frozen while either side is. */
+export interface OtherSide {
+  /** The freeze of this side has begun or ended. */
+  changed(): void;
+  /**
+   * Ends a freeze of the other side there. Resolves once it is ended.
+   * @throws RelayError when that side cannot be asked: the relay stays frozen.
+   */
+  end(freeze: Freeze, by: string): Promise<void>;
+}
 
 /** Permission to act until it is ended, or until the relay is frozen. */
 export interface Lease {
@@ -33,19 +45,25 @@ export type Gate = Awaited<ReturnType<typeof openGate>>;
 export async function openGate({ store, clock, log }: GateParts) {
   const leases = new Set<(why: RelayError) => void>();
   const listeners = new Set<(freeze: Freeze | undefined) => void>();
+  /** The freeze of this side, and that of the other one. */
   let freeze: Freeze | undefined = (await store.getItem(KEY)) ?? undefined;
+  let other: Freeze | undefined = (await store.getItem(OTHER)) ?? undefined;
+  let otherSide: OtherSide | undefined;
+  const current = (): Freeze | undefined => freeze ?? other;
   /** The stored state, as far as is known. */
   let stored = freeze;
   /** An end that is being stored. */
   let ending: Promise<void> | undefined;
   let cancelRetry: (() => void) | undefined;
-  if (freeze) log.warn(`still ${frozenText(freeze)}`);
+  const still = current();
+  if (still) log.warn(`still ${frozenText(still)}`);
 
   const error = (by: Freeze): RelayError =>
     new RelayError('locked', frozenText(by), { extra: { error_code: 'frozen' } });
 
   function announce(): void {
-    for (const listener of [...listeners]) listener(freeze);
+    const now = current();
+    for (const listener of [...listeners]) listener(now);
   }
 
   async function save(): Promise<boolean> {
@@ -80,6 +98,12 @@ export async function openGate({ store, clock, log }: GateParts) {
       reason: shown === '' ? null : shown,
     };
     freeze = begun;
+    stopAll(begun);
+    otherSide?.changed();
+    return begun;
+  }
+
+  function stopAll(begun: Freeze): void {
     const why = error(begun);
     const stopped = [...leases];
     leases.clear();
@@ -92,7 +116,6 @@ export async function openGate({ store, clock, log }: GateParts) {
     }
     log.warn(`${frozenText(begun)}; stopped ${stopped.length}`);
     announce();
-    return begun;
   }
 
   async function end(by: string): Promise<void> {
@@ -105,20 +128,62 @@ export async function openGate({ store, clock, log }: GateParts) {
     cancelRetry = undefined;
     freeze = undefined;
     stored = undefined;
-    log.warn(`no longer frozen, by ${by}`);
+    log.warn(other ? `${by} has ended the freeze of this side: ${frozenText(other)}` : `no longer frozen, by ${by}`);
+    otherSide?.changed();
     announce();
+  }
+
+  /** Ends the freeze of this side, once for all who ask meanwhile. */
+  function endOwn(by: string): Promise<void> {
+    ending ??= end(by).finally(() => {
+      ending = undefined;
+    });
+    return ending;
   }
 
   return {
     /** The freeze that is in effect. */
-    state: (): Freeze | undefined => freeze,
+    state: current,
+
+    /** The freeze of this side. */
+    own: (): Freeze | undefined => freeze,
+
+    /** Makes this side one of two. */
+    join(side: OtherSide): void {
+      otherSide = side;
+    },
+
+    /**
+     * The other side is frozen, or is not any more. A freeze is in effect before the first await, its end once it is stored;
+     * what is written is written in this turn. Rejects when it could not be stored.
+     */
+    async hear(heard: Freeze | undefined): Promise<void> {
+      if (heard) {
+        const wasFrozen = current() !== undefined;
+        other = heard;
+        if (!wasFrozen) stopAll(heard);
+        await store.setItem(OTHER, heard);
+        return;
+      }
+      if (!other) return;
+      await store.removeItem(OTHER);
+      other = undefined;
+      if (!freeze) log.warn('no longer frozen: the other side is not');
+      announce();
+    },
+
+    /** The other side ends the freeze of this one, unless it is another one by now. */
+    async endedElsewhere({ since, by }: Pick<Freeze, 'since' | 'by'>, endedBy: string): Promise<void> {
+      if (freeze && freeze.since === since && freeze.by === by) await endOwn(endedBy);
+    },
 
     /**
      * Begins something that a freeze ends: `stop` is called with the error for its caller, at most once.
      * @throws RelayError `locked` while the relay is frozen.
      */
     enter(stop: (why: RelayError) => void): Lease {
-      if (freeze) throw error(freeze);
+      const by = current();
+      if (by) throw error(by);
       const lease = (why: RelayError) => stop(why);
       leases.add(lease);
       return { end: () => void leases.delete(lease) };
@@ -126,7 +191,8 @@ export async function openGate({ store, clock, log }: GateParts) {
 
     /** @throws RelayError `locked` while the relay is frozen. */
     requireThawed(): void {
-      if (freeze) throw error(freeze);
+      const by = current();
+      if (by) throw error(by);
     },
 
     /** Calls back when a freeze begins or ends, after it has stopped what was under way. */
@@ -149,13 +215,13 @@ export async function openGate({ store, clock, log }: GateParts) {
       throw appliedOnly('the relay is frozen');
     },
 
-    /** Ends the freeze. @throws RelayError `unavailable` when that cannot be stored: the relay stays frozen. */
+    /**
+     * Ends the freeze, on both sides.
+     * @throws RelayError `unavailable` when that cannot be stored, or the other side cannot be asked: the relay stays frozen.
+     */
     async thaw(by: string): Promise<void> {
-      if (!freeze) return;
-      ending ??= end(by).finally(() => {
-        ending = undefined;
-      });
-      await ending;
+      if (freeze) await endOwn(by);
+      if (other) await otherSide?.end(other, by);
     },
 
     stop(): void {

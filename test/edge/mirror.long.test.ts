@@ -76,6 +76,14 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     // Home's token is worthless at the edge.
     expect([await statusOf(home.url, token), await statusOf(edge, token)]).toEqual([200, 401]);
 
+    // A freeze on either side is in force on both, and ended on both.
+    const frozen = () => Promise.all([json('status'), json('status', '--relay', edge)]);
+    const isFrozen = async () => (await frozen()).map((status) => status.frozen?.by ?? null);
+    expect((await svc('freeze')).code).toBe(0);
+    await expect.poll(isFrozen).toEqual(['operator', 'operator']);
+    expect((await svc('unfreeze', '--relay', edge)).code).toBe(0);
+    await expect.poll(isFrozen).toEqual([null, null]);
+
     const tablet = await pair('tablet');
     await same();
     const began = Date.now();

@@ -4,6 +4,7 @@ import type { Clock } from '../../../lib/kit/clock.ts';
 import { type EdgeMirror, type HomeMessage, openEdgeMirror } from '../../../lib/mirror/edge.ts';
 import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
 import { type Notifications, openNotifications } from '../../../lib/notifications/notifications.ts';
+import { type Gate, openGate } from '../../../lib/operations/gate.ts';
 import { openPhoneMessaging, type PhoneMessaging } from '../../../lib/phone/phone.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import { openSessions, type Sessions } from '../../../lib/sessions/sessions.ts';
@@ -30,8 +31,8 @@ export class World {
   readonly clock = createTestClock();
   readonly log = createTestLog();
   readonly stores = { home: memoryStores(), edge: memoryStores() };
-  home!: { sessions: Sessions; phone: PhoneMessaging; notifications: Notifications; mirror: HomeMirror };
-  edge!: { sessions: Sessions; phone: PhoneMessaging; notifications: Notifications; mirror: EdgeMirror };
+  home!: { sessions: Sessions; phone: PhoneMessaging; notifications: Notifications; gate: Gate; mirror: HomeMirror };
+  edge!: { sessions: Sessions; phone: PhoneMessaging; notifications: Notifications; gate: Gate; mirror: EdgeMirror };
   wire: Wire | undefined;
   /** Seconds for which the edge honours home's sessions without a word. */
   lease = 7 * 86_400;
@@ -63,11 +64,13 @@ export class World {
     const sessions = await this.#sessions('home');
     const phone = await this.#phone('home');
     const notifications = await openNotifications({ store: this.stores.home.open('notifications'), log });
+    const gate = await openGate({ store: this.stores.home.open('freeze'), clock, log });
     const mirror = await openHomeMirror({
       store: this.stores.home.open('mirror'),
       sessions,
       phone,
       notifications,
+      gate,
       dial: async (_request, events) => this.#dial(events),
       clock,
       log,
@@ -76,7 +79,7 @@ export class World {
       mailboxReady: ({ family }) => void this.ready.push(family),
       random: () => 0,
     });
-    this.home = { sessions, phone, notifications, mirror };
+    this.home = { sessions, phone, notifications, gate, mirror };
     mirror.start();
     await turn();
   }
@@ -86,10 +89,11 @@ export class World {
     const sessions = await this.#sessions('edge');
     const phone = await this.#phone('edge');
     const notifications = await openNotifications({ store: this.stores.edge.open('notifications'), log });
+    const gate = await openGate({ store: this.stores.edge.open('freeze'), clock, log });
     const store = this.stores.edge.open('mirror');
     const announce = (message: HomeMessage) => void this.announced.push(message);
-    const mirror = await openEdgeMirror({ store, sessions, phone, notifications, clock, log, lease, announce });
-    this.edge = { sessions, phone, notifications, mirror };
+    const mirror = await openEdgeMirror({ store, sessions, phone, notifications, gate, clock, log, lease, announce });
+    this.edge = { sessions, phone, notifications, gate, mirror };
   }
 
   async #sessions(side: 'home' | 'edge'): Promise<Sessions> {

@@ -1,0 +1,100 @@
+import { RelayError } from '../errors.ts';
+import type { Clock } from '../kit/clock.ts';
+import { isObject, type JsonObject } from '../kit/json.ts';
+import { visibleLine } from '../kit/text.ts';
+import { withTimeout } from '../kit/timeouts.ts';
+import type { Log } from '../log.ts';
+import type { Freeze, Gate } from '../operations/gate.ts';
+import type { Op, Origin } from './frames.ts';
+import type { Outbox } from './outbox.ts';
+
+const KEY = 'freeze';
+const THAW = 'thaw';
+/** Milliseconds in which the other side has to end its freeze. */
+const THAW_TIMEOUT = 5_000;
+const MAX_TEXT = 200;
+
+export interface SharedFreezeParts {
+  side: Origin;
+  gate: Gate;
+  outbox: Outbox;
+  clock: Clock;
+  log: Log;
+  /** Whether there is another side. */
+  isOn(): boolean;
+  isLinked(): boolean;
+  /** Sends what was offered. */
+  flush(): void;
+}
+
+/**
+ * The freeze of both sides (contract 12 §2): each side tells the other of its own, and is frozen while either is. Who ends it
+ * here ends it there too, which needs the link.
+ */
+export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLinked, flush }: SharedFreezeParts) {
+  const otherName = side === 'home' ? 'the edge' : 'home';
+  /** Called when the other side is no longer frozen. */
+  const waiting = new Set<() => void>();
+
+  /** Tells the other side what it does not know of the freeze of this one; with `again`, whatever it knows. */
+  function compare(again = false): void {
+    if (!isOn()) return;
+    const own = gate.own() ?? null;
+    const told = outbox.body(KEY)?.freeze ?? null;
+    if (!again && JSON.stringify(own) === JSON.stringify(told)) return;
+    outbox.offer(KEY, 'freeze', { freeze: own });
+    flush();
+  }
+
+  gate.join({
+    changed: () => compare(),
+    async end({ since, by }, endedBy) {
+      if (!isLinked()) {
+        throw new RelayError('unavailable', `${otherName} is frozen too, and cannot be reached: end it there`);
+      }
+      let heard = () => {};
+      const thawed = new Promise<boolean>((resolve) => {
+        heard = () => resolve(true);
+        waiting.add(heard);
+      });
+      outbox.offer(THAW, 'thaw', { since, by, ended_by: endedBy });
+      flush();
+      const isThawed = await withTimeout({ clock, timeout: THAW_TIMEOUT }, thawed, () => false);
+      waiting.delete(heard);
+      if (!isThawed) throw new RelayError('unavailable', `${otherName} is still frozen: try again`);
+    },
+  });
+
+  return {
+    compare,
+
+    /** Applies an op; undefined for one of another kind. */
+    apply({ kind, body }: Op): Promise<unknown> | undefined {
+      if (kind === 'freeze') {
+        const freeze = readFreeze(body.freeze);
+        if (freeze === null) return Promise.resolve(log.warn('the other side gave a freeze that cannot be read'));
+        return gate.hear(freeze).then(() => {
+          if (!freeze) for (const heard of [...waiting]) heard();
+        });
+      }
+      if (kind !== 'thaw') return undefined;
+      const { since, by, ended_by: endedBy } = body;
+      if (typeof since !== 'number' || typeof by !== 'string') return Promise.resolve();
+      return gate.endedElsewhere({ since, by }, `${textOf(endedBy)} at ${otherName}`);
+    },
+
+    /** There is no other side any more. */
+    leave: (): Promise<void> => gate.hear(undefined),
+  };
+}
+
+const textOf = (value: unknown): string => (typeof value === 'string' ? visibleLine(value).slice(0, MAX_TEXT) : '');
+
+/** The freeze of the other side, undefined when it is not frozen; null for what cannot be read. */
+function readFreeze(value: unknown): Freeze | undefined | null {
+  if (value === null) return undefined;
+  if (!isObject(value)) return null;
+  const { since, by, reason }: JsonObject = value;
+  if (typeof since !== 'number' || !Number.isFinite(since) || typeof by !== 'string') return null;
+  return { frozen: true, since, by: textOf(by), reason: typeof reason === 'string' ? textOf(reason) : null };
+}
