@@ -48,7 +48,7 @@ export interface EdgeMirrorParts {
   announce(message: HomeMessage): void;
 }
 
-/** What devices of home are told of it here: `since` is epoch seconds. */
+/** News of home for its devices here. `since` is epoch seconds. */
 export type HomeMessage =
   | { type: 'home.online'; payload: Record<string, never> }
   | { type: 'home.offline'; payload: { since: number } };
@@ -398,7 +398,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       return status();
     },
 
-    /** What a device of home is told when it connects while home is off. */
+    /** The message for a device of home that connects while home is off; undefined for others. */
     greeting: ({ mirrored }: Session): HomeMessage | undefined => (mirrored && !link ? homeMessage() : undefined),
 
     /** Why a device is not served here what only home serves; undefined for the devices of this relay. */

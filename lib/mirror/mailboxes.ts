@@ -69,7 +69,7 @@ export function openMailboxes({
   }
 
   return {
-    /** What the edge gets of a family's chain, which begins when it has none. Hashes only. */
+    /** The hashes of a family's chain for the edge. A family without a chain gets one. */
     body(peer: MirrorPeerRecord, family: string): JsonObject {
       const { chain } = entries.get(family) ?? begun(family);
       const { token, refreshToken } = tokensOf(peer, family, chain);

@@ -21,8 +21,8 @@ const Seen = v.object({ family, at: v.pipe(v.number(), v.finite()) });
 const Living = v.object({ families: v.array(family) });
 
 /**
- * What the edge gets of a session of home (contract 12 §2): device and policy, and the hashes of the credentials for the
- * edge, `mailbox`. Home's tokens are worthless there and stay here.
+ * The form in which the edge gets a session of home (contract 12 §2): device and policy, and the hashes of the credentials
+ * for the edge, `mailbox`. Home's tokens are worthless there and stay here.
  */
 export function bodyOf(session: Session, mailbox: JsonObject): JsonObject {
   const body: JsonObject = { ...toStored(session) };

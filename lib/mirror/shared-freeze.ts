@@ -20,7 +20,7 @@ export interface SharedFreezeParts {
   outbox: Outbox;
   clock: Clock;
   log: Log;
-  /** Whether there is another side. */
+  /** True while there is another side. */
   isOn(): boolean;
   isLinked(): boolean;
   /** Sends what was offered. */
@@ -28,8 +28,8 @@ export interface SharedFreezeParts {
 }
 
 /**
- * The freeze of both sides (contract 12 §2): each side tells the other of its own, and is frozen while either is. Who ends it
- * here ends it there too, which needs the link.
+ * The freeze of both sides (contract 12 §2): each side tells the other of its own, and is frozen while either is. An end
+ * here is one there too, which needs the link.
  */
 export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLinked, flush }: SharedFreezeParts) {
   const otherName = side === 'home' ? 'the edge' : 'home';

@@ -156,6 +156,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
       'GET /push/status',
       'GET /relay/devices',
       'GET /relay/info',
+      'GET /relay/mirror',
       'GET /sessions',
       'GET /v1/capabilities',
       'GET /v1/capabilities',
@@ -181,6 +182,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
       '/push/status',
       '/relay/devices',
       '/relay/info',
+      '/relay/mirror',
       '/sessions',
     ]);
     expect(stdout).not.toContain(OPERATOR_KEY);
@@ -417,8 +419,8 @@ describe('doctor options and variables', () => {
     expect(performance.now() - started).toBeLessThan(3000);
     expect(ids(found.checks, 'warn')).toHaveLength(13);
     expect(found.checks.find(({ id }) => id === 'api-toolsets')?.summary).toMatch(/no whole answer within 1 s/);
-    // 8, the two of `relay-host-tools`, the devices, web push, and the health that tells of Secure Link.
-    expect(hanging.seen).toHaveLength(13);
+    // 8, the two of `relay-host-tools`, devices, web push, mirror, and the health that tells of Secure Link.
+    expect(hanging.seen).toHaveLength(14);
   });
 
   test('a flag overrides the variables, which override each other in order, and no secret in a URL is shown', async () => {

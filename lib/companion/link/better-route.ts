@@ -21,7 +21,7 @@ export interface BetterRouteParts {
   pairing(): Pairing | null;
   /** True if the link may be moved now, which loses requests in flight on it. */
   isIdle(): boolean;
-  /** Whether home is on, as the edge says on its mailbox: only then is Reach tried from there. */
+  /** True while home is on, as the edge says on its mailbox: only then is Reach tried from there. */
   isHomeOn(): boolean;
   /** A better endpoint answers. */
   onBetter(endpoint: Endpoint): void;

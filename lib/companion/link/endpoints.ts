@@ -18,7 +18,7 @@ export interface Endpoint {
   mailbox?: true;
 }
 
-/** What a device has of its mailbox: its socket, and credentials for it unless it has lost them. Secret. */
+/** A device's access to its mailbox: the socket, and credentials for it unless it has lost them. Secret. */
 export interface MailboxAccess {
   url: string;
   session_token?: string;

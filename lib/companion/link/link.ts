@@ -107,7 +107,7 @@ export function createLink(parts: LinkParts): Link {
     });
   /** Commands that have not been answered. */
   let inFlight = 0;
-  /** Whether home is on, as far as the edge has said on its mailbox. */
+  /** False once the edge has said on its mailbox that home is off. */
   let isHomeOn = true;
   let machine = initialMachine(parts.offer);
   let connection: Connection | null = null;
@@ -237,7 +237,7 @@ export function createLink(parts: LinkParts): Link {
     dispatch({ name: 'stored', relay });
   }
 
-  /** What the edge issues is kept beside what home has issued. */
+  /** Keeps the credentials of the edge beside those of home. */
   async function storeAtMailbox(session: IssuedSession, endpoint: Endpoint): Promise<void> {
     const { sessionToken, refreshToken, routeCredential: _, bound: __, mailbox: ___, ...relay } = session;
     const refresh = refreshToken ?? store.pairing()?.mailbox?.refresh_token;

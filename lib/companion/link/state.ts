@@ -238,7 +238,7 @@ function opened(machine: LinkMachine, { endpoint, pins }: Connecting, spki: Peer
   );
 }
 
-/** What one side has issued is worthless at the other, and is not shown to it (contract 12 §3). */
+/** The credentials of one side are worthless at the other, and are not shown to it (contract 12 §3). */
 function ownCredentials({ mailbox }: Endpoint, pairing: Pairing | null): Credentials {
   const own = mailbox ? pairing?.mailbox : pairing;
   return { sessionToken: own?.session_token ?? '', refreshToken: own?.refresh_token };
@@ -415,7 +415,7 @@ function goBack(machine: LinkMachine, better: Endpoint, { pairing, epoch }: Link
     (endpoint) => endpointId(endpoint) !== endpointId(better) && isUsable(endpoint, pairing, epoch),
   );
   const round = [better, ...usable];
-  // What it leaves for that may be the mailbox, to which it returns without a wait.
+  // It may leave the mailbox for that, to which it returns without a wait.
   const next = { ...machine, round, index: 0, ending: 'other', searchingSince: Number.NEGATIVE_INFINITY } as const;
   return connect(next, better, pairing, { disconnect: 'close' });
 }

@@ -12,6 +12,7 @@ import { type ApiFacts, apiChecks, gatewayChecks } from './agent.ts';
 import { type Base, type Check, notKnown, ok, warn } from './check.ts';
 import { type DashboardFacts, dashboardChecks, dashboardFacts, surfaceChecks } from './dashboard.ts';
 import { devicesCheck, machineChecks } from './machine.ts';
+import { mirrorChecks } from './mirror.ts';
 import {
   type OperatorFacts,
   type OperatorSettings,
@@ -126,6 +127,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   const lifecycleRead = bounded(readLifecycle(parts.service), () => noLifecycle(parts.service));
   const devices = probe('GET', relayBase, '/relay/devices', relay.headers).then(devicesCheck);
   const push = probe('GET', relayBase, '/push/status', relay.headers).then((answer) => pushCheck(answer, clock.now()));
+  const mirrorProbe = probe('GET', relayBase, '/relay/mirror', relay.headers);
   const machine: [id: string, check: Promise<Check>][] =
     relay.url === undefined
       ? machineChecks({
@@ -237,6 +239,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
       ...clockChecks(info),
       ...goneAddressChecks(info),
       ...machineSide,
+      ...mirrorChecks(await mirrorProbe, clock.now()),
       bootstrapCheck(bootstrap),
     ],
   };

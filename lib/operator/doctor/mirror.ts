@@ -1,0 +1,31 @@
+import type { ProbeResult } from '../../host/probe.ts';
+import { asObject } from '../../kit/json.ts';
+import { type Check, ok, warn } from './check.ts';
+
+/** Seconds for which the link may be down without being a problem: either side may only be restarting. */
+const PATIENCE = 300;
+const ID = 'relay-mirror';
+
+/**
+ * From `GET /relay/mirror`: the state of the link to the other side (contract 12 §1). Nothing without a mirror. `now` is
+ * epoch milliseconds.
+ */
+export function mirrorChecks(answer: ProbeResult, now: number): Check[] {
+  const { enabled, url, link, since, waiting, error } = asObject(answer.json) ?? {};
+  if (!answer.ok || enabled !== true) return [];
+  const isHome = typeof url === 'string';
+  const count = Number(asObject(waiting)?.out ?? 0);
+  const wait = count === 0 ? '' : `, ${count} ${count === 1 ? 'change waits' : 'changes wait'}`;
+  const there = isHome ? `the edge ${url}` : 'home';
+  if (link === 'up') return [ok(ID, `linked with ${there}${count === 0 ? ', in step' : wait}`)];
+  const at = typeof since === 'number' && Number.isFinite(since) ? since : now / 1000;
+  const summary = `${isHome ? `not linked with ${there}` : 'home is off'} since ${minuteOf(at)}${wait}`;
+  if (now / 1000 - at < PATIENCE) return [ok(ID, summary)];
+  if (!isHome)
+    return [warn(ID, summary, 'Start the relay at home, or end the mirror there with: svc relay mirror disable')];
+  const reason = typeof error === 'string' ? ` (${error.slice(0, 200)})` : '';
+  return [warn(ID, `${summary}${reason}`, 'See the link with: svc relay mirror status')];
+}
+
+/** `2026-11-24 14:02 UTC`, of epoch seconds. */
+const minuteOf = (at: number): string => `${new Date(at * 1000).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
