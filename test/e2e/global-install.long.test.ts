@@ -4,8 +4,11 @@ import { cp, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
 import { lockHolder } from '../../lib/host/node/relay-lock.ts';
+import { appOf, connected } from '../support/app.ts';
+import { describeInBrowser, hasBrowser, type TestBrowser } from '../support/browser.ts';
 import { ask, freePort, launch, temporaryHome } from '../support/process.ts';
 
 /** Milliseconds for two installations and a build on a busy machine. */
@@ -14,9 +17,13 @@ const LIMIT = 400_000;
 const BUILT = ['cli', 'handlers', 'lib', 'storage', 'package.json', 'package-lock.json', 'tsconfig.json'];
 const PACKED = ['README.md', 'LICENSE', 'plugin.yaml'];
 
-it('npm install -g over a running relay leaves it whole, until svc restart (contract 11 §1)', {
-  timeout: LIMIT,
-}, async () => {
+const NAME = 'npm install -g over a running relay leaves it whole, until svc restart (contract 11 §1)';
+it.skipIf(hasBrowser)(NAME, { timeout: LIMIT }, () => upgrade());
+describeInBrowser('with the app open in a browser', (browser) => {
+  it(NAME, { timeout: LIMIT }, () => upgrade(browser));
+});
+
+async function upgrade(browser?: TestBrowser): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'svc-relay-global-'));
   const home = await temporaryHome();
   onTestFinished(async () => {
@@ -56,6 +63,16 @@ it('npm install -g over a running relay leaves it whole, until svc restart (cont
   const builds = async () => (await readdir(dist)).filter((name) => /^[0-9a-f]{16}$/.test(name));
   const [old] = await builds();
 
+  const opened = await browser?.open({ device: 'desktop' });
+  // The restart cuts its socket and what it asks meanwhile, and forgets the nonce of its proofs: it is asked for a new one.
+  opened?.allow(/WebSocket|ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|Failed to fetch|status of 401/);
+  const page = opened?.page;
+  if (page) {
+    const { page_url } = JSON.parse((await svc('pair', '--web', '--json')).stdout);
+    await page.goto(page_url);
+    await connected(page);
+  }
+
   await install(second);
   expect(await builds()).not.toContain(old);
   expect(lockHolder(join(home, 'svc-relay/state.db'))).toBe(pid);
@@ -67,6 +84,15 @@ it('npm install -g over a running relay leaves it whole, until svc restart (cont
     const scripts = [...page.text.matchAll(/(?:src|href)="([^"]+\.(?:js|css))"/g)].map(([, at]) => at as string);
     expect(scripts.length).toBeGreaterThan(0);
     for (const at of scripts) expect([at, (await ask(new URL(at, path).href)).status]).toEqual([at, 200]);
+  }
+  if (page) {
+    // A screen whose code the page loads only now, and a second page of the running relay.
+    await page.getByRole('link', { name: 'Settings' }).click();
+    await page.getByRole('heading', { name: 'Settings', level: 1 }).waitFor();
+    const later = (await opened?.tab()) as Page;
+    await later.goto(appOf({ url }));
+    await connected(later);
+    await later.close();
   }
   await writeFile(join(home, 'config.yaml'), 'model: {default: fresh}\n');
   await expect.poll(async () => readFile(join(home, 'svc-relay/relay.log'), 'utf8')).toMatch(/profiles: default/);
@@ -82,6 +108,13 @@ it('npm install -g over a running relay leaves it whole, until svc restart (cont
   expect([restart.code, restart.stderr]).toEqual([0, '']);
   expect((await ask(`${url}/health`)).json.version).toBe('1.0.1');
   expect((await svc('status', '--json')).stdout).toContain('"outdated": false');
+  if (page) {
+    // It is still paired, and after a reload on the pages of the new version.
+    await page.getByRole('link', { name: 'Home' }).click();
+    await connected(page);
+    await page.reload();
+    await connected(page);
+  }
   expect(existsSync(join(home, 'svc-relay/program', old as string))).toBe(true);
   await svc('down');
-});
+}

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
 import { PATIENCE } from './limits.ts';
 
 const CHROMIUM = '/usr/bin/chromium';
-const hasBrowser = existsSync(CHROMIUM);
+export const hasBrowser: boolean = existsSync(CHROMIUM);
 if (!hasBrowser) process.stderr.write('SKIPPED: there is no chromium here\n');
 
 /** How a page is shown. */
