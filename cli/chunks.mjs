@@ -73,8 +73,13 @@ function readGraph(metafile) {
 
 async function mergeGroup({ outputs, graph, file, group, bundleChunks }) {
   const prefixes = new Map(group.map((name, index) => [name, `m${index}_`]));
+  const all = group.flatMap((name) => graph.exportsOf(name));
+  /** The name under which the merged file exports it: its own, unless another chunk has the same. */
+  const nameOf = (chunk, exported) =>
+    all.indexOf(exported) === all.lastIndexOf(exported) ? exported : prefixes.get(chunk) + exported;
+  const renamed = (from, to) => (from === to ? from : `${from} as ${to}`);
   const lines = group.map((name) => {
-    const names = graph.exportsOf(name).map((exported) => `${exported} as ${prefixes.get(name)}${exported}`);
+    const names = graph.exportsOf(name).map((exported) => renamed(exported, nameOf(name, exported)));
     return names.length > 0 ? `export{${names.join(',')}}from"./${name}";` : `import"./${name}";`;
   });
   const load = (name) => (prefixes.has(name) ? outputs.get(name) : undefined);
@@ -90,10 +95,12 @@ async function mergeGroup({ outputs, graph, file, group, bundleChunks }) {
   function redirect(text) {
     return text
       .replace(IMPORT, (statement, keyword, names, from) => {
-        const prefix = prefixes.get(from);
-        if (prefix === undefined) return statement;
-        const renamed = names.split(',').map((name) => prefix + (/ as /.test(name) ? name : `${name} as ${name}`));
-        return `${keyword}{${renamed.join(',')}}from"./${file}";`;
+        if (!prefixes.has(from)) return statement;
+        const parts = names.split(',').map((part) => {
+          const [exported, local = exported] = part.split(' as ');
+          return renamed(nameOf(from, exported), local);
+        });
+        return `${keyword}{${parts.join(',')}}from"./${file}";`;
       })
       .replace(BARE_IMPORT, (statement, from) => (prefixes.has(from) ? `import"./${file}";` : statement));
   }

@@ -138,6 +138,11 @@ const relayCommands: CommandEntry[] = [
     load: () => import('./keys/qr-key.ts'),
   },
   {
+    usage: 'drill',
+    summary: 'kill a relay of its own again and again, and count what is lost',
+    load: () => import('./drill.ts'),
+  },
+  {
     usage: 'uninstall',
     summary: 'remove service, completions, state, recordings and pictures, after asking',
     load: () => import('./uninstall.ts'),

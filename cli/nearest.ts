@@ -1,4 +1,4 @@
-import { distance, MAX_WORD } from '../lib/kit/likely.ts';
+import { distance, MAX_WORD } from '../lib/kit/distance.ts';
 
 /** The choice that is most like a word, when it may be the same one misspelt; undefined otherwise. */
 export function nearest(word: string, choices: readonly string[]): string | undefined {

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { RelayBuild } from '../lib/host/node/relay-lock.ts';
 
@@ -46,13 +46,6 @@ function originOf(directory: URL): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** The command that brings an installation of this package to a version; null where this program knows none. */
-export function updateCommandOf({ directory }: OwnPackage, latest: string): string | null {
-  if (directory === null) return null;
-  if (directory.endsWith('/lib/node_modules/svc-relay')) return `npm install -g svc-relay@${latest}`;
-  return existsSync(`${directory}/.git`) ? 'git pull && npm install' : null;
 }
 
 /** `cli/build.mjs` writes it into the folder of each build. */

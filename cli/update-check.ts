@@ -4,7 +4,7 @@ import { checkForUpdate, type UpdateResult } from '../lib/operator/update-check.
 import { loadEnvironment, readVariable } from './environment.ts';
 import { asTimeout, flag, type Options, option } from './options.ts';
 import { type CommandContext, createStyle, line, printable, printJson, printWarning } from './output.ts';
-import { updateCommandOf } from './own-package.ts';
+import { updateCommandOf } from './update-command.ts';
 
 /** `svc relay update-check` (contract 07 §5.3): exits 0 whatever the feed says. */
 export function define(command: Command): void {

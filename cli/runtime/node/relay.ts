@@ -22,7 +22,8 @@ import type { Diagnosis } from '../../../lib/operator/doctor/doctor.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
 import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
-import { ownPackage, updateCommandOf } from '../../own-package.ts';
+import { ownPackage } from '../../own-package.ts';
+import { updateCommandOf } from '../../update-command.ts';
 import {
   isWithoutAddress,
   type Listening,

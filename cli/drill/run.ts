@@ -1,0 +1,188 @@
+import { lstat, mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createProcesses } from '../../lib/host/node/processes.ts';
+import { pause } from '../pause.ts';
+import { createCommandWork } from './commands.ts';
+import { type FaultKind, startFlakyProxy } from './flaky-proxy.ts';
+import { createMessageWork } from './messages.ts';
+import { startPhone } from './phone.ts';
+import type { DrillRelay } from './process.ts';
+import { createRefreshWork } from './refreshes.ts';
+import { createShellWork } from './shell.ts';
+import { createStage, pairDevice } from './stage.ts';
+import { KINDS, type Tally, type Work } from './tally.ts';
+import { createUploadWork } from './uploads.ts';
+
+/** What happens to connections, each as often as it stands here. */
+const FAULTS: FaultKind[] = ['none', 'none', 'none', 'cut', 'cut', 'reset', 'stall', 'half-open', 'trickle'];
+/** Bytes of a connection before its fault. */
+const AFTER: [number, number] = [0, 12_000];
+/** Milliseconds between two kills, and for what was confirmed to arrive in the end. */
+const BETWEEN_KILLS: [number, number] = [2000, 7000];
+const SETTLE_TIMEOUT = 60_000;
+/** Milliseconds after the last restart in which something could come twice: longer than a lease of replies. */
+const AFTERMATH = 4000;
+const POLL = 100;
+/** Of the folder of a drill, whose name tells the process. */
+const PREFIX = join(tmpdir(), 'svc-drill-');
+const FOLDER = /^svc-drill-(\d+)-[A-Za-z0-9]{6}$/;
+const MAX_SWEPT = 20;
+
+export interface Progress {
+  /** Milliseconds since the start. */
+  elapsed: number;
+  kills: number;
+  faults: number;
+  tallies: Tally[];
+  isSettling: boolean;
+}
+
+export interface DrillResult {
+  kills: number;
+  faults: Partial<Record<FaultKind, number>>;
+  tallies: Tally[];
+  notes: readonly string[];
+}
+
+export interface DrillOptions {
+  /** How long to work, milliseconds; what comes before and after takes its own time. */
+  duration: number;
+  /** Makes the relay, with all its state in a folder that is removed in the end. */
+  createRelay(folder: string): Promise<DrillRelay>;
+  /** Ends the drill early, without a result. */
+  signal: AbortSignal;
+  onProgress(progress: Progress): void;
+}
+
+/**
+ * Contract 09 §8: works through a bad network with a relay that is killed again and again, and counts. Undefined when the
+ * signal has ended it. Leaves nothing behind, however it ends.
+ */
+export async function runDrill(options: DrillOptions): Promise<DrillResult | undefined> {
+  const cleanups: (() => Promise<void>)[] = [];
+  try {
+    return await drill(options, cleanups);
+  } finally {
+    for (const cleanup of cleanups.reverse()) await cleanup().catch(() => {});
+  }
+}
+
+/** Removes folders of drills that were killed; their relays have ended with them. */
+async function sweep(): Promise<void> {
+  const processes = createProcesses();
+  for (const name of (await readdir(tmpdir())).filter((entry) => FOLDER.test(entry)).slice(0, MAX_SWEPT)) {
+    const path = join(tmpdir(), name);
+    const isOwn = (await lstat(path).catch(() => null))?.uid === process.getuid?.();
+    if (!isOwn || processes.exists(Number(FOLDER.exec(name)?.[1]))) continue;
+    await rm(path, { recursive: true, force: true }).catch(() => {});
+  }
+}
+
+async function drill(
+  { duration, createRelay, signal, onProgress }: DrillOptions,
+  cleanups: (() => Promise<void>)[],
+): Promise<DrillResult | undefined> {
+  await sweep();
+  const folder = await mkdtemp(`${PREFIX}${process.pid}-`);
+  cleanups.push(() => rm(folder, { recursive: true, force: true, maxRetries: 5 }));
+  const relay = await createRelay(folder);
+  cleanups.push(relay.kill);
+  await relay.start();
+  const proxy = await startFlakyProxy({ port: relay.port, seed: Date.now() % 2 ** 31, faults: ['none'], after: AFTER });
+  cleanups.push(proxy.close);
+  const stage = createStage({ port: proxy.port, operator: relay.operator });
+  let life = 0;
+
+  const desk = await pairDevice(stage, 'desk');
+  const token = String(desk.session_token);
+  const commands = createCommandWork(stage, token);
+  const messages = createMessageWork(stage, () => phone);
+  const phone = await startPhone(stage, folder, {
+    arrived: messages.arrived,
+    shown: ({ messageId, text }) => messages.shown(messageId, text),
+    acknowledged: messages.acknowledged,
+    commanded: commands.executed,
+    unpaired: (reason) => stage.note(`the companion was unpaired: ${reason}`),
+  });
+  cleanups.push(phone.stop);
+  const uploads = createUploadWork({ stage, phone, life: () => life, isDurable: relay.isMediaDurable });
+  const refreshes = createRefreshWork(stage, await pairDevice(stage, 'refresher'));
+  const shell = relay.hasShell ? await createShellWork(stage, token, folder) : undefined;
+  const works: Work[] = [messages, commands, uploads, refreshes, ...(shell ? [shell] : [])];
+
+  const began = performance.now();
+  let kills = 0;
+  let isSettling = false;
+  const tallies = () =>
+    works.flatMap((work) => work.tallies()).sort((a, b) => KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind));
+  const report = () =>
+    onProgress({
+      elapsed: performance.now() - began,
+      kills,
+      faults: proxy.strikes.length + proxy.trickling(),
+      tallies: tallies(),
+      isSettling,
+    });
+  const reporting = setInterval(report, 500);
+  cleanups.push(async () => clearInterval(reporting));
+
+  const restart = async () => {
+    life++;
+    await relay.kill();
+    kills++;
+    if (!signal.aborted) await relay.start();
+  };
+  const working = new AbortController();
+  const reading = new AbortController();
+  const stop = () => {
+    working.abort();
+    reading.abort();
+  };
+  signal.addEventListener('abort', stop);
+  cleanups.push(async () => {
+    signal.removeEventListener('abort', stop);
+    stop();
+  });
+  if (signal.aborted) return undefined;
+
+  proxy.plan(FAULTS);
+  const reader = messages.read(reading.signal);
+  const running = Promise.all([reader, ...works.map((work) => work.run(working.signal))]);
+  // Awaited below; a failure ends the drill at once.
+  running.catch(stop);
+  while (!working.signal.aborted) {
+    const left = duration - (performance.now() - began);
+    const [least, most] = BETWEEN_KILLS;
+    const wait = least + Math.random() * (most - least);
+    await pause(Math.min(wait, Math.max(left, 0)), working.signal);
+    if (working.signal.aborted) break;
+    await restart();
+    if (left <= wait) break;
+  }
+
+  isSettling = true;
+  working.abort();
+  proxy.plan(['none']);
+  proxy.dropClients();
+  const isOver = () => signal.aborted || reading.signal.aborted;
+  const untilSettled = async (limit: number) => {
+    for (const end = performance.now() + limit; performance.now() < end && !isOver(); ) {
+      if (works.every((work) => work.isSettled())) return;
+      await pause(POLL, signal);
+    }
+  };
+  await untilSettled(SETTLE_TIMEOUT);
+  // Once more, over a good network: what the relay remembers must not do anything again.
+  if (!isOver()) await restart();
+  await pause(AFTERMATH, reading.signal);
+  if (!isOver()) await untilSettled(SETTLE_TIMEOUT);
+  if (!isOver()) await uploads.verify();
+  await shell?.verify();
+  reading.abort();
+  await running;
+  if (signal.aborted) return undefined;
+  const faults: DrillResult['faults'] = { trickle: proxy.trickling() };
+  for (const { kind } of proxy.strikes) faults[kind] = (faults[kind] ?? 0) + 1;
+  return { kills, faults, tallies: tallies(), notes: stage.notes };
+}

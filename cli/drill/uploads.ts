@@ -1,0 +1,79 @@
+import { randomBytes } from 'node:crypto';
+import { pause } from '../pause.ts';
+import type { DrillPhone } from './phone.ts';
+import type { Stage } from './stage.ts';
+import type { Tally, Work } from './tally.ts';
+
+const SENDERS = 2;
+/** Bytes. */
+const MAX_FILE = 16 * 1024;
+/** Milliseconds. */
+const PACE = 100;
+/** Files that are fetched again at the end, where the relay keeps them over its restarts. */
+const MAX_KEPT = 50;
+
+export interface UploadParts {
+  stage: Stage;
+  phone: DrillPhone;
+  /** Which run of the relay answers: files of another one are gone on Node (contract 04 §3.1). */
+  life(): number;
+  /** Whether uploads outlive the relay. */
+  isDurable: boolean;
+}
+
+interface Upload {
+  token: string;
+  bytes: Buffer;
+  life: number;
+}
+
+/** Uploads of the phone, each of which is fetched back and compared. */
+export function createUploadWork({ stage, phone, life, isDurable }: UploadParts): Work & { verify(): Promise<void> } {
+  const tally: Tally = { kind: 'uploads', sent: 0, acknowledged: 0, repeated: 0, lost: 0, doubled: 0 };
+  const kept: Upload[] = [];
+
+  /** Fetches an upload until there is an answer, and compares it. */
+  async function check({ token, bytes, life: own }: Upload, signal?: AbortSignal): Promise<void> {
+    while (!signal?.aborted && (isDurable || life() === own)) {
+      const before = life();
+      const fetched = await phone.media.fetchMedia({ token }).catch((error: Error) => error);
+      if (!(fetched instanceof Error)) {
+        if (Buffer.compare(fetched.bytes, bytes) === 0) return;
+        tally.lost++;
+        return stage.note(`an upload came back with ${fetched.bytes.length} other bytes than the ${bytes.length} sent`);
+      }
+      if (/^the relay answered (?:404|410)$/.test(fetched.message) && (isDurable || before === life())) {
+        tally.lost++;
+        return stage.note('an upload that was acknowledged is not there');
+      }
+      await pause(PACE, signal);
+    }
+  }
+
+  async function send(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const bytes = randomBytes(1 + Math.floor(Math.random() * MAX_FILE));
+      tally.sent++;
+      const before = life();
+      const file = { name: `drill-${tally.sent}.bin`, type: 'application/octet-stream', bytes };
+      const result = await phone.media.upload(file).catch(() => null);
+      if (result && 'token' in result) {
+        tally.acknowledged++;
+        const upload = { token: result.token, bytes, life: before };
+        await check(upload, signal);
+        if (isDurable && kept.push(upload) > MAX_KEPT) kept.shift();
+      } else if (result && result.status < 500) stage.note(`an upload was answered with ${result.status}`);
+      await pause(PACE, signal);
+    }
+  }
+
+  return {
+    run: async (signal) => void (await Promise.all(Array.from({ length: SENDERS }, () => send(signal)))),
+    /** Fetches the last uploads again, over a network that works. */
+    async verify() {
+      for (const upload of kept) await check(upload);
+    },
+    isSettled: () => true,
+    tallies: () => [tally],
+  };
+}

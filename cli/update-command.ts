@@ -1,0 +1,9 @@
+import { existsSync } from 'node:fs';
+import type { OwnPackage } from './own-package.ts';
+
+/** The command that brings an installation of this package to a version; null where this program knows none. */
+export function updateCommandOf({ directory }: OwnPackage, latest: string): string | null {
+  if (directory === null) return null;
+  if (directory.endsWith('/lib/node_modules/svc-relay')) return `npm install -g svc-relay@${latest}`;
+  return existsSync(`${directory}/.git`) ? 'git pull && npm install' : null;
+}
