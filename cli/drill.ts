@@ -1,5 +1,6 @@
 import type { Command } from 'cac';
 import { RelayError } from '../lib/errors.ts';
+import type { OpenBrowser } from './drill/browser.ts';
 import type { DrillRelay } from './drill/process.ts';
 import type { DrillResult, Progress } from './drill/run.ts';
 import { keepAlive } from './keep-alive.ts';
@@ -25,10 +26,11 @@ export function define(command: Command): void {
   command
     .option('--minutes <n>', 'how long to work, such as 10 or 0.5 (default 1)')
     .option('--edge', 'against the local Workers runtime instead of Node; in a checkout with its packages')
+    .option('--web', 'with the app in a browser as well; needs playwright-core and a Chromium')
     .option('--json', 'print one JSON document')
     .example((name) => `${name} drill                  # one minute, with a relay and a home of its own`)
     .example((name) => `${name} drill --minutes 10 --json`)
-    .example((name) => `${name} drill --edge`)
+    .example((name) => `${name} drill --edge --web`)
     .action(drill);
 }
 
@@ -42,6 +44,7 @@ async function drill(options: Options, context: CommandContext): Promise<number>
   const minutes = option(options, '--minutes', asMinutes) ?? 1;
   const runtime = flag(options, '--edge') ? 'edge' : 'node';
   const createRelay = await relayOf(runtime, context);
+  const openBrowser = flag(options, '--web') ? await browserOf(context) : undefined;
   const { runDrill } = await import('./drill/run.ts');
   const stop = new AbortController();
   const progress = createProgress(context, minutes);
@@ -49,7 +52,9 @@ async function drill(options: Options, context: CommandContext): Promise<number>
   let result: DrillResult | undefined;
   try {
     const { signal } = stop;
-    result = await keepAlive(runDrill({ duration: minutes * 60_000, createRelay, signal, onProgress: progress.show }));
+    result = await keepAlive(
+      runDrill({ duration: minutes * 60_000, createRelay, openBrowser, signal, onProgress: progress.show }),
+    );
   } finally {
     progress.clear();
     release();
@@ -88,6 +93,11 @@ async function relayOf(
   return (folder) => createNodeRelay(folder, env.PATH ?? '');
 }
 
+async function browserOf({ env, ownPackage }: CommandContext): Promise<OpenBrowser> {
+  const { openBrowser } = await import('./drill/browser.ts');
+  return openBrowser(ownPackage.directory, env.PATH ?? '');
+}
+
 /** Why the drill has failed, in sentences; empty when it has not. */
 function failuresOf({ tallies }: DrillResult): string[] {
   return tallies.flatMap(({ kind, acknowledged, lost, doubled }) => [
@@ -111,7 +121,7 @@ function print(
   sentence(context.stdout, `${bold('Drill')}: ${minutes} min ${where}, ${kills} kills, ${count} faults of the network`);
   if (kinds.length > 0) sentence(context.stdout, `Faults: ${kinds.sort().join(', ')}`);
   const rows = tallies.map(({ kind, ...numbers }) => [
-    kind === 'shell' ? 'shell lines' : kind,
+    kind === 'shell' ? 'shell lines' : kind.replace('_', ' '),
     ...[numbers.sent, numbers.acknowledged, numbers.repeated, numbers.lost, numbers.doubled].map(String),
   ]);
   for (const row of columns([['', 'sent', 'acknowledged', 'repeated', 'lost', 'done twice'], ...rows])) {

@@ -5,7 +5,7 @@ import { createLog, missing, type Work } from './tally.ts';
 const CALLERS = 3;
 /** Milliseconds. */
 const PACE = 60;
-/** After a call without an answer: the relay may be down. */
+/** After a call that failed: the relay or the phone may be away. */
 const PAUSE = 300;
 
 /** Commands to the phone, each of which writes another text to its clipboard. They are never sent again. */
@@ -23,7 +23,7 @@ export function createCommandWork(stage: Stage, token: string): Work & { execute
       else if (answer && ![429, 502, 503, 504].includes(answer.status)) {
         stage.note(`POST /clipboard was answered with ${answer.status}: ${String(answer.body.error)}`);
       }
-      await pause(answer ? PACE : PAUSE, signal);
+      await pause(answer?.status === 200 ? PACE : PAUSE, signal);
     }
   }
 

@@ -1,7 +1,9 @@
 import { pause } from '../pause.ts';
+import type { Inbox } from './inbox.ts';
 import type { Stage } from './stage.ts';
 import { createLog, missing, type Work } from './tally.ts';
 
+const SENDERS = 3;
 /** Messages that may be under way at once: the relay keeps fifty for a phone that is away. */
 const MAX_UNSEEN = 20;
 /** Replies that may wait for their reader at once: the relay keeps a hundred. */
@@ -9,19 +11,17 @@ const MAX_UNREAD = 40;
 /** Milliseconds. */
 const PACE = 40;
 const RETRY = 200;
-/** Seconds. */
-const LEASE = 3;
 
-/** Where messages are shown and answered: the companion, or the app in a browser. */
+/** The phone. */
 export interface Reader {
-  /** Replies to a message, and returns the id of the reply where it is known at once; null when it cannot reply now. */
+  /** Replies to a message, and returns the id of the reply; null when it cannot reply now. */
   reply(messageId: string, text: string): string | null;
 }
 
 export type MessageWork = ReturnType<typeof createMessageWork>;
 
 /** Messages to the phone, and its replies. Both are numbered in their text. */
-export function createMessageWork(stage: Stage, reader: () => Reader | undefined) {
+export function createMessageWork(stage: Stage, inbox: Inbox, reader: () => Reader | undefined) {
   let sent = 0;
   const confirmed = createLog();
   const arrived = createLog();
@@ -30,73 +30,31 @@ export function createMessageWork(stage: Stage, reader: () => Reader | undefined
   /** Numbers of replies by their ids, until the relay has acknowledged them. */
   const open = new Map<string, number>();
   const acknowledged = createLog();
-  const received = createLog();
-  /** Replies that were taken: the relay has answered to the acknowledgement of their lease. */
-  const taken = createLog();
-  let takenAgain = 0;
+  const replied = inbox.from('drill reply');
+  const { received } = replied;
 
-  const numberIn = (text: unknown): number | undefined => {
-    const found = /^drill (?:message|reply) (\d+)$/.exec(String(text));
-    return found ? Number(found[1]) : undefined;
-  };
+  const numberIn = (text: string): number => Number(/^drill message (\d+)$/.exec(text)?.[1]);
 
-  /** Sends a message until the relay answers; always under the same id, by which it knows a repetition. */
-  async function send(id: number, signal: AbortSignal): Promise<void> {
+  async function sendNext(signal: AbortSignal): Promise<void> {
+    const id = sent++;
     const body = {
       message_id: `drill-${id}`,
       text: `drill message ${id}`,
       title: 'Drill',
       answers: ['Done', 'Not yet'],
     };
-    while (!signal.aborted) {
-      const answer = await stage.asOperator({ method: 'POST', path: '/phone/message', body });
-      if (answer?.status === 200) {
-        confirmed.add(id);
-        return;
-      }
-      if (answer) stage.note(`POST /phone/message was answered with ${answer.status}`);
-      await pause(RETRY, signal);
-    }
+    if (await deliver(stage, body, signal)) confirmed.add(id);
   }
 
   async function sendAll(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      if (sent - shown.size < MAX_UNSEEN) await send(sent++, signal);
+      if (sent - shown.size < MAX_UNSEEN) await sendNext(signal);
       await pause(PACE, signal);
     }
   }
 
-  async function acknowledge(leaseId: string, ids: number[]): Promise<void> {
-    // Not until an answer comes: without one the lease ends, and they come again.
-    for (let attempt = 0; attempt < 3; attempt++) {
-      const body = { lease_id: leaseId };
-      const answer = await stage.asOperator({ method: 'POST', path: '/phone/replies/ack', body });
-      if (!answer) continue;
-      if (answer.body.taken === ids.length) for (const id of ids) taken.add(id);
-      return;
-    }
-  }
-
-  async function read(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      const answer = await stage.asOperator({ path: `/phone/replies?timeout=1&lease=${LEASE}` });
-      if (answer?.status !== 200) {
-        await pause(RETRY, signal);
-        continue;
-      }
-      const list = Array.isArray(answer.body.replies) ? answer.body.replies : [];
-      const ids = list.flatMap((reply) => numberIn((reply as { text?: unknown }).text) ?? []);
-      for (const id of ids) {
-        if (taken.times(id) > 0) takenAgain++;
-        received.add(id);
-      }
-      if (typeof answer.body.lease_id === 'string') await acknowledge(answer.body.lease_id, ids);
-    }
-  }
-
   const work: Work = {
-    // The reader goes on while the rest settles, until its own end.
-    run: sendAll,
+    run: async (signal) => void (await Promise.all(Array.from({ length: SENDERS }, () => sendAll(signal)))),
     isSettled: () =>
       missing(sent, confirmed, shown).length === 0 &&
       open.size === 0 &&
@@ -114,24 +72,22 @@ export function createMessageWork(stage: Stage, reader: () => Reader | undefined
         kind: 'replies',
         sent: replies,
         acknowledged: acknowledged.size,
-        repeated: received.again - takenAgain,
+        repeated: replied.repeated,
         lost: missing(replies, acknowledged, received).length,
-        doubled: takenAgain,
+        doubled: replied.doubled,
       },
     ],
   };
 
   return {
     ...work,
-    /** Reads replies until the signal. */
-    read,
     arrived(messageId: string): void {
       const id = Number(/^drill-(\d+)$/.exec(messageId)?.[1]);
       if (Number.isInteger(id)) arrived.add(id);
     },
     shown(messageId: string, text: string): void {
       const id = numberIn(text);
-      if (id === undefined) return;
+      if (Number.isNaN(id)) return;
       shown.add(id);
       if (replies - received.size >= MAX_UNREAD) return;
       const reply = reader()?.reply(messageId, `drill reply ${replies}`) ?? null;
@@ -143,4 +99,15 @@ export function createMessageWork(stage: Stage, reader: () => Reader | undefined
       if (id !== undefined) acknowledged.add(id);
     },
   };
+}
+
+/** Sends a message until the relay answers; always under the same id, by which it knows a repetition. False at the signal. */
+export async function deliver(stage: Stage, body: object, signal: AbortSignal): Promise<boolean> {
+  while (!signal.aborted) {
+    const answer = await stage.asOperator({ method: 'POST', path: '/phone/message', body });
+    if (answer?.status === 200) return true;
+    if (answer) stage.note(`POST /phone/message was answered with ${answer.status}`);
+    await pause(RETRY, signal);
+  }
+  return false;
 }

@@ -1,11 +1,15 @@
+import { setMaxListeners } from 'node:events';
 import { lstat, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createProcesses } from '../../lib/host/node/processes.ts';
 import { pause } from '../pause.ts';
+import type { OpenBrowser } from './browser.ts';
 import { createCommandWork } from './commands.ts';
 import { type FaultKind, startFlakyProxy } from './flaky-proxy.ts';
+import { createInbox } from './inbox.ts';
 import { createMessageWork } from './messages.ts';
+import { createPageWork } from './page.ts';
 import { startPhone } from './phone.ts';
 import type { DrillRelay } from './process.ts';
 import { createRefreshWork } from './refreshes.ts';
@@ -28,6 +32,7 @@ const POLL = 100;
 const PREFIX = join(tmpdir(), 'svc-drill-');
 const FOLDER = /^svc-drill-(\d+)-[A-Za-z0-9]{6}$/;
 const MAX_SWEPT = 20;
+const MAX_LISTENERS = 100;
 
 export interface Progress {
   /** Milliseconds since the start. */
@@ -50,6 +55,8 @@ export interface DrillOptions {
   duration: number;
   /** Makes the relay, with all its state in a folder that is removed in the end. */
   createRelay(folder: string): Promise<DrillRelay>;
+  /** Opens the browser that the app runs in, with its profile in that folder; absent without the app. */
+  openBrowser?: OpenBrowser;
   /** Ends the drill early, without a result. */
   signal: AbortSignal;
   onProgress(progress: Progress): void;
@@ -80,7 +87,7 @@ async function sweep(): Promise<void> {
 }
 
 async function drill(
-  { duration, createRelay, signal, onProgress }: DrillOptions,
+  { duration, createRelay, openBrowser, signal, onProgress }: DrillOptions,
   cleanups: (() => Promise<void>)[],
 ): Promise<DrillResult | undefined> {
   await sweep();
@@ -97,7 +104,8 @@ async function drill(
   const desk = await pairDevice(stage, 'desk');
   const token = String(desk.session_token);
   const commands = createCommandWork(stage, token);
-  const messages = createMessageWork(stage, () => phone);
+  const inbox = createInbox(stage);
+  const messages = createMessageWork(stage, inbox, () => phone);
   const phone = await startPhone(stage, folder, {
     arrived: messages.arrived,
     shown: ({ messageId, text }) => messages.shown(messageId, text),
@@ -109,7 +117,10 @@ async function drill(
   const uploads = createUploadWork({ stage, phone, life: () => life, isDurable: relay.isMediaDurable });
   const refreshes = createRefreshWork(stage, await pairDevice(stage, 'refresher'));
   const shell = relay.hasShell ? await createShellWork(stage, token, folder) : undefined;
-  const works: Work[] = [messages, commands, uploads, refreshes, ...(shell ? [shell] : [])];
+  const browser = await openBrowser?.(folder);
+  if (browser) cleanups.push(() => browser.close());
+  const page = browser && (await createPageWork(stage, inbox, browser));
+  const works: Work[] = [messages, commands, uploads, refreshes, ...(shell ? [shell] : []), ...(page ? [page] : [])];
 
   const began = performance.now();
   let kills = 0;
@@ -135,6 +146,8 @@ async function drill(
   };
   const working = new AbortController();
   const reading = new AbortController();
+  // Each kind of work waits by it, several times at once.
+  setMaxListeners(MAX_LISTENERS, working.signal, reading.signal, signal);
   const stop = () => {
     working.abort();
     reading.abort();
@@ -147,7 +160,7 @@ async function drill(
   if (signal.aborted) return undefined;
 
   proxy.plan(FAULTS);
-  const reader = messages.read(reading.signal);
+  const reader = inbox.read(reading.signal);
   const running = Promise.all([reader, ...works.map((work) => work.run(working.signal))]);
   // Awaited below; a failure ends the drill at once.
   running.catch(stop);
@@ -168,6 +181,7 @@ async function drill(
   const isOver = () => signal.aborted || reading.signal.aborted;
   const untilSettled = async (limit: number) => {
     for (const end = performance.now() + limit; performance.now() < end && !isOver(); ) {
+      await page?.scan().catch(() => {});
       if (works.every((work) => work.isSettled())) return;
       await pause(POLL, signal);
     }

@@ -9,8 +9,8 @@ import { decodeUtf8 } from '../../lib/kit/text.ts';
 import type { Message, Payload } from '../../lib/socket/envelope.ts';
 
 /** Milliseconds. */
-const CALL_TIMEOUT = 6000;
-const AUTH_TIMEOUT = 6000;
+const CALL_TIMEOUT = 4000;
+const AUTH_TIMEOUT = 4000;
 /** Bytes. */
 const MAX_ANSWER = 16 * 1024 * 1024;
 /** Notes in one report. */

@@ -1,5 +1,14 @@
 /** Kinds of work that the drill does and counts, in the order in which they are printed. */
-export const KINDS = ['messages', 'replies', 'commands', 'shell', 'uploads', 'refreshes'] as const;
+export const KINDS = [
+  'messages',
+  'replies',
+  'commands',
+  'shell',
+  'uploads',
+  'refreshes',
+  'page_messages',
+  'page_replies',
+] as const;
 export type Kind = (typeof KINDS)[number];
 
 /** What became of one kind of work. The unit of `shell` is a line of output. */

@@ -4,11 +4,13 @@ import type { DrillPhone } from './phone.ts';
 import type { Stage } from './stage.ts';
 import type { Tally, Work } from './tally.ts';
 
-const SENDERS = 2;
+const SENDERS = 4;
 /** Bytes. */
 const MAX_FILE = 16 * 1024;
 /** Milliseconds. */
 const PACE = 100;
+/** An upload that takes longer is given up, as a person would; its connection ends by itself. */
+const PATIENCE = 5000;
 /** Files that are fetched again at the end, where the relay keeps them over its restarts. */
 const MAX_KEPT = 50;
 
@@ -56,7 +58,8 @@ export function createUploadWork({ stage, phone, life, isDurable }: UploadParts)
       tally.sent++;
       const before = life();
       const file = { name: `drill-${tally.sent}.bin`, type: 'application/octet-stream', bytes };
-      const result = await phone.media.upload(file).catch(() => null);
+      const sending = phone.media.upload(file).catch(() => null);
+      const result = await Promise.race([sending, pause(PATIENCE, signal).then(() => null)]);
       if (result && 'token' in result) {
         tally.acknowledged++;
         const upload = { token: result.token, bytes, life: before };

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { createCommandWork } from '../../cli/drill/commands.ts';
+import { createInbox } from '../../cli/drill/inbox.ts';
 import { createMessageWork } from '../../cli/drill/messages.ts';
 import { createRefreshWork } from '../../cli/drill/refreshes.ts';
 import type { Answer, Call, Stage } from '../../cli/drill/stage.ts';
@@ -41,7 +42,8 @@ describe('the counts of svc relay drill', () => {
     await during(
       4,
       (relay, signal) => {
-        work = createMessageWork(stageOf(relay), () => undefined);
+        const stage = stageOf(relay);
+        work = createMessageWork(stage, createInbox(stage), () => undefined);
         return work.run(signal);
       },
       ({ body }) => {
@@ -81,26 +83,31 @@ describe('the counts of svc relay drill', () => {
       ok({ ok: true, taken: 2 }),
       ok({ replies: [text(1)], lease_id: 'c' }),
       ok({ ok: true, taken: 1 }),
+      // One that is there twice, under two ids.
+      ok({ replies: [text(2), { ...text(2), message_id: 'r9' }], lease_id: 'd' }),
+      ok({ ok: true, taken: 2 }),
     ];
     let work: ReturnType<typeof createMessageWork> | undefined;
     await during(
       answers.length,
       (relay, signal) => {
-        const made = createMessageWork(stageOf(relay), () => ({ reply: (id) => `reply-to-${id}` }));
+        const stage = stageOf(relay);
+        const inbox = createInbox(stage);
+        const made = createMessageWork(stage, inbox, () => ({ reply: (id: string) => `reply-to-${id}` }));
         work = made;
-        for (const id of [0, 1, 2]) made.shown(`drill-${id}`, `drill message ${id}`);
-        for (const id of [0, 1, 2]) made.acknowledged(`reply-to-drill-${id}`);
-        return made.read(signal);
+        for (const id of [0, 1, 2, 3]) made.shown(`drill-${id}`, `drill message ${id}`);
+        for (const id of [0, 1, 2, 3]) made.acknowledged(`reply-to-drill-${id}`);
+        return inbox.read(signal);
       },
       () => answers.shift() ?? null,
     );
     expect(work && tallyOf(work, 'replies')).toEqual({
       kind: 'replies',
-      sent: 3,
-      acknowledged: 3,
+      sent: 4,
+      acknowledged: 4,
       repeated: 2,
       lost: 1,
-      doubled: 1,
+      doubled: 2,
     });
   });
 

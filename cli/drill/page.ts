@@ -1,0 +1,136 @@
+import type { Browser, Page } from 'playwright-core';
+import { pause } from '../pause.ts';
+import type { Inbox } from './inbox.ts';
+import { deliver } from './messages.ts';
+import { newCode, type Stage } from './stage.ts';
+import { createLog, missing, type Work } from './tally.ts';
+
+/** Milliseconds. */
+const TIMEOUT = 30_000;
+const ACTION_TIMEOUT = 5000;
+const PACE = 700;
+/** The page replies to every so many messages. */
+const REPLY_EVERY = 2;
+/** Replies that may wait in the page at once. */
+const MAX_WAITING = 20;
+const CHAT = 'drill-page';
+
+export interface PageWork extends Work {
+  /** Looks at the page once more. */
+  scan(): Promise<void>;
+}
+
+/** The app in a browser, with one thread open: it shows numbered messages, and sends numbered replies. */
+export async function createPageWork(stage: Stage, inbox: Inbox, browser: Browser): Promise<PageWork> {
+  const context = await browser.newContext({ locale: 'en-US' });
+  context.setDefaultTimeout(TIMEOUT);
+  const page = await context.newPage();
+  page.on('pageerror', (error) => stage.note(`the page failed: ${error.message}`));
+  const replies = inbox.from('drill page reply');
+  const confirmed = createLog();
+  const shown = createLog();
+  const acknowledged = createLog();
+  const doubled = new Set<string>();
+  let sent = 0;
+  let written = 0;
+  let waiting = 0;
+
+  /** Counts what the thread shows now. Nothing in it may be there twice. */
+  async function scan(): Promise<void> {
+    const bubbles = await page.locator('.bubble').evaluateAll((all) =>
+      all.map((bubble) => ({
+        text: bubble.querySelector('p')?.textContent ?? '',
+        isWaiting: bubble.textContent?.includes('Waits for the relay') === true,
+      })),
+    );
+    const texts = new Set<string>();
+    waiting = 0;
+    for (const { text, isWaiting } of bubbles) {
+      const [, kind, number = ''] = /^drill page (message|reply) (\d+)$/.exec(text) ?? [];
+      if (kind === undefined) continue;
+      if (texts.has(text)) doubled.add(text);
+      texts.add(text);
+      if (isWaiting) waiting++;
+      else if (kind === 'reply') once(acknowledged, Number(number));
+      else once(shown, Number(number));
+    }
+  }
+
+  async function sendNext(signal: AbortSignal): Promise<void> {
+    const id = sent++;
+    const text = `drill page message ${id}`;
+    const body = { message_id: `${CHAT}-${id}`, text, title: 'Drill page', chat_id: CHAT };
+    if (await deliver(stage, body, signal)) confirmed.add(id);
+  }
+
+  /** Types a reply and sends it, as a person does. */
+  async function reply(): Promise<void> {
+    await page.getByLabel('Reply').fill(`drill page reply ${written}`, { timeout: ACTION_TIMEOUT });
+    await page.getByRole('button', { name: 'Send' }).click({ timeout: ACTION_TIMEOUT });
+    written++;
+  }
+
+  // Paired and opened while the network is good.
+  const app = `http://localhost:${stage.port}/app/`;
+  await page.goto(`${app}#code=${await newCode(stage)}`);
+  await page.getByText(CONNECTED).first().waitFor();
+  await sendNext(AbortSignal.timeout(TIMEOUT));
+  await page.getByRole('link', { name: 'Inbox' }).click();
+  await page.getByRole('link', { name: /Drill page/ }).click();
+  await page.locator('.bubble', { hasText: 'drill page message 0' }).waitFor();
+
+  return {
+    async run(signal) {
+      while (!signal.aborted) {
+        await sendNext(signal);
+        try {
+          await reconnect(page);
+          await scan();
+          if (sent % REPLY_EVERY === 0 && waiting < MAX_WAITING) await reply();
+        } catch (error) {
+          if (!signal.aborted) stage.note(`the page did not do as it should: ${String(error).split('\n', 1)[0]}`);
+        }
+        await pause(PACE, signal);
+      }
+    },
+    async scan() {
+      await reconnect(page);
+      await scan();
+    },
+    isSettled: () =>
+      waiting === 0 &&
+      acknowledged.size === written &&
+      missing(sent, confirmed, shown).length === 0 &&
+      missing(written, acknowledged, replies.received).length === 0,
+    tallies: () => [
+      {
+        kind: 'page_messages',
+        sent,
+        acknowledged: confirmed.size,
+        repeated: 0,
+        lost: missing(sent, confirmed, shown).length,
+        doubled: [...doubled].filter((text) => text.includes('message')).length,
+      },
+      {
+        kind: 'page_replies',
+        sent: written,
+        acknowledged: acknowledged.size,
+        repeated: replies.repeated,
+        lost: missing(written, acknowledged, replies.received).length,
+        doubled: replies.doubled + [...doubled].filter((text) => text.includes('reply')).length,
+      },
+    ],
+  };
+}
+
+const CONNECTED = /^Connected · \d+ ms$/;
+
+const once = (log: ReturnType<typeof createLog>, id: number): void => {
+  if (log.times(id) === 0) log.add(id);
+};
+
+/** A page that is offline waits longer and longer. It tries at once when the browser says that the network is back. */
+async function reconnect(page: Page): Promise<void> {
+  if ((await page.getByText(CONNECTED).count()) > 0) return;
+  await page.evaluate(() => void dispatchEvent(new Event('online')));
+}
