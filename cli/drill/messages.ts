@@ -8,6 +8,8 @@ const SENDERS = 3;
 const MAX_UNSEEN = 20;
 /** Replies that may wait for their reader at once: the relay keeps a hundred. */
 const MAX_UNREAD = 40;
+/** Lost messages that are explained. */
+const MAX_EXPLAINED = 5;
 /** Milliseconds. */
 const PACE = 40;
 const RETRY = 200;
@@ -81,6 +83,18 @@ export function createMessageWork(stage: Stage, inbox: Inbox, reader: () => Read
 
   return {
     ...work,
+    /** Notes what the relay says of messages that are missing. */
+    async explain(): Promise<void> {
+      const lost = missing(sent, confirmed, shown);
+      if (lost.length === 0) return;
+      const newest = Number((await stage.asOperator({ path: '/phone/history?limit=1' }))?.body.latest);
+      const answer = await stage.asOperator({ path: `/phone/history?limit=200&since=${Math.max(0, newest - 200)}` });
+      const items = Array.isArray(answer?.body.items) ? (answer.body.items as Record<string, unknown>[]) : [];
+      for (const id of lost.slice(0, MAX_EXPLAINED)) {
+        const item = items.find((one) => one.message_id === `drill-${id}`);
+        stage.note(`message ${id} was acknowledged, and never shown; in the history it is ${item?.state ?? 'missing'}`);
+      }
+    },
     arrived(messageId: string): void {
       const id = Number(/^drill-(\d+)$/.exec(messageId)?.[1]);
       if (Number.isInteger(id)) arrived.add(id);

@@ -88,6 +88,7 @@ export async function startPhone(stage: Stage, folder: string, events: PhoneEven
     isAttended: () => true,
     onState(state) {
       if (state.name === 'online') settlePairing(null);
+      if (state.name === 'waiting' && state.rateLimited) void stage.lift().then(() => link.start());
       if (state.name !== 'unpaired') return;
       settlePairing(state.reason ?? 'no reason given');
       events.unpaired(state.reason ?? 'no reason given');
@@ -119,6 +120,11 @@ export async function startPhone(stage: Stage, folder: string, events: PhoneEven
       } catch {
         return null;
       }
+    },
+    /** How its link is now: `online`, or the state with its reason. */
+    state(): string {
+      const { state } = link;
+      return 'reason' in state && state.reason !== undefined ? `${state.name}: ${state.reason}` : state.name;
     },
     media: createMediaClient({ callRelay: stage.callRelay, store: settings, clock: systemClock }),
     stop,

@@ -193,6 +193,8 @@ async function drill(
   if (!isOver()) await untilSettled(SETTLE_TIMEOUT);
   if (!isOver()) await uploads.verify();
   await shell?.verify();
+  if (!isOver()) await messages.explain();
+  if (phone.state() !== 'online') stage.note(`the companion is not connected in the end: ${phone.state()}`);
   reading.abort();
   await running;
   if (signal.aborted) return undefined;

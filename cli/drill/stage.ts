@@ -43,6 +43,7 @@ export function createStage({ port, operator }: { port: number; operator(): Prom
   const callRelay = createCallRelay(createPinnedConnector());
   const url = `ws://127.0.0.1:${port}/ws`;
   const notes: string[] = [];
+  const code = randomCode();
 
   /** One call; null when the network gave no whole answer, which leaves open what the relay has done. */
   async function call({ method = 'GET', path, body, headers }: Call): Promise<Answer | null> {
@@ -66,6 +67,11 @@ export function createStage({ port, operator }: { port: number; operator(): Prom
   /** The same as the operator. */
   const asOperator = async (request: Call): Promise<Answer | null> =>
     call({ ...request, headers: { 'x-svc-operator': '1', ...(await operator()) } });
+
+  /** Lifts blocks, as every pairing does. Attempts that the network has cut short count as failed ones (contract 01 §4). */
+  async function lift(): Promise<void> {
+    await asOperator({ method: 'POST', path: '/pairing/register', body: { code } });
+  }
 
   /**
    * Opens a socket and authenticates it. Null when the network failed first, and the reason when the relay refuses. Later
@@ -101,9 +107,11 @@ export function createStage({ port, operator }: { port: number; operator(): Prom
           isAccepted = true;
           settle({ connection, payload: message.payload, ended });
         },
-        onClose() {
+        onClose({ status }) {
           end();
-          if (!isAccepted) settle(null);
+          if (isAccepted) return;
+          settle(null);
+          if (status === 429) void lift();
         },
       });
     });
@@ -116,6 +124,7 @@ export function createStage({ port, operator }: { port: number; operator(): Prom
     call,
     asOperator,
     authenticate,
+    lift,
     /** What went otherwise than the drill expects, without being a loss. The first of them are printed. */
     notes: notes as readonly string[],
     note(text: string): void {
@@ -135,9 +144,12 @@ export async function pairDevice(stage: Stage, name: string): Promise<Payload> {
 
 const LETTERS = 'ABCDEFGHJKMNPQRSTUVWXYZ23456789';
 
+const randomCode = (): string =>
+  [...crypto.getRandomValues(new Uint8Array(6))].map((byte) => LETTERS[byte % LETTERS.length]).join('');
+
 /** Registers a pairing code. */
 export async function newCode(stage: Stage): Promise<string> {
-  const code = [...crypto.getRandomValues(new Uint8Array(6))].map((byte) => LETTERS[byte % LETTERS.length]).join('');
+  const code = randomCode();
   const answer = await stage.asOperator({ method: 'POST', path: '/pairing/register', body: { code } });
   if (answer?.status !== 200) throw new Error(`a pairing code was refused: ${answer ? answer.status : 'no answer'}`);
   return code;

@@ -65,7 +65,8 @@ export function createUploadWork({ stage, phone, life, isDurable }: UploadParts)
         const upload = { token: result.token, bytes, life: before };
         await check(upload, signal);
         if (isDurable && kept.push(upload) > MAX_KEPT) kept.shift();
-      } else if (result && result.status < 500) stage.note(`an upload was answered with ${result.status}`);
+      } else if (result && result.status < 500 && result.status !== 429)
+        stage.note(`an upload was answered with ${result.status}`);
       await pause(PACE, signal);
     }
   }
