@@ -6,16 +6,16 @@ import { createLog, type Log } from './tally.ts';
 const RETRY = 200;
 /** Seconds. */
 const LEASE = 3;
-/** How often an acknowledgement is tried before its lease is left to end. */
+/** Attempts at an acknowledgement before its lease is left to end. */
 const MAX_ATTEMPTS = 3;
 
 /** Replies of one sender, which are numbered in their text: `drill reply 17`. */
 export interface Replies {
-  /** How often each was handed out. */
+  /** Counts every time that one was handed out. */
   readonly received: Log;
-  /** How often one was handed out again before it was taken, which a lease that ended allows. */
+  /** Replies handed out again before they were taken, which a lease that ended allows. */
   readonly repeated: number;
-  /** How often one was handed out that was taken already, or under a second id. */
+  /** Replies handed out although they were taken already, or under a second id. */
   readonly doubled: number;
 }
 

@@ -121,7 +121,7 @@ export async function startPhone(stage: Stage, folder: string, events: PhoneEven
         return null;
       }
     },
-    /** How its link is now: `online`, or the state with its reason. */
+    /** The state of its link: `online`, or the state with its reason. */
     state(): string {
       const { state } = link;
       return 'reason' in state && state.reason !== undefined ? `${state.name}: ${state.reason}` : state.name;

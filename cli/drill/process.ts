@@ -15,9 +15,9 @@ export interface DrillRelay {
   readonly port: number;
   /** Headers by which it knows its operator. */
   operator(): Promise<Record<string, string>>;
-  /** Whether it has shells. */
+  /** True if it has shells. */
   readonly hasShell: boolean;
-  /** Whether uploads outlive it. */
+  /** True if uploads outlive it. */
   readonly isMediaDurable: boolean;
   /** @throws CommandError when it ends, or is not ready in time. */
   start(): Promise<void>;

@@ -18,7 +18,7 @@ import { createStage, pairDevice } from './stage.ts';
 import { KINDS, type Tally, type Work } from './tally.ts';
 import { createUploadWork } from './uploads.ts';
 
-/** What happens to connections, each as often as it stands here. */
+/** Faults of connections, each as often as it stands here. */
 const FAULTS: FaultKind[] = ['none', 'none', 'none', 'cut', 'cut', 'reset', 'stall', 'half-open', 'trickle'];
 /** Bytes of a connection before its fault. */
 const AFTER: [number, number] = [0, 12_000];
@@ -28,7 +28,7 @@ const SETTLE_TIMEOUT = 60_000;
 /** Milliseconds after the last restart in which something could come twice: longer than a lease of replies. */
 const AFTERMATH = 4000;
 const POLL = 100;
-/** Of the folder of a drill, whose name tells the process. */
+/** Beginning of the name of a drill's folder, which goes on with the process id. */
 const PREFIX = join(tmpdir(), 'svc-drill-');
 const FOLDER = /^svc-drill-(\d+)-[A-Za-z0-9]{6}$/;
 const MAX_SWEPT = 20;
@@ -51,7 +51,7 @@ export interface DrillResult {
 }
 
 export interface DrillOptions {
-  /** How long to work, milliseconds; what comes before and after takes its own time. */
+  /** Milliseconds of work; the time before and after it comes on top. */
   duration: number;
   /** Makes the relay, with all its state in a folder that is removed in the end. */
   createRelay(folder: string): Promise<DrillRelay>;

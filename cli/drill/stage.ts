@@ -125,7 +125,7 @@ export function createStage({ port, operator }: { port: number; operator(): Prom
     asOperator,
     authenticate,
     lift,
-    /** What went otherwise than the drill expects, without being a loss. The first of them are printed. */
+    /** Events that the drill does not expect, and that are no loss. The first of them are printed. */
     notes: notes as readonly string[],
     note(text: string): void {
       if (notes.length < MAX_NOTES) notes.push(text);

@@ -11,7 +11,7 @@ export const KINDS = [
 ] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** What became of one kind of work. The unit of `shell` is a line of output. */
+/** The counts of one kind of work. The unit of `shell` is a line of output. */
 export interface Tally {
   kind: Kind;
   sent: number;
@@ -29,19 +29,19 @@ export interface Tally {
 export interface Work {
   /** Goes on until the signal. Rejects only for a fault of the drill itself. */
   run(signal: AbortSignal): Promise<void>;
-  /** Whether everything that was confirmed has arrived. */
+  /** True once everything that was confirmed has arrived. */
   isSettled(): boolean;
   tallies(): Tally[];
 }
 
-/** What an id went through, for ids that count up from 0. */
+/** Counts by id, for ids that count up from 0. */
 export interface Log {
   /** Notes it once more, and returns how often it was noted. */
   add(id: number): number;
   times(id: number): number;
-  /** How many ids were noted at least once. */
+  /** Ids that were noted at least once. */
   readonly size: number;
-  /** How often ids were noted again. */
+  /** Times that an id was noted again. */
   readonly again: number;
 }
 

@@ -19,7 +19,7 @@ export interface UploadParts {
   phone: DrillPhone;
   /** Which run of the relay answers: files of another one are gone on Node (contract 04 §3.1). */
   life(): number;
-  /** Whether uploads outlive the relay. */
+  /** True if uploads outlive the relay. */
   isDurable: boolean;
 }
 
