@@ -6,7 +6,7 @@ import type { Handler } from './request.ts';
 const LIMIT = 8 * 1024;
 
 /** `GET /push/key`: the public key with which a device subscribes (contract 09 §6). */
-export const pushKey: Handler = async (_request, relay) => json({ key: await relay.push.publicKey() });
+export const pushKey: Handler = async (request, relay) => json({ key: await relay.push.publicKey(request.session) });
 
 /** `GET /push/status`: whether calls to devices arrive, for the doctor. */
 export const pushStatus: Handler = (_request, relay) => json(relay.push.status());

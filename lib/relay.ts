@@ -365,6 +365,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     phone,
     notifications,
     gate,
+    push,
     clock,
     log: log.named('mirror'),
   };

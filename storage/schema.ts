@@ -494,6 +494,8 @@ export interface PushSubscriptionRecord {
   family: string;
   /** Whether title and text may leave the relay. */
   content: boolean;
+  /** At the edge: a device of home, to which home's key speaks. */
+  home?: true;
   /** Grows with every subscription. */
   seq: number;
 }

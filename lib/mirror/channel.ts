@@ -33,7 +33,7 @@ export type Channel = ReturnType<typeof createChannel>;
 /** The ops of both sides on one authenticated connection (contract 12 §2). */
 export function createChannel({ outbox, log, apply, busy, resync, send, roomMade, fail }: ChannelParts) {
   const queue: Op[] = [];
-  /** Of an op that arrives in pieces. */
+  /** The pieces of an op that have arrived. */
   let pieces = '';
   /** Numbers of the ops that were sent and are not acknowledged. */
   let flight: number[] = [];

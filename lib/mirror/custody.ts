@@ -23,7 +23,7 @@ export interface CustodyParts {
   notifications: Notifications;
   outbox: Outbox;
   log: Log;
-  /** Whether there is another side. */
+  /** True while there is another side. */
   isOn(): boolean;
   isLinked(): boolean;
   /** Sends what was offered. */
@@ -36,12 +36,12 @@ export type Custody = ReturnType<typeof createCustody>;
 
 /**
  * Messages to the phone, which have one custodian (contract 12 §2): this relay gives the other one what waits here while no
- * phone listens, and keeps its copy until the other one has stored it. What becomes of a message is told both ways. Replies
+ * phone listens, and keeps its copy until the other one has stored it. Each side tells the other how far a message has advanced. Replies
  * and notifications that come to the edge are home's as soon as home has stored them.
  */
 export function createCustody(parts: CustodyParts) {
   const { side, phone, notifications, outbox, log, isOn, isLinked, flush, heard } = parts;
-  /** What was offered in this life of the process and is not acknowledged, by id. */
+  /** Messages that this process has offered and that are not acknowledged, by id. */
   const offered = new Map<string, PhoneMessage>();
   let isHeardThere = false;
   let wasHeard: boolean | undefined;

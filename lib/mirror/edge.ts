@@ -7,10 +7,12 @@ import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import type { Gate } from '../operations/gate.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
+import type { Push } from '../push/push.ts';
 import { narrowedPolicy } from '../sessions/policy-change.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
+import { createCalls } from './calls.ts';
 import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
 import { encodeFrame, type Frame, type Op, parseFrame } from './frames.ts';
@@ -40,6 +42,7 @@ export interface EdgeMirrorParts {
   phone: PhoneMessaging;
   notifications: Notifications;
   gate: Gate;
+  push: Push;
   clock: Clock;
   log: Log;
   /** Seconds for which sessions of home are honoured after its last word (`RELAY_MIRROR_LEASE`). */
@@ -86,7 +89,7 @@ export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
  * long as home is heard, and tells home what ended or was reduced here.
  */
 export async function openEdgeMirror(parts: EdgeMirrorParts) {
-  const { store, sessions, phone, notifications, gate, clock, log, lease, announce } = parts;
+  const { store, sessions, phone, notifications, push, gate, clock, log, lease, announce } = parts;
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
@@ -100,6 +103,15 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     side: 'edge',
     phone,
     notifications,
+    outbox,
+    log,
+    isOn: () => key !== undefined,
+    isLinked: () => link !== undefined,
+    flush: () => link?.channel.flush(),
+  });
+  const calls = createCalls({
+    side: 'edge',
+    push,
     outbox,
     log,
     isOn: () => key !== undefined,
@@ -222,7 +234,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
   async function apply(op: Op): Promise<unknown> {
     const { kind, body } = op;
-    const ofPhone = custody.apply(op) ?? freezes.apply(op);
+    const ofPhone = custody.apply(op) ?? calls.apply(op) ?? freezes.apply(op);
     if (ofPhone) return ofPhone;
     if (kind === 'session') {
       const given = sessionOf(body);
@@ -293,6 +305,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     link.channel.stop();
     link = undefined;
     custody.unlinked();
+    calls.unlinked();
     offSince = now();
     void store.setItem(LINK, { socket: '', since: offSince }).catch(failed);
     log.info('the link of home has ended');
@@ -392,7 +405,11 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       if (link) unlink(link.socket);
       heard = now();
       offSince = undefined;
-      await Promise.all([...[KEY, HEARD, LINK].map((name) => store.removeItem(name)), ...mirrored().map(end)]);
+      await Promise.all([
+        ...[KEY, HEARD, LINK].map((name) => store.removeItem(name)),
+        push.shared.adoptKeyPair(null),
+        ...mirrored().map(end),
+      ]);
       for (const family of [...ended.keys()]) exhume(family);
       await Promise.all([freezes.leave(), outbox.clear()]);
       return status();

@@ -33,7 +33,7 @@ export class HomeLink {
   readonly #abort = new AbortController();
   #state: 'dialling' | 'signing' | 'up' | 'over' = 'dialling';
   #socket: UpstreamSocket | undefined;
-  /** What came before the socket was here. */
+  /** A challenge that came before the socket was here. */
   #challenge: string | undefined;
   #cancelTimer: Cancel = () => {};
 

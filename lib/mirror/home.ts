@@ -10,8 +10,10 @@ import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import type { Gate } from '../operations/gate.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
+import type { Push } from '../push/push.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import { createCalls } from './calls.ts';
 import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
 import { encodeFrame, type Frame, type Op } from './frames.ts';
@@ -41,6 +43,7 @@ export interface HomeMirrorParts {
   phone: PhoneMessaging;
   notifications: Notifications;
   gate: Gate;
+  push: Push;
   /** Opens the socket to the edge. */
   dial: DialUpstream;
   clock: Clock;
@@ -76,15 +79,18 @@ export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
  * reduced there. Without an edge it does nothing.
  */
 export async function openHomeMirror(parts: HomeMirrorParts) {
-  const { store, sessions, phone, notifications, gate, dial, clock, log, random = Math.random } = parts;
+  const { store, sessions, phone, notifications, push, gate, dial, clock, log, random = Math.random } = parts;
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
     stored,
     origin: 'home',
     log,
-    keeps: (kind) => kind === 'session' || kind === 'freeze',
-    acknowledged: (kind, body) => custody.acknowledged(kind, body),
+    keeps: (kind) => /^(session|freeze|vapid|subscription)$/.test(kind),
+    acknowledged(kind, body) {
+      custody.acknowledged(kind, body);
+      calls.acknowledged(kind, body);
+    },
   });
   const custody = createCustody({
     side: 'home',
@@ -109,6 +115,15 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     flush: () => channel?.flush(),
   });
   const mailboxes = openMailboxes({ store, stored, clock, log });
+  const calls = createCalls({
+    side: 'home',
+    push,
+    outbox,
+    log,
+    isOn: () => url() !== undefined,
+    isLinked: () => upSince !== undefined,
+    flush: () => channel?.flush(),
+  });
   let peer = (stored.get(KEY) ?? null) as MirrorPeerRecord | null;
   if (peer?.url !== undefined && peer.mailbox_secret === undefined) {
     peer = { ...peer, mailbox_secret: newSecret() };
@@ -182,7 +197,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
 
   async function apply(op: Op): Promise<unknown> {
     const { kind, body } = op;
-    const ofPhone = custody.apply(op) ?? freezes.apply(op);
+    const ofPhone = custody.apply(op) ?? calls.apply(op) ?? freezes.apply(op);
     if (ofPhone) return ofPhone;
     if (kind === 'seen') {
       const seen = readSeen(body);
@@ -232,6 +247,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       fail: (reason) => own.fail(reason),
     });
     channel.start(edge);
+    calls.linked();
     custody.linked(false);
     freezes.compare();
     speak(own);
@@ -284,6 +300,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     link = undefined;
     upSince = undefined;
     custody.unlinked();
+    calls.unlinked();
     channel?.stop();
     channel = undefined;
     cancelWord();

@@ -20,7 +20,7 @@ export async function newHomeKey(): Promise<HomeKey> {
   return { privateKey: base64url(new Uint8Array(privateKey)), publicKey: base64url(new Uint8Array(publicKey)) };
 }
 
-/** Whether a text is a public key of this kind. */
+/** True for a public key of this kind. */
 export const isPublicKey = (text: string): boolean => {
   const bytes = fromBase64url(text);
   return bytes?.length === 65 && bytes[0] === 4;
@@ -35,7 +35,7 @@ export async function signChallenge(privateKey: string, nonce: string, host: str
   return base64url(new Uint8Array(await crypto.subtle.sign(SIGNING, key, signed(nonce, host) as BufferSource)));
 }
 
-/** Whether home's key has signed a challenge. Never rejects. */
+/** Resolves with true if home's key has signed a challenge. Never rejects. */
 export async function verifyChallenge(
   publicKey: string,
   signature: string,

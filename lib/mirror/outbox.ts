@@ -15,11 +15,11 @@ const ALWAYS_TAKEN: ReadonlySet<string> = new Set(['end', 'sync', 'freeze', 'tha
 
 export interface OutboxParts {
   store: Store<'mirror'>;
-  /** What the store holds. */
+  /** The content of the store. */
   stored: ReadonlyMap<string, unknown>;
   origin: Origin;
   log: Log;
-  /** Whether the last op of a kind stays once it is acknowledged: it is what the other side has. */
+  /** True where the last op of a kind stays once it is acknowledged: it is what the other side has. */
   keeps(kind: string): boolean;
   /** The other side has stored an op. Called in the turn in which that is stored here. */
   acknowledged?(kind: string, body: JsonObject): void;

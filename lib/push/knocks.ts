@@ -16,6 +16,8 @@ const MAX_WAIT = 3_600_000;
 /** A timer this long is an alarm at the edge, which wakes an object from its sleep. */
 const ALARM = 60_000;
 const PREFIX = 'knock:';
+/** In place of devices that were told: the other relay tells them. */
+const ELSEWHERE = 'elsewhere';
 
 /** Outcome of a call to a push service. */
 export type Outcome =
@@ -36,6 +38,10 @@ export interface KnocksParts {
   send(knock: PushKnockRecord, to: PushSubscriptionRecord, signal: AbortSignal): Promise<Outcome>;
   /** True if a device may be told that a message was read, which shows nothing. */
   acceptsRead(to: PushSubscriptionRecord): boolean;
+  /** Lets the other relay of the mirror tell the devices. False when this one has to. */
+  forward?(knock: NewKnock): boolean;
+  /** Devices need not be told any more of what was forwarded; `by` has read it. */
+  settledThere?(messageId: string, by: readonly string[]): void;
 }
 
 /** The grant without which a device is told of no answer. */
@@ -121,13 +127,16 @@ export async function openKnocks(parts: KnocksParts) {
     answer ? subscriptions.find(key, CHAT_GRANT) : subscriptions.find(key);
 
   function advance(knock: PushKnockRecord, now: number): void {
-    if (knock.pending === null) {
+    if (knock.pending === null && parts.forward?.(newOf(knock))) {
+      Object.assign(knock, { pending: [], told: [ELSEWHERE] });
+      save(knock);
+    } else if (knock.pending === null) {
       const own = knock.answer ?? knock.ends;
       const keys = own ? subscriptions.of(own) : subscriptions.keys();
       knock.pending = keys.map((subscription) => ({ subscription, attempts: 0, at: now }));
       save(knock);
     }
-    for (const { subscription, at } of [...knock.pending]) {
+    for (const { subscription, at } of [...(knock.pending ?? [])]) {
       if (!busy.has(subscription) && Math.max(at, patience.get(subscription) ?? 0) <= now)
         void tell(knock, subscription);
     }
@@ -216,6 +225,7 @@ export async function openKnocks(parts: KnocksParts) {
       const knock = knocks.get(messageId);
       if (!knock || knock.kind === 'read') return;
       knock.kind = 'read';
+      if (knock.told.includes(ELSEWHERE)) parts.settledThere?.(messageId, by);
       // A knock that is on its way is taken back once it has arrived.
       knock.pending = (knock.pending ?? []).filter(({ subscription }) => busy.get(subscription) === knock);
       knock.told = knock.told.filter((subscription) => !by.includes(subscription));
@@ -231,12 +241,25 @@ export async function openKnocks(parts: KnocksParts) {
     /** Number of stored notices. */
     size: (): number => knocks.size,
 
+    /** The other relay was not reached with what was forwarded: this one tells the devices. */
+    again(messageId: string): void {
+      const knock = knocks.get(messageId);
+      if (!knock?.told.includes(ELSEWHERE)) return;
+      Object.assign(knock, { pending: null, told: [] });
+      save(knock);
+      run();
+    },
+
     stop(): void {
       isRunning = false;
       cancelTimers();
       end.abort();
     },
   };
+}
+
+function newOf({ seq: _seq, kind: _kind, pending: _pending, told: _told, ...knock }: PushKnockRecord): NewKnock {
+  return knock;
 }
 
 function readKnock(value: unknown): PushKnockRecord | undefined {

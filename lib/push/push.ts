@@ -15,7 +15,7 @@ import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { encryptMessage } from './encrypt.ts';
 import { acceptsSilence, createEndpointPolicy } from './endpoint.ts';
-import { type Outcome, openKnocks } from './knocks.ts';
+import { type NewKnock, type Outcome, openKnocks } from './knocks.ts';
 import type { AnswerPayload, EndsPayload, PushPayload } from './payload.ts';
 import { openServices } from './services.ts';
 import { openSubscriptions, receiverKeys } from './subscriptions.ts';
@@ -41,6 +41,16 @@ export interface PushParts {
   grant: string;
 }
 
+/** The other relay of the mirror (contract 12 §2). Called in the turn of a change, whose transaction it shares. */
+export interface OtherPush {
+  /** Lets it tell devices. False when this relay has to. */
+  call(knock: NewKnock): boolean;
+  /** Nobody needs to be called any more; the device of the subscriptions `by` has read it. */
+  settled(messageId: string, by: readonly string[]): void;
+  /** A device has subscribed at this relay, or (null) has not any more. */
+  subscribed(key: string, record: PushSubscriptionRecord | null): void;
+}
+
 export type Push = Awaited<ReturnType<typeof openPush>>;
 
 /**
@@ -49,11 +59,31 @@ export type Push = Awaited<ReturnType<typeof openPush>>;
 export async function openPush({ store, config, sessions, upstream, clock, log, grant }: PushParts) {
   const policy = createEndpointPolicy(config.pushHosts);
   const contact = config.pushContact ?? (config.publicUrl?.startsWith('https:') ? config.publicUrl : null);
-  const vapid = createVapid({ store, clock, contact: contact ?? NO_CONTACT });
+  const identity = { store, clock, contact: contact ?? NO_CONTACT };
+  const vapid = createVapid({ ...identity, record: 'vapid' });
+  const homeVapid = createVapid({ ...identity, record: 'vapid:home' });
+  let other: OtherPush | undefined;
   const services = await openServices({ store, log });
-  const subscriptions = await openSubscriptions({ store, sessions, policy, grant, now: () => seconds(clock), log });
+  const subscriptions = await openSubscriptions({
+    store,
+    sessions,
+    policy,
+    grant,
+    now: () => seconds(clock),
+    log,
+    changed: (key, record) => other?.subscribed(key, record),
+  });
   const acceptsRead = ({ endpoint }: PushSubscriptionRecord) => acceptsSilence(new URL(endpoint));
-  const knocks = await openKnocks({ store, clock, log, subscriptions, send, acceptsRead });
+  const knocks = await openKnocks({
+    store,
+    clock,
+    log,
+    subscriptions,
+    send,
+    acceptsRead,
+    forward: (knock) => other?.call(knock) ?? false,
+    settledThere: (messageId, by) => other?.settled(messageId, by),
+  });
 
   async function send(knock: PushKnockRecord, to: PushSubscriptionRecord, signal: AbortSignal): Promise<Outcome> {
     const url = new URL(to.endpoint);
@@ -74,7 +104,7 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     const plaintext = utf8ToBytes(JSON.stringify(payloadOf(knock, to.content)));
     const [body, authorization] = await Promise.all([
       encryptMessage(plaintext, receiverKeys(to)),
-      vapid.authorization(url),
+      (to.home ? homeVapid : vapid).authorization(url),
     ]);
     return withDeadline({ clock, timeout: ANSWER_TIMEOUT, signal }, async (signal) => {
       const { status, headers } = await upstream({
@@ -104,8 +134,23 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     /** Begins to send, at the edge whenever the object wakes. */
     restored: start,
 
-    /** The key with which devices subscribe, base64url. Made with the first call. */
-    publicKey: vapid.publicKey,
+    /** The key with which a device subscribes, base64url: home's for a device of home, else made with the first call. */
+    publicKey: (session?: Session): Promise<string> => (session?.mirrored ? homeVapid : vapid).publicKey(),
+
+    /** What the mirror does with calls (contract 12 §2). Changes are written in the turn of the call. */
+    shared: {
+      join(push: OtherPush): void {
+        other = push;
+      },
+      keyPair: vapid.pair,
+      adoptKeyPair: homeVapid.adopt,
+      subscriptions: subscriptions.entries,
+      adopt: subscriptions.adopt,
+      /** Home has a call for devices. */
+      add: (knock: NewKnock): void => knocks.add({ ...knock, due: clock.now() }),
+      settled: knocks.settled,
+      again: knocks.again,
+    },
 
     subscribe: subscriptions.add,
     unsubscribe: subscriptions.end,

@@ -27,19 +27,21 @@ export interface SubscriptionsParts {
   /** Epoch seconds. */
   now(): number;
   log: Log;
+  /** A device has subscribed, or (null) has not any more. Called in the turn in which that is stored. */
+  changed?(key: string, record: PushSubscriptionRecord | null): void;
 }
 
 export type Subscriptions = Awaited<ReturnType<typeof openSubscriptions>>;
 
 /** The devices that want to be told of messages: few, in memory, and written through. */
-export async function openSubscriptions({ store, sessions, policy, grant, now, log }: SubscriptionsParts) {
+export async function openSubscriptions({ store, sessions, policy, grant, now, log, changed }: SubscriptionsParts) {
   /** By key, in the order of subscription. */
   const records = new Map<string, PushSubscriptionRecord>();
 
   const ofFamily = (family: string) => [...records].filter(([, record]) => record.family === family);
 
   async function remove(keys: readonly string[]): Promise<void> {
-    for (const key of keys) records.delete(key);
+    for (const key of keys) if (records.delete(key)) changed?.(key, null);
     await Promise.all(keys.map((key) => store.removeItem(PREFIX + key)));
   }
 
@@ -88,9 +90,18 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
       if (!known && records.size - surplus.length >= MAX_TOTAL) {
         throw new RelayError('unavailable', `${MAX_TOTAL} devices have subscribed to push messages: revoke one first`);
       }
-      const record = { endpoint, ...keys, family, content: body.content === true, seq: ++seq };
+      const isHome = session.mirrored === true;
+      const record = {
+        endpoint,
+        ...keys,
+        family,
+        content: body.content === true,
+        seq: ++seq,
+        ...(isHome && { home: isHome }),
+      };
       records.delete(key);
       records.set(key, record);
+      changed?.(key, record);
       await Promise.all([remove(surplus), store.setItem(PREFIX + key, { subscription: record })]);
       log.info(`session ${session.prefix} subscribed to push messages at ${new URL(endpoint).host}`);
     },
@@ -103,6 +114,19 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
       await remove([key]);
       return true;
     },
+
+    /** The subscription of a device at the other relay of the mirror; null when it has ended there. Resolves once it is stored. */
+    async adopt(key: string, given: unknown, isHome: boolean): Promise<void> {
+      const stored = { subscription: given };
+      records.delete(key);
+      if (!v.is(Stored, stored)) return store.removeItem(PREFIX + key);
+      const { home: _, ...rest } = stored.subscription;
+      const own = { ...rest, seq: ++seq, ...(isHome && { home: isHome }) };
+      records.set(key, own);
+      await store.setItem(PREFIX + key, { subscription: own });
+    },
+
+    entries: (): [key: string, record: PushSubscriptionRecord][] => [...records],
 
     /** The push service has forgotten it. */
     gone(key: string): void {
@@ -150,5 +174,6 @@ const Stored: v.GenericSchema<{ subscription: PushSubscriptionRecord }> = v.obje
     family: v.string(),
     content: v.boolean(),
     seq: v.number(),
+    home: v.exactOptional(v.literal(true)),
   }),
 });

@@ -2,15 +2,16 @@ import { SignJWT } from 'jose/jwt/sign';
 import { importJWK } from 'jose/key/import';
 import * as v from 'valibot';
 import type { Store } from '../../storage/schema.ts';
+import { RelayError } from '../errors.ts';
 import { base64url, concatBytes, fromBase64url } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 
 const ALGORITHM = 'ES256';
 /** Seconds that a token is good for; push services accept a day at most (RFC 8292 §2). */
 const TOKEN_TTL = 12 * 3600;
-const STORE_KEY = 'vapid';
 
-interface KeyPair {
+/** A private key of P-256 as a JSON Web Key has it, base64url. */
+export interface KeyPair {
   d: string;
   x: string;
   y: string;
@@ -21,10 +22,12 @@ export interface VapidParts {
   clock: Clock;
   /** Where push services reach the operator: a `mailto:` or `https:` URL. */
   contact: string;
+  /** Key of its record: its own pair, or one that home has given to the edge (contract 12 §2), which is never made here. */
+  record: 'vapid' | 'vapid:home';
 }
 
 /** The identity of this relay for push services (RFC 8292). Its key is made when it is first needed, and kept. */
-export function createVapid({ store, clock, contact }: VapidParts) {
+export function createVapid({ store, clock, contact, record }: VapidParts) {
   let made: Promise<{ signing: Awaited<ReturnType<typeof importJWK>>; publicKey: string }> | undefined;
 
   /** Made once for all callers at the same time; a failure is tried again with the next call. */
@@ -37,8 +40,7 @@ export function createVapid({ store, clock, contact }: VapidParts) {
   }
 
   async function open() {
-    const stored = await store.getItem(STORE_KEY);
-    const pair = v.is(Stored, stored) ? stored.vapid : await makePair();
+    const pair = readPair(await store.getItem(record)) ?? (await makePair());
     const point = concatBytes(Uint8Array.of(4), coordinate(pair.x), coordinate(pair.y));
     return {
       signing: await importJWK({ kty: 'EC', crv: 'P-256', ...pair }, ALGORITHM),
@@ -47,15 +49,30 @@ export function createVapid({ store, clock, contact }: VapidParts) {
   }
 
   async function makePair(): Promise<KeyPair> {
+    if (record === 'vapid:home')
+      throw new RelayError('unavailable', 'home has not given its key for push messages yet');
     const algorithm = { name: 'ECDSA', namedCurve: 'P-256' };
     const { privateKey } = (await crypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])) as CryptoKeyPair;
     const { d, x, y } = (await crypto.subtle.exportKey('jwk', privateKey)) as Required<JsonWebKey>;
     // Durable before a device subscribes with it: no other key may speak to that subscription.
-    await store.setItem(STORE_KEY, { vapid: { d, x, y } });
+    await store.setItem(record, { vapid: { d, x, y } });
     return { d, x, y };
   }
 
   return {
+    /** The pair, for the edge of this home. */
+    async pair(): Promise<KeyPair | undefined> {
+      await identity();
+      return readPair(await store.getItem(record));
+    },
+
+    /** Takes the pair of home; forgets it for null, and for what is none. */
+    async adopt(pair: unknown): Promise<void> {
+      const read = readPair({ vapid: pair });
+      made = undefined;
+      await (read ? store.setItem(record, { vapid: read }) : store.removeItem(record));
+    },
+
     /** The public key, which a device subscribes with: an uncompressed point in base64url. */
     publicKey: async (): Promise<string> => (await identity()).publicKey,
 
@@ -82,3 +99,5 @@ const Part = v.pipe(
   v.check((part) => fromBase64url(part)?.length === 32),
 );
 const Stored: v.GenericSchema<{ vapid: KeyPair }> = v.object({ vapid: v.object({ d: Part, x: Part, y: Part }) });
+
+const readPair = (value: unknown): KeyPair | undefined => (v.is(Stored, value) ? value.vapid : undefined);

@@ -6,6 +6,7 @@ import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
 import { type Notifications, openNotifications } from '../../../lib/notifications/notifications.ts';
 import { type Gate, openGate } from '../../../lib/operations/gate.ts';
 import { openPhoneMessaging, type PhoneMessaging } from '../../../lib/phone/phone.ts';
+import { openPush, type Push } from '../../../lib/push/push.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import { openSessions, type Sessions } from '../../../lib/sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../../../lib/socket/transport.ts';
@@ -31,11 +32,27 @@ export class World {
   readonly clock = createTestClock();
   readonly log = createTestLog();
   readonly stores = { home: memoryStores(), edge: memoryStores() };
-  home!: { sessions: Sessions; phone: PhoneMessaging; notifications: Notifications; gate: Gate; mirror: HomeMirror };
-  edge!: { sessions: Sessions; phone: PhoneMessaging; notifications: Notifications; gate: Gate; mirror: EdgeMirror };
+  home!: {
+    sessions: Sessions;
+    push: Push;
+    phone: PhoneMessaging;
+    notifications: Notifications;
+    gate: Gate;
+    mirror: HomeMirror;
+  };
+  edge!: {
+    sessions: Sessions;
+    push: Push;
+    phone: PhoneMessaging;
+    notifications: Notifications;
+    gate: Gate;
+    mirror: EdgeMirror;
+  };
   wire: Wire | undefined;
   /** Seconds for which the edge honours home's sessions without a word. */
   lease = 7 * 86_400;
+  /** Calls to push services: which side made them, and under which key. */
+  readonly called: { side: 'home' | 'edge'; url: string; key: string }[] = [];
   isCut = false;
   /** Frames of the wire that was cut last: a network may deliver them to nobody. */
   lost = 0;
@@ -62,7 +79,8 @@ export class World {
   async startHome(): Promise<void> {
     const { clock, log } = this;
     const sessions = await this.#sessions('home');
-    const phone = await this.#phone('home');
+    const push = await this.#push('home', sessions);
+    const phone = await this.#phone('home', push);
     const notifications = await openNotifications({ store: this.stores.home.open('notifications'), log });
     const gate = await openGate({ store: this.stores.home.open('freeze'), clock, log });
     const mirror = await openHomeMirror({
@@ -71,6 +89,7 @@ export class World {
       phone,
       notifications,
       gate,
+      push,
       dial: async (_request, events) => this.#dial(events),
       clock,
       log,
@@ -79,7 +98,7 @@ export class World {
       mailboxReady: ({ family }) => void this.ready.push(family),
       random: () => 0,
     });
-    this.home = { sessions, phone, notifications, gate, mirror };
+    this.home = { sessions, push, phone, notifications, gate, mirror };
     mirror.start();
     await turn();
   }
@@ -87,13 +106,14 @@ export class World {
   async startEdge(): Promise<void> {
     const { clock, log, lease } = this;
     const sessions = await this.#sessions('edge');
-    const phone = await this.#phone('edge');
+    const push = await this.#push('edge', sessions);
+    const phone = await this.#phone('edge', push);
     const notifications = await openNotifications({ store: this.stores.edge.open('notifications'), log });
     const gate = await openGate({ store: this.stores.edge.open('freeze'), clock, log });
     const store = this.stores.edge.open('mirror');
     const announce = (message: HomeMessage) => void this.announced.push(message);
-    const mirror = await openEdgeMirror({ store, sessions, phone, notifications, gate, clock, log, lease, announce });
-    this.edge = { sessions, phone, notifications, gate, mirror };
+    const parts = { store, sessions, phone, notifications, push, gate, clock, log, lease, announce };
+    this.edge = { sessions, push, phone, notifications, gate, mirror: await openEdgeMirror(parts) };
   }
 
   async #sessions(side: 'home' | 'edge'): Promise<Sessions> {
@@ -103,16 +123,40 @@ export class World {
     return openSessions({ store: stores.open('sessions'), ended, clock, log, maxSessions });
   }
 
-  #phone(side: 'home' | 'edge'): Promise<PhoneMessaging> {
-    const { clock, log } = this;
+  async #push(side: 'home' | 'edge', sessions: Sessions): Promise<Push> {
+    this.#lives[side]++;
+    const push = await openPush({
+      store: this.stores[side].open('push'),
+      config: { pushHosts: ['push.example'], publicUrl: undefined, pushContact: undefined },
+      sessions,
+      upstream: async ({ url, headers }) => {
+        this.called.push({ side, url, key: headers.authorization?.split('k=')[1] ?? '' });
+        return { status: 201, headers: {}, body: new Response('').body as never };
+      },
+      clock: this.#clockOf(side),
+      log: this.log,
+      grant: 'phone',
+    });
+    push.start();
+    return push;
+  }
+
+  /** Nothing happens any more in a process that was killed. */
+  #clockOf(side: 'home' | 'edge'): Clock {
+    const { clock } = this;
+    const life = this.#lives[side];
+    return { ...clock, after: (ms, act) => clock.after(ms, () => life === this.#lives[side] && act()) };
+  }
+
+  #phone(side: 'home' | 'edge', push: Push): Promise<PhoneMessaging> {
+    const { log } = this;
     const stores = this.stores[side];
-    const life = ++this.#lives[side];
-    // Nothing happens any more in a process that was killed.
-    const after: Clock['after'] = (ms, act) => clock.after(ms, () => life === this.#lives[side] && act());
     return openPhoneMessaging({
       sessions: { isAlive: () => true },
-      clock: { ...clock, after },
+      clock: this.#clockOf(side),
       log,
+      accepted: push.accepted,
+      settled: push.settled,
       queue: stores.open('phone'),
       replies: stores.open('phone-replies'),
       history: stores.open('phone-history'),

@@ -1,0 +1,126 @@
+import type { PushKnockRecord, PushSubscriptionRecord } from '../../storage/schema.ts';
+import { isObject, type JsonObject } from '../kit/json.ts';
+import type { Log } from '../log.ts';
+import type { NewKnock } from '../push/knocks.ts';
+import type { Push } from '../push/push.ts';
+import type { Op, Origin } from './frames.ts';
+import type { Outbox } from './outbox.ts';
+
+const KNOCK = 'knock:';
+const SUBSCRIPTION = 'subscription:';
+const KEY_PAIR = 'vapid';
+
+export interface CallsParts {
+  side: Origin;
+  push: Push;
+  outbox: Outbox;
+  log: Log;
+  /** True while there is another side. */
+  isOn(): boolean;
+  isLinked(): boolean;
+  flush(): void;
+}
+
+/**
+ * Calls to devices, which the edge makes while home is linked (contract 12 §2): it has home's key for push services and the
+ * subscriptions of home's devices. A call that has not reached it when the link ends is home's own again, under the same id.
+ */
+export function createCalls({ side, push, outbox, log, isOn, isLinked, flush }: CallsParts) {
+  const offer = (key: string, kind: string, body: JsonObject): boolean => {
+    const isOffered = outbox.offer(key, kind, body);
+    flush();
+    return isOffered;
+  };
+  /** Home's key is at the edge, or on its way: devices may be called from there. */
+  let hasKey = false;
+
+  push.shared.join({
+    call: (knock) =>
+      side === 'home' && isLinked() && hasKey && offer(KNOCK + knock.message_id, 'knock', { knock: { ...knock } }),
+    settled: (id, by) => void offer(KNOCK + id, 'knock', { settled: id, by: [...by] }),
+    subscribed(key, record) {
+      // The edge has devices of its own, of which home knows nothing.
+      if (!isOn() || (side === 'edge' && record && !record.home)) return;
+      const op = subscriptionOp(key, record);
+      offer(op.key, op.kind, op.body);
+      if (side === 'home' && isLinked() && !hasKey) giveSafely();
+    },
+  });
+
+  function applyKnock({ knock, settled, by }: JsonObject): void {
+    if (typeof settled === 'string' && Array.isArray(by)) push.shared.settled(settled, by.map(String));
+    else if (isKnock(knock)) push.shared.add(knock);
+    else log.warn('home gave a call to devices that cannot be read');
+  }
+
+  /** Home gives the edge what that has yet to get of its key and its subscriptions. */
+  async function give(): Promise<void> {
+    if (push.shared.subscriptions().length === 0) return;
+    const pair = await push.shared.keyPair();
+    if (!isLinked() || !pair) return;
+    const isWhole = [
+      { key: KEY_PAIR, kind: 'vapid', body: { pair: { ...pair } } },
+      ...push.shared.subscriptions().map(([key, record]) => subscriptionOp(key, record)),
+    ].every(({ key, kind, body }) => isSame(outbox.body(key), body) || outbox.offer(key, kind, body));
+    hasKey = isWhole;
+    flush();
+  }
+
+  const giveSafely = (): void =>
+    void give().catch(() => log.warn('the key of push messages could not be given to the edge'));
+
+  /** Calls that have not reached the edge are made from here. */
+  function takeBack(): void {
+    for (const key of outbox.keys()) {
+      if (!key.startsWith(KNOCK) || outbox.body(key)?.settled !== undefined) continue;
+      outbox.forget(key);
+      push.shared.again(key.slice(KNOCK.length));
+    }
+  }
+
+  // The last process may have ended with some under way.
+  takeBack();
+
+  return {
+    /** Applies an op of the other side in this turn; undefined for one that is done, or not of calls. */
+    apply({ kind, body }: Op): Promise<unknown> | undefined {
+      switch (kind) {
+        case 'knock':
+          return void applyKnock(body);
+        case 'vapid':
+          return push.shared.adoptKeyPair(body.pair);
+        case 'subscription':
+          if (side === 'home' && !body.subscription) outbox.forget(SUBSCRIPTION + String(body.key));
+          return push.shared.adopt(String(body.key), body.subscription ?? null, side === 'edge');
+      }
+    },
+
+    /** The other side has stored an op: one that ended a subscription need not stay. */
+    acknowledged(kind: string, body: JsonObject): void {
+      if (kind === 'subscription' && !body.subscription) outbox.forget(SUBSCRIPTION + String(body.key));
+    },
+
+    linked(): void {
+      if (side === 'home') giveSafely();
+    },
+
+    unlinked(): void {
+      hasKey = false;
+      takeBack();
+    },
+  };
+}
+
+const subscriptionOp = (key: string, record: PushSubscriptionRecord | null) => ({
+  key: SUBSCRIPTION + key,
+  kind: 'subscription',
+  body: { key, subscription: record && { ...record } },
+});
+
+const isSame = (a: JsonObject | undefined, b: JsonObject): boolean => JSON.stringify(a) === JSON.stringify(b);
+
+function isKnock(value: unknown): value is NewKnock {
+  if (!isObject(value)) return false;
+  const { message_id: id, text, until, due } = value as Partial<PushKnockRecord>;
+  return typeof id === 'string' && typeof text === 'string' && typeof until === 'number' && typeof due === 'number';
+}
