@@ -47,6 +47,8 @@ describeMatrix('the socket on which an agent waits for replies (contract 12 §6,
     const target = await start();
     const phone = await pair(target);
     await expect(listen(target, 'wrong')).rejects.toMatchObject({ status: 401 });
+    const page = connect(urlOf(target), { headers: { origin: 'https://page.example' } });
+    await expect(page, 'a page that somebody on this host has open').rejects.toMatchObject({ status: 401 });
     const reader = await listen(target, phone.token);
     const revoked = await target.operator(`/sessions/${phone.token.slice(0, 8)}`, {
       method: 'DELETE',
