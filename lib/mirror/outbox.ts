@@ -148,7 +148,12 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     /** The other side has stored everything up to a place. */
     acknowledge(cursor: Cursor): void {
       if (cursor.oseq <= acked.oseq || cursor.oseq > last) return;
-      const done = waiting().filter(([, { oseq }]) => oseq <= cursor.oseq);
+      const done: [string, MirrorOpRecord][] = [];
+      // In the order of their numbers: what is behind the place is not looked at.
+      for (const entry of rows) {
+        if (entry[1].oseq > cursor.oseq) break;
+        if (isWaiting(entry[1])) done.push(entry);
+      }
       acked = { epoch: cursor.epoch, oseq: cursor.oseq };
       count -= done.length;
       isRefusing = false;
