@@ -1,15 +1,5 @@
-import { readdir, readFile } from 'node:fs/promises';
-import { dirname, join, relative } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
-
-const LIB = fileURLToPath(new URL('../../lib/', import.meta.url));
-const IMPORT = /\b(?:from|import)\s*\(?\s*['"](\.{1,2}\/[^'"]+)['"]/g;
-
-type Graph = ReadonlyMap<string, readonly string[]>;
-
-/** Relative specifiers of every import, re-export and late import, types included. */
-const importsOf = (text: string): string[] => [...text.matchAll(IMPORT)].map(([, from]) => from as string);
+import { domainsOf, type Graph, importsOf, readGraph } from './graph.ts';
 
 /** Every group of nodes that reach each other (Tarjan's strongly connected components of more than one node). */
 function cyclesOf(graph: Graph): string[][] {
@@ -32,34 +22,6 @@ function cyclesOf(graph: Graph): string[][] {
   };
   for (const node of graph.keys()) if (!order.has(node)) visit(node);
   return cycles;
-}
-
-/** The imports between the files of lib, by path below it. */
-async function readGraph(): Promise<Graph> {
-  const entries = await readdir(LIB, { recursive: true, withFileTypes: true });
-  const files = entries.filter((entry) => entry.isFile() && entry.name.endsWith('.ts'));
-  const graph = new Map<string, string[]>();
-  for (const { parentPath, name } of files) {
-    const path = join(parentPath, name);
-    const targets = importsOf(await readFile(path, 'utf8')).map((from) => relative(LIB, join(dirname(path), from)));
-    graph.set(
-      relative(LIB, path),
-      targets.filter((target) => !target.startsWith('..')),
-    );
-  }
-  return graph;
-}
-
-/** The same between folders; a file at the top of lib stands for itself. */
-function domainsOf(graph: Graph): Graph {
-  const domainOf = (path: string): string => path.split('/')[0] as string;
-  const domains = new Map<string, string[]>();
-  for (const [file, targets] of graph) {
-    const domain = domainOf(file);
-    const others = targets.map(domainOf).filter((other) => other !== domain);
-    domains.set(domain, [...(domains.get(domain) ?? []), ...others]);
-  }
-  return domains;
 }
 
 it('design 2: no import cycle between the files of lib, types included', async () => {
