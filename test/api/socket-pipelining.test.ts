@@ -186,7 +186,8 @@ it('contract 04 §5.5: a pipelined poll whose client hangs up loses no reply', a
   await expect.poll(phone.pollsWaiting).toBe(1);
   socket.destroy();
   await expect.poll(phone.pollsWaiting).toBe(0);
-  const link = { id: 'x', session: { prefix: 'x' }, isWritable: true, send() {} };
+  const [session] = relay.relay.sessions.list();
+  const link = { id: 'x', session, isWritable: true, send() {} };
   await phone.reply(link as never, { text: 'hello' }, '1');
   const { replies } = await (await relay.fetch('/phone/replies?timeout=0', { headers: bearer(device.token) })).json();
   expect(replies).toMatchObject([{ text: 'hello' }]);
