@@ -12,7 +12,7 @@ import { begin, run } from '../support/companion-cli.ts';
 import { fillRelay } from '../support/console-scene.ts';
 import { startEdgeTarget } from '../support/edge.ts';
 import type { Phone } from '../support/phone.ts';
-import { startRelayProcess } from '../support/process.ts';
+import { freePort, startRelayProcess } from '../support/process.ts';
 import { startReachStack } from '../support/reach-stack.ts';
 import { authenticate, bearer, pair, post, startNodeTarget, type Target } from '../support/relay.ts';
 
@@ -505,6 +505,22 @@ describeInBrowser('the console and its relay (contract 09 §4)', ({ open }) => {
       .getByText(/ECONNREFUSED|closed|ended|hung up|lost/i)
       .first()
       .waitFor();
+    await expectAccessible(page);
+  });
+
+  it('12 §1: says that the relay is not linked to the edge that mirrors it, since when and what waits', async () => {
+    const relay = await startNodeTarget();
+    onTestFinished(() => relay.stop());
+    const { client } = await pair(relay);
+    onTestFinished(() => client.terminate());
+    const { page } = await open();
+    await page.goto(`${relay.url}/console/#/overview`);
+    await page.getByText('Running for').waitFor();
+    expect(await page.getByText(/linked/i).count()).toBe(0);
+    const enabled = await relay.operator('/relay/mirror', post({ url: `http://127.0.0.1:${await freePort()}` }));
+    expect(enabled.status).toBe(200);
+    await page.reload();
+    await page.getByText(/^Not linked since \d\d:\d\d( [AP]M)? · Waiting: \d+$/).waitFor();
     await expectAccessible(page);
   });
 

@@ -8,7 +8,7 @@ import { useI18n, useT } from '../../shared/i18n.ts';
 import { hrefOf } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
 import { ResourceView, useRefresh } from '../parts.tsx';
-import type { DeviceRow, DoctorReport, Finding, Health, Info } from '../stores/answers.ts';
+import type { DeviceRow, DoctorReport, Finding, Health, Info, MirrorAnswer } from '../stores/answers.ts';
 
 /** Milliseconds between looks at what no event tells of. */
 const PERIOD = 15_000;
@@ -20,12 +20,14 @@ export default function Overview() {
   useRefresh(relay.health, PERIOD);
   useRefresh(relay.info, PERIOD);
   useRefresh(relay.devices, PERIOD);
+  useRefresh(relay.mirror, PERIOD);
   return (
     <div class="screen">
       <div class="cards">
         <Card title={t('Relay')}>
           <ResourceView of={relay.health}>{(health) => <Readiness health={health} />}</ResourceView>
           <ResourceView of={relay.info}>{(info, at) => <RelayFacts info={info} at={at} />}</ResourceView>
+          <ResourceView of={relay.mirror}>{(mirror) => <MirrorState mirror={mirror} />}</ResourceView>
         </Card>
         <Card title={t('Devices')}>
           <ResourceView of={relay.devices}>{(rows, at) => <DeviceCounts rows={rows} at={at} />}</ResourceView>
@@ -100,6 +102,23 @@ function RelayFacts({ info, at }: { info: Info; at: number }) {
           <dd>{t(heartbeat.status === 'fresh' ? 'Running' : 'No sign of life')}</dd>
         </>
       )}
+    </dl>
+  );
+}
+
+/** The mirror of home at the edge (contract 12 §1), as either side sees the other. */
+function MirrorState({ mirror: { enabled, url, link, since, waiting } }: { mirror: MirrorAnswer }) {
+  const { t, language } = useI18n();
+  if (!enabled) return null;
+  const time = since === null ? '' : timeText(since * 1000, language);
+  const cut = t(url === null ? 'Off since {time}' : 'Not linked since {time}', { time });
+  return (
+    <dl class="facts">
+      <dt>{t(url === null ? 'Agent’s machine' : 'Edge')}</dt>
+      <dd>
+        {link === 'up' ? t('Linked') : cut}
+        {waiting.out > 0 && <> · {t('Waiting: {n}', { n: waiting.out })}</>}
+      </dd>
     </dl>
   );
 }

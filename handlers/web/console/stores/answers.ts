@@ -27,6 +27,15 @@ export interface Info {
   freeze?: unknown;
 }
 
+/** `GET /relay/mirror` (contract 12 §7); at the edge `url` is null. `since` is epoch seconds. */
+export interface MirrorAnswer {
+  enabled: boolean;
+  url: string | null;
+  link: 'up' | 'down';
+  since: number | null;
+  waiting: { out: number };
+}
+
 /** A connection of a device (contract 09 §2). `since` is epoch seconds. */
 export interface ConnectionRow {
   id: string;

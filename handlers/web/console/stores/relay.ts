@@ -15,6 +15,7 @@ import type {
   Info,
   LogLine,
   MediaRow,
+  MirrorAnswer,
   Outbound,
   PairingRoutes,
   Pending,
@@ -66,6 +67,7 @@ export function createRelayStore({ api: caller, clock }: RelayStoreParts) {
   const all = {
     health: resource<Health>('health'),
     info: resource<Info>('relay/info'),
+    mirror: resource<MirrorAnswer>('relay/mirror'),
     freeze: resource('relay/info', ({ freeze }: Info) => readFreeze(freeze)),
     devices: resource('relay/devices', ({ devices }: { devices: DeviceRow[] }) => devices),
     ended: resource('sessions/ended', ({ sessions }: { sessions: EndedRow[] }) => sessions),

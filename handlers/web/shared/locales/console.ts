@@ -17,6 +17,13 @@ export default {
     'Aceitar a chave de API sem criptografia',
     '在未加密的情况下接受 API 密钥',
   ],
+  'Agent’s machine': [
+    'Rechner des Agenten',
+    'Máquina del agente',
+    'エージェントのマシン',
+    'Máquina do agente',
+    '代理所在的机器',
+  ],
   Admit: ['Zulassen', 'Admitir', '許可', 'Admitir', '准许'],
   'Admit {masked}': ['{masked} zulassen', 'Admitir {masked}', '{masked} を許可', 'Admitir {masked}', '准许 {masked}'],
   'After that the device has to be paired again.': [
@@ -407,6 +414,22 @@ export default {
     'Código QR que pareia um dispositivo',
     '用于配对设备的二维码',
   ],
+  'Off since {time}': [
+    'Aus seit {time}',
+    'Apagada desde {time}',
+    '{time}から停止中',
+    'Desligada desde {time}',
+    '自 {time} 起关闭',
+  ],
+  'Not linked since {time}': [
+    'Nicht verbunden seit {time}',
+    'Sin enlace desde {time}',
+    '{time}から未接続',
+    'Sem ligação desde {time}',
+    '自 {time} 起未连接',
+  ],
+  Linked: ['Verbunden', 'Enlazado', '接続済み', 'Ligado', '已连接'],
+  'Waiting: {n}': ['Es warten: {n}', 'En espera: {n}', '待機中: {n}', 'Em espera: {n}', '等待中：{n}'],
   Reach: ['Reach', 'Reach', 'Reach', 'Reach', 'Reach'],
   'Reach connected': ['Reach verbunden', 'Reach conectado', 'Reach接続済み', 'Reach conectado', 'Reach 已连接'],
   'Reach not connected': [
