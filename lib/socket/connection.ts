@@ -75,16 +75,8 @@ export interface ConnectionParts {
 }
 
 /** A ping that has to be answered. */
-/**
- * Milliseconds after which a message was sent later than what was sent to its client, which also gives up a connection on
- * which nothing comes for 14 s (contract 04 §5.4a).
- */
-const CERTAINLY_LATER = 20_000;
-
 interface Probe {
   readonly answered: () => void;
-  /** Monotonic ms. */
-  readonly at: number;
   /** A message has come since the last look. */
   isHeard: boolean;
   /** Bytes at the last look. */
@@ -438,7 +430,7 @@ export class SocketConnection implements Connection, Indexed {
     const now = this.#parts.clock.now();
     const mark = Math.max(Math.trunc(now), this.#lastMark + 1);
     this.#lastMark = mark;
-    this.#probe = { answered, at: this.#parts.clock.monotonic(), isHeard: false, ...this.#progress() };
+    this.#probe = { answered, isHeard: false, ...this.#progress() };
     this.#pingedAt ??= now;
     if (this.#transport.ping) this.#transport.ping(String(mark));
     // The platform hides a client's own answers: this takes the client's own code (contract 02 §2).
@@ -447,13 +439,12 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   /**
-   * A message alone proves nothing where pings are answered: it may have been sent first, or on a connection that is dead
-   * in the other direction. At the edge, a late one has to do for clients that answer no `system/ping`.
+   * A message alone proves nothing where pings are answered: it may have been sent first. At the edge, it has to do for
+   * clients that answer no `system/ping`.
    */
   #heardWhileProbed(probe: Probe): void {
     probe.isHeard = true;
-    if (this.#transport.ping || this.#hasAnswered) return;
-    if (this.#parts.clock.monotonic() - probe.at >= CERTAINLY_LATER) this.#probeAnswered(probe);
+    if (!this.#transport.ping && !this.#hasAnswered) this.#probeAnswered(probe);
   }
 
   /** The probe has had no answer for 10 s. Drops a client that was silent meanwhile; returns whether to wait on. */

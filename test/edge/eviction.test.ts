@@ -255,30 +255,15 @@ describe('contract 04 §5.4a: a message that was written when the object is evic
     expect(object.relay.phone.queued()).toMatchObject([{ message_id: 'm1' }, { message_id: 'm2' }]);
   });
 
-  it('counts as arrived with a message that a client without system pings has certainly sent later', async () => {
+  it('counts as arrived with the next message of a client that answers no system ping', async () => {
     const object = await startEvictedRelay();
     const phone = await listener(object);
     await send(object, 'm1');
     phone.send('system', 'ping');
     await object.clock.advanceAsync(10_000);
     expect(phone.isOpen).toBe(true);
-    phone.send('system', 'ping');
-    await object.clock.advanceAsync(10_000);
-    phone.send('system', 'ping');
     phone.close();
     expect(stateOf(object, 'm1')).toBe('sent');
-  });
-
-  it('is queued again when its client was heard, but may have heard nothing', async () => {
-    const object = await startEvictedRelay();
-    const phone = await listener(object);
-    await send(object, 'm1');
-    await object.clock.advanceAsync(9_000);
-    phone.send('system', 'ping');
-    await object.clock.advanceAsync(10_000);
-    phone.send('system', 'ping');
-    phone.close();
-    expect(stateOf(object, 'm1')).toBe('queued');
   });
 });
 
