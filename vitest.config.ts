@@ -13,7 +13,9 @@ const BOTH = readdirSync('test/api')
   .filter((path) => /describeMatrix\(|AtEdge\(|runtimes\(/.test(readFileSync(path, 'utf8')));
 
 /** Their matrix has Node alone. */
-const NODE_ONLY = ['http-early', 'mcp-limits', 'profiles-write'].map((name) => `test/api/${name}.test.ts`);
+const NODE_ONLY = ['clock-jump', 'http-early', 'mcp-limits', 'profiles-write'].map(
+  (name) => `test/api/${name}.test.ts`,
+);
 
 /** Where the edge has code of its own. Guards, validation and domains are the same on both, so the rest is in the long suite. */
 const EDGE = ['events', 'http', 'sockets'].map((name) => `test/api/${name}.test.ts`);

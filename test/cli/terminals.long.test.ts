@@ -30,7 +30,7 @@ const COMMANDS = [
 const badlyBroken = (output: string, columns: number): string[] =>
   stripVTControlCharacters(output)
     .split(/\r?\n/)
-    .filter((row) => row.length > columns && row.trim().split(/\s+/).length > 2 && !/^ {2}.*\bsvc /.test(row));
+    .filter((row) => row.length > columns && row.trim().split(/\s+/).length > 2 && !/^ {2}.*(?:\bsvc | \\$)/.test(row));
 
 describe('in a terminal, as a new user has it (issue 16)', () => {
   it.each([80, 40])('of %i columns, lines break between words', { timeout: 120_000 }, async (cols) => {
