@@ -16,12 +16,15 @@ const PNG = Buffer.from(
 async function modesBelow(folder: string): Promise<{ path: string; mode: string; isDirectory: boolean }[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
   const paths = [folder, ...entries.map((entry) => join(entry.parentPath, entry.name))];
-  return Promise.all(
-    paths.map(async (path) => {
-      const info = await stat(path);
-      return { path, mode: (info.mode & 0o777).toString(8), isDirectory: info.isDirectory() };
-    }),
-  );
+  const found = paths.map(async (path) => {
+    // A temporary file may have got its name meanwhile.
+    const info = await stat(path).catch((error) => {
+      if (error.code === 'ENOENT' && path.endsWith('.tmp')) return null;
+      throw error;
+    });
+    return info && { path, mode: (info.mode & 0o777).toString(8), isDirectory: info.isDirectory() };
+  });
+  return (await Promise.all(found)).filter((one) => one !== null);
 }
 
 test.each(['000', '022'])(
