@@ -89,7 +89,7 @@ interface Status {
   command: { version: string; build: RelayBuild | null };
   /** Whether the relay is older than this program. */
   outdated: boolean;
-  /** What is wrong with the disk of the state, by the relay itself where it is elsewhere; null for nothing. */
+  /** Problem of the disk that holds the state, null without one. A relay elsewhere reports its own. */
   disk: DiskProblem | null;
   /** Agent, dashboard and service belong to this machine: null for a relay elsewhere. */
   agent: Reachable | null;

@@ -115,7 +115,7 @@ async function remove(plan: Plan, { isJson, host, service, stateFile, context }:
   };
   try {
     if (plan.service) {
-      // One that stays would start a relay anew: nothing else goes before it.
+      // The service goes first: left behind, it would start the relay again.
       await removeService(service, { dryRun: false, force: false }).catch((error) =>
         Promise.reject(serviceStays(error)),
       );

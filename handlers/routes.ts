@@ -202,7 +202,7 @@ const table: readonly Route[] = [
   ...sockets.filter(({ isRoute }) => !isRoute).map(plainGet),
 ];
 
-/** What belongs to home and never passes the mailbox (contract 12 §2). */
+/** Routes that only home serves; the mailbox refuses them (contract 12 §2). */
 const OF_HOME = /^\/(?:desktop|clipboard|chat|context|usage|api|voice)\/|^\/relay\/model-capabilities$/;
 
 export const routes: readonly Route[] = table.map((row) => {

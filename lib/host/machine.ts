@@ -7,7 +7,7 @@ export interface HostMachine {
   readonly runtimeVersion: string;
   /** Bytes on the file system of a path, or of its nearest parent that exists, for this user. Rejects when unknown. */
   space(path: string): Promise<{ free: number; total: number }>;
-  /** Whether the file system of a path, or of its nearest parent, is mounted read-only or has become so; false when unknown. */
+  /** True if the file system of a path, or of its nearest existing parent, is read-only; false when unknown. */
   isReadOnly(path: string): Promise<boolean>;
   /** Files that a process may have open, and how many it has; null when the system does not tell this user. */
   descriptors(pid: number): Promise<{ limit: number; open: number } | null>;

@@ -163,7 +163,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   }
 
   #run(effects: Effect<WorkerSocket>[]): void {
-    // What a step has sent may let the next one send more.
+    // Each step may free credit, with which the next one sends more.
     for (let step = effects; step.length > 0; ) {
       const sent: [WorkerSocket, number][] = [];
       for (const effect of step) {

@@ -4,7 +4,7 @@ const FRAME = 16;
 /** Parts of it in a frame: the browser has to draw what each of them makes. */
 const MAX_PARTS = 3;
 
-/** What is left of some work: nothing, more for this frame if it has time, or more that needs a frame of its own. */
+/** Remaining work: none, some that fits into this frame if there is time, or some that needs a frame of its own. */
 export type Left = 'nothing' | 'more' | 'another frame';
 
 export type Frames = ReturnType<typeof createFrames>;

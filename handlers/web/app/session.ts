@@ -81,7 +81,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const lostAt = signal<number | null>(null);
   /** Whether an attempt has failed, or a connection was lost, until there is one again. */
   const isAway = signal(false);
-  /** Whether the last attempt was refused for now, because the clock of the relay's machine may be wrong. */
+  /** True after a temporary refusal: the clock of the relay's machine may be wrong. */
   const isClockWrong = signal(false);
   /** When the next attempt begins, epoch ms; of meaning in the state `waiting` alone. */
   const retryAt = signal(0);

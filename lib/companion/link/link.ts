@@ -62,7 +62,7 @@ export interface LinkParts {
   prove?(credential: string, isPairing: boolean, nonce?: string): Promise<string | undefined>;
   /** Keeps the routes of `routes.updated`. Without it they change nothing: a page can use no address but its own. */
   withRoutes?: typeof withRoutes;
-  /** Keeps the mailbox at the edge. Without it there is none. */
+  /** Stores the mailbox at the edge. Links without it use no mailbox. */
   withMailbox?: typeof withMailbox;
   /** Makes a new pairing. Without it the stored one is used. */
   offer?: PairingOffer;

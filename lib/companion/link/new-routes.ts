@@ -13,7 +13,7 @@ const roleOf = ({ role }: Endpoint): string => role.toLowerCase();
  * Applies `routes.updated` to a pairing (contract 11 §2): routes replace those with the same role, and take their rank;
  * others stay, such as those through a broker, whose credentials no update has. Null when nothing changes. A pinned
  * route may move, but never to another key; the first one of a pairing has to come over TLS.
- * @throws RelayError `invalid` for what is no list of candidates.
+ * @throws RelayError `invalid` when the value is not a list of candidates.
  */
 export function withRoutes(
   { endpoints, tofu_pins: pins }: Pairing,
@@ -54,7 +54,7 @@ function movedPins(ranked: readonly Endpoint[], old: readonly Endpoint[], pins: 
 /**
  * The mailbox of a pairing after `routes.updated` (contract 12 §3): the credentials that came with it, else the mailbox that
  * its candidates name, without credentials when it is another one; undefined when they name none.
- * @throws RelayError `invalid` for what is no list of candidates.
+ * @throws RelayError `invalid` when the value is not a list of candidates.
  */
 export function withMailbox({ mailbox: known }: Pairing, { endpoints, mailbox }: Payload): MailboxAccess | undefined {
   const given = readMailbox(mailbox);

@@ -12,7 +12,7 @@ async function space(path: string): Promise<{ free: number; total: number }> {
   return { free: bavail * bsize, total: blocks * bsize };
 }
 
-/** What `look` finds at a path, or at its nearest parent that exists. */
+/** Result of `look` for a path, or for its nearest existing parent. */
 async function ofNearest<T>(path: string, look: (place: string) => Promise<T>): Promise<T> {
   for (let place = path; ; place = dirname(place)) {
     try {
@@ -36,8 +36,8 @@ async function isReadOnly(path: string): Promise<boolean> {
 }
 
 /**
- * Whether `/proc/self/mountinfo` says that the file system of a path is read-only. `access(2)` does not tell after an error
- * of the file system: recent kernels keep ext4 mounted for writing, and refuse every write.
+ * True if `/proc/self/mountinfo` lists the file system of a path as read-only. `access(2)` misses a file system that went
+ * read-only after an error: recent kernels keep ext4 mounted for writing, and refuse every write.
  */
 export function isReadOnlyIn(mounts: string, path: string): boolean {
   let nearest = '';

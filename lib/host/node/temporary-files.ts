@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
 import { readdir, stat } from 'node:fs/promises';
-import { unlessMissing } from '../errors.ts';
 import { createProcesses } from './processes.ts';
 
 /** Milliseconds after which a temporary file is stale even if a process with its id exists: ids are reused. */
@@ -29,7 +28,7 @@ export async function sweepTemporaryFiles(
     const found = TEMPORARY.exec(name);
     if (!found || live.has(name)) continue;
     const path = `${directory}/${name}`;
-    const info = await unlessMissing(stat(path)).catch(() => null);
+    const info = await stat(path).catch(() => null);
     if (info === null || !isStale(found[1], info.mtimeMs)) continue;
     if (++removed > MAX_REMOVED) return;
     await remove(path).catch(() => {});

@@ -1,6 +1,6 @@
 import type { PhoneLink } from '../../../lib/phone/phone.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
-import type { World } from './world.ts';
+import { World } from './world.ts';
 
 type Side = 'home' | 'edge';
 
@@ -96,4 +96,19 @@ export class Device {
     }
     this.world.edge.phone.restored();
   }
+}
+
+/** Home and edge in step, with a device of home. */
+export async function openWithDevice(): Promise<{ world: World; device: Device }> {
+  const world = await World.open();
+  const device = new Device(world);
+  await world.settle();
+  return { world, device };
+}
+
+/** Takes the replies that wait at a side. */
+export async function readReplies(world: World, side: 'home' | 'edge'): Promise<[id: string, text: string][]> {
+  const { replies, sent } = await world[side].phone.poll({ timeout: 0 });
+  sent(true);
+  return replies.map(({ message_id, text }) => [message_id, text]);
 }

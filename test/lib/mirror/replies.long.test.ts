@@ -1,32 +1,18 @@
 import { describe, expect, it } from 'vitest';
-import { Device } from './device.ts';
-import { World } from './world.ts';
-
-async function open() {
-  const world = await World.open();
-  const device = new Device(world);
-  await world.settle();
-  return { world, device };
-}
-
-async function read(world: World, side: 'home' | 'edge'): Promise<[id: string, text: string][]> {
-  const { replies, sent } = await world[side].phone.poll({ timeout: 0 });
-  sent(true);
-  return replies.map(({ message_id, text }) => [message_id, text]);
-}
+import { openWithDevice, readReplies } from './device.ts';
 
 describe('long replies that come to the edge (12 §2)', () => {
   it('a reply of a million quotes crosses in pieces', async () => {
-    const { world, device } = await open();
+    const { world, device } = await openWithDevice();
     device.connect('edge');
     const text = '"'.repeat(1024 * 1024);
     await device.reply('r1', text);
     await world.settle();
-    expect(await read(world, 'home')).toEqual([['r1', text]]);
+    expect(await readReplies(world, 'home')).toEqual([['r1', text]]);
   });
 
   it('refuses a reply that home could not be given, and drops none', async () => {
-    const { world, device } = await open();
+    const { world, device } = await openWithDevice();
     await world.cut();
     device.connect('edge');
     const text = 'x'.repeat(1024 * 1024);

@@ -1,25 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { Device } from './device.ts';
-import { World } from './world.ts';
-
-async function open() {
-  const world = await World.open();
-  const device = new Device(world);
-  await world.settle();
-  return { world, device };
-}
-
-async function read(world: World, side: 'home' | 'edge'): Promise<[id: string, text: string][]> {
-  const { replies, sent } = await world[side].phone.poll({ timeout: 0 });
-  sent(true);
-  return replies.map(({ message_id, text }) => [message_id, text]);
-}
+import { openWithDevice, readReplies } from './device.ts';
 
 const settled = () => new Promise<void>((resolve) => setTimeout(resolve, 0));
 
 describe('replies and notifications that come to the edge are home’s (12 §2)', () => {
   it('end the poll that waits at home, and are read once', async () => {
-    const { world, device } = await open();
+    const { world, device } = await openWithDevice();
     device.connect('edge');
     const polled = world.home.phone.poll({ timeout: 25_000 });
     await device.reply('r1', 'hello');
@@ -27,13 +13,13 @@ describe('replies and notifications that come to the edge are home’s (12 §2)'
     const { replies, sent } = await polled;
     sent(true);
     expect(replies).toMatchObject([{ message_id: 'r1', text: 'hello' }]);
-    expect([await read(world, 'home'), await read(world, 'edge')]).toEqual([[], []]);
+    expect([await readReplies(world, 'home'), await readReplies(world, 'edge')]).toEqual([[], []]);
   });
 
   it('wait for home while it is off, and come once after each side was killed at any frame', async () => {
     for (let frames = 0; frames < 6; frames++) {
       for (const crash of ['crashHome', 'crashEdge'] as const) {
-        const { world, device } = await open();
+        const { world, device } = await openWithDevice();
         await world.cut();
         device.connect('edge');
         await device.reply('r1', 'hello');
@@ -48,7 +34,7 @@ describe('replies and notifications that come to the edge are home’s (12 §2)'
         await world[crash]();
         world.edge.phone.restored();
         await world.settle();
-        expect([frames, crash, await read(world, 'home'), await read(world, 'edge')]).toEqual([
+        expect([frames, crash, await readReplies(world, 'home'), await readReplies(world, 'edge')]).toEqual([
           frames,
           crash,
           [['r1', 'hello']],
@@ -59,7 +45,7 @@ describe('replies and notifications that come to the edge are home’s (12 §2)'
   });
 
   it('answer the question that a caller waits with at home', async () => {
-    const { world, device } = await open();
+    const { world, device } = await openWithDevice();
     device.connect('edge');
     const asked = world.home.phone.ask({ text: 'Now?', answers: ['yes', 'no'], timeoutMs: 60_000 });
     await settled();
@@ -78,20 +64,20 @@ describe('replies and notifications that come to the edge are home’s (12 §2)'
   });
 
   it('taken by a reader at the edge while home is off, a reply is in the history of home and read no more', async () => {
-    const { world, device } = await open();
+    const { world, device } = await openWithDevice();
     await world.cut();
     device.connect('edge');
     await device.reply('r1', 'hello');
-    expect(await read(world, 'edge')).toEqual([['r1', 'hello']]);
+    expect(await readReplies(world, 'edge')).toEqual([['r1', 'hello']]);
     await world.settle();
-    expect(await read(world, 'home')).toEqual([]);
+    expect(await readReplies(world, 'home')).toEqual([]);
     expect(world.home.phone.history({ since: 0, limit: 9 }).items).toMatchObject([
       { message_id: 'r1', state: 'taken' },
     ]);
   });
 
   it('notifications come to home in their order', async () => {
-    const { world } = await open();
+    const { world } = await openWithDevice();
     await world.cut();
     for (const title of ['a', 'b']) world.edge.notifications.post({ title });
     await world.settle();
