@@ -61,7 +61,10 @@ async function askHealth(address: RelayAddress, timeout: number): Promise<JsonOb
 
 function showBroker(body: JsonObject, json: boolean, context: CommandContext): number {
   if (body.service !== 'svc_reach') {
-    throw new CommandError('that is no Reach broker', 'Check the URL: its /health names the service.');
+    throw new CommandError(
+      'that is no Reach broker',
+      "Check the URL: its /health names the service. On a name that it shares with a relay, use a host's own name.",
+    );
   }
   if (json) printJson(context.stdout, body);
   else {

@@ -34,7 +34,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
 }
 
-async function bundle(entry: string, name: string): Promise<string> {
+/** Bundles an entry into a file of the temporary folder; its path. */
+export async function bundle(entry: string, name: string): Promise<string> {
   const outfile = join(tmpdir(), `svc-relay-${name}-${process.pid}.mjs`);
   await build({
     entryPoints: [entry],

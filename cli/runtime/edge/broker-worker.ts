@@ -1,14 +1,14 @@
 import type { WebSocket as WorkerSocket } from '@cloudflare/workers-types';
 import { limitKey } from '../../../lib/access/peer.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
-import { hostIdOfLabel } from '../../../lib/reach/broker/label.ts';
+import { hostIdOfName } from '../../../lib/reach/broker/label.ts';
 import { type ErrorCode, encodeMessage, PROTOCOL_VERSION, parseRegister } from '../../../lib/reach/messages.ts';
+import { CONNECT_PATH } from '../../../lib/reach/settings.ts';
 import { type BrokerCounter, type BrokerEnv, COUNTER_NAME, digestsOf, SOURCE_HEADER } from './broker.ts';
 import { readCounts } from './broker-health.ts';
 
 export { BrokerCounter, BrokerObject } from './broker.ts';
 
-const CONNECT_PATH = '/v1/connect';
 /** Milliseconds in which a socket must register. */
 const REGISTRATION_TIMEOUT = 10_000;
 const HEADERS = {
@@ -37,7 +37,7 @@ export default {
     const key = limitKey(request.headers.get(SOURCE_HEADER));
     if (env.ATTEMPTS && !(await env.ATTEMPTS.limit({ key })).success)
       return answer(429, { error: 'too many attempts' });
-    const hostId = hostIdOf(url.hostname);
+    const hostId = hostIdOfName(url.hostname);
     if (hostId === null) return shared(request, env);
     const isKnown = (await digestsOf(env, hostId)).length > 0;
     return isKnown ? objectOf(env, hostId).fetch(request) : refuseAfterUpgrade();
@@ -55,9 +55,6 @@ async function health(request: Request, env: BrokerEnv): Promise<Response> {
   if (!counts) return answer(503, { error: 'the counter does not answer' });
   return answer(200, { ok: true, service: 'svc_reach', protocol_version: PROTOCOL_VERSION, ...counts });
 }
-
-/** The host that a name belongs to; null for a name without a label. */
-const hostIdOf = (hostname: string): string | null => hostIdOfLabel(hostname.split('.')[0] ?? '');
 
 const objectOf = (env: BrokerEnv, hostId: string) =>
   env.BROKER.get(env.BROKER.idFromName(hostId)) as unknown as { fetch(request: Request): Promise<Response> };

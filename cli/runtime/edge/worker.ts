@@ -26,9 +26,12 @@ import { createStores } from '../../../storage/index.ts';
 import type { SqlExecutor } from '../../../storage/sql-driver.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { createEdgeClock } from './clock.ts';
+import { createDeployment } from './deployment.ts';
 import { createEntry, drain, type EntryEnv, relayNameOf } from './entry.ts';
 import { attachmentOf, socketOf } from './internals.ts';
 import { createEdgeTransport, type EdgeTransport, MAX_MESSAGE } from './transport.ts';
+
+export { BrokerCounter, BrokerObject } from './broker.ts';
 
 interface Env extends EntryEnv {
   /** Where uploads are kept. */
@@ -236,4 +239,4 @@ function peerOf(request: Request): Peer {
 }
 
 /** The pages are part of the Worker's bundle: `wrangler.toml` names the file that the build makes. */
-export default createEntry(async () => (await import('svc-relay-pages')).files);
+export default createDeployment(createEntry(async () => (await import('svc-relay-pages')).files));

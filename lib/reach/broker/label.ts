@@ -22,3 +22,6 @@ export function hostIdOfLabel(label: string): string | null {
     return null;
   }
 }
+
+/** The host whose own name this is, by its first label; null for a name that hosts share. */
+export const hostIdOfName = (hostname: string): string | null => hostIdOfLabel(hostname.split('.')[0] ?? '');
