@@ -2,13 +2,14 @@ import * as v from 'valibot';
 import type { PushSubscriptionRecord, Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import { base64url, fromBase64url, sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { isPoint } from '../kit/ece.ts';
 import { entriesOf } from '../kit/entries.ts';
 import { asObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import { isPublicKey, type ReceiverKeys } from './encrypt.ts';
+import type { ReceiverKeys } from './encrypt.ts';
 import type { EndpointPolicy } from './endpoint.ts';
 
 const MAX_PER_SESSION = 4;
@@ -159,7 +160,7 @@ async function readKeys(keys: Readonly<Record<string, unknown>>): Promise<{ p256
   const bytesOf = (value: unknown) =>
     typeof value === 'string' && value.length <= MAX_KEY ? fromBase64url(value) : null;
   const [p256dh, auth] = [bytesOf(keys.p256dh), bytesOf(keys.auth)];
-  if (!p256dh || !(await isPublicKey(p256dh))) {
+  if (!p256dh || !(await isPoint(p256dh))) {
     throw new RelayError('invalid', 'keys.p256dh must be an uncompressed P-256 public key in base64url');
   }
   if (auth?.length !== AUTH_BYTES) throw new RelayError('invalid', 'keys.auth must be 16 bytes in base64url');

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { base64url, fromBase64url, utf8ToBytes } from '../../../lib/kit/bytes.ts';
-import { encryptMessage, isPublicKey, MAX_PLAINTEXT } from '../../../lib/push/encrypt.ts';
+import { isPoint } from '../../../lib/kit/ece.ts';
+import { encryptMessage, MAX_PLAINTEXT } from '../../../lib/push/encrypt.ts';
 
 const bytes = (text: string): Uint8Array<ArrayBuffer> => new Uint8Array(fromBase64url(text) as Uint8Array);
 
@@ -47,8 +48,8 @@ it('RFC 8291 §3.1: tells a point of P-256 from other bytes', async () => {
   const offCurve = bytes(RFC.uaPublic);
   offCurve[64] = (offCurve[64] as number) ^ 1;
   const compressed = Uint8Array.of(2, ...receiver.p256dh.subarray(1, 33));
-  expect(await isPublicKey(receiver.p256dh)).toBe(true);
+  expect(await isPoint(receiver.p256dh)).toBe(true);
   for (const wrong of [offCurve, compressed, new Uint8Array(65), Uint8Array.of(4), new Uint8Array()]) {
-    expect(await isPublicKey(wrong)).toBe(false);
+    expect(await isPoint(wrong)).toBe(false);
   }
 });
