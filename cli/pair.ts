@@ -40,6 +40,7 @@ export function define(command: Command): void {
     .option('--mode <mode>', 'which routes to offer: auto, lan, tailscale or public (default auto)')
     .option('--public-url <url>', 'http(s) URL under which the relay is published')
     .option('--prefer <role>', 'route to try first: lan, tailscale or public')
+    .option('--via <side>', 'where alone the code is good: home or edge, the mirror that is there while home is off')
     .option('--web', 'pair a browser: shows the address of the app with the code (without bridge and desktop)')
     .option('--png', 'only write the QR code to a PNG file')
     .option('--no-qr', 'text only, no QR code')
@@ -62,6 +63,8 @@ export function define(command: Command): void {
     .example((name) => `${name} pair --only chat,files`)
     .example((name) => `${name} pair --mode public --public-url https://relay.example.com`)
     .example((name) => `${name} pair --relay https://relay.example.com`)
+    .example((name) => `${name} pair --via edge`)
+    .example((name) => `${name} pair --via edge --relay https://relay.example.com`)
     .example((name) => `${name} pair --web`)
     .example((name) => `${name} pair --check`)
     .example((name) => `${name} pair --register-code ABC123`)
@@ -127,7 +130,9 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
     const all = [...storage, ...(problem ? [problem] : []), ...routes.filter(({ isFirst }) => isFirst || !options.web)];
     return (options.json ? printPairingJson : printPairing)(pairing, { ...parts, notices: all });
   };
-  const waits = relay !== null && options.wait && !options.json && context.stdout.isTTY === true;
+  // The relay of this machine does not see the use of a code of the edge.
+  const isElsewhere = options.via === 'edge' && !remote;
+  const waits = relay !== null && !isElsewhere && options.wait && !options.json && context.stdout.isTTY === true;
   const watch = waits ? await watchPairings(await openOperatorRelay(given, context), context, systemClock) : null;
   if (!watch) {
     await show(await make(), false);

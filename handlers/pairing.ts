@@ -3,7 +3,7 @@ import { RelayError } from '../lib/errors.ts';
 import { isLoopbackName } from '../lib/kit/addresses.ts';
 import { isPairingCode, maskCode } from '../lib/pairing/code.ts';
 import { readPublicUrl } from '../lib/pairing/host-candidates.ts';
-import { describePolicy, readPolicy } from '../lib/pairing/policy.ts';
+import { describePolicy, readPolicy, readRedeemer } from '../lib/pairing/policy.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { isOperatorWithoutBearer } from './guards.ts';
@@ -66,12 +66,11 @@ function clearLimits(relay: Relay): void {
   if (peers > 0) relay.log.named('access').info(`the host paired a device: cleared the limits of ${peers} peers`);
 }
 
-async function register(body: Record<string, unknown>, relay: Relay): Promise<string> {
+async function register(body: Record<string, unknown>, relay: Relay): Promise<{ code: string; relay_url?: string }> {
   const code = readCode(body.code);
-  const policy = readPolicy(body);
-  await relay.codes.register(code, policy);
+  const url = await relay.redemption.register(code, readPolicy(body), readRedeemer(body));
   clearLimits(relay);
-  return code;
+  return { code, ...(url !== undefined && { relay_url: url }) };
 }
 
 /** `POST /pairing/register` (contract 01 §5.2): registers a code and the policy that the host gives it. */
@@ -81,14 +80,12 @@ export async function registerCode(request: RelayRequest, relay: Relay): Promise
   if (endpoints !== undefined && !Array.isArray(endpoints)) {
     throw new RelayError('invalid', 'endpoints must be an array');
   }
-  const code = await register(body, relay);
-  return json({ ok: true, code, endpoints });
+  return json({ ok: true, ...(await register(body, relay)), endpoints });
 }
 
 /** `POST /pairing/approve` (contract 01 §5.2): for a code that a phone shows. Like register, without `endpoints`. */
 export async function approveCode(request: RelayRequest, relay: Relay): Promise<Response> {
-  const code = await register(await readJson(request), relay);
-  return json({ ok: true, code });
+  return json({ ok: true, ...(await register(await readJson(request), relay)) });
 }
 
 /** `POST /pairing/mint` (contract 01 §5.3): mints a code in a signed QR payload. The body may be empty. */

@@ -49,6 +49,7 @@ import { type Candidate, orderCandidates } from './pairing/candidates.ts';
 import { openPairingCodes } from './pairing/codes.ts';
 import { routesOf } from './pairing/known-routes.ts';
 import { createMint, type Listener } from './pairing/mint.ts';
+import { createRedemption } from './pairing/redemption.ts';
 import { createQrSecret } from './pairing/secret.ts';
 import { openPhoneMessaging, PHONE_GRANT } from './phone/phone.ts';
 import { openReplyReaders } from './phone/reply-readers.ts';
@@ -324,10 +325,12 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     push: push.endsSoon,
   });
 
+  const redemption = createRedemption({ codes, home: () => homeMirror, edge: () => edgeMirror });
   const mint = createMint({
     config,
     host,
     codes,
+    redemption,
     secret: qrSecret,
     routes: async (expiresAt) => [...(await ownRoutes(expiresAt, secureLink, reach)), ...mailboxRoutes(homeMirror)],
     publicUrl: host && (async () => (await readPinnedUrl(host)).url),
@@ -384,6 +387,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     ? undefined
     : await openEdgeMirror({
         ...mirrored,
+        codes,
         lease: Math.min(config.mirrorLease, MAX_LEASE),
         announce: ({ type, payload }) =>
           sockets.broadcast((session) => session.mirrored === true, 'system', type, payload),
@@ -400,6 +404,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     proofs,
     sessionBearers,
     codes,
+    redemption,
     limiter,
     sockets,
     profiles,

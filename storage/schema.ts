@@ -195,6 +195,8 @@ export interface PairingCodeRecord {
   requested_by?: string;
   /** The routes that the code's payload names. */
   routes?: RoutesRecord;
+  /** At the edge, a code whose device becomes one of home (contract 12 §2). */
+  for_home?: boolean;
 }
 
 /** Failures and code requests of one peer, keyed by its SHA-256 (contract 01 §4). Times are epoch milliseconds. */
@@ -646,6 +648,8 @@ export type MirrorRecord =
   | { chain: number; taken: boolean }
   /** A session that ended at the edge; until when it must not come back, epoch seconds. */
   | { until: number }
+  /** At home, a code that is good at the edge alone: its policy, as `POST /pairing/register` takes it. Epoch seconds. */
+  | { policy: object; until: number }
   /** When home was last heard, epoch seconds. */
   | { heard: number }
   /** The socket on which home is linked. */

@@ -71,6 +71,7 @@ export async function mint(
     without: options.without,
     endpoints: endpoints.length > 0 ? endpoints : undefined,
     dashboard_url: options.dashboardUrl,
+    redeem: options.via,
   };
   const call = { method: 'POST', path: '/pairing/mint', body, timeout: CALL_TIMEOUT } as const;
   const answer = await callRelay(relay, call).catch((error) => {

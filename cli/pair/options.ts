@@ -3,6 +3,7 @@ import { splitUrl } from '../../lib/kit/addresses.ts';
 import type { Mode } from '../../lib/pairing/build-candidates.ts';
 import { isPairingCode } from '../../lib/pairing/code.ts';
 import { checkGrantName, parseDuration, parseGrantNames, parseGrants } from '../../lib/pairing/duration.ts';
+import type { Redeemer } from '../../lib/pairing/policy.ts';
 import { NOT_FOR_BROWSERS } from '../../lib/pairing/web-link.ts';
 import { GRANTS } from '../../lib/sessions/grants.ts';
 import {
@@ -53,6 +54,8 @@ export interface PairOptions {
   check: boolean;
   /** Show the address of the app for browsers. */
   web: boolean;
+  /** The side of the mirror at which alone the code is good. */
+  via?: Redeemer;
 }
 
 /** @throws UsageError naming the option. */
@@ -88,6 +91,7 @@ export function readPairOptions(options: Options): PairOptions {
     json: flag(options, '--json'),
     check: flag(options, '--check'),
     web,
+    via: option(options, '--via', asChoice('home', 'edge')),
   };
   checkCombinations(read, options);
   return read;
@@ -115,6 +119,9 @@ function checkCombinations(read: PairOptions, options: Options): void {
   }
   if (check && (token || cannotMint)) {
     throw new UsageError('--check excludes --token, --register-code, --api-only and --png');
+  }
+  if (read.via !== undefined && (token || isRelayOff || check)) {
+    throw new UsageError('--via excludes --token, --api-only and --check');
   }
   if (json && token) throw new UsageError('--json and --token exclude each other: the token is printed alone');
   if (json && picture === 'none') throw new UsageError('--json and --no-qr exclude each other');

@@ -1,4 +1,5 @@
 import { describeError } from '../../lib/errors.ts';
+import { asObject } from '../../lib/kit/json.ts';
 import { aligned, type CommandContext, CommandError, createStyle, line, printJson } from '../output.ts';
 import {
   addressText,
@@ -21,18 +22,19 @@ interface Registration {
   grants?: Record<string, number>;
   without?: string[];
   hint?: 'ws' | 'wss';
+  via?: PairOptions['via'];
 }
 
 /**
  * Registers a pairing code at the running relay, with the relay's own transport as the default hint.
  * @throws CommandError when the relay is not running or refuses.
  */
-export async function registerAt(relay: RelayAddress, { code, ttl, grants, without, hint }: Registration) {
+export async function registerAt(relay: RelayAddress, { code, ttl, grants, without, hint, via }: Registration) {
   const transport = hint ?? (relay.tls ? 'wss' : 'ws');
   const answer = await callRelay(relay, {
     method: 'POST',
     path: '/pairing/register',
-    body: { code, ttl_seconds: ttl, grants, without, transport_hint: transport },
+    body: { code, ttl_seconds: ttl, grants, without, transport_hint: transport, redeem: via },
     timeout: TIMEOUT,
   }).catch((error) => {
     throw new CommandError(
@@ -42,7 +44,8 @@ export async function registerAt(relay: RelayAddress, { code, ttl, grants, witho
   });
   if (!isSuccess(answer))
     throw new CommandError(`the relay refused the code: ${refusal(answer)}`, nextAfterRefusal(answer));
-  return { relay, transport };
+  const url = asObject(answer.body)?.relay_url;
+  return { relay, transport, url: typeof url === 'string' ? url : undefined };
 }
 
 /** `svc pair --register-code`: registers the code that a phone shows (contract 01 §9.4). */
@@ -52,24 +55,25 @@ export async function registerCode(
   address: RelayAddress,
   context: CommandContext,
 ): Promise<void> {
-  const { ttl, grants, without, hint } = options;
-  const { relay, transport } = await registerAt(address, { code, ttl, grants, without, hint });
+  const { ttl, grants, without, hint, via } = options;
+  const { relay, transport, url: atEdge } = await registerAt(address, { code, ttl, grants, without, hint, via });
+  const url = atEdge ?? relay.url;
   if (options.json) {
-    return printJson(context.stdout, { ok: true, code, relay_url: relay.url ?? null, port: relay.port, transport });
+    return printJson(context.stdout, { ok: true, code, relay_url: url ?? null, port: relay.port, transport });
   }
   const { bold } = createStyle(context.stdout, context.env);
   const rows = aligned([
     ['Code', `${code} (expires in 10 min, one-shot)`],
-    ['Relay', addressText(relay)],
+    ['Relay', atEdge ?? addressText(relay)],
     ['Transport', transport],
     ['Lifetime', lifetimeInWords(ttl)],
     ['Grants', grantsInWords(options)],
   ]);
   const steps = [
     '  1. In the app, open the screen that shows this code.',
-    relay.url === undefined
+    url === undefined
       ? "  2. Enter this machine's address and the port of the relay."
-      : `  2. Enter the address of the relay: ${relay.url}`,
+      : `  2. Enter the address of the relay: ${url}`,
     '  3. Tap Connect within 10 minutes.',
   ];
   for (const text of [bold('Registered'), ...rows, '', bold('In the app'), ...steps]) line(context.stdout, text);

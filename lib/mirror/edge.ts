@@ -6,12 +6,14 @@ import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import type { Gate } from '../operations/gate.ts';
+import type { PairingCodes } from '../pairing/codes.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
 import type { Push } from '../push/push.ts';
 import { narrowedPolicy } from '../sessions/policy-change.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
+import { acceptCode } from './adoption.ts';
 import { createCalls } from './calls.ts';
 import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
@@ -39,6 +41,7 @@ const tombstone = (family: string) => `ended:${family}`;
 export interface EdgeMirrorParts {
   store: Store<'mirror'>;
   sessions: Sessions;
+  codes: PairingCodes;
   phone: PhoneMessaging;
   notifications: Notifications;
   gate: Gate;
@@ -89,7 +92,7 @@ export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
  * long as home is heard, and tells home what ended or was reduced here.
  */
 export async function openEdgeMirror(parts: EdgeMirrorParts) {
-  const { store, sessions, phone, notifications, push, gate, clock, log, lease, announce } = parts;
+  const { store, sessions, codes, phone, notifications, push, gate, clock, log, lease, announce } = parts;
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
@@ -267,11 +270,20 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
   function receive(socket: Transport, frame: Frame): void {
     hear();
     if (frame.type === 'op' || frame.type === 'part' || frame.type === 'ack') link?.channel.receive(frame);
+    else if (frame.type === 'call' && frame.method === 'code') void takeCode(socket, frame);
     else if (frame.type === 'call') {
       if (frame.method === 'listening') listens(frame.body.listening === true);
       const result = /^(lease|listening)$/.test(frame.method) ? { body: { lease } } : { error: 'unknown method' };
       socket.send(encodeFrame({ type: 'result', id: frame.id, ...result }));
     } else socket.close(1008, 'frame out of turn');
+  }
+
+  async function takeCode(socket: Transport, { id, body }: Frame & { type: 'call' }): Promise<void> {
+    const result = await acceptCode(codes, body).then(
+      (body) => ({ body }),
+      (error) => ({ error: error instanceof RelayError ? error.message : 'the code could not be taken' }),
+    );
+    socket.send(encodeFrame({ type: 'result', id, ...result }));
   }
 
   /** Home says whether a phone listens there. The edge remembers it over a sleep, for as long as the link lasts. */

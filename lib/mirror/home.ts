@@ -13,6 +13,7 @@ import type { PhoneMessaging } from '../phone/phone.ts';
 import type { Push } from '../push/push.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import { openEdgeCodes } from './adoption.ts';
 import { createCalls } from './calls.ts';
 import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
@@ -21,6 +22,7 @@ import { HomeLink } from './home-link.ts';
 import { type HomeKey, newHomeKey } from './keys.ts';
 import { type Mailbox, mailboxUrl, openMailboxes } from './mailboxes.ts';
 import { openOutbox } from './outbox.ts';
+import { createRequests } from './requests.ts';
 import { bodyOf, readEnded, readReduced, readSeen } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
 
@@ -124,6 +126,23 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     isLinked: () => upSince !== undefined,
     flush: () => channel?.flush(),
   });
+  const requests = createRequests({
+    clock,
+    send(text) {
+      if (upSince === undefined) return false;
+      link?.send(text);
+      return true;
+    },
+  });
+  const edgeCodes = openEdgeCodes({
+    store,
+    stored,
+    clock,
+    log,
+    requests,
+    isOn: () => url() !== undefined,
+    isLinked: () => upSince !== undefined,
+  });
   let peer = (stored.get(KEY) ?? null) as MirrorPeerRecord | null;
   if (peer?.url !== undefined && peer.mailbox_secret === undefined) {
     peer = { ...peer, mailbox_secret: newSecret() };
@@ -222,6 +241,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     else if (frame.type === 'result') {
       const lease = frame.body?.lease;
       if (frame.id === String(words) && typeof lease === 'number' && lease > 0) speakLater(own, lease);
+      requests.answered(frame);
     }
   }
 
@@ -301,6 +321,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     upSince = undefined;
     custody.unlinked();
     calls.unlinked();
+    requests.unlinked();
     channel?.stop();
     channel = undefined;
     cancelWord();
@@ -369,9 +390,13 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       lastError = undefined;
       for (const family of mailboxes.families()) mailboxes.forget(family);
       behind.clear();
+      edgeCodes.clear();
       await Promise.all([freezes.leave(), outbox.clear()]);
       return status();
     },
+
+    /** The codes that are good at the edge alone. */
+    edgeCodes,
 
     /** Socket URL of the edge that devices may use as their mailbox; undefined without one. */
     mailboxUrl: (): string | undefined => mailboxUrl(peer),

@@ -8,7 +8,7 @@ import { loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 import { readRoutes } from '../sessions/session.ts';
 import { maskCode } from './code.ts';
-import { type CodePolicy, describePolicy, readPolicy } from './policy.ts';
+import { type CodePolicy, describePolicy, policyBody, readPolicy } from './policy.ts';
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
 const LIFETIME = 600;
@@ -23,7 +23,8 @@ export interface Consumption {
   allowed?: 'all' | 'registered' | 'none';
   /** The secret of the QR code. */
   secret?: string;
-  use?(policy: CodePolicy, routes?: RoutesRecord): Promise<unknown>;
+  /** `home` is the hash of the code where its device becomes one of home (contract 12 §2). */
+  use?(policy: CodePolicy, routes?: RoutesRecord, home?: string): Promise<unknown>;
 }
 
 /** A code that can be used, or a request to pair; never the whole code. */
@@ -42,7 +43,25 @@ export interface PendingCode {
   requestedBy?: string;
   /** The routes that its payload names. */
   routes?: RoutesRecord;
+  /** At the edge, a code whose device becomes one of home (contract 12 §2). */
+  forHome?: boolean;
 }
+
+/** A code that is for the other side of the mirror: that gets its hashes and its policy. */
+export interface HandedCode {
+  hash: string;
+  secretHash?: string;
+  masked: string;
+  policy: CodePolicy;
+}
+
+/** The form in which a code of this host is handed to the other side. `secret` is that of its QR payload. */
+export const handedCode = (code: string, policy: CodePolicy, secret?: string): HandedCode => ({
+  hash: sha256(code),
+  masked: maskCode(code),
+  policy,
+  ...(secret !== undefined && { secretHash: sha256(secret) }),
+});
 
 export interface MintedCode {
   code: string;
@@ -99,11 +118,19 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
   async function put(
     entries: Map<string, PendingCode>,
     code: string,
-    given: Pick<PendingCode, 'policy' | 'anonymous' | 'requestedBy' | 'secretHash' | 'keyId'>,
+    given: Pick<PendingCode, 'policy' | 'anonymous' | 'requestedBy' | 'secretHash' | 'keyId' | 'forHome'>,
   ): Promise<MintedCode> {
-    const hash = sha256(code);
+    return { code, expiresAt: await putHash(entries, sha256(code), { ...given, masked: maskCode(code) }) };
+  }
+
+  /** Returns when it expires. */
+  async function putHash(
+    entries: Map<string, PendingCode>,
+    hash: string,
+    given: Omit<PendingCode, 'expiresAt'>,
+  ): Promise<number> {
     const expiresAt = Math.floor(seconds(clock)) + LIFETIME;
-    const entry = { ...given, masked: maskCode(code), expiresAt };
+    const entry = { ...given, expiresAt };
     entries.set(hash, entry);
     try {
       await store.setItem(hash, toRecord(entry));
@@ -112,13 +139,13 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
       throw new RelayError('unavailable', 'the pairing code could not be stored: try again later', { cause });
     }
     changed?.(entries === codes ? 'registered' : 'requested', entry.masked);
-    return { code, expiresAt };
+    return expiresAt;
   }
 
   /** @throws RelayError `rate-limited` when too many codes are pending, `unavailable` when it cannot be stored. */
   async function add(
     code: string,
-    given: Pick<PendingCode, 'policy' | 'anonymous' | 'secretHash' | 'keyId'>,
+    given: Pick<PendingCode, 'policy' | 'anonymous' | 'secretHash' | 'keyId' | 'forHome'>,
   ): Promise<MintedCode> {
     dropExpired();
     const known = codes.get(sha256(code));
@@ -151,18 +178,38 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
 
   return {
     /** Registers a code; a pending one gets this policy and its full time again, a requested one becomes good. */
-    async register(code: string, policy: CodePolicy): Promise<MintedCode> {
-      const minted = await add(code, { policy, anonymous: false });
+    async register(code: string, policy: CodePolicy, { forHome = false } = {}): Promise<MintedCode> {
+      const minted = await add(code, { policy, anonymous: false, forHome });
       requests.delete(sha256(code));
       log.info(`registered pairing code ${maskCode(code)}: ${describePolicy(policy)}`);
       return minted;
     },
 
     /** A new code for the host's own QR payload, which the key with this id signs. */
-    async mint(policy: CodePolicy, keyId?: string): Promise<MintedPair> {
-      const secret = base64url(randomBytes(SECRET_LENGTH));
-      return { ...(await add(fresh(), { policy, anonymous: false, secretHash: sha256(secret), keyId })), secret };
+    async mint(policy: CodePolicy, keyId?: string, { forHome = false } = {}): Promise<MintedPair> {
+      const secret = newSecret();
+      const given = { policy, anonymous: false, secretHash: sha256(secret), keyId, forHome };
+      return { ...(await add(fresh(), given)), secret };
     },
+
+    /** A new code that is not good here, for the other side of the mirror. */
+    draw: (): Omit<MintedPair, 'expiresAt'> => ({ code: fresh(), secret: newSecret() }),
+
+    /**
+     * Takes a code of home, which is good here alone (contract 12 §2). Resolves with its end, epoch seconds.
+     * @throws RelayError `rate-limited` when too many codes are pending, `unavailable` when it cannot be stored.
+     */
+    async accept({ hash, ...given }: HandedCode): Promise<number> {
+      dropExpired();
+      if (!codes.has(hash) && codes.size >= MAX_PENDING) throw tooMany(LIFETIME);
+      const expiresAt = await putHash(codes, hash, { ...given, anonymous: false, forHome: true });
+      requests.delete(hash);
+      log.info(`took pairing code ${given.masked} of home: ${describePolicy(given.policy)}`);
+      return expiresAt;
+    },
+
+    /** Whether a code can be used here. */
+    isPending: (hash: string): boolean => (codes.get(hash)?.expiresAt ?? 0) > seconds(clock),
 
     /** Notes the routes that the payload of a code names. Never rejects: without them, they are unknown. */
     async setRoutes(code: string, routes: RoutesRecord): Promise<void> {
@@ -218,7 +265,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
           log.warn(`refused pairing code ${maskCode(code)}: the key that signed it was replaced`);
           return undefined;
         }
-        await use?.(entry.policy, entry.routes);
+        await use?.(entry.policy, entry.routes, entry.forHome ? hash : undefined);
       } catch (error) {
         giveBack(hash, entry);
         throw error;
@@ -245,6 +292,8 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
   };
 }
 
+const newSecret = (): string => base64url(randomBytes(SECRET_LENGTH));
+
 const tooMany = (retryAfter: number): RelayError =>
   new RelayError('rate-limited', 'too many pairing codes are waiting to be used', { retryAfter });
 
@@ -257,11 +306,9 @@ const toRecord = ({
   keyId,
   requestedBy,
   routes,
+  forHome,
 }: PendingCode): PairingCodeRecord => ({
-  ttl_seconds: policy.ttlSeconds,
-  grants: policy.grants,
-  without: policy.without,
-  transport_hint: policy.transportHint,
+  ...policyBody(policy),
   expires_at: expiresAt,
   masked,
   anonymous,
@@ -269,6 +316,7 @@ const toRecord = ({
   key_id: keyId,
   requested_by: requestedBy,
   ...(routes && { routes }),
+  ...(forHome && { for_home: true }),
 });
 
 function fromRecord(value: unknown): PendingCode | undefined {
@@ -284,6 +332,7 @@ function fromRecord(value: unknown): PendingCode | undefined {
       keyId: typeof value.key_id === 'string' ? value.key_id : undefined,
       requestedBy: typeof requestedBy === 'string' ? requestedBy : undefined,
       routes: readRoutes(value.routes),
+      forHome: value.for_home === true,
     };
   } catch {
     return undefined;

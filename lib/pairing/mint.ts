@@ -12,7 +12,8 @@ import type { PairingCodes } from './codes.ts';
 import { hostCandidates } from './host-candidates.ts';
 import { routesOf } from './known-routes.ts';
 import { buildPayload, pairingUrl } from './payload.ts';
-import { describePolicy, readPolicy } from './policy.ts';
+import { describePolicy, readPolicy, readRedeemer } from './policy.ts';
+import type { Redemption } from './redemption.ts';
 import { keyIdOf, type QrSecret } from './secret.ts';
 
 /** Where clients reach this relay directly. */
@@ -28,6 +29,7 @@ export interface MintParts {
   /** Absent at the edge. */
   host?: Host;
   codes: PairingCodes;
+  redemption: Redemption;
   /** Signs the payloads. */
   secret: Pick<QrSecret, 'read'>;
   /**
@@ -94,7 +96,7 @@ function publishedUrls(candidates: Candidate[] = [], apiPort?: number): string[]
 }
 
 /** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
-export function createMint({ config, host, codes, secret, routes, publicUrl, advertised, log }: MintParts) {
+export function createMint({ config, host, codes, redemption, secret, routes, publicUrl, advertised, log }: MintParts) {
   /** The relay's own WebSocket URL. At the edge the listener's name is the public one, with its scheme's port. */
   async function relayUrl({ host: bound, port, tls }: Listener): Promise<string> {
     const scheme = tls ? 'wss' : 'ws';
@@ -127,6 +129,7 @@ export function createMint({ config, host, codes, secret, routes, publicUrl, adv
      */
     async issue(body: Record<string, unknown>, at: Listener): Promise<MintAnswer> {
       const policy = readPolicy(body);
+      const redeem = readRedeemer(body);
       const overrides = readApiOverrides(body);
       const dashboardUrl = readDashboardUrl(body);
       const isLocal = host !== undefined && isLoopbackName(at.host);
@@ -134,18 +137,21 @@ export function createMint({ config, host, codes, secret, routes, publicUrl, adv
       const supplied = isLocal ? withoutLan(named) : named;
 
       const direct = { apiTls: speaksTls(overrides, config), relayTls: at.tls };
-      const [api, url, given, key] = await Promise.all([
+      const [api, own, given, key] = await Promise.all([
         resolveApiTarget(overrides, { config, host, log }),
         relayUrl(at),
         finalCandidates(supplied, direct, host?.network),
         secret.read(),
       ]);
 
-      await advertised?.([url, ...urlsOf(given)], publishedUrls(given, api?.port));
-      const { code, secret: codeSecret, expiresAt } = await codes.mint(policy, key ? keyIdOf(key) : undefined);
-      const own = (await routes?.(expiresAt)) ?? [];
-      const endpoints = own.length > 0 ? orderCandidates([...(given ?? []), ...own]) : given;
-      if (host) await codes.setRoutes(code, routesOf(endpoints ?? [], [url], host.network.addresses()));
+      await advertised?.([own, ...urlsOf(given)], publishedUrls(given, api?.port));
+      const minted = await redemption.mint(policy, key ? keyIdOf(key) : undefined, redeem);
+      const { code, secret: codeSecret, expiresAt, url = own } = minted;
+      // A code that is good at the edge alone names no address where it is not.
+      const isHere = minted.url === undefined;
+      const more = (isHere && (await routes?.(expiresAt))) || [];
+      const endpoints = !isHere ? undefined : more.length > 0 ? orderCandidates([...(given ?? []), ...more]) : given;
+      if (host && isHere) await codes.setRoutes(code, routesOf(endpoints ?? [], [url], host.network.addresses()));
       const parts = { api, relay: { url, code, secret: codeSecret, policy }, endpoints, dashboardUrl };
       const text = JSON.stringify(buildPayload(parts, key));
       const access = api ? `API key ${api.key === '' ? 'absent' : 'present'}` : 'API server disabled';

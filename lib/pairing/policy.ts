@@ -1,3 +1,4 @@
+import type { PairingCodeRecord } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import { isObject } from '../kit/json.ts';
 import { GRANTS, type Policy } from '../sessions/grants.ts';
@@ -67,6 +68,27 @@ export function readPolicy(body: Record<string, unknown>): CodePolicy {
   }
   return policy;
 }
+
+/** The side of the mirror at which a code is good (contract 12 §2). */
+export type Redeemer = 'home' | 'edge';
+
+/** Reads `redeem` from the body of register or mint. @throws RelayError `invalid` for anything else. */
+export function readRedeemer({ redeem }: Record<string, unknown>): Redeemer | undefined {
+  if (redeem == null) return undefined;
+  if (redeem !== 'home' && redeem !== 'edge') throw invalid('redeem must be home or edge');
+  return redeem;
+}
+
+/** As a stored code has it. */
+export type PolicyRecord = Pick<PairingCodeRecord, 'ttl_seconds' | 'grants' | 'without' | 'transport_hint'>;
+
+/** A policy in the form that `readPolicy` reads. */
+export const policyBody = ({ ttlSeconds, grants, without, transportHint }: CodePolicy): PolicyRecord => ({
+  ...(ttlSeconds !== undefined && { ttl_seconds: ttlSeconds }),
+  ...(grants && { grants }),
+  ...(without && { without }),
+  ...(transportHint && { transport_hint: transportHint }),
+});
 
 const describeSeconds = (seconds: number): string => (seconds === 0 ? 'never' : `${seconds} s`);
 

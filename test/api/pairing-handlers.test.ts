@@ -5,6 +5,7 @@ import type { RelayRequest } from '../../handlers/request.ts';
 import { openLocalOperator } from '../../lib/access/local-operator.ts';
 import type { Peer } from '../../lib/access/peer.ts';
 import { createMint } from '../../lib/pairing/mint.ts';
+import { createRedemption } from '../../lib/pairing/redemption.ts';
 import { createQrSecret } from '../../lib/pairing/secret.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { PairingRecord } from '../../storage/schema.ts';
@@ -23,11 +24,12 @@ async function setup(env: Record<string, string> = {}) {
   const limiter = await limiterOf(clock);
   const listener = { host: '0.0.0.0', port: 8767, tls: false };
   const secret = createQrSecret({ host, store: createStorage<PairingRecord>(), log });
-  const mint = createMint({ config, host, codes, secret, log });
+  const redemption = createRedemption({ codes });
+  const mint = createMint({ config, host, codes, redemption, secret, log });
   const operatorTokens = { verify: async (token: string | null) => token === 'operator' };
   const localOperator = await openLocalOperator({ host, config, clock, log: fakeLog().log });
   const tokens = { localOperator, operatorTokens };
-  const parts: Partial<Relay> = { config, clock, log, host, codes, limiter, mint, listener, ...tokens };
+  const parts: Partial<Relay> = { config, clock, log, host, codes, redemption, limiter, mint, listener, ...tokens };
   return { relay: parts as Relay, advance, lines };
 }
 

@@ -5,6 +5,7 @@ import { type EdgeMirror, type HomeMessage, openEdgeMirror } from '../../../lib/
 import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
 import { type Notifications, openNotifications } from '../../../lib/notifications/notifications.ts';
 import { type Gate, openGate } from '../../../lib/operations/gate.ts';
+import { openPairingCodes, type PairingCodes } from '../../../lib/pairing/codes.ts';
 import { openPhoneMessaging, type PhoneMessaging } from '../../../lib/phone/phone.ts';
 import { openPush, type Push } from '../../../lib/push/push.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
@@ -33,6 +34,7 @@ export class World {
   readonly log = createTestLog();
   readonly stores = { home: memoryStores(), edge: memoryStores() };
   home!: {
+    codes: PairingCodes;
     sessions: Sessions;
     push: Push;
     phone: PhoneMessaging;
@@ -41,6 +43,7 @@ export class World {
     mirror: HomeMirror;
   };
   edge!: {
+    codes: PairingCodes;
     sessions: Sessions;
     push: Push;
     phone: PhoneMessaging;
@@ -98,7 +101,8 @@ export class World {
       mailboxReady: ({ family }) => void this.ready.push(family),
       random: () => 0,
     });
-    this.home = { sessions, push, phone, notifications, gate, mirror };
+    const codes = await openPairingCodes({ store: this.stores.home.open('pairing-codes'), clock, log });
+    this.home = { codes, sessions, push, phone, notifications, gate, mirror };
     mirror.start();
     await turn();
   }
@@ -112,8 +116,9 @@ export class World {
     const gate = await openGate({ store: this.stores.edge.open('freeze'), clock, log });
     const store = this.stores.edge.open('mirror');
     const announce = (message: HomeMessage) => void this.announced.push(message);
-    const parts = { store, sessions, phone, notifications, push, gate, clock, log, lease, announce };
-    this.edge = { sessions, push, phone, notifications, gate, mirror: await openEdgeMirror(parts) };
+    const codes = await openPairingCodes({ store: this.stores.edge.open('pairing-codes'), clock, log });
+    const parts = { store, sessions, codes, phone, notifications, push, gate, clock, log, lease, announce };
+    this.edge = { codes, sessions, push, phone, notifications, gate, mirror: await openEdgeMirror(parts) };
   }
 
   async #sessions(side: 'home' | 'edge'): Promise<Sessions> {

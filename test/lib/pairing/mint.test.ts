@@ -5,6 +5,7 @@ import { createStorage } from 'unstorage';
 import { describe, expect, test, vi } from 'vitest';
 import { canonicalJson } from '../../../lib/pairing/canonical-json.ts';
 import { createMint, type Listener } from '../../../lib/pairing/mint.ts';
+import { createRedemption } from '../../../lib/pairing/redemption.ts';
 import { createQrSecret } from '../../../lib/pairing/secret.ts';
 import type { PairingRecord } from '../../../storage/schema.ts';
 import { codesOf } from '../../support/states.ts';
@@ -26,7 +27,15 @@ async function setup({ env = {}, listener, edge = false, pinned = null, ...optio
   const store = createStorage<PairingRecord>();
   const publicUrl = async () => pinned;
   const signer = createQrSecret({ host, store, log });
-  const made = createMint({ config: configOf(env, host), host, codes, secret: signer, publicUrl, log });
+  const made = createMint({
+    config: configOf(env, host),
+    host,
+    codes,
+    redemption: createRedemption({ codes }),
+    secret: signer,
+    publicUrl,
+    log,
+  });
   const at = listener ?? { host: '0.0.0.0', port: 8767, tls: false };
   const mint = {
     issue: (body: Record<string, unknown>) => made.issue(body, at),
