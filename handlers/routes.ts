@@ -6,6 +6,7 @@ import { bridgeActivity, bridgeDevices, bridgeStatus, desktopActivity, selectAct
 import { chatHistory, searchChats } from './chat.ts';
 import { postClipboard } from './clipboard.ts';
 import { injectedContext } from './context.ts';
+import { crossOrigin } from './cors.ts';
 import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from './desktop.ts';
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
 import { errorFor, failureResponse } from './errors.ts';
@@ -250,6 +251,13 @@ export function createFetch(relay: Relay): Fetch {
 
   return async (incoming, peer) => {
     const request = Object.assign(incoming as RelayRequest, { peer, budgets: relay.budgets });
+    const cross = relay.edgeMirror && crossOrigin(request, relay);
+    const response = cross?.preflight ?? (await settle(request));
+    return cross ? cross.allow(response) : response;
+  };
+
+  async function settle(request: RelayRequest): Promise<Response> {
+    const { peer } = request;
     try {
       const judged = relay.ingressMarker.peerOf(peer, request.headers);
       if (judged !== peer) request.peer = await judged;
@@ -258,7 +266,7 @@ export function createFetch(relay: Relay): Fetch {
     } catch (error) {
       return failureResponse(error, request, `${request.method} request`, relay.log);
     }
-  };
+  }
 }
 
 const createRouter = () => Router<RelayRequest, [Relay]>();

@@ -1,11 +1,13 @@
 import { Router } from 'itty-router';
 import { offeredProtocols } from '../lib/access/bearer.ts';
+import { pageOf } from '../lib/access/page.ts';
 import { isSecureTransport, type Peer, peerKey } from '../lib/access/peer.ts';
 import { MiB } from '../lib/kit/units.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Refusal } from '../lib/socket/sockets.ts';
 import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts';
 import { errorResponse } from '../lib/web/json.ts';
+import { foreignPage } from './cors.ts';
 import { errorFor, failureResponse } from './errors.ts';
 import { misdirected } from './guards.ts';
 import { homeSocket } from './mirror.ts';
@@ -73,8 +75,10 @@ const asksToClose = ({ headers, httpVersion }: RelayRequest): boolean => {
   return has('close') || (httpVersion === '1.0' && !has('keep-alive'));
 };
 
-/** A block after failed attempts, and the limits on sockets that have not authenticated (contract 01 §3.1). */
+/** Pages of other origins, a block after failed attempts, and the limits on sockets that have not authenticated (contract 01 §3.1). */
 function mayConnect(request: RelayRequest, relay: Relay): Response | undefined {
+  const foreign = foreignPage(request, relay);
+  if (foreign) return foreign;
   const refusal = relay.sockets.refusal(callerOf(request, relay).key);
   return refusal && refuse(refusal);
 }
@@ -89,10 +93,12 @@ function refuse({ stopping, blocked, retryAfter }: Refusal): Response {
 function callerOf({ peer, headers }: RelayRequest, relay: Relay): Caller {
   const trusted = relay.config.trustProxyHeaders;
   const transportHint = peer.transportHint ?? (isSecureTransport(peer, headers, trusted) ? 'wss' : 'ws');
+  const page = pageOf(headers);
   return {
     peer,
     key: peerKey(peer, headers, trusted),
     transportHint,
+    ...(page && { page }),
     ...(peer.via === 'direct' && { url: `${peer.tls ? 'wss' : 'ws'}://${headers.get('host')}` }),
   };
 }

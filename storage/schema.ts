@@ -97,6 +97,8 @@ export interface SessionRecord {
   device_platform: string;
   client_surface: 'android' | 'desktop' | 'quest' | 'web' | 'unknown';
   device_form_factor: 'phone' | 'desktop' | 'xr' | 'unknown';
+  /** Origin of home's page that the device is (contract 12 §3). */
+  page_origin?: string;
   transport_hint: 'wss' | 'ws' | 'unknown';
   created_at: number;
   first_seen: number;
@@ -311,6 +313,7 @@ export interface SocketRecord {
     };
     key: string;
     transportHint: 'wss' | 'ws' | 'unknown';
+    page?: { origin: string; isOwn: boolean };
   };
 }
 
@@ -652,5 +655,7 @@ export type MirrorRecord =
   | { policy: object; until: number }
   /** When home was last heard, epoch seconds. */
   | { heard: number }
+  /** Origins of the pages that devices of home are, the newest last. */
+  | { origins: string[] }
   /** The socket on which home is linked. */
   | { socket: string; since: number; listening?: boolean };

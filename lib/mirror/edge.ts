@@ -36,6 +36,9 @@ const MAX_TOMBSTONES = 20_000;
 const KEY = 'peer';
 const HEARD = 'heard';
 const LINK = 'link';
+const PAGES = 'pages';
+/** Origins of pages that devices of home are. */
+const MAX_PAGES = 256;
 const tombstone = (family: string) => `ended:${family}`;
 
 export interface EdgeMirrorParts {
@@ -145,6 +148,8 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
   }
   /** Keyed by family: when home was last told that the device was here, epoch seconds. */
   const seen = new Map<string, number>();
+  /** A session decides by its own origin; these only tell strangers from pages of home. */
+  let pages = read<{ origins: string[] }>(PAGES)?.origins ?? [];
   let link: Link | undefined;
   /** Oldest first, with the address of each. */
   const unproved = new Map<Transport, string>();
@@ -222,6 +227,13 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     }
   }
 
+  /** A device of home is this page. */
+  function notePage(origin: string | undefined): void {
+    if (origin === undefined || pages.includes(origin)) return;
+    pages = [...pages, origin].slice(-MAX_PAGES);
+    void store.setItem(PAGES, { origins: pages }).catch(failed);
+  }
+
   /** What home gives is taken as it is, but for what was reduced here and home has not seen. */
   function adopt(given: Session): Promise<boolean> {
     const reduced = outbox.body(`reduce:${given.family}`);
@@ -245,6 +257,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       if (ended.has(given.family)) return offerEnd(given.family);
       // A session that was made here is none of home's, whatever home says.
       if (sessions.byFamily(given.family) && !ownOf(given.family)) return;
+      notePage(given.device.origin);
       if (!(await adopt(given))) throw new RelayError('unavailable', 'a session could not be stored');
       return;
     }
@@ -417,8 +430,9 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       if (link) unlink(link.socket);
       heard = now();
       offSince = undefined;
+      pages = [];
       await Promise.all([
-        ...[KEY, HEARD, LINK].map((name) => store.removeItem(name)),
+        ...[KEY, HEARD, LINK, PAGES].map((name) => store.removeItem(name)),
         push.shared.adoptKeyPair(null),
         ...mirrored().map(end),
       ]);
@@ -437,6 +451,9 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       const at = new Date(sinceWhen() * 1000).toISOString();
       return { message: `home is off since ${at}`, error_code: 'home_offline', since: sinceWhen() };
     },
+
+    /** Whether an origin is one of home's page that a device was paired in; which session it may use, that session says. */
+    isPage: (origin: string): boolean => pages.includes(origin),
 
     /** Whether a home is pinned, which may call. */
     isExpected: (): boolean => key !== undefined,

@@ -16,6 +16,7 @@ export const isDeviceId = (id: string): boolean => !NO_DEVICE.has(id.toLowerCase
 export function mergeDevice(old: Device, presented: Device): Device {
   const pick = <T extends string>(fresh: T, kept: T, nothing: string): T =>
     fresh !== '' && fresh !== 'unknown' && fresh !== nothing ? fresh : kept;
+  const origin = presented.origin ?? old.origin;
   return {
     name: pick(presented.name, old.name, UNNAMED),
     id: isDeviceId(old.id) ? old.id : presented.id,
@@ -23,6 +24,7 @@ export function mergeDevice(old: Device, presented: Device): Device {
     platform: pick(presented.platform, old.platform, ''),
     surface: pick(presented.surface, old.surface, 'unknown'),
     formFactor: pick(presented.formFactor, old.formFactor, 'unknown'),
+    ...(origin !== undefined && { origin }),
   };
 }
 

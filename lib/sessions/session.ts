@@ -11,6 +11,8 @@ export interface Device {
   platform: string;
   surface: 'android' | 'desktop' | 'quest' | 'web' | 'unknown';
   formFactor: 'phone' | 'desktop' | 'xr' | 'unknown';
+  /** Origin of the page of this relay that it is, seen by the relay: its mailbox admits that page too (contract 12 §3). */
+  origin?: string;
 }
 
 export type TransportHint = 'wss' | 'ws' | 'unknown';
@@ -111,6 +113,7 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   device_platform: text,
   client_surface: v.fallback(v.picklist(['android', 'desktop', 'quest', 'web', 'unknown']), 'unknown'),
   device_form_factor: v.fallback(v.picklist(['phone', 'desktop', 'xr', 'unknown']), 'unknown'),
+  page_origin: v.fallback(v.optional(v.pipe(v.string(), v.maxLength(300))), undefined),
   transport_hint: v.fallback(v.picklist(['wss', 'ws', 'unknown']), 'unknown'),
   created_at: seconds,
   first_seen: seconds,
@@ -166,6 +169,7 @@ export function toStored(session: Session): SessionRecord {
     device_platform: device.platform,
     client_surface: device.surface,
     device_form_factor: device.formFactor,
+    ...(device.origin !== undefined && { page_origin: device.origin }),
     transport_hint: session.transportHint,
     created_at: session.createdAt,
     first_seen: session.firstSeen,
@@ -219,6 +223,7 @@ export function fromStored(value: unknown): Session | null {
       platform: visibleName(stored.device_platform),
       surface: stored.client_surface,
       formFactor: stored.device_form_factor,
+      ...(stored.page_origin !== undefined && { origin: stored.page_origin }),
     },
     transportHint: stored.transport_hint,
     createdAt: stored.created_at,

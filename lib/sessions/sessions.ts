@@ -304,12 +304,16 @@ export class Sessions {
   }
 
   /** Thumbprint of the key to which the live session of a token or refresh token is bound, if it is. */
-  keyOf({ token, refreshToken }: { token?: string; refreshToken?: string }): string | undefined {
+  keyOf = (credential: { token?: string; refreshToken?: string }): string | undefined =>
+    this.ownerOf(credential)?.keyThumbprint;
+
+  /** The live session of a token or refresh token, whatever else it takes to use it. */
+  ownerOf({ token, refreshToken }: { token?: string; refreshToken?: string }): Session | undefined {
     const ofToken = token === undefined ? undefined : this.#ofToken(token);
-    if (ofToken || refreshToken === undefined) return ofToken?.keyThumbprint;
+    if (ofToken || refreshToken === undefined) return ofToken;
     const hash = sha256(refreshToken);
     const session = this.#alive(this.#index.ofRefresh(hash, familyOf(refreshToken)));
-    return session && isGood(session.refresh, hash, this.#now()) ? session.keyThumbprint : undefined;
+    return session && isGood(session.refresh, hash, this.#now()) ? session : undefined;
   }
 
   /** Lets a session go from its key: its credentials are good by themselves again. Resolves when that is on disk. */
@@ -733,8 +737,9 @@ export class Sessions {
 
   /** A session's device after it has described itself again. An id that it may not take is ignored (contract 01 §3.4). */
   #describe(session: Session, presented: Device): Device {
-    const merged = mergeDevice(session.device, presented);
-    const { id } = session.device;
+    const { id, origin } = session.device;
+    // Where a page of home is, home says.
+    const merged = mergeDevice(session.device, session.mirrored ? { ...presented, origin } : presented);
     // A session without an id would otherwise take that of another device, and with it what is meant for that one.
     const isTaken = merged.id !== id && this.isDeviceOfAnother(merged.id, session.family);
     if (isTaken || (isDeviceId(presented.id) && presented.id !== merged.id)) {

@@ -128,15 +128,18 @@ export type Proved = string | false | undefined;
 export function authenticate(
   parts: AuthParts,
   request: AuthRequest,
-  peer: Pick<Caller, 'key' | 'transportHint' | 'url'>,
+  peer: Pick<Caller, 'key' | 'transportHint' | 'url' | 'page'>,
   proved?: Proved,
 ): Admitted | undefined | Promise<Admitted | undefined> {
   const { sessions, codes, limiter } = parts;
-  const { sessionToken, refreshToken, pairingCode, pairingSecret, device } = request;
+  const { sessionToken, refreshToken, pairingCode, pairingSecret } = request;
+  const { page } = peer;
+  const isPage = request.device.surface === 'web' && page?.isOwn === true;
+  const device = isPage ? { ...request.device, origin: page.origin } : request.device;
   const conclude = (by: 'token' | 'code', admitted: Admitted | undefined) =>
     updateLimiter(parts, request, peer.key, by, admitted);
 
-  if (proved === false) return conclude('token', undefined);
+  if (proved === false || isForeign(sessions, request, page)) return conclude('token', undefined);
   const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken, proved);
   if (session) {
     const admitted = { session, token: sessionToken as string };
@@ -171,6 +174,14 @@ export function authenticate(
     await codes.consume(pairingCode, { allowed, secret: pairingSecret, use });
     return issued;
   }
+}
+
+/** True if a page shows the edge credentials of a session of home that was paired in another page (contract 12 §3). */
+function isForeign(sessions: Sessions, request: AuthRequest, page: Caller['page']): boolean {
+  if (!page || page.isOwn) return false;
+  const { sessionToken: token, refreshToken } = request;
+  const owner = sessions.ownerOf({ token, refreshToken });
+  return owner?.mirrored === true && owner.device.origin !== page.origin;
 }
 
 /** Updates the limiter: a success clears failures of the peer, a failure counts in each bucket that it tried. */

@@ -1,3 +1,4 @@
+import type { WebPage } from '../access/page.ts';
 import type { Peer } from '../access/peer.ts';
 import type { TransportHint } from '../sessions/session.ts';
 import type { LongFrame } from './envelope-head.ts';
@@ -71,4 +72,6 @@ export interface Caller {
   transportHint: TransportHint;
   /** URL by which a client of this host's own listener came, as its `Host` names it. */
   url?: string;
+  /** The web page that it is. */
+  page?: WebPage;
 }

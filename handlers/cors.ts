@@ -1,0 +1,52 @@
+import { pageOf } from '../lib/access/page.ts';
+import type { Relay } from '../lib/relay.ts';
+import { errorResponse } from '../lib/web/json.ts';
+import { WebResponse } from '../lib/web/response.ts';
+import { pathOf, type RelayRequest } from './request.ts';
+
+/** What the app calls at its mailbox, and what it is told there that only home serves. */
+const OF_APP =
+  /^\/(?:(?:api|chat|clipboard|context|media|notifications|phone|push|sessions|usage|voice)\/|(?:health|sessions|ws|relay\/freeze)(?:[?#]|$))/;
+const PREFLIGHT = {
+  'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE',
+  'access-control-allow-headers': 'authorization, content-type, dpop, range',
+  'access-control-max-age': '600',
+};
+const EXPOSED = 'dpop-nonce, retry-after, content-range, content-disposition';
+
+/** Answers of the mailbox for one page of home. */
+export interface CrossOrigin {
+  preflight?: Response;
+  /** Lets the page read the answer, unless that is the answer for a session of another page. */
+  allow(response: Response): Response;
+}
+
+/**
+ * At the edge, what a page that devices of home have been paired in needs to call it (contract 12 §3): the Fetch standard's
+ * CORS for its very origin, without credentials of the browser. Undefined for every other request.
+ */
+export function crossOrigin(request: RelayRequest, { edgeMirror }: Relay): CrossOrigin | undefined {
+  const page = edgeMirror && pageOf(request.headers);
+  if (!page || page.isOwn || !edgeMirror.isPage(page.origin) || !OF_APP.test(pathOf(request.url))) return undefined;
+  const origin = { 'access-control-allow-origin': page.origin, vary: 'Origin' };
+  return {
+    ...(request.method === 'OPTIONS' &&
+      request.headers.has('access-control-request-method') && {
+        preflight: new WebResponse(null, { status: 204, headers: { ...origin, ...PREFLIGHT } }),
+      }),
+    allow(response) {
+      const { session } = request;
+      if (session && session.device.origin !== page.origin) return response;
+      for (const [name, value] of Object.entries(origin)) response.headers.set(name, value);
+      response.headers.set('access-control-expose-headers', EXPOSED);
+      return response;
+    },
+  };
+}
+
+/** At the edge of a home, an upgrade by a page that is neither of this relay nor paired at home (contract 12 §3). */
+export function foreignPage({ headers }: RelayRequest, { edgeMirror }: Relay): Response | undefined {
+  const page = edgeMirror?.isExpected() ? pageOf(headers) : undefined;
+  if (!page || page.isOwn || edgeMirror?.isPage(page.origin)) return undefined;
+  return errorResponse(403, 'pages of other origins may not connect');
+}

@@ -1,0 +1,21 @@
+import type { HeaderReader } from './peer.ts';
+
+/** Characters of an origin that count; browsers know no longer one. */
+const MAX_ORIGIN = 300;
+
+/** The web page that a request comes from, as the browser says. `isOwn`: this relay has served it under the same name. */
+export interface WebPage {
+  origin: string;
+  isOwn: boolean;
+}
+
+/** Reads `Origin`; undefined for a request of no page. One that cannot be read is no page of this relay. */
+export function pageOf(headers: HeaderReader): WebPage | undefined {
+  const origin = headers.get('origin');
+  if (origin === null) return undefined;
+  if (origin.length > MAX_ORIGIN || !/^https?:/.test(origin) || !URL.canParse(origin)) {
+    return { origin: 'null', isOwn: false };
+  }
+  const url = new URL(origin);
+  return { origin: url.origin, isOwn: url.host === headers.get('host')?.toLowerCase() };
+}
