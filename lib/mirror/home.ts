@@ -402,17 +402,18 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     mailboxUrl: (): string | undefined => mailboxUrl(peer),
 
     /**
-     * The credentials for the edge that a device has yet to get (contract 12 §3): the edge has confirmed them. `taken` is
-     * called when the device has shown that they have come.
+     * The credentials for the edge to send to a device that has yet to get them (contract 12 §3): the edge has confirmed
+     * them. `taken` is called when the device has shown that they have come.
      */
     mailbox(of: Session): { mailbox: Mailbox; taken(): void } | undefined {
       const found = mailboxOf(of);
+      if (found) mailboxes.give(of.family);
       return found && { mailbox: found.mailbox, taken: () => mailboxes.take(of.family, found.chain) };
     },
 
     /**
-     * Credentials for a device that has none, or has lost them: those that it has yet to get, or a new chain of them, with
-     * which the last one ends.
+     * Credentials for a device that has none, or has lost them: those that were never sent or were begun just now, else a
+     * new chain of them, with which the last one ends.
      * @throws RelayError `unsupported` without an edge, `unavailable` while the edge does not confirm them.
      */
     async renewMailbox(of: Session): Promise<{ mailbox: Mailbox; taken(): void }> {

@@ -17,6 +17,8 @@ export type Mailbox = { url: string; session_token: string; refresh_token: strin
 interface Entry {
   /** Number of the chain: higher than any before it, epoch seconds as a rule. */
   chain: number;
+  /** Its credentials were sent to the device, which may have lost them or used them. */
+  given: boolean;
   /** The device has shown that its credentials have come. */
   taken: boolean;
 }
@@ -44,19 +46,20 @@ export function openMailboxes({
   const entries = new Map<string, Entry>();
   for (const [key, value] of stored) {
     const entry = value as Entry | null;
-    if (key.startsWith(ENTRY) && typeof entry?.chain === 'number') entries.set(key.slice(ENTRY.length), entry);
+    if (!key.startsWith(ENTRY) || typeof entry?.chain !== 'number') continue;
+    entries.set(key.slice(ENTRY.length), { ...entry, given: entry.given !== false });
   }
   const failed = () => log.warn('the credentials of a device for the edge could not be stored');
 
   function put(family: string, entry: Entry): Entry {
     entries.set(family, entry);
-    void store.setItem(ENTRY + family, { chain: entry.chain, taken: entry.taken }).catch(failed);
+    void store.setItem(ENTRY + family, { ...entry }).catch(failed);
     return entry;
   }
 
   const begun = (family: string): Entry => {
     const before = entries.get(family)?.chain ?? 0;
-    return put(family, { chain: Math.max(before + 1, seconds(clock)), taken: false });
+    return put(family, { chain: Math.max(before + 1, seconds(clock)), given: false, taken: false });
   };
 
   function tokensOf({ mailbox_secret: secret = '' }: MirrorPeerRecord, family: string, chain: number) {
@@ -98,19 +101,25 @@ export function openMailboxes({
 
     isTaken: (family: string): boolean => entries.get(family)?.taken === true,
 
+    /** The credentials of a family's chain are sent to its device. */
+    give(family: string): void {
+      const entry = entries.get(family);
+      if (entry && !entry.given) put(family, { ...entry, given: true });
+    },
+
     /** The device has the credentials of a chain. */
     take(family: string, chain: number): void {
       const entry = entries.get(family);
-      if (entry && entry.chain === chain && !entry.taken) put(family, { chain, taken: true });
+      if (entry && entry.chain === chain && !entry.taken) put(family, { ...entry, taken: true });
     },
 
     /**
-     * The device has lost its credentials: begins a new chain, with which they end; unless they are so new that it gets the
-     * same ones.
+     * The device has no credentials: begins a new chain, with which those it may have had end; unless they are so new that
+     * it gets the same ones. It may have used them at the edge although home saw no sign that they came.
      */
     renew(family: string): void {
       const entry = entries.get(family);
-      if (!entry?.taken) return;
+      if (!entry?.given) return;
       if (entry.chain + RENEW_AFTER <= seconds(clock)) begun(family);
       else put(family, { ...entry, taken: false });
     },

@@ -72,8 +72,16 @@ export function readMailbox(value: unknown): MailboxAccess | undefined {
   if (!isObject(value)) return undefined;
   const { session_token, refresh_token } = value;
   const url = relayUrl(value.url);
-  return url && isToken(session_token) && isToken(refresh_token) ? { url, session_token, refresh_token } : undefined;
+  if (!url || !isToken(session_token) || !isToken(refresh_token)) return undefined;
+  return { url, session_token, refresh_token, given: session_token.slice(0, 16) };
 }
+
+/**
+ * The mailbox of a device to which home gives one. Home repeats its credentials until it sees that they came: those that the
+ * edge has issued in place of them stay, since the edge takes the first ones for stolen.
+ */
+export const newerMailbox = (known: MailboxAccess | undefined, given: MailboxAccess): MailboxAccess =>
+  known?.session_token !== undefined && known.given === given.given && known.url === given.url ? known : given;
 
 /** Reads `auth.ok`; null if it lacks a usable session. */
 export function readIssuedSession(payload: Payload): IssuedSession | null {

@@ -23,6 +23,8 @@ export interface MailboxAccess {
   url: string;
   session_token?: string;
   refresh_token?: string;
+  /** Beginning of the session token that home gave, from which the present ones have come. */
+  given?: string;
 }
 
 /** The routes of a pairing, with its mailbox when there are credentials for that. */

@@ -9,6 +9,7 @@ import {
   type Credentials,
   type DeviceFacts,
   type IssuedSession,
+  newerMailbox,
   readIssuedSession,
   readMailbox,
 } from './auth.ts';
@@ -208,11 +209,13 @@ export function createLink(parts: LinkParts): Link {
   async function storeSession({ session, endpoint, pins, offer }: Extract<LinkEffect, { name: 'store' }>) {
     if (endpoint.mailbox) return storeAtMailbox(session, endpoint);
     const { sessionToken, refreshToken, routeCredential, bound, mailbox: given, ...relay } = session;
-    const endpoints = offer ? offer.endpoints : (store.pairing()?.endpoints ?? []);
+    const { endpoints: routes = [], mailbox: known } = store.pairing() ?? {};
+    const endpoints = offer ? offer.endpoints : routes;
     const route = readRouteCredential(routeCredential, { endpoint, endpoints, now: seconds(clock) });
     if (routeCredential !== undefined && !route) log.warn('the relay sent access to Reach that is not for this route');
     // A new pairing begins with the mailbox that its link names.
-    const mailbox = parts.withMailbox && (given ?? (offer?.mailbox === undefined ? undefined : { url: offer.mailbox }));
+    const begun = offer?.mailbox === undefined ? undefined : { url: offer.mailbox };
+    const mailbox = parts.withMailbox && (given ? newerMailbox(offer ? undefined : known, given) : begun);
     const change = {
       session_token: sessionToken,
       ...(mailbox && { mailbox }),
@@ -240,8 +243,10 @@ export function createLink(parts: LinkParts): Link {
   /** Keeps the credentials of the edge beside those of home. */
   async function storeAtMailbox(session: IssuedSession, endpoint: Endpoint): Promise<void> {
     const { sessionToken, refreshToken, routeCredential: _, bound: __, mailbox: ___, ...relay } = session;
-    const refresh = refreshToken ?? store.pairing()?.mailbox?.refresh_token;
+    const known = store.pairing()?.mailbox;
+    const refresh = refreshToken ?? known?.refresh_token;
     const mailbox = {
+      ...known,
       url: endpoint.url,
       session_token: sessionToken,
       ...(refresh !== undefined && { refresh_token: refresh }),
@@ -357,7 +362,7 @@ export function createLink(parts: LinkParts): Link {
       current.send('system', 'pong', { ts: payload.ts ?? clock.now() }, id);
     } else if (channel === 'system' && type === 'mailbox') {
       const mailbox = readMailbox(payload.mailbox);
-      if (mailbox && parts.withMailbox) void keep({ mailbox });
+      if (mailbox && parts.withMailbox) void keep({ mailbox: newerMailbox(store.pairing()?.mailbox, mailbox) });
     } else if (channel === 'system' && (type === 'home.online' || type === 'home.offline')) {
       heardOfHome(type === 'home.online', payload.since);
     } else if (channel === 'system' && type === 'error') receiveError(message);

@@ -1,5 +1,5 @@
 import type { Payload } from '../../socket/envelope.ts';
-import { readMailbox } from './auth.ts';
+import { newerMailbox, readMailbox } from './auth.ts';
 import { authority, type Endpoint, endpointId, inPreference, isSecure, type MailboxAccess } from './endpoints.ts';
 import { readCandidates } from './pairing-url.ts';
 import type { Pairing } from './settings.ts';
@@ -59,6 +59,7 @@ function movedPins(ranked: readonly Endpoint[], old: readonly Endpoint[], pins: 
 export function withMailbox({ mailbox: known }: Pairing, { endpoints, mailbox }: Payload): MailboxAccess | undefined {
   const given = readMailbox(mailbox);
   const { mailbox: url } = readCandidates(endpoints);
-  if (given || url === undefined) return given;
+  if (given) return newerMailbox(known, given);
+  if (url === undefined) return undefined;
   return url === known?.url ? known : { url };
 }

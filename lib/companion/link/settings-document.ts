@@ -52,6 +52,7 @@ const MailboxSchema = v.object({
   url: v.pipe(v.string(), v.regex(/^wss?:\/\//i)),
   session_token: v.optional(v.string()),
   refresh_token: v.optional(v.string()),
+  given: v.optional(v.string()),
 });
 
 export const PairingSchema = v.object({

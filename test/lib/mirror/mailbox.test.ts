@@ -25,6 +25,8 @@ interface Phone {
   family: string;
   atHome: Credentials;
   mailbox?: Credentials;
+  /** The token that home gave, from which those have come. */
+  given?: string;
 }
 
 async function paired(world: World, id: string): Promise<Phone> {
@@ -40,12 +42,14 @@ async function paired(world: World, id: string): Promise<Phone> {
   return { id, family: session.family, atHome: { token, refreshToken } };
 }
 
-/** The device is given what home has for it. With `taken`, home hears that it has come. */
+/** The device is given what home has for it, and keeps what has come of it. With `taken`, home hears that it has come. */
 function take(world: World, phone: Phone, taken = true): boolean {
   const session = world.home.sessions.byFamily(phone.family);
   const given = session && world.home.mirror.mailbox(session);
   if (!given) return false;
-  phone.mailbox = { token: given.mailbox.session_token, refreshToken: given.mailbox.refresh_token };
+  const { session_token: token, refresh_token: refreshToken } = given.mailbox;
+  if (!phone.mailbox || phone.given !== token) phone.mailbox = { token, refreshToken };
+  phone.given = token;
   if (taken) given.taken();
   return true;
 }
@@ -163,6 +167,28 @@ describe('credentials for the mailbox (12 §2, §3)', () => {
     expect(world.edge.sessions.authenticate(lost.token)).toBeUndefined();
   });
 
+  it('begin anew for a device that has used and lost them before home saw that they came', async () => {
+    const world = await World.open();
+    const phone = await paired(world, 'phone');
+    await world.settle();
+    take(world, phone, false);
+    const session = world.home.sessions.byFamily(phone.family);
+    if (!session || !phone.mailbox) throw new Error('not paired');
+    const first = { ...phone.mailbox };
+    for (const by of ['refresh', 'token']) {
+      if (by === 'refresh') phone.mailbox.token = '';
+      expect(await signIn(world.edge.sessions, phone.id, phone.mailbox)).toBe(true);
+    }
+    await world.clock.advanceAsync(10_000);
+    const renewed = world.home.mirror.renewMailbox(session);
+    await world.settle();
+    const { mailbox } = await renewed;
+    expect(mailbox.session_token).not.toBe(first.token);
+    const own = { token: mailbox.session_token, refreshToken: mailbox.refresh_token };
+    expect(await signIn(world.edge.sessions, phone.id, own)).toBe(true);
+    expect(world.home.sessions.byFamily(phone.family)).toBeDefined();
+  });
+
   it('raise at home when the device was last seen', async () => {
     const world = await World.open();
     const phone = await paired(world, 'phone');
@@ -232,7 +258,10 @@ async function play(steps: readonly Step[]): Promise<void> {
       case 'lose': {
         const session = world.home.sessions.byFamily(phone.family);
         if (!session || !phone.mailbox) break;
+        // What it asked for just before is not lost yet.
+        await world.clock.advanceAsync(10_000);
         isAsking = true;
+        phone.given = undefined;
         void world.home.mirror.renewMailbox(session).catch(() => {});
         break;
       }

@@ -9,6 +9,7 @@ import { PAIRING, REACH, sentOf, settle, setup } from './support.ts';
 
 const URL = 'wss://edge.example/ws';
 const MAILBOX = { url: URL, session_token: 'edge-1', refresh_token: 'edge-refresh-1' };
+const GIVEN = { ...MAILBOX, given: 'edge-1' };
 const LAN = PAIRING.endpoints[0] as Pairing['endpoints'][number];
 const pairing: Pairing = { ...PAIRING, endpoints: [LAN], mailbox: MAILBOX };
 const keeps = { withRoutes, withMailbox };
@@ -94,26 +95,53 @@ describe('the mailbox at the edge (12 §3)', () => {
     expect(question?.channel).toBe('system');
     home.push('system', 'mailbox', { mailbox: { ...MAILBOX, session_token: 'edge-9' } }, question?.id);
     await settle();
-    expect(store.pairing()?.mailbox).toEqual({ ...MAILBOX, session_token: 'edge-9' });
+    expect(store.pairing()?.mailbox).toEqual({ ...MAILBOX, session_token: 'edge-9', given: 'edge-9' });
   });
 
   it('comes with auth.ok and with routes.updated, and goes when no route names it', async () => {
     const { link, admit, store } = setup({ parts: keeps });
     link.start();
     const home = await admit({ mailbox: MAILBOX });
-    expect(store.pairing()?.mailbox).toEqual(MAILBOX);
+    expect(store.pairing()?.mailbox).toEqual(GIVEN);
     const lan = at('lan', { relay: { url: LAN.url } });
     home.push('pairing', 'routes.updated', { endpoints: [lan, at('mailbox', { mailbox: { url: URL } })] });
     await settle();
-    expect(store.pairing()?.mailbox).toEqual(MAILBOX);
+    expect(store.pairing()?.mailbox).toEqual(GIVEN);
     const other = { ...MAILBOX, url: 'wss://other.example/ws' };
     const endpoints = [lan, at('mailbox', { mailbox: { url: other.url } })];
     home.push('pairing', 'routes.updated', { endpoints, mailbox: other });
     await settle();
-    expect(store.pairing()?.mailbox).toEqual(other);
+    expect(store.pairing()?.mailbox).toEqual({ ...GIVEN, url: other.url });
     home.push('pairing', 'routes.updated', { endpoints: [lan] });
     await settle();
     expect(store.pairing()?.mailbox).toBeUndefined();
+  });
+
+  it('keeps what the edge has issued since when home gives its credentials again, by whichever message', async () => {
+    const { link, sockets, clock, admit, store } = setup({ pairing: { ...PAIRING, endpoints: [LAN] }, parts: keeps });
+    link.start();
+    const home = await admit({ mailbox: MAILBOX });
+    home.end();
+    await clock.advanceAsync(30_000);
+    while (sockets.at(-1)?.url !== URL) {
+      sockets.at(-1)?.end({ isRefused: true });
+      await clock.advanceAsync(1_000);
+    }
+    const mailbox = await admit({ session_token: 'edge-2', refresh_token: 'edge-refresh-2' });
+    const rotated = { ...MAILBOX, session_token: 'edge-2', refresh_token: 'edge-refresh-2', given: 'edge-1' };
+    expect(store.pairing()?.mailbox).toEqual(rotated);
+    mailbox.push('system', 'home.online');
+    await settle();
+    const back = await admit({ mailbox: MAILBOX });
+    expect(store.pairing()?.mailbox).toEqual(rotated);
+    const endpoints = [at('lan', { relay: { url: LAN.url } }), at('mailbox', { mailbox: { url: URL } })];
+    back.push('pairing', 'routes.updated', { endpoints, mailbox: MAILBOX });
+    back.push('system', 'mailbox', { mailbox: MAILBOX });
+    await settle();
+    expect(store.pairing()?.mailbox).toEqual(rotated);
+    back.push('system', 'mailbox', { mailbox: { ...MAILBOX, session_token: 'edge-3' } });
+    await settle();
+    expect(store.pairing()?.mailbox).toEqual({ ...MAILBOX, session_token: 'edge-3', given: 'edge-3' });
   });
 
   it('is nothing to a client that cannot leave its address', async () => {
