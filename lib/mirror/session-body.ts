@@ -9,6 +9,7 @@ const HOME_ONLY = [
   'last_seen',
   'terminal_reduced',
   'noticed_expiry',
+  'answers_pings',
   'mirrored',
   'chain',
 ] as const;

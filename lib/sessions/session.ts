@@ -59,6 +59,8 @@ export interface Session {
   noticedExpiry?: number;
   /** The routes that the device has; unknown in sessions of earlier versions. */
   routes?: RoutesRecord;
+  /** Its clients have answered a `system/ping`, or been asked and never have. Absent before, and where none are sent. */
+  answersPings?: boolean;
   refresh: Refresh | null;
   /**
    * Thumbprint (RFC 7638) of the key that the session is bound to: its credentials are no good without a proof of it
@@ -151,6 +153,7 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   granted_at: v.fallback(v.optional(seconds), undefined),
   owner_name: v.fallback(v.optional(v.string()), undefined),
   noticed_expiry: v.fallback(v.optional(seconds), undefined),
+  answers_pings: v.fallback(v.optional(v.boolean()), undefined),
   routes: v.fallback(v.optional(StoredRoutes), undefined),
   mirrored: v.optional(v.literal(true)),
   chain: v.optional(seconds),
@@ -191,6 +194,7 @@ export function toStored(session: Session): SessionRecord {
     ...(session.ownerName !== undefined && { owner_name: session.ownerName }),
     ...(session.noticedExpiry !== undefined && { noticed_expiry: session.noticedExpiry }),
     ...(session.routes && { routes: session.routes }),
+    ...(session.answersPings !== undefined && { answers_pings: session.answersPings }),
     ...(session.mirrored && { mirrored: true }),
     ...(session.chain !== undefined && { chain: session.chain }),
   };
@@ -236,6 +240,7 @@ export function fromStored(value: unknown): Session | null {
     ...(stored.owner_name !== undefined && { ownerName: visibleName(stored.owner_name) }),
     ...(stored.noticed_expiry !== undefined && { noticedExpiry: stored.noticed_expiry }),
     ...(stored.routes && { routes: stored.routes }),
+    ...(stored.answers_pings !== undefined && { answersPings: stored.answers_pings }),
     refresh: stored.refresh && {
       hash: stored.refresh.sha256,
       replaced: stored.refresh.replaced.map(({ sha256, until }) => ({ hash: sha256, until })),

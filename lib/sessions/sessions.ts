@@ -399,6 +399,17 @@ export class Sessions {
     void this.#records.save(session);
   }
 
+  /**
+   * Notes whether the clients of the session answer a `system/ping` (contract 02 §2). Returns whether that is news. A
+   * failure to store it is repaired as any other.
+   */
+  setAnswersPings(session: Session, answersPings: boolean): boolean {
+    if (session.ended || session.answersPings === answersPings) return false;
+    session.answersPings = answersPings;
+    void this.#records.save(session);
+    return true;
+  }
+
   /** Whether the session is still the one to serve. */
   isAlive(session: Session): boolean {
     return this.#alive(session) !== undefined;
@@ -507,7 +518,8 @@ export class Sessions {
       if (old.ended) return;
       isApplied = true;
       // It may have been reduced while this was stored; the reduction is written next.
-      const { expiresAt, grants, terminalReduced, policy, grantedAt, ownerName, noticedExpiry, routes } = old;
+      const { expiresAt, grants, terminalReduced, policy, grantedAt, ownerName, noticedExpiry, routes, answersPings } =
+        old;
       Object.assign(session, {
         expiresAt,
         grants,
@@ -517,6 +529,7 @@ export class Sessions {
         ownerName,
         noticedExpiry,
         routes,
+        answersPings,
       });
       if (ownerName !== undefined) session.device = { ...session.device, name: ownerName };
       this.#drop(old, 'replaced');

@@ -32,6 +32,11 @@ const ANSWER_POLL = 20;
 /** More bytes than these are part of a message, and not pings or answers of a proxy. */
 const CONTROL_BYTES = 1024;
 const MAX_UNSENT = 64 * 1024 * 1024;
+/**
+ * Milliseconds after which a message shows that what was sent before has arrived, from a client that answers no pings: a
+ * client that gets nothing has given up its connection by then, because nothing answers its own ping of every 30 s.
+ */
+const GIVEN_UP_AFTER = 90_000;
 /** Unsent bytes and messages above which a client is not read, and below which it is again. */
 const READ_LIMIT = { bytes: 1024 * 1024, messages: 2000 };
 const READ_AGAIN = { bytes: 256 * 1024, messages: 500 };
@@ -70,6 +75,8 @@ export interface ConnectionParts {
   probes: Probes;
   /** Limits the long messages of all sockets that are parsed at once. */
   parsing: ByteBudget;
+  /** Whether the clients of a session answer the pings of a runtime that hides the protocol's own. */
+  answersPings(session: Session, answers: boolean): void;
   /** Called once, when the connection has ended. */
   onClosed(connection: SocketConnection): void;
 }
@@ -77,6 +84,9 @@ export interface ConnectionParts {
 /** A ping that has to be answered. */
 interface Probe {
   readonly answered: () => void;
+  /** Monotonic milliseconds of the ping, and of the last message since. */
+  readonly at: number;
+  heardAt: number;
   /** A message has come since the last look. */
   isHeard: boolean;
   /** Bytes at the last look. */
@@ -101,7 +111,7 @@ export class SocketConnection implements Connection, Indexed {
   #nextProbe: (() => void)[] | undefined;
   /** Data of the last ping of a probe, which its answer repeats. */
   #lastMark = 0;
-  #hasAnswered = false;
+  #wasAsked = false;
   readonly #parts: ConnectionParts;
   readonly #transport: Transport;
   /** Made on demand: most sockets need neither. */
@@ -360,6 +370,7 @@ export class SocketConnection implements Connection, Indexed {
 
   /** Announces the socket to every channel. Never rejects. */
   async opened(slept: boolean): Promise<void> {
+    if (slept) this.#wasAsked = true;
     for (const [name, channel] of this.#parts.channels.withOpened) {
       try {
         const pending = channel.opened?.(this, slept);
@@ -430,36 +441,56 @@ export class SocketConnection implements Connection, Indexed {
     const now = this.#parts.clock.now();
     const mark = Math.max(Math.trunc(now), this.#lastMark + 1);
     this.#lastMark = mark;
-    this.#probe = { answered, isHeard: false, ...this.#progress() };
-    this.#pingedAt ??= now;
+    const at = this.#parts.clock.monotonic();
+    this.#probe = { answered, at, heardAt: at, isHeard: false, ...this.#progress() };
+    const isAsked = !this.#wasAsked || !this.#ignoresPings;
+    if (isAsked) this.#pingedAt ??= now;
     if (this.#transport.ping) this.#transport.ping(String(mark));
     // The platform hides a client's own answers: this takes the client's own code (contract 02 §2).
-    else this.send('system', 'ping', { ts: mark });
+    else if (isAsked) this.send('system', 'ping', { ts: mark });
+    this.#wasAsked = true;
     this.#parts.probes.add(this);
   }
 
+  /** The client was asked at the edge, did not answer within 10 s, and never has. Each of its sockets is asked once. */
+  get #ignoresPings(): boolean {
+    return !this.#transport.ping && this.session.answersPings === false;
+  }
+
   /**
-   * A message alone proves nothing where pings are answered: it may have been sent first. At the edge, it has to do for
-   * clients that answer no `system/ping`.
+   * A message proves nothing where pings are answered: it may have been sent first, or on a connection that is dead in the
+   * other direction. At the edge, a late one has to do for clients that have never answered a `system/ping`.
    */
   #heardWhileProbed(probe: Probe): void {
     probe.isHeard = true;
-    if (!this.#transport.ping && !this.#hasAnswered) this.#probeAnswered(probe);
+    probe.heardAt = this.#parts.clock.monotonic();
+    if (this.#transport.ping || this.session.answersPings) return;
+    if (probe.heardAt - probe.at >= GIVEN_UP_AFTER) this.#probeAnswered(probe);
   }
 
-  /** The probe has had no answer for 10 s. Drops a client that was silent meanwhile; returns whether to wait on. */
+  /** The client answers pings after all: a probe that was left to the platform is watched again. */
+  watchProbe(): void {
+    if (this.#probe) this.#parts.probes.add(this);
+  }
+
+  /**
+   * The probe has had no answer for 10 s. Drops a client that was silent meanwhile, unless it ignores pings, when silence
+   * says nothing and the platform finds out that it is gone. Returns whether to wait on.
+   */
   missedProbe(): boolean {
     const probe = this.#probe;
     if (!probe) return false;
     const { received, unsent } = this.#progress();
     const isReceiving = received - probe.received > CONTROL_BYTES || this.#lazyInbox?.isPaused === true;
-    if (!probe.isHeard && !isReceiving && !(unsent < probe.unsent)) {
+    const isPatient = this.#ignoresPings;
+    if (!this.#transport.ping && !this.session.answersPings) this.#parts.answersPings(this.session, false);
+    if (!isPatient && !probe.isHeard && !isReceiving && !(unsent < probe.unsent)) {
       this.#parts.log.info(`socket of session ${this.session.prefix} dropped: it does not answer (${this.caller.key})`);
       this.terminate();
       return false;
     }
     Object.assign(probe, { isHeard: false, received, unsent });
-    return true;
+    return !isPatient || this.#parts.clock.monotonic() - probe.heardAt < STALE_AFTER;
   }
 
   #progress() {
@@ -492,7 +523,7 @@ export class SocketConnection implements Connection, Indexed {
     if (this.#pingedAt !== undefined) this.#roundTrip = Math.max(0, this.#lastProof - this.#pingedAt);
     this.#pingedAt = undefined;
     if (mark === undefined || mark !== String(this.#lastMark)) return;
-    this.#hasAnswered = true;
+    if (!this.#transport.ping) this.#parts.answersPings(this.session, true);
     const probe = this.#probe;
     if (!probe) return;
     this.#probeAnswered(probe);

@@ -65,6 +65,12 @@ export class SessionSockets {
     if (index >= 0) this.#connections.splice(index, 1);
   }
 
+  /** A client of the session has answered a ping, or left one unanswered: see `Session`. */
+  setAnswersPings(answers: boolean): void {
+    if (!this.#parts.sessions.setAnswersPings(this.#session, answers) || !answers) return;
+    for (const connection of this.#connections) connection.watchProbe();
+  }
+
   /** Applies a new or reduced policy: notifies channels that lost their grant, and sets the next deadline. */
   policyChanged(): void {
     this.#cancelDeadline?.();

@@ -22,7 +22,7 @@ import { Probes } from './probes.ts';
 import { SessionSockets } from './session-sockets.ts';
 import type { Caller, SocketEvents, Transport } from './transport.ts';
 
-const PING_PERIOD = 30_000;
+/** Milliseconds between ticks of the keep-alive, which alternate between pinging and checking. */
 const PONG_WAIT = 15_000;
 const BUSY_RETRY = 5;
 /** Another process may listen in a moment. */
@@ -169,6 +169,7 @@ export function createSockets(parts: SocketsParts) {
     log,
     probes,
     parsing: parts.budgets.parsing,
+    answersPings: (session, answers) => bySession.get(session)?.setAnswersPings(answers),
     onClosed(connection) {
       const { session, caller } = connection;
       connections.remove(connection);
@@ -337,8 +338,7 @@ export function createSockets(parts: SocketsParts) {
         pinged = !pinged;
       };
       const onError = (error: unknown) => log.error(`keep-alive failed: ${describeError(error)}`);
-      // PING_PERIOD is two PONG_WAITs: ticks alternate between pinging and checking.
-      cancelKeepAlive = every(clock, Math.min(PONG_WAIT, PING_PERIOD / 2), tick, onError);
+      cancelKeepAlive = every(clock, PONG_WAIT, tick, onError);
     },
 
     /** Closes every socket, authenticated or not, and refuses new ones. */

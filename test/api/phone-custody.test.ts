@@ -59,7 +59,7 @@ describeMatrix('custody of messages (contract 04 §5.4a)', (start) => {
     const target = await start();
     const phone = await pair(target);
     await subscribe(phone.client);
-    (phone.client.socket as unknown as { _autoPong: boolean })._autoPong = false;
+    phone.client.ignorePings();
     await say(target, 'm1');
     await target.restart();
     expect(await stateOf(target, 'm1')).toBe('queued');

@@ -37,8 +37,7 @@ class Phone {
     }
   }
 
-  #receive({ channel, type, payload }: { channel: string; type: string; payload: Record<string, unknown> }): void {
-    if (channel === 'system' && type === 'ping') this.client?.send('system', 'pong', payload);
+  #receive({ type, payload }: { type: string; payload: Record<string, unknown> }): void {
     if (type === 'phone.message') this.shown.add(String(payload.message_id));
   }
 

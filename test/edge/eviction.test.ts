@@ -254,17 +254,6 @@ describe('contract 04 §5.4a: a message that was written when the object is evic
     expect(stateOf(object, 'm1')).toBe('queued');
     expect(object.relay.phone.queued()).toMatchObject([{ message_id: 'm1' }, { message_id: 'm2' }]);
   });
-
-  it('counts as arrived with the next message of a client that answers no system ping', async () => {
-    const object = await startEvictedRelay();
-    const phone = await listener(object);
-    await send(object, 'm1');
-    phone.send('system', 'ping');
-    await object.clock.advanceAsync(10_000);
-    expect(phone.isOpen).toBe(true);
-    phone.close();
-    expect(stateOf(object, 'm1')).toBe('sent');
-  });
 });
 
 describe('issue 23 3.4: a command whose phone asks its owner when the object is evicted', () => {

@@ -9,9 +9,14 @@ export interface Frame {
   [extra: string]: unknown;
 }
 
+const pongTo = ({ id, payload }: Frame): string => JSON.stringify({ channel: 'system', type: 'pong', id, payload });
+
 export type Client = Awaited<ReturnType<typeof connect>>;
 
-/** A WebSocket client that collects frames and can wait for those still to come. */
+/**
+ * A WebSocket client that collects frames and can wait for those still to come. It answers pings, `system/ping` too
+ * (contract 02 §2), until `ignorePings`.
+ */
 export async function connect(url: string, options: { headers?: Record<string, string> } = {}) {
   const socket = new WebSocket(url, { perMessageDeflate: false, ...options });
   const frames: Frame[] = [];
@@ -19,9 +24,12 @@ export async function connect(url: string, options: { headers?: Record<string, s
   const wake = () => {
     for (const waiter of [...waiters]) waiter();
   };
+  let answersPings = true;
   let ended: { code: number; reason: string } | undefined;
   socket.on('message', (data) => {
-    frames.push(JSON.parse(String(data)));
+    const frame: Frame = JSON.parse(String(data));
+    frames.push(frame);
+    if (answersPings && frame.channel === 'system' && frame.type === 'ping') socket.send(pongTo(frame));
     wake();
   });
   socket.on('close', (code, reason) => {
@@ -83,6 +91,11 @@ export async function connect(url: string, options: { headers?: Record<string, s
         const at = frames.findIndex((frame) => Object.entries(match).every(([key, value]) => frame[key] === value));
         return at < 0 ? undefined : frames.splice(at, 1)[0];
       });
+    },
+    /** Answers no ping from now on, neither of the protocol nor of `system`. */
+    ignorePings(): void {
+      answersPings = false;
+      (socket as unknown as { _autoPong: boolean })._autoPong = false;
     },
     /** Resolves with the close code and reason. */
     closed: () => until('the end of the socket', () => ended),

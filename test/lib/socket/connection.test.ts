@@ -32,6 +32,7 @@ function connect(since?: number) {
     log: createLog('ERROR', () => {}),
     probes: new Probes(clock),
     parsing: new ByteBudget(1, clock),
+    answersPings() {},
     onClosed() {},
   };
   const session = { device: { surface: 'android' }, grants: {} } as unknown as Session;
