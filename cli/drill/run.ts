@@ -179,22 +179,27 @@ async function drill(
   proxy.plan(['none']);
   proxy.dropClients();
   const isOver = () => signal.aborted || reading.signal.aborted;
-  const untilSettled = async (limit: number) => {
-    for (const end = performance.now() + limit; performance.now() < end && !isOver(); ) {
+  const until = async (isDone: () => boolean) => {
+    for (const end = performance.now() + SETTLE_TIMEOUT; performance.now() < end && !isOver(); ) {
       await page?.scan().catch(() => {});
-      if (works.every((work) => work.isSettled())) return;
+      if (isDone()) return;
       await pause(POLL, signal);
     }
   };
-  await untilSettled(SETTLE_TIMEOUT);
+  // A phone that is away has yet to get the messages whose acknowledgement was lost.
+  const isSettled = () => phone.state() === 'online' && works.every((work) => work.isSettled());
+  await until(isSettled);
   // Once more, over a good network: what the relay remembers must not do anything again.
   if (!isOver()) await restart();
   await pause(AFTERMATH, reading.signal);
-  if (!isOver()) await untilSettled(SETTLE_TIMEOUT);
+  await until(isSettled);
   if (!isOver()) await uploads.verify();
   await shell?.verify();
   if (!isOver()) await messages.explain();
   if (phone.state() !== 'online') stage.note(`the companion is not connected in the end: ${phone.state()}`);
+  // The reader ends last: it must not miss a reply that the relay has acknowledged since.
+  await phone.stop();
+  await until(() => tallies().every(({ lost }) => lost === 0));
   reading.abort();
   await running;
   if (signal.aborted) return undefined;
