@@ -211,6 +211,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     },
     routes: (session) => addresses?.greeting(session),
     mailbox: (session) => homeMirror?.mailbox(session),
+    homeBox: (session, boxKey) => homeMirror?.box(session, boxKey),
     routesBy: host && ((url) => routesOf([], [url], host.network.addresses())),
     store: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
   });
@@ -381,6 +382,7 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
       ended: (session) => void terminals.endShells(session),
       reduced: (session) => void terminals.afterReduction(session),
       mailboxReady: (session) => void addresses?.giveMailbox(session),
+      sign: (bytes) => secureLink?.sign(bytes) ?? null,
     }));
   /** Absent on a host. */
   const edgeMirror: EdgeMirror | undefined = host

@@ -403,6 +403,16 @@ export interface MediaOrphanRecord {
 type Scalar = string | number | boolean | null;
 export type Metadata = Record<string, Scalar | Scalar[]>;
 
+/** A text that only its receivers can open, and whose key is named (contract 12 §4). */
+export type SealedText = {
+  /** Names the key of the sender. */
+  by: string;
+  /** Base64url. */
+  content: string;
+  /** The content key for each receiver, by the name of its key. */
+  keys: Record<string, string>;
+};
+
 /** `phone.message` without the flag of a flush (contract 04 §5.2). Every key is always present. */
 export type PhoneMessage = {
   message_id: string;
@@ -414,6 +424,8 @@ export type PhoneMessage = {
   metadata: Metadata;
   /** Epoch milliseconds at which the relay accepted it. */
   sent_at: number;
+  /** At the edge: the message, whose text here is a placeholder. */
+  sealed?: SealedText;
 };
 
 /** An undelivered message. `seq` is its place in the order of arrival. */
@@ -433,6 +445,8 @@ export type Reply = {
   ts: number;
   /** Which of the message's answers this is, from 0 (contract 09 §10). */
   answer_index?: number;
+  /** At the edge: the reply, whose text here is a placeholder. */
+  sealed?: SealedText;
 };
 
 /** What has become of a message, as home and the edge tell each other (contract 12 §2). */
@@ -644,6 +658,20 @@ export interface MirrorPeerRecord {
   mailbox_secret?: string;
 }
 
+/** At home, its key to open what is sealed for it; both parts are base64url. */
+export interface MirrorBoxRecord {
+  box: { private_key: string; public_key: string };
+}
+
+/** At home, the key that a device has given (base64url), and whether it has home's. */
+export interface DeviceBoxRecord {
+  key: string;
+  /** The key that it had before: what it sealed with that may still be under way. */
+  before?: string;
+  device_id: string;
+  knows_home: boolean;
+}
+
 /** What the relay and its other half owe each other (contract 12 §2). */
 export type MirrorRecord =
   | MirrorOpRecord
@@ -651,6 +679,8 @@ export type MirrorRecord =
   | MirrorPeerRecord
   /** At home, the chain of credentials that a device has for the edge, and whether it has got them. */
   | { chain: number; taken: boolean }
+  | MirrorBoxRecord
+  | DeviceBoxRecord
   /** A session that ended at the edge; until when it must not come back, epoch seconds. */
   | { until: number }
   /** At home, a code that is good at the edge alone: its policy, as `POST /pairing/register` takes it. Epoch seconds. */

@@ -1,3 +1,4 @@
+import type { SealingParts } from '../../lib/companion/link/sealing.ts';
 import { variables } from '../../lib/config.ts';
 import type { CallRelay, Dial } from '../../lib/host/dial.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
@@ -7,16 +8,19 @@ import { type CommandContext, printWarning } from '../output.ts';
 export interface CompanionNetwork {
   dial: Dial;
   callRelay: CallRelay;
+  isSignedBy: NonNullable<SealingParts['isSignedBy']>;
 }
 
 /** Trusts the authorities of Node and those of `NODE_EXTRA_CA_CERTS` and its like, for Reach brokers. */
 export async function openNetwork(context: CommandContext): Promise<CompanionNetwork> {
-  const [{ createDial }, { createCallRelay }, { createPinnedConnector }, { readTrust }] = await Promise.all([
-    import('../../lib/host/node/dial.ts'),
-    import('../../lib/host/node/relay-call.ts'),
-    import('../../lib/host/node/pinned.ts'),
-    import('../../lib/host/node/trust.ts'),
-  ]);
+  const [{ createDial }, { createCallRelay }, { createPinnedConnector }, { readTrust }, { isSignedBy }] =
+    await Promise.all([
+      import('../../lib/host/node/dial.ts'),
+      import('../../lib/host/node/relay-call.ts'),
+      import('../../lib/host/node/pinned.ts'),
+      import('../../lib/host/node/trust.ts'),
+      import('../../lib/host/node/identity.ts'),
+    ]);
   const environment = loadEnvironment(context.env);
   const bundles = {
     nodeExtraCaCerts: readVariable(variables.nodeExtraCaCerts, environment),
@@ -27,5 +31,5 @@ export async function openNetwork(context: CommandContext): Promise<CompanionNet
   };
   const trust = await readTrust(bundles, (message) => printWarning(context, message));
   const pinned = createPinnedConnector({ trust });
-  return { dial: createDial(pinned), callRelay: createCallRelay(pinned) };
+  return { dial: createDial(pinned), callRelay: createCallRelay(pinned), isSignedBy };
 }

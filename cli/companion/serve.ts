@@ -3,6 +3,7 @@ import { createFreezeSwitch } from '../../lib/companion/link/freeze.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient } from '../../lib/companion/link/media.ts';
 import { withMailbox, withRoutes } from '../../lib/companion/link/new-routes.ts';
+import { createSealing } from '../../lib/companion/link/sealing.ts';
 import { createMessages, type ReceivedMessage } from '../../lib/companion/messages.ts';
 import type { SettingsChange } from '../../lib/companion/safety-settings.ts';
 import { createTriggerRunner } from '../../lib/companion/trigger-runner.ts';
@@ -39,7 +40,7 @@ export interface ServeParts {
 export async function serve({ options, companion, context, device }: ServeParts): Promise<string | null> {
   const { settings, clock } = companion;
   const live = !options.json && context.stdin.isTTY === true && context.stdout.isTTY === true;
-  const { dial, callRelay } = await openNetwork(context);
+  const { dial, callRelay, isSignedBy } = await openNetwork(context);
   const finished = deferred<string | null>();
   const quit = () => finished.resolve(null);
 
@@ -104,6 +105,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
   const link = createLink({
     withRoutes,
     withMailbox,
+    sealing: createSealing({ store: settings, log, isSignedBy }),
     dial,
     callRelay,
     store: settings,

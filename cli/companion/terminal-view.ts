@@ -327,6 +327,7 @@ function messageText(message: ReceivedMessage, surface: Surface, style: Style): 
   const from = message.title ? ` from ${printable(message.title)}` : '';
   const queued = message.queued ? ' (queued)' : '';
   const answers = message.answers.length > 0 ? `  [${answerKeys(message)}]` : '';
-  const text = `Message${from}${queued}: ${printable(message.text)}${answers}`;
+  const unsealed = message.unsealed ? ' (not sealed: the edge may have written it)' : '';
+  const text = `Message${from}${queued}${unsealed}: ${printable(message.text)}${answers}`;
   return surface === 'silent' ? style.dim(text) : style.bold(text);
 }

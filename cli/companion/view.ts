@@ -59,7 +59,7 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
     asked: ({ requestId, verb, title, detail, about, timeoutMs }) =>
       put('confirm', { request_id: requestId, verb, title, detail, ...about, timeout_ms: timeoutMs }),
     answered: ({ requestId }, outcome) => put('confirmed', { request_id: requestId, answer: outcome }),
-    message({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued, answers }, surface) {
+    message({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued, answers, unsealed }, surface) {
       put('message', {
         message_id: messageId,
         chat_id: chatId,
@@ -71,6 +71,7 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
         queued,
         surface,
         ...(answers.length > 0 && { answers }),
+        ...(unsealed && { sealed: false }),
       });
       // Nobody knows what the reader does with it.
       return false;

@@ -7,7 +7,7 @@ const MAX_ECHOED = 4096;
 
 /**
  * `system`: answers `ping`, takes `pong` as a sign of life, gives a device its credentials for the mailbox (contract 12
- * §3), and ignores everything else (contract 02 §2).
+ * §3), hears that it has home's key (§4), and ignores everything else (contract 02 §2).
  */
 export function createSystemChannel({ homeMirror, log: root }: Relay): Channel {
   const log = root.named('mirror');
@@ -39,6 +39,7 @@ export function createSystemChannel({ homeMirror, log: root }: Relay): Channel {
       if (type === 'pong') return connection.ponged(payload.ts);
       // Pings go on being answered meanwhile.
       if (type === 'mailbox.get') return void giveMailbox(connection, id);
+      if (type === 'box.known') return void homeMirror?.boxKnown(connection.session, payload.key);
       if (type !== 'ping') return;
       const ts = text.length > MAX_ECHOED ? undefined : payload.ts;
       connection.send('system', 'pong', { ts: ts ?? Date.now() }, id);

@@ -29,6 +29,8 @@ export interface ReceivedMessage {
   queued: boolean;
   /** Answers to choose from (contract 09 §10). */
   answers: readonly string[];
+  /** It came without a seal through the edge, where anybody may have written it (contract 12 §4). */
+  unsealed?: true;
 }
 
 /** Where a message is shown: as a notification, only in its thread, or in the open thread. */
@@ -195,8 +197,12 @@ function readMessage(payload: Payload): ReceivedMessage | null {
     sentAt: Number.isSafeInteger(sentAt) ? (sentAt as number) : null,
     queued: payload.queued_delivery === true,
     answers: isObject(payload.metadata) ? answersOf(payload.metadata) : [],
+    ...(isUnsealed(payload) && { unsealed: true }),
   };
 }
+
+const isUnsealed = ({ sealed, metadata }: Payload): boolean =>
+  sealed === false || (isObject(metadata) && metadata.sealed === false);
 
 /** The surfacing rules (contract 04 §5.3). */
 function surfaceOf({ surfacing }: ReceivedMessage, isThreadOpen: boolean): Surface {

@@ -38,6 +38,8 @@ export interface HostIdentities {
   generate(host: string, now: number): Promise<IdentityPem>;
   /** Reads the first certificate of `cert`, and `key`. */
   read(pem: IdentityPem): IdentityFacts | IdentityProblem;
+  /** Signs with a private key (PEM): SHA-256 with ECDSA, r and s as they are, or with RSA (PKCS #1). */
+  sign(key: string, bytes: Uint8Array): Uint8Array;
   /** The pin of the key that a TLS server proves to have, whatever its certificate says; null without one in `timeout` ms. */
   servedPin(host: string, port: number, timeout: number): Promise<string | null>;
 }

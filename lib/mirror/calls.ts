@@ -19,13 +19,15 @@ export interface CallsParts {
   isOn(): boolean;
   isLinked(): boolean;
   flush(): void;
+  /** At home, true if the edge may read no text. */
+  isSealed?(): boolean;
 }
 
 /**
  * Calls to devices, which the edge makes while home is linked (contract 12 §2): it has home's key for push services and the
  * subscriptions of home's devices. A call that has not reached it when the link ends is home's own again, under the same id.
  */
-export function createCalls({ side, push, outbox, log, isOn, isLinked, flush }: CallsParts) {
+export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, isSealed }: CallsParts) {
   const offer = (key: string, kind: string, body: JsonObject): boolean => {
     const isOffered = outbox.offer(key, kind, body);
     flush();
@@ -36,7 +38,10 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush }: 
 
   push.shared.join({
     call: (knock) =>
-      side === 'home' && isLinked() && hasKey && offer(KNOCK + knock.message_id, 'knock', { knock: { ...knock } }),
+      side === 'home' &&
+      isLinked() &&
+      hasKey &&
+      offer(KNOCK + knock.message_id, 'knock', { knock: isSealed?.() ? wordless(knock) : { ...knock } }),
     settled: (id, by) => void offer(KNOCK + id, 'knock', { settled: id, by: [...by] }),
     subscribed(key, record) {
       // The edge has devices of its own, of which home knows nothing.
@@ -116,6 +121,11 @@ const subscriptionOp = (key: string, record: PushSubscriptionRecord | null) => (
   kind: 'subscription',
   body: { key, subscription: record && { ...record } },
 });
+
+/** A call that says that there is a message, and nothing of it. */
+function wordless({ answers: _, ...knock }: NewKnock): JsonObject {
+  return { ...knock, title: null, text: '' };
+}
 
 const isSame = (a: JsonObject | undefined, b: JsonObject): boolean => JSON.stringify(a) === JSON.stringify(b);
 

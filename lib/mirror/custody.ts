@@ -4,11 +4,12 @@ import { asObject, isObject, type JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import { givesAway, isStanding } from '../phone/custody.ts';
-import { readMessage } from '../phone/message.ts';
+import { readGivenMessage } from '../phone/message.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
 import { readReply } from '../phone/reply.ts';
 import type { Op, Origin } from './frames.ts';
 import type { Outbox } from './outbox.ts';
+import type { Seals } from './sealed.ts';
 
 const messageKey = (id: string) => `message:${id}`;
 const stateKey = (id: string) => `state:${id}`;
@@ -30,6 +31,8 @@ export interface CustodyParts {
   flush(): void;
   /** Phones have begun to listen to this relay, or none does any more. */
   heard?(isHeard: boolean): void;
+  /** At home, seals what the edge gets. */
+  seals?: Pick<Seals, 'body' | 'mark'>;
 }
 
 export type Custody = ReturnType<typeof createCustody>;
@@ -40,7 +43,7 @@ export type Custody = ReturnType<typeof createCustody>;
  * and notifications that come to the edge are home's as soon as home has stored them.
  */
 export function createCustody(parts: CustodyParts) {
-  const { side, phone, notifications, outbox, log, isOn, isLinked, flush, heard } = parts;
+  const { side, phone, notifications, outbox, log, isOn, isLinked, flush, heard, seals } = parts;
   /** Messages that this process has offered and that are not acknowledged, by id. */
   const offered = new Map<string, PhoneMessage>();
   let isHeardThere = false;
@@ -56,7 +59,11 @@ export function createCustody(parts: CustodyParts) {
     for (const message of phone.shared.waiting()) {
       const { message_id: id } = message;
       if (offered.get(id) === message && outbox.isWaiting(messageKey(id))) continue;
-      if (!outbox.offer(messageKey(id), 'message', { message, seq: phone.shared.offered(id) })) return;
+      const body = seals ? seals.body(message) : { message };
+      if (body === null) continue;
+      // The order of messages stays.
+      if (body === undefined) break;
+      if (!outbox.offer(messageKey(id), 'message', { ...body, seq: phone.shared.offered(id) })) return;
       offered.set(id, message);
     }
     flush();
@@ -97,6 +104,13 @@ export function createCustody(parts: CustodyParts) {
       outbox.offer(NOTIFICATION + bytesToHex(randomBytes(8)), 'notification', { notification });
       flush();
     });
+  }
+
+  /** The message that the other side has stored. */
+  function givenBy({ message, mark }: JsonObject): PhoneMessage | undefined {
+    if (mark === undefined) return readGiven(message);
+    const id = asObject(message)?.message_id;
+    return phone.shared.waiting().find((own) => own.message_id === id && seals?.mark(own) === mark);
   }
 
   function takeReply({ reply, device, taken }: JsonObject): Promise<unknown> | undefined {
@@ -140,11 +154,14 @@ export function createCustody(parts: CustodyParts) {
     /** The other side has stored an op. */
     acknowledged(kind: string, body: JsonObject): void {
       if (kind === 'reply') phone.shared.replyTaken((body.reply as Reply).message_id);
-      const given = kind === 'message' ? readGiven(body.message) : undefined;
+      const given = kind === 'message' ? givenBy(body) : undefined;
       if (!given) return;
       offered.delete(given.message_id);
       phone.shared.handedOver(given);
     },
+
+    /** Gives what has been sealed. */
+    handOver,
 
     /** A link has begun, or has outlived a sleep; `isHeard` when a phone listens to the other side. */
     linked(isHeard: boolean): void {
@@ -166,7 +183,7 @@ export function createCustody(parts: CustodyParts) {
 function readGiven(value: unknown): PhoneMessage | undefined {
   if (!isObject(value) || typeof value.sent_at !== 'number') return undefined;
   try {
-    return readMessage(value, value.sent_at);
+    return readGivenMessage(value, value.sent_at);
   } catch {
     return undefined;
   }

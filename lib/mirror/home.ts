@@ -9,8 +9,9 @@ import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import type { Gate } from '../operations/gate.ts';
-import type { PhoneMessaging } from '../phone/phone.ts';
+import { PHONE_GRANT, type PhoneMessaging } from '../phone/phone.ts';
 import type { Push } from '../push/push.ts';
+import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { openEdgeCodes } from './adoption.ts';
@@ -23,6 +24,7 @@ import { type HomeKey, newHomeKey } from './keys.ts';
 import { type Mailbox, mailboxUrl, openMailboxes } from './mailboxes.ts';
 import { openOutbox } from './outbox.ts';
 import { createRequests } from './requests.ts';
+import { type HomeBox, openSeals } from './sealed.ts';
 import { bodyOf, readEnded, readReduced, readSeen } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
 
@@ -56,6 +58,8 @@ export interface HomeMirrorParts {
   reduced(session: Session): void;
   /** The edge takes credentials that a device has not got yet: see `mailbox`. */
   mailboxReady(session: Session): void;
+  /** Signs by the identity that pairing links pin; null, or absent, without one. */
+  sign?(bytes: Uint8Array): Uint8Array | null;
   /** Between 0 and 1. */
   random?(): number;
 }
@@ -94,8 +98,19 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       calls.acknowledged(kind, body);
     },
   });
+  const seals = await openSeals({
+    store,
+    stored,
+    log,
+    sessions: () => sessions.list().filter(({ grants }) => isGranted(grants, PHONE_GRANT, seconds(clock))),
+    hasMailbox: (family) => mailboxes.isTaken(family),
+    secret: () => peer?.mailbox_secret ?? '',
+    sign: (bytes) => parts.sign?.(bytes) ?? null,
+    ready: () => custody.handOver(),
+  });
   const custody = createCustody({
     side: 'home',
+    seals,
     phone,
     notifications,
     outbox,
@@ -119,6 +134,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
   const mailboxes = openMailboxes({ store, stored, clock, log });
   const calls = createCalls({
     side: 'home',
+    isSealed: seals.isOn,
     push,
     outbox,
     log,
@@ -176,6 +192,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       if (!mailboxes.isTaken(family)) void outbox.settled(key).then(() => ready(family));
     } else {
       mailboxes.forget(family);
+      seals.forget(family);
       if (before && before.ended !== true) outbox.offer(key, 'end', { family, ended: true });
     }
     channel?.flush();
@@ -209,12 +226,14 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
   function compareAll(): void {
     for (const { family } of sessions.list()) compare(family);
     for (const family of mailboxes.families()) if (!sessions.byFamily(family)) mailboxes.forget(family);
+    for (const family of seals.families()) if (!sessions.byFamily(family)) seals.forget(family);
     for (const key of outbox.keys()) if (key.startsWith(session(''))) compare(key.slice(session('').length));
   }
 
   sessions.onWrite(compare);
 
-  async function apply(op: Op): Promise<unknown> {
+  async function apply(given: Op): Promise<unknown> {
+    const op = seals.opened(given);
     const { kind, body } = op;
     const ofPhone = custody.apply(op) ?? calls.apply(op) ?? freezes.apply(op);
     if (ofPhone) return ofPhone;
@@ -254,7 +273,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       outbox,
       log,
       apply,
-      busy: ({ body }) => sessions.busy(String(body.family)),
+      busy: (op) => sessions.busy(String(op.body.family)) ?? seals.busy(op),
       resync: () => {
         custody.resync();
         freezes.compare(true);
@@ -426,6 +445,16 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       if (!given) throw new RelayError('unavailable', 'the mailbox at the edge cannot be reached now');
       return given;
     },
+
+    /**
+     * A device has authenticated with its key for the mailbox, if it has one (contract 12 §4). Returns home's key for it,
+     * undefined for a device without one.
+     */
+    box: (of: Session, given: string | undefined): HomeBox | undefined =>
+      seals.device(of, given) ? seals.homeBox() : undefined,
+
+    /** A device says that it has home's key of this name. */
+    boxKnown: seals.known,
 
     /** Whether a change of a session is in force at the edge, which it waits for a second; undefined without an edge. */
     async confirmed(family: string): Promise<'confirmed' | 'pending' | undefined> {

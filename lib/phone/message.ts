@@ -3,6 +3,7 @@ import { RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import { sanitizeMetadata } from './metadata.ts';
 import { readAnswers, withAnswers } from './question.ts';
+import { sealedOf } from './sealed.ts';
 
 const MAX_TEXT = 16_384;
 const MAX_LABEL = 256;
@@ -32,6 +33,16 @@ export function readMessage(body: Readonly<Record<string, unknown>>, now: number
     metadata: withAnswers(text, sanitizeMetadata(body.metadata), readAnswers(body.answers)),
     sent_at: Math.trunc(now),
   };
+}
+
+/**
+ * Reads a message that a relay has stored, or that the other one gives.
+ * @throws RelayError `invalid` naming the field.
+ */
+export function readGivenMessage(value: Readonly<Record<string, unknown>>, sentAt: number): PhoneMessage {
+  const sealed = sealedOf(value);
+  if (!sealed) throw new RelayError('invalid', 'sealed cannot be read');
+  return { ...readMessage(value, sentAt), ...sealed };
 }
 
 function label(body: Readonly<Record<string, unknown>>, field: string): string | null {

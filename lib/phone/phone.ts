@@ -31,7 +31,7 @@ import {
   transition,
 } from './delivery.ts';
 import { type Closed, closedBy, type HistoryPage, type MessageState, openHistory, standingOf } from './history.ts';
-import { readMessage } from './message.ts';
+import { readGivenMessage, readMessage } from './message.ts';
 import { isQuestion } from './question.ts';
 import { createReplies, type Handout, type Poll } from './replies.ts';
 import { readReply, readStoredReply } from './reply.ts';
@@ -733,7 +733,7 @@ function readQueued(value: unknown): QueuedMessage | undefined {
   const { sent_at: sentAt, message_id: id } = message;
   if (typeof seq !== 'number' || typeof sentAt !== 'number' || typeof id !== 'string') return undefined;
   try {
-    return { seq, message: readMessage(message, sentAt) };
+    return { seq, message: readGivenMessage(message, sentAt) };
   } catch {
     return undefined;
   }

@@ -5,17 +5,20 @@ import type { Payload } from '../socket/envelope.ts';
 import { newMessageId } from './message.ts';
 import { sanitizeMetadata } from './metadata.ts';
 import { MAX_ANSWERS } from './question.ts';
+import { sealedOf } from './sealed.ts';
 
 const MAX_TEXT = 1024 * 1024;
 const MAX_LABEL = 256;
 
 /**
- * Reads `proactive.reply`, its text cut to 1 MiB of UTF-8; undefined without a text. Its `answer_index` still has to be
+ * Reads `proactive.reply`, its text cut to 1 MiB of UTF-8; undefined without a text, and for a sealed one that cannot be
+ * read. Its `answer_index` still has to be
  * compared with the answers of the message.
  */
 export function readReply(payload: Payload, now: number): Reply | undefined {
   const { text, message_id: id, ts, answer_index: index } = payload;
-  if (typeof text !== 'string' || text.trim() === '') return undefined;
+  const sealed = sealedOf(payload);
+  if (typeof text !== 'string' || text.trim() === '' || !sealed) return undefined;
   const messageId = typeof id === 'number' ? String(id) : id;
   const isUsable = typeof messageId === 'string' && messageId !== '' && messageId.length <= MAX_LABEL;
   return {
@@ -26,6 +29,7 @@ export function readReply(payload: Payload, now: number): Reply | undefined {
     metadata: sanitizeMetadata(payload.metadata),
     ts: Math.trunc(typeof ts === 'number' && Number.isFinite(ts) ? ts : now),
     ...(isIndex(index) && { answer_index: index }),
+    ...sealed,
   };
 }
 

@@ -245,7 +245,7 @@ function payloadOf(
   if (knock.answer) return answerPayloadOf(knock, knock.answer, hasContent);
   const { message_id, chat_id, question, title, text, answers, until } = knock;
   const call = { type: 'message', message_id, chat_id, question, sent_at: until - RETENTION } as const;
-  return hasContent ? { ...call, title, text, ...(answers && { answers }) } : call;
+  return hasContent && text !== '' ? { ...call, title, text, ...(answers && { answers }) } : call;
 }
 
 function answerPayloadOf(
@@ -261,7 +261,7 @@ function answerPayloadOf(
     state,
     sent_at: until - RETENTION,
   } as const;
-  return hasContent ? { ...call, title, text } : call;
+  return hasContent && text !== '' ? { ...call, title, text } : call;
 }
 
 /** Outcome of a push service's status (RFC 8030 §5, §7.3). Redirects are not followed: they count as a refusal. */

@@ -44,6 +44,8 @@ export interface SecureLink {
   readonly advertised: AdvertisedLink | null;
   /** Why it is unavailable, without paths; null while it is not. */
   readonly problem: string | null;
+  /** Signs with the key that pairing links pin; null while there is none. */
+  sign(bytes: Uint8Array): Uint8Array | null;
   /** Made again only when `status` or `advertised` changes. */
   readonly health: LinkHealth;
   /** Examines a proposed origin, and changes nothing (contract 08 §5). Never rejects. */
@@ -162,6 +164,8 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
     get health() {
       return health;
     },
+
+    sign: (bytes) => identity && host.identities.sign(identity.key, bytes),
 
     preflight(proposal) {
       const current = advertised && { link: advertised, bindHost: config.secureLinkHost };

@@ -21,6 +21,8 @@ export interface AuthRequest {
   refreshToken?: string;
   /** A proof of the client's key (handlers/web/README.md). */
   proof?: string;
+  /** The client's key for its mailbox (contract 12 §4). */
+  boxKey?: string;
   device: Device;
   /** True if the client reads typed chat events. A property of the socket, never of the session. */
   typedStream: boolean;
@@ -61,6 +63,7 @@ function readAuthRequest(payload: Payload): AuthRequest {
     sessionToken: credential(payload.session_token),
     refreshToken: credential(payload.refresh_token),
     proof: credential(payload.proof),
+    boxKey: credential(payload.box_key),
     device: {
       name: visibleName(payload.device_name) || visibleName(payload.device_hostname) || UNNAMED,
       id: visibleName(payload.device_id) || 'unknown',

@@ -30,7 +30,10 @@ export interface HandshakeParts extends AuthParts {
 }
 
 /** Turns an authenticated socket into a connection. */
-export type Admit = (admitted: Admitted, typedStream: boolean) => { receive(text: string): void };
+export type Admit = (
+  admitted: Admitted,
+  request: Pick<AuthRequest, 'typedStream' | 'boxKey'>,
+) => { receive(text: string): void };
 
 /**
  * A socket before it has authenticated (contract 01 §3.3-3.6): one first frame, 64 KiB, 30 seconds. A client whose proof
@@ -177,7 +180,7 @@ export class Handshake implements Indexed {
     }
     const backlog = this.#backlog;
     this.closed();
-    const connection = this.#admit(admitted, request.typedStream);
+    const connection = this.#admit(admitted, request);
     for (const text of backlog ?? []) connection.receive(text);
   }
 

@@ -10,7 +10,7 @@ import type { PairingCodes } from '../pairing/codes.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import type { Admitted } from './auth.ts';
+import type { Admitted, AuthRequest } from './auth.ts';
 import { type Channels, type ChannelTable, createChannelTable } from './channel.ts';
 import { type ConnectionParts, type ConnectionRow, SocketConnection } from './connection.ts';
 import { DenseSet } from './dense-set.ts';
@@ -59,6 +59,8 @@ export interface SocketsParts {
   greetings?(session: Session): { type: string; payload: Payload }[];
   /** Credentials for the mailbox that the device has yet to get. `taken` is called when the client has shown that they came. */
   mailbox?(session: Session): { mailbox: Payload; taken(): void } | undefined;
+  /** Home's key for a device that has given its own, or undefined (contract 12 §4). */
+  homeBox?(session: Session, boxKey: string | undefined): Payload | undefined;
   /** A `pairing` message that follows it. `taken` is called when the client has shown that it came. */
   routes?(session: Session): { type: string; payload: Payload; taken(): void } | undefined;
   /** See `AuthParts`. */
@@ -101,16 +103,24 @@ class SocketDispatcher implements SocketEvents {
   }
 }
 
+/** The words of a first frame besides its credentials. */
+type Told = Pick<AuthRequest, 'typedStream' | 'boxKey'>;
+
 export type Sockets = ReturnType<typeof createSockets>;
 
 /** The members of `auth.ok` that only this client gets, as JSON text with a comma after each. */
-function issuedText({ session, token, refreshToken, routeCredential }: Admitted, mailbox?: Payload): string {
+function issuedText(
+  { session, token, refreshToken, routeCredential }: Admitted,
+  mailbox?: Payload,
+  homeBox?: Payload,
+): string {
   const text = JSON.stringify;
   return (
     `"session_token":${text(token)},` +
     (refreshToken === undefined ? '' : `"refresh_token":${text(refreshToken)},`) +
     (routeCredential === undefined ? '' : `"route_credential":${text(routeCredential)},`) +
     (mailbox === undefined ? '' : `"mailbox":${text(mailbox)},`) +
+    (homeBox === undefined ? '' : `"home_box":${text(homeBox)},`) +
     (session.keyThumbprint === undefined ? '' : '"bound":true,')
   );
 }
@@ -221,12 +231,12 @@ export function createSockets(parts: SocketsParts) {
   const hasGrant = ({ grants }: Session, name: string): boolean => isGranted(grants, name, seconds(clock));
 
   /** Sends `auth.ok` and opens the connection (contract 01 §3.5). */
-  function admit(transport: Transport, caller: Caller, admitted: Admitted, typedStream: boolean): SocketConnection {
-    const { session } = admitted;
+  function admit(transport: Transport, caller: Caller, admitted: Admitted, request: Told): SocketConnection {
+    const [{ session }, { typedStream, boxKey }] = [admitted, request];
     transport.authenticated?.();
-    const given = parts.mailbox?.(session);
+    const [given, box] = [parts.mailbox?.(session), parts.homeBox?.(session, boxKey)];
     const rest = `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText(session)}}`;
-    transport.send(encodeEnvelopeAround('system', 'auth.ok', `{${issuedText(admitted, given?.mailbox)}${rest}`));
+    transport.send(encodeEnvelopeAround('system', 'auth.ok', `{${issuedText(admitted, given?.mailbox, box)}${rest}`));
     for (const { type, payload } of parts.greetings?.(session) ?? []) {
       transport.send(encodeEnvelope('system', type, payload, crypto.randomUUID()));
     }
@@ -238,8 +248,8 @@ export function createSockets(parts: SocketsParts) {
       connection.probe(routes.taken);
     }
     void connection.opened(false);
-    const { family } = session;
-    written(store?.setItem(transport.id, { family, typed_stream: typedStream, caller, since: connection.since }));
+    const record = { family: session.family, typed_stream: typedStream, caller, since: connection.since };
+    written(store?.setItem(transport.id, record));
     parts.changed?.(session, 'connected');
     log.info(`socket of session ${session.prefix} authenticated (${caller.key})`);
     return connection;
@@ -265,8 +275,8 @@ export function createSockets(parts: SocketsParts) {
     /** Takes over a new socket: authenticates its first frame, then dispatches messages (contract 01 §3.3-3.7). */
     open(transport: Transport, caller: Caller): SocketEvents {
       const socket = new SocketDispatcher();
-      const handshake = new Handshake(handshakeParts, transport, caller, (admitted, typedStream) => {
-        socket.connection = admit(transport, caller, admitted, typedStream);
+      const handshake = new Handshake(handshakeParts, transport, caller, (admitted, request) => {
+        socket.connection = admit(transport, caller, admitted, request);
         socket.handshake = undefined;
         return socket.connection;
       });

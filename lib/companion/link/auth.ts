@@ -57,6 +57,8 @@ export interface IssuedSession extends RelayInfo {
   routeCredential?: unknown;
   /** Credentials for the mailbox at the edge, once they are there. */
   mailbox?: MailboxAccess;
+  /** Home's key for sealed messages, as it came: whether it counts depends on its signature. */
+  homeBox?: unknown;
   /** True if it is bound to the key that was proved. */
   bound?: boolean;
 }
@@ -93,6 +95,7 @@ export function readIssuedSession(payload: Payload): IssuedSession | null {
     sessionToken,
     refreshToken: refreshToken ?? undefined,
     routeCredential: payload.route_credential,
+    homeBox: payload.home_box,
     bound: payload.bound === true,
     mailbox: readMailbox(payload.mailbox),
     serverVersion: typeof payload.server_version === 'string' ? payload.server_version.slice(0, 64) : 'unknown',

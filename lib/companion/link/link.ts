@@ -20,6 +20,7 @@ import { authority, type Endpoint, endpointId } from './endpoints.ts';
 import type { withMailbox, withRoutes } from './new-routes.ts';
 import type { PairingOffer } from './pairing-url.ts';
 import { readRouteCredential, routeTo } from './reach.ts';
+import type { Sealing } from './sealing.ts';
 import type { Pairing, PairingStore } from './settings.ts';
 import { aboutKey, initialMachine, type LinkEffect, type LinkEvent, type LinkState, transition } from './state.ts';
 
@@ -65,6 +66,8 @@ export interface LinkParts {
   withRoutes?: typeof withRoutes;
   /** Stores the mailbox at the edge. Links without it use no mailbox. */
   withMailbox?: typeof withMailbox;
+  /** Keys of the sealed mailbox. Links without it use a plain one. */
+  sealing?: Sealing;
   /** Makes a new pairing. Without it the stored one is used. */
   offer?: PairingOffer;
   /** From [0, 1), for jitter. */
@@ -120,6 +123,8 @@ export function createLink(parts: LinkParts): Link {
   /** Looks for better routes among those of now, while online. */
   let watchAgain = () => {};
   let disconnected = Promise.resolve();
+  /** While online on the mailbox. */
+  let guard: ReturnType<Sealing['guard']> | undefined;
   /** Messages that follow `auth.ok`, until the credentials are stored: the last of each kind. */
   const greetings = new Map<string, Message>();
   /** The last notice: an expired grant is repeated after every status report. */
@@ -202,23 +207,27 @@ export function createLink(parts: LinkParts): Link {
     const payload = authPayload(shown, store.deviceId, device);
     const [credential, isPairing] = 'sessionToken' in shown ? [shown.sessionToken, false] : [shown.pairingCode, true];
     // A browser that cannot sign is served as one without a key.
+    const isAtMailbox = 'endpoint' in machine.state && machine.state.endpoint.mailbox === true;
+    const box = parts.sealing && !isAtMailbox ? await parts.sealing.authMember(isPairing).catch(keyFailed) : undefined;
     const proof = parts.prove && (await parts.prove(credential, isPairing, nonce).catch(() => undefined));
-    current?.send('system', 'auth', proof === undefined ? payload : { ...payload, proof });
+    current?.send('system', 'auth', { ...payload, ...box, ...(proof !== undefined && { proof }) });
   }
 
   async function storeSession({ session, endpoint, pins, offer }: Extract<LinkEffect, { name: 'store' }>) {
     if (endpoint.mailbox) return storeAtMailbox(session, endpoint);
-    const { sessionToken, refreshToken, routeCredential, bound, mailbox: given, ...relay } = session;
+    const { sessionToken, refreshToken, routeCredential, bound, homeBox, mailbox: given, ...relay } = session;
     const { endpoints: routes = [], mailbox: known } = store.pairing() ?? {};
     const endpoints = offer ? offer.endpoints : routes;
     const route = readRouteCredential(routeCredential, { endpoint, endpoints, now: seconds(clock) });
     if (routeCredential !== undefined && !route) log.warn('the relay sent access to Reach that is not for this route');
+    const box = await parts.sealing?.taken(homeBox, endpoints, offer !== undefined).catch(keyFailed);
     // A new pairing begins with the mailbox that its link names.
     const begun = offer?.mailbox === undefined ? undefined : { url: offer.mailbox };
     const mailbox = parts.withMailbox && (given ? newerMailbox(offer ? undefined : known, given) : begun);
     const change = {
       session_token: sessionToken,
       ...(mailbox && { mailbox }),
+      ...box,
       home_off_since: undefined,
       ...(refreshToken !== undefined && { refresh_token: refreshToken }),
       ...(route && { route_credential: route }),
@@ -240,9 +249,20 @@ export function createLink(parts: LinkParts): Link {
     dispatch({ name: 'stored', relay });
   }
 
+  const keyFailed = (error: unknown): undefined =>
+    void log.error(`the key for sealed messages cannot be used: ${describeError(error)}`);
+
   /** Keeps the credentials of the edge beside those of home. */
   async function storeAtMailbox(session: IssuedSession, endpoint: Endpoint): Promise<void> {
-    const { sessionToken, refreshToken, routeCredential: _, bound: __, mailbox: ___, ...relay } = session;
+    const {
+      sessionToken,
+      refreshToken,
+      routeCredential: _,
+      bound: __,
+      mailbox: ___,
+      homeBox: ____,
+      ...relay
+    } = session;
     const known = store.pairing()?.mailbox;
     const refresh = refreshToken ?? known?.refresh_token;
     const mailbox = {
@@ -301,9 +321,13 @@ export function createLink(parts: LinkParts): Link {
           ? { payload: () => phone.status(), onChange: (listener) => phone.onStatusChange(listener) }
           : undefined,
     });
+    const deliver = (message: Message) => connection === current && toChannel(message);
+    guard = isAtMailbox ? parts.sealing?.guard({ send: current.send, deliver }) : undefined;
+    const send = guard?.send ?? current.send;
     const leaveChannels = Object.entries(channels).map(([name, channel]) =>
-      channel.online((type, payload, id) => current.send(name, type, payload, id)),
+      channel.online((type, payload, id) => send(name, type, payload, id)),
     );
+    if (!isAtMailbox) sayKey(current, deliver);
     let stopWatching: Cancel | undefined;
     watchAgain = () => {
       stopWatching?.();
@@ -320,6 +344,17 @@ export function createLink(parts: LinkParts): Link {
     askForMailbox(current);
     for (const early of [...greetings.values()]) if (connection === current) receive(early);
     greetings.clear();
+  }
+
+  /** Home seals for this device from now on, whose key it has got with the first frame. */
+  function sayKey(current: Connection, deliver: (message: Message) => void): void {
+    const key = parts.sealing?.homeKeyId();
+    if (key !== undefined) current.send('system', 'box.known', { key });
+    void parts.sealing?.again(deliver).catch(keyFailed);
+  }
+
+  function toChannel(message: Message): void {
+    if (Object.hasOwn(channels, message.channel)) channels[message.channel]?.message(message);
   }
 
   /** Keeps the routes of now for the next connection (contract 11 §2). */
@@ -371,7 +406,8 @@ export function createLink(parts: LinkParts): Link {
     else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
     else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes)
       void takeRoutes(payload, parts.withRoutes);
-    else if (Object.hasOwn(channels, channel)) channels[channel]?.message(message);
+    else if (guard) guard.receive(message);
+    else toChannel(message);
   }
 
   function receiveError(message: Message): void {

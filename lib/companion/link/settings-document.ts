@@ -55,6 +55,9 @@ const MailboxSchema = v.object({
   given: v.optional(v.string()),
 });
 
+/** Keys of the sealed mailbox, base64url: this device's, and home's once it has come. */
+const BoxSchema = v.object({ private_key: v.string(), public_key: v.string(), home: v.optional(v.string()) });
+
 export const PairingSchema = v.object({
   session_token: v.pipe(v.string(), v.minLength(1)),
   refresh_token: v.optional(v.string()),
@@ -63,6 +66,7 @@ export const PairingSchema = v.object({
   last_good: v.optional(v.string()),
   /** The mailbox at the edge: without a token it is known, and its credentials have yet to come. */
   mailbox: v.optional(MailboxSchema),
+  box: v.optional(BoxSchema),
   /** Since when the home of this device is off, as the edge said last; epoch seconds. */
   home_off_since: v.optional(v.number()),
   /** For the Reach broker of the pairing link. */

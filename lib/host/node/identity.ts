@@ -1,14 +1,24 @@
-import { createHash, createPrivateKey, KeyObject, randomBytes, webcrypto, X509Certificate } from 'node:crypto';
+import {
+  createHash,
+  createPrivateKey,
+  KeyObject,
+  randomBytes,
+  sign as signBytes,
+  verify,
+  webcrypto,
+  X509Certificate,
+} from 'node:crypto';
 import { isIP } from 'node:net';
 import { connect } from 'node:tls';
 import { DAY, HOUR } from '../../kit/units.ts';
+import type { PinnedOrigin } from '../dial.ts';
 import type { HostIdentities, IdentityFacts, IdentityPem, IdentityProblem } from '../identity.ts';
 
 const LIFETIME = 3650 * DAY;
 const MIN_RSA_BITS = 2048;
 
 /** Identities by Node's own X.509 reader; the package that makes them is loaded with the first one. */
-export const createIdentities = (): HostIdentities => ({ generate, read, servedPin });
+export const createIdentities = (): HostIdentities => ({ generate, read, sign, servedPin });
 
 async function generate(host: string, now: number): Promise<IdentityPem> {
   // The decorators of the package need the polyfill first.
@@ -67,6 +77,17 @@ function read({ cert, key }: IdentityPem): IdentityFacts | IdentityProblem {
 function pinOf({ publicKey }: X509Certificate): string {
   const spki = publicKey.export({ type: 'spki', format: 'der' });
   return `sha256/${createHash('sha256').update(spki).digest('base64')}`;
+}
+
+const sign = (key: string, bytes: Uint8Array): Uint8Array =>
+  signBytes('sha256', bytes, { key: createPrivateKey(key), dsaEncoding: 'ieee-p1363' });
+
+/** True if the key of a pinned origin has signed the bytes, as `HostIdentities.sign` does. */
+export function isSignedBy({ pin, certDer }: PinnedOrigin, bytes: Uint8Array, signature: Uint8Array): boolean {
+  const leaf = attempt(() => new X509Certificate(Buffer.from(certDer, 'base64')));
+  if (!leaf || pinOf(leaf) !== pin) return false;
+  const key = { key: leaf.publicKey, dsaEncoding: 'ieee-p1363' } as const;
+  return attempt(() => verify('sha256', bytes, key, signature)) ?? false;
 }
 
 async function servedPin(host: string, port: number, timeout: number): Promise<string | null> {

@@ -1,0 +1,292 @@
+import { hmac } from '@noble/hashes/hmac.js';
+import { sha256 } from '@noble/hashes/sha2.js';
+import type { DeviceBoxRecord, MirrorBoxRecord, PhoneMessage, Reply, SealedText, Store } from '../../storage/schema.ts';
+import { describeError } from '../errors.ts';
+import {
+  type BoxKey,
+  exportBoxKey,
+  importBoxKey,
+  keyIdOf,
+  MAX_RECEIVERS,
+  newBoxKey,
+  open,
+  type Receiver,
+  readSealed,
+  seal,
+} from '../kit/box.ts';
+import { base64url, fromBase64url, utf8ToBytes } from '../kit/bytes.ts';
+import { isPoint } from '../kit/ece.ts';
+import { asObject, type JsonObject, parseObject } from '../kit/json.ts';
+import type { Log } from '../log.ts';
+import { contextOf, coveredMessage, homeBoxText } from '../phone/sealed.ts';
+import type { Session } from '../sessions/session.ts';
+import type { Op } from './frames.ts';
+
+const KEY = 'box';
+const DEVICE = 'box:';
+
+/** `home_box` of `auth.ok` (contract 12 §4). */
+export type HomeBox = { key: string; signature?: string };
+
+/** An op of the edge with what it says in plain; `isForged` for what the edge alone vouches for. */
+interface Opened {
+  body: JsonObject;
+  isForged?: boolean;
+}
+
+export interface SealsParts {
+  store: Store<'mirror'>;
+  stored: ReadonlyMap<string, unknown>;
+  log: Log;
+  /** The sessions whose devices may get messages. */
+  sessions(): Session[];
+  /** True if a device has credentials for the edge. */
+  hasMailbox(family: string): boolean;
+  /** The secret of this mirror, which the edge does not know. */
+  secret(): string;
+  /** Signs by the identity that pairing links pin; null without one. */
+  sign(bytes: Uint8Array): Uint8Array | null;
+  /** A message is sealed: it can be offered. */
+  ready(): void;
+}
+
+export type Seals = Awaited<ReturnType<typeof openSeals>>;
+
+/**
+ * The sealed mailbox at home (contract 12 §4). Home seals what it gives the edge as soon as every device that has credentials
+ * for the edge has given a key and has home's; with one that has not, all is plain, since it could read nothing else. Then
+ * nothing plain that comes from the edge counts as said by a device.
+ */
+export async function openSeals(parts: SealsParts) {
+  const { store, stored, log } = parts;
+  const own = await ownKey();
+  const epoch = keyIdOf(own.point);
+  const key = base64url(own.point);
+  /** By family. */
+  const devices = new Map<string, DeviceBoxRecord>();
+  for (const [name, value] of stored) {
+    const record = value as DeviceBoxRecord | null;
+    if (name.startsWith(DEVICE) && typeof record?.key === 'string') devices.set(name.slice(DEVICE.length), record);
+  }
+  /** A message with what the edge gets of it: for whom it is sealed, and the outcome, null when it failed. */
+  const covered = new WeakMap<PhoneMessage, { to: string; outcome?: PhoneMessage | null }>();
+  /** Ops of the edge that are being opened, and what is in them. */
+  const opening = new WeakMap<Op, Promise<void>>();
+  const opened = new WeakMap<Op, Opened>();
+  const failed = () => log.warn('the key of a device for its mailbox could not be stored');
+
+  async function ownKey(): Promise<BoxKey> {
+    const { box } = (stored.get(KEY) ?? {}) as Partial<MirrorBoxRecord>;
+    const point = fromBase64url(box?.public_key ?? '');
+    try {
+      if (box && point) return await importBoxKey(box.private_key, point);
+    } catch (error) {
+      log.error(`home's key for sealed messages cannot be used, and a new one is made: ${describeError(error)}`);
+    }
+    const made = await newBoxKey();
+    const record = { box: { private_key: await exportBoxKey(made), public_key: base64url(made.point) } };
+    await store.setItem(KEY, record);
+    return made;
+  }
+
+  function put(family: string, record: DeviceBoxRecord): void {
+    devices.set(family, record);
+    void store.setItem(DEVICE + family, record).catch(failed);
+  }
+
+  function forget(family: string): void {
+    if (devices.delete(family)) void store.removeItem(DEVICE + family).catch(failed);
+  }
+
+  /** The devices that messages are sealed for; undefined while one needs them in plain. */
+  function receivers(): DeviceBoxRecord[] | undefined {
+    const found: DeviceBoxRecord[] = [];
+    for (const { family } of parts.sessions()) {
+      const device = devices.get(family);
+      if (device?.knows_home) found.push(device);
+      else if (parts.hasMailbox(family)) return undefined;
+    }
+    // Home keeps a copy for itself.
+    return found.length > 0 && found.length < MAX_RECEIVERS ? found : undefined;
+  }
+
+  async function cover(message: PhoneMessage, to: DeviceBoxRecord[]): Promise<PhoneMessage> {
+    const purpose = { direction: 'to-device', kind: 'message', id: message.message_id, epoch } as const;
+    const copies = to.map(
+      ({ key, device_id: deviceId }): Receiver => ({
+        point: pointOf(key),
+        context: contextOf({ ...purpose, deviceId }),
+      }),
+    );
+    const home: Receiver = { point: own.point, context: contextOf({ ...purpose, deviceId: 'home' }) };
+    const sealed = await seal(utf8ToBytes(JSON.stringify(message)), own, [...copies, home]);
+    return coveredMessage(message, sealed);
+  }
+
+  /** A living device by the name of its key. */
+  function sender(by: string): { session: Session; point: Uint8Array; deviceId: string } | undefined {
+    for (const session of parts.sessions()) {
+      const { key, before, device_id: deviceId } = devices.get(session.family) ?? {};
+      for (const text of [key, before]) {
+        const point = text === undefined ? undefined : pointOf(text);
+        if (point && deviceId !== undefined && keyIdOf(point) === by) return { session, point, deviceId };
+      }
+    }
+    return undefined;
+  }
+
+  /** Opens a text of a device for home. Rejects when it cannot be opened. */
+  async function openFromDevice(sealed: SealedText, kind: 'reply' | 'notification', id: string) {
+    const from = sender(sealed.by);
+    if (!from) throw new RangeError('no device of home has its key');
+    const { point, session, deviceId } = from;
+    const context = contextOf({ direction: 'to-home', kind, id, deviceId, epoch });
+    return { said: textOf(await open(sealed, own, { from: point, context })), session };
+  }
+
+  async function openOp({ kind, body }: Op): Promise<Opened> {
+    const given = asObject(body[kind]) ?? {};
+    const sealed = readSealed(given.sealed);
+    const isPlain = given.sealed === undefined;
+    if (kind === 'message') {
+      if (isPlain) return { body: { ...body, message: receivers() ? unsealed(given) : given } };
+      if (!sealed) throw new RangeError('it is malformed');
+      const purpose = { direction: 'to-device', kind, id: String(given.message_id), deviceId: 'home', epoch } as const;
+      const said = textOf(await open(sealed, own, { from: own.point, context: contextOf(purpose) }));
+      return { body: { ...body, message: said } };
+    }
+    if (isPlain) return receivers() ? { body, isForged: true } : { body };
+    if (!sealed) throw new RangeError('it is malformed');
+    if (kind === 'reply') {
+      const { said, session } = await openFromDevice(sealed, kind, String(given.message_id));
+      // A reader at the edge can only have taken what it could not read.
+      return { body: { ...body, reply: said, device: session.device.name, taken: false } };
+    }
+    const { said } = await openFromDevice(sealed, 'notification', String(given.id));
+    return { body: { ...body, notification: said } };
+  }
+
+  async function openSafely(op: Op): Promise<void> {
+    try {
+      const { body, isForged } = await openOp(op);
+      opened.set(op, { body: isForged ? doubted(op, undefined) : body });
+      if (isForged) log.error(`a ${op.kind} came from the edge without a seal: it counts as nobody's`);
+    } catch (error) {
+      log.error(`a sealed ${op.kind} from the edge cannot be opened: ${describeError(error)}`);
+      opened.set(op, { body: doubted(op, 'It was sealed, and home cannot open it.') });
+    }
+  }
+
+  return {
+    /** Home's key, which a device gets, and the signature of it. */
+    homeBox(): HomeBox {
+      const signature = parts.sign(utf8ToBytes(homeBoxText(key)));
+      return { key, ...(signature && { signature: base64url(signature) }) };
+    },
+
+    /** A device has authenticated, with its key if it has one. Returns whether it gets home's. */
+    device({ family, device }: Session, given: string | undefined): boolean {
+      const before = devices.get(family);
+      const point = given === undefined ? null : fromBase64url(given);
+      if (point?.length !== 65 || point[0] !== 4) {
+        if (before) log.warn(`${device.name} has no key any more: its mailbox is plain`);
+        forget(family);
+        return false;
+      }
+      const key = base64url(point);
+      if (before?.key === key && before.device_id === device.id) return true;
+      const earlier = before && before.key !== key ? { before: before.key } : {};
+      if (before && before.key !== key)
+        log.warn(`${device.name} has a new key: what waits for the earlier one cannot be opened`);
+      put(family, { key, ...earlier, device_id: device.id, knows_home: false });
+      return true;
+    },
+
+    /** A device says that it has the key of this name. Resolves when that is settled. */
+    async known({ family }: Session, epochThere: unknown): Promise<void> {
+      const device = devices.get(family);
+      if (!device || epochThere !== epoch || device.knows_home) return;
+      if (!(await isPoint(pointOf(device.key)))) return;
+      if (devices.get(family) === device) put(family, { ...device, knows_home: true });
+    },
+
+    forget,
+    families: (): string[] => [...devices.keys()],
+    isOn: (): boolean => receivers() !== undefined,
+
+    /**
+     * The body in which the edge gets a message: sealed, or as it is where a device needs that. Undefined while it is being
+     * sealed, until `ready` is called; null for one that cannot be.
+     */
+    body(message: PhoneMessage): JsonObject | undefined | null {
+      const receiving = receivers();
+      if (!receiving) return { message };
+      const to = receiving.map(({ key, device_id }) => `${key} ${device_id}`).join('\n');
+      const done = covered.get(message);
+      if (done?.to === to) return done.outcome ? { message: done.outcome, mark: this.mark(message) } : done.outcome;
+      const own: { to: string; outcome?: PhoneMessage | null } = { to };
+      covered.set(message, own);
+      void cover(message, receiving)
+        .catch((error) => {
+          // It stays at home, rather than at the edge for everybody to read.
+          log.error(`a message could not be sealed: ${describeError(error)}`);
+          return null;
+        })
+        .then((outcome) => {
+          own.outcome = outcome;
+          parts.ready();
+        });
+      return undefined;
+    },
+
+    /** Names a message to home alone: by it, home knows what it was that the edge has stored. */
+    mark: (message: PhoneMessage): string =>
+      base64url(hmac(sha256, utf8ToBytes(parts.secret()), utf8ToBytes(JSON.stringify(message)))),
+
+    /** An op of the edge has to wait for this before it can be applied. */
+    busy(op: Op): Promise<void> | undefined {
+      if (!/^(message|reply|notification)$/.test(op.kind) || opened.has(op)) return undefined;
+      const wait = opening.get(op) ?? openSafely(op);
+      opening.set(op, wait);
+      return wait;
+    },
+
+    /** An op as home applies it. */
+    opened: (op: Op): Op => {
+      const found = opened.get(op);
+      return found ? { ...op, body: found.body } : op;
+    },
+  };
+}
+
+const pointOf = (key: string): Uint8Array => fromBase64url(key) ?? new Uint8Array();
+
+function textOf(bytes: Uint8Array): JsonObject {
+  const said = parseObject(new TextDecoder().decode(bytes));
+  if (!said) throw new RangeError('what is in it cannot be read');
+  return said;
+}
+
+/** A message that somebody has given to the edge alone says so to its device. */
+const unsealed = (message: JsonObject): JsonObject => ({
+  ...message,
+  metadata: { ...asObject(message.metadata), sealed: false },
+});
+
+/**
+ * Readers get this in place of what nobody vouches for: never an answer to a question, and never nothing. `lost` says why
+ * there is no text.
+ */
+function doubted({ kind, body }: Op, lost: string | undefined): JsonObject {
+  const given = asObject(body[kind]) ?? {};
+  const text = lost ?? `It was not sealed, so anybody at the edge may have written it: ${String(given.text ?? '')}`;
+  const metadata = { sealed: false };
+  if (kind === 'notification') return { notification: { title: 'A notification from the edge', text, sealed: false } };
+  if (kind === 'message') {
+    const { message_id, sent_at, chat_id } = given;
+    return { ...body, message: { message_id, sent_at, chat_id, text: `A message from the edge. ${text}`, metadata } };
+  }
+  const { message_id, ts } = given as Partial<Reply>;
+  const reply = { message_id, ts, chat_id: null, reply_to: null, text: `A reply from the edge. ${text}`, metadata };
+  return { ...body, reply, taken: false };
+}

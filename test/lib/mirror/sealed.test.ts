@@ -1,0 +1,232 @@
+import { expect, it } from 'vitest';
+import { SealedDevice } from './sealed-device.ts';
+import { World } from './world.ts';
+
+const MARK = 'platypus';
+
+/** Everything that the edge has: its stores, and what has crossed the wire to it. */
+async function edgeHas(world: World): Promise<string> {
+  const rows: unknown[] = [];
+  for (const name of [
+    'phone',
+    'phone-replies',
+    'phone-history',
+    'phone-delivered',
+    'mirror',
+    'notifications',
+    'push',
+  ]) {
+    const store = world.stores.edge.open(name as 'phone');
+    for (const key of await store.getKeys()) rows.push(await store.getItem(key));
+  }
+  return JSON.stringify(rows);
+}
+
+async function start({ isKeyed = true } = {}) {
+  const world = await World.open();
+  const device = await SealedDevice.pair(world, 'phone');
+  if (isKeyed) await device.authenticate();
+  await world.settle();
+  return { world, device };
+}
+
+const question = {
+  text: `May I feed the ${MARK}?`,
+  title: `${MARK} title`,
+  answers: [`Yes, ${MARK}`, 'No'],
+  metadata: { note: `${MARK} note` },
+  message_id: 'm1',
+};
+/** Until the edge has these messages: they are sealed in turns of their own. */
+const given = (world: World, ...ids: string[]) =>
+  expect
+    .poll(async () => {
+      await world.settle();
+      return world.edge.phone.queued().map(({ message_id }) => message_id);
+    })
+    .toEqual(ids);
+
+const repliesAt = async (world: World, side: 'home' | 'edge') =>
+  (await world[side].phone.poll({ timeout: 0 })).replies.map(({ sealed: _, ...reply }) => reply);
+
+it('a question waits sealed at the edge, and its answer comes sealed to home', async () => {
+  const { world, device } = await start();
+  await world.home.phone.push(question);
+  await given(world, 'm1');
+  expect(await edgeHas(world)).not.toContain(MARK);
+  await world.cut();
+  device.connect('edge');
+  await expect
+    .poll(() => device.shown)
+    .toMatchObject([
+      { message_id: 'm1', text: question.text, title: question.title, sealed: true, queued_delivery: true },
+    ]);
+  expect(device.shown[0]?.metadata).toMatchObject({ answers: question.answers, note: `${MARK} note` });
+  device.reply('r1', `Yes, ${MARK}`, { reply_to: 'm1', answer_index: 0 });
+  device.notify({ package_name: 'zoo', text: `${MARK} escaped` });
+  await expect.poll(() => device.acknowledged).toEqual(['r1']);
+  expect(await edgeHas(world)).not.toContain(MARK);
+  await world.crashEdge();
+  expect(await edgeHas(world)).not.toContain(MARK);
+  await world.settle();
+  expect(await repliesAt(world, 'home')).toMatchObject([
+    { message_id: 'r1', text: `Yes, ${MARK}`, reply_to: 'm1', answer_index: 0 },
+  ]);
+  expect(world.home.notifications.recent(1)).toMatchObject([{ package_name: 'zoo', text: `${MARK} escaped` }]);
+  expect(await edgeHas(world)).not.toContain(MARK);
+  expect(world.log.lines.join('\n')).not.toContain(MARK);
+});
+
+it('a message comes back to home as it was when a phone listens there', async () => {
+  const { world, device } = await start();
+  await world.home.phone.push(question);
+  await given(world, 'm1');
+  await world.crashHome();
+  await world.settle();
+  device.connect('home');
+  await world.settle();
+  await expect
+    .poll(() => device.shown)
+    .toMatchObject([{ message_id: 'm1', text: question.text, title: question.title }]);
+  expect(world.home.phone.queued()).toEqual([]);
+});
+
+it('messages keep their order, and a newer one of the same id takes the place of one that is being sealed', async () => {
+  const { world, device } = await start();
+  for (const id of ['m1', 'm2', 'm3']) await world.home.phone.push({ text: id, message_id: id });
+  await world.home.phone.push({ text: 'newer', message_id: 'm2' });
+  await given(world, 'm1', 'm2', 'm3');
+  device.connect('edge');
+  await expect.poll(() => device.shown.map(({ text }) => text)).toEqual(['m1', 'newer', 'm3']);
+});
+
+it('every device with a key opens it; one without a key gets all in plain, as do the others then', async () => {
+  const { world, device } = await start();
+  const second = await SealedDevice.pair(world, 'tablet');
+  await second.authenticate();
+  await world.home.phone.push(question);
+  await given(world, 'm1');
+  second.connect('edge');
+  await expect.poll(() => second.shown).toMatchObject([{ text: question.text }]);
+  second.disconnect();
+  second.authenticatePlainly();
+  expect(world.log.lines.join('\n')).toContain('tablet has no key any more: its mailbox is plain');
+  await world.home.phone.push({ ...question, message_id: 'm2' });
+  await given(world, 'm2');
+  device.connect('edge');
+  await expect.poll(() => device.shown).toMatchObject([{ message_id: 'm2', text: question.text, sealed: false }]);
+  device.reply('r1', 'fine', { reply_to: 'm2' });
+  await expect.poll(() => device.acknowledged).toEqual(['r1']);
+  await world.settle();
+  expect(await repliesAt(world, 'home')).toMatchObject([{ message_id: 'r1', text: 'fine', reply_to: 'm2' }]);
+});
+
+it('a device that has given no key works in plain', async () => {
+  const { world, device } = await start({ isKeyed: false });
+  await world.home.phone.push(question);
+  await given(world, 'm1');
+  device.connect('edge');
+  await expect.poll(() => device.shown).toMatchObject([{ text: question.text }]);
+  expect(device.shown[0]?.sealed).toBeUndefined();
+  device.reply('r1', 'fine', { reply_to: 'm1' });
+  await expect.poll(() => device.acknowledged).toEqual(['r1']);
+  await world.settle();
+  expect(await repliesAt(world, 'home')).toMatchObject([{ message_id: 'r1', text: 'fine', reply_to: 'm1' }]);
+});
+
+it('the edge forges no answer: a plain reply answers nothing, and says what it is', async () => {
+  const { world, device } = await start();
+  await world.home.phone.push({ text: 'Delete it?', message_id: 'm1' });
+  await given(world, 'm1');
+  const session = world.edge.sessions.byFamily(device.family);
+  const link = { id: 'x', session, isWritable: true, send() {}, probe() {} };
+  await world.edge.phone.reply(link as never, { message_id: 'r1', text: 'Yes', reply_to: 'm1', answer_index: 0 }, 'r1');
+  await world.settle();
+  const [reply] = await repliesAt(world, 'home');
+  expect(reply).toMatchObject({ message_id: 'r1', reply_to: null, metadata: { sealed: false } });
+  expect(reply?.text).toMatch(/^A reply from the edge\. It was not sealed.*: Yes$/);
+  expect(reply?.answer_index).toBeUndefined();
+  expect(world.log.lines.join('\n')).toContain('ERROR');
+});
+
+it('a sealed reply under another id, and a message that is sent back as a reply, are said to be unreadable', async () => {
+  const { world, device } = await start();
+  await world.home.phone.push({ text: 'Delete it?', message_id: 'm1' });
+  await given(world, 'm1');
+  const [row] = await Promise.all(
+    (await world.stores.edge.open('phone').getKeys()).map((key) => world.stores.edge.open('phone').getItem(key)),
+  );
+  await world.cut();
+  device.connect('edge');
+  device.reply('r1', 'Yes', { reply_to: 'm1' });
+  await expect.poll(() => device.acknowledged).toEqual(['r1']);
+  const [kept] = (await world.edge.phone.poll({ timeout: 0 })).replies;
+  const session = world.edge.sessions.byFamily(device.family);
+  const link = { id: 'x', session, isWritable: true, send() {}, probe() {} } as never;
+  await world.edge.phone.reply(link, { ...kept, message_id: 'r2' }, 'r2');
+  await world.edge.phone.reply(link, { ...kept, message_id: 'm1', sealed: row?.message.sealed }, 'r3');
+  await world.settle();
+  const replies = await repliesAt(world, 'home');
+  expect(replies.map(({ message_id, reply_to }) => [message_id, reply_to])).toEqual([
+    ['r1', 'm1'],
+    ['r2', null],
+    ['m1', null],
+  ]);
+  for (const reply of replies.slice(1)) expect(reply.text).toContain('home cannot open it');
+});
+
+it('what somebody posts to the edge says that it is not sealed, there and at home', async () => {
+  const { world, device } = await start();
+  await world.cut();
+  await world.edge.phone.push({ text: 'from a webhook?', message_id: 'w1' });
+  device.connect('edge');
+  await expect.poll(() => device.shown).toMatchObject([{ message_id: 'w1', sealed: false }]);
+  // Whoever asked can open nothing.
+  device.reply('r1', 'plainly', { reply_to: 'w1' });
+  await expect.poll(() => device.acknowledged).toEqual(['r1']);
+  expect(await repliesAt(world, 'edge')).toMatchObject([{ text: 'plainly', reply_to: 'w1' }]);
+  device.disconnect();
+  await world.edge.phone.push({ text: 'another', message_id: 'w2' });
+  await world.settle();
+  device.connect('home');
+  await world.settle();
+  await expect.poll(() => device.shown.at(-1)).toMatchObject({ message_id: 'w2', metadata: { sealed: false } });
+});
+
+it('a device that has lost its key says what it cannot open, and gets a new one at home', async () => {
+  const { world, device } = await start();
+  await world.home.phone.push({ text: 'one', message_id: 'm1' });
+  await given(world, 'm1');
+  device.install();
+  device.connect('edge');
+  await expect.poll(() => world.log.lines.join('\n')).toMatch(/ERROR.*a sealed message of .* cannot be opened/);
+  device.disconnect();
+  await device.authenticate();
+  await world.home.phone.push({ text: 'two', message_id: 'm2' });
+  await given(world, 'm2');
+  device.connect('edge');
+  await expect.poll(() => device.shown).toMatchObject([{ text: 'two' }]);
+  expect(world.log.lines.join('\n')).toContain('phone has a new key');
+});
+
+it('a home that has lost its key makes another, and says what it cannot open', async () => {
+  const { world, device } = await start();
+  await world.home.phone.push({ text: 'one', message_id: 'm1' });
+  await given(world, 'm1');
+  await world.cut();
+  device.connect('edge');
+  await expect.poll(() => device.shown.length).toBe(1);
+  device.reply('r1', 'lost', { reply_to: 'm1' });
+  await expect.poll(() => device.acknowledged).toEqual(['r1']);
+  await world.stores.home.open('mirror').removeItem('box');
+  await world.crashHome();
+  await world.settle();
+  expect(await repliesAt(world, 'home')).toMatchObject([{ message_id: 'r1', reply_to: null }]);
+  expect(world.log.lines.join('\n')).toMatch(/ERROR.*a sealed reply from the edge cannot be opened/);
+  device.disconnect();
+  await device.authenticate();
+  await world.home.phone.push({ text: 'two', message_id: 'm2' });
+  await given(world, 'm2');
+  device.connect('edge');
+  await expect.poll(() => device.shown.at(-1)).toMatchObject({ text: 'two' });
+});
