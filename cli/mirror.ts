@@ -77,8 +77,8 @@ async function disable(home: OperatorRelay, options: Options, context: CommandCo
 async function status(home: OperatorRelay, options: Options, context: CommandContext): Promise<void> {
   const answer = await home.call({ method: 'GET', path: ROUTE });
   if (flag(options, '--json')) {
-    const { ok, enabled, url, link, since, waiting, epoch, error } = answer;
-    return printJson(context.stdout, { ok, enabled, url, link, since, waiting, epoch, error });
+    const { ok, enabled, url, link, since, waiting, uploads, epoch, error } = answer;
+    return printJson(context.stdout, { ok, enabled, url, link, since, waiting, uploads, epoch, error });
   }
   const text = mirrorText(answer, false);
   if (text === undefined) {
@@ -87,6 +87,11 @@ async function status(home: OperatorRelay, options: Options, context: CommandCon
     return;
   }
   sentence(context.stdout, `${text}, at ${printable(String(answer.url))}.`);
+  const { count: left = 0, error: failure } = asObject(answer.uploads) ?? {};
+  if (Number(left) > 0) {
+    sentence(context.stdout, `${left === 1 ? '1 upload waits' : `${Number(left)} uploads wait`} at the edge.`);
+  }
+  if (typeof failure === 'string') sentence(context.stdout, `An upload could not be taken over: ${printable(failure)}`);
   if (typeof answer.error === 'string') sentence(context.stdout, `The last attempt failed: ${printable(answer.error)}`);
 }
 

@@ -204,7 +204,8 @@ const table: readonly Route[] = [
 ];
 
 /** Routes that only home serves; the mailbox refuses them (contract 12 §2). */
-const OF_HOME = /^\/(?:desktop|clipboard|chat|context|usage|api|voice)\/|^\/relay\/model-capabilities$/;
+const OF_HOME =
+  /^\/(?:desktop|clipboard|chat|context|usage|api|voice)\/|^\/(?:relay\/model-capabilities|media\/(?:by-path|folder|recent))$/;
 
 export const routes: readonly Route[] = table.map((row) => {
   const [method, path, guard, handler] = row;

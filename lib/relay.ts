@@ -25,6 +25,7 @@ import type { Upstream } from './host/upstream.ts';
 import type { DialUpstream } from './host/upstream-socket.ts';
 import { createReadBudgets } from './kit/byte-budget.ts';
 import { type Clock, every } from './kit/clock.ts';
+import { MiB } from './kit/units.ts';
 import type { Log } from './log.ts';
 import { openMcp } from './mcp/mcp.ts';
 import { openHostMedia } from './media/host-media.ts';
@@ -376,8 +377,11 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
   /** Absent at the edge. */
   const homeMirror: HomeMirror | undefined =
     host &&
+    media &&
     (await openHomeMirror({
       ...mirrored,
+      media,
+      maxUpload: config.mediaMaxSizeMb * MiB,
       dial: dialUpstream,
       ended: (session) => void terminals.endShells(session),
       reduced: (session) => void terminals.afterReduction(session),
@@ -390,6 +394,8 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     : await openEdgeMirror({
         ...mirrored,
         codes,
+        media,
+        maxUploads: config.mediaLruCap,
         lease: Math.min(config.mirrorLease, MAX_LEASE),
         announce: ({ type, payload }) =>
           sockets.broadcast((session) => session.mirrored === true, 'system', type, payload),

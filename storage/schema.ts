@@ -392,6 +392,8 @@ export interface MediaEntry {
   sensitive: boolean;
   /** Whether the relay owns the bytes and removes them with their last token. */
   owned: boolean;
+  /** On a host: it came from the edge, and outlives the process (contract 12 §2). */
+  kept?: true;
 }
 
 /** Bytes without an entry, keyed `orphan:<SHA-256 of the place>`: of an upload under way, or of a failed removal. */
@@ -672,11 +674,29 @@ export interface DeviceBoxRecord {
   knows_home: boolean;
 }
 
+/**
+ * At home, an upload that a device made at the edge, keyed `upload:<token>`. Times are epoch seconds. `place` is a path,
+ * once home has the bytes; `told` once the edge knows that.
+ */
+export interface MirrorUploadRecord {
+  token: string;
+  file_name: string | null;
+  content_type: string;
+  size: number;
+  sha256: string;
+  created_at: number;
+  expires_at: number;
+  family: string;
+  place?: string;
+  told?: true;
+}
+
 /** What the relay and its other half owe each other (contract 12 §2). */
 export type MirrorRecord =
   | MirrorOpRecord
   | MirrorCursor
   | MirrorPeerRecord
+  | MirrorUploadRecord
   /** At home, the chain of credentials that a device has for the edge, and whether it has got them. */
   | { chain: number; taken: boolean }
   | MirrorBoxRecord

@@ -79,8 +79,11 @@ export interface HostMedia {
   folder(realPath: string, limit: number): Promise<{ items: FolderItem[]; isCut: boolean } | OpenFailure>;
   /** The file or folder at a path without links; null when this account can see none. */
   facts(realPath: string): Promise<Omit<FolderItem, 'name'> | null>;
-  /** Creates a file that must not exist yet, with mode 0600. Throws with an errno. */
-  create(path: string): Promise<NewBytes>;
+  /**
+   * Creates a file that must not exist yet, with mode 0600. Throws with an errno. `isDurable` makes missing directories,
+   * mode 0700, and syncs the file and its directory when it is finished.
+   */
+  create(path: string, options?: { isDurable?: boolean }): Promise<NewBytes>;
   /** Regular files of this user that are directly in a directory and begin with `prefix`. */
   ownFiles(directory: string, prefix: string): Promise<{ path: string; modified: number }[]>;
 }

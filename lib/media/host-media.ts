@@ -21,6 +21,8 @@ const SWEEP_PERIOD = 300_000;
 const MAX_DISCARDED = 1000;
 /** Uploads, in the temporary directory. */
 export const UPLOAD_PREFIX = 'svc-relay-upload-';
+/** Below the agent's home: uploads that came from the edge, which has deleted its copies. */
+const KEPT = 'svc-relay-uploads';
 /** Files that the relay may own: its uploads, and screenshots of old phones that the agent's tool writes. */
 const MANAGED = /^(?:svc-relay-upload-|android_screenshot_)/;
 /** The process of an upload, in base 36, and a mark that random names of earlier versions hardly have. */
@@ -55,6 +57,7 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
   const writer = `${host.processes.own.toString(36).padStart(6, '0')}zz`;
   const isDenied = createDenyList(host, secretPlaces(host, config));
   const folders = createFolders({ host, isDenied, roots });
+  const keptFolder = () => host.media.resolve(`${config.agentHome}/${KEPT}`);
   const shared = await openSharedMedia({
     store,
     config,
@@ -64,7 +67,7 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
     bytes: {
       maxUploads: MAX_UPLOADS,
       newPlace: (suffix) => `${temporary()}/${UPLOAD_PREFIX}${writer}${randomString(ALPHABET, 16)}${suffix}`,
-      create: host.media.create,
+      create: (place) => host.media.create(place),
 
       async accept(place) {
         const found = await checked(async () => openPath(place, { host, isDenied, roots: await roots(), cap }));
@@ -91,6 +94,15 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
           log.warn(`a file of the relay could not be removed: ${codeOf(error)}`);
           throw error;
         }
+      },
+
+      kept: {
+        create: async () =>
+          host.media.create(`${await keptFolder()}/${randomString(ALPHABET, 16)}`, { isDurable: true }),
+        async places() {
+          const folder = await keptFolder();
+          return ((await host.files.list(folder)) ?? []).map(({ name }) => `${folder}/${name}`);
+        },
       },
     },
   });

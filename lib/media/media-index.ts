@@ -29,6 +29,8 @@ export interface MediaIndexParts {
   cap: number;
   /** Most bytes of owned files. */
   ownedCap: number;
+  /** True for an entry that must stay, however many there are. */
+  isHeld?(token: string): boolean;
   /** Removes owned bytes; missing ones count as removed. A rejected removal is repeated by `sweep`. */
   remove(place: string): Promise<void>;
 }
@@ -40,7 +42,16 @@ export type MediaIndex = Awaited<ReturnType<typeof openMediaIndex>>;
  * written through. Every step is synchronous, so two of them never interleave; the map's order is least recently used
  * first.
  */
-export async function openMediaIndex({ store, clock, log, ttl, cap, ownedCap, remove }: MediaIndexParts) {
+export async function openMediaIndex({
+  store,
+  clock,
+  log,
+  ttl,
+  cap,
+  ownedCap,
+  isHeld = () => false,
+  remove,
+}: MediaIndexParts) {
   const entries = new Map<string, MediaEntry>();
   /** Places with a token, and whether any token of the place has owned it. */
   const places = new Map<string, { tokens: number; owned: boolean; size: number }>();
@@ -115,11 +126,11 @@ export async function openMediaIndex({ store, clock, log, ttl, cap, ownedCap, re
   function evict(newest: MediaEntry): void {
     for (const entry of entries.values()) {
       if (entries.size <= cap) break;
-      retire(entry);
+      if (!isHeld(entry.token)) retire(entry);
     }
     for (const entry of entries.values()) {
       if (ownedBytes <= ownedCap) break;
-      if (entry !== newest && places.get(entry.place)?.owned) retire(entry);
+      if (entry !== newest && !isHeld(entry.token) && places.get(entry.place)?.owned) retire(entry);
     }
   }
 
@@ -153,6 +164,25 @@ export async function openMediaIndex({ store, clock, log, ttl, cap, ownedCap, re
       prune();
       evict(entry);
       return { entry, saved };
+    },
+
+    /** Adds an entry of the other side of a mirror under its own token; false when that is taken or has expired. */
+    adopt(entry: MediaEntry): boolean {
+      const own = find(entry.token);
+      if (own || entry.expiresAt <= now()) return own?.place === entry.place;
+      insert(entry);
+      evict(entry);
+      return true;
+    },
+
+    /** Removes an entry and its owned bytes; resolves when they are gone, or are to be removed by `sweep`. */
+    async release(token: string): Promise<void> {
+      const entry = entries.get(token);
+      if (!entry) return;
+      // A process that ends before the bytes are gone removes them when it wakes.
+      if (places.get(entry.place)?.tokens === 1) written(addOrphan(entry.place, 0));
+      retire(entry);
+      await Promise.all(removals);
     },
 
     /** Removes an entry, with its bytes when it was the last token of owned ones. */
@@ -218,9 +248,12 @@ export async function openMediaIndex({ store, clock, log, ttl, cap, ownedCap, re
       return Number.isFinite(next) ? next : undefined;
     },
 
-    /** Removes every entry and all owned bytes. */
+    /** Removes every entry and all owned bytes but those that outlive the process. */
     async clear(): Promise<void> {
-      for (const entry of entries.values()) retire(entry);
+      for (const entry of entries.values()) {
+        if (entry.kept) entries.delete(entry.token);
+        else retire(entry);
+      }
       for (const place of [...orphans.keys()]) discard(place);
       await Promise.all(removals);
     },

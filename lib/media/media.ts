@@ -11,7 +11,8 @@ import { openMediaIndex } from './media-index.ts';
 import { plainSuffix } from './names.ts';
 import { createUploads, type UploadBody } from './uploads.ts';
 
-const OWNED_CAP = 2048 * MiB;
+/** Bytes of all files that the relay owns. */
+export const OWNED_CAP = 2048 * MiB;
 const UPLOADS_PER_SESSION = 4;
 
 export type MediaChange = 'added' | 'sensitive';
@@ -31,6 +32,45 @@ export interface ServedMedia {
   contentType: string;
   fileName: string | null;
   sensitive: boolean;
+}
+
+/** An upload that a device has made: what the other side of a mirror has to know besides its entry. */
+export interface Received {
+  family: string;
+  /** Hex. */
+  sha256: string;
+}
+
+/** The part of a mirror in this relay's media (contract 12 §2): see `lib/mirror/uploads.ts` and `lib/mirror/pulls.ts`. */
+export interface UploadCustody {
+  /** True while uploads are given to the other side. */
+  isGiving(): boolean;
+  /** @throws RelayError `unavailable` when one more upload of this size must not be taken. */
+  admit(family: string, size: number): void;
+  /** Takes note of an upload, in the turn in which its entry is stored; false when it cannot be given. */
+  received(entry: MediaEntry, upload: Received): boolean;
+  /** An upload of which note was taken could not be stored. */
+  dropped(token: string): void;
+  /** True while an entry waits to be given. */
+  isHeld(token: string): boolean;
+  /** The error for a token that is unknown here, but may be known later or elsewhere; undefined for others. */
+  elsewhere(token: string): RelayError | undefined;
+}
+
+/** The mirror's access to media. */
+export interface SharedUploads {
+  join(custody: UploadCustody): void;
+  /** The bytes of an entry; null when they are gone. */
+  bytes(token: string): Promise<OpenBytes | null>;
+  /** Removes an entry with its bytes: the other side has it. */
+  release(token: string): Promise<void>;
+  /** Begins a file that outlives the process; durable once it is finished. Throws with an errno. */
+  create(): Promise<NewBytes>;
+  /** Adds an entry whose bytes are such a file, under its token; false when that is taken or has expired. */
+  adopt(entry: MediaEntry): boolean;
+  /** Places of all such files. Rejects when the disk does not tell. */
+  places(): Promise<string[]>;
+  remove(place: string): Promise<void>;
 }
 
 /** The media of a relay (contract 04 §2 to §4). */
@@ -62,6 +102,7 @@ export interface Media {
   list(includeExpired: boolean): (MediaEntry & { isExpired: boolean })[];
   /** Number of live entries. */
   count(): number;
+  readonly shared: SharedUploads;
   /** Starts the periodic work of a process that stays. */
   start(): void;
   /** Removes what has expired. */
@@ -83,6 +124,8 @@ export interface MediaBytes {
   open(place: string): Promise<OpenBytes | null>;
   /** Removes bytes. Missing ones count as removed. */
   remove(place: string): Promise<void>;
+  /** Files that outlive the process; on a host only. */
+  kept?: { create(): Promise<NewBytes>; places(): Promise<string[]> };
 }
 
 export interface SharedMediaParts {
@@ -101,6 +144,7 @@ const isStopping = () => new RelayError('unavailable', 'the relay is stopping');
 
 /** The part of `Media` that is the same wherever the bytes are kept, and its index. */
 export async function openSharedMedia({ bytes, store, config, clock, log, changed }: SharedMediaParts) {
+  let custody: UploadCustody | undefined;
   const index = await openMediaIndex({
     store,
     clock,
@@ -108,6 +152,7 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
     ttl: config.mediaTtlSeconds,
     cap: config.mediaLruCap,
     ownedCap: OWNED_CAP,
+    isHeld: (token) => custody?.isHeld(token) === true,
     remove: bytes.remove,
   });
   const uploads = createUploads({
@@ -115,6 +160,7 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
     cap: config.mediaMaxSizeMb * MiB,
     perOwner: UPLOADS_PER_SESSION,
     total: bytes.maxUploads,
+    isHashed: () => custody?.isGiving() === true,
     async create({ fileName }) {
       const place = bytes.newPlace(plainSuffix(fileName));
       await index.begin(place);
@@ -133,14 +179,22 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
   });
   let stopped = false;
 
-  /** Adds an entry. @throws RelayError `unavailable` when the relay stops, `internal` when it cannot be stored. */
-  async function add(fresh: Parameters<typeof index.add>[0]): Promise<MediaEntry> {
+  /**
+   * Adds an entry. @throws RelayError `unavailable` when the relay stops or the other side cannot be given it, `internal`
+   * when it cannot be stored.
+   */
+  async function add(fresh: Parameters<typeof index.add>[0], upload?: Received): Promise<MediaEntry> {
     if (stopped) throw isStopping();
     const { entry, saved } = index.add(fresh);
+    if (upload && custody?.received(entry, upload) === false) {
+      index.remove(entry);
+      throw new RelayError('unavailable', 'too much waits for home: no upload is taken');
+    }
     try {
       await saved;
     } catch (cause) {
       index.remove(entry);
+      custody?.dropped(entry.token);
       if (stopped) throw isStopping();
       throw new RelayError('internal', 'the media entry could not be stored', { cause });
     }
@@ -149,20 +203,53 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
     return entry;
   }
 
+  /** Others may have been received meanwhile. */
+  function refusalOf(family: string, size: number): unknown {
+    try {
+      custody?.admit(family, size);
+    } catch (error) {
+      return error;
+    }
+  }
+
+  const shared: SharedUploads = {
+    join: (joined) => {
+      custody = joined;
+    },
+    async bytes(token) {
+      const entry = index.find(token);
+      return entry ? bytes.open(entry.place) : null;
+    },
+    release: index.release,
+    async create() {
+      if (bytes.kept) return bytes.kept.create();
+      throw new RelayError('unsupported', 'this relay runs without a host');
+    },
+    adopt: index.adopt,
+    places: async () => (await bytes.kept?.places()) ?? [],
+    remove: bytes.remove,
+  };
+
   return {
     index,
     add,
+    shared,
 
     async upload(body: UploadBody): Promise<MediaEntry> {
-      const { place: received, fileName, contentType, size } = await uploads.receive(body);
+      const { owner: family } = body;
+      custody?.admit(family, body.contentLength ?? 0);
+      const { place: received, fileName, contentType, size, sha256 } = await uploads.receive(body);
       const place = await bytes.accept(received).catch(() => null);
-      if (place === null || stopped) {
+      const refused = place === null || stopped ? undefined : refusalOf(family, size);
+      if (place === null || stopped || refused) {
         await bytes.remove(received).catch(() => {});
         index.end(received);
+        if (refused) throw refused;
         throw stopped ? isStopping() : new RelayError('internal', 'the upload could not be stored');
       }
       // In one turn, and so in one transaction: the bytes have an entry or are an orphan, never neither.
-      const added = add({ place, contentType, fileName, size, sensitive: false, owned: true });
+      const fresh = { place, contentType, fileName, size, sensitive: false, owned: true };
+      const added = add(fresh, sha256 === undefined ? undefined : { family, sha256 });
       index.end(received);
       return added;
     },
@@ -170,7 +257,10 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
     async open(token: string): Promise<ServedMedia> {
       const entry = index.find(token);
       const found = entry && (await bytes.open(entry.place));
-      if (!entry || !found) throw new RelayError('not-found', 'there is no such media, or it has expired');
+      if (!entry || !found) {
+        const elsewhere = entry ? undefined : custody?.elsewhere(token);
+        throw elsewhere ?? new RelayError('not-found', 'there is no such media, or it has expired');
+      }
       index.touch(entry);
       const contentType = await typeOf(found, entry.contentType);
       return { bytes: found, contentType, fileName: entry.fileName, sensitive: entry.sensitive };

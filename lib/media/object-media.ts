@@ -63,6 +63,15 @@ export async function openObjectMedia({ objects, prefix, ...parts }: ObjectMedia
     folder: () => Promise.reject(hostOnly()),
     recent: () => Promise.reject(hostOnly()),
 
+    shared: {
+      ...shared.shared,
+      // Bytes that are left to be removed decide when to wake.
+      async release(token) {
+        await shared.shared.release(token);
+        schedule();
+      },
+    },
+
     async upload(body) {
       const entry = await shared.upload(body);
       schedule();

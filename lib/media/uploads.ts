@@ -1,5 +1,7 @@
+import { sha256 } from '@noble/hashes/sha2.js';
 import { RelayError } from '../errors.ts';
 import type { NewBytes } from '../host/media.ts';
+import { bytesToHex } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import { createAdmission } from '../kit/semaphore.ts';
 import { boundaryOf, createFilePartReader, type FilePart, type PartHead } from './multipart.ts';
@@ -23,6 +25,8 @@ export interface UploadBody {
 export interface Uploaded extends FilePart {
   place: string;
   size: number;
+  /** Hash of the file, hex; present where `isHashed` asks for it. */
+  sha256?: string;
 }
 
 export interface UploadsParts {
@@ -35,6 +39,8 @@ export interface UploadsParts {
   total: number;
   /** The part to take, the first one named `file` by default, and the error for a body without it. */
   part?: { isWanted(head: PartHead): boolean; missing: string };
+  /** True when the hash of a file is needed. */
+  isHashed?(): boolean;
   /** Creates the file for one upload. */
   create(part: FilePart): Promise<NewBytes>;
 }
@@ -46,7 +52,7 @@ const isStopping = () => new RelayError('unavailable', 'the relay is stopping');
 const notStored = (cause: unknown) => new RelayError('internal', 'the upload could not be stored', { cause });
 
 /** Receives uploads (contract 04 §3.5): streamed at the speed of the disk. A failed one leaves nothing behind. */
-export function createUploads({ clock, cap, perOwner, total, part: wanted, create }: UploadsParts) {
+export function createUploads({ clock, cap, perOwner, total, part: wanted, isHashed, create }: UploadsParts) {
   const admit = createAdmission({
     perOwner,
     total,
@@ -106,6 +112,7 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, creat
     const chunks = chunksOf(iterator);
     let part: FilePart | undefined;
     let target: NewBytes | undefined;
+    const hash = isHashed?.() ? sha256.create() : undefined;
     let [size, total] = [0, 0];
     try {
       for (let next = await chunks.next(); !next.done; next = await chunks.next()) {
@@ -118,6 +125,7 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, creat
         for (const bytes of pieces.bytes) {
           size += bytes.length;
           if (size > cap) throw tooLarge(cap);
+          hash?.update(bytes);
           await target?.write(bytes).catch((error) => Promise.reject(notStored(error)));
         }
         if (total > cap + SLACK) throw tooLarge(cap);
@@ -128,7 +136,7 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, creat
       }
       if (!body.isWelcome()) throw new RelayError('unauthorized', 'the session or its grant ended during the upload');
       const place = await target.finish().catch((error) => Promise.reject(notStored(error)));
-      return { ...part, place, size };
+      return { ...part, place, size, ...(hash && { sha256: bytesToHex(hash.digest()) }) };
     } catch (error) {
       // Not awaited: it would never settle for a silent client.
       void iterator.return?.()?.catch(() => {});

@@ -4,6 +4,7 @@ import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
+import type { Media } from '../media/media.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import type { Gate } from '../operations/gate.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
@@ -22,6 +23,7 @@ import { isPublicKey, verifyChallenge } from './keys.ts';
 import { openOutbox } from './outbox.ts';
 import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
+import { createEdgeUploads, READ_UPLOAD, type WaitingUploads } from './uploads.ts';
 
 /** Milliseconds in which home has to prove its key. */
 const HELLO_TIMEOUT = 10_000;
@@ -49,6 +51,10 @@ export interface EdgeMirrorParts {
   notifications: Notifications;
   gate: Gate;
   push: Push;
+  /** Absent without an object store. */
+  media: Pick<Media, 'shared'> | undefined;
+  /** Uploads that may wait for home. */
+  maxUploads: number;
   clock: Clock;
   log: Log;
   /** Seconds for which sessions of home are honoured after its last word (`RELAY_MIRROR_LEASE`). */
@@ -78,6 +84,8 @@ export interface EdgeMirrorStatus {
   link: 'up' | 'down';
   since: number | null;
   waiting: { out: number; in: number };
+  /** Uploads that home does not have yet. */
+  uploads: WaitingUploads;
   epoch: string;
 }
 
@@ -95,14 +103,15 @@ export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
  * long as home is heard, and tells home what ended or was reduced here.
  */
 export async function openEdgeMirror(parts: EdgeMirrorParts) {
-  const { store, sessions, codes, phone, notifications, push, gate, clock, log, lease, announce } = parts;
+  const { store, sessions, codes, phone, notifications, push, media, maxUploads, gate, clock, log, lease, announce } =
+    parts;
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
     stored,
     origin: 'edge',
     log,
-    keeps: (kind) => kind === 'freeze',
+    keeps: (kind) => kind === 'freeze' || kind === 'upload',
     acknowledged: (kind, body) => custody.acknowledged(kind, body),
   });
   const custody = createCustody({
@@ -132,6 +141,18 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     log,
     isOn: () => key !== undefined,
     isLinked: () => link !== undefined,
+    flush: () => link?.channel.flush(),
+  });
+  const uploads = createEdgeUploads({
+    media,
+    outbox,
+    clock,
+    maxCount: maxUploads,
+    isOn: () => key !== undefined,
+    refusal() {
+      const { message, ...extra } = refusal();
+      return new RelayError('unavailable', message, { extra });
+    },
     flush: () => link?.channel.flush(),
   });
   const read = <R extends MirrorRecord>(key: string) => (stored.get(key) ?? null) as R | null;
@@ -249,7 +270,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
   async function apply(op: Op): Promise<unknown> {
     const { kind, body } = op;
-    const ofPhone = custody.apply(op) ?? calls.apply(op) ?? freezes.apply(op);
+    const ofPhone = custody.apply(op) ?? calls.apply(op) ?? freezes.apply(op) ?? uploads.apply(op);
     if (ofPhone) return ofPhone;
     if (kind === 'session') {
       const given = sessionOf(body);
@@ -284,7 +305,11 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     hear();
     if (frame.type === 'op' || frame.type === 'part' || frame.type === 'ack') link?.channel.receive(frame);
     else if (frame.type === 'call' && frame.method === 'code') void takeCode(socket, frame);
-    else if (frame.type === 'call') {
+    else if (frame.type === 'call' && frame.method === READ_UPLOAD) {
+      void uploads.read(frame.body).then((result) => {
+        if (link?.socket === socket) socket.send(encodeFrame({ type: 'result', id: frame.id, ...result }));
+      });
+    } else if (frame.type === 'call') {
       if (frame.method === 'listening') listens(frame.body.listening === true);
       const result = /^(lease|listening)$/.test(frame.method) ? { body: { lease } } : { error: 'unknown method' };
       socket.send(encodeFrame({ type: 'result', id: frame.id, ...result }));
@@ -340,6 +365,12 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
   const sinceWhen = (): number => Math.floor(link?.since ?? offSince ?? heard);
   const homeMessage = (): HomeMessage =>
     link ? { type: 'home.online', payload: {} } : { type: 'home.offline', payload: { since: sinceWhen() } };
+
+  function refusal(): HomeRefusal {
+    if (link) return { message: 'home is on: only home serves this', error_code: 'home_only' };
+    const at = new Date(sinceWhen() * 1000).toISOString();
+    return { message: `home is off since ${at}`, error_code: 'home_offline', since: sinceWhen() };
+  }
 
   /** Closes the oldest unproved sockets where one from `address` would be too many. */
   function makeRoom(address: string): void {
@@ -401,6 +432,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     link: link ? 'up' : 'down',
     since: key === undefined ? null : sinceWhen() || null,
     waiting: { out: outbox.waiting, in: link?.channel.queued ?? 0 },
+    uploads: uploads.status(),
     epoch: outbox.epoch,
   });
 
@@ -437,6 +469,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
         ...mirrored().map(end),
       ]);
       for (const family of [...ended.keys()]) exhume(family);
+      uploads.leave();
       await Promise.all([freezes.leave(), outbox.clear()]);
       return status();
     },
@@ -446,10 +479,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
     /** Why a device is not served here what only home serves; undefined for the devices of this relay. */
     homeRefusal({ mirrored }: Session): HomeRefusal | undefined {
-      if (!mirrored) return undefined;
-      if (link) return { message: 'home is on: only home serves this', error_code: 'home_only' };
-      const at = new Date(sinceWhen() * 1000).toISOString();
-      return { message: `home is off since ${at}`, error_code: 'home_offline', since: sinceWhen() };
+      return mirrored ? refusal() : undefined;
     },
 
     /** Whether an origin is one of home's page that a device was paired in; which session it may use, that session says. */
@@ -520,6 +550,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
     sweep(): void {
       for (const [family, until] of [...ended]) if (until <= now()) exhume(family);
+      uploads.sweep();
     },
   };
 }

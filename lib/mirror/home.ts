@@ -7,6 +7,7 @@ import { entriesOf } from '../kit/entries.ts';
 import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from '../kit/reconnect.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
+import type { Media } from '../media/media.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import type { Gate } from '../operations/gate.ts';
 import { PHONE_GRANT, type PhoneMessaging } from '../phone/phone.ts';
@@ -23,6 +24,7 @@ import { HomeLink } from './home-link.ts';
 import { type HomeKey, newHomeKey } from './keys.ts';
 import { type Mailbox, mailboxUrl, openMailboxes } from './mailboxes.ts';
 import { openOutbox } from './outbox.ts';
+import { openPulls, type PullStatus } from './pulls.ts';
 import { createRequests } from './requests.ts';
 import { type HomeBox, openSeals } from './sealed.ts';
 import { bodyOf, readEnded, readReduced, readSeen } from './session-body.ts';
@@ -48,6 +50,9 @@ export interface HomeMirrorParts {
   notifications: Notifications;
   gate: Gate;
   push: Push;
+  media: Pick<Media, 'shared'>;
+  /** Bytes of the largest upload that this relay takes from the edge. */
+  maxUpload: number;
   /** Opens the socket to the edge. */
   dial: DialUpstream;
   clock: Clock;
@@ -72,6 +77,8 @@ export interface MirrorStatus {
   link: 'up' | 'down';
   since: number | null;
   waiting: { out: number; in: number };
+  /** Uploads that wait at the edge. */
+  uploads: PullStatus;
   epoch: string;
   /** Home's public key, which the edge pins. */
   key: string;
@@ -85,7 +92,20 @@ export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
  * reduced there. Without an edge it does nothing.
  */
 export async function openHomeMirror(parts: HomeMirrorParts) {
-  const { store, sessions, phone, notifications, push, gate, dial, clock, log, random = Math.random } = parts;
+  const {
+    store,
+    sessions,
+    phone,
+    notifications,
+    push,
+    media,
+    maxUpload,
+    gate,
+    dial,
+    clock,
+    log,
+    random = Math.random,
+  } = parts;
   const stored = new Map(await entriesOf(store));
   const outbox = openOutbox({
     store,
@@ -96,6 +116,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     acknowledged(kind, body) {
       custody.acknowledged(kind, body);
       calls.acknowledged(kind, body);
+      pulls.acknowledged(kind, body);
     },
   });
   const seals = await openSeals({
@@ -158,6 +179,19 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     requests,
     isOn: () => url() !== undefined,
     isLinked: () => upSince !== undefined,
+  });
+  const pulls = await openPulls({
+    store,
+    stored,
+    media,
+    outbox,
+    clock,
+    log,
+    requests,
+    maxSize: maxUpload,
+    isLinked: () => upSince !== undefined,
+    flush: () => channel?.flush(),
+    random,
   });
   let peer = (stored.get(KEY) ?? null) as MirrorPeerRecord | null;
   if (peer?.url !== undefined && peer.mailbox_secret === undefined) {
@@ -235,7 +269,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
   async function apply(given: Op): Promise<unknown> {
     const op = seals.opened(given);
     const { kind, body } = op;
-    const ofPhone = custody.apply(op) ?? calls.apply(op) ?? freezes.apply(op);
+    const ofPhone = custody.apply(op) ?? calls.apply(op) ?? freezes.apply(op) ?? pulls.apply(op);
     if (ofPhone) return ofPhone;
     if (kind === 'seen') {
       const seen = readSeen(body);
@@ -287,6 +321,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     });
     channel.start(edge);
     calls.linked();
+    pulls.linked();
     custody.linked(false);
     freezes.compare();
     speak(own);
@@ -341,6 +376,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     custody.unlinked();
     calls.unlinked();
     requests.unlinked();
+    pulls.unlinked();
     channel?.stop();
     channel = undefined;
     cancelWord();
@@ -370,6 +406,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       link: upSince === undefined ? 'down' : 'up',
       since: url() === undefined ? null : since,
       waiting: { out: outbox.waiting, in: channel?.queued ?? 0 },
+      uploads: pulls.status(),
       epoch: outbox.epoch,
       key,
       ...(lastError !== undefined && { error: lastError }),
@@ -410,7 +447,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       for (const family of mailboxes.families()) mailboxes.forget(family);
       behind.clear();
       edgeCodes.clear();
-      await Promise.all([freezes.leave(), outbox.clear()]);
+      await Promise.all([freezes.leave(), pulls.leave(), outbox.clear()]);
       return status();
     },
 

@@ -5,7 +5,7 @@ import type { JsonObject } from '../kit/json.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import { encodeFrame, type Frame } from './frames.ts';
 
-/** Milliseconds for which an answer of the other side is waited for. */
+/** Milliseconds for which an answer of the other side is waited for, where the caller names no others. */
 const TIMEOUT = 10_000;
 const MAX_OPEN = 64;
 
@@ -21,7 +21,7 @@ export function createRequests({ clock, send }: { clock: Clock; send(text: strin
      * Calls the other side, and resolves with its answer.
      * @throws RelayError `unavailable` without a link or an answer, `conflict` with the reason of a refusal.
      */
-    async ask(method: string, body: JsonObject): Promise<JsonObject> {
+    async ask(method: string, body: JsonObject, timeout = TIMEOUT): Promise<JsonObject> {
       const unreachable = () => {
         throw new RelayError('unavailable', 'the other side of the mirror cannot be reached now: try again later');
       };
@@ -31,7 +31,7 @@ export function createRequests({ clock, send }: { clock: Clock; send(text: strin
       open.set(id, answer);
       try {
         if (!send(encodeFrame({ type: 'call', id, method, body }))) return unreachable();
-        return await withTimeout({ clock, timeout: TIMEOUT }, answer.promise, unreachable);
+        return await withTimeout({ clock, timeout }, answer.promise, unreachable);
       } finally {
         open.delete(id);
       }

@@ -94,6 +94,16 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
       const { objects } = await bucket.list({ prefix: relays.idFromName(name).toString() });
       return objects.map(({ key }) => key);
     },
+    /** Puts other bytes into an object; returns what puts its own back. */
+    async damageObject(key: string): Promise<() => Promise<void>> {
+      const bucket = await miniflare.getR2Bucket('MEDIA');
+      const own = new Uint8Array((await (await bucket.get(key))?.arrayBuffer()) ?? []);
+      await bucket.put(
+        key,
+        own.map((byte) => byte ^ 1),
+      );
+      return async () => void (await (await miniflare.getR2Bucket('MEDIA')).put(key, own));
+    },
     fileOf,
     /** A value in the store of a host name's relay, as JSON text. */
     async stored(name: string, store: string, key: string): Promise<string | undefined> {

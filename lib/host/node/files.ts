@@ -217,7 +217,7 @@ const isDirectory = (path: string): Promise<boolean> =>
   );
 
 /** Creates missing directories above `path` and makes their entries durable. Returns the directory. */
-async function makeParent(path: string): Promise<string> {
+export async function makeParent(path: string): Promise<string> {
   const directory = dirname(path);
   const first = await makeDirectory(directory);
   if (first) {

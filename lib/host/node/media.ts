@@ -1,7 +1,9 @@
 import { type FileHandle, lstat, open, readdir, readlink, realpath, stat, unlink } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
+import { dirname } from 'node:path';
 import { unlessMissing, unlessUnreadable } from '../errors.ts';
 import type { HostMedia, NewBytes } from '../media.ts';
+import { makeParent, syncDirectory } from './files.ts';
 import { createFolderReader, createOpener, type DescriptorPath, factsOf } from './open-exact.ts';
 import { recordedHome } from './users.ts';
 
@@ -86,7 +88,8 @@ async function resolveByName(path: string): Promise<string> {
 const BATCH = 512 * 1024;
 const BATCH_CHUNKS = 64;
 
-async function create(path: string): Promise<NewBytes> {
+async function create(path: string, { isDurable = false } = {}): Promise<NewBytes> {
+  if (isDurable) await makeParent(path);
   // `wx` is O_EXCL, which also follows no link.
   const file: FileHandle = await open(path, 'wx', 0o600);
   let batch: Uint8Array[] = [];
@@ -109,7 +112,9 @@ async function create(path: string): Promise<NewBytes> {
     },
     async finish() {
       if (gathered > 0) await flush();
+      if (isDurable) await file.sync();
       await file.close();
+      if (isDurable) await syncDirectory(dirname(path));
       return path;
     },
     async discard() {

@@ -11,12 +11,17 @@ const ID = 'relay-mirror';
  * epoch milliseconds.
  */
 export function mirrorChecks(answer: ProbeResult, now: number): Check[] {
-  const { enabled, url, link, since, waiting, error } = asObject(answer.json) ?? {};
+  const { enabled, url, link, since, waiting, uploads, error } = asObject(answer.json) ?? {};
   if (!answer.ok || enabled !== true) return [];
   const isHome = typeof url === 'string';
   const count = Number(asObject(waiting)?.out ?? 0);
   const wait = count === 0 ? '' : `, ${count} ${count === 1 ? 'change waits' : 'changes wait'}`;
   const there = isHome ? `the edge ${url}` : 'home';
+  const failure = asObject(uploads)?.error;
+  if (link === 'up' && typeof failure === 'string') {
+    const what = `an upload could not be taken over from the edge: ${failure.slice(0, 200)}`;
+    return [warn(ID, what, 'The edge keeps it. See how many wait with: svc relay mirror status')];
+  }
   if (link === 'up') return [ok(ID, `linked with ${there}${count === 0 ? ', in step' : wait}`)];
   const at = typeof since === 'number' && Number.isFinite(since) ? since : now / 1000;
   const summary = `${isHome ? `not linked with ${there}` : 'home is off'} since ${minuteOf(at)}${wait}`;

@@ -1,6 +1,8 @@
+import type { Config } from '../../../lib/config.ts';
 import type { UpstreamSocketEvents } from '../../../lib/host/upstream-socket.ts';
 import { UpstreamSocketError } from '../../../lib/host/upstream-socket.ts';
 import type { Clock } from '../../../lib/kit/clock.ts';
+import { openSharedMedia } from '../../../lib/media/media.ts';
 import { type EdgeMirror, type HomeMessage, openEdgeMirror } from '../../../lib/mirror/edge.ts';
 import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
 import { type Notifications, openNotifications } from '../../../lib/notifications/notifications.ts';
@@ -11,14 +13,19 @@ import { openPush, type Push } from '../../../lib/push/push.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import { openSessions, type Sessions } from '../../../lib/sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../../../lib/socket/transport.ts';
+import type { Store } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
+import { MemoryBytes } from '../../support/memory-bytes.ts';
 import { memoryStores } from '../../support/states.ts';
 
 const EDGE = 'https://edge.example';
+const MAX_UPLOAD = 1024 * 1024;
 const turn = () => new Promise<void>((resolve) => setTimeout(resolve, 0));
 
 type Message = string | { code: number; reason: string };
+
+type WorldMedia = Awaited<ReturnType<typeof openSharedMedia>>;
 
 interface Wire {
   id: string;
@@ -33,8 +40,11 @@ export class World {
   readonly clock = createTestClock();
   readonly log = createTestLog();
   readonly stores = { home: memoryStores(), edge: memoryStores() };
+  /** Bytes of media of both sides, which outlive their processes. */
+  readonly bytes = { home: new MemoryBytes(), edge: new MemoryBytes() };
   home!: {
     codes: PairingCodes;
+    media: WorldMedia;
     sessions: Sessions;
     push: Push;
     phone: PhoneMessaging;
@@ -44,6 +54,7 @@ export class World {
   };
   edge!: {
     codes: PairingCodes;
+    media: WorldMedia;
     sessions: Sessions;
     push: Push;
     phone: PhoneMessaging;
@@ -86,6 +97,8 @@ export class World {
     const phone = await this.#phone('home', push);
     const notifications = await openNotifications({ store: this.stores.home.open('notifications'), log });
     const gate = await openGate({ store: this.stores.home.open('freeze'), clock, log });
+    // At home the index does not outlive the process.
+    const media = await this.#media('home', memoryStores().open('media'));
     const mirror = await openHomeMirror({
       store: this.stores.home.open('mirror'),
       sessions,
@@ -93,6 +106,8 @@ export class World {
       notifications,
       gate,
       push,
+      media,
+      maxUpload: MAX_UPLOAD,
       dial: async (_request, events) => this.#dial(events),
       clock,
       log,
@@ -102,7 +117,7 @@ export class World {
       random: () => 0,
     });
     const codes = await openPairingCodes({ store: this.stores.home.open('pairing-codes'), clock, log });
-    this.home = { codes, sessions, push, phone, notifications, gate, mirror };
+    this.home = { codes, media, sessions, push, phone, notifications, gate, mirror };
     mirror.start();
     await turn();
   }
@@ -117,8 +132,16 @@ export class World {
     const store = this.stores.edge.open('mirror');
     const announce = (message: HomeMessage) => void this.announced.push(message);
     const codes = await openPairingCodes({ store: this.stores.edge.open('pairing-codes'), clock, log });
-    const parts = { store, sessions, codes, phone, notifications, push, gate, clock, log, lease, announce };
-    this.edge = { codes, sessions, push, phone, notifications, gate, mirror: await openEdgeMirror(parts) };
+    const media = await this.#media('edge', this.stores.edge.open('media'));
+    const own = { store, sessions, codes, phone, notifications, push, gate, clock, log, lease, announce };
+    const parts = { ...own, media, maxUploads: 20 };
+    this.edge = { codes, media, sessions, push, phone, notifications, gate, mirror: await openEdgeMirror(parts) };
+  }
+
+  #media(side: 'home' | 'edge', store: Store<'media'>): Promise<WorldMedia> {
+    const { clock, log } = this;
+    const config = { mediaTtlSeconds: 86_400, mediaLruCap: 20, mediaMaxSizeMb: 1 } as Config;
+    return openSharedMedia({ bytes: this.bytes[side].life(), store, config, clock, log });
   }
 
   async #sessions(side: 'home' | 'edge'): Promise<Sessions> {
@@ -242,6 +265,7 @@ export class World {
   /** Home's process is killed, and starts on what was stored. */
   async crashHome(): Promise<void> {
     this.home.mirror.stop();
+    this.bytes.home.life();
     const wire = this.wire;
     if (wire) this.#break(wire);
     await this.startHome();
@@ -249,6 +273,7 @@ export class World {
 
   /** The edge's object is lost with its sockets. */
   async crashEdge(): Promise<void> {
+    this.bytes.edge.life();
     const wire = this.wire;
     this.wire = undefined;
     await this.startEdge();

@@ -27,6 +27,18 @@ it('says that both sides are in step, and what waits', () => {
   expect(look({ url: null })[0]?.summary).toBe('linked with home, in step');
 });
 
+it('warns of an upload that cannot be taken over', () => {
+  expect(look({ uploads: { count: 1, bytes: 5, error: 'the disk says ENOSPC' } })).toEqual([
+    {
+      id: 'relay-mirror',
+      status: 'warn',
+      summary: 'an upload could not be taken over from the edge: the disk says ENOSPC',
+      next: 'The edge keeps it. See how many wait with: svc relay mirror status',
+    },
+  ]);
+  expect(look({ uploads: { count: 1, bytes: 5 } })[0]?.status).toBe('ok');
+});
+
 it('warns of a link that is down for five minutes, with since when and why', () => {
   const down = { link: 'down', waiting: { out: 3, in: 0 } };
   expect(look({ ...down, since: NOW / 1000 - 60 })[0]?.status).toBe('ok');

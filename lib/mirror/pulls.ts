@@ -1,0 +1,347 @@
+import { sha256 } from '@noble/hashes/sha2.js';
+import type { MediaEntry, MirrorUploadRecord, Store } from '../../storage/schema.ts';
+import { describeError, RelayError } from '../errors.ts';
+import { errnoOf } from '../host/errors.ts';
+import type { NewBytes } from '../host/media.ts';
+import { bytesToHex, fromBase64 } from '../kit/bytes.ts';
+import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import type { JsonObject } from '../kit/json.ts';
+import { backoff, type Pace } from '../kit/reconnect.ts';
+import type { Log } from '../log.ts';
+import type { Media } from '../media/media.ts';
+import type { Op } from './frames.ts';
+import type { Outbox } from './outbox.ts';
+import type { Requests } from './requests.ts';
+import { PIECE, READ_UPLOAD, readUpload, type WaitingUploads } from './uploads.ts';
+
+/** Milliseconds for which a piece may take. */
+const PIECE_TIMEOUT = 60_000;
+/** Waits before an upload is tried again: 1, 2, 4 s, ... 10 min. */
+const PACE: Pace = { max: 600_000, jitter: (wait) => wait / 4 };
+/** Uploads of which home takes note; the edge has fewer. */
+const MAX_RECORDS = 2_000;
+const UPLOAD = 'upload:';
+const DONE = 'uploaded:';
+
+export interface PullsParts {
+  store: Store<'mirror'>;
+  /** The content of the store. */
+  stored: ReadonlyMap<string, unknown>;
+  media: Pick<Media, 'shared'>;
+  outbox: Outbox;
+  clock: Clock;
+  log: Log;
+  requests: Requests;
+  /** Bytes of the largest upload that this relay takes. */
+  maxSize: number;
+  isLinked(): boolean;
+  /** Sends what was offered. */
+  flush(): void;
+  /** Between 0 and 1. */
+  random(): number;
+}
+
+/** Uploads that wait at the edge, as home knows them, and why the last attempt to take one failed. */
+export interface PullStatus extends WaitingUploads {
+  error?: string;
+}
+
+/** The link has ended in the middle of an upload. */
+class Cut extends Error {}
+/** The edge has an upload no more. */
+class Gone extends Error {}
+/** The edge cannot give the bytes now: what is here already stays. */
+class Later extends Error {}
+/** The bytes are not those that the device has sent. */
+class Damaged extends Error {}
+
+type FetcherParts = Pick<PullsParts, 'media' | 'requests' | 'maxSize' | 'isLinked'>;
+
+interface Part {
+  token: string;
+  sha256: string;
+  file: NewBytes;
+  hash: ReturnType<typeof sha256.create>;
+  got: number;
+}
+
+const entryOf = (record: MirrorUploadRecord & { place: string }): MediaEntry => ({
+  token: record.token,
+  place: record.place,
+  contentType: record.content_type,
+  fileName: record.file_name,
+  size: record.size,
+  createdAt: record.created_at,
+  expiresAt: record.expires_at,
+  lastAccessed: record.created_at,
+  sensitive: false,
+  owned: true,
+  kept: true,
+});
+
+const hasPlace = (record: MirrorUploadRecord): record is MirrorUploadRecord & { place: string } =>
+  record.place !== undefined;
+
+/** Fetches one upload at a time, in pieces, into a file that outlives the process. */
+function createFetcher({ media: { shared }, requests, maxSize, isLinked }: FetcherParts) {
+  let part: Part | undefined;
+
+  /** Asks the edge for a piece. */
+  async function ask(token: string, offset: number, length: number): Promise<Uint8Array> {
+    if (!isLinked()) throw new Cut('the link has ended');
+    const piece = { token, offset, length };
+    const { data } = await requests.ask(READ_UPLOAD, piece, PIECE_TIMEOUT).catch((error: Error) => {
+      if (!isLinked()) throw new Cut('the link has ended');
+      if (error.message === 'gone') throw new Gone('the edge has the upload no more');
+      throw new Later('the edge cannot give its bytes now');
+    });
+    const bytes = typeof data === 'string' ? fromBase64(data) : null;
+    if (!bytes || bytes.length === 0 || bytes.length > length) throw new Error('the edge gave no bytes');
+    return bytes;
+  }
+
+  async function discardPart(): Promise<void> {
+    const own = part;
+    part = undefined;
+    await own?.file.discard();
+  }
+
+  /** The place of the whole upload, which is durable. @throws Cut: the next call for the same upload goes on. */
+  async function fetch(record: MirrorUploadRecord): Promise<string> {
+    const { token, size } = record;
+    if (size > maxSize) throw new Error('it is larger than this relay takes');
+    if (part?.token !== token || part.sha256 !== record.sha256) await discardPart();
+    const own = part ?? { token, sha256: record.sha256, file: await shared.create(), hash: sha256.create(), got: 0 };
+    part = own;
+    while (own.got < size) {
+      const bytes = await ask(token, own.got, Math.min(PIECE, size - own.got));
+      own.hash.update(bytes);
+      await own.file.write(bytes);
+      own.got += bytes.length;
+    }
+    if (bytesToHex(own.hash.digest()) !== record.sha256) throw new Damaged('its bytes are not those of its SHA-256');
+    const place = await own.file.finish();
+    part = undefined;
+    return place;
+  }
+
+  return {
+    fetch,
+    discard: discardPart,
+    /** Token of the upload of which a part is here. */
+    token: (): string | undefined => part?.token,
+  };
+}
+
+/**
+ * Home's half of uploads (contract 12 §2): takes over what devices have uploaded at the edge, one after another in pieces,
+ * under the same tokens. The edge learns that home has an upload once its file, and then the record of it, are durable.
+ * What a cut link leaves is continued; what a killed process leaves is begun again.
+ */
+export async function openPulls(parts: PullsParts) {
+  const { store, stored, media, outbox, clock, log, isLinked, flush, random } = parts;
+  const { shared } = media;
+  const fetcher = createFetcher(parts);
+  const records = new Map<string, MirrorUploadRecord>();
+  /** Uploads that could not be taken over, by token; `at` is in monotonic milliseconds. */
+  const failed = new Map<string, { failures: number; at: number; error: string }>();
+  let isWorking = false;
+  let cancelRetry: Cancel = () => {};
+
+  const warnUnstored = () => log.warn('what is known of an upload at the edge could not be stored');
+  const put = (record: MirrorUploadRecord) => store.setItem(UPLOAD + record.token, { ...record });
+
+  function drop(token: string): void {
+    records.delete(token);
+    failed.delete(token);
+    void store.removeItem(UPLOAD + token).catch(warnUnstored);
+  }
+
+  function prune(): void {
+    for (const { token, expires_at: end } of [...records.values()]) if (end <= seconds(clock)) drop(token);
+  }
+
+  await load();
+
+  /** Makes what earlier processes have taken over known again, and removes what they have left half done. */
+  async function load(): Promise<void> {
+    for (const [key, value] of stored) {
+      const offer = key.startsWith(UPLOAD) ? readUpload(value) : null;
+      const { place, told } = (value ?? {}) as Partial<MirrorUploadRecord>;
+      if (offer) records.set(offer.token, { ...offer, ...(place !== undefined && { place }), ...(told && { told }) });
+    }
+    prune();
+    const places = await shared.places().catch((error) => {
+      log.warn(`uploads that came from the edge cannot be listed: ${errnoOf(error) || 'failed'}`);
+      return undefined;
+    });
+    const left = new Set(places);
+    for (const record of [...records.values()].filter(hasPlace)) {
+      if (left.delete(record.place) || !places) shared.adopt(entryOf(record));
+      else if (record.told) drop(record.token);
+      else {
+        const { place: _, ...again } = record;
+        records.set(record.token, again);
+        void put(again).catch(warnUnstored);
+      }
+    }
+    for (const place of left) await shared.remove(place).catch(() => {});
+  }
+
+  const pending = (): MirrorUploadRecord[] => [...records.values()].filter((record) => !hasPlace(record));
+
+  /** The edge may delete its copy. */
+  function tell(token: string): void {
+    outbox.offer(DONE + token, 'uploaded', { token }, { isOfferedAgain: true });
+    flush();
+  }
+
+  shared.join({
+    isGiving: () => false,
+    admit: () => {},
+    received: () => true,
+    dropped: () => {},
+    isHeld: () => false,
+    elsewhere: (token) =>
+      records.has(token) && !records.get(token)?.place
+        ? new RelayError('unavailable', 'the upload is on its way from the edge: try again', { retryAfter: 2 })
+        : undefined,
+  });
+
+  /** The file is durable. First the record of it, too; then the edge may know. */
+  async function keep(record: MirrorUploadRecord & { place: string }): Promise<void> {
+    const { token, place, sha256 } = record;
+    // The mirror may have ended meanwhile.
+    if (records.get(token)?.sha256 !== sha256) return shared.remove(place);
+    try {
+      await put(record);
+    } catch (cause) {
+      await shared.remove(place).catch(() => {});
+      throw new Error('it could not be stored', { cause });
+    }
+    records.set(token, record);
+    failed.delete(token);
+    if (shared.adopt(entryOf(record))) log.info(`took over an upload from the edge: ${record.size} bytes`);
+    else await shared.remove(place).catch(() => {});
+    tell(token);
+  }
+
+  /** An upload stays at the edge, and is tried again later. */
+  function fail(token: string, error: unknown): void {
+    const failures = failed.get(token)?.failures ?? 0;
+    const code = errnoOf(error);
+    // Messages of the disk name paths.
+    const reason = code ? `the disk says ${code}` : describeError(error);
+    const wait = backoff(failures, random(), PACE);
+    const line = `an upload could not be taken over from the edge: ${reason}; trying again in ${Math.ceil(wait / 1000)} s`;
+    if (error instanceof Damaged) log.error(line);
+    else log.warn(line);
+    failed.set(token, { failures: failures + 1, at: clock.monotonic() + wait, error: reason });
+  }
+
+  const isDue = ({ token }: MirrorUploadRecord): boolean => (failed.get(token)?.at ?? 0) <= clock.monotonic();
+
+  async function work(): Promise<void> {
+    if (isWorking) return;
+    isWorking = true;
+    try {
+      prune();
+      while (isLinked()) {
+        const due = pending().filter(isDue);
+        const next = due.find(({ token }) => token === fetcher.token()) ?? due[0];
+        if (!next) break;
+        await take(next);
+      }
+    } finally {
+      isWorking = false;
+    }
+    scheduleRetry();
+  }
+
+  async function take(record: MirrorUploadRecord): Promise<void> {
+    try {
+      await keep({ ...record, place: await fetcher.fetch(record) });
+    } catch (error) {
+      if (error instanceof Cut) return;
+      if (!(error instanceof Later)) await fetcher.discard();
+      if (!records.has(record.token)) return;
+      if (error instanceof Gone) {
+        log.warn('an upload that waited at the edge is no longer there');
+        drop(record.token);
+        tell(record.token);
+      } else fail(record.token, error);
+    }
+  }
+
+  function scheduleRetry(): void {
+    cancelRetry();
+    const times = pending().flatMap(({ token }) => failed.get(token)?.at ?? []);
+    if (!isLinked() || times.length === 0) return;
+    cancelRetry = clock.after(Math.max(0, Math.min(...times) - clock.monotonic()), () => void work());
+  }
+
+  return {
+    /** Applies an op of the edge in this turn; undefined for one that is not of uploads. */
+    apply({ kind, body }: Op): Promise<unknown> | undefined {
+      if (kind !== 'upload') return undefined;
+      const done = Promise.resolve();
+      const offer = readUpload(body);
+      if (!offer) {
+        log.warn('the edge gave an upload that cannot be read');
+        return done;
+      }
+      prune();
+      const { token } = offer;
+      const own = records.get(token);
+      // The edge may be of an earlier state.
+      if (own?.place !== undefined) tell(token);
+      if (own?.sha256 === offer.sha256 || own?.place !== undefined || offer.expires_at <= seconds(clock)) return done;
+      if (!own && records.size >= MAX_RECORDS) {
+        log.error('too many uploads wait at the edge: no note is taken of another one');
+        return done;
+      }
+      records.set(token, offer);
+      failed.delete(token);
+      return put(offer).then(
+        () => void work(),
+        (error) => {
+          if (records.get(token) === offer) records.delete(token);
+          throw error;
+        },
+      );
+    },
+
+    /** The edge has stored an op. */
+    acknowledged(kind: string, { token }: JsonObject): void {
+      const record = kind === 'uploaded' ? records.get(String(token)) : undefined;
+      if (!record || !hasPlace(record) || record.told) return;
+      const told: MirrorUploadRecord = { ...record, told: true };
+      records.set(record.token, told);
+      void put(told).catch(warnUnstored);
+    },
+
+    linked(): void {
+      for (const { token, told } of [...records.values()].filter(hasPlace)) {
+        if (!told && !outbox.isWaiting(DONE + token)) tell(token);
+      }
+      void work();
+    },
+
+    unlinked(): void {
+      cancelRetry();
+    },
+
+    status(): PullStatus {
+      const waiting = pending();
+      const error = waiting.flatMap(({ token }) => failed.get(token)?.error ?? [])[0];
+      const bytes = waiting.reduce((sum, { size }) => sum + size, 0);
+      return { count: waiting.length, bytes, ...(error !== undefined && { error }) };
+    },
+
+    /** There is no edge any more: what home has stays. */
+    async leave(): Promise<void> {
+      for (const { token } of pending()) drop(token);
+      await fetcher.discard();
+    },
+  };
+}

@@ -1,0 +1,172 @@
+import * as v from 'valibot';
+import type { MediaEntry, MirrorUploadRecord } from '../../storage/schema.ts';
+import { RelayError } from '../errors.ts';
+import { base64 } from '../kit/bytes.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
+import type { JsonObject } from '../kit/json.ts';
+import { MiB } from '../kit/units.ts';
+import { isToken, type Media, OWNED_CAP } from '../media/media.ts';
+import type { Op } from './frames.ts';
+import type { Outbox } from './outbox.ts';
+
+/** Method of the call by which home reads a piece of an upload. */
+export const READ_UPLOAD = 'upload.read';
+/** Bytes of the largest piece: in base64 it is well below the largest frame. */
+export const PIECE = 512 * 1024;
+/** Limits for the uploads of one device that wait. */
+const MAX_OF_ONE = { count: 100, bytes: 512 * MiB };
+const OP = 'upload:';
+
+const text = v.pipe(v.string(), v.maxLength(512));
+const time = v.pipe(v.number(), v.finite());
+const size = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
+const Offer = v.object({
+  token: v.pipe(v.string(), v.check(isToken)),
+  file_name: v.nullable(text),
+  content_type: text,
+  size,
+  sha256: v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/)),
+  created_at: time,
+  expires_at: time,
+  family: v.pipe(v.string(), v.maxLength(64)),
+});
+const Piece = v.object({ token: text, offset: size, length: v.pipe(size, v.minValue(1), v.maxValue(PIECE)) });
+
+/** The upload that an op of the edge gives; null for a malformed one. */
+export function readUpload(body: unknown): MirrorUploadRecord | null {
+  const parsed = v.safeParse(Offer, body);
+  return parsed.success ? parsed.output : null;
+}
+
+/** Uploads that wait at the edge: `uploads` of the status. */
+export interface WaitingUploads {
+  count: number;
+  bytes: number;
+}
+
+export interface EdgeUploadsParts {
+  media: Pick<Media, 'shared'> | undefined;
+  outbox: Outbox;
+  clock: Clock;
+  /** Uploads that may wait. */
+  maxCount: number;
+  /** True while there is a home. */
+  isOn(): boolean;
+  /** The answer to a request for media that may be at home. */
+  refusal(): RelayError;
+  /** Sends what was offered. */
+  flush(): void;
+}
+
+/**
+ * Uploads that devices make at the edge (contract 12 §2). Each is given to home by an op that is stored together with its
+ * entry and stays until home says that it has the bytes: then the edge deletes its own. What waits is never evicted.
+ */
+export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusal, flush }: EdgeUploadsParts) {
+  /** Keyed by token, oldest first. */
+  const waiting = new Map<string, MirrorUploadRecord>();
+  for (const key of outbox.keys()) {
+    const offer = key.startsWith(OP) ? readUpload(outbox.body(key)) : null;
+    if (offer) waiting.set(offer.token, offer);
+  }
+  let isReading = false;
+
+  function forget(token: string): void {
+    waiting.delete(token);
+    outbox.forget(OP + token);
+  }
+
+  function sweep(): void {
+    for (const { token, expires_at: end } of [...waiting.values()]) if (end <= seconds(clock)) forget(token);
+  }
+
+  const sumOf = (offers: MirrorUploadRecord[]): WaitingUploads => ({
+    count: offers.length,
+    bytes: offers.reduce((sum, offer) => sum + offer.size, 0),
+  });
+
+  function admit(family: string, more: number): void {
+    if (!isOn()) return;
+    sweep();
+    const all = [...waiting.values()];
+    const own = sumOf(all.filter((offer) => offer.family === family));
+    if (own.count >= MAX_OF_ONE.count || own.bytes + more > MAX_OF_ONE.bytes) {
+      throw new RelayError('unavailable', 'too many uploads of this device wait for home: no more are taken');
+    }
+    const { count, bytes } = sumOf(all);
+    if (count >= maxCount || bytes + more > OWNED_CAP) {
+      throw new RelayError('unavailable', 'too many uploads wait for home: no more are taken');
+    }
+  }
+
+  media?.shared.join({
+    isGiving: isOn,
+    admit,
+    received({ token, fileName, contentType, size, createdAt, expiresAt }: MediaEntry, { family, sha256 }) {
+      if (!isOn()) return true;
+      const offer: MirrorUploadRecord = {
+        token,
+        file_name: fileName,
+        content_type: contentType,
+        size,
+        sha256,
+        created_at: createdAt,
+        expires_at: expiresAt,
+        family,
+      };
+      if (!outbox.offer(OP + token, 'upload', { ...offer }, { isOfferedAgain: true })) return false;
+      waiting.set(token, offer);
+      flush();
+      return true;
+    },
+    dropped: forget,
+    isHeld: (token) => waiting.has(token),
+    elsewhere: () => (isOn() ? refusal() : undefined),
+  });
+
+  return {
+    /** Applies an op of home in this turn; undefined for one that is not of uploads. */
+    apply({ kind, body }: Op): Promise<unknown> | undefined {
+      if (kind !== 'uploaded') return undefined;
+      const token = String(body.token);
+      if (!waiting.has(token)) return Promise.resolve();
+      forget(token);
+      return media?.shared.release(token) ?? Promise.resolve();
+    },
+
+    /** The answer to a call of home for a piece: `data` in base64, or the `error` `gone`, `busy`, `invalid` or `unavailable`. */
+    async read(body: JsonObject): Promise<{ body: JsonObject } | { error: string }> {
+      const asked = v.safeParse(Piece, body);
+      if (!asked.success) return { error: 'invalid' };
+      if (isReading) return { error: 'busy' };
+      isReading = true;
+      try {
+        const { token, offset, length } = asked.output;
+        const opened = waiting.has(token) ? await media?.shared.bytes(token) : null;
+        if (!opened) return { error: 'gone' };
+        try {
+          const end = Math.min(offset + length, opened.size);
+          if (offset >= end) return { error: 'invalid' };
+          const stream = (await opened.body(offset, end - 1)) as ReadableStream<Uint8Array<ArrayBuffer>>;
+          return { body: { data: base64(new Uint8Array(await new Response(stream).arrayBuffer())) } };
+        } finally {
+          await opened.close();
+        }
+      } catch {
+        return { error: 'unavailable' };
+      } finally {
+        isReading = false;
+      }
+    },
+
+    status: (): WaitingUploads => sumOf([...waiting.values()]),
+
+    /** There is no home any more: what waits is the edge's own. */
+    leave(): void {
+      for (const token of [...waiting.keys()]) forget(token);
+    },
+
+    /** Forgets what has expired. */
+    sweep,
+  };
+}

@@ -1,0 +1,154 @@
+import { randomBytes } from 'node:crypto';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { run } from '../support/cli.ts';
+import { connect } from '../support/client.ts';
+import { startEdgeRuntime } from '../support/edge-runtime.ts';
+import { form } from '../support/media.ts';
+import { startRelayProcess, temporaryHome } from '../support/process.ts';
+
+/** The name of the relay at the edge, as nothing names another one. */
+const RELAY = 'svc-relay';
+const MiB = 1024 * 1024;
+
+/** Home in a process of its own, the edge in its runtime, and a phone that is paired once and has credentials of both. */
+async function open() {
+  const agentHome = await temporaryHome();
+  const env: Record<string, string> = { SVC_HOME: agentHome, HOME: agentHome };
+  const { stdout: key } = await run(['relay', 'operator-token', '--public-key'], { env });
+  const runtime = await startEdgeRuntime({ RELAY_OPERATOR_PUBLIC_KEY: key.trim(), RELAY_HOSTS: '' });
+  onTestFinished(() => runtime.stop());
+  const edge = runtime.origin('127.0.0.1');
+  const home = await startRelayProcess({ home: agentHome });
+  env.RELAY_PORT = String(home.port);
+  const svc = (...words: string[]) => run(words, { env });
+  const json = async (...words: string[]) => JSON.parse((await svc(...words, '--json')).stdout);
+  const token = (await svc('pair', '--token', '--name', 'phone', '--only', 'files,phone')).stdout.trim();
+  await svc('relay', 'mirror', 'enable', '--relay', edge);
+  const status = () => json('relay', 'mirror', 'status');
+  await expect.poll(async () => (await status()).waiting).toEqual({ out: 0, in: 0 });
+  const mailbox = async (): Promise<string> => {
+    const client = await connect(`${home.url.replace('http', 'ws')}/ws`);
+    client.send('system', 'auth', { session_token: token });
+    const { mailbox } = (await client.next({ type: 'auth.ok' })).payload as { mailbox: { session_token: string } };
+    client.terminate();
+    return mailbox.session_token;
+  };
+  const there = await mailbox();
+  const call =
+    (url: string, bearer: string) =>
+    (path: string, init: RequestInit = {}) =>
+      fetch(`${url}${path}`, { ...init, headers: { authorization: `Bearer ${bearer}`, ...init.headers } });
+  const [atHome, atEdge] = [call(home.url, token), call(edge, there)];
+  return {
+    home,
+    runtime,
+    svc,
+    status,
+    edge,
+    there,
+    atHome,
+    atEdge,
+    /** Uploads at the edge, and returns the token. */
+    async upload(bytes: Uint8Array): Promise<string> {
+      const response = await atEdge('/media/upload', { method: 'POST', body: form(bytes) });
+      const answer = await response.json();
+      expect([response.status, answer]).toMatchObject([200, { ok: true, expires_at: expect.any(Number) }]);
+      return answer.token;
+    },
+    objects: () => runtime.objects(RELAY),
+    /** Files that home has, whole or not. */
+    files: () => readdir(join(agentHome, 'svc-relay-uploads')).catch(() => []),
+    inspected: async (): Promise<string[]> =>
+      (await home.ask('/media/inspect')).json.media.map(({ token }: { token: string }) => token),
+  };
+}
+
+type Scene = Awaited<ReturnType<typeof open>>;
+
+/** True when home serves a token byte for byte. */
+async function isAtHome({ atHome }: Scene, token: string, bytes: Uint8Array): Promise<boolean> {
+  const response = await atHome(`/media/${token}`);
+  return response.status === 200 && Buffer.compare(Buffer.from(await response.arrayBuffer()), bytes) === 0;
+}
+
+describe('uploads while home is off (contract 12 §2)', () => {
+  it('wait at the edge; home has them byte for byte under the same token, though it is killed in the middle', async () => {
+    const scene = await open();
+    const { home, atEdge, objects, files, status, svc } = scene;
+    await home.kill();
+    const [picture, film] = [randomBytes(3 * MiB), randomBytes(60 * MiB)];
+    const [small, large] = [await scene.upload(picture), await scene.upload(film)];
+    expect((await objects()).length).toBe(2);
+
+    // The edge serves a waiting upload, also in part.
+    const part = await atEdge(`/media/${small}`, { headers: { range: 'bytes=10-19' } });
+    expect([part.status, Buffer.from(await part.arrayBuffer())]).toEqual([206, picture.subarray(10, 20)]);
+    // A reply names it.
+    const phone = await connect(`${scene.edge.replace('http', 'ws')}/ws`);
+    phone.send('system', 'auth', { session_token: scene.there });
+    await phone.next({ type: 'auth.ok' });
+    phone.send('proactive', 'proactive.reply', { text: `MEDIA:svc-relay://${small}`, message_id: 'r1' }, 'reply');
+    await phone.next({ id: 'reply' });
+    phone.terminate();
+
+    // Killed in the middle of the second one, twice.
+    for (let kills = 0; kills < 2; kills++) {
+      await home.restart();
+      await expect
+        .poll(async () => [(await home.ask('/relay/mirror')).json.uploads.count, (await files()).length], {
+          interval: 5,
+        })
+        .toEqual([1, 2]);
+      await home.kill();
+      expect((await objects()).length).toBe(1);
+    }
+    await home.restart();
+    expect((await home.ask('/phone/replies?timeout=0')).json.replies).toMatchObject([
+      { text: `MEDIA:svc-relay://${small}` },
+    ]);
+    await expect.poll(objects, { timeout: 60_000 }).toEqual([]);
+    expect((await status()).uploads).toEqual({ count: 0, bytes: 0 });
+    expect([await isAtHome(scene, small, picture), await isAtHome(scene, large, film)]).toEqual([true, true]);
+    expect((await scene.inspected()).sort()).toEqual([small, large].sort());
+    // Nothing of the killed processes is left.
+    expect((await files()).length).toBe(2);
+
+    // A device at the mailbox is told where it is now.
+    const answer = async (path: string) => {
+      const response = await atEdge(path);
+      return [response.status, (await response.json()).error_code];
+    };
+    expect(await answer(`/media/${small}`)).toEqual([503, 'home_only']);
+    await home.restart();
+    expect(await isAtHome(scene, small, picture)).toBe(true);
+    await home.kill();
+    for (const path of [`/media/${small}`, '/media/by-path?path=/tmp/a', '/media/folder', '/media/recent']) {
+      await expect.poll(() => answer(path)).toEqual([503, 'home_offline']);
+    }
+    expect((await svc('status', '--relay', scene.edge)).stdout).toMatch(/home off since/);
+  }, 180_000);
+
+  it('are not taken over with other bytes, and are once these are right again', async () => {
+    const scene = await open();
+    const { home, runtime, objects, status, svc } = scene;
+    await home.kill();
+    const bytes = randomBytes(MiB);
+    const token = await scene.upload(bytes);
+    const [key = ''] = await objects();
+    const repair = await runtime.damageObject(key);
+    await home.restart();
+    const error = 'its bytes are not those of its SHA-256';
+    await expect.poll(async () => (await status()).uploads).toEqual({ count: 1, bytes: MiB, error });
+    expect((await svc('relay', 'mirror', 'status')).stdout).toContain(
+      `1 upload waits at the edge.\nAn upload could not be taken over: ${error}\n`,
+    );
+    const early = await scene.atHome(`/media/${token}`);
+    expect([early.status, early.headers.get('retry-after')]).toEqual([503, '2']);
+    expect(await objects()).toEqual([key]);
+    await repair();
+    await expect.poll(objects).toEqual([]);
+    expect(await isAtHome(scene, token, bytes)).toBe(true);
+  }, 60_000);
+});
