@@ -50,6 +50,13 @@ export function createOperatorTokens(publicKey: string | undefined, clock: Clock
   };
 }
 
+/** Whether a text is a public key that verifies operator tokens. */
+export const isOperatorKey = (pem: string): Promise<boolean> =>
+  importPublicKey(pem.replaceAll('\\n', '\n')).then(
+    () => true,
+    () => false,
+  );
+
 async function importPublicKey(pem: string) {
   const base64 = pem.replace(/-----[A-Z ]+-----|\s/g, '');
   const algorithm = Object.keys(ALGORITHMS).find((name) => base64.startsWith(ALGORITHMS[name] as string));

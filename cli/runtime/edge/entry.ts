@@ -1,19 +1,21 @@
-import type { DurableObjectNamespace } from '@cloudflare/workers-types';
 import { errorFor } from '../../../handlers/errors.ts';
 import { createPathCheck } from '../../../handlers/routes.ts';
 import { type SocketRow, sockets } from '../../../handlers/sockets.ts';
 import { missShare, pageResponse, SHARE_PATH, toApp, wantsPage } from '../../../handlers/web/serve.ts';
 import { type Config, variables } from '../../../lib/config.ts';
+import { describeError } from '../../../lib/errors.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
 import { errorResponse } from '../../../lib/web/json.ts';
 import { createPages, type LoadPages } from '../../../lib/web/pages.ts';
+import { CLAIM_PATH, claim, type TenantEnv, tenantObjectOf } from './tenants.ts';
 
-export interface EntryEnv extends Record<string, unknown> {
-  RELAY: DurableObjectNamespace;
-}
+export type EntryEnv = TenantEnv;
 
 /** Which relay a deployment answers with (contract 01 §12). */
-export type Naming = Pick<Config, 'relayName' | 'relayHosts' | 'publicUrl'>;
+export type Naming = Pick<Config, 'relayName' | 'relayHosts' | 'publicUrl'> & {
+  /** Other names belong to tenants, or to nobody. */
+  hasTenants?: boolean;
+};
 
 /** Variables of the deployment that the Worker itself reads. */
 export type Settings = Naming & Pick<Config, 'serviceWorker'>;
@@ -37,6 +39,7 @@ export function readSettings(env: Record<string, unknown>): Settings {
     relayHosts: variables.relayHosts.read(reading),
     publicUrl: variables.publicUrl.read(reading),
     serviceWorker: variables.serviceWorker.read(reading),
+    hasTenants: env.TENANTS !== undefined,
   };
 }
 
@@ -44,13 +47,14 @@ export function readSettings(env: Record<string, unknown>): Settings {
 const LOCAL = ['localhost', '127.0.0.1'];
 
 /** The name of the relay that answers for a host, or undefined when none does. */
-export function relayNameOf(hostname: string, { relayName, relayHosts, publicUrl }: Naming): string | undefined {
+export function relayNameOf(hostname: string, naming: Naming): string | undefined {
+  const { relayName, relayHosts, publicUrl, hasTenants } = naming;
   const names = LOCAL.includes(hostname) ? LOCAL : [hostname];
   const listed = names.map((name) => relayHosts?.get(name)).find((name) => name !== undefined);
   if (listed !== undefined) return listed;
   if (LOCAL.includes(hostname)) return relayName;
   if (publicUrl !== undefined && new URL(publicUrl).hostname === hostname) return relayName;
-  return relayHosts || publicUrl !== undefined ? undefined : relayName;
+  return relayHosts || publicUrl !== undefined || hasTenants ? undefined : relayName;
 }
 
 /**
@@ -73,8 +77,11 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
     );
   }
 
-  function refusal(url: URL, name: string | undefined): Response | undefined {
-    if (name === undefined) return errorResponse(421, 'this relay does not answer for that host name');
+  function refusal(url: URL, name: string | undefined, config: Settings): Response | undefined {
+    if (name === undefined) {
+      const [status, subject] = config.hasTenants ? [404, 'no relay answers'] : [421, 'this relay does not answer'];
+      return errorResponse(status as number, `${subject} for that host name`);
+    }
     if (url.protocol === 'http:' && !isLoopbackName(url.hostname)) {
       const location = Object.assign(new URL(url), { protocol: 'https:' }).href;
       return errorResponse(308, 'use https', { location });
@@ -82,12 +89,26 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
     return isServed(url.pathname) ? undefined : errorFor({ url: url.href }, 404, 'not found');
   }
 
+  const isClaim = ({ method }: Request, { protocol, pathname, hostname }: URL, { hasTenants }: Settings): boolean =>
+    hasTenants === true &&
+    method === 'POST' &&
+    pathname === CLAIM_PATH &&
+    (protocol === 'https:' || isLoopbackName(hostname));
+
   return {
     async fetch(request: Request, env: EntryEnv): Promise<Response> {
       const url = new URL(request.url);
       const settings = readSettings(env);
-      const name = relayNameOf(url.hostname, settings);
-      const refused = refusal(url, name) ?? (await staticAnswer(request, url, settings));
+      const own = relayNameOf(url.hostname, settings);
+      if (own === undefined && isClaim(request, url, settings)) return claim(request, env);
+      let name = own;
+      try {
+        name ??= await tenantObjectOf(url.hostname, env);
+      } catch (error) {
+        await drain(request);
+        return errorResponse(503, describeError(error));
+      }
+      const refused = refusal(url, name, settings) ?? (await staticAnswer(request, url, settings));
       if (refused || name === undefined) {
         await drain(request);
         return refused as Response;

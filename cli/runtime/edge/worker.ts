@@ -19,6 +19,7 @@ import type { ObjectStore } from '../../../lib/media/objects.ts';
 import { registerInitialCode } from '../../../lib/pairing/initial-code.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
 import { ALIVE_PING, ALIVE_PONG } from '../../../lib/socket/envelope.ts';
+import { errorResponse } from '../../../lib/web/json.ts';
 import { WebResponse } from '../../../lib/web/response.ts';
 import packageJson from '../../../package.json' with { type: 'json' };
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
@@ -29,6 +30,7 @@ import { createEdgeClock } from './clock.ts';
 import { createDeployment } from './deployment.ts';
 import { createEntry, drain, type EntryEnv, relayNameOf } from './entry.ts';
 import { attachmentOf, socketOf } from './internals.ts';
+import { type Claimed, isTenantObject, type Tenant, variablesOf } from './tenants.ts';
 import { createEdgeTransport, type EdgeTransport, MAX_MESSAGE } from './transport.ts';
 
 export { BrokerCounter, BrokerObject } from './broker.ts';
@@ -38,6 +40,8 @@ interface Env extends EntryEnv {
   MEDIA?: R2Bucket;
 }
 
+/** Key of the tenant whose relay this is, beside its stores. */
+const TENANT = 'tenant';
 /** Reported for a close frame without a code, and never sent. */
 const NO_CODE = 1005;
 
@@ -55,12 +59,14 @@ export class RelayObject extends DurableObject<Env> {
   #relay!: Relay;
   #fetch!: Fetch;
   #table!: SocketTable;
+  /** False for a name that a tenant has not claimed yet: there is no relay then, and nothing is stored. */
+  #isRelay = true;
 
   constructor(state: DurableObjectState, env: Env) {
     super(state as never, env);
     this.#clock = createEdgeClock(state.storage);
     state.setWebSocketAutoResponse(new WebSocketRequestResponsePair(ALIVE_PING, ALIVE_PONG));
-    void state.blockConcurrencyWhile(() => this.#wake(state, env));
+    void state.blockConcurrencyWhile(() => this.#begin(state, env));
   }
 
   /** The socket table. */
@@ -73,14 +79,40 @@ export class RelayObject extends DurableObject<Env> {
     return durableObjectExecutor(state.storage);
   }
 
+  /** Wakes as the relay of a tenant, with what that has set, or as one of the deployment. */
+  async #begin(state: DurableObjectState, env: Env): Promise<void> {
+    const tenant = await state.storage.get<Tenant>(TENANT);
+    this.#isRelay = tenant !== undefined || !isTenantObject(state.id.name);
+    if (tenant) await this.#wake(state, env, variablesOf(tenant, env), tenant.host);
+    else if (this.#isRelay) await this.#wake(state, env, textsOf(env), state.id.name);
+  }
+
+  /**
+   * Gives this object to a tenant, unless it has one. A second claim changes nothing, whoever makes it. Only the Worker calls
+   * this, for the name of a tenant's object.
+   */
+  claim(tenant: Tenant): Promise<Claimed> {
+    return this.ctx.blockConcurrencyWhile(async () => {
+      const { storage } = this.ctx;
+      const known = await storage.get<Tenant>(TENANT);
+      if (known) return known.operatorPublicKey === tenant.operatorPublicKey ? 'same' : 'taken';
+      if (this.#isRelay) return 'taken';
+      await storage.put(TENANT, tenant);
+      await this.#begin(this.ctx, this.env);
+      return 'claimed';
+    });
+  }
+
   /** Builds the relay from its stores and restores the sockets that outlived the sleep. */
-  async #wake(state: DurableObjectState, env: Env): Promise<void> {
-    const variables = Object.fromEntries(
-      Object.entries(env).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
-    );
+  async #wake(
+    state: DurableObjectState,
+    env: Env,
+    variables: Record<string, string>,
+    name: string | undefined,
+  ): Promise<void> {
     // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
     const write = (line: string) => console.log(line);
-    const { config, warnings } = readOwnConfig(variables, state.id.name, write);
+    const { config, warnings } = readOwnConfig(variables, name, write);
     const log = createLog(config.logLevel, write);
     for (const warning of warnings) log.warn(warning);
     const stores = createStores('edge', this.executor(state));
@@ -152,6 +184,10 @@ export class RelayObject extends DurableObject<Env> {
   }
 
   async fetch(request: Request): Promise<Response> {
+    if (!this.#isRelay) {
+      await drain(request);
+      return errorResponse(404, 'no relay answers for that host name');
+    }
     const peer = peerOf(request);
     const url = new URL(request.url);
     if (request.headers.get('upgrade')?.toLowerCase() === 'websocket') {
@@ -186,9 +222,17 @@ export class RelayObject extends DurableObject<Env> {
   }
 
   async alarm(): Promise<void> {
+    if (!this.#isRelay) return;
     this.#clock.alarm();
     await this.#relay.sweep();
   }
+}
+
+/** The variables of a deployment, without its bindings. */
+function textsOf(env: Record<string, unknown>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(env).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
+  );
 }
 
 /**
