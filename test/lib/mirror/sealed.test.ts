@@ -1,4 +1,6 @@
 import { expect, it } from 'vitest';
+import { newBoxKey } from '../../../lib/kit/box.ts';
+import { base64url, randomBytes, sha256 } from '../../../lib/kit/bytes.ts';
 import { SealedDevice } from './sealed-device.ts';
 import { World } from './world.ts';
 
@@ -229,4 +231,27 @@ it('a home that has lost its key makes another, and says what it cannot open', a
   await given(world, 'm2');
   device.connect('edge');
   await expect.poll(() => device.shown.at(-1)).toMatchObject({ text: 'two' });
+});
+
+it('calls to devices that the edge makes have no word of a sealed message, nor of an answer', async () => {
+  const { world, device } = await start();
+  const session = world.home.sessions.byFamily(device.family);
+  const { point } = await newBoxKey();
+  const keys = { p256dh: base64url(point), auth: base64url(randomBytes(16)) };
+  if (session) await world.home.push.subscribe(session, { endpoint: 'https://push.example/a', keys, content: true });
+  await world.settle();
+  await world.home.phone.push(question);
+  await given(world, 'm1');
+  const called = async () => {
+    for (let n = 0; n < 20; n++) await world.clock.advanceAsync(0);
+    await world.settle();
+    return world.called.map(({ side }) => side);
+  };
+  await expect.poll(called).toEqual(['edge']);
+  expect(await edgeHas(world)).not.toContain(MARK);
+  // Home's own calls have the text, and nobody else can read them.
+  await world.cut();
+  await world.home.phone.push({ ...question, message_id: 'm2' });
+  await world.clock.advanceAsync(0);
+  expect(JSON.stringify(await world.stores.home.open('push').getItem(`knock:${sha256('m2')}`))).toContain(MARK);
 });
