@@ -1,5 +1,6 @@
 import { bearerOf } from '../lib/access/bearer.ts';
 import type { Refusal } from '../lib/access/local-operator.ts';
+import { endOfOperatorToken } from '../lib/access/operator-token.ts';
 import { limitKey } from '../lib/access/peer.ts';
 import { RelayError } from '../lib/errors.ts';
 import { isLoopbackName } from '../lib/kit/addresses.ts';
@@ -24,6 +25,11 @@ export async function operatorRefusal(request: RelayRequest, relay: Relay): Prom
   if (request.peer.via !== 'edge') return relay.localOperator.refusal(request);
   const token = bearerOf(request.headers.get('authorization'));
   return (await relay.operatorTokens.verify(token, audiences(request, relay))) ? undefined : 'remote';
+}
+
+/** When the operator's token of an admitted request ends, epoch seconds; null on Node, where the operator has none. */
+export function operatorTokenEnd({ peer, headers }: RelayRequest): number | null {
+  return peer.via === 'edge' ? endOfOperatorToken(bearerOf(headers.get('authorization'))) : null;
 }
 
 /**

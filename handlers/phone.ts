@@ -3,7 +3,7 @@ import { actorText } from '../lib/operations/actor.ts';
 import { PHONE_GRANT } from '../lib/phone/phone.ts';
 import { BODY_LIMIT, json, readJson } from '../lib/web/json.ts';
 import { actorOf } from './actor.ts';
-import { hasGrant, operatorOrPaired } from './guards.ts';
+import { hasGrant, operatorOrPaired, operatorTokenEnd } from './guards.ts';
 import { type Handler, integerOf, lastOf } from './request.ts';
 import type { SocketRow } from './sockets.ts';
 
@@ -67,7 +67,7 @@ export const repliesSocket: SocketRow = {
   guard: operatorOrPaired(PHONE_GRANT),
   maxMessage: 1024 * 1024,
   binary: false,
-  open: (request, socket, { replyReaders }) => replyReaders.open(socket, request.session),
+  open: (request, socket, { replyReaders }) => replyReaders.open(socket, request.session, operatorTokenEnd(request)),
   restore: async (socket, { replyReaders }) => replyReaders.restore(socket),
 };
 

@@ -30,6 +30,8 @@ export interface StoreSchema {
     custody?: Record<string, number[]>;
     /** By socket, the family of its device; null for the operator's. */
     readers?: Record<string, string | null>;
+    /** By socket of the operator, when the token ends that opened it, epoch seconds. */
+    ends?: Record<string, number>;
   };
   'phone-threads': ThreadRecord;
   push: PushRecord;

@@ -1,3 +1,4 @@
+import { decodeJwt } from 'jose/jwt/decode';
 import { jwtVerify } from 'jose/jwt/verify';
 import { importSPKI } from 'jose/key/import';
 import { RelayError } from '../errors.ts';
@@ -56,6 +57,15 @@ export const isOperatorKey = (pem: string): Promise<boolean> =>
     () => true,
     () => false,
   );
+
+/** When a token ends that `verify` has accepted, epoch seconds. Null for anything that is no token. */
+export function endOfOperatorToken(token: string | null): number | null {
+  try {
+    return decodeJwt(token ?? '').exp ?? null;
+  } catch {
+    return null;
+  }
+}
 
 async function importPublicKey(pem: string) {
   const base64 = pem.replace(/-----[A-Z ]+-----|\s/g, '');

@@ -1,6 +1,6 @@
 import type { Reply, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
-import { type Clock, seconds } from '../kit/clock.ts';
+import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { isObject, parseObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
@@ -15,6 +15,15 @@ const leaseOf = (socket: string): string => READER + socket;
 /** Sockets at once. One more takes the place of the oldest. */
 const MAX_READERS = 64;
 const KEY = 'readers';
+const TOKEN_EXPIRED = 'operator token expired';
+
+/** The reader that opened a socket. */
+interface Owner {
+  /** Of the device; null for the operator. */
+  family: string | null;
+  /** When the operator's token ends, epoch seconds; null for a device, and for an operator without a token (Node). */
+  until: number | null;
+}
 
 export interface ReplyReadersParts {
   replies: Pick<Replies, 'read' | 'unread' | 'acknowledgeOne' | 'settleReaders'>;
@@ -34,22 +43,26 @@ export type ReplyReaders = Awaited<ReturnType<typeof openReplyReaders>>;
  * While none comes, nothing happens, so that an object at the edge sleeps with them open.
  */
 export async function openReplyReaders({ replies, sessions, grant, clock, log, store }: ReplyReadersParts) {
-  /** By socket id, oldest first: the family of the device, null for the operator. */
-  const open = new Map<string, { socket: Transport; family: string | null }>();
+  /** By socket id, oldest first. */
+  const open = new Map<string, Owner & { socket: Transport; cancel: Cancel }>();
   /** Those that were open before a sleep. */
   const record = await store?.getItem(KEY);
-  const stored = (isObject(record?.readers) ? record.readers : {}) as Record<string, string | null>;
+  const entries = <T>(value: unknown) => new Map(Object.entries(isObject(value) ? value : {})) as Map<string, T>;
+  const stored = entries<string | null>(record?.readers);
+  const ends = entries<number>(record?.ends);
 
   function save(): void {
     const readers = Object.fromEntries([...open].map(([id, { family }]) => [id, family]));
+    const ends = Object.fromEntries([...open].flatMap(([id, { until }]) => (until === null ? [] : [[id, until]])));
     store
-      ?.setItem(KEY, { sockets: [], readers })
+      ?.setItem(KEY, { sockets: [], readers, ends })
       .catch((error) => log.warn(`the readers of replies could not be saved: ${describeError(error)}`));
   }
 
-  function mayRead(family: string | null): boolean {
-    const session = family === null ? undefined : sessions.byFamily(family);
-    return family === null || (session !== undefined && isGranted(session.grants, grant, seconds(clock)));
+  function mayRead({ family, until }: Owner): boolean {
+    if (family === null) return until === null || seconds(clock) < until;
+    const session = sessions.byFamily(family);
+    return session !== undefined && isGranted(session.grants, grant, seconds(clock));
   }
 
   function end(id: string, code: number, reason: string): void {
@@ -58,6 +71,7 @@ export async function openReplyReaders({ replies, sessions, grant, clock, log, s
   }
 
   function closed(id: string): void {
+    open.get(id)?.cancel();
     if (!open.delete(id)) return;
     replies.unread(leaseOf(id));
     save();
@@ -71,12 +85,15 @@ export async function openReplyReaders({ replies, sessions, grant, clock, log, s
     });
   });
 
-  function events(socket: Transport, family: string | null): SocketEvents {
+  function events(socket: Transport, owner: Owner): SocketEvents {
     const { id } = socket;
-    open.set(id, { socket, family });
+    const { until } = owner;
+    const left = until === null ? null : Math.max(0, Math.ceil((until - seconds(clock)) * 1000));
+    const cancel = left === null ? () => {} : clock.after(left, () => end(id, 4401, TOKEN_EXPIRED));
+    open.set(id, { socket, ...owner, cancel });
     replies.read({
       id: leaseOf(id),
-      mayRead: () => mayRead(family),
+      mayRead: () => mayRead(owner),
       give: (reply: Reply) => socket.send(JSON.stringify({ type: 'reply', ...reply })),
       end: (reason) => end(id, 1008, reason),
     });
@@ -97,23 +114,23 @@ export async function openReplyReaders({ replies, sessions, grant, clock, log, s
   }
 
   return {
-    /** A reader with a session, or the operator. */
-    open(socket: Transport, session: Session | undefined): SocketEvents {
+    /** A reader with a session, or the operator, whose token ends at `until` (epoch seconds; null without one). */
+    open(socket: Transport, session: Session | undefined, until: number | null): SocketEvents {
       const [oldest] = open.keys();
       if (oldest !== undefined && open.size >= MAX_READERS) end(oldest, 1013, 'too many readers of replies');
-      const own = events(socket, session?.family ?? null);
+      const own = events(socket, { family: session?.family ?? null, until: session ? null : until });
       save();
       return own;
     },
 
     /** A socket that has outlived a sleep (edge). */
     restore(socket: Transport): SocketEvents | undefined {
-      const family = Object.hasOwn(stored, socket.id) ? stored[socket.id] : undefined;
-      if (family !== undefined && mayRead(family)) return events(socket, family);
-      socket.close(
-        family === undefined ? 1012 : 4401,
-        family === undefined ? 'the relay was asleep' : 'session revoked',
-      );
+      const family = stored.get(socket.id);
+      const until = ends.get(socket.id) ?? null;
+      // Earlier versions stored no end of an operator's token.
+      if (family === undefined || (family === null && until === null)) socket.close(1012, 'the relay was asleep');
+      else if (mayRead({ family, until })) return events(socket, { family, until });
+      else socket.close(4401, family === null ? TOKEN_EXPIRED : 'session revoked');
       return undefined;
     },
 

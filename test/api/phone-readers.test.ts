@@ -23,7 +23,7 @@ const unread = async (target: Target): Promise<string[]> => {
   return (answer as { replies: { message_id: string }[] }).replies.map(({ message_id: id }) => id);
 };
 
-describeMatrix('the socket on which an agent waits for replies (contract 12 §6, §7)', (start) => {
+describeMatrix('the socket on which an agent waits for replies (contract 12 §6, §7)', (start, runtime) => {
   it('gets each reply as one frame, which is its own once it acknowledges it', async () => {
     const target = await start();
     const phone = await pair(target);
@@ -71,6 +71,16 @@ describeMatrix('the socket on which an agent waits for replies (contract 12 §6,
     await clock.advanceAsync(61_000);
     expect(await silent.closed()).toMatchObject({ code: 1008 });
     expect(await unread(target)).toEqual(['r1']);
+  });
+
+  it.runIf(runtime === 'edge')('ends with the operator token that opened it', async () => {
+    const target = await start();
+    const phone = await pair(target);
+    const reader = await listen(target, (await target.operatorTokenFor?.('4s')) ?? '');
+    await reply(phone, 'r1');
+    expect(await reader.next({ type: 'reply' })).toMatchObject({ message_id: 'r1' });
+    expect(await reader.closed()).toEqual({ code: 4401, reason: 'operator token expired' });
+    await expect.poll(() => unread(target)).toEqual(['r1']);
   });
 
   it('has what it was given and did not acknowledge again after a restart, once', async () => {
