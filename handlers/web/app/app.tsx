@@ -1,5 +1,5 @@
 import { type Signal, useSignal } from '@preact/signals';
-import type { ComponentType } from 'preact';
+import { type ComponentType, Fragment } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { isGranted } from '../../../lib/sessions/grants.ts';
 import { useNow } from '../shared/ages.ts';
@@ -83,13 +83,15 @@ function Freeze() {
 }
 
 const loadLock = () => import('./lock/page.tsx');
+const loadHomeOff = () => import('./home-off.tsx');
 const loadPair = () => import('./pair.tsx');
 
-/** A page without the frame, loaded when it is needed. */
+/** A page without the frame, loaded when it is needed; or a part of one, `within` a fragment. */
 function Late<Props extends object>({
   load,
+  within: Within = 'main',
   ...props
-}: { load(): Promise<{ default: ComponentType<Props> }> } & Props) {
+}: { load(): Promise<{ default: ComponentType<Props> }>; within?: 'main' | typeof Fragment } & Props) {
   const loaded = useSignal<{ Page: ComponentType<Props> } | null>(null);
   useEffect(() => {
     loaded.value = null;
@@ -98,7 +100,7 @@ function Late<Props extends object>({
     });
   }, [load, loaded]);
   const Page = loaded.value?.Page;
-  return <main>{Page ? <Page {...(props as unknown as Props)} /> : <Loading />}</main>;
+  return <Within>{Page ? <Page {...(props as unknown as Props)} /> : Within === 'main' && <Loading />}</Within>;
 }
 
 /** Notices for every screen: another version of the relay, and the relay's messages to people. */
@@ -108,6 +110,8 @@ function PageNotices() {
   const { screen } = useRouter().place.value;
   const version = session.relayVersion.value;
   const { notice } = session;
+  // Loaded while home is there: without a service worker, nothing loads when it is off.
+  const hasMailbox = session.pairing.value?.mailbox && (session.isOnline.value || session.isAway.value);
   const seen = settings.values.last_seen_version.value;
   useEffect(() => {
     if (seen === '') settings.set('last_seen_version', VERSION);
@@ -129,6 +133,7 @@ function PageNotices() {
         </Notice>
       )}
       <VersionNotice version={session.isOnline.value ? version : undefined} />
+      {hasMailbox && <Late load={loadHomeOff} within={Fragment} {...{ screen }} />}
       {shares.pending.value && screen !== 'shared' && (
         <Notice
           action={

@@ -6,22 +6,25 @@ const WORKER = 'sw.js';
 
 /**
  * Registers the service worker, where the page is secure. The browser asks for its script again with each start of the
- * app, which is how a bad one is replaced.
+ * app, which is how a bad one is replaced. With another mailbox it is another one: its own policy, and that of the document
+ * that it stores, name the mailbox.
  */
-export async function registerWorker(): Promise<ServiceWorkerRegistration | undefined> {
+export async function registerWorker(mailbox: string | undefined): Promise<ServiceWorkerRegistration | undefined> {
   if (!isSecureContext || !('serviceWorker' in navigator)) return undefined;
+  const script = mailbox === undefined ? WORKER : `${WORKER}?mailbox=${encodeURIComponent(new URL(mailbox).host)}`;
   const { trustedTypes } = globalThis as { trustedTypes?: TrustedTypes };
   const policy = trustedTypes?.createPolicy('svc', {
     createScriptURL(url) {
-      if (url !== WORKER) throw new TypeError('only the service worker is a script that this page names');
+      if (url !== script) throw new TypeError('only the service worker is a script that this page names');
       return url;
     },
   });
-  const url = policy ? policy.createScriptURL(WORKER) : WORKER;
+  const url = policy ? policy.createScriptURL(script) : script;
   // A browser may refuse, as in a private window; the app then starts with a network only.
   try {
     return await navigator.serviceWorker.register(url, { updateViaCache: 'none' });
   } catch {
-    return undefined;
+    // While home is off, the one that there is goes on.
+    return navigator.serviceWorker.getRegistration().catch(() => undefined);
   }
 }

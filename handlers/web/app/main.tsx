@@ -57,6 +57,7 @@ async function main(): Promise<void> {
   });
   const api = createApi({
     base,
+    target: () => session.target.value,
     async credentials({ method, path, isLarge }): Promise<Record<string, string>> {
       const token = session.token();
       const dpop = await session.proofFor({ method, path, fresh: isLarge });
@@ -68,7 +69,7 @@ async function main(): Promise<void> {
   });
   renewForWorker((used) => session.renew(used));
   // It fetches every file of the app, which would take the network from the connection.
-  const worker = whenSettled(session).then(registerWorker);
+  const worker = whenSettled(session).then(() => registerWorker(store.pairing()?.mailbox?.url));
   const keep = openKeep(base);
   // The page may have been closed before everything was erased.
   if (!store.pairing()) await keep.clear();

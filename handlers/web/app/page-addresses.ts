@@ -1,5 +1,7 @@
 import { readCandidates } from '../../../lib/companion/link/pairing-url.ts';
 
+export { withMailbox } from '../../../lib/companion/link/new-routes.ts';
+
 const MAX_ADDRESSES = 4;
 
 /**

@@ -1,7 +1,13 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import { readIssuedSession } from '../../../lib/companion/link/auth.ts';
 import type { Endpoint } from '../../../lib/companion/link/endpoints.ts';
-import { createLink, type Link, type LinkChannel, type SendOnChannel } from '../../../lib/companion/link/link.ts';
+import {
+  createLink,
+  type Link,
+  type LinkChannel,
+  type LinkParts,
+  type SendOnChannel,
+} from '../../../lib/companion/link/link.ts';
 import type { PairingOffer } from '../../../lib/companion/link/pairing-url.ts';
 import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import { isAboutClock, type LinkState } from '../../../lib/companion/link/state.ts';
@@ -13,11 +19,13 @@ import { createBrowserDial } from './dial.ts';
 import type { LinkCode } from './launch.ts';
 import type { BrowserPairingStore } from './pairing-store.ts';
 import { type ProfileRow, readProfiles } from './profiles/rows.ts';
-import { createProver, type ProofTarget } from './proof.ts';
+import { createProver, type ProofTarget, type Prover } from './proof.ts';
 
 /** Channels of the socket that a screen may use (contract 02). */
 const CHANNELS = ['chat', 'terminal', 'tui', 'proactive', 'notifications', 'pairing', 'system'] as const;
 export type ChannelName = (typeof CHANNELS)[number];
+/** Those that the mailbox refuses (contract 12 §2). */
+const HOME_ONLY: ReadonlySet<ChannelName> = new Set(['chat', 'terminal', 'tui']);
 
 /** Milliseconds between the echoes that prove the connection, and after which one that is due counts as lost. */
 const ECHO_EVERY = 15_000;
@@ -98,17 +106,42 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const device = { platform: 'web', surface: 'web', formFactor: formFactor(), typedStream: true };
   const log = createLog('ERROR', () => {});
   const prover = createProver(base);
+  /** Of the mailbox, made with its first connection. */
+  let edge: { base: string; prover: Prover } | undefined;
+  /** Where calls go, with a slash at its end: the mailbox while the link is there (contract 12 §3). */
+  const target = computed(() => {
+    const now = state.value;
+    return now.name === 'online' && now.endpoint.mailbox ? httpBase(now.endpoint.url) : base;
+  });
   let link = makeLink();
   let limitedFor = 0;
 
   /** A session that a backup holds too stays without a key: its other browser has none. So does one that was signed out. */
-  async function prove(credential: string, isPairing: boolean, nonce?: string): Promise<string | undefined> {
+  async function prove(
+    credential: string,
+    { isPairing, isMailbox, nonce }: Parameters<NonNullable<LinkParts['prove']>>[1],
+  ): Promise<string | undefined> {
     const pairing = store.current.value;
     if (!isPairing && (!pairing || pairing.shared)) return undefined;
     const isBinding = isPairing || !pairing?.bound;
+    // Home binds, and its mailbox follows.
+    if (isMailbox && isBinding) return undefined;
     const key = isBinding ? await store.keyToBind() : await store.key();
     return key ? prover.proveSocket(credential, key, nonce) : undefined;
   }
+
+  /** Makes proofs with the nonces of the relay that is called now. */
+  function proverOfTarget(): Prover {
+    const at = target.peek();
+    if (at === base) return prover;
+    if (edge?.base !== at) edge = { base: at, prover: createProver(at) };
+    return edge.prover;
+  }
+
+  const token = (): string | null => {
+    const pairing = store.current.value;
+    return (target.peek() === base ? pairing?.session_token : pairing?.mailbox?.session_token) ?? null;
+  };
 
   function makeLink(offer?: PairingOffer): Link {
     const made: Link = createLink({
@@ -121,15 +154,34 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       device: { ...device, name: deviceName() },
       offer,
       prove,
-      channels: Object.fromEntries([...ports].map(([name, port]) => [name, port.channel])),
+      withRoutes: async (_pairing, endpoints) => {
+        const { readPageAddresses } = await import('./page-addresses.ts');
+        const addresses = readPageAddresses(endpoints, base);
+        return addresses && { addresses };
+      },
+      withMailbox: async (...given) => (await import('./page-addresses.ts')).withMailbox(...given),
+      callRelay: async ({ path, signal }) => {
+        const init = { signal, cache: 'no-store', credentials: 'omit' } as const;
+        const response = await fetch(new URL(path.slice(1), base), init);
+        return { status: response.status, headers: {}, bytes: new Uint8Array(await response.arrayBuffer()) };
+      },
+      channels: Object.fromEntries(
+        [...ports].map(([name, { channel }]) => [name, HOME_ONLY.has(name) ? atHome(channel) : channel]),
+      ),
       // An old link that is being stopped has no say.
       onState: (next) => link === made && report(next),
-      onNotice: (text) => {
-        notice.value = text;
+      onNotice(text, code = '') {
+        // The page says it by itself.
+        if (!code.startsWith('home_')) notice.value = text;
       },
       isAttended: () => document.visibilityState === 'visible',
     });
     return made;
+  }
+
+  /** At the mailbox, a channel of home is as without a connection. */
+  function atHome(channel: LinkChannel): LinkChannel {
+    return { ...channel, online: (send) => (target.peek() === base ? channel.online(send) : () => {}) };
   }
 
   function report(next: LinkState): void {
@@ -157,13 +209,6 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     if (next.name === 'unpaired' && store.current.value) queueMicrotask(() => link.start());
   }
 
-  /** Where this page can be opened when its own address is gone (contract 11 §2): it can connect to no other itself. */
-  async function keepAddresses(endpoints: unknown): Promise<void> {
-    const { readPageAddresses } = await import('./page-addresses.ts');
-    const addresses = readPageAddresses(endpoints, base);
-    if (addresses && store.current.value) await store.updatePairing({ addresses });
-  }
-
   function lost(): void {
     const now = Date.now();
     lostAt.value = now - heardAt > MAX_SILENCE || isDoubted.peek() ? heardAt : now;
@@ -183,7 +228,6 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const system = ports.get('system') as ReturnType<typeof createPort>;
   ports.get('pairing')?.onMessage(({ type, payload }) => {
     if (type === 'profiles.updated') profiles.value = readProfiles(payload.profiles);
-    if (type === 'routes.updated') keepAddresses(payload.endpoints).catch(() => {});
   });
   // While a freeze lasts, the relay says so after every `auth.ok`.
   system.onOnline(() => {
@@ -271,16 +315,20 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       if (state.value.name === 'online') system.wake();
     },
     port: (name: ChannelName): Port => ports.get(name) as Port,
-    token: (): string | null => store.current.value?.session_token ?? null,
+    /** The address that calls go to; of the mailbox while the link is there. */
+    target: target as ReadonlySignal<string>,
+    isAtMailbox: computed(() => target.value !== base),
+    /** For calls to `target`. */
+    token,
 
     /**
      * The proof for a request or upgrade with the token of now, `path` relative to the relay's address; undefined for an
      * unbound session.
      */
-    async proofFor(target: Pick<ProofTarget, 'method' | 'path' | 'fresh'>): Promise<string | undefined> {
-      const pairing = store.current.value;
-      const key = pairing?.bound ? await store.key() : null;
-      return pairing && key ? prover.prove({ ...target, token: pairing.session_token, key }) : undefined;
+    async proofFor(of: Pick<ProofTarget, 'method' | 'path' | 'fresh'>): Promise<string | undefined> {
+      const bearer = token();
+      const key = store.current.value?.bound ? await store.key() : null;
+      return bearer && key ? proverOfTarget().prove({ ...of, token: bearer, key }) : undefined;
     },
 
     start: () => link.start(),
@@ -321,15 +369,15 @@ export function createSession({ store, base, deviceName }: SessionParts) {
 
     /** After a 401: resolves to whether there is another token than `used`, or another proof than was sent with it. */
     async renew(used: string | null, refused?: { response: Response; proof: string | undefined }): Promise<boolean> {
-      if (refused && prover.take(refused.response, refused.proof)) return true;
+      if (refused && proverOfTarget().take(refused.response, refused.proof)) return true;
       const pairing = store.current.value;
-      if (pairing && pairing.session_token !== used) return true;
+      if (pairing && token() !== used) return true;
       // Another tab has bound the session while this request was on its way.
       if (pairing?.bound && refused && refused.proof === undefined) return true;
       reconnect();
       const timeout = new Promise<null>((resolve) => setTimeout(() => resolve(null), RENEW_TIMEOUT));
       await Promise.race([settled(), timeout]);
-      return store.current.value !== null && store.current.value.session_token !== used;
+      return store.current.value !== null && token() !== used;
     },
 
     /** Says that a backup holds this session too: the relay has let it go from its key. */
@@ -388,6 +436,9 @@ function socketUrl(base: string): string {
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   return url.href;
 }
+
+/** The address of the relay whose socket this is. */
+const httpBase = (socketUrl: string): string => socketUrl.replace(/^ws/, 'http').replace(/ws$/, '');
 
 function formFactor(): string {
   return matchMedia('(pointer: coarse)').matches ? 'phone' : 'desktop';

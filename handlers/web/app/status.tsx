@@ -26,6 +26,7 @@ function ConnectionState() {
   if (state.name === 'online') {
     const isGood = session.isOnline.value && proof !== null && now - proof.at <= PROOF_LIFE;
     if (!isGood) return <Chip tone="warn">{t('No answer yet')}</Chip>;
+    if (session.isAtMailbox.value) return <Chip tone="warn">{t('Mailbox · {n} ms', { n: proof.roundTrip })}</Chip>;
     return <Chip tone="good">{t('Connected · {n} ms', { n: proof.roundTrip })}</Chip>;
   }
   if (state.name === 'unpaired' || state.name === 'stopped') return <Chip>{t('Not paired')}</Chip>;

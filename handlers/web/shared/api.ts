@@ -38,6 +38,8 @@ const MAX_RENEWALS = 2;
 export interface ApiParts {
   /** Address of the relay, with a slash at its end: pages may lie below any path. */
   base: string;
+  /** Where calls go now, where that is another relay. */
+  target?(): string;
   /** Headers that say who calls; asked for every request. */
   credentials(request: CallerRequest): Record<string, string> | Promise<Record<string, string>>;
   /** Called after a 401 with the headers that were sent. True when there are new ones, with which it is sent again. */
@@ -49,14 +51,14 @@ export interface ApiParts {
 export type Api = ReturnType<typeof createApi>;
 
 /** Calls the relay's routes. Paths are relative to its address: `sessions`, not `/sessions`. */
-export function createApi({ base, credentials, renew, onSilence }: ApiParts) {
+export function createApi({ base, target = () => base, credentials, renew, onSilence }: ApiParts) {
   async function send(
     path: string,
     { method = 'GET', body, raw, headers, signal, onProgress }: ApiRequest,
     caller: Record<string, string>,
   ): Promise<Response> {
     const json: Record<string, string> = body === undefined ? {} : { 'content-type': 'application/json' };
-    const url = new URL(path, base);
+    const url = new URL(path, target());
     const init = {
       method,
       headers: { ...json, ...headers, ...caller },
@@ -173,5 +175,10 @@ function sentenceOf(text: string): string | undefined {
   }
 }
 
+/** What only home serves, the mailbox refuses in two ways (contract 12 §7). */
+const OF_HOME = /^home is o(?:ff since|n:)/;
+
 const sentence = (text: string): string =>
-  `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`;
+  OF_HOME.test(text)
+    ? 'Only home can do this, and it cannot be reached now.'
+    : `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`;

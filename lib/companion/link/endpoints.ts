@@ -110,12 +110,15 @@ export function attemptOrder(endpoints: readonly Endpoint[], lastGood?: string):
 
 /**
  * The endpoints that a link should return to from `current`, best first: those before it in preference. A link that is
- * protected by TLS never goes back to one that is not, which anybody in the local network could have set up.
+ * protected by TLS never goes back to one that is not, which anybody in the local network could have set up; but a page does
+ * to the relay that has served it (`web`).
  */
 export function betterThan(current: Endpoint, endpoints: readonly Endpoint[]): Endpoint[] {
   const ordered = inPreference(endpoints);
   const index = ordered.findIndex((endpoint) => endpointId(endpoint) === endpointId(current));
-  return ordered.slice(0, Math.max(0, index)).filter(({ url }) => isSecure(url) || !isSecure(current.url));
+  return ordered
+    .slice(0, Math.max(0, index))
+    .filter(({ url, role }) => isSecure(url) || !isSecure(current.url) || role === 'web');
 }
 
 /** The endpoints with those of `role` (ignoring case) first, or null if there is none of that role. */

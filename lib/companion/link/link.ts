@@ -16,7 +16,7 @@ import {
 import { createBetterRouteWatch } from './better-route.ts';
 import { type AnsweredCommand, createCommandRunner, createOwnerWaits, readCommand } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
-import { authority, type Endpoint, endpointId } from './endpoints.ts';
+import { authority, type Endpoint, endpointId, type MailboxAccess } from './endpoints.ts';
 import type { withMailbox, withRoutes } from './new-routes.ts';
 import type { PairingOffer } from './pairing-url.ts';
 import { readRouteCredential, routeTo } from './reach.ts';
@@ -45,6 +45,9 @@ export interface LinkChannel {
 /** The phone behind the link. */
 export type LinkPhone = Pick<Phone, 'handle' | 'status' | 'onStatusChange'>;
 
+/** As the function, which a page loads first. */
+type Reader<F extends (...given: never[]) => unknown, R> = (...given: Parameters<F>) => R | Promise<R>;
+
 export interface LinkParts {
   dial: Dial;
   /** To find out whether a better route works again; without it, the link stays where it is. */
@@ -61,11 +64,14 @@ export interface LinkParts {
    * A proof of this device's key for the credential that it shows, with the nonce of a challenge; undefined where there is
    * no key (handlers/web/README.md).
    */
-  prove?(credential: string, isPairing: boolean, nonce?: string): Promise<string | undefined>;
-  /** Keeps the routes of `routes.updated`. Without it they change nothing: a page can use no address but its own. */
-  withRoutes?: typeof withRoutes;
+  prove?(
+    credential: string,
+    shown: { isPairing: boolean; isMailbox: boolean; nonce?: string },
+  ): Promise<string | undefined>;
+  /** What of `routes.updated` is kept for the next connection. Without it, nothing. */
+  withRoutes?: Reader<typeof withRoutes, Partial<Pairing> | null>;
   /** Stores the mailbox at the edge. Links without it use no mailbox. */
-  withMailbox?: typeof withMailbox;
+  withMailbox?: Reader<typeof withMailbox, MailboxAccess | undefined>;
   /** Keys of the sealed mailbox. Links without it use a plain one. */
   sealing?: Sealing;
   /** Makes a new pairing. Without it the stored one is used. */
@@ -77,8 +83,8 @@ export interface LinkParts {
   onState?(state: LinkState): void;
   onCommand?(command: PhoneCommand): void;
   onAnswer?(answered: AnsweredCommand): void;
-  /** A message from the relay for people, such as an expired grant. */
-  onNotice?(text: string): void;
+  /** A message from the relay for people, such as an expired grant. `code` is `home_offline` or `home_only` at the mailbox. */
+  onNotice?(text: string, code?: string): void;
 }
 
 export interface Link {
@@ -174,7 +180,9 @@ export function createLink(parts: LinkParts): Link {
         void forgetPairing();
         break;
       case 'forget-mailbox':
-        void keep({ mailbox: mailboxUrlOnly() }, 'the mailbox does not know this device: home is asked for it');
+        // Another tab may have newer ones.
+        if (store.pairing()?.mailbox?.session_token === presented)
+          void keep({ mailbox: mailboxUrlOnly() }, 'the mailbox does not know this device: home is asked for it');
         break;
       case 'go-online':
         goOnline();
@@ -207,9 +215,10 @@ export function createLink(parts: LinkParts): Link {
     const payload = authPayload(shown, store.deviceId, device);
     const [credential, isPairing] = 'sessionToken' in shown ? [shown.sessionToken, false] : [shown.pairingCode, true];
     // A browser that cannot sign is served as one without a key.
-    const isAtMailbox = 'endpoint' in machine.state && machine.state.endpoint.mailbox === true;
-    const box = parts.sealing && !isAtMailbox ? await parts.sealing.authMember(isPairing).catch(keyFailed) : undefined;
-    const proof = parts.prove && (await parts.prove(credential, isPairing, nonce).catch(() => undefined));
+    const isMailbox = 'endpoint' in machine.state && machine.state.endpoint.mailbox === true;
+    const box = parts.sealing && !isMailbox ? await parts.sealing.authMember(isPairing).catch(keyFailed) : undefined;
+    const proof =
+      parts.prove && (await parts.prove(credential, { isPairing, isMailbox, nonce }).catch(() => undefined));
     current?.send('system', 'auth', { ...payload, ...box, ...(proof !== undefined && { proof }) });
   }
 
@@ -358,12 +367,14 @@ export function createLink(parts: LinkParts): Link {
   }
 
   /** Keeps the routes of now for the next connection (contract 11 §2). */
-  async function takeRoutes(payload: Payload, merge: typeof withRoutes): Promise<void> {
+  async function takeRoutes(payload: Payload): Promise<void> {
     const pairing = store.pairing();
     if (machine.state.name !== 'online' || !pairing || machine.state.endpoint.mailbox) return;
     try {
-      const routes = merge(pairing, payload.endpoints, machine.state.endpoint);
-      const mailbox = parts.withMailbox?.(pairing, payload);
+      const [routes, mailbox] = await Promise.all([
+        parts.withRoutes?.(pairing, payload.endpoints, machine.state.endpoint),
+        parts.withMailbox?.(pairing, payload),
+      ]);
       const isMoved = JSON.stringify(mailbox) !== JSON.stringify(pairing.mailbox);
       if (!routes && !isMoved) return;
       await store.updatePairing({ ...routes, ...(isMoved && { mailbox }) });
@@ -404,8 +415,7 @@ export function createLink(parts: LinkParts): Link {
     else if (channel === 'bridge' && type === 'bridge.command') runCommand(current, payload);
     else if (channel === 'bridge' && type === 'bridge.cancel') commands?.cancel(payload);
     else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
-    else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes)
-      void takeRoutes(payload, parts.withRoutes);
+    else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes) void takeRoutes(payload);
     else if (guard) guard.receive(message);
     else toChannel(message);
   }
@@ -414,7 +424,7 @@ export function createLink(parts: LinkParts): Link {
     const { id, payload } = message;
     if (id === MAILBOX_QUESTION) return;
     const text = typeof payload.message === 'string' ? payload.message.slice(0, 300) : '';
-    if (text !== notice) parts.onNotice?.(text);
+    if (text !== notice) parts.onNotice?.(text, String(payload.error_code ?? ''));
     notice = text;
     channels.system?.message(message);
   }
@@ -435,7 +445,7 @@ export function createLink(parts: LinkParts): Link {
     isHomeOn = isOn;
     const off = isOn || typeof since !== 'number' || !Number.isFinite(since) ? undefined : Math.floor(since);
     if (store.pairing()?.home_off_since !== off) void keep({ home_off_since: off });
-    if (off !== undefined) parts.onNotice?.(`home is off since ${new Date(off * 1000).toISOString()}`);
+    if (off !== undefined) parts.onNotice?.(`home is off since ${new Date(off * 1000).toISOString()}`, 'home_offline');
     if (isOn) dispatch({ name: 'home-online' });
   }
 

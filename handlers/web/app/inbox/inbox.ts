@@ -64,6 +64,8 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   const isLoaded = signal(false);
   /** Every item up to this number of the history is here. */
   let known = 0;
+  /** The same of the mailbox, which has numbers of its own. */
+  let knownThere = 0;
   let reading: AbortController | null = null;
   let isBehind = false;
   let cancelKeep: Cancel = () => {};
@@ -114,13 +116,21 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   }
 
   async function readOn(attempt: AbortController): Promise<void> {
+    const isThere = session.isAtMailbox.peek();
     for (;;) {
+      const since = isThere ? knownThere : known;
       // On a connection that has broken silently, an answer may never come.
       const cancelTimeout = systemClock.after(READ_TIMEOUT, () => attempt.abort());
       const { items: rows, latest } = await api
-        .call<{ items: HistoryRow[]; latest: number }>(`phone/history?since=${known}&limit=${PAGE}`, attempt)
+        .call<{ items: HistoryRow[]; latest: number }>(`phone/history?since=${since}&limit=${PAGE}`, attempt)
         .finally(cancelTimeout);
       if (attempt.signal.aborted) return;
+      if (isThere) {
+        put(rows.map((row) => ({ ...itemOfRow(row), seq: undefined })));
+        knownThere = rows.at(-1)?.seq ?? latest;
+        if (rows.length < PAGE) return;
+        continue;
+      }
       if (latest < known) {
         // The relay has lost its state, and counts from the beginning.
         known = 0;
@@ -152,6 +162,11 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   /** The relay says what has become of an item. */
   function changed({ seq, kind, message_id: id, state }: HistoryRow): void {
     const item = items.value.get(keyOf({ kind, id }));
+    if (session.isAtMailbox.peek()) {
+      if (item) put([{ ...item, state }]);
+      if (seq > knownThere) void catchUp();
+      return;
+    }
     if (item && (item.seq === undefined || item.seq === seq)) {
       put([{ ...item, seq, state }]);
       if (seq === known + 1) known = seq;
@@ -180,6 +195,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     if (!isOffered.value) return undefined;
     port.send('proactive.subscribe', { mirror: true });
     known = Math.max(0, known - REREAD);
+    knownThere = 0;
     // Requests of the former connection may never be answered.
     reading?.abort();
     reading = null;

@@ -116,11 +116,15 @@ export function merged(known: Item | undefined, next: Item): Item {
   };
 }
 
-/** Oldest first; without a place in the history, by time at the end. */
-export const inOrder = (items: Iterable<Item>): Item[] =>
-  [...items]
-    .sort((a, b) => (a.seq ?? Number.MAX_SAFE_INTEGER) - (b.seq ?? Number.MAX_SAFE_INTEGER) || a.ts - b.ts)
-    .slice(-MAX_ITEMS);
+/** Oldest first. One without a place in the history, as at the mailbox, follows the last that is no newer. */
+export function inOrder(items: Iterable<Item>): Item[] {
+  const all = [...items].sort((a, b) => (a.seq ?? 0) - (b.seq ?? 0) || a.ts - b.ts);
+  const ordered = all.filter(({ seq }) => seq !== undefined);
+  for (const item of all.filter(({ seq }) => seq === undefined)) {
+    ordered.splice(ordered.findLastIndex(({ ts }) => ts <= item.ts) + 1, 0, item);
+  }
+  return ordered.slice(-MAX_ITEMS);
+}
 
 /** States of a message after which nobody needs to look at it (contract 09 §10). */
 const READ: ReadonlySet<Item['state']> = new Set(['shown', 'answered', 'cancelled']);

@@ -39,11 +39,10 @@ export function createCaller(base: string) {
       return { response: (await send())[0], token };
     },
 
-    /** The proof for the first frame of a socket; undefined for a session that is not bound. */
-    async socketProof(found: StoredPairing, challenge?: string): Promise<string | undefined> {
-      const token = found.pairing?.session_token;
+    /** The proof for the first frame of a socket, with the token in it; undefined for a session that is not bound. */
+    async socketProof(found: StoredPairing, token: string, challenge?: string): Promise<string | undefined> {
       const key = await keyOf(found);
-      return token !== undefined && key ? prover.proveSocket(token, key, challenge) : undefined;
+      return key ? prover.proveSocket(token, key, challenge) : undefined;
     },
   };
 }

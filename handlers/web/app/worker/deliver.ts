@@ -12,22 +12,50 @@ export interface Delivered {
   late: ReadonlySet<string>;
 }
 
+/** Milliseconds for home to let it in, before the mailbox is tried (contract 12 §3). */
+const BEFORE_MAILBOX = 5000;
+
 /**
- * Sends replies over a socket of its own, for a worker without a page. Resolves with what the relay acknowledged. It takes no new credentials: those are the page's.
+ * Sends replies over a socket of its own, for a worker without a page: to home, and to its mailbox what home does not take.
+ * Resolves with what was acknowledged. It takes no new credentials: those are the page's.
  */
-export function deliver(
+export async function deliver(
   base: string,
   stored: StoredPairing,
   replies: readonly WaitingReply[],
   caller: Pick<Caller, 'socketProof'>,
 ): Promise<Delivered> {
-  const url = new URL('ws', base);
-  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+  const { pairing } = stored;
+  const none: Delivered = { acknowledged: new Set(), late: new Set() };
+  if (!pairing || replies.length === 0) return none;
+  const { session_token: token, mailbox } = pairing;
+  const home = { url: new URL('ws', base).href.replace(/^http/, 'ws'), token };
+  const edge = mailbox?.session_token === undefined ? undefined : { url: mailbox.url, token: mailbox.session_token };
+  const sent = await deliverTo(home, { stored, replies, caller, patience: edge ? BEFORE_MAILBOX : TIMEOUT });
+  const left = replies.filter(({ message_id: id }) => !sent.acknowledged.has(id));
+  if (!edge || left.length === 0) return sent;
+  const there = await deliverTo(edge, { stored, replies: left, caller, patience: TIMEOUT });
+  return {
+    acknowledged: new Set([...sent.acknowledged, ...there.acknowledged]),
+    late: new Set([...sent.late, ...there.late]),
+  };
+}
+
+interface Delivery {
+  stored: StoredPairing;
+  replies: readonly WaitingReply[];
+  caller: Pick<Caller, 'socketProof'>;
+  /** Milliseconds until the relay has let it in. */
+  patience: number;
+}
+
+function deliverTo(
+  { url, token }: { url: string; token: string },
+  { stored, replies, caller, patience }: Delivery,
+): Promise<Delivered> {
   const missing = new Set(replies.map(({ message_id }) => message_id));
   const acknowledged = new Set<string>();
   const late = new Set<string>();
-  const { pairing, deviceId } = stored;
-  if (!pairing || missing.size === 0) return Promise.resolve({ acknowledged, late });
 
   return new Promise((resolve) => {
     const socket = new WebSocket(url);
@@ -38,13 +66,13 @@ export function deliver(
       socket.close();
       resolve({ acknowledged, late });
     };
-    const timer = setTimeout(end, TIMEOUT);
+    let timer = setTimeout(end, patience);
     socket.onclose = end;
     const authenticate = async (nonce?: string) => {
       // The relay keeps what the page has told it.
       const device = { name: '', surface: 'web', formFactor: 'unknown' };
-      const auth = authPayload({ sessionToken: pairing.session_token }, deviceId, device);
-      const proof = await caller.socketProof(stored, nonce).catch(() => undefined);
+      const auth = authPayload({ sessionToken: token }, stored.deviceId, device);
+      const proof = await caller.socketProof(stored, token, nonce).catch(() => undefined);
       if (socket.readyState === WebSocket.OPEN) send('system', 'auth', 'auth', { ...auth, proof });
     };
     socket.onopen = () => void authenticate();
@@ -56,6 +84,8 @@ export function deliver(
       if (type === 'auth.challenge') void authenticate(payload.nonce);
       if (type === 'auth.fail') end();
       if (type === 'auth.ok') {
+        clearTimeout(timer);
+        timer = setTimeout(end, TIMEOUT);
         for (const reply of replies) send('proactive', 'proactive.reply', reply.message_id, reply);
       }
       if (type !== 'proactive.reply.ack' || payload.client_msg_id === undefined) return;

@@ -280,6 +280,13 @@ export default {
     '智能体可以立即再次操作设备。',
   ],
   'the operator': ['dem Betreiber', 'el operador', 'オペレーター', 'operador', '操作员'],
+  'Only home can do this, and it cannot be reached now.': [
+    'Das kann nur dein Zuhause, und es ist gerade nicht erreichbar.',
+    'Solo el equipo de casa puede hacerlo, y ahora no se puede acceder a él.',
+    'これは自宅のマシンだけができます。今は接続できません。',
+    'Só a máquina de casa pode fazer isso, e ela não está acessível agora.',
+    '只有家里的机器能做到，而它现在无法访问。',
+  ],
   'The relay does not answer.': [
     'Das Relay antwortet nicht.',
     'El relay no responde.',

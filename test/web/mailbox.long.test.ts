@@ -1,0 +1,176 @@
+import type { Page } from 'playwright-core';
+import { expect, it, onTestFinished } from 'vitest';
+import table from '../../handlers/web/shared/locales/app.ts';
+import { appOf, connected } from '../support/app.ts';
+import { describeInBrowser, expectUsable, type TestBrowser } from '../support/browser.ts';
+import { stored } from '../support/browser-storage.ts';
+import { run } from '../support/cli.ts';
+import { startEdgeRuntime } from '../support/edge-runtime.ts';
+import { startRelayProcess, temporaryHome } from '../support/process.ts';
+import { post, randomCode } from '../support/relay.ts';
+
+/** Of a browser, in the order of the translations. */
+const LOCALES = ['en-US', 'de-DE', 'es-ES', 'ja-JP', 'pt-BR', 'zh-CN'];
+const AT_MAILBOX = /^Mailbox · \d+ ms$/;
+
+interface Item {
+  kind: string;
+  message_id: string;
+  text: string;
+  state: string;
+}
+
+/** A home in a process of its own, and the edge that mirrors it. */
+async function mirrored() {
+  const agentHome = await temporaryHome();
+  const env: Record<string, string> = { SVC_HOME: agentHome, HOME: agentHome };
+  const svc = (...words: string[]) => run(words, { env });
+  const { stdout: key } = await svc('relay', 'operator-token', '--public-key');
+  const runtime = await startEdgeRuntime({ RELAY_OPERATOR_PUBLIC_KEY: key.trim(), RELAY_HOSTS: '' });
+  onTestFinished(() => runtime.stop());
+  const edge = runtime.origin('127.0.0.1');
+  const home = await startRelayProcess({ home: agentHome });
+  env.RELAY_PORT = String(home.port);
+  const enabled = await svc('relay', 'mirror', 'enable', '--relay', edge);
+  expect([enabled.code, enabled.stderr]).toEqual([0, '']);
+  const { token } = JSON.parse((await svc('relay', 'operator-token', '--relay', edge, '--json')).stdout);
+  const operator = { authorization: `Bearer ${token}` };
+  const atEdge = (path: string, init: RequestInit = {}) =>
+    fetch(`${edge}${path}`, { ...init, headers: { ...init.headers, ...operator } });
+  return {
+    home,
+    edge,
+    inStep: () =>
+      expect
+        .poll(async () => {
+          const { link, waiting } = JSON.parse((await svc('relay', 'mirror', 'status', '--json')).stdout);
+          return [link, waiting];
+        })
+        .toEqual(['up', { out: 0, in: 0 }]),
+    async say(body: Record<string, unknown>): Promise<void> {
+      expect((await atEdge('/phone/message', post(body))).status).toBe(200);
+    },
+    async history(side: 'home' | 'edge'): Promise<Item[]> {
+      if (side === 'edge')
+        return ((await (await atEdge('/phone/history?limit=200')).json()) as { items: Item[] }).items;
+      return (await home.ask('/phone/history?limit=200', { headers: { 'x-svc-operator': '1' } })).json.items;
+    },
+    /** Pairs a page at home, and waits until it has the credentials for the mailbox. */
+    async pair(open: TestBrowser['open'], options: Parameters<TestBrowser['open']>[0] = {}) {
+      const opened = await open(options);
+      // What a page asks of a home that is off, and of its mailbox.
+      opened.allow(/ERR_CONNECTION_REFUSED|fetching the script|WebSocket connection to 'ws:\/\/localhost/);
+      opened.allow(new RegExp(`^request to ${edge}$`));
+      const code = randomCode();
+      const body = { code, without: ['bridge', 'desktop'] };
+      expect((await home.ask('/pairing/register', { method: 'POST', body })).status).toBe(200);
+      await opened.page.goto(`${appOf(home)}#code=${code}`);
+      await opened.page.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
+      await expect.poll(() => mailboxOf(opened.page)).toMatch(/^ws:\/\/127\.0\.0\.1:\d+\/ws$/);
+      return opened;
+    },
+  };
+}
+
+/** Socket of the mailbox that the page has credentials for, with its session bound to a key; empty without. */
+async function mailboxOf(page: Page): Promise<string> {
+  const { pairing } = ((await stored(page)).databases.svc?.['pairing /'] ?? {}) as {
+    pairing?: { bound?: boolean; mailbox?: { url: string; session_token?: string } };
+  };
+  return pairing?.bound && pairing.mailbox?.session_token !== undefined ? pairing.mailbox.url : '';
+}
+
+const atMailbox = (page: Page): Promise<void> => page.getByText(AT_MAILBOX).first().waitFor();
+const inbox = async (page: Page): Promise<void> => {
+  await page.getByRole('link', { name: 'Inbox' }).click();
+  await page.getByRole('heading', { name: 'Inbox', level: 1 }).waitFor();
+};
+
+describeInBrowser('the app and its mailbox at the edge (contract 12 §3)', ({ open }) => {
+  it('goes there by itself while home is killed, with messages and answers, and comes back to a home that has them', {
+    timeout: 120_000,
+  }, async () => {
+    const { home, inStep, pair, say, history } = await mirrored();
+    const { page } = await pair(open, { device: 'desktop' });
+    await connected(page);
+    await inbox(page);
+    await inStep();
+    await home.kill();
+    await atMailbox(page);
+    await page.getByText(/^Home is off since \d\d:\d\d/).waitFor();
+    await expectUsable(page);
+
+    await say({ text: 'Shall I deploy?', title: 'Deploy', chat_id: 'c1', message_id: 'm1' });
+    await page.getByRole('link', { name: /Deploy/ }).click();
+    await page.getByRole('button', { name: 'Yes' }).click();
+    await page.getByText('Answered').waitFor();
+    await expect.poll(async () => (await history('edge')).find(({ kind }) => kind === 'reply')?.text).toBe('Yes');
+    await page.getByLabel('Reply').fill('And say when it is done.');
+    await page.keyboard.press('Enter');
+    await expectUsable(page);
+
+    // A start of the page while home is off, from what the browser has stored.
+    await page.reload();
+    await atMailbox(page);
+    await expect
+      .poll(() => page.locator('.bubble p').allTextContents())
+      .toEqual(['Shall I deploy?', 'Yes', 'And say when it is done.']);
+    await page.goto(`${appOf(home)}#/terminal`);
+    await page.getByText('This screen works again when home is back.').waitFor();
+    await page.goto(`${appOf(home)}#/inbox/c1`);
+
+    await home.restart();
+    await connected(page);
+    await expect.poll(() => page.getByText(/^Home is off/).count()).toBe(0);
+    await inStep();
+    const replies = async () =>
+      (await history('home')).filter(({ kind }) => kind === 'reply').map(({ text, state }) => [text, state]);
+    await expect.poll(replies).toEqual([
+      ['Yes', 'waiting'],
+      ['And say when it is done.', 'waiting'],
+    ]);
+    await expect
+      .poll(() => page.locator('.bubble p').allTextContents())
+      .toEqual(['Shall I deploy?', 'Yes', 'And say when it is done.']);
+  });
+
+  it('says so in every language', { timeout: 180_000 }, async () => {
+    const { home, inStep, pair } = await mirrored();
+    const pages: Page[] = [];
+    for (const locale of LOCALES) pages.push((await pair(open, { context: { locale } })).page);
+    for (const page of pages) await page.goto(`${appOf(home)}#/terminal`);
+    await inStep();
+    await home.kill();
+    const sentence = 'This screen works again when home is back.';
+    const said = (table as Record<string, string[]>)[sentence] ?? [];
+    for (const [index, page] of pages.entries()) {
+      await page.getByText(index === 0 ? sentence : (said[index - 1] ?? 'none')).waitFor();
+    }
+  });
+
+  it('lets no page of another origin read from the edge or connect to it', async () => {
+    const { edge, home, inStep, pair } = await mirrored();
+    const { page, allow, tab } = await pair(open);
+    await inStep();
+    allow(/CORS|ERR_FAILED|40[34]|WebSocket/);
+    const tries = (on: Page) =>
+      on.evaluate(async (at) => {
+        const read = await fetch(`${at}/sessions/nonce`).then(
+          async (response) => typeof (await response.json()).nonce,
+          () => 'refused',
+        );
+        const socket = await new Promise((resolve) => {
+          const made = new WebSocket(`${at.replace('http', 'ws')}/ws`);
+          made.onopen = () => resolve('open');
+          made.onerror = () => resolve('refused');
+        });
+        return [read, socket];
+      }, edge);
+    expect(await tries(page)).toEqual(['string', 'open']);
+    const foreign = await tab();
+    allow(new RegExp(`^request to ${edge}$`));
+    // The same home under another name is another page. It is on an address without a policy of its own.
+    await foreign.goto(`http://127.0.0.1:${home.port}/health`);
+    expect(await tries(foreign)).toEqual(['refused', 'refused']);
+  });
+});
