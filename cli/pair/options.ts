@@ -98,22 +98,18 @@ export function readPairOptions(options: Options): PairOptions {
 }
 
 function checkCombinations(read: PairOptions, options: Options): void {
-  const { token, check, json, web, picture } = read;
+  const { token, check, web, picture } = read;
   const isRelayOff = !read.relay;
   const hasCode = read.code !== undefined;
   const isSpecial = hasCode || isRelayOff;
   const cannotMint = isSpecial || picture === 'file';
   if (read.mode === 'public' && read.publicUrl === undefined) throw new UsageError('--mode public needs --public-url');
-  if (flag(options, '--png') && negated(options, '--qr')) {
-    throw new UsageError('--png and --no-qr exclude each other');
-  }
   if (hasCode && isRelayOff) throw new UsageError('--register-code and --api-only exclude each other');
   if (web && (token || isSpecial || check)) {
     throw new UsageError('--web excludes --token, --register-code, --api-only and --check');
   }
   checkGrants(read, options);
   if (typeof options.relay === 'string') checkRemote(options);
-  if (read.name !== undefined && !token) throw new UsageError('--name needs --token');
   if (token && cannotMint) {
     throw new UsageError('--token excludes --register-code, --api-only and --png');
   }
@@ -123,6 +119,14 @@ function checkCombinations(read: PairOptions, options: Options): void {
   if (read.via !== undefined && (token || isRelayOff || check)) {
     throw new UsageError('--via excludes --token, --api-only and --check');
   }
+  checkPrinting(read, options);
+}
+
+function checkPrinting({ json, token, picture, name }: PairOptions, options: Options): void {
+  if (flag(options, '--png') && negated(options, '--qr')) {
+    throw new UsageError('--png and --no-qr exclude each other');
+  }
+  if (name !== undefined && !token) throw new UsageError('--name needs --token');
   if (json && token) throw new UsageError('--json and --token exclude each other: the token is printed alone');
   if (json && picture === 'none') throw new UsageError('--json and --no-qr exclude each other');
 }
