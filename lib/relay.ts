@@ -49,7 +49,7 @@ import { type Addresses, createAddresses } from './pairing/addresses.ts';
 import { type Candidate, orderCandidates } from './pairing/candidates.ts';
 import { openPairingCodes } from './pairing/codes.ts';
 import { routesOf } from './pairing/known-routes.ts';
-import { createMint, type Listener } from './pairing/mint.ts';
+import { createMint, type Listener, urlsOf } from './pairing/mint.ts';
 import { createRedemption } from './pairing/redemption.ts';
 import { createQrSecret } from './pairing/secret.ts';
 import { openPhoneMessaging, PHONE_GRANT } from './phone/phone.ts';
@@ -385,6 +385,10 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
       dial: dialUpstream,
       ended: (session) => void terminals.endShells(session),
       reduced: (session) => void terminals.afterReduction(session),
+      routes: async () => {
+        const endpoints = (await addresses?.endpoints()) ?? [];
+        return { endpoints, urls: [...new Set([...urlsOf(endpoints), await mint.url(late.listener())])] };
+      },
       mailboxReady: (session) => void addresses?.giveMailbox(session),
       sign: (bytes) => secureLink?.sign(bytes) ?? null,
     }));
@@ -397,6 +401,9 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
         media,
         maxUploads: config.mediaLruCap,
         lease: Math.min(config.mirrorLease, MAX_LEASE),
+        isConnected: sockets.isConnected,
+        sendRoutes: ({ family }, payload) =>
+          sockets.broadcast((session) => session.family === family, 'pairing', 'routes.updated', payload),
         announce: ({ type, payload }) =>
           sockets.broadcast((session) => session.mirrored === true, 'system', type, payload),
       });

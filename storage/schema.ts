@@ -128,6 +128,8 @@ export interface SessionRecord {
   mirrored?: true;
   /** At the edge, number of the chain of credentials that home has begun last. */
   chain?: number;
+  /** At the edge, the code by which the device of home has paired here, and whether home has taken it in. */
+  paired_here?: { code: string; adopted?: boolean };
 }
 
 /**
@@ -703,7 +705,7 @@ export type MirrorRecord =
   | { chain: number; taken: boolean }
   | MirrorBoxRecord
   | DeviceBoxRecord
-  /** A session that ended at the edge; until when it must not come back, epoch seconds. */
+  /** A session that ended at the edge, or a family that paired there and came home; until when it must not come back, epoch seconds. */
   | { until: number }
   /** At home, a code that is good at the edge alone: its policy, as `POST /pairing/register` takes it. Epoch seconds. */
   | { policy: object; until: number }

@@ -1,17 +1,33 @@
+import { hmac } from '@noble/hashes/hmac.js';
+import { sha256 as sha256Bytes } from '@noble/hashes/sha2.js';
 import * as v from 'valibot';
 import type { Store } from '../../storage/schema.ts';
-import { RelayError } from '../errors.ts';
+import { describeError, RelayError } from '../errors.ts';
+import { bytesToHex, sha256, utf8ToBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject, type JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
+import type { Candidate } from '../pairing/candidates.ts';
 import type { HandedCode, PairingCodes } from '../pairing/codes.ts';
 import { type CodePolicy, policyBody, readPolicy } from '../pairing/policy.ts';
+import { PHONE_GRANT } from '../phone/phone.ts';
+import { applyPolicy, GRANTS, isPast } from '../sessions/grants.ts';
+import { narrowedPolicy } from '../sessions/policy-change.ts';
+import { refreshExpiry, refreshTokenOf } from '../sessions/refresh.ts';
+import { fromStored, type Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import type { Mailboxes } from './mailboxes.ts';
+import type { Outbox } from './outbox.ts';
 import type { Requests } from './requests.ts';
+import { bodyOf, readPaired } from './session-body.ts';
 
 /** Seconds for which home knows a code of the edge: the device may have paired there while the link was down. */
 const CODE_KNOWN = 30 * 86_400;
 const MAX_CODES = 256;
 const CODE = 'edge-code:';
+/** Families that have paired at the edge, which must not come back once they have ended. */
+const MAX_ADOPTED = 20_000;
+const ADOPTED = 'adopted:';
 
 const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const Handed = v.object({ sha256: hash, secret_sha256: v.optional(hash), masked: v.pipe(v.string(), v.maxLength(16)) });
@@ -31,6 +47,8 @@ export interface EdgeCodesParts {
   isOn(): boolean;
   isLinked(): boolean;
 }
+
+export type EdgeCodes = ReturnType<typeof openEdgeCodes>;
 
 /** At home, the codes that are good at the edge alone (contract 12 §2): kept with their policy, by which home goes. */
 export function openEdgeCodes({ store, stored, clock, log, requests, isOn, isLinked }: EdgeCodesParts) {
@@ -111,4 +129,220 @@ export async function acceptCode(codes: PairingCodes, body: JsonObject): Promise
   const { sha256, secret_sha256: secretHash, masked } = read.output;
   const policy = readPolicy(body.policy);
   return { expires_at: await codes.accept({ hash: sha256, secretHash, masked, policy }) };
+}
+
+/** The routes that a pairing code would name now, and their URLs with that of the relay itself. */
+export interface HomeRoutes {
+  endpoints: Candidate[];
+  urls: string[];
+}
+
+export interface AdoptionParts {
+  store: Store<'mirror'>;
+  stored: ReadonlyMap<string, unknown>;
+  sessions: Sessions;
+  outbox: Outbox;
+  mailboxes: Mailboxes;
+  codes: EdgeCodes;
+  clock: Clock;
+  log: Log;
+  /** The secret of this mirror; undefined without one. */
+  secret(): string | undefined;
+  routes(): Promise<HomeRoutes>;
+}
+
+/**
+ * At home, takes in the devices that have paired at the edge, and gives them credentials for home (contract 12 §3). These
+ * are derived from the secret of the mirror, so that home stores no token and gives the same ones again. They pass the edge,
+ * and are exchanged when the device comes: what the edge has seen is worthless then, and a sign of theft when it is shown.
+ */
+export function openAdoption(parts: AdoptionParts) {
+  const { store, sessions, outbox, mailboxes, codes, clock, log, secret } = parts;
+  /** Keyed by family: until when it must not be taken in again, epoch seconds. */
+  const known = new Map<string, number>();
+  for (const [key, value] of parts.stored) {
+    const until = isObject(value) ? value.until : undefined;
+    if (key.startsWith(ADOPTED) && typeof until === 'number') known.set(key.slice(ADOPTED.length), until);
+  }
+  const failed = () => log.warn('what the mirror knows of a device of the edge could not be stored');
+  const forget = (family: string): void => {
+    if (known.delete(family)) void store.removeItem(ADOPTED + family).catch(failed);
+  };
+
+  function remember(family: string): void {
+    const now = seconds(clock);
+    for (const [other, until] of known) if (until <= now) forget(other);
+    const [oldest] = known.keys();
+    if (known.size >= MAX_ADOPTED && oldest !== undefined) forget(oldest);
+    known.set(family, Math.ceil(refreshExpiry(now)));
+    void store.setItem(ADOPTED + family, { until: Math.ceil(refreshExpiry(now)) }).catch(failed);
+  }
+
+  function tokensOf(family: string, chain: number) {
+    const derive = (what: string) =>
+      hmac(sha256Bytes, utf8ToBytes(secret() ?? ''), utf8ToBytes(`svc-relay home v1\n${what}\n${family}\n${chain}`));
+    return {
+      token: bytesToHex(derive('session')),
+      refreshToken: refreshTokenOf(family, derive('refresh').subarray(0, 16), 'own'),
+    };
+  }
+
+  const refuse = (family: string): void => void outbox.offer(`session:${family}`, 'end', { family, ended: true });
+
+  /** The session of home for a device that the edge has let in; undefined when it has ended, or cannot be read. */
+  function sessionOf(body: JsonObject, policy: CodePolicy): Session | undefined {
+    const paired = readPaired(body);
+    if (!paired) return undefined;
+    const now = seconds(clock);
+    const chain = Math.floor(now);
+    const { token, refreshToken } = tokensOf(paired.family, chain);
+    const given = fromStored({
+      ...body,
+      token_sha256: sha256(token),
+      token_prefix: token.slice(0, 8),
+      last_seen: body.first_seen,
+      refresh: { sha256: sha256(refreshToken), created_at: chain, last_used: chain, expires_at: refreshExpiry(chain) },
+      routes: { own: [], others: true, key: '' },
+      chain,
+    });
+    if (!given) return undefined;
+    const at = Math.min(given.createdAt, now);
+    const { transportHint: _, ...durations } = policy;
+    const session: Session = { ...given, ...applyPolicy(policy, at), policy: durations, grantedAt: at };
+    // The edge may have reduced it, never extended.
+    const { expiresAt, grants } = narrowedPolicy(session, given);
+    Object.assign(session, { expiresAt, grants });
+    return isPast(expiresAt, now) ? undefined : session;
+  }
+
+  return {
+    /** Takes in a device that the edge has let in, in the transaction of this turn. */
+    adopt(body: JsonObject): Promise<unknown> | undefined {
+      const paired = readPaired(body);
+      if (!paired) return void log.warn('the edge gave a device that cannot be read');
+      const { family, chain, code } = paired;
+      if (sessions.byFamily(family)) return undefined;
+      // It has ended here since.
+      if (known.has(family)) return void refuse(family);
+      const own = codes.take(code);
+      if (!own) log.warn('a device has paired at the edge by a code that is none of home: it gets messages alone');
+      const policy = own ?? vouchedByEdge(body.policy);
+      const session = sessionOf(body, policy);
+      if (!session) return void refuse(family);
+      remember(family);
+      mailboxes.beganThere(family, chain);
+      return sessions.takeIn(session).then(
+        (isStored) => {
+          if (!isStored) throw new RelayError('unavailable', 'a session could not be stored');
+        },
+        (error) => {
+          log.warn(`a device that has paired at the edge is refused: ${describeError(error)}`);
+          refuse(family);
+        },
+      );
+    },
+
+    /** Answers the edge: the credentials for home of a device that has yet to come, with the routes of now. */
+    async credentials(family: string): Promise<JsonObject> {
+      const session = sessions.byFamily(family);
+      if (!session || secret() === undefined) return {};
+      if (!sessions.isInterim(session)) return { taken: true };
+      const { token, refreshToken } = tokensOf(family, session.chain ?? 0);
+      // They were of a mirror that has ended since.
+      if (sha256(token) !== session.tokenHash) return {};
+      const { endpoints, urls } = await parts.routes();
+      return { endpoints, home: { urls, session_token: token, refresh_token: refreshToken } };
+    },
+
+    clear(): void {
+      for (const family of [...known.keys()]) forget(family);
+    },
+  };
+}
+
+/** Home has not made the code: the edge alone says so, and a stolen one could say it at any time. */
+function vouchedByEdge(policy: unknown): CodePolicy {
+  const { ttlSeconds } = readOr(policy);
+  return { ttlSeconds, without: GRANTS.filter((name) => name !== PHONE_GRANT) };
+}
+
+function readOr(policy: unknown): CodePolicy {
+  try {
+    return isObject(policy) ? readPolicy(policy) : {};
+  } catch {
+    return {};
+  }
+}
+
+export interface PairedHereParts {
+  sessions: Sessions;
+  outbox: Outbox;
+  requests: Requests;
+  log: Log;
+  isLinked(): boolean;
+  isConnected(session: Session): boolean;
+  flush(): void;
+  /** Sends `pairing/routes.updated` to a device. */
+  send(session: Session, payload: JsonObject): void;
+}
+
+/** At the edge, the devices that have paired here and become devices of home (contract 12 §3). */
+export function createPairedHere(parts: PairedHereParts) {
+  const { sessions, outbox, requests, log, isLinked, isConnected, flush, send } = parts;
+  /** Families about which home is asked now. */
+  const asked = new Set<string>();
+
+  async function ask({ family }: Session): Promise<void> {
+    if (asked.has(family) || !isLinked()) return;
+    asked.add(family);
+    try {
+      const { taken, home, endpoints } = await requests.ask('home', { family });
+      const session = sessions.byFamily(family);
+      if (!session) return;
+      if (taken === true) sessions.wasAtHome(session);
+      else if (isObject(home) && isConnected(session)) send(session, { endpoints, home });
+    } catch (error) {
+      log.debug(`home was not asked for the credentials of a device: ${describeError(error)}`);
+    } finally {
+      asked.delete(family);
+    }
+  }
+
+  const isWaiting = ({ pairedHere }: Session): boolean => pairedHere !== undefined && !pairedHere.adopted;
+
+  return {
+    /** Whether home has yet to take the device in: until then, the edge answers for it. */
+    isWaiting,
+
+    /** A session was written. Home gets it until it has taken it in. */
+    wrote(session: Session): void {
+      const key = `pair:${session.family}`;
+      if (!session.pairedHere || session.pairedHere.adopted || outbox.isWaiting(key)) return;
+      const {
+        token_sha256: _,
+        token_prefix: __,
+        ...body
+      } = bodyOf(session, {
+        chain: session.chain ?? 0,
+        code: session.pairedHere.code,
+      });
+      outbox.offer(key, 'pair', body);
+      flush();
+    },
+
+    /** A session has ended here. */
+    ended: (family: string): void => outbox.forget(`pair:${family}`),
+
+    /** Its device is here, or home has taken it in: it gets its credentials for home until it has been there. */
+    offer(session: Session): void {
+      if (session.pairedHere?.adopted) void ask(session);
+    },
+
+    linked(): void {
+      for (const session of sessions.list()) {
+        if (isWaiting(session)) this.wrote(session);
+        else if (isConnected(session)) this.offer(session);
+      }
+    },
+  };
 }

@@ -3,6 +3,7 @@ import { RelayError } from '../errors.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
+import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Media } from '../media/media.ts';
 import type { Notifications } from '../notifications/notifications.ts';
@@ -14,13 +15,14 @@ import { narrowedPolicy } from '../sessions/policy-change.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
-import { acceptCode } from './adoption.ts';
+import { acceptCode, createPairedHere } from './adoption.ts';
 import { createCalls } from './calls.ts';
 import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
 import { encodeFrame, type Frame, type Op, parseFrame } from './frames.ts';
 import { isPublicKey, verifyChallenge } from './keys.ts';
 import { openOutbox } from './outbox.ts';
+import { createRequests } from './requests.ts';
 import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
 import { createEdgeUploads, READ_UPLOAD, type WaitingUploads } from './uploads.ts';
@@ -61,6 +63,9 @@ export interface EdgeMirrorParts {
   lease: number;
   /** Sends a `system` message to every socket of a device of home. */
   announce(message: HomeMessage): void;
+  isConnected(session: Session): boolean;
+  /** Sends `pairing/routes.updated` to every socket of a device. */
+  sendRoutes(session: Session, payload: JsonObject): void;
 }
 
 /** News of home for its devices here. `since` is epoch seconds. */
@@ -155,6 +160,23 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     },
     flush: () => link?.channel.flush(),
   });
+  const requests = createRequests({
+    clock,
+    send(text) {
+      link?.socket.send(text);
+      return link !== undefined;
+    },
+  });
+  const pairedHere = createPairedHere({
+    sessions,
+    outbox,
+    requests,
+    log,
+    isLinked: () => link !== undefined,
+    isConnected: parts.isConnected,
+    flush: () => link?.channel.flush(),
+    send: parts.sendRoutes,
+  });
   const read = <R extends MirrorRecord>(key: string) => (stored.get(key) ?? null) as R | null;
   let key = read<MirrorPeerRecord>(KEY)?.public_key;
   let heard = read<{ heard: number }>(HEARD)?.heard ?? 0;
@@ -182,7 +204,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
   const now = () => seconds(clock);
   const mirrored = () => sessions.list().filter((session) => session.mirrored);
   const failed = () => log.warn('the state of the mirror could not be stored');
-  sessions.honourIf((session) => !session.mirrored || now() <= heard + lease);
+  sessions.honourIf((session) => !session.mirrored || pairedHere.isWaiting(session) || now() <= heard + lease);
 
   /** Stores that home has spoken, at most once a minute: well within the lease. */
   function hear(): void {
@@ -207,6 +229,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
   const offerEnd = (family: string): void => {
     outbox.forget(`reduce:${family}`);
     outbox.forget(`seen:${family}`);
+    pairedHere.ended(family);
     outbox.offer(`end:${family}`, 'end', { family });
     link?.channel.flush();
   };
@@ -220,7 +243,10 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
   sessions.onWrite((family, over) => {
     const own = ownOf(family);
-    if (own) return sawDevice(own);
+    if (own) {
+      pairedHere.wrote(own);
+      return sawDevice(own);
+    }
     seen.delete(family);
     // A refresh replaces the session, and the clocks of both sides end what has expired.
     if (!over?.mirrored || key === undefined || over.ended !== 'revoked') return;
@@ -279,7 +305,10 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       // A session that was made here is none of home's, whatever home says.
       if (sessions.byFamily(given.family) && !ownOf(given.family)) return;
       notePage(given.device.origin);
-      if (!(await adopt(given))) throw new RelayError('unavailable', 'a session could not be stored');
+      const storing = adopt(given);
+      const adopted = ownOf(given.family);
+      if (adopted) pairedHere.offer(adopted);
+      if (!(await storing)) throw new RelayError('unavailable', 'a session could not be stored');
       return;
     }
     if (kind === 'end') {
@@ -295,7 +324,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       const living = new Set(families);
       return Promise.all(
         mirrored()
-          .filter(({ family }) => !living.has(family))
+          .filter((session) => !living.has(session.family) && !pairedHere.isWaiting(session))
           .map(end),
       );
     }
@@ -309,7 +338,8 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       void uploads.read(frame.body).then((result) => {
         if (link?.socket === socket) socket.send(encodeFrame({ type: 'result', id: frame.id, ...result }));
       });
-    } else if (frame.type === 'call') {
+    } else if (frame.type === 'result') requests.answered(frame);
+    else if (frame.type === 'call') {
       if (frame.method === 'listening') listens(frame.body.listening === true);
       const result = /^(lease|listening)$/.test(frame.method) ? { body: { lease } } : { error: 'unknown method' };
       socket.send(encodeFrame({ type: 'result', id: frame.id, ...result }));
@@ -356,6 +386,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     link = undefined;
     custody.unlinked();
     calls.unlinked();
+    requests.unlinked();
     offSince = now();
     void store.setItem(LINK, { socket: '', since: offSince }).catch(failed);
     log.info('the link of home has ended');
@@ -420,6 +451,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     linked(socket, since).channel.start(frame.applied);
     custody.linked(false);
     freezes.compare();
+    pairedHere.linked();
     log.info('home is linked');
     announce(homeMessage());
     return true;
@@ -475,7 +507,10 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     },
 
     /** The message for a device of home that connects while home is off; undefined for others. */
-    greeting: ({ mirrored }: Session): HomeMessage | undefined => (mirrored && !link ? homeMessage() : undefined),
+    greeting(session: Session): HomeMessage | undefined {
+      pairedHere.offer(session);
+      return session.mirrored && !link ? homeMessage() : undefined;
+    },
 
     /** Why a device is not served here what only home serves; undefined for the devices of this relay. */
     homeRefusal({ mirrored }: Session): HomeRefusal | undefined {

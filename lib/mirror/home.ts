@@ -1,5 +1,5 @@
 import type { MirrorPeerRecord, Store } from '../../storage/schema.ts';
-import { RelayError } from '../errors.ts';
+import { describeError, RelayError } from '../errors.ts';
 import type { DialUpstream } from '../host/upstream-socket.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
@@ -15,7 +15,7 @@ import type { Push } from '../push/push.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import { openEdgeCodes } from './adoption.ts';
+import { type HomeRoutes, openAdoption, openEdgeCodes } from './adoption.ts';
 import { createCalls } from './calls.ts';
 import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
@@ -65,6 +65,8 @@ export interface HomeMirrorParts {
   mailboxReady(session: Session): void;
   /** Signs by the identity that pairing links pin; null, or absent, without one. */
   sign?(bytes: Uint8Array): Uint8Array | null;
+  /** The routes to home, for a device that has paired at the edge. */
+  routes(): Promise<HomeRoutes>;
   /** Between 0 and 1. */
   random?(): number;
 }
@@ -193,6 +195,18 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     flush: () => channel?.flush(),
     random,
   });
+  const adoption = openAdoption({
+    store,
+    stored,
+    sessions,
+    outbox,
+    mailboxes,
+    codes: edgeCodes,
+    clock,
+    log,
+    secret: () => (url() === undefined ? undefined : peer?.mailbox_secret),
+    routes: parts.routes,
+  });
   let peer = (stored.get(KEY) ?? null) as MirrorPeerRecord | null;
   if (peer?.url !== undefined && peer.mailbox_secret === undefined) {
     peer = { ...peer, mailbox_secret: newSecret() };
@@ -271,6 +285,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     const { kind, body } = op;
     const ofPhone = custody.apply(op) ?? calls.apply(op) ?? freezes.apply(op) ?? pulls.apply(op);
     if (ofPhone) return ofPhone;
+    if (kind === 'pair') return adoption.adopt(body);
     if (kind === 'seen') {
       const seen = readSeen(body);
       const own = seen && sessions.byFamily(seen.family);
@@ -295,6 +310,14 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       const lease = frame.body?.lease;
       if (frame.id === String(words) && typeof lease === 'number' && lease > 0) speakLater(own, lease);
       requests.answered(frame);
+    } else if (frame.type === 'call' && frame.method === 'home') {
+      void adoption
+        .credentials(String(frame.body.family))
+        .catch((error) => {
+          log.warn(`a device of the edge does not get its credentials: ${describeError(error)}`);
+          return {};
+        })
+        .then((body) => own.send(encodeFrame({ type: 'result', id: frame.id, body })));
     }
   }
 
@@ -447,6 +470,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       for (const family of mailboxes.families()) mailboxes.forget(family);
       behind.clear();
       edgeCodes.clear();
+      adoption.clear();
       await Promise.all([freezes.leave(), pulls.leave(), outbox.clear()]);
       return status();
     },

@@ -99,6 +99,9 @@ export function openMailboxes({
       return { url, session_token: token, refresh_token: refreshToken, chain: entry.chain };
     },
 
+    /** The edge itself has begun the chain of a device that has paired there, and the device has it. */
+    beganThere: (family: string, chain: number): void => void put(family, { chain, given: true, taken: true }),
+
     isTaken: (family: string): boolean => entries.get(family)?.taken === true,
 
     /** The credentials of a family's chain are sent to its device. */

@@ -12,13 +12,16 @@ const HOME_ONLY = [
   'answers_pings',
   'mirrored',
   'chain',
+  'paired_here',
 ] as const;
 
+const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const family = v.pipe(v.string(), v.regex(/^[0-9a-f]{32}$/));
 const expiry = v.nullable(v.pipe(v.number(), v.finite()));
 const Ended = v.object({ family });
 const Reduced = v.object({ family, expires_at: expiry, grants: v.record(v.string(), expiry) });
 const Seen = v.object({ family, at: v.pipe(v.number(), v.finite()) });
+const Paired = v.object({ family, chain: v.pipe(v.number(), v.safeInteger()), code: hash });
 const Living = v.object({ families: v.array(family) });
 
 /**
@@ -47,4 +50,5 @@ const read =
 export const readEnded = read(Ended);
 export const readReduced = read(Reduced);
 export const readSeen = read(Seen);
+export const readPaired = read(Paired);
 export const readLiving = read(Living);

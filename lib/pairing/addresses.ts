@@ -160,6 +160,12 @@ export function createAddresses(parts: AddressesParts) {
 
     giveMailbox,
 
+    /** The routes of now, best first. */
+    async endpoints(): Promise<Candidate[]> {
+      await look();
+      return current?.endpoints ?? [];
+    },
+
     /** Looks at the interfaces now. */
     look,
 

@@ -78,7 +78,8 @@ const withoutLan = (candidates: Candidate[] | undefined): Candidate[] | undefine
   return others?.length === 0 ? undefined : others;
 };
 
-const urlsOf = (candidates: Candidate[] = []): string[] =>
+/** The relay's socket URLs that candidates name. */
+export const urlsOf = (candidates: Candidate[] = []): string[] =>
   candidates.map(({ relay }) => asObject(relay)?.url).filter((url) => typeof url === 'string');
 
 /**
@@ -109,6 +110,9 @@ export function createMint({ config, host, codes, redemption, secret, routes, pu
   }
 
   return {
+    /** The URL of the relay itself, as a code names it beside its candidates. */
+    url: relayUrl,
+
     /**
      * The addresses of this host for `endpoints` of a request body, best first; none at the edge, which has one address.
      * `published` replaces the URL that the operator has pinned.

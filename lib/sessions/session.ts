@@ -71,8 +71,16 @@ export interface Session {
   terminalReduced?: boolean;
   /** Home owns it: this relay at the edge honours it for as long as home is heard (contract 12 §2). */
   mirrored?: true;
-  /** At the edge, number of the chain of credentials that home has begun last (contract 12 §2). */
+  /**
+   * At the edge, number of the chain of credentials that home has begun last (contract 12 §2); at home, of the credentials
+   * that came by way of the edge, until the device has exchanged them.
+   */
   chain?: number;
+  /**
+   * At the edge, the device has paired here and becomes one of home (contract 12 §3): the hash of its code, until home has
+   * taken it in; then `adopted`, until it has been at home.
+   */
+  pairedHere?: { code: string; adopted?: boolean };
   /** Set once, when the session ends: connections that hold the session check it. */
   ended?: EndReason;
 }
@@ -157,6 +165,7 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   routes: v.fallback(v.optional(StoredRoutes), undefined),
   mirrored: v.optional(v.literal(true)),
   chain: v.optional(seconds),
+  paired_here: v.fallback(v.optional(v.object({ code: hash, adopted: v.optional(v.boolean()) })), undefined),
 });
 
 /** The stored form of a session: hashes only. */
@@ -197,6 +206,7 @@ export function toStored(session: Session): SessionRecord {
     ...(session.answersPings !== undefined && { answers_pings: session.answersPings }),
     ...(session.mirrored && { mirrored: true }),
     ...(session.chain !== undefined && { chain: session.chain }),
+    ...(session.pairedHere && { paired_here: session.pairedHere }),
   };
 }
 
@@ -252,5 +262,6 @@ export function fromStored(value: unknown): Session | null {
     ...(stored.terminal_reduced && { terminalReduced: true }),
     ...(stored.mirrored && { mirrored: true }),
     ...(stored.chain !== undefined && { chain: stored.chain }),
+    ...(stored.paired_here && { pairedHere: stored.paired_here }),
   };
 }

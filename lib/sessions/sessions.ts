@@ -37,6 +37,8 @@ export interface NewSession {
   keyThumbprint?: string;
   /** The routes to the relay that its device has. */
   routes?: RoutesRecord;
+  /** At the edge, the hash of a code whose device becomes one of home. */
+  home?: string;
 }
 
 /** A session together with the raw credentials that were made for it just now. */
@@ -354,6 +356,7 @@ export class Sessions {
       this.#announceEnd(own, 'replaced');
       return this.#records.save(next);
     }
+    if (own.pairedHere) own.pairedHere = { ...own.pairedHere, adopted: true };
     const { expiresAt, grants, policy, grantedAt, ownerName, keyThumbprint, transportHint } = given;
     Object.assign(own, { expiresAt, grants, policy, grantedAt, ownerName, keyThumbprint, transportHint });
     this.#index.setDevice(own, given.device);
@@ -361,6 +364,29 @@ export class Sessions {
     this.#index.expiryChanged(own);
     return this.#records.save(own);
   }
+
+  /** At the edge, a device that has paired here has been at home. */
+  wasAtHome(session: Session): void {
+    if (session.ended || !session.pairedHere) return;
+    session.pairedHere = undefined;
+    void this.#records.save(session);
+  }
+
+  /**
+   * At home, takes in a device that has paired at the edge (contract 12 §3). Other sessions of the same device end with it,
+   * in the same transaction. Must not be called while the family is `busy`. Whether it is stored.
+   * @throws RelayError `unavailable` when there are too many sessions.
+   */
+  async takeIn(session: Session): Promise<boolean> {
+    const replaced = this.#replacedBy(session.device);
+    this.#index.add(session);
+    this.#log.info(`session ${named(session)} has paired at the edge`);
+    const ended = replaced.map((other) => this.#end(other, 'replaced'));
+    return (await Promise.all([this.#records.save(session), ...ended])).every(Boolean);
+  }
+
+  /** Whether a session's credentials came by way of the edge: its device exchanges them when it comes. */
+  isInterim = ({ chain, mirrored }: Session): boolean => chain !== undefined && !mirrored;
 
   /**
    * Shortens a session's policy to what another side left of it (contract 12 §2).
@@ -421,7 +447,7 @@ export class Sessions {
    * @throws RelayError `unavailable` when that cannot be stored: the old ones go on. Likewise when there are too many
    * sessions of other devices, none of which gives way.
    */
-  async create({ device, policy, transportHint, keyThumbprint, routes }: NewSession): Promise<Issued> {
+  async create({ device, policy, transportHint, keyThumbprint, routes, home }: NewSession): Promise<Issued> {
     const key = isDeviceId(device.id) ? `device:${device.id.toLowerCase()}` : undefined;
     const others = () => this.#ownOfDevice(device).map(({ family }) => family);
     while (this.#replacement(key, ...others())) await this.#replacement(key, ...others());
@@ -429,7 +455,7 @@ export class Sessions {
     const at = this.#now();
     const token = this.#newToken();
     const family = bytesToHex(randomBytes(16));
-    const refreshToken = newRefreshToken(family, 'own');
+    const refreshToken = newRefreshToken(family, home === undefined ? 'own' : 'mailbox');
     const session: Session = {
       family,
       tokenHash: sha256(token),
@@ -446,6 +472,7 @@ export class Sessions {
       refresh: rotated(null, sha256(refreshToken), at),
       ...(keyThumbprint !== undefined && { keyThumbprint }),
       ...(routes && { routes }),
+      ...(home !== undefined && { mirrored: true, chain: Math.floor(at), pairedHere: { code: home } }),
     };
     const id = device.id.toLowerCase();
     const aside = this.#aside.filter((other) => isDeviceId(id) && other.device.id.toLowerCase() === id);
@@ -510,6 +537,7 @@ export class Sessions {
       token,
       device: this.#describe(old, device),
       lastSeen: this.#now(),
+      chain: old.mirrored ? old.chain : undefined,
       refresh: rotated(withoutOlder(old.refresh, hash), sha256(rotatedToken), this.#now()),
       ...(proved !== undefined && { keyThumbprint: proved }),
     };
@@ -518,8 +546,18 @@ export class Sessions {
       if (old.ended) return;
       isApplied = true;
       // It may have been reduced while this was stored; the reduction is written next.
-      const { expiresAt, grants, terminalReduced, policy, grantedAt, ownerName, noticedExpiry, routes, answersPings } =
-        old;
+      const {
+        expiresAt,
+        grants,
+        terminalReduced,
+        policy,
+        grantedAt,
+        ownerName,
+        noticedExpiry,
+        routes,
+        answersPings,
+        pairedHere,
+      } = old;
       Object.assign(session, {
         expiresAt,
         grants,
@@ -530,6 +568,7 @@ export class Sessions {
         noticedExpiry,
         routes,
         answersPings,
+        pairedHere,
       });
       if (ownerName !== undefined) session.device = { ...session.device, name: ownerName };
       this.#drop(old, 'replaced');

@@ -144,7 +144,8 @@ export function authenticate(
 
   if (proved === false || isForeign(sessions, request, page)) return conclude('token', undefined);
   const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken, proved);
-  if (session) {
+  // What came by way of the edge is exchanged for credentials that the edge has not seen (contract 12 §3).
+  if (session && !(refreshToken !== undefined && sessions.isInterim(session))) {
     const admitted = { session, token: sessionToken as string };
     const { saved } = sessions.resume(session, device, refreshToken, proved);
     if (!saved) return conclude('token', admitted);
@@ -168,11 +169,12 @@ export function authenticate(
     let issued: Issued | undefined;
     const allowed = limiter.codesFor(peer.key);
     const came = peer.url === undefined ? undefined : parts.routesBy?.(peer.url);
-    const use = async (policy: CodePolicy, named?: RoutesRecord) => {
+    const use = async (policy: CodePolicy, named?: RoutesRecord, home?: string) => {
       const transportHint = policy.transportHint ?? peer.transportHint;
       // A page stays with the address that it came from.
       const routes = device.surface === 'web' ? came : (named ?? came);
-      issued = await sessions.create({ device, policy, transportHint, keyThumbprint: proved || undefined, routes });
+      const keyThumbprint = proved || undefined;
+      issued = await sessions.create({ device, policy, transportHint, keyThumbprint, routes, home });
     };
     await codes.consume(pairingCode, { allowed, secret: pairingSecret, use });
     return issued;

@@ -287,6 +287,88 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     await companion.ended;
   }, 120_000);
 
+  it.each([
+    ['by a code that home has made for the edge', 'home'],
+    ['by a code that the edge has made while home is off', 'edge'],
+  ])(
+    'a companion that pairs at the edge %s comes home by itself (12 §2, §3)',
+    async (_name, by) => {
+      await start();
+      await svc('relay', 'mirror', 'enable', '--relay', edge);
+      await inStep();
+      if (by === 'edge') await home.kill();
+      const via = by === 'edge' ? ['--relay', edge] : ['--ttl', '7d', '--without', 'terminal'];
+      const { pairing_url: link } = await json('pair', '--via', 'edge', ...via);
+      const payload = JSON.parse(Buffer.from(String(link).split('payload=')[1] ?? '', 'base64url').toString());
+      expect(new URL(payload.relay.url).host).toBe(new URL(edge).host);
+      if (by === 'home') {
+        // Raced at both, only its redeemer takes it.
+        const racer = await connect(`${home.url.replace('http', 'ws')}/ws`);
+        racer.send('system', 'auth', { pairing_code: payload.relay.code, pairing_secret: payload.relay.secret });
+        await racer.next({ type: 'auth.fail' });
+        await home.kill();
+      }
+      const paired = begin(['companion', 'pair', '-', '--name', 'phone'], {
+        home: env.SVC_HOME,
+        env,
+        input: `${link}\n`,
+      });
+      expect(await paired.ended).toMatchObject({ code: 0 });
+      const companion = begin(['companion', 'run', '--json'], { home: env.SVC_HOME, env });
+      const status = () => json('companion', 'status');
+      await expect.poll(async () => (await atEdge()).map(({ device_name }) => device_name)).toEqual(['phone']);
+      const settings = async () =>
+        JSON.parse(await readFile(join(env.SVC_HOME ?? '', 'companion/settings.json'), 'utf8')).pairing;
+      const there = (await settings()).session_token;
+      // What home alone serves is refused as to any device of home.
+      const bearer = { authorization: `Bearer ${there}` };
+      expect((await (await fetch(`${edge}/ping`, { headers: bearer })).json()).error_code).toBe('home_offline');
+
+      await home.restart();
+      await expect.poll(async () => (await settings()).mailbox?.session_token, { timeout: 30_000 }).toBe(there);
+      await expect.poll(async () => (await status()).route, { timeout: 30_000 }).toMatch(/^(lan|direct)$/);
+      await inStep();
+      await same();
+      const [row] = await atHome();
+      expect(row?.device_name).toBe('phone');
+      // Who has made the code decides: home goes by its own words, and trusts the edge with messages alone.
+      if (by === 'edge') expect(Object.keys(row?.grants ?? {})).toEqual(['phone']);
+      else expect(row?.grants).not.toHaveProperty('terminal');
+      if (by === 'home') expect(row?.grants).toHaveProperty('chat');
+      const own = (await settings()).session_token;
+      expect([await statusOf(home.url, there), await statusOf(edge, own)]).toEqual([401, 401]);
+
+      // Home is killed again: the edge is the mailbox of this device now.
+      await home.kill();
+      await expect.poll(async () => (await status()).route, { timeout: 30_000 }).toBe('mailbox');
+      await home.restart();
+      await expect.poll(async () => (await status()).route, { timeout: 30_000 }).not.toBe('mailbox');
+      // A revocation is in force on both.
+      expect((await svc('devices', 'revoke', 'phone', '--yes')).code).toBe(0);
+      await expect.poll(atEdge).toEqual([]);
+      companion.stop();
+      await companion.ended;
+    },
+    180_000,
+  );
+
+  it('refuses a code for the edge without a mirror, and while that cannot be reached', async () => {
+    await start();
+    const without = await svc('pair', '--via', 'edge', '--json');
+    expect([without.code, JSON.parse(without.stdout).error]).toEqual([
+      1,
+      'the relay refused to make a pairing code: this relay has no mirror at the edge where the code could be redeemed (HTTP 409)',
+    ]);
+    await svc('relay', 'mirror', 'enable', '--relay', edge);
+    await inStep();
+    await proxy.close();
+    await expect.poll(async () => (await json('relay', 'mirror', 'status')).link).toBe('down');
+    const down = await svc('pair', '--via', 'edge', '--json');
+    expect([down.code, JSON.parse(down.stdout).error]).toEqual([1, expect.stringContaining('cannot be reached now')]);
+    const twice = await svc('pair', '--via', 'edge', '--check');
+    expect([twice.code, twice.stderr]).toEqual([2, expect.stringContaining('--via excludes')]);
+  });
+
   it('is disabled on both sides, and another home is refused', async () => {
     await start();
     await pair('phone');

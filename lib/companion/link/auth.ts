@@ -85,6 +85,22 @@ export function readMailbox(value: unknown): MailboxAccess | undefined {
 export const newerMailbox = (known: MailboxAccess | undefined, given: MailboxAccess): MailboxAccess =>
   known?.session_token !== undefined && known.given === given.given && known.url === given.url ? known : given;
 
+/** Credentials for home of a device that has paired at the edge, and where home is. Secret. */
+export interface HomeAccess {
+  urls: string[];
+  session_token: string;
+  refresh_token: string;
+}
+
+/** Reads `home` of a message; undefined unless it can be used. */
+export function readHome(value: unknown): HomeAccess | undefined {
+  if (!isObject(value)) return undefined;
+  const { session_token, refresh_token, urls } = value;
+  if (!isToken(session_token) || !isToken(refresh_token)) return undefined;
+  const usable = (Array.isArray(urls) ? urls : []).flatMap((url) => relayUrl(url) ?? []);
+  return { urls: usable, session_token, refresh_token };
+}
+
 /** Reads `auth.ok`; null if it lacks a usable session. */
 export function readIssuedSession(payload: Payload): IssuedSession | null {
   const { session_token: sessionToken, refresh_token: refreshToken, expires_at: expiresAt, grants } = payload;

@@ -1,5 +1,5 @@
 import type { Payload } from '../../socket/envelope.ts';
-import { newerMailbox, readMailbox } from './auth.ts';
+import { newerMailbox, readHome, readMailbox } from './auth.ts';
 import { authority, type Endpoint, endpointId, inPreference, isSecure, type MailboxAccess } from './endpoints.ts';
 import { readCandidates } from './pairing-url.ts';
 import type { Pairing } from './settings.ts';
@@ -62,4 +62,29 @@ export function withMailbox({ mailbox: known }: Pairing, { endpoints, mailbox }:
   if (given) return newerMailbox(known, given);
   if (url === undefined) return undefined;
   return url === known?.url ? known : { url };
+}
+
+/**
+ * The pairing of a device that has paired at the edge, once home has credentials for it (contract 12 §3): home's routes come
+ * first, and the edge is its mailbox. Null when the message names no home, or not this device's: the mailbox of a pairing
+ * with home cannot send it elsewhere.
+ * @throws RelayError `invalid` when the value is not a list of candidates.
+ */
+export function withHome(pairing: Pairing, { endpoints, home }: Payload, via: Endpoint): Partial<Pairing> | null {
+  const given = readHome(home);
+  if (!given || (via.mailbox && !pairing.paired_at_edge) || given.session_token === pairing.session_token) return null;
+  const named = endpoints === undefined ? [] : readCandidates(endpoints).usable;
+  const usable = named.filter(({ pinned, broker }) => !broker && (!pinned || isSecure(via.url)));
+  const plain = given.urls.map((url, priority): Endpoint => ({ role: 'home', url, priority }));
+  const routes = inPreference(usable.length > 0 ? usable : plain).slice(0, MAX_ENDPOINTS);
+  const others = routes.filter(({ url }) => url !== via.url);
+  if (others.length === 0) return null;
+  const { session_token, refresh_token, mailbox } = pairing;
+  return {
+    endpoints: others.map((endpoint, priority) => ({ ...endpoint, priority })),
+    session_token: given.session_token,
+    refresh_token: given.refresh_token,
+    mailbox: via.mailbox ? mailbox : { url: via.url, session_token, refresh_token },
+    paired_at_edge: true,
+  };
 }

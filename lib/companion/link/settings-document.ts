@@ -67,6 +67,8 @@ export const PairingSchema = v.object({
   /** The mailbox at the edge: without a token it is known, and its credentials have yet to come. */
   mailbox: v.optional(MailboxSchema),
   box: v.optional(BoxSchema),
+  /** True if this device has paired at the edge, and has yet to come to its home. */
+  paired_at_edge: v.optional(v.boolean()),
   /** Since when the home of this device is off, as the edge said last; epoch seconds. */
   home_off_since: v.optional(v.number()),
   /** For the Reach broker of the pairing link. */

@@ -81,6 +81,8 @@ export type LinkEvent =
   | { name: 'better'; endpoint: Endpoint }
   /** Home is back, says its edge. */
   | { name: 'home-online' }
+  /** The edge, where this device has paired, has given it its home: what it was online with is its mailbox now. */
+  | { name: 'home-given' }
   /** The timer of the current state has run out. */
   | { name: 'timeout' };
 
@@ -179,6 +181,7 @@ export const initialMachine = (offer: PairingOffer | null = null): LinkMachine =
  * |                |        | closed, revoked, pinned | forget                                      |
  * |                |        | better                  | connecting, to that endpoint first          |
  * |                |        | home-online, at mailbox | connecting, to the other routes first       |
+ * |                |        | home-given              | the same                                    |
  * | any            |        | stop                    | stopped, for good                           |
  */
 export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFacts): Step {
@@ -211,7 +214,8 @@ export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFa
         return revoked(machine, state.endpoint, event.end.reason, facts);
       }
       if (event.name === 'better') return goBack(machine, event.endpoint, facts);
-      if (event.name === 'home-online') return goHome(machine, state.endpoint, facts) ?? ignored;
+      if (event.name === 'home-online' && !state.endpoint.mailbox) return ignored;
+      if (event.name === 'home-online' || event.name === 'home-given') return goHome(machine, facts) ?? ignored;
       return event.name === 'closed' || event.name === 'silent' ? lost(machine, state.since, event, facts) : ignored;
   }
 }
@@ -420,11 +424,10 @@ function goBack(machine: LinkMachine, better: Endpoint, { pairing, epoch }: Link
   return connect(next, better, pairing, { disconnect: 'close' });
 }
 
-/** Home is back: from its mailbox, to the best other route, and to the mailbox again if none works. Null elsewhere. */
-function goHome(machine: LinkMachine, current: Endpoint, facts: LinkFacts): Step | null {
+/** From the mailbox to the best other route, and to the mailbox again if none works. Null without another route. */
+function goHome(machine: LinkMachine, facts: LinkFacts): Step | null {
   const { pairing, epoch } = facts;
-  if (!current.mailbox || !pairing) return null;
-  const best = attemptOrder(pairing.endpoints).find((endpoint) => isUsable(endpoint, pairing, epoch));
+  const best = attemptOrder(pairing?.endpoints ?? []).find((endpoint) => isUsable(endpoint, pairing, epoch));
   return best ? goBack(machine, best, facts) : null;
 }
 

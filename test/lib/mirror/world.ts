@@ -2,6 +2,7 @@ import type { Config } from '../../../lib/config.ts';
 import type { UpstreamSocketEvents } from '../../../lib/host/upstream-socket.ts';
 import { UpstreamSocketError } from '../../../lib/host/upstream-socket.ts';
 import type { Clock } from '../../../lib/kit/clock.ts';
+import type { JsonObject } from '../../../lib/kit/json.ts';
 import { openSharedMedia } from '../../../lib/media/media.ts';
 import { type EdgeMirror, type HomeMessage, openEdgeMirror } from '../../../lib/mirror/edge.ts';
 import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
@@ -11,6 +12,7 @@ import { openPairingCodes, type PairingCodes } from '../../../lib/pairing/codes.
 import { openPhoneMessaging, type PhoneMessaging } from '../../../lib/phone/phone.ts';
 import { openPush, type Push } from '../../../lib/push/push.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
+import type { Session } from '../../../lib/sessions/session.ts';
 import { openSessions, type Sessions } from '../../../lib/sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../../../lib/socket/transport.ts';
 import type { Store } from '../../../storage/schema.ts';
@@ -75,6 +77,9 @@ export class World {
   readonly announced: HomeMessage[] = [];
   /** Families whose devices may get their credentials for the mailbox. */
   readonly ready: string[] = [];
+  /** Families of the devices that are connected to the edge, and the routes that these were given. */
+  readonly here = new Set<string>();
+  readonly given: { family: string; payload: JsonObject }[] = [];
   #wires = 0;
   readonly #lives = { home: 0, edge: 0 };
 
@@ -113,6 +118,10 @@ export class World {
       log,
       ended: () => {},
       reduced: () => {},
+      routes: async () => ({
+        endpoints: [{ role: 'lan', priority: 0, relay: { url: 'ws://192.168.1.2:8767/ws' } }],
+        urls: ['ws://192.168.1.2:8767/ws'],
+      }),
       mailboxReady: ({ family }) => void this.ready.push(family),
       random: () => 0,
     });
@@ -132,8 +141,24 @@ export class World {
     const store = this.stores.edge.open('mirror');
     const announce = (message: HomeMessage) => void this.announced.push(message);
     const codes = await openPairingCodes({ store: this.stores.edge.open('pairing-codes'), clock, log });
+    const isConnected = ({ family }: Session) => this.here.has(family);
+    const sendRoutes = ({ family }: Session, payload: JsonObject) => void this.given.push({ family, payload });
     const media = await this.#media('edge', this.stores.edge.open('media'));
-    const own = { store, sessions, codes, phone, notifications, push, gate, clock, log, lease, announce };
+    const own = {
+      store,
+      sessions,
+      codes,
+      phone,
+      notifications,
+      push,
+      gate,
+      clock,
+      log,
+      lease,
+      announce,
+      isConnected,
+      sendRoutes,
+    };
     const parts = { ...own, media, maxUploads: 20 };
     this.edge = { codes, media, sessions, push, phone, notifications, gate, mirror: await openEdgeMirror(parts) };
   }

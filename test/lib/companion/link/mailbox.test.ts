@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { callRoute } from '../../../../lib/companion/link/endpoints.ts';
-import { withMailbox, withRoutes } from '../../../../lib/companion/link/new-routes.ts';
+import { withHome, withMailbox, withRoutes } from '../../../../lib/companion/link/new-routes.ts';
 import { parsePairing } from '../../../../lib/companion/link/pairing-url.ts';
 import type { Pairing } from '../../../../lib/companion/link/settings.ts';
 import { initialMachine, type LinkEvent, type LinkMachine, transition } from '../../../../lib/companion/link/state.ts';
@@ -12,7 +12,7 @@ const MAILBOX = { url: URL, session_token: 'edge-1', refresh_token: 'edge-refres
 const GIVEN = { ...MAILBOX, given: 'edge-1' };
 const LAN = PAIRING.endpoints[0] as Pairing['endpoints'][number];
 const pairing: Pairing = { ...PAIRING, endpoints: [LAN], mailbox: MAILBOX };
-const keeps = { withRoutes, withMailbox };
+const keeps = { withRoutes, withMailbox, withHome };
 const at = (role: string, more: object) => ({ role, priority: 0, ...more });
 
 describe('the mailbox at the edge (12 §3)', () => {
@@ -210,4 +210,68 @@ it('never gets what is for home, never ends the pairing, and is only tried when 
       }
     }),
   );
+});
+
+describe('a device that has paired at the edge (12 §3)', () => {
+  const HOME = { urls: [LAN.url], session_token: 'home-1', refresh_token: 'home-refresh-1' };
+  const atEdge: Pairing = { ...PAIRING, endpoints: [{ role: 'public', url: URL, priority: 0 }] };
+
+  it('takes its home with the routes there, goes to it, and keeps the edge as its mailbox', async () => {
+    const { link, sockets, socket, clock, admit, store } = setup({ pairing: atEdge, parts: keeps });
+    link.start();
+    const edge = await admit();
+    const endpoints = [at('lan', { relay: { url: LAN.url } }), at('mailbox', { mailbox: { url: URL } })];
+    edge.push('pairing', 'routes.updated', { endpoints, home: HOME });
+    await settle();
+    const mailbox = { url: URL, session_token: 'token-1', refresh_token: 'refresh-1' };
+    expect(store.pairing()).toMatchObject({ session_token: 'home-1', refresh_token: 'home-refresh-1', mailbox });
+    expect(socket().url).toBe(LAN.url);
+    // Home cannot be reached yet: the mailbox, where the same offer changes nothing, and another one counts.
+    socket().end({ isRefused: true });
+    expect(socket().url).toBe(URL);
+    const again = await admit();
+    expect(again.sent[0]?.payload).toMatchObject({ session_token: 'token-1' });
+    again.push('pairing', 'routes.updated', { endpoints, home: HOME });
+    await settle();
+    expect(sockets).toHaveLength(3);
+    again.push('pairing', 'routes.updated', { endpoints, home: { ...HOME, session_token: 'home-2' } });
+    await settle();
+    const home = await admit({ session_token: 'home-3', refresh_token: 'home-refresh-3' });
+    expect(home.sent[0]?.payload).toMatchObject({ session_token: 'home-2', refresh_token: 'home-refresh-1' });
+    expect(store.pairing()).toMatchObject({ session_token: 'home-3', refresh_token: 'home-refresh-3', mailbox });
+    expect(store.pairing()?.paired_at_edge).toBeUndefined();
+    // From now on, its mailbox sends it nowhere else.
+    socket().end();
+    await clock.advanceAsync(1_000);
+    for (let n = 0; n < 9 && socket().url !== URL; n++) {
+      socket().end({ isRefused: true });
+      await clock.advanceAsync(2_000);
+    }
+    const last = await admit();
+    last.push('pairing', 'routes.updated', { home: { ...HOME, urls: ['wss://other.example/ws'] } });
+    await settle();
+    expect(store.pairing()).toMatchObject({ session_token: 'home-3', endpoints: [{ url: LAN.url }] });
+  });
+
+  it('does not take what it cannot use', async () => {
+    const { link, admit, store, sockets } = setup({ pairing: atEdge, parts: keeps });
+    link.start();
+    const edge = await admit();
+    const before = store.pairing();
+    for (const home of [
+      null,
+      'home',
+      {},
+      { ...HOME, urls: [] },
+      { ...HOME, urls: [URL] },
+      { ...HOME, refresh_token: 1 },
+    ]) {
+      edge.push('pairing', 'routes.updated', { home });
+      await settle();
+    }
+    edge.push('pairing', 'routes.updated', { endpoints: 'none', home: HOME });
+    await settle();
+    expect(store.pairing()).toEqual(before);
+    expect(sockets).toHaveLength(1);
+  });
 });
