@@ -94,7 +94,7 @@ export function openEdgeCodes({ store, stored, clock, log, requests, isOn, isLin
       return end;
     },
 
-    /** Whether a code was handed to the edge. */
+    /** True if a code was handed to the edge. */
     isAtEdge: (code: string): boolean => (codes.get(code)?.until ?? 0) > seconds(clock),
 
     /** Uses a code up: its policy, once. */
@@ -311,7 +311,7 @@ export function createPairedHere(parts: PairedHereParts) {
   const isWaiting = ({ pairedHere }: Session): boolean => pairedHere !== undefined && !pairedHere.adopted;
 
   return {
-    /** Whether home has yet to take the device in: until then, the edge answers for it. */
+    /** True while home has yet to take the device in: until then, the edge answers for it. */
     isWaiting,
 
     /** A session was written. Home gets it until it has taken it in. */

@@ -374,7 +374,7 @@ export class Sessions {
 
   /**
    * At home, takes in a device that has paired at the edge (contract 12 §3). Other sessions of the same device end with it,
-   * in the same transaction. Must not be called while the family is `busy`. Whether it is stored.
+   * in the same transaction. Must not be called while the family is `busy`. Resolves with false when it cannot be stored.
    * @throws RelayError `unavailable` when there are too many sessions.
    */
   async takeIn(session: Session): Promise<boolean> {
@@ -385,7 +385,7 @@ export class Sessions {
     return (await Promise.all([this.#records.save(session), ...ended])).every(Boolean);
   }
 
-  /** Whether a session's credentials came by way of the edge: its device exchanges them when it comes. */
+  /** True if a session's credentials came by way of the edge: its device exchanges them when it comes. */
   isInterim = ({ chain, mirrored }: Session): boolean => chain !== undefined && !mirrored;
 
   /**
