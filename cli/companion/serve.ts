@@ -2,7 +2,7 @@ import type { DeviceFacts } from '../../lib/companion/link/auth.ts';
 import { createFreezeSwitch } from '../../lib/companion/link/freeze.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient } from '../../lib/companion/link/media.ts';
-import { withHome, withMailbox, withRoutes } from '../../lib/companion/link/new-routes.ts';
+import { takeHome, withMailbox, withRoutes } from '../../lib/companion/link/new-routes.ts';
 import { createSealing } from '../../lib/companion/link/sealing.ts';
 import { createMessages, type ReceivedMessage } from '../../lib/companion/messages.ts';
 import type { SettingsChange } from '../../lib/companion/safety-settings.ts';
@@ -106,7 +106,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
     withRoutes,
     withMailbox,
     sealing: createSealing({ store: settings, log, isSignedBy }),
-    withHome,
+    takeHome,
     dial,
     callRelay,
     store: settings,

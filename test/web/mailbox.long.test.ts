@@ -11,6 +11,13 @@ import { post, randomCode } from '../support/relay.ts';
 
 /** Of a browser, in the order of the translations. */
 const LOCALES = ['en-US', 'de-DE', 'es-ES', 'ja-JP', 'pt-BR', 'zh-CN'];
+/** Of a window: a phone, a tablet, a desk and the smallest. */
+const SIZES = [
+  [390, 844],
+  [820, 1180],
+  [1440, 800],
+  [320, 568],
+] as const;
 const AT_MAILBOX = /^Mailbox · \d+ ms$/;
 
 interface Item {
@@ -81,6 +88,13 @@ async function mailboxOf(page: Page): Promise<string> {
 }
 
 const atMailbox = (page: Page): Promise<void> => page.getByText(AT_MAILBOX).first().waitFor();
+/** Pixels of the field for a reply, with its button, that are outside what shows the screen. */
+const hiddenPart = (page: Page): Promise<number> =>
+  page.locator('.thread .composer').evaluate((field) => {
+    const { top, bottom } = field.getBoundingClientRect();
+    const shown = (field.closest('main') as HTMLElement).getBoundingClientRect();
+    return Math.round(Math.max(0, bottom - shown.bottom) + Math.max(0, shown.top - top));
+  });
 const inbox = async (page: Page): Promise<void> => {
   await page.getByRole('link', { name: 'Inbox' }).click();
   await page.getByRole('heading', { name: 'Inbox', level: 1 }).waitFor();
@@ -104,6 +118,12 @@ describeInBrowser('the app and its mailbox at the edge (contract 12 §3)', ({ op
     await page.getByRole('link', { name: /Deploy/ }).click();
     await page.getByRole('button', { name: 'Yes' }).click();
     await page.getByText('Answered').waitFor();
+    await page.getByText(/^Home is off since/).waitFor();
+    for (const [width, height] of SIZES) {
+      await page.setViewportSize({ width, height });
+      await expect.poll(() => hiddenPart(page)).toBe(0);
+    }
+    await page.setViewportSize({ width: 1280, height: 800 });
     await expect.poll(async () => (await history('edge')).find(({ kind }) => kind === 'reply')?.text).toBe('Yes');
     await page.getByLabel('Reply').fill('And say when it is done.');
     await page.keyboard.press('Enter');

@@ -17,7 +17,7 @@ import { createBetterRouteWatch } from './better-route.ts';
 import { type AnsweredCommand, createCommandRunner, createOwnerWaits, readCommand } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
 import { authority, type Endpoint, endpointId, type MailboxAccess } from './endpoints.ts';
-import type { withHome, withMailbox, withRoutes } from './new-routes.ts';
+import type { takeHome, withMailbox, withRoutes } from './new-routes.ts';
 import type { PairingOffer } from './pairing-url.ts';
 import { readRouteCredential, routeTo } from './reach.ts';
 import type { Sealing } from './sealing.ts';
@@ -75,7 +75,7 @@ export interface LinkParts {
   /** Keys of the sealed mailbox. Links without it use a plain one. */
   sealing?: Sealing;
   /** Stores the home of a device that has paired at the edge. Links without it stay with the edge. */
-  withHome?: typeof withHome;
+  takeHome?: typeof takeHome;
   /** Makes a new pairing. Without it the stored one is used. */
   offer?: PairingOffer;
   /** From [0, 1), for jitter. */
@@ -369,29 +369,20 @@ export function createLink(parts: LinkParts): Link {
     if (Object.hasOwn(channels, message.channel)) channels[message.channel]?.message(message);
   }
 
-  /** The edge, where this device has paired, has its home: takes it, and goes there (contract 12 §3). */
-  async function takeHome(payload: Payload, merge: typeof withHome): Promise<void> {
+  /** Keeps the routes of now for the next connection (contract 11 §2), or goes to the home that they name (12 §3). */
+  async function takeRoutes(payload: Payload): Promise<void> {
     const pairing = store.pairing();
     const { state } = machine;
     if (state.name !== 'online' || !pairing) return;
-    try {
-      const change = merge(pairing, payload, state.endpoint);
-      if (!change) return;
-      await store.updatePairing(change);
-      log.info('home has taken this device in, and the edge is its mailbox');
-    } catch (error) {
-      return log.warn(`the home of this device is not kept: ${describeError(error)}`);
+    if (payload.home) {
+      if ((await parts.takeHome?.(parts, payload, state.endpoint)) && machine.state === state)
+        dispatch({ name: 'home-given' });
+      return;
     }
-    if (machine.state === state) dispatch({ name: 'home-given' });
-  }
-
-  /** Keeps the routes of now for the next connection (contract 11 §2). */
-  async function takeRoutes(payload: Payload): Promise<void> {
-    const pairing = store.pairing();
-    if (machine.state.name !== 'online' || !pairing || machine.state.endpoint.mailbox) return;
+    if (state.endpoint.mailbox) return;
     try {
       const [routes, mailbox] = await Promise.all([
-        parts.withRoutes?.(pairing, payload.endpoints, machine.state.endpoint),
+        parts.withRoutes?.(pairing, payload.endpoints, state.endpoint),
         parts.withMailbox?.(pairing, payload),
       ]);
       const isMoved = JSON.stringify(mailbox) !== JSON.stringify(pairing.mailbox);
@@ -434,9 +425,7 @@ export function createLink(parts: LinkParts): Link {
     else if (channel === 'bridge' && type === 'bridge.command') runCommand(current, payload);
     else if (channel === 'bridge' && type === 'bridge.cancel') commands?.cancel(payload);
     else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
-    else if (channel === 'pairing' && type === 'routes.updated' && payload.home !== undefined) {
-      if (parts.withHome) void takeHome(payload, parts.withHome);
-    } else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes) void takeRoutes(payload);
+    else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes) void takeRoutes(payload);
     else if (guard) guard.receive(message);
     else toChannel(message);
   }

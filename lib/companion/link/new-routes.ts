@@ -1,8 +1,10 @@
+import { describeError } from '../../errors.ts';
+import type { Log } from '../../log.ts';
 import type { Payload } from '../../socket/envelope.ts';
 import { newerMailbox, readHome, readMailbox } from './auth.ts';
 import { authority, type Endpoint, endpointId, inPreference, isSecure, type MailboxAccess } from './endpoints.ts';
 import { readCandidates } from './pairing-url.ts';
-import type { Pairing } from './settings.ts';
+import type { Pairing, PairingStore } from './settings.ts';
 
 /** Routes of one pairing: those of its link and those that came later. */
 const MAX_ENDPOINTS = 32;
@@ -70,7 +72,7 @@ export function withMailbox({ mailbox: known }: Pairing, { endpoints, mailbox }:
  * with home cannot send it elsewhere.
  * @throws RelayError `invalid` when the value is not a list of candidates.
  */
-export function withHome(pairing: Pairing, { endpoints, home }: Payload, via: Endpoint): Partial<Pairing> | null {
+function withHome(pairing: Pairing, { endpoints, home }: Payload, via: Endpoint): Partial<Pairing> | null {
   const given = readHome(home);
   if (!given || (via.mailbox && !pairing.paired_at_edge) || given.session_token === pairing.session_token) return null;
   const named = endpoints === undefined ? [] : readCandidates(endpoints).usable;
@@ -87,4 +89,26 @@ export function withHome(pairing: Pairing, { endpoints, home }: Payload, via: En
     mailbox: via.mailbox ? mailbox : { url: via.url, session_token, refresh_token },
     paired_at_edge: true,
   };
+}
+
+/**
+ * Stores the home that the edge gives to a device that has paired there (contract 12 §3). Resolves to true once it is stored:
+ * the link goes there then. A failure is logged, and changes nothing.
+ */
+export async function takeHome(
+  { store, log }: { store: PairingStore; log: Log },
+  payload: Payload,
+  via: Endpoint,
+): Promise<boolean> {
+  try {
+    const pairing = store.pairing();
+    const change = pairing && withHome(pairing, payload, via);
+    if (!change) return false;
+    await store.updatePairing(change);
+    log.info('home has taken this device in, and the edge is its mailbox');
+    return true;
+  } catch (error) {
+    log.warn(`the home of this device is not kept: ${describeError(error)}`);
+    return false;
+  }
 }

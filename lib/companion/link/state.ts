@@ -214,8 +214,9 @@ export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFa
         return revoked(machine, state.endpoint, event.end.reason, facts);
       }
       if (event.name === 'better') return goBack(machine, event.endpoint, facts);
-      if (event.name === 'home-online' && !state.endpoint.mailbox) return ignored;
-      if (event.name === 'home-online' || event.name === 'home-given') return goHome(machine, facts) ?? ignored;
+      if (event.name === 'home-given' || (event.name === 'home-online' && state.endpoint.mailbox)) {
+        return goHome(machine, facts) ?? ignored;
+      }
       return event.name === 'closed' || event.name === 'silent' ? lost(machine, state.since, event, facts) : ignored;
   }
 }

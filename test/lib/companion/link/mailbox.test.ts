@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { callRoute } from '../../../../lib/companion/link/endpoints.ts';
-import { withHome, withMailbox, withRoutes } from '../../../../lib/companion/link/new-routes.ts';
+import { takeHome, withMailbox, withRoutes } from '../../../../lib/companion/link/new-routes.ts';
 import { parsePairing } from '../../../../lib/companion/link/pairing-url.ts';
 import type { Pairing } from '../../../../lib/companion/link/settings.ts';
 import { initialMachine, type LinkEvent, type LinkMachine, transition } from '../../../../lib/companion/link/state.ts';
@@ -12,7 +12,7 @@ const MAILBOX = { url: URL, session_token: 'edge-1', refresh_token: 'edge-refres
 const GIVEN = { ...MAILBOX, given: 'edge-1' };
 const LAN = PAIRING.endpoints[0] as Pairing['endpoints'][number];
 const pairing: Pairing = { ...PAIRING, endpoints: [LAN], mailbox: MAILBOX };
-const keeps = { withRoutes, withMailbox, withHome };
+const keeps = { withRoutes, withMailbox, takeHome };
 const at = (role: string, more: object) => ({ role, priority: 0, ...more });
 
 describe('the mailbox at the edge (12 §3)', () => {
