@@ -470,6 +470,8 @@ export type MessageStanding =
 export type PhoneHistoryItem = {
   /** Counts up over messages and replies. */
   seq: number;
+  /** At the edge of a mirror, the `seq` that home has given it. */
+  home?: number;
   message_id: string;
   chat_id: string | null;
   title: string | null;

@@ -1,6 +1,6 @@
 import type { Command } from 'cac';
 import { RelayError } from '../../lib/errors.ts';
-import { asObject } from '../../lib/kit/json.ts';
+import { asObject, type JsonObject } from '../../lib/kit/json.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options, option } from '../options.ts';
 import { type CommandContext, printJson, sentence } from '../output.ts';
@@ -9,6 +9,8 @@ import { age, cell, printMessages } from './list.ts';
 
 const DEFAULT_COUNT = 20;
 const MAX_COUNT = 200;
+/** A relay keeps 500 items. */
+const MAX_PAGES = 10;
 const MAX_TEXT = 60;
 const MAX_LABEL = 24;
 
@@ -30,9 +32,12 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     relay.call({ method: 'GET', path: `/phone/history?since=${since}&limit=${limit}` });
   // The relay lists forward from a number, so its newest one is asked for first.
   const { latest } = await page(0, 1);
-  const answer = await page(Math.max(0, (typeof latest === 'number' ? latest : 0) - count), count);
+  const newest = typeof latest === 'number' ? latest : 0;
+  let answer = await page(Math.max(0, newest - count), count);
+  // The numbers at the edge of a mirror have gaps.
+  if (rowsOf(answer).length < Math.min(count, newest)) answer = { ...answer, items: await lastOf(page, count) };
   if (flag(options, '--json')) return printJson(context.stdout, answer);
-  const items = Array.isArray(answer.items) ? answer.items.map((row) => asObject(row) ?? {}) : [];
+  const items = rowsOf(answer);
   if (items.length === 0)
     return sentence(context.stdout, `No messages yet. Send one with: ${context.program} send "Hello"`);
   const now = Date.now();
@@ -45,6 +50,23 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     cell(row.text, MAX_TEXT),
   ]);
   printMessages([['WHEN', 'KIND', 'STATE', 'ID', 'CHAT', 'TEXT'], ...rows], context);
+}
+
+const rowsOf = ({ items }: JsonObject): JsonObject[] =>
+  Array.isArray(items) ? items.map((row) => asObject(row) ?? {}) : [];
+
+/** The last items of the whole history. */
+async function lastOf(page: (since: number, limit: number) => Promise<JsonObject>, count: number) {
+  const all: JsonObject[] = [];
+  for (let since = 0, pages = 0; pages < MAX_PAGES; pages++) {
+    const rows = rowsOf(await page(since, MAX_COUNT));
+    all.push(...rows);
+    if (rows.length < MAX_COUNT) break;
+    since = Number(rows.at(-1)?.seq);
+  }
+  return [...new Map(all.map((row) => [row.seq, row])).values()]
+    .sort((a, b) => Number(a.seq) - Number(b.seq))
+    .slice(-count);
 }
 
 function asCount(text: string): number {

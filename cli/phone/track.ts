@@ -25,18 +25,22 @@ export async function createTracker(relay: OperatorRelay, messageId: string): Pr
     relay.call({ method: 'GET', path: `/phone/history?since=${since}&limit=${limit}` }).catch(() => undefined);
   const latest = (await page(0, 1))?.latest;
   /** `seq` before the message; undefined where there is no history. */
-  let since = typeof latest === 'number' ? latest : undefined;
+  const since = typeof latest === 'number' ? latest : undefined;
   let state: string | null = null;
-  let isFound = false;
+  /** Its number when it was seen last, which the edge of a mirror changes once. */
+  let found: number | undefined;
+
+  async function ownOf(since: number, limit: number) {
+    const answer = await page(since, limit);
+    const items = Array.isArray(answer?.items) ? answer.items.map((item) => asObject(item) ?? {}) : [];
+    return items.find((item) => item.kind === 'message' && item.message_id === messageId);
+  }
 
   async function look(): Promise<string | null> {
     if (since === undefined) return null;
-    const answer = await page(since, isFound ? 1 : PAGE);
-    const items = Array.isArray(answer?.items) ? answer.items.map((item) => asObject(item) ?? {}) : [];
-    const own = items.find((item) => item.kind === 'message' && item.message_id === messageId);
+    const own = (found !== undefined && (await ownOf(found - 1, 1))) || (await ownOf(since, PAGE));
     if (typeof own?.seq === 'number' && typeof own.state === 'string') {
-      since = own.seq - 1;
-      isFound = true;
+      found = own.seq;
       state = own.state;
     }
     return state;

@@ -8,12 +8,14 @@ import { readGivenMessage } from '../phone/message.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
 import { readReply } from '../phone/reply.ts';
 import type { Op, Origin } from './frames.ts';
+import { createItems } from './items.ts';
 import type { Outbox } from './outbox.ts';
 import type { Seals } from './sealed.ts';
 
 const messageKey = (id: string) => `message:${id}`;
 const stateKey = (id: string) => `state:${id}`;
 const replyKey = (id: string) => `reply:${id}`;
+const takenKey = (id: string) => `taken:${id}`;
 const NOTIFICATION = 'notification:';
 /** As many as a relay keeps. */
 const MAX_NOTIFICATIONS = 100;
@@ -46,6 +48,7 @@ export function createCustody(parts: CustodyParts) {
   const { side, phone, notifications, outbox, log, isOn, isLinked, flush, heard, seals } = parts;
   /** Messages that this process has offered and that are not acknowledged, by id. */
   const offered = new Map<string, PhoneMessage>();
+  const items = createItems({ side, phone, outbox, log, isOn, flush });
   let isHeardThere = false;
   let wasHeard: boolean | undefined;
 
@@ -79,6 +82,7 @@ export function createCustody(parts: CustodyParts) {
     tell(id, standing) {
       if (!isOn()) return false;
       withdraw(id);
+      if (items.advanced(id, standing)) return true;
       const isTold = outbox.offer(stateKey(id), 'state', { message_id: id, standing });
       flush();
       return isTold;
@@ -91,8 +95,13 @@ export function createCustody(parts: CustodyParts) {
     },
     taken(id) {
       const body = outbox.isWaiting(replyKey(id)) ? outbox.body(replyKey(id)) : undefined;
-      if (body) outbox.offer(replyKey(id), 'reply', { ...body, taken: true });
+      if (!body || outbox.amend(replyKey(id), { ...body, taken: true })) return;
+      outbox.offer(takenKey(id), 'taken', { message_id: id });
+      flush();
     },
+    isEdge: () => side === 'edge' && isOn(),
+    given: items.given,
+    isFull: () => side === 'edge' && isOn() && outbox.isFull(),
     changed: handOver,
   });
 
@@ -117,15 +126,25 @@ export function createCustody(parts: CustodyParts) {
     const given = asObject(reply);
     const read = given && typeof given.ts === 'number' ? readReply(given, given.ts) : undefined;
     if (!read) return void log.warn('the other side gave a reply that cannot be read');
-    return phone.shared.takeReply(read, { device: String(device ?? ''), isTaken: taken === true });
+    const done = phone.shared.takeReply(read, { device: String(device ?? ''), isTaken: taken === true });
+    items.numbered('reply', read.message_id, read.ts, phone.shared.replySeq(read.message_id));
+    return done;
   }
 
-  function take({ message }: JsonObject): Promise<unknown> | undefined {
+  function take({ message, seq }: JsonObject): Promise<unknown> | undefined {
     const given = readGiven(message);
     if (!given) return void log.warn('the other side gave a message that cannot be read');
     // Both sides may have offered theirs: neither must count as having given it away.
     withdraw(given.message_id);
-    return phone.shared.take(given);
+    const done = phone.shared.take(given);
+    if (side === 'home' || !Number.isSafeInteger(seq) || Number(seq) < 1) return done;
+    const numbered = phone.shared.numbered({
+      kind: 'message',
+      id: given.message_id,
+      ts: given.sent_at,
+      seq: Number(seq),
+    });
+    return Promise.all([done, numbered]);
   }
 
   function advance({ message_id: id, standing }: JsonObject): Promise<unknown> | undefined {
@@ -138,7 +157,7 @@ export function createCustody(parts: CustodyParts) {
 
   return {
     /** Applies an op of the other side in this turn; undefined for one that is done, or not of messages. */
-    apply({ kind, body }: Op): Promise<unknown> | undefined {
+    apply({ kind, body }: Pick<Op, 'kind' | 'body'>): Promise<unknown> | undefined {
       switch (kind) {
         case 'message':
           return take(body);
@@ -146,8 +165,12 @@ export function createCustody(parts: CustodyParts) {
           return advance(body);
         case 'reply':
           return takeReply(body);
+        case 'taken':
+          return phone.shared.replyTaken(String(body.message_id));
         case 'notification':
           return void notifications.post(asObject(body.notification) ?? {});
+        default:
+          return items.apply({ kind, body });
       }
     },
 
@@ -175,7 +198,19 @@ export function createCustody(parts: CustodyParts) {
     },
 
     /** The other side is of another state. */
-    resync: (): void => phone.shared.retell(),
+    resync(): void {
+      items.resync();
+      // Behind the items that came before them, which home may lack.
+      for (const key of side === 'edge' ? outbox.keys() : []) {
+        const waiting = key.startsWith(messageKey('')) && outbox.isWaiting(key) ? outbox.body(key) : undefined;
+        if (waiting) outbox.offer(key, 'message', waiting);
+      }
+      flush();
+      phone.shared.retell();
+    },
+
+    /** There was no other side, or another one: none of its numbers count. */
+    begin: (): Promise<void> => phone.shared.unnumber(),
   };
 }
 

@@ -321,6 +321,8 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     if (kind === 'sync') {
       const families = readLiving(body)?.families;
       if (!families) return log.warn('home gave a list of sessions that cannot be read');
+      // Home is of another state, which may not know of the items of this side.
+      custody.resync();
       const living = new Set(families);
       return Promise.all(
         mirrored()
@@ -480,8 +482,10 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       if (key !== undefined && key !== publicKey) {
         throw new RelayError('conflict', 'this relay is the mirror of another home: disable that first');
       }
+      const isNew = key === undefined;
       await store.setItem(KEY, { public_key: publicKey });
       key = publicKey;
+      if (isNew) await custody.begin();
       heard = 0;
       hear();
       return status();

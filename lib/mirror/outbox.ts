@@ -91,13 +91,21 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     put(key, row);
   }
 
+  /** Number of the newest op that this process has given to a link. */
+  let given = 0;
+
   function settle(key: string): void {
     waiters.get(key)?.resolve();
     waiters.delete(key);
   }
 
+  const isFull = () => count >= MAX_WAITING || characters > MAX_CHARACTERS;
+
   return {
     epoch,
+
+    /** True when no more ops are taken, but for those in place of others. */
+    isFull,
 
     /** How much of the other side's ops is applied and stored. */
     get applied(): Cursor {
@@ -132,6 +140,22 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
       const row = rows.get(key);
       return row !== undefined && isWaiting(row);
     },
+
+    /**
+     * Changes the body of an op that waits, which keeps its place. False where there is none, and where the other side may
+     * have applied it as it was: that is to be told of the change by another op.
+     */
+    amend(key: string, body: JsonObject): boolean {
+      const row = rows.get(key);
+      if (!row || !isWaiting(row)) return false;
+      const next = { ...row, body };
+      lengths.set(next, JSON.stringify(body).length);
+      characters += (lengths.get(next) ?? 0) - (lengths.get(row) ?? 0);
+      rows.set(key, next);
+      put(key, next);
+      return row.epoch === epoch && row.oseq > given;
+    },
+
     keys: (): string[] => [...rows.keys()],
 
     /** Ops after a number, in their order. */
@@ -140,6 +164,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
       const ops: Op[] = [];
       for (const { epoch, oseq, kind, body } of rows.values()) {
         if (oseq <= from) continue;
+        given = Math.max(given, oseq);
         if (ops.push({ type: 'op', origin, epoch, oseq, kind, body }) === limit) break;
       }
       return ops;

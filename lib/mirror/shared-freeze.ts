@@ -32,7 +32,8 @@ export interface SharedFreezeParts {
  * here is one there too, which needs the link.
  */
 export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLinked, flush }: SharedFreezeParts) {
-  const otherName = side === 'home' ? 'the edge' : 'home';
+  const isHome = side === 'home';
+  const otherName = isHome ? 'the edge' : 'home';
   /** Called when the other side is no longer frozen. */
   const waiting = new Set<() => void>();
 
@@ -50,7 +51,11 @@ export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLin
     changed: () => compare(),
     async end({ since, by }, endedBy) {
       if (!isLinked()) {
-        throw new RelayError('unavailable', `${otherName} is frozen too, and cannot be reached: end it there`);
+        throw new RelayError(
+          'unavailable',
+          `${otherName} is frozen too, and cannot be reached: end it there with svc unfreeze${isHome ? ' --relay URL' : ''}, ` +
+            'and it ends here once they are linked again',
+        );
       }
       let heard = () => {};
       const thawed = new Promise<boolean>((resolve) => {

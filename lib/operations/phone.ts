@@ -111,7 +111,7 @@ export function phoneOperations({ phone, gate, clock }: PhoneOperationParts): Op
     ignoresFreeze: true,
     input: InboxInput,
     async run({ cursor }) {
-      const { items, latest } = phone.history({ since: Number(cursor ?? 0), limit: Number.POSITIVE_INFINITY });
+      const { items } = phone.history({ since: Number(cursor ?? 0), limit: Number.POSITIVE_INFINITY });
       const all = items.filter((item) => item.kind === 'reply');
       const shown = cursor === undefined ? all.slice(-MAX_REPLIES) : all.slice(0, MAX_REPLIES);
       const isWhole = cursor === undefined || shown.length === all.length;
@@ -124,7 +124,7 @@ export function phoneOperations({ phone, gate, clock }: PhoneOperationParts): Op
           reply_to,
           ts,
         })),
-        cursor: String(isWhole ? latest : (shown.at(-1)?.seq ?? latest)),
+        cursor: String(isWhole ? phone.historyEnd() : (shown.at(-1)?.seq ?? 0)),
       });
     },
   };

@@ -4,6 +4,7 @@ import { entriesOf } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { isLater, laterOf } from './custody.ts';
+import { cursorOf, placeOf, seqOf } from './numbers.ts';
 import { answersOf, isAnswerAt, isQuestion } from './question.ts';
 
 const MAX_ITEMS = 500;
@@ -45,8 +46,17 @@ export const closedBy = ({ question, state }: MessageItem): Closed | undefined =
 export const standingOf = ({ state, withdrawn }: MessageItem): MessageStanding =>
   state === 'cancelled' && withdrawn ? 'withdrawn' : state;
 
+/** An item as clients see it. `origin` says that the edge has it and home has given it no `seq` yet (contract 12 §2). */
+export type HistoryRow = PhoneHistoryItem & { origin?: 'edge' };
+
+/** The content of a message that came to the other relay. */
+export type MessageContent = Pick<
+  MessageItem,
+  'message_id' | 'chat_id' | 'title' | 'text' | 'reply_to' | 'ts' | 'question' | 'answers'
+>;
+
 export interface HistoryPage {
-  items: PhoneHistoryItem[];
+  items: HistoryRow[];
   /** `seq` of the newest item, 0 without one. */
   latest: number;
 }
@@ -56,6 +66,10 @@ export interface HistoryParts {
   log: Log;
   /** Items are new or have changed; `latest` is the `seq` of the newest. */
   changed?(items: readonly PhoneHistoryItem[], latest: number): void;
+  /** True at the edge of a mirror, whose items home numbers. */
+  isEdge?(): boolean;
+  /** Gives home a message that it has never had. Returns what home is told of it; undefined when that is not to be now. */
+  give?(item: MessageItem): MessageStanding | undefined;
   /** Tells the other relay of the mirror how far a message has advanced; false when that is not to be told yet. */
   tell?(messageId: string, standing: MessageStanding): boolean;
 }
@@ -66,7 +80,9 @@ export type PhoneHistory = Awaited<ReturnType<typeof openHistory>>;
  * The last messages and replies with what became of them (contract 09 §1). Changes are made at once and written by
  * `save`: an item that changes twice in one turn is written once.
  */
-export async function openHistory({ store, log, changed: notify, tell }: HistoryParts) {
+export async function openHistory(parts: HistoryParts) {
+  const { store, log, changed: notify, tell, give } = parts;
+  const isEdge = () => parts.isEdge?.() ?? false;
   /** By `seq`, oldest first. */
   const items = new Map<number, PhoneHistoryItem>();
   /** `seq` of the newest item of an id. */
@@ -99,6 +115,12 @@ export async function openHistory({ store, log, changed: notify, tell }: History
     }
   }
 
+  function isTooOld(ts: number): boolean {
+    if (items.size < MAX_ITEMS && characters < MAX_CHARACTERS) return false;
+    for (const item of items.values()) if (item.ts <= ts) return false;
+    return true;
+  }
+
   function add(item: PhoneHistoryItem): void {
     insert(item);
     changed.add(item.seq);
@@ -121,8 +143,13 @@ export async function openHistory({ store, log, changed: notify, tell }: History
   function tellPeer(): void {
     for (const seq of [...changed, ...marked]) {
       const item = items.get(seq);
-      if (item?.kind !== 'message' || item.peer === undefined) continue;
+      if (item?.kind !== 'message') continue;
       const standing = standingOf(item);
+      if (item.peer === undefined) {
+        const peer = give?.(item);
+        if (peer) mark({ ...item, peer });
+        continue;
+      }
       if (isLater(standing, item.peer) && tell?.(item.message_id, standing)) mark({ ...item, peer: standing });
     }
   }
@@ -133,6 +160,29 @@ export async function openHistory({ store, log, changed: notify, tell }: History
   function findMessage(id: string | null): MessageItem | undefined {
     const item = id === null ? undefined : find('message', id);
     return item?.kind === 'message' ? item : undefined;
+  }
+
+  /** The `seq` of the newest item as clients see it. */
+  function latestSeen(): number {
+    if (!isEdge()) return latest;
+    let newest = 0;
+    for (const item of items.values()) newest = Math.max(newest, seqOf(item, true));
+    return newest;
+  }
+
+  /** An item without what is the mirror's alone. */
+  function shown(item: PhoneHistoryItem): HistoryRow {
+    const { home, ...others } = item;
+    if (others.kind === 'message') {
+      delete others.peer;
+      delete others.away;
+    }
+    const isAtEdge = isEdge();
+    return {
+      ...others,
+      seq: seqOf(item, isAtEdge),
+      ...(isAtEdge && home === undefined && { origin: 'edge' as const }),
+    };
   }
 
   for (const [, value] of await entriesOf(store)) {
@@ -168,7 +218,9 @@ export async function openHistory({ store, log, changed: notify, tell }: History
       };
       const queued = findMessage(message_id);
       if (queued?.state === 'queued') {
-        replace({ seq: queued.seq, ...content, ...(queued.peer !== undefined && { peer: queued.peer }) });
+        // Home has the message that this one replaces, and gets this one.
+        const peer = isEdge() ? undefined : queued.peer;
+        replace({ seq: queued.seq, ...content, ...(peer !== undefined && { peer }) });
       } else add({ seq: latest + 1, ...content });
     },
 
@@ -265,6 +317,9 @@ export async function openHistory({ store, log, changed: notify, tell }: History
       return item?.text === text && item.chat_id === chat_id && item.reply_to === reply_to;
     },
 
+    /** True for a reply that is here, whose text may be sealed at the edge. */
+    knowsReply: ({ message_id, ts }: Reply): boolean => find('reply', message_id)?.ts === ts,
+
     /** A reply could not be stored after all. */
     forget(messageId: string): void {
       const item = find('reply', messageId);
@@ -277,11 +332,17 @@ export async function openHistory({ store, log, changed: notify, tell }: History
       if (item?.kind === 'reply') replace({ ...item, state: 'taken' });
     },
 
-    /** The other relay is given a message, or has given it. Returns its `seq`, 0 for one that is not known any more. */
-    shared(messageId: string): number {
+    /**
+     * The other relay is given a message (`isGiven`), or has given it. Returns its `seq`, 0 for one that is not known any
+     * more.
+     */
+    shared(messageId: string, isGiven: boolean): number {
       const item = findMessage(messageId);
       if (!item) return 0;
-      if (item.peer === undefined || item.away) mark({ ...item, peer: item.peer ?? 'queued', away: undefined });
+      if (item.peer === undefined || item.away) {
+        const peer = item.peer ?? (isGiven ? give?.(item) : undefined) ?? 'queued';
+        mark({ ...item, peer, away: undefined });
+      }
       return item.seq;
     },
 
@@ -322,7 +383,11 @@ export async function openHistory({ store, log, changed: notify, tell }: History
       tellPeer();
       if (changed.size === 0 && marked.size === 0) return;
       const news = [...changed].flatMap((seq) => items.get(seq) ?? []);
-      if (changed.size > 0) notify?.(news, latest);
+      if (changed.size > 0)
+        notify?.(
+          news.map((item) => ({ ...item, seq: seqOf(item, isEdge()) })),
+          latestSeen(),
+        );
       const writes = [...new Set([...changed, ...marked])].map((seq) => {
         const item = items.get(seq);
         const slot = String(seq % MAX_ITEMS);
@@ -339,23 +404,73 @@ export async function openHistory({ store, log, changed: notify, tell }: History
       }
     },
 
-    /** At most `limit` items after `since`, oldest first. */
+    /** A `since` for what comes after everything that is here now. */
+    end: (): number => cursorOf(latest, isEdge()),
+
+    /** The `seq` of a reply as it is stored here; 0 for one that is not known any more. */
+    replySeq: (messageId: string): number => find('reply', messageId)?.seq ?? 0,
+
+    /**
+     * A message that has come to the edge, with how far it has advanced there: home's history takes it once. Returns its
+     * `seq`; 0 for one that is older than all that a full history keeps, where the edge offers its whole history anew (`isAgain`).
+     */
+    adopt(content: MessageContent, standing: MessageStanding, isAgain: boolean): number {
+      const { message_id: id, ts } = content;
+      const own = findMessage(id);
+      if (own && own.ts > ts) {
+        for (const item of items.values())
+          if (item.kind === 'message' && item.message_id === id && item.ts === ts) return item.seq;
+      }
+      if (!own || own.ts < ts) {
+        if (isAgain && isTooOld(ts)) return 0;
+        if (own?.state === 'queued')
+          replace({ ...content, kind: 'message', seq: own.seq, state: 'queued', peer: 'queued' });
+        else add({ ...content, kind: 'message', seq: latest + 1, state: 'queued', peer: 'queued', away: true });
+      }
+      this.advance(id, standing);
+      return findMessage(id)?.seq ?? 0;
+    },
+
+    /** True for a time before that of every item, where there are as many as there may be. */
+    isTooOld,
+
+    /** Home has given an item its `seq`. */
+    number({ kind, id, ts, seq }: { kind: PhoneHistoryItem['kind']; id: string; ts: number; seq: number }): void {
+      const newest = find(kind, id);
+      const item =
+        newest?.ts === ts
+          ? newest
+          : [...items.values()].find((one) => one.kind === kind && one.message_id === id && one.ts === ts);
+      if (!item || item.home === seq) return;
+      const other = [...items.values()].find(({ home }) => home === seq);
+      if (other) replace({ ...other, home: undefined });
+      replace({ ...item, home: seq });
+    },
+
+    /** Forgets which items home has numbered: home is another one, or of another state. */
+    unnumber(): void {
+      for (const item of items.values()) if (item.home !== undefined) replace({ ...item, home: undefined });
+    },
+
+    /** All items, in the order in which they have come here. */
+    all: (): PhoneHistoryItem[] => [...items.values()],
+
+    /**
+     * At most `limit` items after `since`, ascending. At the edge they are the first that came here after the one with that
+     * `seq`.
+     */
     page({ since, limit }: { since: number; limit: number }): HistoryPage {
-      const page: PhoneHistoryItem[] = [];
+      const isAtEdge = isEdge();
+      const place = isAtEdge ? placeOf(items.values(), since) : since;
+      const page: HistoryRow[] = [];
       for (const item of items.values()) {
-        if (item.seq > since) page.push(shown(item));
+        if (item.seq > place) page.push(shown(item));
         if (page.length === limit) break;
       }
-      return { items: page, latest };
+      if (isAtEdge) page.sort((a, b) => a.seq - b.seq);
+      return { items: page, latest: latestSeen() };
     },
   };
-}
-
-/** An item without what is the mirror's alone. */
-function shown(item: PhoneHistoryItem): PhoneHistoryItem {
-  if (item.kind !== 'message' || item.peer === undefined) return item;
-  const { peer: _peer, away: _away, ...others } = item;
-  return others;
 }
 
 /** Reads a stored item; undefined if it is not one. */

@@ -30,7 +30,16 @@ import {
   type Step,
   transition,
 } from './delivery.ts';
-import { type Closed, closedBy, type HistoryPage, type MessageState, openHistory, standingOf } from './history.ts';
+import {
+  type Closed,
+  closedBy,
+  type HistoryPage,
+  type MessageContent,
+  type MessageItem,
+  type MessageState,
+  openHistory,
+  standingOf,
+} from './history.ts';
 import { readGivenMessage, readMessage } from './message.ts';
 import { isQuestion } from './question.ts';
 import { createReplies, type Handout, type Poll } from './replies.ts';
@@ -80,6 +89,12 @@ export interface OtherRelay {
   replied(reply: Reply, device: string): boolean;
   /** A reader here has taken a reply. */
   taken(messageId: string): void;
+  /** True at the edge, whose history home numbers. */
+  isEdge(): boolean;
+  /** This relay has a message that the other one has never had, which has advanced so far. False when it cannot be given now. */
+  given(item: MessageItem, standing: MessageStanding): boolean;
+  /** True when the other one cannot be given more: a message is to be refused. */
+  isFull(): boolean;
   /** Messages wait or have gone, or phones listen or have left. */
   changed(): void;
 }
@@ -90,6 +105,7 @@ export type Pushed =
   | { messageId: string; delivered: false; buffered: number };
 
 const CHANNEL = 'proactive';
+const FULL = 'too much waits for home: try again later';
 /** States of a message to which nobody has to be called. */
 const SETTLED: ReadonlySet<string> = new Set(['shown', 'answered', 'cancelled', 'expired', 'dropped']);
 /** Withdrawn questions remembered for phones that reconnect. */
@@ -111,9 +127,19 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     store: parts.history,
     log,
     changed: announce,
+    isEdge: () => other?.isEdge() ?? false,
+    give: (item) => {
+      const standing = toldOf(item);
+      return other?.given(item, standing) ? standing : undefined;
+    },
     tell: (messageId, standing) =>
       (standing !== 'sent' || delivered.has(messageId)) && (other?.tell(messageId, standing) ?? false),
   });
+  /** The standing that the other relay is told: a message counts as `sent` there once it has arrived. */
+  const toldOf = (item: MessageItem): MessageStanding => {
+    const standing = standingOf(item);
+    return standing === 'sent' && !delivered.has(item.message_id) ? 'queued' : standing;
+  };
   let other: OtherRelay | undefined;
   const delivered = await openDelivered(parts.delivered, log);
   const taken = (messageId: string): void => {
@@ -357,6 +383,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       log.info(`message ${messageId}${forWhom(by)} was delivered before: it is not sent again`);
       return { messageId, delivered: true, isDuplicate: true };
     }
+    if (other?.isFull()) throw new RelayError('unavailable', FULL);
     history.message(message, isAsked);
     dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
     const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));
@@ -435,7 +462,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
     /** The other relay is given a message. Returns its `seq` in the history. */
     offered(messageId: string): number {
-      const seq = history.shared(messageId);
+      const seq = history.shared(messageId, true);
       void history.save();
       return seq;
     },
@@ -469,11 +496,11 @@ export async function openPhoneMessaging(parts: PhoneParts) {
           history.retell(messageId, 'queued');
           break;
         case 'keep':
-          history.shared(messageId);
+          history.shared(messageId, false);
           break;
         case 'take':
           history.message(message);
-          history.shared(messageId);
+          history.shared(messageId, false);
           if (hasExpired(message, clock.now())) {
             history.became(messageId, 'expired');
             break;
@@ -503,9 +530,58 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     takeReply: (reply: Reply, by: { device: string; isTaken: boolean }): Promise<unknown> =>
       accept(history.checked(reply), by),
 
-    /** The other relay has stored a reply, which readers get there. */
-    replyTaken: (messageId: string): void =>
-      void replies.take(messageId).catch((error) => log.warn(`a change could not be saved: ${describeError(error)}`)),
+    /** The other relay has stored a reply, which readers get there, or a reader has taken it there. */
+    replyTaken: (messageId: string): Promise<unknown> =>
+      replies.take(messageId).catch((error) => log.warn(`a change could not be saved: ${describeError(error)}`)),
+
+    /** A message that came to the edge, for the history of home. Returns its `seq`; `done` resolves once it is stored. */
+    adopt(
+      content: MessageContent,
+      standing: MessageStanding,
+      isAgain: boolean,
+    ): { seq: number; done: Promise<unknown> } {
+      const { message_id: messageId, chat_id: chatId, title, ts } = content;
+      const seq = history.adopt(content, standing, isAgain);
+      if (isLater(standing, 'cancelled')) {
+        delivered.add(messageId);
+        release(messageId);
+      }
+      parts.seen?.({ chatId, title, messageId, at: ts });
+      return { seq, done: Promise.all([queueRows.save(undelivered()), history.save()]) };
+    },
+
+    /** A reply that the edge has had for long: for the history, unless it is there or older than all of that. */
+    adoptReply(reply: Reply): Promise<unknown> {
+      if (!history.knowsReply(reply) && !history.isTooOld(reply.ts)) {
+        history.reply(reply);
+        history.taken(reply.message_id);
+      }
+      return history.save();
+    },
+
+    replySeq: history.replySeq,
+
+    /** Home has given an item its `seq`. */
+    numbered(item: { kind: PhoneHistoryItem['kind']; id: string; ts: number; seq: number }): Promise<void> {
+      history.number(item);
+      return history.save();
+    },
+
+    /** No item has a number of home any more. */
+    unnumber(): Promise<void> {
+      history.unnumber();
+      return history.save();
+    },
+
+    /** The whole history, in the order in which it has come here. */
+    items: history.all,
+    toldOf,
+
+    /** Number of the messages that wait at the other relay, as far as is known here. */
+    awaited: (): number => history.awaited().length,
+
+    /** Number of the messages that wait here, or may not have arrived. */
+    held: (): number => undelivered().length,
 
     /** The other relay is of another state: it is told anew how far messages have advanced. */
     retell(): void {
@@ -541,7 +617,9 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     if (isRepeated && isTaken) await replies.take(messageId);
     else if (answer || isTaken || (late?.isVoid && !isRepeated)) {
       history.reply(reply, late?.reason);
-      history.taken(messageId);
+      // Nobody gets it at the other relay either.
+      if (isTaken) history.taken(messageId);
+      else taken(messageId);
       await history.save();
       // A copy was answered while the question waited for its phone.
       if (answer && replyTo !== null) await cancel(replyTo);
@@ -608,6 +686,9 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       void history.save();
       return history.page(page);
     },
+
+    /** A `since` for what comes after everything that is in the history now. */
+    historyEnd: history.end,
 
     /** Restores the subscription of a socket that outlived the memory of the process (edge). */
     restore(link: PhoneLink): void {
@@ -691,7 +772,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const { message_id: messageId, chat_id: chatId, text } = reply;
       const device = link.session.device.name;
       if (!history.hasReply(reply) && other?.replied(reply, device) === false) {
-        throw new RelayError('unavailable', 'too much waits for home: try again later');
+        throw new RelayError('unavailable', FULL);
       }
       const late = await accept(reply, { device, isTaken: false });
       const ts = Math.trunc(clock.now());

@@ -45,7 +45,9 @@ describe('a freeze on both sides (12 §2)', () => {
     await world.home.gate.freeze('Pixel', '');
     await world.settle();
     await world.cut();
-    await expect(world.edge.gate.thaw('operator')).rejects.toThrow('home is frozen too, and cannot be reached');
+    await expect(world.edge.gate.thaw('operator')).rejects.toThrow(
+      'home is frozen too, and cannot be reached: end it there with svc unfreeze, and it ends here once they are linked again',
+    );
     await world.crashEdge();
     expect(isFrozen(world)).toEqual([true, true]);
     // Home ends its own, which the edge hears when it is linked.

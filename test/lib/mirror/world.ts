@@ -15,12 +15,23 @@ import type { Policy } from '../../../lib/sessions/grants.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
 import { openSessions, type Sessions } from '../../../lib/sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../../../lib/socket/transport.ts';
-import type { Store } from '../../../storage/schema.ts';
+import type { Store, Stores } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 import { MemoryBytes } from '../../support/memory-bytes.ts';
 import { memoryStores } from '../../support/states.ts';
 
+const BACKED_UP = [
+  'sessions',
+  'ended-sessions',
+  'push',
+  'freeze',
+  'mirror',
+  'phone',
+  'phone-replies',
+  'phone-history',
+  'phone-delivered',
+] as const;
 const EDGE = 'https://edge.example';
 const MAX_UPLOAD = 1024 * 1024;
 const turn = () => new Promise<void>((resolve) => setTimeout(resolve, 0));
@@ -294,6 +305,22 @@ export class World {
     const wire = this.wire;
     if (wire) this.#break(wire);
     await this.startHome();
+  }
+
+  /** A copy of home's state, as in a backup. */
+  async backupHome(): Promise<Stores> {
+    const copy = memoryStores();
+    for (const name of BACKED_UP) {
+      const [from, to] = [this.stores.home.open(name), copy.open(name)];
+      for (const key of await from.getKeys()) await to.setItem(key, (await from.getItem(key)) as never);
+    }
+    return copy;
+  }
+
+  /** Home begins anew on a copy of its state. */
+  async restoreHome(copy: Stores): Promise<void> {
+    this.stores.home = copy;
+    await this.crashHome();
   }
 
   /** The edge's object is lost with its sockets. */

@@ -1,5 +1,6 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import { type Cancel, every, systemClock } from '../../../../lib/kit/clock.ts';
+import { UNNUMBERED } from '../../../../lib/phone/numbers.ts';
 import { isGranted } from '../../../../lib/sessions/grants.ts';
 import type { Message } from '../../../../lib/socket/envelope.ts';
 import type { Api } from '../../shared/api.ts';
@@ -167,7 +168,9 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
       if (seq > knownThere) void catchUp();
       return;
     }
-    if (item && (item.seq === undefined || item.seq === seq)) {
+    // Home has given a number to an item of the edge.
+    const isNumbered = item?.seq !== undefined && item.seq > UNNUMBERED && seq < UNNUMBERED;
+    if (item && (item.seq === undefined || item.seq === seq || isNumbered)) {
       put([{ ...item, seq, state }]);
       if (seq === known + 1) known = seq;
     }
