@@ -25,6 +25,12 @@ async function open() {
     await world.clock.advanceAsync(0);
     await world.settle();
   };
+  // Home gives its key once that is made, which takes as long as it takes.
+  const given = async () => {
+    await settle();
+    return (await world.stores.home.open('mirror').getKeys()).some((key) => key.endsWith('vapid'));
+  };
+  await expect.poll(given).toBe(true);
   await settle();
   return { world, family, called, settle };
 }
