@@ -12,12 +12,15 @@ import { variables } from '../../lib/config.ts';
 import { DEVICE_ROWS, type DeviceRow } from '../../lib/operations/device.ts';
 import type { OperationRow } from '../../lib/operations/operation.ts';
 import { createOperations, type OperationParts } from '../../lib/operations/table.ts';
+import { everyCommand } from '../support/command-table.ts';
 
 const ROOMS = ['handlers', 'lib', 'storage', 'cli', 'test'];
 const DOCUMENTS = [
   'README.md',
   'CHANGELOG.md',
   ...ROOMS.map((room) => `${room}/README.md`),
+  'cli/REFERENCE.md',
+  'handlers/REFERENCE.md',
   'handlers/dashboard/README.md',
   'handlers/web/README.md',
 ];
@@ -49,9 +52,13 @@ const documentedRoutes = (text: string): string[] =>
 /** A path pattern as the documentation writes it: without the names that a parameter excludes. */
 const documentedPath = (path: string): string => path.replace(/\(\?!.*\)(?=:)/, '').replace(/:(\w+)/g, '{$1}');
 
-it('README.md has at most 160 lines', async () => {
-  const lines = (await read('README.md')).trimEnd().split('\n');
-  expect(lines.length).toBeLessThanOrEqual(160);
+it.each([
+  ['README.md', 160],
+  ['cli/README.md', 250],
+  ['handlers/README.md', 250],
+])('%s has at most %i lines', async (document, most) => {
+  const lines = (await read(document)).trimEnd().split('\n');
+  expect(lines.length).toBeLessThanOrEqual(most);
 });
 
 it.each(ROOMS)('%s/ has a README', (room) => {
@@ -77,18 +84,6 @@ it('lib/README.md lists every package that the relay needs, and files that exist
   expect(files.length).toBeGreaterThan(10);
   // Siblings of a file in the same row are written without the folder that they share.
   expect(files.filter((file) => !existsSync(file) && !existsSync(join('cli/runtime', file)))).toEqual([]);
-});
-
-it('cli/README.md lists every command', async () => {
-  const [, table = ''] = (await read('cli/README.md')).split(/^## Commands$/m);
-  const rows = [...table.matchAll(/^\| \[`(svc [^`]+)`\]/gm)].map(([, usage = '']) => usage.split(/[^\w-]+/));
-  const documented = (...words: string[]) => rows.some((row) => words.every((word) => row.includes(word)));
-  const names = (commands: { usage: string }[]) => commands.map(({ usage }) => usage.split(' ')[0] as string);
-  for (const name of names(programs.svc.commands)) expect([name, documented(name)]).toEqual([name, true]);
-  for (const [program, { commands }] of Object.entries(nestedPrograms)) {
-    for (const name of names(commands))
-      expect([program, name, documented(program, name)]).toEqual([program, name, true]);
-  }
 });
 
 /** Rows of the table "MCP tools": the operations that every relay has. They need no domain to be listed. */
@@ -127,15 +122,37 @@ async function expectTables(document: string, tables: Record<string, Table>): Pr
   await expect(text).toMatchFileSnapshot(`../../${document}`);
 }
 
-it('cli/README.md lists every variable of lib/config.ts', async () => {
+/** A program, a command, and the options that it takes. */
+async function optionRows(program: string, entry: CommandEntry): Promise<string[]> {
+  const command = cac(program).command(entry.usage, entry.summary);
+  (await entry.load()).define(command);
+  return command.options.map(({ rawName, description }) => `| \`${cell(rawName)}\` | ${cell(description)} |`);
+}
+
+it('cli/REFERENCE.md lists every command with its options, and every variable of lib/config.ts', async () => {
+  const commands = everyCommand.filter(({ program }) => program === 'svc');
+  // `svc relay start` is `svc start`: what stands at both places is listed once.
+  const short = new Set(commands.filter(({ words }) => words.length === 1).map(({ words: [word] }) => word));
+  const listed = commands.filter(({ words }) => words[0] !== 'relay' || !short.has(words[1]));
+  const tables: Record<string, Table> = {};
+  const usages: string[] = [];
+  for (const { words, entry } of listed) {
+    const name = ['svc', ...words].join(' ');
+    usages.push(`| \`${cell(['svc', ...words.slice(0, -1), entry.usage].join(' '))}\` | ${cell(entry.summary)} |`);
+    const rows = await optionRows('svc', entry);
+    if (rows.length > 0) tables[name] = { columns: [`Option of \`${name}\``, 'Meaning'], rows };
+  }
   const row = ({ name, fallback, meaning }: { name: string; fallback: string; meaning: string }) =>
     `| \`${name}\` | ${fallback === 'unset' ? 'unset' : `\`${fallback}\``} | ${cell(meaning)} |`;
-  const rows = Object.values(variables).map(row);
-  await expectTables('cli/README.md', { variables: { columns: ['Variable', 'Default', 'Meaning'], rows } });
+  await expectTables('cli/REFERENCE.md', {
+    commands: { columns: ['Command', 'What it does'], rows: usages },
+    variables: { columns: ['Variable', 'Default', 'Meaning'], rows: Object.values(variables).map(row) },
+    ...tables,
+  });
 });
 
-it('handlers/README.md lists the rows of Device Control, and the tools of MCP', async () => {
-  await expectTables('handlers/README.md', {
+it('handlers/REFERENCE.md lists the rows of Device Control, and the tools of MCP', async () => {
+  await expectTables('handlers/REFERENCE.md', {
     'device-control': {
       columns: ['Method', 'Path', 'Arguments', 'What it does'],
       rows: DEVICE_ROWS.map(deviceRow),
@@ -144,20 +161,20 @@ it('handlers/README.md lists the rows of Device Control, and the tools of MCP', 
   });
 });
 
-it('handlers/README.md lists exactly the rows of the route table', async () => {
+it('handlers/REFERENCE.md lists exactly the rows of the route table', async () => {
   const expected = routes.flatMap(([method, path]) =>
     path === DEVICE_PATHS
       ? DEVICE_ROWS.map((route) => `${route.method} ${route.path}`)
       : [`${method} ${documentedPath(path)}`],
   );
-  const documented = documentedRoutes(section(await read('handlers/README.md'), 'routes').join('\n'));
+  const documented = documentedRoutes(section(await read('handlers/REFERENCE.md'), 'routes').join('\n'));
   expect(documented.toSorted()).toEqual(expected.toSorted());
 });
 
-it('handlers/README.md lists exactly the rows of the socket table, with their limits', async () => {
+it('handlers/REFERENCE.md lists exactly the rows of the socket table, with their limits', async () => {
   const row = ({ path, maxMessage, binary }: SocketRow) =>
     `| \`${documentedPath(path)}\` | ${maxMessage / (1024 * 1024)} MiB | ${binary ? 'delivered' : 'ignored'} |`;
-  const rows = section(await read('handlers/README.md'), 'sockets').filter((line) => line.startsWith('| `'));
+  const rows = section(await read('handlers/REFERENCE.md'), 'sockets').filter((line) => line.startsWith('| `'));
   expect(rows.map((line) => line.slice(0, line.lastIndexOf('|', line.length - 3) + 1))).toEqual(sockets.map(row));
 });
 

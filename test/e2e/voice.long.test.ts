@@ -295,7 +295,10 @@ it.runIf(canCurl)('the examples of handlers/README.md work as they are written',
   const folder = await temporaryDirectory();
   await writeFile(join(folder, 'clip.wav'), wavOf(sinePcm(0.1, RATE), RATE));
   const token = await pair();
-  const script = [await example('handlers/README.md', 'Speech'), await example('handlers/README.md', 'Voice settings')];
+  const script = [
+    await example('handlers/README.md', 'Speech'),
+    await example('handlers/REFERENCE.md', 'Voice settings'),
+  ];
   const shell = launch('bash', ['-euc', `cd "$0"\n${script.join('\n').replaceAll('curl ', 'curl -fsS ')}`, folder], {
     PATH: process.env.PATH ?? '',
     TOKEN: token,

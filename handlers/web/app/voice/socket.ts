@@ -15,7 +15,7 @@ export interface VoiceSocket {
 
 /**
  * Opens the socket of a voice session. A page cannot send headers with it, so the token is a subprotocol, and the proof of
- * its key another one. The relay selects neither (`handlers/README.md`, sockets).
+ * its key another one. The relay selects neither (`handlers/REFERENCE.md`, sockets).
  */
 export function openVoiceSocket({ base, session }: App, path: string, events: VoiceSocketEvents): VoiceSocket {
   const url = new URL(path.replace(/^\//, ''), base);
