@@ -97,6 +97,16 @@ export function createSessionIndex(stored?: StoredSessions) {
       return byFamily.size + unread();
     },
 
+    /** Whether there is a session. Counts none where one has been read. */
+    get isUsed(): boolean {
+      return byFamily.size > 0 || unread() > 0;
+    },
+
+    /** No session expires earlier, epoch seconds. */
+    get nextEnd(): number {
+      return expiryBound;
+    },
+
     add(session: Session): void {
       unread();
       over.delete(session.family);

@@ -280,6 +280,16 @@ export class Sessions {
     return this.#index.size;
   }
 
+  /** Whether there is a session: cheaper than `count` at the edge. */
+  isUsed(): boolean {
+    return this.#index.isUsed;
+  }
+
+  /** No session ends earlier by itself, epoch seconds; infinite when none does. */
+  nextEnd(): number {
+    return this.#index.nextEnd;
+  }
+
   /** Live sessions, the one seen last first. */
   list(): Session[] {
     this.#endExpired();

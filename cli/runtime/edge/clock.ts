@@ -11,13 +11,15 @@ export interface AlarmStorage {
 
 /**
  * A clock whose long timers share the object's one alarm, which wakes it from a sleep. Their callbacks do not survive
- * it: owners set their timers again when the object wakes, before `alarm()` is called.
+ * it: owners set their timers again when the object wakes, before `alarm()` is called. `armed` is when the alarm is set to
+ * fire already, epoch ms. `stop()` is for the clock of a relay that has ended: it leaves the alarm alone from then on.
  */
-export function createEdgeClock(storage: AlarmStorage): Clock & { alarm(): void } {
+export function createEdgeClock(storage: AlarmStorage, armed?: number): Clock & { alarm(): void; stop(): void } {
   const pending = new Map<symbol, { at: number; run: () => void }>();
-  let armed: number | undefined;
+  let isStopped = false;
 
   function arm(): void {
+    if (isStopped) return;
     const next = Math.min(...[...pending.values()].map((timer) => timer.at));
     if (next === armed) return;
     armed = Number.isFinite(next) ? next : undefined;
@@ -47,6 +49,10 @@ export function createEdgeClock(storage: AlarmStorage): Clock & { alarm(): void 
         timer.run();
       }
       arm();
+    },
+    stop() {
+      isStopped = true;
+      pending.clear();
     },
   };
 }

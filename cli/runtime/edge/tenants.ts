@@ -46,6 +46,12 @@ const entryOf = (host: string): string => `relay:${host}`;
 const objectNameOf = (host: string): string => OBJECT_PREFIX + host;
 export const isTenantObject = (name: string | undefined): boolean => name?.startsWith(OBJECT_PREFIX) ?? false;
 
+/** Takes a tenant's name out of KV, so that it can be claimed again. */
+export async function releaseName({ host }: Tenant, { TENANTS }: TenantEnv): Promise<void> {
+  if (!TENANTS) throw new RelayError('unavailable', 'this deployment has no names of tenants');
+  await TENANTS.delete(entryOf(host));
+}
+
 /** The variables of a tenant's relay: what it set, and nothing of the deployment that could be a secret. */
 export function variablesOf({ host, operatorPublicKey, settings }: Tenant, env: Record<string, unknown>) {
   const inherited = INHERITED.map((name) => [name, env[name]]).filter(([, value]) => typeof value === 'string');

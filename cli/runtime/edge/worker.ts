@@ -29,8 +29,9 @@ import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { createEdgeClock } from './clock.ts';
 import { createDeployment } from './deployment.ts';
 import { createEntry, drain, type EntryEnv, relayNameOf } from './entry.ts';
+import { createExpiry, ENDS, type Expiry } from './expiry.ts';
 import { attachmentOf, socketOf } from './internals.ts';
-import { type Claimed, isTenantObject, type Tenant, variablesOf } from './tenants.ts';
+import { type Claimed, isTenantObject, releaseName, type Tenant, variablesOf } from './tenants.ts';
 import { createEdgeTransport, type EdgeTransport, MAX_MESSAGE } from './transport.ts';
 
 export { BrokerCounter, BrokerObject } from './broker.ts';
@@ -42,6 +43,10 @@ interface Env extends EntryEnv {
 
 /** Key of the tenant whose relay this is, beside its stores. */
 const TENANT = 'tenant';
+/** Key of the mark that the relay has ended, which what is left of it follows. */
+const ENDED = 'ended';
+/** Milliseconds after which a removal that failed is tried again. */
+const RETRY_END = 3_600_000;
 /** Reported for a close frame without a code, and never sent. */
 const NO_CODE = 1005;
 
@@ -53,18 +58,21 @@ interface Handshake {
 
 /** The relay as one Durable Object: its state, its sockets and nobody else's. */
 export class RelayObject extends DurableObject<Env> {
-  readonly #clock;
+  #clock!: ReturnType<typeof createEdgeClock>;
   readonly #open = new Map<string, OpenSocket & { transport: EdgeTransport }>();
   #crossws!: ReturnType<typeof crossws>;
   #relay!: Relay;
   #fetch!: Fetch;
   #table!: SocketTable;
-  /** False for a name that a tenant has not claimed yet: there is no relay then, and nothing is stored. */
-  #isRelay = true;
+  #expiry?: Expiry;
+  /**
+   * `unclaimed`: a name that a tenant has not claimed yet, so that nothing is stored. `ending`: the relay has ended, and
+   * could not be removed as a whole yet. `ended`: nothing is left, and the next request finds a new one.
+   */
+  #state: 'relay' | 'unclaimed' | 'ending' | 'ended' = 'relay';
 
   constructor(state: DurableObjectState, env: Env) {
     super(state as never, env);
-    this.#clock = createEdgeClock(state.storage);
     state.setWebSocketAutoResponse(new WebSocketRequestResponsePair(ALIVE_PING, ALIVE_PONG));
     void state.blockConcurrencyWhile(() => this.#begin(state, env));
   }
@@ -81,26 +89,81 @@ export class RelayObject extends DurableObject<Env> {
 
   /** Wakes as the relay of a tenant, with what that has set, or as one of the deployment. */
   async #begin(state: DurableObjectState, env: Env): Promise<void> {
-    const tenant = await state.storage.get<Tenant>(TENANT);
-    this.#isRelay = tenant !== undefined || !isTenantObject(state.id.name);
-    if (tenant) await this.#wake(state, env, variablesOf(tenant, env), tenant.host);
-    else if (this.#isRelay) await this.#wake(state, env, textsOf(env), state.id.name);
+    const stored = await state.storage.get<unknown>([TENANT, ENDS, ENDED]);
+    const tenant = stored.get(TENANT) as Tenant | undefined;
+    if (stored.has(ENDED)) return this.#remove(tenant);
+    this.#state = tenant !== undefined || !isTenantObject(state.id.name) ? 'relay' : 'unclaimed';
+    if (this.#state === 'unclaimed') return;
+    const ends = stored.get(ENDS) as number | undefined;
+    if (tenant) await this.#wake(state, env, variablesOf(tenant, env), tenant.host, ends);
+    else await this.#wake(state, env, textsOf(env), state.id.name, ends);
   }
 
   /**
-   * Gives this object to a tenant, unless it has one. A second claim changes nothing, whoever makes it. Only the Worker calls
-   * this, for the name of a tenant's object.
+   * Gives this object to a tenant, unless it has one. A second claim changes nothing, whoever makes it; the tenant's own
+   * counts as a use. Only the Worker calls this, for the name of a tenant's object.
    */
-  claim(tenant: Tenant): Promise<Claimed> {
+  async claim(tenant: Tenant): Promise<Claimed> {
+    await this.#settle();
     return this.ctx.blockConcurrencyWhile(async () => {
       const { storage } = this.ctx;
+      if (this.#state === 'ending') throw new Error('the relay of this name is being removed');
       const known = await storage.get<Tenant>(TENANT);
-      if (known) return known.operatorPublicKey === tenant.operatorPublicKey ? 'same' : 'taken';
-      if (this.#isRelay) return 'taken';
+      if (known?.operatorPublicKey === tenant.operatorPublicKey) {
+        this.#expiry?.renew();
+        return 'same';
+      }
+      if (known || this.#state === 'relay') return 'taken';
       await storage.put(TENANT, tenant);
       await this.#begin(this.ctx, this.env);
+      this.#expiry?.check();
       return 'claimed';
     });
+  }
+
+  /** Goes on after an end: removes what is left of the old relay, and begins as a new one. */
+  async #settle(): Promise<void> {
+    while (this.#state === 'ended' || this.#state === 'ending') {
+      const before = this.#state;
+      await this.ctx.blockConcurrencyWhile(async () => {
+        if (this.#state === before) await this.#begin(this.ctx, this.env);
+      });
+      if (before === 'ending' && this.#state === before) return;
+    }
+  }
+
+  /** Ends a relay that nobody has used for 30 days. From the mark on it is gone, also when the process ends before the rest. */
+  #end(): Promise<void> {
+    return this.ctx.blockConcurrencyWhile(async () => {
+      if (!(await this.#expiry?.isOver())) return;
+      await this.ctx.storage.put(ENDED, true);
+      this.#relay.log.info('nobody has used this relay for 30 days: it ends');
+      this.#expiry = undefined;
+      await this.#relay.stop();
+      this.#clock.stop();
+      this.#open.clear();
+      for (const socket of this.ctx.getWebSockets()) socket.close(1012, 'the relay has ended');
+      await this.#remove(await this.ctx.storage.get<Tenant>(TENANT));
+    });
+  }
+
+  /** Removes an ended relay: its uploads, its name and, last and at once, its storage. What fails is tried again. */
+  async #remove(tenant: Tenant | undefined): Promise<void> {
+    const { storage, id } = this.ctx;
+    // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
+    const log = createLog('INFO', (line) => console.log(line));
+    try {
+      await removeUploads(this.env.MEDIA, `${id}/`);
+      if (tenant) await releaseName(tenant, this.env);
+      await storage.deleteAlarm();
+      await storage.deleteAll();
+      this.#state = 'ended';
+      log.info('the state of a relay that has ended was removed');
+    } catch (error) {
+      this.#state = 'ending';
+      log.error(`the state of a relay that has ended could not be removed: ${describeError(error)}`);
+      await storage.setAlarm(Date.now() + RETRY_END);
+    }
   }
 
   /** Builds the relay from its stores and restores the sockets that outlived the sleep. */
@@ -109,7 +172,9 @@ export class RelayObject extends DurableObject<Env> {
     env: Env,
     variables: Record<string, string>,
     name: string | undefined,
+    ends: number | undefined,
   ): Promise<void> {
+    this.#clock = createEdgeClock(state.storage, (await state.storage.getAlarm()) ?? undefined);
     // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
     const write = (line: string) => console.log(line);
     const { config, warnings } = readOwnConfig(variables, name, write);
@@ -136,6 +201,7 @@ export class RelayObject extends DurableObject<Env> {
     this.#relay.state = 'ready';
     for (const socket of state.getWebSockets()) await this.#restore(socket, log);
     await this.#relay.restored();
+    this.#expiry = createExpiry({ storage: state.storage, relay: this.#relay, stores, clock: this.#clock, log, ends });
     log.debug(`awake with ${state.getWebSockets().length} sockets`);
   }
 
@@ -184,10 +250,20 @@ export class RelayObject extends DurableObject<Env> {
   }
 
   async fetch(request: Request): Promise<Response> {
-    if (!this.#isRelay) {
+    await this.#settle();
+    if (this.#state !== 'relay') {
       await drain(request);
-      return errorResponse(404, 'no relay answers for that host name');
+      if (this.#state === 'unclaimed') return errorResponse(404, 'no relay answers for that host name');
+      return errorResponse(503, 'this relay is being removed; try again later');
     }
+    try {
+      return await this.#answer(request);
+    } finally {
+      this.#expiry?.check();
+    }
+  }
+
+  async #answer(request: Request): Promise<Response> {
     const peer = peerOf(request);
     const url = new URL(request.url);
     if (request.headers.get('upgrade')?.toLowerCase() === 'websocket') {
@@ -202,13 +278,18 @@ export class RelayObject extends DurableObject<Env> {
     return whenSent(response);
   }
 
-  webSocketMessage(socket: WorkerSocket, message: string | ArrayBuffer): Promise<void> {
-    return this.#crossws.handleDurableMessage(this as never, socket as never, message);
+  async webSocketMessage(socket: WorkerSocket, message: string | ArrayBuffer): Promise<void> {
+    if (this.#state !== 'relay') return;
+    await this.#crossws.handleDurableMessage(this as never, socket as never, message);
+    this.#expiry?.check();
   }
 
   /** Answers a client's close frame, which the platform leaves to the object: the client waits for it. */
   async webSocketClose(socket: WorkerSocket, code: number, reason: string, clean: boolean): Promise<void> {
-    await this.#crossws.handleDurableClose(this as never, socket as never, code, reason, clean);
+    if (this.#state === 'relay') {
+      await this.#crossws.handleDurableClose(this as never, socket as never, code, reason, clean);
+      this.#expiry?.check();
+    }
     try {
       socket.close(code === NO_CODE ? 1000 : code, reason);
     } catch {
@@ -221,10 +302,22 @@ export class RelayObject extends DurableObject<Env> {
     return this.webSocketClose(socket, 1006, '', false);
   }
 
+  /** After an end that is not complete, the object has removed the rest when it woke, or does now. */
   async alarm(): Promise<void> {
-    if (!this.#isRelay) return;
+    if (this.#state === 'ending') await this.#settle();
+    if (this.#state !== 'relay') return;
     this.#clock.alarm();
     await this.#relay.sweep();
+    await this.#end();
+  }
+}
+
+/** Removes every object of a relay's bucket whose key begins with `prefix`. */
+async function removeUploads(bucket: R2Bucket | undefined, prefix: string): Promise<void> {
+  for (let isMore = bucket !== undefined; bucket && isMore; ) {
+    const { objects, truncated } = await bucket.list({ prefix });
+    if (objects.length > 0) await bucket.delete(objects.map(({ key }) => key));
+    isMore = truncated;
   }
 }
 
