@@ -97,7 +97,7 @@ export function createSessionIndex(stored?: StoredSessions) {
       return byFamily.size + unread();
     },
 
-    /** Whether there is a session. Counts none where one has been read. */
+    /** True if there is a session. Nothing is counted once one has been read. */
     get isUsed(): boolean {
       return byFamily.size > 0 || unread() > 0;
     },

@@ -280,7 +280,7 @@ export class Sessions {
     return this.#index.size;
   }
 
-  /** Whether there is a session: cheaper than `count` at the edge. */
+  /** True if there is a session. Cheaper than `count` at the edge. */
   isUsed(): boolean {
     return this.#index.isUsed;
   }

@@ -3,19 +3,13 @@ import worker, { RelayObject as DeployedRelay } from '../../cli/runtime/edge/wor
 type State = ConstructorParameters<typeof DeployedRelay>[0];
 type Env = ConstructorParameters<typeof DeployedRelay>[1] & { SHIFT_DAYS?: string; KV_FAILS?: string };
 
-let isShifted: true | undefined;
-
-/** Moves the clock of every object of this isolate by `shift` milliseconds. */
-function shiftClock(shift: number): true {
-  const real = Date.now.bind(Date);
-  Date.now = () => real() + shift;
-  return true;
-}
+const real = Date.now.bind(Date);
 
 /** The deployed object on a clock that `SHIFT_DAYS` moves, and with names that cannot be written while `KV_FAILS` is set. */
 export class RelayObject extends DeployedRelay {
   constructor(state: State, env: Env) {
-    isShifted ??= shiftClock(Number(env.SHIFT_DAYS ?? 0) * 86_400_000);
+    // For every object of this isolate, all of which have the same variable.
+    Date.now = () => real() + Number(env.SHIFT_DAYS ?? 0) * 86_400_000;
     const TENANTS = { ...env.TENANTS, delete: () => Promise.reject(new Error('KV is down')) };
     super(state, env.KV_FAILS ? ({ ...env, TENANTS } as unknown as Env) : env);
   }

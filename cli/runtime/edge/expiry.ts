@@ -19,6 +19,8 @@ export interface ExpiryParts {
   stores: Pick<Stores, 'open'>;
   clock: Clock;
   log: Log;
+  /** It has a `RELAY_PAIRING_CODE`, which is good once: a relay that began anew would take the used one again. */
+  hasInitialCode?: boolean;
   /** What is stored under `ENDS`. */
   ends?: number;
 }
@@ -29,7 +31,7 @@ export type Expiry = ReturnType<typeof createExpiry>;
  * Decides when a relay at the edge ends that nobody uses (lib/reach/README.md). The object's alarm is set for that end, or
  * while there are sessions and no home, for the next end of one: a session that expires while the object sleeps may be the last.
  */
-export function createExpiry({ storage, relay, stores, clock, log, ends }: ExpiryParts) {
+export function createExpiry({ storage, relay, stores, clock, log, hasInitialCode = false, ends }: ExpiryParts) {
   const { sessions, codes, edgeMirror } = relay;
   let timer: { at: number; cancel: Cancel } | undefined;
   const failed = (error: unknown) => log.error(`the end of this relay is not known: ${describeError(error)}`);
@@ -49,7 +51,7 @@ export function createExpiry({ storage, relay, stores, clock, log, ends }: Expir
     void (next === undefined ? storage.delete(ENDS) : storage.put(ENDS, next)).catch(failed);
   }
 
-  const isUsed = (): boolean => edgeMirror?.isExpected() !== false || sessions.isUsed();
+  const isUsed = (): boolean => hasInitialCode || edgeMirror?.isExpected() !== false || sessions.isUsed();
 
   /** Sets or cancels the end, as the state is now. Called after every event of the object; costs nothing when nothing changed. */
   function check(): void {
@@ -60,7 +62,7 @@ export function createExpiry({ storage, relay, stores, clock, log, ends }: Expir
         const lastCode = Math.max(0, ...codes.waiting().codes.map(({ expiresAt }) => expiresAt));
         set(Math.max(ends ?? clock.now() + UNUSED_FOR, lastCode * 1000 + UNUSED_FOR));
       }
-      wakeAt(ends ?? (hasHome ? Number.POSITIVE_INFINITY : sessions.nextEnd() * 1000));
+      wakeAt(ends ?? (hasHome || hasInitialCode ? Number.POSITIVE_INFINITY : sessions.nextEnd() * 1000));
     } catch (error) {
       failed(error);
     }
@@ -79,7 +81,7 @@ export function createExpiry({ storage, relay, stores, clock, log, ends }: Expir
     },
 
     /**
-     * Whether the relay ends now. Also asks the stores themselves: a record that cannot be read is not one that is gone. A
+     * Resolves with true if the relay ends now. Also asks the stores themselves: a record that cannot be read is not one that is gone. A
      * relay that is due and stays is asked again after another 30 days.
      */
     async isOver(): Promise<boolean> {

@@ -201,7 +201,15 @@ export class RelayObject extends DurableObject<Env> {
     this.#relay.state = 'ready';
     for (const socket of state.getWebSockets()) await this.#restore(socket, log);
     await this.#relay.restored();
-    this.#expiry = createExpiry({ storage: state.storage, relay: this.#relay, stores, clock: this.#clock, log, ends });
+    this.#expiry = createExpiry({
+      storage: state.storage,
+      relay: this.#relay,
+      stores,
+      clock: this.#clock,
+      log,
+      hasInitialCode: config.pairingCode !== undefined,
+      ends,
+    });
     log.debug(`awake with ${state.getWebSockets().length} sockets`);
   }
 
