@@ -2,6 +2,8 @@ import { type Cancel, type Clock, systemClock } from '../../../lib/kit/clock.ts'
 
 /** Milliseconds from which a timer becomes an alarm: a pending timer keeps the object awake, and paid for. */
 const MIN_ALARM_DELAY = 60_000;
+/** Milliseconds within which two alarms are the same one. */
+const SAME_TIME = 1_000;
 
 /** The alarm of a Durable Object's storage. */
 export interface AlarmStorage {
@@ -21,7 +23,9 @@ export function createEdgeClock(storage: AlarmStorage, armed?: number): Clock & 
   function arm(): void {
     if (isStopped) return;
     const next = Math.min(...[...pending.values()].map((timer) => timer.at));
-    if (next === armed) return;
+    // A timer set again after a sleep may differ by a millisecond, which is not worth a row.
+    if (armed !== undefined && Math.abs(next - armed) < SAME_TIME) return;
+    if (next === Number.POSITIVE_INFINITY && armed === undefined) return;
     armed = Number.isFinite(next) ? next : undefined;
     void (armed === undefined ? storage.deleteAlarm() : storage.setAlarm(armed));
   }
