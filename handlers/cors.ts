@@ -4,7 +4,7 @@ import { errorResponse } from '../lib/web/json.ts';
 import { WebResponse } from '../lib/web/response.ts';
 import { pathOf, type RelayRequest } from './request.ts';
 
-/** What the app calls at its mailbox, and what it is told there that only home serves. */
+/** Paths that the app calls at its mailbox, and paths for which it gets the answer there that only home serves them. */
 const OF_APP =
   /^\/(?:(?:api|chat|clipboard|context|media|notifications|phone|push|sessions|usage|voice)\/|(?:health|sessions|ws|relay\/freeze)(?:[?#]|$))/;
 const PREFLIGHT = {

@@ -122,7 +122,7 @@ export interface SessionRecord {
   /** The expiry of which the device was notified by a push. */
   noticed_expiry?: number;
   routes?: RoutesRecord;
-  /** Whether its clients answer a `system/ping`, which only the edge sends (contract 04 §5.4a). */
+  /** True if its clients answer a `system/ping`, which only the edge sends (contract 04 §5.4a). */
   answers_pings?: boolean;
   /** Home owns the session, and this relay at the edge honours it for as long as home is heard (contract 12 §2). */
   mirrored?: true;

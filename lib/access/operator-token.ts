@@ -51,7 +51,7 @@ export function createOperatorTokens(publicKey: string | undefined, clock: Clock
   };
 }
 
-/** Whether a text is a public key that verifies operator tokens. */
+/** True if a text is a public key that verifies operator tokens. */
 export const isOperatorKey = (pem: string): Promise<boolean> =>
   importPublicKey(pem.replaceAll('\\n', '\n')).then(
     () => true,

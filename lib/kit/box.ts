@@ -8,7 +8,7 @@ export const MAX_SEALED = 1024 * 1024;
 /** Receivers of one sealed text. */
 export const MAX_RECEIVERS = 64;
 const MAX_CONTENT = Math.ceil(((MAX_SEALED + 128) * 4) / 3);
-/** Of the record with a content key, which always has the same size: 135 bytes. */
+/** Base64url length of the record with a content key, which always has 135 bytes. */
 const KEY_RECORD_SIZE = 4096;
 const KEY_CHARACTERS = 180;
 const KEY_ID = /^[0-9a-f]{16}$/;
@@ -26,7 +26,7 @@ export interface Receiver {
   context: string;
 }
 
-/** What is sealed, as JSON: `by` names the key of the sender, `keys` holds the content key for each receiver. */
+/** A sealed text as JSON: `by` names the key of the sender, `keys` holds the content key for each receiver. */
 export type Sealed = { by: string; content: string; keys: Record<string, string> };
 
 /** Names a public key without giving it away. */
@@ -131,7 +131,7 @@ const wrappingSecret = ({ fresh, lasting, sender, receiver, keyId }: Agreements)
     length: 32,
   });
 
-/** Of the one text that they have in base64url. */
+/** The bytes of a base64url text. @throws RangeError for any other spelling of the same bytes. */
 function bytesOf(text: string): Uint8Array {
   const bytes = fromBase64url(text);
   if (!bytes || base64url(bytes) !== text) throw new RangeError('it is no base64url');

@@ -521,7 +521,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       return mirrored ? refusal() : undefined;
     },
 
-    /** Whether an origin is one of home's page that a device was paired in; which session it may use, that session says. */
+    /** True if a device of home was paired in a page of this origin. The session itself decides whether the page may use it. */
     isPage: (origin: string): boolean => pages.includes(origin),
 
     /** Whether a home is pinned, which may call. */

@@ -136,7 +136,7 @@ function createFetcher({ media: { shared }, requests, maxSize, isLinked }: Fetch
 /**
  * Home's half of uploads (contract 12 §2): takes over what devices have uploaded at the edge, one after another in pieces,
  * under the same tokens. The edge learns that home has an upload once its file, and then the record of it, are durable.
- * What a cut link leaves is continued; what a killed process leaves is begun again.
+ * An upload that a cut link has interrupted is continued; one that a killed process has left begins again.
  */
 export async function openPulls(parts: PullsParts) {
   const { store, stored, media, outbox, clock, log, isLinked, flush, random } = parts;

@@ -208,7 +208,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
       return expiresAt;
     },
 
-    /** Whether a code can be used here. */
+    /** True if a code can be used here. */
     isPending: (hash: string): boolean => (codes.get(hash)?.expiresAt ?? 0) > seconds(clock),
 
     /** Notes the routes that the payload of a code names. Never rejects: without them, they are unknown. */

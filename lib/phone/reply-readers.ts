@@ -19,7 +19,7 @@ const TOKEN_EXPIRED = 'operator token expired';
 
 /** The reader that opened a socket. */
 interface Owner {
-  /** Of the device; null for the operator. */
+  /** The device's family; null for the operator. */
   family: string | null;
   /** When the operator's token ends, epoch seconds; null for a device, and for an operator without a token (Node). */
   until: number | null;

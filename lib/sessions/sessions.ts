@@ -73,9 +73,24 @@ export interface SessionsParts {
   savesSeenAtOnce?: boolean;
 }
 
+/** Members that a refresh takes from the session that it replaces: they may change while the new one is stored. */
+const CARRIED = [
+  'expiresAt',
+  'grants',
+  'terminalReduced',
+  'policy',
+  'grantedAt',
+  'ownerName',
+  'noticedExpiry',
+  'routes',
+  'answersPings',
+  'pairedHere',
+] as const satisfies readonly (keyof Session)[];
+
 /**
- * All paired sessions: held in memory, at the edge once somebody asks for them, and written through. What gives rights (a pairing, a refresh) is in effect once it
- * is stored, and not at all when it cannot be. What takes rights away changes memory before the first await, so that a
+ * All paired sessions: held in memory, at the edge once somebody asks for them, and written through. A change that gives
+ * rights (a pairing, a refresh) is in effect once it is stored, and not at all when it cannot be. A change that takes rights
+ * away changes memory before the first await, so that a
  * check and its change are one step; when it cannot be stored, it stands in memory, `storeState()` is `degraded`, and it
  * is written again until it is stored (contract 01 §6.7). Writes that belong together are one transaction.
  */
@@ -556,30 +571,8 @@ export class Sessions {
       if (old.ended) return;
       isApplied = true;
       // It may have been reduced while this was stored; the reduction is written next.
-      const {
-        expiresAt,
-        grants,
-        terminalReduced,
-        policy,
-        grantedAt,
-        ownerName,
-        noticedExpiry,
-        routes,
-        answersPings,
-        pairedHere,
-      } = old;
-      Object.assign(session, {
-        expiresAt,
-        grants,
-        terminalReduced,
-        policy,
-        grantedAt,
-        ownerName,
-        noticedExpiry,
-        routes,
-        answersPings,
-        pairedHere,
-      });
+      Object.assign(session, Object.fromEntries(CARRIED.map((name) => [name, old[name]])));
+      const { ownerName } = old;
       if (ownerName !== undefined) session.device = { ...session.device, name: ownerName };
       this.#drop(old, 'replaced');
       this.#announceEnd(old, 'replaced');

@@ -144,7 +144,7 @@ export function authenticate(
 
   if (proved === false || isForeign(sessions, request, page)) return conclude('token', undefined);
   const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken, proved);
-  // What came by way of the edge is exchanged for credentials that the edge has not seen (contract 12 §3).
+  // Credentials that came by way of the edge are exchanged for others that the edge has not seen (contract 12 §3).
   if (session && !(refreshToken !== undefined && sessions.isInterim(session))) {
     const admitted = { session, token: sessionToken as string };
     const { saved } = sessions.resume(session, device, refreshToken, proved);

@@ -75,7 +75,7 @@ export interface ConnectionParts {
   probes: Probes;
   /** Limits the long messages of all sockets that are parsed at once. */
   parsing: ByteBudget;
-  /** Whether the clients of a session answer the pings of a runtime that hides the protocol's own. */
+  /** The clients of a session answer, or do not, the pings of a runtime that hides the protocol's own. */
   answersPings(session: Session, answers: boolean): void;
   /** Called once, when the connection has ended. */
   onClosed(connection: SocketConnection): void;

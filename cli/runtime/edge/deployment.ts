@@ -5,7 +5,7 @@ import type { BrokerEnv } from './broker.ts';
 import broker from './broker-worker.ts';
 import { type createEntry, type EntryEnv, readSettings, relayNameOf } from './entry.ts';
 
-/** What a deployment binds: the relay, and the broker of Reach where it runs beside it. */
+/** Bindings of a deployment: the relay, and the broker of Reach where it runs beside it. */
 export type DeploymentEnv = EntryEnv & Partial<BrokerEnv>;
 
 const hasBroker = (env: DeploymentEnv): env is DeploymentEnv & BrokerEnv =>

@@ -4,13 +4,13 @@ import type { Log } from '../../../lib/log.ts';
 import type { Relay } from '../../../lib/relay.ts';
 import type { Stores } from '../../../storage/schema.ts';
 
-/** Key of when an unused relay ends, epoch ms, beside its stores. */
+/** Key, beside the stores, of the time at which an unused relay ends: epoch ms. */
 export const ENDS = 'ends';
 /** Milliseconds for which a relay stays without a session, a home and a pairing code. */
 export const UNUSED_FOR = 30 * 86_400_000;
 /** Key of a pinned home in the store of the mirror. */
 const HOME = 'peer';
-/** A shorter timer is none of the object's alarm: it would keep the object awake. */
+/** Shorter timers do not use the object's alarm. */
 const MIN_WAIT = 60_000;
 
 export interface ExpiryParts {
@@ -21,7 +21,7 @@ export interface ExpiryParts {
   log: Log;
   /** It has a `RELAY_PAIRING_CODE`, which is good once: a relay that began anew would take the used one again. */
   hasInitialCode?: boolean;
-  /** What is stored under `ENDS`. */
+  /** The value stored under `ENDS`. */
   ends?: number;
 }
 

@@ -13,7 +13,7 @@ import { errorResponse, json, readJson } from '../../../lib/web/json.ts';
 export const CLAIM_PATH = '/relay/claim';
 /** Begins the name of a tenant's object, which no relay of `RELAY_HOSTS` has. */
 const OBJECT_PREFIX = 'tenant:';
-/** Seconds for which the platform may remember an entry, or that there is none. */
+/** Seconds for which the platform may cache an entry, or its absence. */
 const CACHE_TTL = 60;
 const MAX_BODY = 16 * 1024;
 const MAX_TEXT = 2048;

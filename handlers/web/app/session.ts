@@ -106,7 +106,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const device = { platform: 'web', surface: 'web', formFactor: formFactor(), typedStream: true };
   const log = createLog('ERROR', () => {});
   const prover = createProver(base);
-  /** Of the mailbox, made with its first connection. */
+  /** Belongs to the mailbox; made with its first connection. */
   let edge: { base: string; prover: Prover } | undefined;
   /** Where calls go, with a slash at its end: the mailbox while the link is there (contract 12 §3). */
   const target = computed(() => {

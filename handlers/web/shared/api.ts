@@ -175,7 +175,7 @@ function sentenceOf(text: string): string | undefined {
   }
 }
 
-/** What only home serves, the mailbox refuses in two ways (contract 12 §7). */
+/** The mailbox refuses in two ways to serve a resource of home (contract 12 §7). */
 const OF_HOME = /^home is o(?:ff since|n:)/;
 
 const sentence = (text: string): string =>

@@ -68,7 +68,7 @@ export interface LinkParts {
     credential: string,
     shown: { isPairing: boolean; isMailbox: boolean; nonce?: string },
   ): Promise<string | undefined>;
-  /** What of `routes.updated` is kept for the next connection. Without it, nothing. */
+  /** Keeps the routes of `routes.updated` for the next connection. Links without it keep none. */
   withRoutes?: Reader<typeof withRoutes, Partial<Pairing> | null>;
   /** Stores the mailbox at the edge. Links without it use no mailbox. */
   withMailbox?: Reader<typeof withMailbox, MailboxAccess | undefined>;

@@ -111,7 +111,7 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
 
   async function coveredReply(payload: Payload): Promise<Payload> {
     const { chat_id, reply_to, message_id, ts } = payload;
-    // Whoever asked through the edge alone cannot open anything.
+    // A caller that asked through the edge alone can open nothing.
     if (typeof reply_to === 'string' && plain.has(reply_to)) return payload;
     const text = await sealed('reply', String(message_id), payload);
     return text ? { text: SEALED_TEXT, chat_id, reply_to, message_id, ts, sealed: text } : payload;
