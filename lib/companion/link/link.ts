@@ -218,7 +218,7 @@ export function createLink(parts: LinkParts): Link {
     const [credential, isPairing] = 'sessionToken' in shown ? [shown.sessionToken, false] : [shown.pairingCode, true];
     // A browser that cannot sign is served as one without a key.
     const isMailbox = 'endpoint' in machine.state && machine.state.endpoint.mailbox === true;
-    const box = parts.sealing && !isMailbox ? await parts.sealing.authMember(isPairing).catch(keyFailed) : undefined;
+    const box = parts.sealing && !isMailbox ? await parts.sealing.authMember(isPairing) : undefined;
     const proof =
       parts.prove && (await parts.prove(credential, { isPairing, isMailbox, nonce }).catch(() => undefined));
     current?.send('system', 'auth', { ...payload, ...box, ...(proof !== undefined && { proof }) });
@@ -231,7 +231,7 @@ export function createLink(parts: LinkParts): Link {
     const endpoints = offer ? offer.endpoints : routes;
     const route = readRouteCredential(routeCredential, { endpoint, endpoints, now: seconds(clock) });
     if (routeCredential !== undefined && !route) log.warn('the relay sent access to Reach that is not for this route');
-    const box = await parts.sealing?.taken(homeBox, endpoints, offer !== undefined).catch(keyFailed);
+    const box = await parts.sealing?.taken(homeBox, endpoints, offer !== undefined);
     // A new pairing begins with the mailbox that its link names.
     const begun = offer?.mailbox === undefined ? undefined : { url: offer.mailbox };
     const mailbox = parts.withMailbox && (given ? newerMailbox(offer ? undefined : known, given) : begun);
@@ -260,9 +260,6 @@ export function createLink(parts: LinkParts): Link {
     presented = sessionToken;
     dispatch({ name: 'stored', relay });
   }
-
-  const keyFailed = (error: unknown): undefined =>
-    void log.error(`the key for sealed messages cannot be used: ${describeError(error)}`);
 
   /** Keeps the credentials of the edge beside those of home. */
   async function storeAtMailbox(session: IssuedSession, endpoint: Endpoint): Promise<void> {
@@ -339,7 +336,7 @@ export function createLink(parts: LinkParts): Link {
     const leaveChannels = Object.entries(channels).map(([name, channel]) =>
       channel.online((type, payload, id) => send(name, type, payload, id)),
     );
-    if (!isAtMailbox) sayKey(current, deliver);
+    if (!isAtMailbox) parts.sealing?.online({ send: current.send, deliver });
     let stopWatching: Cancel | undefined;
     watchAgain = () => {
       stopWatching?.();
@@ -356,13 +353,6 @@ export function createLink(parts: LinkParts): Link {
     askForMailbox(current);
     for (const early of [...greetings.values()]) if (connection === current) receive(early);
     greetings.clear();
-  }
-
-  /** Home seals for this device from now on, whose key it has got with the first frame. */
-  function sayKey(current: Connection, deliver: (message: Message) => void): void {
-    const key = parts.sealing?.homeKeyId();
-    if (key !== undefined) current.send('system', 'box.known', { key });
-    void parts.sealing?.again(deliver).catch(keyFailed);
   }
 
   function toChannel(message: Message): void {

@@ -123,10 +123,35 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
     return text ? { id, sealed: text } : payload;
   }
 
+  /** Home's key by its name, to say to home that it is here; undefined without it. */
+  function homeKeyId(): string | undefined {
+    const home = fromBase64url(store.pairing()?.box?.home ?? '');
+    return home?.length === 65 ? keyIdOf(home) : undefined;
+  }
+
+  /** Opens messages that could not be opened so far. */
+  async function again(deliver: (message: Message) => void): Promise<void> {
+    for (const message of [...unopened.values()]) {
+      unopened.delete(String(message.payload.message_id));
+      const found = await openMessage(message);
+      if (found) deliver(found);
+    }
+  }
+
+  /** The mailbox stays as it was. */
+  function keyFailed(error: unknown): Record<string, never> {
+    log.error(`the key for sealed messages cannot be used: ${describeError(error)}`);
+    return {};
+  }
+
   return {
-    /** Member of the first frame to home: this device's key. */
+    /** Member of the first frame to home: this device's key. Empty when that cannot be used. */
     async authMember(isPairing: boolean): Promise<Payload> {
-      return { box_key: base64url((await ownKey(isPairing)).point) };
+      try {
+        return { box_key: base64url((await ownKey(isPairing)).point) };
+      } catch (error) {
+        return keyFailed(error);
+      }
     },
 
     /**
@@ -134,26 +159,25 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
      */
     async taken(given: unknown, endpoints: readonly Endpoint[], isPairing: boolean): Promise<Pick<Pairing, 'box'>> {
       const before = isPairing ? undefined : store.pairing()?.box;
-      const own = await ownKey(isPairing);
-      const home = homeKey(given, endpoints) ?? before?.home;
-      const box = { private_key: await exportBoxKey(own), public_key: base64url(own.point), ...(home && { home }) };
-      if (before?.home !== undefined && before.home !== home) log.warn('home has a new key for sealed messages');
-      return { box };
-    },
-
-    /** Home's key by its name, to say to home that it is here; undefined without it. */
-    homeKeyId(): string | undefined {
-      const home = fromBase64url(store.pairing()?.box?.home ?? '');
-      return home?.length === 65 ? keyIdOf(home) : undefined;
-    },
-
-    /** Opens messages that could not be opened so far. */
-    async again(deliver: (message: Message) => void): Promise<void> {
-      for (const message of [...unopened.values()]) {
-        unopened.delete(String(message.payload.message_id));
-        const found = await openMessage(message);
-        if (found) deliver(found);
+      try {
+        const own = await ownKey(isPairing);
+        const home = homeKey(given, endpoints) ?? before?.home;
+        const box = { private_key: await exportBoxKey(own), public_key: base64url(own.point), ...(home && { home }) };
+        if (before?.home !== undefined && before.home !== home) log.warn('home has a new key for sealed messages');
+        return { box };
+      } catch (error) {
+        return keyFailed(error);
       }
+    },
+
+    homeKeyId,
+    again,
+
+    /** A connection with home, which seals for this device from now on: it has got the key with the first frame. */
+    online({ send, deliver }: { send: SendOn; deliver(message: Message): void }): void {
+      const key = homeKeyId();
+      if (key !== undefined) send('system', 'box.known', { key });
+      void again(deliver).catch(keyFailed);
     },
 
     /** A connection with the mailbox. */
