@@ -66,7 +66,9 @@ async function mirrored() {
     async pair(open: TestBrowser['open'], options: Parameters<TestBrowser['open']>[0] = {}) {
       const opened = await open(options);
       // What a page asks of a home that is off, and of its mailbox.
-      opened.allow(/ERR_CONNECTION_REFUSED|fetching the script|WebSocket connection to 'ws:\/\/localhost/);
+      opened.allow(
+        /ERR_(?:CONNECTION_REFUSED|CONNECTION_RESET|EMPTY_RESPONSE)|fetching the script|WebSocket connection to 'ws:\/\/localhost/,
+      );
       opened.allow(new RegExp(`^request to ${edge}$`));
       const code = randomCode();
       const body = { code, without: ['bridge', 'desktop'] };

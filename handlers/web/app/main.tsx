@@ -89,7 +89,8 @@ async function main(): Promise<void> {
   effect(() => {
     if (!isPaired.value) return;
     const loaded = whenSettled(session).then(() => import('./analytics.ts'));
-    void loaded.then(({ createAnalytics }) => isPaired.value && app.kept(createAnalytics));
+    // Without a network there are no figures until the next start.
+    void loaded.then(({ createAnalytics }) => isPaired.value && app.kept(createAnalytics)).catch(() => {});
   });
   let wasPaired = isPaired.value;
   effect(() => {
