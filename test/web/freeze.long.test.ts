@@ -39,7 +39,7 @@ describeInBrowser('freeze in the pages (contract 09 §3)', ({ open }) => {
     for (const { path } of appScreens.filter(({ place }) => place !== 'hidden')) {
       await page.goto(`${appOf(relay)}#/${path}`);
       await page.locator('main .screen').first().waitFor();
-      expect([path, await banner(page).isVisible()]).toEqual([path, true]);
+      await expect.poll(async () => [path, await banner(page).isVisible()]).toEqual([path, true]);
     }
 
     // Another session, without the grant, is told live and offers no way to end it.

@@ -184,6 +184,7 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
     guard({ send, deliver }: { send: SendOn; deliver(message: Message): void }) {
       let pending = 0;
       let tail = Promise.resolve();
+      let sending: Promise<void> = Promise.resolve();
       /** In order, also behind one that is being opened. */
       function queue(message: Message): void {
         if (pending >= MAX_PENDING) {
@@ -218,8 +219,10 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
             send(channel, type, payload, id);
             return;
           }
-          (isReply ? coveredReply(payload) : coveredNotification(payload)).then(
-            (covered) => send(channel, type, covered, id),
+          const covered = isReply ? coveredReply(payload) : coveredNotification(payload);
+          // One that is sealed sooner does not overtake those before it.
+          sending = Promise.all([covered, sending]).then(
+            ([sealed]) => send(channel, type, sealed, id),
             // Not in plain: a reply is sent again with the next connection.
             (error) => log.error(`a ${isReply ? 'reply' : 'notification'} cannot be sealed: ${describeError(error)}`),
           );
