@@ -9,7 +9,7 @@ export interface WebPage {
   isOwn: boolean;
 }
 
-/** Reads `Origin`; undefined for a request of no page. One that cannot be read is no page of this relay. */
+/** Reads `Origin`; undefined for a request without it. An origin that cannot be read counts as that of a foreign page. */
 export function pageOf(headers: HeaderReader): WebPage | undefined {
   const origin = headers.get('origin');
   if (origin === null) return undefined;

@@ -44,7 +44,7 @@ export interface SecureLink {
   readonly advertised: AdvertisedLink | null;
   /** Why it is unavailable, without paths; null while it is not. */
   readonly problem: string | null;
-  /** Signs with the key that pairing links pin; null while there is none. */
+  /** Signs with the key that pairing links pin; null without such a key. */
   sign(bytes: Uint8Array): Uint8Array | null;
   /** Made again only when `status` or `advertised` changes. */
   readonly health: LinkHealth;

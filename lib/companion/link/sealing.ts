@@ -220,7 +220,7 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
             return;
           }
           const covered = isReply ? coveredReply(payload) : coveredNotification(payload);
-          // One that is sealed sooner does not overtake those before it.
+          // A text that is sealed sooner must not overtake those before it.
           sending = Promise.all([covered, sending]).then(
             ([sealed]) => send(channel, type, sealed, id),
             // Not in plain: a reply is sent again with the next connection.
