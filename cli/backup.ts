@@ -156,7 +156,7 @@ async function* contentOf({ config, files, snapshot }: Copy, summary: Summary): 
   yield { home: { agent_home: config.agentHome, home: config.home, has_state: snapshot !== null } };
   for (const [file, bytes] of files) yield { file, data: base64(bytes) };
   if (snapshot) {
-    const { readSnapshot } = await import('../storage/node.ts');
+    const { readSnapshot } = await import('../storage/sqlite.ts');
     let batch: StoredRow[] = [];
     let size = 0;
     for (const row of readSnapshot(snapshot.path)) {

@@ -19,7 +19,7 @@ const ENTRIES = {
 
 /** Source files that are entry points of the commands and of `svc relay start`: see `mergeChunks`. */
 const PROGRAMS = [ENTRIES.svc, ENTRIES['svc-relay']];
-const RELAY = ['cli/start.ts', ENTRIES.relay, 'storage/node.ts'];
+const RELAY = ['cli/start.ts', ENTRIES.relay, 'storage/sqlite.ts'];
 
 /** Packages that a thread loads by the path of their file: `packageFile` of `lib/host/node` finds it in the bundle. */
 const THREAD_PACKAGES = ['yaml'];

@@ -9,7 +9,7 @@ export async function holdState(
   running: (stateFile: string) => CommandError,
 ): Promise<() => void> {
   if (stateFile === null) return () => {};
-  const storage = await import('../storage/node.ts');
+  const storage = await import('../storage/sqlite.ts');
   try {
     return storage.holdState(stateFile);
   } catch (error) {

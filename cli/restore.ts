@@ -108,7 +108,7 @@ const running = (stateFile: string) =>
 async function holdRestore({ agentHome }: Config): Promise<() => void> {
   const path = `${restoreFolder(agentHome)}.lock`;
   const first = await makeDirectory(dirname(path));
-  const storage = await import('../storage/node.ts');
+  const storage = await import('../storage/sqlite.ts');
   try {
     const lock = storage.openStateFile(path, () => {});
     return () => {
@@ -171,7 +171,7 @@ async function stage(
   staging: Staging,
 ): Promise<Content> {
   const [{ openStateFile }, { createTable, putRows }] = await Promise.all([
-    import('../storage/node.ts'),
+    import('../storage/sqlite.ts'),
     import('../storage/sql-driver.ts'),
   ]);
   const files = new Map<string, Uint8Array>();

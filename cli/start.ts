@@ -224,7 +224,7 @@ function batched(writer: Pick<Writer, 'write'>): { write(text: string): void; fl
 async function launch(config: Config, log: Log, options: { version: string; noTls: boolean }): Promise<NodeRelay> {
   const [{ CertificateError, startNodeRelay }, { StateInUseError }] = await Promise.all([
     import('./runtime/node/relay.ts'),
-    import('../storage/node.ts'),
+    import('../storage/sqlite.ts'),
   ]);
   try {
     return await startNodeRelay({ ...options, config, log });

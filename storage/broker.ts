@@ -1,8 +1,7 @@
 import { createStorage, prefixStorage, type Storage } from 'unstorage';
-import memoryDriver from 'unstorage/drivers/memory';
-import { createGroupCommit } from './group-commit.ts';
+import type { Backend } from './backend.ts';
+import { memoryBackend } from './memory.ts';
 import type { BrokerRecord } from './schema.ts';
-import { createTable, readEntries, type SqlExecutor, sqlDriver } from './sql-driver.ts';
 
 /** One change of the broker: the record of a key, or null to remove it. */
 export interface BrokerChange {
@@ -21,26 +20,23 @@ export interface BrokerStore {
 
 const STORE = 'broker';
 
-/** The state of a Reach broker, which is no relay and has none of its stores; in memory without an `executor`. */
-export function openBrokerStore(executor?: SqlExecutor): BrokerStore {
+/** The state of a Reach broker, which is no relay and has none of its stores. */
+export function openBrokerStore(backend: Backend = memoryBackend()): BrokerStore {
   const storage = createStorage();
-  if (executor) createTable(executor);
-  const commits = executor && createGroupCommit(executor);
-  storage.mount(STORE, commits ? sqlDriver({ commits, store: STORE }) : memoryDriver());
+  storage.mount(STORE, backend.driver(STORE));
   const store = prefixStorage(storage, STORE) as unknown as Storage<BrokerRecord>;
   return {
     async all() {
-      if (commits) return (await readEntries(commits, STORE)).map(([, value]) => value);
+      if (backend.entries) return (await backend.entries(STORE)).map(([, value]) => value);
       return Promise.all((await store.getKeys()).map((key) => store.getItem(key)));
     },
     async write(changes) {
-      // Without an await in between: the writes of one turn are one transaction.
-      const writes = changes.map(({ table, digest, record }) => {
+      const write = ({ table, digest, record }: BrokerChange) => {
         const key = `${table}:${digest}`;
         return record ? store.setItem(key, record) : store.removeItem(key);
-      });
-      await Promise.all(writes);
+      };
+      await Promise.all(backend.batch(() => changes.map(write)));
     },
-    close: () => commits?.close(),
+    close: () => backend.close(),
   };
 }

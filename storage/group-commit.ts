@@ -32,10 +32,12 @@ export type GroupCommit = ReturnType<typeof createGroupCommit>;
  * and rejects every write in it.
  */
 export function createGroupCommit(executor: SqlExecutor) {
-  /** Of this turn. */
-  let batch: Batch | undefined;
+  /** The writes of this turn. */
+  let turn: Batch | undefined;
+  /** Calls of `batch` that have not returned. */
+  let depth = 0;
   const queue: (Batch | Read)[] = [];
-  /** Characters in `batch` and `queue`. */
+  /** Characters in `turn` and `queue`. */
   let waiting = 0;
   let isBusy = false;
   let isClosed = false;
@@ -46,9 +48,9 @@ export function createGroupCommit(executor: SqlExecutor) {
 
   /** Begins to commit what has been written so far. Never throws: the outcome is told to the writers. */
   function flush(): void {
-    if (!batch) return;
-    queue.push(batch);
-    batch = undefined;
+    if (!turn) return;
+    queue.push(turn);
+    turn = undefined;
     work();
   }
 
@@ -118,7 +120,7 @@ export function createGroupCommit(executor: SqlExecutor) {
 
   function whenIdle(): void {
     const left = lastWrite + IDLE - Date.now();
-    const isIdle = left <= 0 && !isBusy && !batch;
+    const isIdle = left <= 0 && !isBusy && !turn;
     idle = isIdle ? undefined : unref(setTimeout(whenIdle, left > 0 ? Math.min(left, IDLE) : IDLE));
     if (isIdle) begin(executor.maintain?.() ?? Promise.resolve());
   }
@@ -136,12 +138,42 @@ export function createGroupCommit(executor: SqlExecutor) {
 
   /** Commits everything that waits before it returns. What is being committed off the event loop comes first. */
   function drain(): void {
-    if (batch) queue.push(batch);
-    batch = undefined;
+    if (turn) queue.push(turn);
+    turn = undefined;
     for (let step = queue.shift(); step; step = queue.shift()) {
       if (typeof step === 'function') step();
       else commit([step], executor.transaction);
     }
+  }
+
+  /** Resolves when the statements, which are not parted, are durable; rejects when their transaction failed. */
+  function writeAll(statements: readonly Statement[]): Promise<void> {
+    if (isClosed) return Promise.reject(new Error('the state is closed'));
+    if (!turn) {
+      turn = newBatch();
+      executor.atTurnEnd(flush);
+    }
+    const { promise } = turn;
+    for (const statement of statements) turn.statements.push(statement);
+    waiting += sizeOf(statements);
+    if (waiting > MAX_WAITING && depth === 0) drain();
+    return promise;
+  }
+
+  /** Reads what is committed, having committed what was written before. */
+  function read(sql: string, ...values: string[]): Row[] | Promise<Row[]> {
+    if (depth > 0) return Promise.resolve().then(() => read(sql, ...values));
+    flush();
+    if (!isBusy && queue.length === 0) return executor.all(sql, ...values);
+    return new Promise((resolve, reject) => {
+      queue.push(() => {
+        try {
+          resolve(executor.all(sql, ...values));
+        } catch (error) {
+          reject(error);
+        }
+      });
+    });
   }
 
   return {
@@ -149,39 +181,22 @@ export function createGroupCommit(executor: SqlExecutor) {
 
     maxText: executor.maxText,
 
-    /** Resolves when the write is durable; rejects when its transaction failed. */
-    write(sql: string, ...values: Statement['values']): Promise<void> {
-      return this.writeAll([{ sql, values }]);
-    },
+    write: (sql: string, ...values: Statement['values']): Promise<void> => writeAll([{ sql, values }]),
 
-    /** The same for statements that must not be parted. */
-    writeAll(statements: readonly Statement[]): Promise<void> {
-      if (isClosed) return Promise.reject(new Error('the state is closed'));
-      if (!batch) {
-        batch = newBatch();
-        executor.atTurnEnd(flush);
+    writeAll,
+
+    /** Runs `work`, whose writes share a transaction, however many they are. Its reads wait until it has returned. */
+    batch<T>(work: () => T): T {
+      depth++;
+      try {
+        return work();
+      } finally {
+        depth--;
+        if (waiting > MAX_WAITING && depth === 0) drain();
       }
-      const { promise } = batch;
-      for (const statement of statements) batch.statements.push(statement);
-      waiting += sizeOf(statements);
-      if (waiting > MAX_WAITING) drain();
-      return promise;
     },
 
-    /** Reads what is committed, having committed what was written before. */
-    read(sql: string, ...values: string[]): Row[] | Promise<Row[]> {
-      flush();
-      if (!isBusy && queue.length === 0) return executor.all(sql, ...values);
-      return new Promise((resolve, reject) => {
-        queue.push(() => {
-          try {
-            resolve(executor.all(sql, ...values));
-          } catch (error) {
-            reject(error);
-          }
-        });
-      });
-    },
+    read,
 
     /**
      * Writes what is committed to an empty file, having committed what was written before. What is written meanwhile waits.

@@ -1,9 +1,7 @@
 import { createStorage, prefixStorage } from 'unstorage';
-import memoryDriver from 'unstorage/drivers/memory';
-import { createGroupCommit } from './group-commit.ts';
-import { createLookups, lookupsOf } from './lookups.ts';
+import type { Backend } from './backend.ts';
+import { memoryBackend } from './memory.ts';
 import type { Store, StoreName, Stores } from './schema.ts';
-import { createTable, readEntries, type SqlExecutor, sqlDriver } from './sql-driver.ts';
 
 export type Runtime = 'node' | 'edge';
 
@@ -44,27 +42,23 @@ export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object'
 /** Version of the stored records: grows when an earlier version of the relay could not use what this one writes. */
 export const SCHEMA_VERSION = 1;
 
-/** The stores of a relay on `runtime`: the durable ones behind `executor`, or without one all in memory. */
-export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
+/** The stores of a relay on `runtime`: the durable ones in `backend`, the others in the memory of the process. */
+export function createStores(runtime: Runtime, backend: Backend = memoryBackend()): Stores {
+  const memory = memoryBackend();
+  const backendOf = (store: StoreName) => (PLACES[store][runtime] === 'memory' ? memory : backend);
   const storage = createStorage();
-  if (executor) createTable(executor);
-  if (executor?.isSynchronous) createLookups(executor);
-  const commits = executor && createGroupCommit(executor);
-  for (const [store, places] of Object.entries(PLACES)) {
-    const isDurable = commits !== undefined && places[runtime] !== 'memory';
-    storage.mount(store, isDurable ? sqlDriver({ commits, store }) : memoryDriver());
-  }
+  for (const store of Object.keys(PLACES) as StoreName[]) storage.mount(store, backendOf(store).driver(store));
+  const { snapshot } = backend;
   return {
-    durable: executor !== undefined,
-    failing: (commits?.failing ?? new Map()) as Stores['failing'],
+    durable: backend.durable,
+    failing: backend.failing as Stores['failing'],
     open: <K extends StoreName>(name: K) => {
+      const { entries, lookups, batch } = backendOf(name);
       const store = prefixStorage(storage, name) as unknown as Store<K>;
-      const isDurable = commits !== undefined && PLACES[name][runtime] !== 'memory';
-      if (!isDurable || !executor) return store;
-      const lookups = executor.isSynchronous ? lookupsOf(executor, name) : undefined;
-      return Object.assign(store, { entries: (base?: string) => readEntries(commits, name, base), lookups });
+      const read = entries && { entries: (base?: string) => entries(name, base) };
+      return Object.assign(store, { ...read, lookups: lookups?.(name), batch });
     },
-    ...(commits && executor.snapshot && { snapshot: (path: string) => commits.snapshot(path) }),
-    close: () => commits?.close(),
+    ...(snapshot && { snapshot }),
+    close: () => backend.close(),
   };
 }

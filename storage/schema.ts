@@ -65,15 +65,20 @@ export interface Lookups {
   count(name: string): number;
 }
 
-/** A store of a driver that reads all of it with one statement. */
-export interface Listed {
+/** A store beyond unstorage's interface. */
+export interface Backed {
   /** Every key, or those that begin with `base`, with its value, null for one that cannot be read. */
-  entries?(base?: string): Promise<[key: string, value: unknown][]>;
+  entries?(base?: string): Promise<Entry[]>;
   /** Where values are read when they are needed (edge). Without it the store is to be read as a whole. */
   readonly lookups?: Lookups;
+  /**
+   * Runs `work`, which only writes and does not wait, to this and other durable stores: all of it is durable together, or
+   * none. Called by `batched`.
+   */
+  batch?<T>(work: () => T): T;
 }
 
-export type Store<K extends StoreName> = Storage<StoreSchema[K]> & Listed;
+export type Store<K extends StoreName> = Storage<StoreSchema[K]> & Backed;
 
 /** The relay's state, one named store at a time. */
 export interface Stores {

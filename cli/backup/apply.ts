@@ -59,7 +59,7 @@ export async function openStaging(agentHome: string) {
 export async function finishRestore(agentHome: string): Promise<void> {
   const journal = await readJournal(agentHome);
   if (journal === null) return;
-  const { holdState } = await import('../../storage/node.ts');
+  const { holdState } = await import('../../storage/sqlite.ts');
   const release = holdState(journal.state);
   try {
     await carryOut(agentHome, journal);

@@ -8,7 +8,7 @@ export async function endRestore(context: CommandContext): Promise<void> {
   if (!isUnfinished(agentHome)) return;
   const [{ finishRestore }, { StateInUseError }] = await Promise.all([
     import('./apply.ts'),
-    import('../../storage/node.ts'),
+    import('../../storage/sqlite.ts'),
   ]);
   await finishRestore(agentHome).catch((error) => {
     if (!(error instanceof StateInUseError)) throw error;

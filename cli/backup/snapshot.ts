@@ -30,7 +30,7 @@ export async function takeSnapshot(config: Config, stateFile: string): Promise<S
 
 /** The path of the copy, null without a state, undefined when a relay holds it after all. */
 async function copyHere(stateFile: string): Promise<string | null | undefined> {
-  const { openSoundState, StateInUseError } = await import('../../storage/node.ts');
+  const { openSoundState, StateInUseError } = await import('../../storage/sqlite.ts');
   const path = `${stateFile}-snapshot-${Date.now()}-${randomBytes(8).toString('hex')}`;
   try {
     const state = openSoundState(stateFile);

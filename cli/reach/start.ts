@@ -155,14 +155,18 @@ async function launch(
   { state, host, port, clientIpHeader }: Settings,
   parts: { hosts: Map<string, string[]>; tls: ReturnType<typeof readTls>; log: Log },
 ): Promise<NodeBroker> {
-  const [{ startNodeBroker }, { openBrokerStore }, { openStateFile, StateInUseError }] = await Promise.all([
-    import('../runtime/node/broker.ts'),
-    import('../../storage/broker.ts'),
-    import('../../storage/node.ts'),
-  ]);
+  const [{ startNodeBroker }, { openBrokerStore }, { sqlBackend }, { openStateFile, StateInUseError }] =
+    await Promise.all([
+      import('../runtime/node/broker.ts'),
+      import('../../storage/broker.ts'),
+      import('../../storage/sql-backend.ts'),
+      import('../../storage/sqlite.ts'),
+    ]);
   try {
     await makePrivate(dirname(state), parts.log);
-    const store = openBrokerStore(openStateFile(state, (message) => parts.log.warn(message), BROKER_STARTS_EMPTY));
+    const store = openBrokerStore(
+      sqlBackend(openStateFile(state, (message) => parts.log.warn(message), BROKER_STARTS_EMPTY)),
+    );
     return await startNodeBroker({ ...parts, store, host, port, clientIpHeader });
   } catch (error) {
     if (error instanceof StateInUseError) {

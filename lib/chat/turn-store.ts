@@ -1,6 +1,6 @@
 import type { ChatTool, ChatTurnHead, ChatTurnRecord, Store } from '../../storage/schema.ts';
 import { describeError, notStored, RelayError } from '../errors.ts';
-import { entriesOf } from '../kit/entries.ts';
+import { batched, entriesOf } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import { utf8Length } from '../kit/text.ts';
 import type { Log } from '../log.ts';
@@ -102,7 +102,11 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
   }
 
   const writeAll = (writes: readonly Write[]): Promise<unknown> =>
-    Promise.all(writes.map(([key, value]) => (value === null ? store.removeItem(key) : store.setItem(key, value))));
+    Promise.all(
+      batched(store, () =>
+        writes.map(([key, value]) => (value === null ? store.removeItem(key) : store.setItem(key, value))),
+      ),
+    );
 
   const isFull = () => total >= MAX_BYTES;
 

@@ -3,6 +3,7 @@ import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { NewBytes, OpenBytes } from '../host/media.ts';
 import type { Clock } from '../kit/clock.ts';
+import { batched } from '../kit/entries.ts';
 import { MiB } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import { typeOf } from './content-types.ts';
@@ -247,11 +248,13 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
         if (refused) throw refused;
         throw stopped ? isStopping() : new RelayError('internal', 'the upload could not be stored');
       }
-      // In one turn, and so in one transaction: the bytes have an entry or are an orphan, never neither.
       const fresh = { place, contentType, fileName, size, sensitive: false, owned: true };
-      const added = add(fresh, sha256 === undefined ? undefined : { family, sha256 });
-      index.end(received);
-      return added;
+      // The bytes have an entry or are an orphan, never neither.
+      return batched(store, () => {
+        const added = add(fresh, sha256 === undefined ? undefined : { family, sha256 });
+        index.end(received);
+        return added;
+      });
     },
 
     async open(token: string): Promise<ServedMedia> {

@@ -78,19 +78,20 @@ export function createChannel({ outbox, log, apply, busy, resync, send, roomMade
     }
   }
 
-  /** Applies what has arrived up to the first op that has to wait: one transaction, one acknowledgement. */
+  /** Applies what has arrived up to the first op that has to wait: one batch of writes, one acknowledgement. */
   async function applyNext(): Promise<void> {
     const first = queue[0] as Op;
     for (let wait = busy(first); wait; wait = busy(first)) await wait;
     const writes: Promise<unknown>[] = [];
-    let place: Op | undefined;
-    while (queue[0] && (queue[0] === first || !busy(queue[0]))) {
-      const op = queue.shift() as Op;
-      if (op.oseq > outbox.applied.oseq) writes.push(apply(op));
-      place = op;
-    }
-    const { oseq, epoch, origin } = place as Op;
-    if (writes.length > 0) writes.push(outbox.apply({ epoch, oseq }));
+    let place = first;
+    outbox.batch(() => {
+      while (queue[0] && (queue[0] === first || !busy(queue[0]))) {
+        place = queue.shift() as Op;
+        if (place.oseq > outbox.applied.oseq) writes.push(apply(place));
+      }
+      if (writes.length > 0) writes.push(outbox.apply(place));
+    });
+    const { oseq, epoch, origin } = place;
     await Promise.all(writes);
     const upto: Cursor = writes.length > 0 ? { epoch, oseq } : outbox.applied;
     if (!isOver) send(encodeFrame({ type: 'ack', origin, upto: upto.oseq, epoch: upto.epoch }));

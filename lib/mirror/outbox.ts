@@ -2,6 +2,7 @@ import type { MirrorOpRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Deferred, deferred } from '../kit/deferred.ts';
+import { batched } from '../kit/entries.ts';
 import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { type Cursor, type Op, type Origin, START } from './frames.ts';
@@ -229,7 +230,10 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
       return waiter.promise;
     },
 
-    /** Stores how far the other side's ops are applied, in the transaction of this turn. In effect once it is stored. */
+    /** Runs `work`, which applies ops of the other side: their writes and `apply` are durable together. */
+    batch: (work: () => void): void => batched(store, work),
+
+    /** Stores how far the other side's ops are applied. In effect once it is stored. */
     async apply(cursor: Cursor): Promise<void> {
       await store.setItem('applied', { epoch: cursor.epoch, oseq: cursor.oseq });
       if (cursor.oseq > applied.oseq || cursor.epoch !== applied.epoch) applied = cursor;

@@ -214,9 +214,11 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       const record: StoredReply = { seq: rows.next(), reply, arrived: clock.now(), bytes: sizeOf(reply) };
       records = [...records, record];
       prune(clock.now());
-      const stored = rows.save(records);
-      history.reply(reply, late);
-      const recorded = history.save();
+      const [stored, recorded] = rows.batch(() => {
+        const stored = rows.save(records);
+        history.reply(reply, late);
+        return [stored, history.save()];
+      });
       try {
         await stored;
       } catch (error) {

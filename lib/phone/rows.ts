@@ -1,6 +1,7 @@
 import type { Storage } from 'unstorage';
+import type { Backed } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
-import { entriesOf } from '../kit/entries.ts';
+import { batched, entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 
 /** A stored row. `seq` grows with every new row and restores their order after a restart. */
@@ -13,10 +14,12 @@ export interface Rows<R extends Row> {
   next(): number;
   /** Makes the store hold exactly these rows; resolves when it does. Unchanged rows are not written. */
   save(rows: readonly R[]): Promise<void>;
+  /** Runs `work`, whose writes to these rows and to other stores are durable together. */
+  batch<T>(work: () => T): T;
 }
 
 export interface RowsParts<R extends Row> {
-  store: Storage<R>;
+  store: Storage<R> & Backed;
   log: Log;
   /** Parses a row; undefined if the value is not one. */
   read(value: unknown): R | undefined;
@@ -55,20 +58,23 @@ export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>
         return store.clear();
       }
       const writes: Promise<void>[] = [];
-      for (const row of added) {
-        // A replacement takes the slot of its predecessor: the store never holds both.
-        const seq = free.has(row.seq) ? row.seq : free.keys().next().value;
-        const slot = (seq !== undefined && free.get(seq)) || unused();
-        if (seq !== undefined) free.delete(seq);
-        slots.set(slot, row);
-        writes.push(store.setItem(slot, row));
-      }
-      for (const slot of free.values()) {
-        slots.delete(slot);
-        writes.push(store.removeItem(slot));
-      }
+      batched(store, () => {
+        for (const row of added) {
+          // A replacement takes the slot of its predecessor: the store never holds both.
+          const seq = free.has(row.seq) ? row.seq : free.keys().next().value;
+          const slot = (seq !== undefined && free.get(seq)) || unused();
+          if (seq !== undefined) free.delete(seq);
+          slots.set(slot, row);
+          writes.push(store.setItem(slot, row));
+        }
+        for (const slot of free.values()) {
+          slots.delete(slot);
+          writes.push(store.removeItem(slot));
+        }
+      });
       await Promise.all(writes);
     },
+    batch: (work) => batched(store, work),
   };
 }
 

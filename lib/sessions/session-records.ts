@@ -1,7 +1,7 @@
 import type { Entry, Lookups, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
-import { entriesOf } from '../kit/entries.ts';
+import { batched, entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import { fromStored, type Session, toStored } from './session.ts';
 import type { StoredSessions } from './session-index.ts';
@@ -131,7 +131,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
         if (session) alive.push(session);
         else over.push(family);
       }
-      await Promise.all([...alive.map(put), ...over.map((family) => drop(family))]);
+      await Promise.all(batched(store, () => [...alive.map(put), ...over.map((family) => drop(family))]));
     } finally {
       isRetrying = false;
     }
@@ -178,6 +178,9 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
 
     save,
 
+    /** Runs `work`, whose writes of records share a transaction. */
+    batch: <T>(work: () => T): T => batched(store, work),
+
     /** A replacement under way that concerns one of the keys: to be awaited before another one begins. */
     replacementOf: (keys: readonly (string | undefined)[]): Promise<unknown> | undefined => {
       const key = keys.find((key) => key !== undefined && replacing.has(key));
@@ -193,10 +196,10 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
       const families = [session.family, ...over];
       const keys = key === undefined ? families : [...families, key];
       const work = (async () => {
-        const writes = [
+        const writes = batched(store, () => [
           follow(session.family, store.setItem(session.family, toStored(session))),
           ...over.map((family) => follow(family, store.removeItem(family))),
-        ];
+        ]);
         const isStored = (await Promise.all(writes)).every(Boolean);
         if (isStored) {
           writtenAt.set(session.family, seconds(clock));

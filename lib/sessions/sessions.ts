@@ -406,8 +406,11 @@ export class Sessions {
     const replaced = this.#replacedBy(session.device);
     this.#index.add(session);
     this.#log.info(`session ${named(session)} has paired at the edge`);
-    const ended = replaced.map((other) => this.#end(other, 'replaced'));
-    return (await Promise.all([this.#records.save(session), ...ended])).every(Boolean);
+    const writes = this.#records.batch(() => [
+      ...replaced.map((other) => this.#end(other, 'replaced')),
+      this.#records.save(session),
+    ]);
+    return (await Promise.all(writes)).every(Boolean);
   }
 
   /** True if a session's credentials came by way of the edge: its device exchanges them when it comes. */

@@ -4,8 +4,8 @@ import { authenticate, bearer, describeMatrix, pair, post, randomCode, registerC
 
 /** Whether the state file of this test's relays fails (Node). */
 const disk = vi.hoisted(() => ({ isBroken: false }));
-vi.mock('../../storage/node.ts', async (original) => {
-  const module = await original<typeof import('../../storage/node.ts')>();
+vi.mock('../../storage/sqlite.ts', async (original) => {
+  const module = await original<typeof import('../../storage/sqlite.ts')>();
   const { breakable } = await import('../support/breakable.ts');
   const openStateFile: typeof module.openStateFile = (...args) =>
     breakable(module.openStateFile(...args), () => disk.isBroken);

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { PLACES } from '../../storage/index.ts';
-import { readSnapshot } from '../../storage/node.ts';
 import type { StoredRow } from '../../storage/sql-driver.ts';
+import { readSnapshot } from '../../storage/sqlite.ts';
 import { backedUp, contentOf, emptyHome, endOf, fileOf, HOME, plain, put, putState } from '../support/backups.ts';
 import { agentHome } from '../support/cli.ts';
 

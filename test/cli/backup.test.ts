@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { isKnownFile } from '../../cli/backup/inventory.ts';
 import { createStores } from '../../storage/index.ts';
-import { openStateFile, readSnapshot } from '../../storage/node.ts';
+import { sqlBackend } from '../../storage/sql-backend.ts';
+import { openStateFile, readSnapshot } from '../../storage/sqlite.ts';
 import { backedUp, emptyHome, endOf, fail, fileOf, HOME, plain, put, stateOf } from '../support/backups.ts';
 import { agentHome, run } from '../support/cli.ts';
 
@@ -164,7 +165,7 @@ it('a home with a relay needs --replace, and --yes or an answer', async () => {
 
 it('refuses while a relay holds the state, and says how to stop it', async () => {
   const { file, pw, home, svc } = await backedUp();
-  const stores = createStores('node', openStateFile(stateOf(home), fail));
+  const stores = createStores('node', sqlBackend(openStateFile(stateOf(home), fail)));
   const result = await svc('restore', file, ...pw, '--replace', '--yes');
   stores.close();
   expect([result.code, result.stderr]).toEqual([

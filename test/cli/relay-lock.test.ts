@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { type RelayLock, readRelayLock, writeRelayLock } from '../../lib/host/node/relay-lock.ts';
-import { openStateFile } from '../../storage/node.ts';
+import { openStateFile } from '../../storage/sqlite.ts';
 import { agentHome, fakeRelay, run } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
 import { SIGNED_IN, startDashboard, TRANSPORT } from '../support/dashboard.ts';

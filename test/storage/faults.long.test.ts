@@ -4,7 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished, type TestContext, vi } from 'vitest';
-import { openStateFile } from '../../storage/node.ts';
+import { openStateFile } from '../../storage/sqlite.ts';
 import { Gone, launch, type RelayProcess, startRelayProcess } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
 

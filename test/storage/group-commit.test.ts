@@ -4,8 +4,9 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { createStores } from '../../storage/index.ts';
-import { openStateFile } from '../../storage/node.ts';
+import { sqlBackend } from '../../storage/sql-backend.ts';
 import type { SqlExecutor } from '../../storage/sql-driver.ts';
+import { openStateFile } from '../../storage/sqlite.ts';
 import { FAILURE, openLoose, POISON, poisonable, runTurn } from '../support/store-turns.ts';
 import { cleanups, compare, directory, turnsOf } from './commits.ts';
 
@@ -30,7 +31,7 @@ function copyOf(path: string): string {
 
 function openFile(path: string) {
   const { executor, counted } = poisonable(openStateFile(path, fail));
-  const stores = createStores('node', executor);
+  const stores = createStores('node', sqlBackend(executor));
   let isOpen = true;
   const close = () => {
     if (isOpen) stores.close();
@@ -97,7 +98,7 @@ describe('a turn of writes on a state file (design 4)', () => {
         inner.run(sql, ...values);
       },
     };
-    const stores = createStores('node', executor);
+    const stores = createStores('node', sqlBackend(executor));
     cleanups.push(() => stores.close());
     const store = openLoose(stores, 'sessions');
     await store.setItem('old', { n: 1 });
@@ -146,11 +147,14 @@ describe('a turn of writes on a state file (design 4)', () => {
       work();
       if (broken) throw new Error(FAILURE);
     };
-    const stores = createStores('node', {
-      ...inner,
-      transaction: (work) => inner.transaction(breaking(work)),
-      commitLater: (work) => inner.commitLater?.(breaking(work)) ?? Promise.reject(new Error('none')),
-    });
+    const stores = createStores(
+      'node',
+      sqlBackend({
+        ...inner,
+        transaction: (work) => inner.transaction(breaking(work)),
+        commitLater: (work) => inner.commitLater?.(breaking(work)) ?? Promise.reject(new Error('none')),
+      }),
+    );
     cleanups.push(() => stores.close());
     const store = openLoose(stores, 'sessions');
     broken = true;
@@ -171,18 +175,21 @@ describe('a commit off the event loop (design 4)', () => {
     const inner = openStateFile(path, fail);
     const ends: ((error?: Error) => void)[] = [];
     const statements: number[] = [];
-    const stores = createStores('node', {
-      ...inner,
-      async commitLater(work) {
-        await inner.commitLater?.(work);
-        await new Promise<void>((resolve, reject) => ends.push((error) => (error ? reject(error) : resolve())));
-      },
-      run(sql, ...values) {
-        statements.push(ends.length);
-        if (values[1] === 'too big') throw new Error('string or blob too big');
-        inner.run(sql, ...values);
-      },
-    });
+    const stores = createStores(
+      'node',
+      sqlBackend({
+        ...inner,
+        async commitLater(work) {
+          await inner.commitLater?.(work);
+          await new Promise<void>((resolve, reject) => ends.push((error) => (error ? reject(error) : resolve())));
+        },
+        run(sql, ...values) {
+          statements.push(ends.length);
+          if (values[1] === 'too big') throw new Error('string or blob too big');
+          inner.run(sql, ...values);
+        },
+      }),
+    );
     let isOpen = true;
     const close = () => {
       if (isOpen) stores.close();

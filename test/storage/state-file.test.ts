@@ -9,8 +9,9 @@ import type { Storage } from 'unstorage';
 import { afterEach, describe, expect, it } from 'vitest';
 import { lockHolder } from '../../lib/host/node/relay-lock.ts';
 import { createStores } from '../../storage/index.ts';
-import { holdState, openSoundState, openStateFile, readSnapshot, StateInUseError } from '../../storage/node.ts';
 import type { Stores } from '../../storage/schema.ts';
+import { sqlBackend } from '../../storage/sql-backend.ts';
+import { holdState, openSoundState, openStateFile, readSnapshot, StateInUseError } from '../../storage/sqlite.ts';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -25,10 +26,7 @@ async function temporaryPath(): Promise<string> {
 
 function open(path: string): { stores: Stores; warnings: string[] } {
   const warnings: string[] = [];
-  const opened = createStores(
-    'node',
-    openStateFile(path, (message) => warnings.push(message)),
-  );
+  const opened = createStores('node', sqlBackend(openStateFile(path, (message) => warnings.push(message))));
   let isOpen = true;
   const close = () => {
     if (isOpen) opened.close();

@@ -6,8 +6,9 @@ import fc from 'fast-check';
 import type { Storage } from 'unstorage';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createStores } from '../../storage/index.ts';
-import { openStateFile, StateInUseError } from '../../storage/node.ts';
 import type { Stores } from '../../storage/schema.ts';
+import { sqlBackend } from '../../storage/sql-backend.ts';
+import { openStateFile, StateInUseError } from '../../storage/sqlite.ts';
 import { isDamagedLog } from '../../storage/wal.ts';
 
 const FRAME = 24 + 4096;
@@ -30,7 +31,7 @@ const fail = (message: string): never => {
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'svc-relay-wal-'));
   path = join(directory, 'state.db');
-  const stores = createStores('node', openStateFile(path, fail));
+  const stores = createStores('node', sqlBackend(openStateFile(path, fail)));
   const records = recordsOf(stores);
   for (let at = 0; at < WRITES; at++) {
     await records.setItem(`k${at}`, { at, text: 'x'.repeat(at % 3 === 0 ? 9_000 : 300) });
@@ -116,7 +117,7 @@ describe('no damage', () => {
   it('is the rest of an older log behind a restarted one, longer or shorter than it', async () => {
     const renewed = join(directory, 'renewed.db');
     const executor = openStateFile(renewed, fail);
-    const records = recordsOf(createStores('node', executor));
+    const records = recordsOf(createStores('node', sqlBackend(executor)));
     for (let at = 0; at < 30; at++) await records.setItem(`k${at}`, { at });
     const whole = readFileSync(`${renewed}-wal`).length;
     executor.all('PRAGMA wal_checkpoint(RESTART)');
@@ -136,10 +137,7 @@ describe('a state file with a damaged log (01 §6.7)', () => {
     const damaged = flipped(log, (ends[at] as number) - 100);
     const copy = await lie(damaged);
     const warnings: string[] = [];
-    const stores = createStores(
-      'node',
-      openStateFile(copy, (message) => warnings.push(message)),
-    );
+    const stores = createStores('node', sqlBackend(openStateFile(copy, (message) => warnings.push(message))));
     const before = Array.from({ length: at }, (_, at) => `k${at}`).sort();
     expect((await recordsOf(stores).getKeys()).sort()).toEqual(before);
     expect(await recordsOf(stores).getItem('k3')).toMatchObject({ at: 3 });
@@ -151,7 +149,7 @@ describe('a state file with a damaged log (01 §6.7)', () => {
     expect(readFileSync(kept).equals(file)).toBe(true);
     expect(readFileSync(`${kept}-wal`).equals(damaged)).toBe(true);
     expect(warnings).toEqual([expect.stringContaining(kept)]);
-    const again = createStores('node', openStateFile(copy, fail));
+    const again = createStores('node', sqlBackend(openStateFile(copy, fail)));
     expect((await again.open('sessions').getKeys()).sort()).toEqual([...before, 'new'].sort());
     again.close();
   });
@@ -160,10 +158,7 @@ describe('a state file with a damaged log (01 §6.7)', () => {
     const copy = await lie(flipped(log, 40));
     writeFileSync(copy, 'no database at all '.repeat(400));
     const warnings: string[] = [];
-    createStores(
-      'node',
-      openStateFile(copy, (message) => warnings.push(message)),
-    ).close();
+    createStores('node', sqlBackend(openStateFile(copy, (message) => warnings.push(message)))).close();
     expect(warnings).toHaveLength(1);
     const names = (await readdir(dirname(copy))).filter((name) => /corrupt-\d+$/.test(name));
     expect(names).toHaveLength(1);
@@ -173,7 +168,7 @@ describe('a state file with a damaged log (01 §6.7)', () => {
   it('is left alone while another relay holds it', async () => {
     const held = join(await mkdtemp(join(directory, 'held-')), 'state.db');
     const executor = openStateFile(held, fail);
-    const records = recordsOf(createStores('node', executor));
+    const records = recordsOf(createStores('node', sqlBackend(executor)));
     for (let at = 0; at < 4; at++) await records.setItem(`k${at}`, { at });
     const whole = readFileSync(`${held}-wal`);
     // This is how a reader may see the log in the middle of a write.
@@ -188,7 +183,7 @@ describe('a state file with a damaged log (01 §6.7)', () => {
 
   it('is opened normally when its log is whole', async () => {
     const copy = await lie(log);
-    const stores = createStores('node', openStateFile(copy, fail));
+    const stores = createStores('node', sqlBackend(openStateFile(copy, fail)));
     expect(await recordsOf(stores).getKeys()).toHaveLength(WRITES - 1);
     stores.close();
     copyFileSync(copy, `${copy}-closed`);

@@ -3,8 +3,8 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { expect } from 'vitest';
-import { openStateFile, readSnapshot } from '../../storage/node.ts';
 import { createTable, putRows, type StoredRow } from '../../storage/sql-driver.ts';
+import { openStateFile, readSnapshot } from '../../storage/sqlite.ts';
 import { agentHome, run } from './cli.ts';
 
 export const stateOf = (home: string) => join(home, 'svc-relay/state.db');

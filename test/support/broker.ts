@@ -10,7 +10,8 @@ import { dataFrame } from '../../lib/reach/frames.ts';
 import { digestOf, newId, newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage, type Register } from '../../lib/reach/messages.ts';
 import { openBrokerStore } from '../../storage/broker.ts';
-import { openStateFile } from '../../storage/node.ts';
+import { sqlBackend } from '../../storage/sql-backend.ts';
+import { openStateFile } from '../../storage/sqlite.ts';
 import { PATIENCE } from './limits.ts';
 
 /** A host that the broker under test knows. */
@@ -187,7 +188,7 @@ export async function startNodeBrokerTarget(): Promise<BrokerTarget> {
   const start = async () => {
     const running = await startNodeBroker({
       hosts: new Map(hosts.map(({ id, token }) => [id, [digestOf(token)]])),
-      store: openBrokerStore(openStateFile(join(directory, 'broker.db'), (message) => log.push(message))),
+      store: openBrokerStore(sqlBackend(openStateFile(join(directory, 'broker.db'), (message) => log.push(message)))),
       host: '127.0.0.1',
       port,
       clientIpHeader: 'x-client-ip',

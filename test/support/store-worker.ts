@@ -2,6 +2,7 @@ import { DurableObject } from 'cloudflare:workers';
 import type { DurableObjectNamespace, DurableObjectState } from '@cloudflare/workers-types';
 import { durableObjectExecutor } from '../../storage/durable-object.ts';
 import { createStores } from '../../storage/index.ts';
+import { sqlBackend } from '../../storage/sql-backend.ts';
 import { type Operation, poisonable, runTurn } from './store-turns.ts';
 
 interface Env {
@@ -14,7 +15,7 @@ export class StoreObject extends DurableObject<Env> {
 
   constructor(state: DurableObjectState, env: Env) {
     super(state as never, env);
-    this.#stores = createStores('edge', poisonable(durableObjectExecutor(state.storage)).executor);
+    this.#stores = createStores('edge', sqlBackend(poisonable(durableObjectExecutor(state.storage)).executor));
   }
 
   async fetch(request: Request): Promise<Response> {

@@ -18,6 +18,7 @@ import { isDigest } from '../../../lib/reach/ids.ts';
 import { PING, PONG } from '../../../lib/reach/messages.ts';
 import { type BrokerStore, openBrokerStore } from '../../../storage/broker.ts';
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
+import { sqlBackend } from '../../../storage/sql-backend.ts';
 import type { Counts } from './broker-health.ts';
 
 export interface BrokerEnv {
@@ -96,7 +97,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   }
 
   async #wake(): Promise<void> {
-    this.#store = openBrokerStore(durableObjectExecutor(this.#state.storage));
+    this.#store = openBrokerStore(sqlBackend(durableObjectExecutor(this.#state.storage)));
     const digests = await digestsOf(this.env, this.#hostId);
     this.#broker = new Broker({
       // Workers have no monotonic clock, and this one survives a sleep.

@@ -24,6 +24,7 @@ import { WebResponse } from '../../../lib/web/response.ts';
 import packageJson from '../../../package.json' with { type: 'json' };
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
 import { createStores } from '../../../storage/index.ts';
+import { sqlBackend } from '../../../storage/sql-backend.ts';
 import type { SqlExecutor } from '../../../storage/sql-driver.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { createEdgeClock } from './clock.ts';
@@ -180,7 +181,7 @@ export class RelayObject extends DurableObject<Env> {
     const { config, warnings } = readOwnConfig(variables, name, write);
     const log = createLog(config.logLevel, write);
     for (const warning of warnings) log.warn(warning);
-    const stores = createStores('edge', this.executor(state));
+    const stores = createStores('edge', sqlBackend(this.executor(state)));
     this.#relay = await createRelay({
       version: packageJson.version,
       config,

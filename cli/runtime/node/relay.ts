@@ -21,7 +21,8 @@ import type { Log } from '../../../lib/log.ts';
 import type { Diagnosis } from '../../../lib/operator/doctor/doctor.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
 import { createStores } from '../../../storage/index.ts';
-import { openStateFile } from '../../../storage/node.ts';
+import { sqlBackend } from '../../../storage/sql-backend.ts';
+import { openStateFile } from '../../../storage/sqlite.ts';
 import { ownPackage } from '../../own-package.ts';
 import { updateCommandOf } from '../../update-command.ts';
 import {
@@ -79,10 +80,11 @@ export async function startNodeRelay({
   const trust = await readTrust(config, log.named('host').warn);
   const state = log.named('state');
   if (config.stateFile !== null) await makeDirectory(dirname(config.stateFile));
-  const stores = createStores(
-    'node',
-    config.stateFile === null ? undefined : openStateFile(config.stateFile, (message) => state.warn(message)),
-  );
+  const backend =
+    config.stateFile === null
+      ? undefined
+      : sqlBackend(openStateFile(config.stateFile, (message) => state.warn(message)));
+  const stores = createStores('node', backend);
   try {
     const host = createNodeHost({ agentHome: config.agentHome, env, log: log.named('host'), yaml });
     const { users } = host;

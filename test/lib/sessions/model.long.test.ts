@@ -11,8 +11,9 @@ import type { Reduction } from '../../../lib/sessions/policy-change.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { type AuthRequest, authenticate } from '../../../lib/socket/auth.ts';
 import { createStores } from '../../../storage/index.ts';
-import { openStateFile } from '../../../storage/node.ts';
 import type { Stores } from '../../../storage/schema.ts';
+import { sqlBackend } from '../../../storage/sql-backend.ts';
+import { openStateFile } from '../../../storage/sqlite.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 import { codesOf, limiterOf, sessionStores } from '../../support/states.ts';
@@ -96,7 +97,7 @@ class Real {
     await mkdir(dirname(this.#path()), { recursive: true });
     const executor = openStateFile(this.#path(), (message) => this.log.warn(message));
     const atEdge = { commitLater: undefined, isSynchronous: true, atTurnEnd: queueMicrotask };
-    this.#stores = createStores('node', this.isLazy ? { ...executor, ...atEdge } : executor);
+    this.#stores = createStores('node', sqlBackend(this.isLazy ? { ...executor, ...atEdge } : executor));
     this.sessions = await openSessions({
       ...sessionStores(this.#stores),
       clock: this.clock,

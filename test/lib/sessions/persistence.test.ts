@@ -7,9 +7,10 @@ import memoryDriver from 'unstorage/drivers/memory';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { Session } from '../../../lib/sessions/session.ts';
 import { createStores } from '../../../storage/index.ts';
-import { openStateFile } from '../../../storage/node.ts';
 import type { SessionRecord } from '../../../storage/schema.ts';
+import { sqlBackend } from '../../../storage/sql-backend.ts';
 import type { SqlExecutor } from '../../../storage/sql-driver.ts';
+import { openStateFile } from '../../../storage/sqlite.ts';
 import { PHONE, setup } from './setup.ts';
 
 describe('restart (01 §6.7)', () => {
@@ -147,7 +148,7 @@ describe('a re-pairing is one transaction (design 4)', () => {
     cleanups.push(() => rm(directory, { recursive: true, force: true }));
     const path = join(directory, 'state.db');
     const open = (path: string, wrap = (executor: SqlExecutor) => executor) => {
-      const stores = createStores('node', wrap(openStateFile(path, () => {})));
+      const stores = createStores('node', sqlBackend(wrap(openStateFile(path, () => {}))));
       cleanups.push(() => stores.close());
       return stores.open('sessions');
     };
