@@ -1,5 +1,6 @@
 import type { Command } from 'cac';
 import { asObject } from '../lib/kit/json.ts';
+import { sealText } from '../lib/mirror/seal-status.ts';
 import { ACTIONS } from './actions.ts';
 import { type OperatorRelay, openOperatorRelay } from './operator-relay.ts';
 import { actionOf, flag, isGiven, type Options, option } from './options.ts';
@@ -77,8 +78,8 @@ async function disable(home: OperatorRelay, options: Options, context: CommandCo
 async function status(home: OperatorRelay, options: Options, context: CommandContext): Promise<void> {
   const answer = await home.call({ method: 'GET', path: ROUTE });
   if (flag(options, '--json')) {
-    const { ok, enabled, url, link, since, waiting, uploads, epoch, error } = answer;
-    return printJson(context.stdout, { ok, enabled, url, link, since, waiting, uploads, epoch, error });
+    const { ok, enabled, url, link, since, waiting, uploads, mailbox, epoch, error } = answer;
+    return printJson(context.stdout, { ok, enabled, url, link, since, waiting, uploads, mailbox, epoch, error });
   }
   const text = mirrorText(answer, false);
   if (text === undefined) {
@@ -87,11 +88,14 @@ async function status(home: OperatorRelay, options: Options, context: CommandCon
     return;
   }
   sentence(context.stdout, `${text}, at ${printable(String(answer.url))}.`);
-  const { count: left = 0, error: failure } = asObject(answer.uploads) ?? {};
+  const seal = sealText(answer.mailbox);
+  if (seal !== undefined) sentence(context.stdout, `The mailbox is ${printable(seal)}.`);
+  const { count: left = 0, error: failure, refused } = asObject(answer.uploads) ?? {};
   if (Number(left) > 0) {
     sentence(context.stdout, `${left === 1 ? '1 upload waits' : `${Number(left)} uploads wait`} at the edge.`);
   }
   if (typeof failure === 'string') sentence(context.stdout, `An upload could not be taken over: ${printable(failure)}`);
+  if (typeof refused === 'string') sentence(context.stdout, `A sealed upload was refused: ${printable(refused)}`);
   if (typeof answer.error === 'string') sentence(context.stdout, `The last attempt failed: ${printable(answer.error)}`);
 }
 

@@ -699,6 +699,8 @@ export interface MirrorUploadRecord {
   expires_at: number;
   family: string;
   place?: string;
+  /** What was in the seal of the upload at `place`. */
+  opened?: { file_name: string; content_type: string; size: number };
   told?: true;
 }
 

@@ -81,7 +81,8 @@ export async function serve({ options, companion, context, device }: ServeParts)
   agentQuestion = messages.question;
   const prompt = createLinePrompt(() => terminal?.refresh());
   promptLine = prompt.line;
-  const media = createMediaClient({ callRelay, store: settings, clock });
+  const sealing = createSealing({ store: settings, log, isSignedBy });
+  const media = createMediaClient({ callRelay, store: settings, clock, sealing });
   const simulated = (context.createPhone ?? createSimulatedPhone)({
     settings,
     confirm: questions.confirm,
@@ -105,7 +106,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
   const link = createLink({
     withRoutes,
     withMailbox,
-    sealing: createSealing({ store: settings, log, isSignedBy }),
+    sealing,
     takeHome,
     dial,
     callRelay,

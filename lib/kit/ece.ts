@@ -1,8 +1,8 @@
 import { concatBytes, randomBytes, utf8ToBytes } from './bytes.ts';
 
 const CURVE = { name: 'ECDH', namedCurve: 'P-256' };
-const HEADER = 21;
-const TAG = 16;
+export const HEADER = 21;
+export const TAG = 16;
 /** Ends the plaintext of the last record (RFC 8188 §2). */
 const LAST_RECORD = 2;
 
@@ -106,7 +106,8 @@ export async function decryptRecord(record: Uint8Array, { secret, context }: Pro
   return padded.subarray(0, end);
 }
 
-async function cipher(
+/** Key of the records under a secret, and the parameters of the first one. */
+export async function cipher(
   secret: Uint8Array,
   salt: Uint8Array,
   context: Uint8Array | undefined,
@@ -122,4 +123,4 @@ async function cipher(
 }
 
 /** For Web Crypto, whose types rule out shared memory. */
-const own = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => new Uint8Array(bytes);
+export const own = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => new Uint8Array(bytes);

@@ -17,7 +17,10 @@ const ABANDONED_AFTER = 3600;
 const entryKey = (token: string): string => `entry:${token}`;
 const orphanKey = (place: string): string => `orphan:${sha256(place)}`;
 
-export type NewEntry = Pick<MediaEntry, 'place' | 'contentType' | 'fileName' | 'size' | 'sensitive' | 'owned'>;
+export type NewEntry = Pick<MediaEntry, 'place' | 'contentType' | 'fileName' | 'size' | 'sensitive' | 'owned'> & {
+  /** A new one by default. */
+  token?: string;
+};
 
 export interface MediaIndexParts {
   store: Store<'media'>;
@@ -154,10 +157,10 @@ export async function openMediaIndex({
     /** The upload failed and left no bytes, or its bytes have an entry under another place. */
     end: (place: string): void => void removeOrphan(place),
 
-    /** Adds an entry under a new token. `saved` settles when it is stored. */
+    /** Adds an entry. `saved` settles when it is stored. */
     add(fresh: NewEntry): { entry: MediaEntry; saved: Promise<void> } {
       const at = now();
-      const token = base64url(randomBytes(TOKEN_BYTES));
+      const { token = base64url(randomBytes(TOKEN_BYTES)) } = fresh;
       const entry = { ...fresh, token, createdAt: at, expiresAt: at + ttl, lastAccessed: at };
       const saved = save(entry);
       insert(entry);

@@ -10,6 +10,7 @@ import { typeOf } from './content-types.ts';
 import type { Folder, FolderEntry } from './folders.ts';
 import { openMediaIndex } from './media-index.ts';
 import { plainSuffix } from './names.ts';
+import { SEALED_TYPE, sealedToken } from './sealed.ts';
 import { createUploads, type UploadBody } from './uploads.ts';
 
 /** Bytes of all files that the relay owns. */
@@ -138,7 +139,10 @@ export interface SharedMediaParts {
   changed?(change: MediaChange): void;
 }
 
-/** Tokens in a marker path have this form (contract 04 §3.4); tokens that the relay issues have 22 characters. */
+/**
+ * Tokens in a marker path have this form (contract 04 §3.4); tokens that the relay issues have 22 characters, those of sealed
+ * uploads 43.
+ */
 export const isToken = (text: string): boolean => /^[A-Za-z0-9_-]{16,128}$/.test(text);
 
 const isStopping = () => new RelayError('unavailable', 'the relay is stopping');
@@ -242,13 +246,16 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
       const { place: received, fileName, contentType, size, sha256 } = await uploads.receive(body);
       const place = await bytes.accept(received).catch(() => null);
       const refused = place === null || stopped ? undefined : refusalOf(family, size);
-      if (place === null || stopped || refused) {
+      const token = contentType === SEALED_TYPE && sha256 !== undefined ? sealedToken(sha256) : undefined;
+      const same = token === undefined ? undefined : index.find(token);
+      if (place === null || stopped || refused || same) {
         await bytes.remove(received).catch(() => {});
         index.end(received);
         if (refused) throw refused;
+        if (same) return same;
         throw stopped ? isStopping() : new RelayError('internal', 'the upload could not be stored');
       }
-      const fresh = { place, contentType, fileName, size, sensitive: false, owned: true };
+      const fresh = { place, contentType, fileName, size, sensitive: false, owned: true, ...(token && { token }) };
       // The bytes have an entry or are an orphan, never neither.
       return batched(store, () => {
         const added = add(fresh, sha256 === undefined ? undefined : { family, sha256 });

@@ -5,6 +5,7 @@ import { bytesToHex } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import { createAdmission } from '../kit/semaphore.ts';
 import { boundaryOf, createFilePartReader, type FilePart, type PartHead } from './multipart.ts';
+import { maxSealedSize, SEALED_TYPE } from './sealed.ts';
 
 const IDLE = 30_000;
 /** Bytes that a body may have besides the file. */
@@ -124,7 +125,7 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, isHas
         }
         for (const bytes of pieces.bytes) {
           size += bytes.length;
-          if (size > cap) throw tooLarge(cap);
+          if (size > (part?.contentType === SEALED_TYPE ? maxSealedSize(cap) : cap)) throw tooLarge(cap);
           hash?.update(bytes);
           await target?.write(bytes).catch((error) => Promise.reject(notStored(error)));
         }

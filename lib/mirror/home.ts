@@ -26,6 +26,7 @@ import { type Mailbox, mailboxUrl, openMailboxes } from './mailboxes.ts';
 import { openOutbox } from './outbox.ts';
 import { openPulls, type PullStatus } from './pulls.ts';
 import { createRequests } from './requests.ts';
+import type { SealStatus } from './seal-status.ts';
 import { type HomeBox, openSeals } from './sealed.ts';
 import { bodyOf, readEnded, readReduced, readSeen } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
@@ -81,6 +82,8 @@ export interface MirrorStatus {
   waiting: { out: number; in: number };
   /** Uploads that wait at the edge. */
   uploads: PullStatus;
+  /** Whether what the edge gets is sealed. */
+  mailbox: SealStatus;
   epoch: string;
   /** Home's public key, which the edge pins. */
   key: string;
@@ -125,6 +128,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     store,
     stored,
     log,
+    everySession: () => sessions.list(),
     sessions: () => sessions.list().filter(({ grants }) => isGranted(grants, PHONE_GRANT, seconds(clock))),
     hasMailbox: (family) => mailboxes.isTaken(family),
     secret: () => peer?.mailbox_secret ?? '',
@@ -190,6 +194,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     clock,
     log,
     requests,
+    openHead: seals.openHead,
     maxSize: maxUpload,
     isLinked: () => upSince !== undefined,
     flush: () => channel?.flush(),
@@ -430,6 +435,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       since: url() === undefined ? null : since,
       waiting: { out: outbox.waiting, in: channel?.queued ?? 0 },
       uploads: pulls.status(),
+      mailbox: seals.status(),
       epoch: outbox.epoch,
       key,
       ...(lastError !== undefined && { error: lastError }),

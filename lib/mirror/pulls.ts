@@ -3,12 +3,14 @@ import type { MediaEntry, MirrorUploadRecord, Store } from '../../storage/schema
 import { describeError, RelayError } from '../errors.ts';
 import { errnoOf } from '../host/errors.ts';
 import type { NewBytes } from '../host/media.ts';
+import type { Sealed } from '../kit/box.ts';
 import { bytesToHex, fromBase64 } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { backoff, type Pace } from '../kit/reconnect.ts';
 import type { Log } from '../log.ts';
 import type { Media } from '../media/media.ts';
+import { createFileOpener, isSealedToken, maxSealedSize, type SealedFacts } from '../media/sealed.ts';
 import type { Op } from './frames.ts';
 import type { Outbox } from './outbox.ts';
 import type { Requests } from './requests.ts';
@@ -32,6 +34,8 @@ export interface PullsParts {
   clock: Clock;
   log: Log;
   requests: Requests;
+  /** Opens the head of an upload that a device has sealed. Rejects when it cannot be opened. */
+  openHead(head: Sealed): Promise<Uint8Array>;
   /** Bytes of the largest upload that this relay takes. */
   maxSize: number;
   isLinked(): boolean;
@@ -44,6 +48,8 @@ export interface PullsParts {
 /** Uploads that wait at the edge, as home knows them, and why the last attempt to take one failed. */
 export interface PullStatus extends WaitingUploads {
   error?: string;
+  /** Why the last sealed upload that was refused cannot be opened, since this start. */
+  refused?: string;
 }
 
 /** The link has ended in the middle of an upload. */
@@ -54,8 +60,13 @@ class Gone extends Error {}
 class Later extends Error {}
 /** The bytes are not those that the device has sent. */
 class Damaged extends Error {}
+/** The bytes are those that were sent, and home cannot open them: no other attempt can. */
+class Refused extends Error {}
 
-type FetcherParts = Pick<PullsParts, 'media' | 'requests' | 'maxSize' | 'isLinked'>;
+type FetcherParts = Pick<PullsParts, 'media' | 'requests' | 'openHead' | 'maxSize' | 'isLinked'>;
+
+/** An upload that is here as a whole. */
+type Fetched = { place: string } & Pick<MirrorUploadRecord, 'opened'>;
 
 interface Part {
   token: string;
@@ -63,14 +74,18 @@ interface Part {
   file: NewBytes;
   hash: ReturnType<typeof sha256.create>;
   got: number;
+  /** Of a sealed upload, whose plain bytes alone are in the file. */
+  opener?: ReturnType<typeof createFileOpener>;
+  /** Why it cannot be opened: the rest is only hashed, since its bytes may be damaged at the edge. */
+  refusal?: unknown;
 }
 
-const entryOf = (record: MirrorUploadRecord & { place: string }): MediaEntry => ({
+const entryOf = ({ opened, ...record }: MirrorUploadRecord & { place: string }): MediaEntry => ({
   token: record.token,
   place: record.place,
-  contentType: record.content_type,
-  fileName: record.file_name,
-  size: record.size,
+  contentType: opened?.content_type ?? record.content_type,
+  fileName: opened?.file_name ?? record.file_name,
+  size: opened?.size ?? record.size,
   createdAt: record.created_at,
   expiresAt: record.expires_at,
   lastAccessed: record.created_at,
@@ -83,7 +98,7 @@ const hasPlace = (record: MirrorUploadRecord): record is MirrorUploadRecord & { 
   record.place !== undefined;
 
 /** Fetches one upload at a time, in pieces, into a file that outlives the process. */
-function createFetcher({ media: { shared }, requests, maxSize, isLinked }: FetcherParts) {
+function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinked }: FetcherParts) {
   let part: Part | undefined;
 
   /** Asks the edge for a piece. */
@@ -106,23 +121,53 @@ function createFetcher({ media: { shared }, requests, maxSize, isLinked }: Fetch
     await own?.file.discard();
   }
 
-  /** The place of the whole upload, which is durable. @throws Cut: the next call for the same upload goes on. */
-  async function fetch(record: MirrorUploadRecord): Promise<string> {
+  async function begin({ token, sha256: digest }: MirrorUploadRecord): Promise<Part> {
+    const opener = isSealedToken(token) ? createFileOpener(openHead, maxSize) : undefined;
+    return { token, sha256: digest, file: await shared.create(), hash: sha256.create(), got: 0, opener };
+  }
+
+  /** Writes the bytes, those of a sealed upload opened. */
+  async function write(own: Part, bytes: Uint8Array): Promise<void> {
+    if (!own.opener) return own.file.write(bytes);
+    if (own.refusal !== undefined) return;
+    const plain = await own.opener.push(bytes).catch((error) => {
+      own.refusal = error;
+      return [];
+    });
+    for (const some of plain) await own.file.write(some);
+  }
+
+  /** The facts of a sealed upload that has come as a whole. @throws Refused when it cannot be opened. */
+  async function finish({ opener, file, refusal }: Part): Promise<SealedFacts | undefined> {
+    const unopened = (error: unknown) => {
+      throw new Refused(describeError(error));
+    };
+    if (refusal !== undefined) unopened(refusal);
+    const end = await opener?.end().catch(unopened);
+    if (end) await file.write(end.last);
+    return end?.facts;
+  }
+
+  /** The whole upload, which is durable. @throws Cut: the next call for the same upload goes on. */
+  async function fetch(record: MirrorUploadRecord): Promise<Fetched> {
     const { token, size } = record;
-    if (size > maxSize) throw new Error('it is larger than this relay takes');
+    if (size > (isSealedToken(token) ? maxSealedSize(maxSize) : maxSize)) {
+      throw new Error('it is larger than this relay takes');
+    }
     if (part?.token !== token || part.sha256 !== record.sha256) await discardPart();
-    const own = part ?? { token, sha256: record.sha256, file: await shared.create(), hash: sha256.create(), got: 0 };
+    const own = part ?? (await begin(record));
     part = own;
     while (own.got < size) {
       const bytes = await ask(token, own.got, Math.min(PIECE, size - own.got));
       own.hash.update(bytes);
-      await own.file.write(bytes);
+      await write(own, bytes);
       own.got += bytes.length;
     }
     if (bytesToHex(own.hash.digest()) !== record.sha256) throw new Damaged('its bytes are not those of its SHA-256');
+    const facts = await finish(own);
     const place = await own.file.finish();
     part = undefined;
-    return place;
+    return { place, ...(facts && { opened: { file_name: facts.name, content_type: facts.type, size: facts.size } }) };
   }
 
   return {
@@ -145,6 +190,7 @@ export async function openPulls(parts: PullsParts) {
   const records = new Map<string, MirrorUploadRecord>();
   /** Uploads that could not be taken over, by token; `at` is in monotonic milliseconds. */
   const failed = new Map<string, { failures: number; at: number; error: string }>();
+  let refused: string | undefined;
   let isWorking = false;
   let cancelRetry: Cancel = () => {};
 
@@ -167,8 +213,9 @@ export async function openPulls(parts: PullsParts) {
   async function load(): Promise<void> {
     for (const [key, value] of stored) {
       const offer = key.startsWith(UPLOAD) ? readUpload(value) : null;
-      const { place, told } = (value ?? {}) as Partial<MirrorUploadRecord>;
-      if (offer) records.set(offer.token, { ...offer, ...(place !== undefined && { place }), ...(told && { told }) });
+      const { place, opened, told } = (value ?? {}) as Partial<MirrorUploadRecord>;
+      const kept = { ...(place !== undefined && { place }), ...(opened && { opened }), ...(told && { told }) };
+      if (offer) records.set(offer.token, { ...offer, ...kept });
     }
     prune();
     const places = await shared.places().catch((error) => {
@@ -180,7 +227,7 @@ export async function openPulls(parts: PullsParts) {
       if (left.delete(record.place) || !places) shared.adopt(entryOf(record));
       else if (record.told) drop(record.token);
       else {
-        const { place: _, ...again } = record;
+        const { place: _, opened: __, ...again } = record;
         records.set(record.token, again);
         void put(again).catch(warnUnstored);
       }
@@ -260,13 +307,18 @@ export async function openPulls(parts: PullsParts) {
 
   async function take(record: MirrorUploadRecord): Promise<void> {
     try {
-      await keep({ ...record, place: await fetcher.fetch(record) });
+      await keep({ ...record, ...(await fetcher.fetch(record)) });
     } catch (error) {
       if (error instanceof Cut) return;
       if (!(error instanceof Later)) await fetcher.discard();
       if (!records.has(record.token)) return;
       if (error instanceof Gone) {
         log.warn('an upload that waited at the edge is no longer there');
+        drop(record.token);
+        tell(record.token);
+      } else if (error instanceof Refused) {
+        refused = error.message;
+        log.error(`a sealed upload from the edge is refused: ${refused}; nothing of it is kept`);
         drop(record.token);
         tell(record.token);
       } else fail(record.token, error);
@@ -335,7 +387,8 @@ export async function openPulls(parts: PullsParts) {
       const waiting = pending();
       const error = waiting.flatMap(({ token }) => failed.get(token)?.error ?? [])[0];
       const bytes = waiting.reduce((sum, { size }) => sum + size, 0);
-      return { count: waiting.length, bytes, ...(error !== undefined && { error }) };
+      const why = { ...(error !== undefined && { error }), ...(refused !== undefined && { refused }) };
+      return { count: waiting.length, bytes, ...why };
     },
 
     /** There is no edge any more: what home has stays. */

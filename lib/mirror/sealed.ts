@@ -21,12 +21,13 @@ import type { Log } from '../log.ts';
 import { contextOf, coveredMessage, homeBoxText } from '../phone/sealed.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Op } from './frames.ts';
+import { MAX_NAMED, type PlainReason, type SealStatus } from './seal-status.ts';
 
 const KEY = 'box';
 const DEVICE = 'box:';
 
-/** `home_box` of `auth.ok` (contract 12 §4). */
-export type HomeBox = { key: string; signature?: string };
+/** `home_box` of `auth.ok` (contract 12 §4). `uploads`: home opens sealed uploads. */
+export type HomeBox = { key: string; uploads: true; signature?: string };
 
 /** An op of the edge with what it says in plain; `isForged` for what the edge alone vouches for. */
 interface Opened {
@@ -38,7 +39,8 @@ export interface SealsParts {
   store: Store<'mirror'>;
   stored: ReadonlyMap<string, unknown>;
   log: Log;
-  /** The sessions whose devices may get messages. */
+  /** All sessions, and those whose devices may get messages. */
+  everySession(): Session[];
   sessions(): Session[];
   /** True if a device has credentials for the edge. */
   hasMailbox(family: string): boolean;
@@ -110,6 +112,16 @@ export async function openSeals(parts: SealsParts) {
     return found.length > 0 && found.length < MAX_RECEIVERS ? found : undefined;
   }
 
+  /** Devices that have a mailbox and could read nothing sealed. */
+  function plainDevices(): SealStatus['plain'] {
+    return parts.sessions().flatMap(({ family, device: { name } }) => {
+      const device = devices.get(family);
+      if (device?.knows_home || !parts.hasMailbox(family)) return [];
+      const reason: PlainReason = device ? 'no_home_key' : 'no_key';
+      return [{ name, reason }];
+    });
+  }
+
   async function cover(message: PhoneMessage, to: DeviceBoxRecord[]): Promise<PhoneMessage> {
     const purpose = { direction: 'to-device', kind: 'message', id: message.message_id, epoch } as const;
     const copies = to.map(
@@ -123,9 +135,9 @@ export async function openSeals(parts: SealsParts) {
     return coveredMessage(message, sealed);
   }
 
-  /** A living device by the name of its key. */
-  function sender(by: string): { session: Session; point: Uint8Array; deviceId: string } | undefined {
-    for (const session of parts.sessions()) {
+  /** The device of one of these sessions by the name of its key. */
+  function sender(by: string, among: Session[]): { session: Session; point: Uint8Array; deviceId: string } | undefined {
+    for (const session of among) {
       const { key, before, device_id: deviceId } = devices.get(session.family) ?? {};
       for (const text of [key, before]) {
         const point = text === undefined ? undefined : pointOf(text);
@@ -136,12 +148,13 @@ export async function openSeals(parts: SealsParts) {
   }
 
   /** Opens a text of a device for home. Rejects when it cannot be opened. */
-  async function openFromDevice(sealed: SealedText, kind: 'reply' | 'notification', id: string) {
-    const from = sender(sealed.by);
+  async function openFromDevice(sealed: SealedText, kind: 'reply' | 'notification' | 'upload', id: string) {
+    // A device may send files without getting messages.
+    const from = sender(sealed.by, kind === 'upload' ? parts.everySession() : parts.sessions());
     if (!from) throw new RangeError('no device of home has its key');
     const { point, session, deviceId } = from;
     const context = contextOf({ direction: 'to-home', kind, id, deviceId, epoch });
-    return { said: textOf(await open(sealed, own, { from: point, context })), session };
+    return { said: await open(sealed, own, { from: point, context }), session };
   }
 
   async function openOp({ kind, body }: Op): Promise<Opened> {
@@ -160,10 +173,10 @@ export async function openSeals(parts: SealsParts) {
     if (kind === 'reply') {
       const { said, session } = await openFromDevice(sealed, kind, String(given.message_id));
       // A reader at the edge can only have taken what it could not read.
-      return { body: { ...body, reply: said, device: session.device.name, taken: false } };
+      return { body: { ...body, reply: textOf(said), device: session.device.name, taken: false } };
     }
     const { said } = await openFromDevice(sealed, 'notification', String(given.id));
-    return { body: { ...body, notification: said } };
+    return { body: { ...body, notification: textOf(said) } };
   }
 
   async function openSafely(op: Op): Promise<void> {
@@ -181,7 +194,7 @@ export async function openSeals(parts: SealsParts) {
     /** Home's key, which a device gets, and the signature of it. */
     homeBox(): HomeBox {
       const signature = parts.sign(utf8ToBytes(homeBoxText(key)));
-      return { key, ...(signature && { signature: base64url(signature) }) };
+      return { key, uploads: true, ...(signature && { signature: base64url(signature) }) };
     },
 
     /** A device has authenticated, with its key if it has one. Returns whether it gets home's. */
@@ -210,9 +223,21 @@ export async function openSeals(parts: SealsParts) {
       if (devices.get(family) === device) put(family, { ...device, knows_home: true });
     },
 
+    /** Opens the head of an upload that a device has sealed. Rejects when it cannot be opened. */
+    openHead: async (head: SealedText): Promise<Uint8Array> => (await openFromDevice(head, 'upload', '')).said,
+
     forget,
     families: (): string[] => [...devices.keys()],
     isOn: (): boolean => receivers() !== undefined,
+
+    /** Whether what the edge gets is sealed, and why not. */
+    status(): SealStatus {
+      const sealed = receivers() !== undefined;
+      const plain = plainDevices();
+      const isAnyKeyed = [...devices.values()].some(({ knows_home: knows }) => knows);
+      const reason = sealed || plain.length > 0 ? {} : { reason: reasonOf(isAnyKeyed) };
+      return { sealed, plain: plain.slice(0, MAX_NAMED), plain_count: plain.length, ...reason };
+    },
 
     /**
      * The body in which the edge gets a message: sealed, or as it is where a device needs that. Undefined while it is being
@@ -258,6 +283,8 @@ export async function openSeals(parts: SealsParts) {
     },
   };
 }
+
+const reasonOf = (isAnyKeyed: boolean): SealStatus['reason'] => (isAnyKeyed ? 'too_many_devices' : 'no_device');
 
 const pointOf = (key: string): Uint8Array => fromBase64url(key) ?? new Uint8Array();
 

@@ -6,6 +6,7 @@ import { type Clock, seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { MiB } from '../kit/units.ts';
 import { isToken, type Media, OWNED_CAP } from '../media/media.ts';
+import { isSealedToken, SEALED_TYPE, sealedToken } from '../media/sealed.ts';
 import type { Op } from './frames.ts';
 import type { Outbox } from './outbox.ts';
 
@@ -20,7 +21,7 @@ const OP = 'upload:';
 const text = v.pipe(v.string(), v.maxLength(512));
 const time = v.pipe(v.number(), v.finite());
 const size = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
-const Offer = v.object({
+const Fields = v.object({
   token: v.pipe(v.string(), v.check(isToken)),
   file_name: v.nullable(text),
   content_type: text,
@@ -30,6 +31,13 @@ const Offer = v.object({
   expires_at: time,
   family: v.pipe(v.string(), v.maxLength(64)),
 });
+/** A token of sealed uploads names nothing else, whoever is at the edge. */
+const Offer = v.pipe(
+  Fields,
+  v.check(({ token, content_type: type, sha256 }) =>
+    type === SEALED_TYPE ? token === sealedToken(sha256) : !isSealedToken(token),
+  ),
+);
 const Piece = v.object({ token: text, offset: size, length: v.pipe(size, v.minValue(1), v.maxValue(PIECE)) });
 
 /** The upload that an op of the edge gives; null for a malformed one. */

@@ -7,7 +7,8 @@ export const SEALED_TEXT = 'Sealed: only home and its devices can read this.';
 /** A sealed text opens for its purpose alone (contract 12 §4). */
 export interface Purpose {
   direction: 'to-device' | 'to-home';
-  kind: 'message' | 'reply' | 'notification';
+  kind: 'message' | 'reply' | 'notification' | 'upload';
+  /** Empty for an upload, whose token names its sealed bytes. */
   id: string;
   /** The device that opens or has sealed it; `home` where home keeps a copy for itself. */
   deviceId: string;

@@ -3,15 +3,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { createLink, type LinkChannel } from '../../lib/companion/link/link.ts';
+import { createMediaClient } from '../../lib/companion/link/media.ts';
 import { withMailbox, withRoutes } from '../../lib/companion/link/new-routes.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { createSealing } from '../../lib/companion/link/sealing.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
 import { createMessages, type ReceivedMessage } from '../../lib/companion/messages.ts';
+import type { UploadFile } from '../../lib/companion/types.ts';
 import { dial } from '../../lib/host/node/dial.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
 import { createPinnedConnector } from '../../lib/host/node/pinned.ts';
 import { createCallRelay } from '../../lib/host/node/relay-call.ts';
+import { exportBoxKey, newBoxKey } from '../../lib/kit/box.ts';
+import { base64url } from '../../lib/kit/bytes.ts';
 import { systemClock } from '../../lib/kit/clock.ts';
 import { run } from '../support/cli.ts';
 import { fastClock } from '../support/companion.ts';
@@ -20,7 +24,27 @@ import { createTestLog } from '../support/log.ts';
 import { startRelayProcess, temporaryHome } from '../support/process.ts';
 import { post, randomCode } from '../support/relay.ts';
 
-const MARKS = ['QmarkText', 'QmarkTitle', 'QmarkOption', 'QmarkNote', 'QmarkReply', 'QmarkNotification'];
+/** The name of the relay at the edge, as nothing names another one. */
+const RELAY = 'svc-relay';
+const MARKS = [
+  ...['QmarkText', 'QmarkTitle', 'QmarkOption', 'QmarkNote', 'QmarkReply', 'QmarkNotification'],
+  ...['QmarkName', 'QmarkBytes', 'QmarkType'],
+];
+const MiB = 1024 * 1024;
+
+/** A file with marks in its name, its type and all over its bytes. */
+const marked = (size: number): UploadFile => ({
+  name: 'QmarkName.png',
+  type: 'image/x-QmarkType',
+  bytes: Buffer.alloc(size, 'QmarkBytes'),
+});
+/** Not by `toEqual`, which takes minutes for as many bytes. */
+function isMarked({ name, type, bytes }: UploadFile, size: number): boolean {
+  const wanted = marked(size);
+  return name === wanted.name && type === wanted.type && Buffer.compare(bytes, wanted.bytes) === 0;
+}
+/** Where a file is named in a reply. */
+const mediaText = (token: string) => `QmarkReply MEDIA:svc-relay://${token}`;
 
 /** Home in a process of its own, the edge in its runtime, and companions with and without keys. */
 async function start() {
@@ -104,11 +128,25 @@ async function start() {
     };
     const leave = async () => link?.stop();
     onTestFinished(async () => leave());
-    connect(parsePairing(JSON.stringify({ svc: 1, relay: { url: home.wsUrl, code } })));
+    const paired = connect(parsePairing(JSON.stringify({ svc: 1, relay: { url: home.wsUrl, code } })));
     await expect.poll(() => settings.pairing()?.mailbox?.session_token).toBeTruthy();
+    await expect.poll(() => paired.state.name).toBe('online');
     await leave();
+    const { upload, fetchMedia } = createMediaClient({
+      callRelay: createCallRelay(createPinnedConnector()),
+      store: settings,
+      clock: systemClock,
+      sealing,
+    });
     return {
       log,
+      fetchMedia,
+      /** Uploads a file, and returns its token. */
+      async upload(file: UploadFile): Promise<string> {
+        const answer = await upload(file);
+        if (!('token' in answer)) throw new Error(`the relay answered ${answer.status}`);
+        return answer.token;
+      },
       shown,
       acknowledged,
       messages,
@@ -122,10 +160,20 @@ async function start() {
   const say = async (body: Record<string, unknown>) => {
     expect((await fetch(`${home.url}/phone/message`, post(body))).status).toBe(200);
   };
-  return { home, runtime, device, found, say, inStep };
+
+  const mirrorStatus = () => json('relay', 'mirror', 'status');
+  /** Name, type and size of a file as home knows it; undefined when it does not. */
+  const atHome = async (token: string) => {
+    const { media } = (await home.ask('/media/inspect')).json as { media: Record<string, unknown>[] };
+    const entry = media.find((each) => each.token === token);
+    return entry && [entry.file_name, entry.content_type, entry.size];
+  };
+  /** Files that home has of uploads, whole or not. */
+  const files = () => readdir(join(agentHome, 'svc-relay-uploads')).catch(() => []);
+  return { home, runtime, device, found, say, inStep, mirrorStatus, atHome, files };
 }
 
-it('the edge has a word of no message, reply or notification, also after kills and after the device has read', async () => {
+it('the edge has a word of no message, file, reply or notification, also after kills and after the device has read', async () => {
   const { home, runtime, device, found, say, inStep } = await start();
   const phone = await device('phone', true);
   await say({
@@ -152,7 +200,11 @@ it('the edge has a word of no message, reply or notification, also after kills a
   const { message_id: chosen } = phone.messages.reply({ answerIndex: 0, replyTo: 'message-one' });
   const { message_id: written } = phone.messages.reply({ text: 'QmarkReply', replyTo: 'message-one' });
   phone.notify({ package_name: 'app', text: 'QmarkNotification' });
+  const token = await phone.upload(marked(3 * MiB));
+  expect(isMarked(await phone.fetchMedia({ token }), 3 * MiB)).toBe(true);
+  expect((await runtime.objects(RELAY)).length).toBe(1);
   await expect.poll(() => phone.acknowledged).toEqual([chosen, written]);
+  await expect.poll(() => found([token])).toEqual([token]);
   await expect.poll(() => found([chosen, written])).toEqual([chosen, written]);
   expect(await found(MARKS)).toEqual([]);
   await phone.leave();
@@ -161,7 +213,7 @@ it('the edge has a word of no message, reply or notification, also after kills a
 }, 120_000);
 
 it('home gets what its devices have sealed; one device without a key makes all of it plain, and works', async () => {
-  const { home, device, found, say, inStep } = await start();
+  const { home, runtime, device, found, say, inStep, atHome, mirrorStatus } = await start();
   const phone = await device('phone', true);
   await say({ message_id: 'message-one', text: 'QmarkText' });
   await inStep();
@@ -187,5 +239,75 @@ it('home gets what its devices have sealed; one device without a key makes all o
   await home.kill();
   old.connect();
   await expect.poll(() => old.shown.map(({ text }) => text)).toEqual(['QmarkNote']);
+  // What it uploads is as plain, and gets home as before.
+  const token = await old.upload(marked(MiB));
+  expect(await found(['QmarkName', 'QmarkType', 'QmarkBytes'])).toEqual(['QmarkName', 'QmarkType', 'QmarkBytes']);
+  await home.restart();
+  await expect.poll(() => runtime.objects(RELAY)).toEqual([]);
+  expect(await atHome(token)).toEqual(['QmarkName.png', 'image/x-QmarkType', MiB]);
+  expect((await mirrorStatus()).mailbox).toEqual({
+    sealed: false,
+    plain: [{ name: 'old', reason: 'no_key' }],
+    plain_count: 1,
+  });
   expect(phone.log.lines.join('\n')).not.toContain('cannot be opened');
 }, 120_000);
+
+it('home opens sealed uploads once, though it is killed in the middle; what it cannot open it refuses', async () => {
+  const { home, runtime, device, found, inStep, mirrorStatus, atHome, files } = await start();
+  const phone = await device('phone', true);
+  // A kill before that would find a device that has yet to take home's key.
+  await expect.poll(async () => (await mirrorStatus()).mailbox.sealed).toBe(true);
+  await home.kill();
+  const link = phone.connect();
+  await expect.poll(() => link.state).toMatchObject({ name: 'online', endpoint: { role: 'mailbox' } });
+  const [small, large] = [await phone.upload(marked(MiB)), await phone.upload(marked(50 * MiB))];
+  const { message_id: written } = phone.messages.reply({ text: mediaText(small), chatId: null });
+  await expect.poll(() => phone.acknowledged).toEqual([written]);
+  await phone.leave();
+  const waiting = async () => [(await home.ask('/relay/mirror')).json.uploads.count, (await files()).length];
+  for (let kills = 0; kills < 2; kills++) {
+    await home.restart();
+    await expect.poll(waiting, { interval: 5 }).toEqual([1, 2]);
+    await home.kill();
+    expect((await runtime.objects(RELAY)).length).toBe(1);
+  }
+  expect(await found(MARKS)).toEqual([]);
+  await home.restart();
+  await expect.poll(() => runtime.objects(RELAY), { timeout: 60_000 }).toEqual([]);
+  const { replies } = (await home.ask('/phone/replies?timeout=0')).json;
+  expect(replies).toMatchObject([{ text: mediaText(small) }]);
+  expect([await atHome(small), await atHome(large), (await files()).length]).toEqual([
+    ['QmarkName.png', 'image/x-QmarkType', MiB],
+    ['QmarkName.png', 'image/x-QmarkType', 50 * MiB],
+    2,
+  ]);
+  await inStep();
+  expect((await mirrorStatus()).mailbox).toEqual({ sealed: true, plain: [], plain_count: 0 });
+  // Now the device itself gets it from home.
+  const there = phone.connect();
+  await expect.poll(() => there.state).toMatchObject({ name: 'online', endpoint: { role: 'direct' } });
+  expect(isMarked(await phone.fetchMedia({ token: small }), MiB)).toBe(true);
+  await phone.leave();
+
+  // Of another key, as after a device was revoked.
+  await home.kill();
+  const mailbox = phone.connect();
+  await expect.poll(() => mailbox.state).toMatchObject({ name: 'online', endpoint: { role: 'mailbox' } });
+  const box = phone.settings.pairing()?.box;
+  const other = await newBoxKey();
+  const keys = { private_key: await exportBoxKey(other), public_key: base64url(other.point) };
+  if (box) await phone.settings.updatePairing({ box: { ...box, ...keys } });
+  const refused = await phone.upload(marked(MiB));
+  // Connected to home, it would show this key as its new one.
+  await phone.leave();
+  await home.restart();
+  await expect.poll(() => runtime.objects(RELAY)).toEqual([]);
+  expect((await mirrorStatus()).uploads).toEqual({
+    count: 0,
+    bytes: 0,
+    refused: 'no device of home has its key',
+  });
+  expect([await atHome(refused), (await files()).length]).toEqual([undefined, 2]);
+  expect(await found(MARKS)).toEqual([]);
+}, 180_000);

@@ -5,10 +5,13 @@ import { type Clock, seconds } from '../../kit/clock.ts';
 import { createSemaphore } from '../../kit/semaphore.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
 import { baseName, contentDisposition, DEFAULT_TYPE } from '../../media/names.ts';
+import { isSealedToken, maxSealedSize, SEALED_TYPE } from '../../media/sealed.ts';
 import type { FetchMedia, MediaSource, Upload, UploadFile } from '../types.ts';
-import { callRoute, refuseKey } from './endpoints.ts';
+import { callRoute, type Endpoint, refuseKey } from './endpoints.ts';
 import { routeTo } from './reach.ts';
-import type { PairingStore } from './settings.ts';
+import { type MediaKeys, openUpload, sealUpload } from './sealed-media.ts';
+import type { Sealing } from './sealing.ts';
+import type { Pairing, PairingStore } from './settings.ts';
 
 /** Files are held in memory as a whole. */
 const MAX_FILE_BYTES = 100 * 1024 * 1024;
@@ -22,18 +25,35 @@ export interface MediaParts {
   callRelay: CallRelay;
   store: PairingStore;
   clock: Clock;
+  /** Keys of the sealed mailbox: without them, files go there as they are. */
+  sealing?: Pick<Sealing, 'keys'>;
 }
 
 /** The phone's media calls: with the bearer of its pairing, to the endpoint that last worked (contract 03 §5, §7). */
-export function createMediaClient({ callRelay, store, clock }: MediaParts): { upload: Upload; fetchMedia: FetchMedia } {
+export function createMediaClient({ callRelay, store, clock, sealing }: MediaParts): {
+  upload: Upload;
+  fetchMedia: FetchMedia;
+} {
   const tunnels = createSemaphore(MAX_TUNNELS, MAX_WAITING);
-  function callPaired(
-    request: Pick<RelayCall, 'method' | 'path' | 'headers' | 'body' | 'limit'>,
-  ): Promise<RelayResponse> {
+
+  /** The pairing, and the route that its next call takes. */
+  function routeOf(): { pairing: Pairing; endpoint: Endpoint; bearer: string } {
     const pairing = store.pairing();
     const called = callRoute(pairing);
     if (!pairing || !called) throw new RelayError('unavailable', 'this phone is not paired');
-    const { endpoint, bearer } = called;
+    return { pairing, ...called };
+  }
+
+  /** At the mailbox, the keys for what is sealed there; undefined where nothing is. */
+  async function keysFor({ endpoint, pairing: { box } }: ReturnType<typeof routeOf>): Promise<MediaKeys | undefined> {
+    const found = endpoint.mailbox && box?.uploads ? await sealing?.keys() : undefined;
+    return found && { ...found, deviceId: store.deviceId };
+  }
+
+  function callPaired(
+    { pairing, endpoint, bearer }: ReturnType<typeof routeOf>,
+    request: Pick<RelayCall, 'method' | 'path' | 'headers' | 'body' | 'limit'>,
+  ): Promise<RelayResponse> {
     const call: RelayCall = {
       ...request,
       socketUrl: endpoint.url,
@@ -46,25 +66,37 @@ export function createMediaClient({ callRelay, store, clock }: MediaParts): { up
 
   return {
     async upload(file) {
+      const route = routeOf();
+      const keys = await keysFor(route);
+      const sealed = keys && (await sealUpload(file, keys));
       const boundary = `svc-${crypto.randomUUID()}`;
-      const { status, bytes } = await callPaired({
+      const { status, bytes } = await callPaired(route, {
         method: 'POST',
         path: '/media/upload',
         headers: { 'content-type': `multipart/form-data; boundary=${boundary}` },
-        body: multipart(file, boundary),
+        body: multipart(sealed?.file ?? file, boundary),
         limit: 64 * 1024,
       });
       if (status !== 200) return { status };
       const { token } = JSON.parse(decodeUtf8(bytes)) as { token?: unknown };
       if (typeof token !== 'string') throw new RelayError('bad-gateway', 'the relay did not return a token');
+      // Home takes it under no other.
+      if (sealed && token !== sealed.token) throw new RelayError('bad-gateway', 'the mailbox took another file');
       return { token };
     },
 
     async fetchMedia(source) {
       const path = pathOf(source);
-      const { status, headers, bytes } = await callPaired({ method: 'GET', path, headers: {}, limit: MAX_FILE_BYTES });
+      const route = routeOf();
+      const limit = route.endpoint.mailbox ? maxSealedSize(MAX_FILE_BYTES) : MAX_FILE_BYTES;
+      const { status, headers, bytes } = await callPaired(route, { method: 'GET', path, headers: {}, limit });
       if (status !== 200) throw new RelayError('bad-gateway', `the relay answered ${status}`);
       const type = headers['content-type']?.split(';')[0]?.trim();
+      if (type === SEALED_TYPE && 'token' in source && isSealedToken(source.token)) {
+        const keys = await keysFor(route);
+        if (!keys) throw new RelayError('bad-gateway', 'the file is sealed for another device');
+        return openUpload(bytes, source.token, keys);
+      }
       return {
         name: baseName(source.fileName ?? fileNameOf(headers['content-disposition'])) ?? 'attachment',
         type: source.contentType ?? type ?? DEFAULT_TYPE,

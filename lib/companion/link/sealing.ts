@@ -162,7 +162,12 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
       try {
         const own = await ownKey(isPairing);
         const home = homeKey(given, endpoints) ?? before?.home;
-        const box = { private_key: await exportBoxKey(own), public_key: base64url(own.point), ...(home && { home }) };
+        const uploads = isObject(given) && given.uploads === true;
+        const box = {
+          private_key: await exportBoxKey(own),
+          public_key: base64url(own.point),
+          ...(home && { home, ...(uploads && { uploads }) }),
+        };
         if (before?.home !== undefined && before.home !== home) log.warn('home has a new key for sealed messages');
         return { box };
       } catch (error) {
@@ -171,6 +176,7 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
     },
 
     homeKeyId,
+    keys,
     again,
 
     /** A connection with home, which seals for this device from now on: it has got the key with the first frame. */

@@ -55,8 +55,15 @@ const MailboxSchema = v.object({
   given: v.optional(v.string()),
 });
 
-/** Keys of the sealed mailbox, base64url: this device's, and home's once it has come. */
-const BoxSchema = v.object({ private_key: v.string(), public_key: v.string(), home: v.optional(v.string()) });
+/**
+ * Keys of the sealed mailbox, base64url: this device's, and home's once it has come. `uploads`: home opens sealed uploads.
+ */
+const BoxSchema = v.object({
+  private_key: v.string(),
+  public_key: v.string(),
+  home: v.optional(v.string()),
+  uploads: v.optional(v.boolean()),
+});
 
 export const PairingSchema = v.object({
   session_token: v.pipe(v.string(), v.minLength(1)),

@@ -1,18 +1,35 @@
 import type { ProbeResult } from '../../host/probe.ts';
-import { asObject } from '../../kit/json.ts';
+import { asObject, type JsonObject } from '../../kit/json.ts';
+import { sealText } from '../../mirror/seal-status.ts';
 import { type Check, ok, warn } from './check.ts';
 
 /** Seconds for which the link may be down without being a problem: either side may only be restarting. */
 const PATIENCE = 300;
 const ID = 'relay-mirror';
+const MAILBOX = 'relay-mailbox';
 
 /**
  * From `GET /relay/mirror`: the state of the link to the other side (contract 12 §1). Nothing without a mirror. `now` is
  * epoch milliseconds.
  */
 export function mirrorChecks(answer: ProbeResult, now: number): Check[] {
-  const { enabled, url, link, since, waiting, uploads, error } = asObject(answer.json) ?? {};
-  if (!answer.ok || enabled !== true) return [];
+  const mirror = asObject(answer.json) ?? {};
+  if (!answer.ok || mirror.enabled !== true) return [];
+  return [linkCheck(mirror, now), ...mailboxChecks(mirror)];
+}
+
+/** Whether the edge can read what waits there (contract 12 §4). Nothing while no device uses the mailbox. */
+function mailboxChecks({ mailbox }: JsonObject): Check[] {
+  const text = sealText(mailbox);
+  const { sealed, reason } = asObject(mailbox) ?? {};
+  if (text === undefined || reason === 'no_device') return [];
+  if (sealed === true) return [ok(MAILBOX, 'the mailbox at the edge is sealed')];
+  const next = 'Its operator can read what waits there. Update the program of these devices, or revoke them.';
+  return [warn(MAILBOX, `the mailbox at the edge is ${text}`, next)];
+}
+
+function linkCheck(mirror: JsonObject, now: number): Check {
+  const { url, link, since, waiting, uploads, error } = mirror;
   const isHome = typeof url === 'string';
   const count = Number(asObject(waiting)?.out ?? 0);
   const wait = count === 0 ? '' : `, ${count} ${count === 1 ? 'change waits' : 'changes wait'}`;
@@ -20,16 +37,16 @@ export function mirrorChecks(answer: ProbeResult, now: number): Check[] {
   const failure = asObject(uploads)?.error;
   if (link === 'up' && typeof failure === 'string') {
     const what = `an upload could not be taken over from the edge: ${failure.slice(0, 200)}`;
-    return [warn(ID, what, 'The edge keeps it. See how many wait with: svc relay mirror status')];
+    return warn(ID, what, 'The edge keeps it. See how many wait with: svc relay mirror status');
   }
-  if (link === 'up') return [ok(ID, `linked with ${there}${count === 0 ? ', in step' : wait}`)];
+  if (link === 'up') return ok(ID, `linked with ${there}${count === 0 ? ', in step' : wait}`);
   const at = typeof since === 'number' && Number.isFinite(since) ? since : now / 1000;
   const summary = `${isHome ? `not linked with ${there}` : 'home is off'} since ${minuteOf(at)}${wait}`;
-  if (now / 1000 - at < PATIENCE) return [ok(ID, summary)];
+  if (now / 1000 - at < PATIENCE) return ok(ID, summary);
   if (!isHome)
-    return [warn(ID, summary, 'Start the relay at home, or end the mirror there with: svc relay mirror disable')];
+    return warn(ID, summary, 'Start the relay at home, or end the mirror there with: svc relay mirror disable');
   const reason = typeof error === 'string' ? ` (${error.slice(0, 200)})` : '';
-  return [warn(ID, `${summary}${reason}`, 'See the link with: svc relay mirror status')];
+  return warn(ID, `${summary}${reason}`, 'See the link with: svc relay mirror status');
 }
 
 /** `2026-11-24 14:02 UTC`, of epoch seconds. */

@@ -1,3 +1,4 @@
+import type { MediaKeys } from '../../../lib/companion/link/sealed-media.ts';
 import { createSealing, type Sealing } from '../../../lib/companion/link/sealing.ts';
 import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import type { PhoneLink } from '../../../lib/phone/phone.ts';
@@ -61,6 +62,13 @@ export class SealedDevice {
   authenticatePlainly(): void {
     const session = this.#world.home.sessions.byFamily(this.family);
     if (session) this.#world.home.mirror.box(session, undefined);
+  }
+
+  /** For what it uploads at the edge. */
+  async mediaKeys(): Promise<MediaKeys> {
+    const keys = await this.#sealing.keys();
+    if (!keys) throw new Error('home has given no key');
+    return { ...keys, deviceId: this.id };
   }
 
   connect(side: Side): void {

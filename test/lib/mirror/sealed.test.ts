@@ -48,6 +48,22 @@ const given = (world: World, ...ids: string[]) =>
     })
     .toEqual(ids);
 
+it('home says whether the mailbox is sealed, and which devices make it plain', async () => {
+  const { world, device } = await start({ isKeyed: false });
+  const mailbox = async () => (await world.home.mirror.status()).mailbox;
+  const plain = [{ name: 'phone', reason: 'no_key' }];
+  expect(await mailbox()).toEqual({ sealed: false, plain, plain_count: 1 });
+  await device.authenticate();
+  expect(await mailbox()).toEqual({ sealed: true, plain: [], plain_count: 0 });
+  const other = await SealedDevice.pair(world, 'tablet');
+  expect(await mailbox()).toMatchObject({ sealed: false, plain: [{ name: 'tablet', reason: 'no_key' }] });
+  const session = world.home.sessions.byFamily(other.family);
+  if (session) world.home.mirror.box(session, base64url((await newBoxKey()).point));
+  expect(await mailbox()).toMatchObject({ sealed: false, plain: [{ name: 'tablet', reason: 'no_home_key' }] });
+  if (session) await world.home.sessions.revoke(session);
+  expect(await mailbox()).toMatchObject({ sealed: true });
+});
+
 const repliesAt = async (world: World, side: 'home' | 'edge') =>
   (await world[side].phone.poll({ timeout: 0 })).replies.map(({ sealed: _, ...reply }) => reply);
 

@@ -1,16 +1,25 @@
+import { sha256 } from '@noble/hashes/sha2.js';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { utf8ToBytes } from '../../../lib/kit/bytes.ts';
+import { openUpload, sealUpload } from '../../../lib/companion/link/sealed-media.ts';
+import type { UploadFile } from '../../../lib/companion/types.ts';
+import { newBoxKey } from '../../../lib/kit/box.ts';
+import { bytesToHex, utf8ToBytes } from '../../../lib/kit/bytes.ts';
+import { SEALED_TYPE, sealedToken } from '../../../lib/media/sealed.ts';
+import { readUpload } from '../../../lib/mirror/uploads.ts';
+import type { MediaEntry } from '../../../storage/schema.ts';
 import { runs } from '../../support/runs.ts';
+import { SealedDevice } from './sealed-device.ts';
 import { World } from './world.ts';
 
 /** Not by `toEqual`, which takes seconds for as many bytes. */
 const isSame = (one: Uint8Array | undefined, other: Uint8Array | undefined): boolean =>
   one !== undefined && other !== undefined && Buffer.compare(one, other) === 0;
+const MAX_UPLOAD = 1024 * 1024;
 const turn = () => new Promise<void>((resolve) => setTimeout(resolve, 0));
 
-async function* multipart(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  const head = 'Content-Disposition: form-data; name="file"; filename="p.png"\r\nContent-Type: image/png';
+async function* multipart({ name, type, bytes }: UploadFile): AsyncGenerator<Uint8Array> {
+  const head = `Content-Disposition: form-data; name="file"; filename="${name}"\r\nContent-Type: ${type}`;
   yield utf8ToBytes(`--x\r\n${head}\r\n\r\n`);
   yield bytes;
   yield utf8ToBytes('\r\n--x--\r\n');
@@ -19,10 +28,21 @@ async function* multipart(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
 /** Uploads that a device has made at the edge, by token. */
 class Uploads {
   readonly made = new Map<string, Uint8Array>();
+  /** The bytes that the edge gets of sealed ones. */
+  readonly sealed = new Map<string, Uint8Array>();
   readonly world: World;
+  #device: SealedDevice | undefined;
 
   constructor(world: World) {
     this.world = world;
+  }
+
+  /** A device with keys, once it is needed: it has shown them to home. */
+  async device(): Promise<SealedDevice> {
+    if (this.#device) return this.#device;
+    this.#device = await SealedDevice.pair(this.world, 'phone');
+    await this.#device.authenticate();
+    return this.#device;
   }
 
   static async open(): Promise<Uploads> {
@@ -33,11 +53,28 @@ class Uploads {
 
   async make(size: number, owner = 'f'.repeat(32)): Promise<string> {
     const bytes = new Uint8Array(size).fill(7 + this.made.size);
-    const chunks = multipart(bytes);
+    const token = await this.send({ name: 'p.png', type: 'image/png', bytes }, owner);
+    this.made.set(token, bytes);
+    return token;
+  }
+
+  async makeSealed(size: number): Promise<string> {
+    const device = await this.device();
+    const bytes = new Uint8Array(size).fill(7 + this.made.size);
+    const plain = { name: 'platypus.png', type: 'image/png', bytes };
+    const { file, token } = await sealUpload(plain, await device.mediaKeys());
+    // Before it is sent, so that no failure of the test is taken for one of the code.
+    expect(await this.send(file, device.family)).toBe(token);
+    this.made.set(token, bytes);
+    this.sealed.set(token, file.bytes);
+    return token;
+  }
+
+  async send(file: UploadFile, owner = 'f'.repeat(32)): Promise<string> {
+    const chunks = multipart(file);
     const contentType = 'multipart/form-data; boundary=x';
     const body = { contentType, contentLength: null, chunks, owner, isWelcome: () => true };
     const { token } = await this.world.edge.media.upload(body);
-    this.made.set(token, bytes);
     return token;
   }
 
@@ -49,7 +86,7 @@ class Uploads {
 
   /** True when a side serves an upload byte for byte. */
   isThere = async (side: 'home' | 'edge', token = ''): Promise<boolean> =>
-    isSame(await this.read(side, token), this.made.get(token));
+    isSame(await this.read(side, token), (side === 'edge' && this.sealed.get(token)) || this.made.get(token));
 
   /** Lets everything arrive, with the waits of what failed. */
   async settle(): Promise<void> {
@@ -70,8 +107,9 @@ class Uploads {
     for (const [token, wanted] of this.made) {
       const entry = (await stores.edge.open('media').getItem(`entry:${token}`)) as { entry: { place: string } } | null;
       const record = (await stores.home.open('mirror').getItem(`upload:${token}`)) as { place?: string } | null;
-      const kept = [bytes.edge.files.get(entry?.entry.place ?? ''), bytes.home.files.get(record?.place ?? '')];
-      if (!kept.some((one) => isSame(one, wanted))) found.push(token);
+      const atEdge = bytes.edge.files.get(entry?.entry.place ?? '');
+      const isThere = isSame(atEdge, this.sealed.get(token) ?? wanted);
+      if (!isThere && !isSame(bytes.home.files.get(record?.place ?? ''), wanted)) found.push(token);
     }
     return found;
   }
@@ -186,13 +224,153 @@ describe('uploads at the edge are taken over by home (12 §2)', () => {
   });
 });
 
+describe('sealed uploads (12 §4)', () => {
+  it('are at the edge as a seal only, and at home under their token with name, type and bytes', async () => {
+    const uploads = await Uploads.open();
+    const { world } = uploads;
+    const device = await uploads.device();
+    await world.cut();
+    const tokens = [await uploads.makeSealed(700_000), await uploads.makeSealed(0), await uploads.make(5)];
+    const entries = world.edge.media.list(false).map(({ fileName, contentType }) => `${fileName} ${contentType}`);
+    expect(entries.sort()).toEqual([
+      'p.png image/png',
+      'sealed application/vnd.svc-relay.sealed',
+      'sealed application/vnd.svc-relay.sealed',
+    ]);
+    // The device itself can open what waits.
+    const [token = ''] = tokens;
+    const own = await openUpload(await uploads.read('edge', token), token, await device.mediaKeys());
+    expect([own.name, own.type, isSame(own.bytes, uploads.made.get(token))]).toEqual([
+      'platypus.png',
+      'image/png',
+      true,
+    ]);
+    await uploads.settle();
+    for (const each of tokens) expect(await uploads.isThere('home', each)).toBe(true);
+    const facts = ({ token, fileName, contentType, size }: MediaEntry) => [token, fileName, contentType, size];
+    expect(world.home.media.list(false).map(facts)).toContainEqual([token, 'platypus.png', 'image/png', 700_000]);
+    expect(world.bytes.edge.files.size).toBe(0);
+    await world.crashHome();
+    expect(world.home.media.list(false).map(facts)).toContainEqual([token, 'platypus.png', 'image/png', 700_000]);
+    expect(await uploads.isThere('home', token)).toBe(true);
+    expect(world.log.lines.join('\n')).not.toContain('platypus');
+  });
+
+  it('sent again under the same seal are one', async () => {
+    const uploads = await Uploads.open();
+    const { world } = uploads;
+    const device = await uploads.device();
+    await world.cut();
+    const plain = { name: 'a', type: 'text/plain', bytes: utf8ToBytes('once') };
+    const { file, token } = await sealUpload(plain, await device.mediaKeys());
+    expect([await uploads.send(file), await uploads.send(file)]).toEqual([token, token]);
+    expect([world.edge.media.count(), world.bytes.edge.files.size]).toEqual([1, 1]);
+    await uploads.settle();
+    expect(await uploads.send(file)).toBe(token);
+    await uploads.settle();
+    expect([world.home.media.count(), world.bytes.edge.files.size]).toEqual([1, 0]);
+  });
+
+  it('that cannot be opened are refused aloud; neither side keeps anything of them', async () => {
+    const uploads = await Uploads.open();
+    const { world } = uploads;
+    const keys = await (await uploads.device()).mediaKeys();
+    const plain = { name: 'a', type: 'text/plain', bytes: new Uint8Array(200_000) };
+    const { file } = await sealUpload(plain, keys);
+    const { length } = file.bytes;
+    const changed = (at: number) => file.bytes.map((byte, index) => (index === at ? byte ^ 1 : byte));
+    const stranger = { ...keys, own: await newBoxKey() };
+    const other = { ...keys, deviceId: 'another' };
+    const long = new Uint8Array(MAX_UPLOAD + 1);
+    const forms: [Uint8Array, string][] = [
+      [new Uint8Array(), 'it is cut short'],
+      [file.bytes.subarray(0, length - 1), ''],
+      [file.bytes.subarray(0, length - 40_000), ''],
+      [changed(0), 'its head is too long'],
+      [changed(200), ''],
+      [changed(100_000), ''],
+      [changed(length - 1), ''],
+      [new Uint8Array(300_000).fill(9), 'its head is too long'],
+      [(await sealUpload(plain, stranger)).file.bytes, 'no device of home has its key'],
+      [(await sealUpload(plain, other)).file.bytes, ''],
+      [(await sealUpload({ ...plain, bytes: long }, keys)).file.bytes, 'it is larger than this relay takes'],
+    ];
+    for (const [n, [bytes, reason]] of forms.entries()) {
+      const from = world.log.lines.length;
+      await uploads.send({ ...file, bytes });
+      await uploads.settle();
+      expect([n, world.bytes.edge.files.size, world.bytes.home.files.size, world.home.media.count()]).toEqual([
+        n,
+        0,
+        0,
+        0,
+      ]);
+      const { refused } = (await world.home.mirror.status()).uploads;
+      expect(refused).toContain(reason);
+      const said = world.log.lines.slice(from).filter((line) => line.includes('ERROR'));
+      expect(said).toEqual([expect.stringContaining('a sealed upload from the edge is refused')]);
+    }
+    expect(await stored(world, 'home')).toEqual([]);
+  });
+
+  it('damaged at the edge alone stay there, and come once their bytes are right again', async () => {
+    const uploads = await Uploads.open();
+    const { world } = uploads;
+    await uploads.device();
+    world.bytes.edge.isDamaged = true;
+    const token = await uploads.makeSealed(600_000);
+    const reason = 'its bytes are not those of its SHA-256';
+    await expect
+      .poll(async () => {
+        await world.settle();
+        return (await world.home.mirror.status()).uploads.error;
+      })
+      .toBe(reason);
+    expect([world.bytes.edge.files.size, world.bytes.home.files.size]).toEqual([1, 0]);
+    world.bytes.edge.isDamaged = false;
+    await uploads.settle();
+    expect(await uploads.isThere('home', token)).toBe(true);
+  });
+
+  it('have a token that the edge can give to nothing else', async () => {
+    const uploads = await Uploads.open();
+    const { world } = uploads;
+    await world.cut();
+    const offer = {
+      token: sealedToken(bytesToHex(sha256(utf8ToBytes('sealed')))),
+      file_name: 'a',
+      content_type: 'text/plain',
+      size: 3,
+      sha256: bytesToHex(sha256(utf8ToBytes('bad'))),
+      created_at: 1,
+      expires_at: 1e10,
+      family: 'f',
+    };
+    expect(readUpload(offer)).toBe(null);
+    expect(readUpload({ ...offer, content_type: SEALED_TYPE })).toBe(null);
+    expect(readUpload({ ...offer, token: 'a'.repeat(22) })).not.toBe(null);
+    expect(readUpload({ ...offer, token: sealedToken(offer.sha256), content_type: SEALED_TYPE })).not.toBe(null);
+  });
+});
+
+/** What a side has stored of uploads. */
+async function stored({ stores }: World, side: 'home' | 'edge'): Promise<string[]> {
+  return (await stores[side].open('mirror').getKeys()).filter((key) => key.startsWith('upload:'));
+}
+
 type Step =
-  | { do: 'upload'; size: number }
+  | { do: 'upload' | 'upload sealed'; size: number }
   | { do: 'toHome' | 'toEdge'; count: number }
   | { do: 'cut' | 'heal' | 'crashHome' | 'crashEdge' | 'sleepEdge' | 'damage' | 'fill' | 'wait' };
 
 const step: fc.Arbitrary<Step> = fc.oneof(
-  { weight: 3, arbitrary: fc.record({ do: fc.constant('upload'), size: fc.constantFrom(0, 10, 600_000) }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      do: fc.constantFrom('upload', 'upload sealed'),
+      size: fc.constantFrom(0, 10, 600_000),
+    }),
+  },
   {
     weight: 6,
     arbitrary: fc.record({ do: fc.constantFrom('toHome', 'toEdge'), count: fc.integer({ min: 1, max: 4 }) }),
@@ -208,11 +386,15 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 /** Runs steps, and checks after each that some side has every upload that was accepted, on its disk. */
 async function play(steps: readonly Step[]): Promise<void> {
   const uploads = await Uploads.open();
+  if (steps.some(({ do: what }) => what === 'upload sealed')) await uploads.device();
   const { world } = uploads;
   for (const [n, one] of steps.entries()) {
     switch (one.do) {
       case 'upload':
         await uploads.make(one.size).catch(() => {});
+        break;
+      case 'upload sealed':
+        await uploads.makeSealed(one.size).catch(() => {});
         break;
       case 'toHome':
       case 'toEdge':

@@ -56,3 +56,17 @@ it('warns of a link that is down for five minutes, with since when and why', () 
     summary: 'home is off since 2026-11-24 13:02 UTC, 3 changes wait',
   });
 });
+
+it('says whether the mailbox is sealed, and which devices make it plain', () => {
+  const mailbox = (facts: object) => look({ mailbox: { plain: [], plain_count: 0, ...facts } })[1];
+  expect(mailbox({ sealed: true })).toMatchObject({ id: 'relay-mailbox', status: 'ok' });
+  expect(mailbox({ sealed: false, reason: 'no_device' })).toBe(undefined);
+  const plain = [
+    { name: 'Pixel 9', reason: 'no_key' },
+    { name: 'Tab', reason: 'no_home_key' },
+  ];
+  expect(mailbox({ sealed: false, plain, plain_count: 3 })).toMatchObject({
+    status: 'warn',
+    summary: "the mailbox at the edge is plain: Pixel 9 sends no key, Tab has yet to take home's key, and 1 more",
+  });
+});
