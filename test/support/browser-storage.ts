@@ -1,4 +1,5 @@
 import type { Page } from 'playwright-core';
+import { expect } from 'vitest';
 
 export interface Stored {
   /** Rows by their keys, of each database in IndexedDB. */
@@ -36,8 +37,14 @@ export const stored = (page: Page): Promise<Stored> =>
     return { databases, storage: [...Object.keys(localStorage), ...Object.keys(sessionStorage)], cached };
   });
 
-/** The relay's token of the file that the page has sent last. */
-export async function sentToken(page: Page): Promise<string> {
-  const files = (await stored(page)).databases['svc kept']?.['files /'] as { token: string }[];
-  return files[0]?.token ?? '';
+/** The relay's token of a file that the page has sent, once it is stored: the page shows it before. */
+export async function sentToken(page: Page, name: string): Promise<string> {
+  const find = async () => {
+    const files = (await stored(page)).databases['svc kept']?.['files /'] as
+      | { name: string; token: string }[]
+      | undefined;
+    return files?.find((file) => file.name === name)?.token ?? '';
+  };
+  await expect.poll(find).not.toBe('');
+  return find();
 }

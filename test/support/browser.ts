@@ -8,6 +8,10 @@ const CHROMIUM = '/usr/bin/chromium';
 export const hasBrowser: boolean = existsSync(CHROMIUM);
 if (!hasBrowser) process.stderr.write('SKIPPED: there is no chromium here\n');
 
+/** What a browser says of requests to a server that is killed under them. */
+export const KILLED =
+  /ERR_(?:CONNECTION_\w+|EMPTY_RESPONSE|INCOMPLETE_CHUNKED\w*|CONTENT_LENGTH_MISMATCH|SOCKET_NOT_CONNECTED)/;
+
 /** How a page is shown. */
 export const DEVICES = {
   phone: devices['Pixel 7'],

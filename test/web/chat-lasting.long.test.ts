@@ -58,7 +58,7 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
     await answers(page).getByText('Now it is.').waitFor();
     await page.goto(chat.at('new'));
     await page.getByText('Ask the agent something.').waitFor();
-    expect(await field.inputValue()).toBe('');
+    await expect.poll(() => field.inputValue()).toBe('');
   });
 
   it('issue 25.2: two tabs of one conversation see what either asks, and erase nothing', async () => {
@@ -189,7 +189,7 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
     await connected(page);
     await answers(page).getByText('Before and after.').waitFor();
     await page.getByText('The agent is at work').waitFor({ state: 'detached' });
-    expect(await page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('Typed while away');
+    await expect.poll(() => page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('Typed while away');
     expect(await questions(page).count()).toBe(1);
     expect(chat.api.requests.slice(before).filter(({ path }) => path.endsWith('/chat/stream'))).toHaveLength(1);
   });
@@ -219,11 +219,16 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
       `${'A line.\n\n'.repeat(40)}![Icon](data:image/png;base64,${icon})\n\n![Icon](data:image/png;base64,${icon})`,
     );
     await say(page, 'Pictures, please.');
-    await expect.poll(() => page.getByRole('img', { name: 'Icon' }).count()).toBe(2);
+    // A picture that loads later would lead to the end once more.
+    const widths = () =>
+      page
+        .getByRole('img', { name: 'Icon' })
+        .evaluateAll((images) => images.map((image) => (image as HTMLImageElement).naturalWidth));
+    await expect.poll(widths).toEqual([512, 512]);
     await expect.poll(distance).toBeLessThan(80);
     await page.locator('.log').evaluate((log) => log.scrollTo(0, 0));
     await page.getByRole('button', { name: 'To the end' }).waitFor();
-    expect(await distance()).toBeGreaterThan(300);
+    await expect.poll(distance).toBeGreaterThan(300);
     await page.getByRole('button', { name: 'To the end' }).click();
     await expect.poll(distance).toBeLessThan(80);
     await page.locator('.log').evaluate((log) => log.scrollTo(0, 0));
@@ -318,7 +323,7 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
     expect(await questions(page).getByText('A colour?').count()).toBe(2);
     await questions(page).first().getByRole('button', { name: 'Edit and ask again' }).click();
     const field = page.getByRole('textbox', { name: 'Message' });
-    expect(await field.inputValue()).toBe('A colour?');
-    expect(await field.evaluate((element) => element === document.activeElement)).toBe(true);
+    await expect.poll(() => field.inputValue()).toBe('A colour?');
+    await expect.poll(() => field.evaluate((element) => element === document.activeElement)).toBe(true);
   });
 });

@@ -84,7 +84,7 @@ describeInBrowser('pictures and files in the chat (contract 04 §3, §6)', ({ op
     expect(await blur('Übersicht.png')).toBe('none');
     expect(await blur('Private')).toMatch(/^blur/);
     await answer.getByRole('button', { name: 'Show' }).click();
-    expect(await blur('Private')).toBe('none');
+    await expect.poll(() => blur('Private')).toBe('none');
     // Larger than what is loaded by itself.
     expect(await page.getByRole('img', { name: 'Large' }).count()).toBe(0);
     await expectAccessible(page);
@@ -143,11 +143,11 @@ describeInBrowser('pictures and files in the chat (contract 04 §3, §6)', ({ op
       })),
     );
     await page.getByText('At most 4 pictures in one message.').waitFor();
-    expect(await page.locator('.attached img').count()).toBe(4);
+    await expect.poll(() => page.locator('.attached img').count()).toBe(4);
     await say(page, 'Look');
     await expect.poll(() => page.getByText('Only pictures in PNG, JPEG, WebP or GIF can be sent.').count()).toBe(2);
-    expect(await page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('Look');
-    expect(await page.locator('.attached img').count()).toBe(4);
+    await expect.poll(() => page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('Look');
+    await expect.poll(() => page.locator('.attached img').count()).toBe(4);
     const narrow = await openAt('chat/new', { without: ['files', 'bridge', 'desktop'] });
     await narrow.page.getByRole('textbox', { name: 'Message' }).waitFor();
     expect(await narrow.page.getByLabel('Attach pictures').count()).toBe(0);

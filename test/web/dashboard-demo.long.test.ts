@@ -95,7 +95,7 @@ describe.skipIf(!hasBrowser)('the demo dashboard in a browser', () => {
     onTestFinished(() => socket.terminate());
     expect(frame.type).toBe('auth.ok');
     await page.getByRole('button', { name: 'Hide' }).click();
-    expect(await page.getByText(code, { exact: true }).count()).toBe(0);
+    await expect.poll(() => page.getByText(code, { exact: true }).count()).toBe(0);
     expect(problems).toEqual([]);
   });
 

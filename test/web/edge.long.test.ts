@@ -42,7 +42,7 @@ describeInBrowser('the pages at the edge (contract 09 §5, 01 §12)', ({ open })
     await unlock(page, `${seconds}s`);
     // The list of devices is asked for every five seconds.
     await page.getByText('Locked', { exact: true }).waitFor({ timeout: seconds * 1000 + PATIENCE });
-    expect(await page.getByRole('article', { name: 'Pixel 9' }).isVisible()).toBe(false);
+    await expect.poll(() => page.getByRole('article', { name: 'Pixel 9' }).count()).toBe(0);
     await expectAccessible(page);
     await page.getByLabel('Operator token or key').fill((await relay.operatorTokenFor?.('10m')) ?? '');
     await page.keyboard.press('Enter');

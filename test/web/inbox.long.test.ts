@@ -91,7 +91,7 @@ describeInBrowser('the inbox in a browser (contract 09 §1, §6)', ({ open }) =>
     await page.getByRole('button', { name: 'Yes' }).click();
     await page.getByText('Sent, not read yet').waitFor();
     await page.getByText('Answered').waitFor();
-    expect(await page.getByRole('button', { name: 'Yes' }).count()).toBe(0);
+    await expect.poll(() => page.getByRole('button', { name: 'Yes' }).count()).toBe(0);
     expect(await repliesTo('c2', 0)).toMatchObject([{ text: 'Yes', reply_to: 'c2-m1', answer_index: 0 }]);
     await page.getByText('Read by the agent').waitFor();
     await page.getByLabel('Reply').fill('And tell me when it is done.');
@@ -175,7 +175,7 @@ describeInBrowser('the inbox in a browser (contract 09 §1, §6)', ({ open }) =>
     await page.reload();
     await expect.poll(() => page.getByText('Waits for the relay').count()).toBe(0);
     await expect.poll(() => texts(page)).toEqual(['Which colour?', 'Blue', 'No, green']);
-    expect(await field.inputValue()).toBe('A thought that is not finished');
+    await expect.poll(() => field.inputValue()).toBe('A thought that is not finished');
     expect([taken, await repliesTo('c3', 0)]).toEqual([['Blue', 'No, green'], []]);
 
     // And one that never left before the page was closed.

@@ -2,7 +2,7 @@ import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
 import table from '../../handlers/web/shared/locales/app.ts';
 import { appOf, connected } from '../support/app.ts';
-import { describeInBrowser, expectUsable, type TestBrowser } from '../support/browser.ts';
+import { describeInBrowser, expectUsable, KILLED, type TestBrowser } from '../support/browser.ts';
 import { stored } from '../support/browser-storage.ts';
 import { run } from '../support/cli.ts';
 import { startEdgeRuntime } from '../support/edge-runtime.ts';
@@ -66,9 +66,8 @@ async function mirrored() {
     async pair(open: TestBrowser['open'], options: Parameters<TestBrowser['open']>[0] = {}) {
       const opened = await open(options);
       // What a page asks of a home that is off, and of its mailbox.
-      opened.allow(
-        /ERR_(?:CONNECTION_REFUSED|CONNECTION_RESET|EMPTY_RESPONSE)|fetching the script|WebSocket connection to 'ws:\/\/localhost/,
-      );
+      opened.allow(KILLED);
+      opened.allow(/fetching the script|WebSocket connection to 'ws:\/\/localhost/);
       opened.allow(new RegExp(`^request to ${edge}$`));
       const code = randomCode();
       const body = { code, without: ['bridge', 'desktop'] };

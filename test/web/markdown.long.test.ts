@@ -70,7 +70,7 @@ describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
     const heightOf = () => answer.locator('pre').evaluate((element) => element.clientHeight);
     const wrapped = await heightOf();
     await answer.getByRole('button', { name: 'Wrap long lines' }).click();
-    expect(await heightOf()).toBeLessThan(wrapped);
+    await expect.poll(heightOf).toBeLessThan(wrapped);
     await answer.getByRole('button', { name: 'Copy the code' }).click();
     await page.getByText('Copied', { exact: true }).waitFor();
     expect(await page.evaluate(() => navigator.clipboard.readText())).toMatch(/^tail -n 1 [^\n]*$/);

@@ -83,7 +83,7 @@ describeInBrowser(
     async function sendFile(page: Page, name: string, mimeType: string, buffer: Buffer): Promise<string> {
       await page.getByLabel('Send files').setInputFiles({ name, mimeType, buffer });
       await page.getByRole('listitem').filter({ hasText: name }).waitFor();
-      return sentToken(page);
+      return sentToken(page, name);
     }
 
     /** Ranges that the service worker asked the relay for. */
@@ -117,12 +117,14 @@ describeInBrowser(
       await expectAccessible(page);
       expect(await smallTargets(page)).toEqual([]);
       expect(await seek(page, SECONDS - 30)).toBe(SECONDS - 30);
-      const ranges = await Promise.all(
+      const answers = await Promise.all(
         asked.map(async (request) => {
           const answer = await request.response();
           return [request.headers().range, answer?.status(), answer?.headers()['content-range']];
         }),
       );
+      // The browser may give up a range before its answer, when it seeks elsewhere.
+      const ranges = answers.filter(([, status]) => status !== undefined);
       const starts = ranges.map(([range]) => Number(/^bytes=(\d+)-/.exec(String(range))?.[1]));
       expect(Math.max(...starts)).toBeGreaterThan(2 * RATE * (SECONDS - 60));
       for (const [, status, range] of ranges) {
@@ -178,7 +180,9 @@ describeInBrowser(
         return stored.session_token;
       });
       expect(await seek(page, SECONDS - 30)).toBe(SECONDS - 30);
-      const statuses = await Promise.all(asked.map(async (request) => (await request.response())?.status()));
+      const answers = await Promise.all(asked.map(async (request) => (await request.response())?.status()));
+      // The browser may give up a range before its answer.
+      const statuses = answers.filter((status) => status !== undefined);
       expect(statuses).toContain(401);
       expect(statuses.at(-1)).toBe(206);
     });
@@ -194,7 +198,7 @@ describeInBrowser(
       const blur = () => picture.evaluate((image) => getComputedStyle(image).filter);
       expect(await blur()).toMatch(/^blur/);
       await page.getByRole('button', { name: 'Show' }).click();
-      expect(await blur()).toBe('none');
+      await expect.poll(blur).toBe('none');
       expect(await picture.getAttribute('src')).toBe(`media/${token}`);
     });
 

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { appOf, connected, webCode } from '../support/app.ts';
 import { describeInBrowser, expectUsable, type PageOptions } from '../support/browser.ts';
+import { stored } from '../support/browser-storage.ts';
 import { startFakeApi } from '../support/fake-api-server.ts';
 import { put } from '../support/profiles.ts';
 import { pair, startNodeTarget, type Target } from '../support/relay.ts';
@@ -62,7 +63,7 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     await page.getByLabel('Its session ends').selectOption({ label: 'in 1 day' });
     await page.getByRole('dialog').getByRole('button', { name: 'Reduce' }).click();
     await expect.poll(() => own.textContent()).not.toContain('terminal');
-    expect(await own.textContent()).toMatch(/ends in (24 h|1 d)/);
+    await expect.poll(() => own.textContent()).toMatch(/ends in (24 h|1 d)/);
     // What it may use no more is no longer offered.
     await page.getByRole('link', { name: 'Terminal' }).waitFor({ state: 'detached' });
     await expect.poll(async () => (await ownRow())?.grants.terminal).toBeLessThan(Date.now() / 1000 + 2);
@@ -70,7 +71,7 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     await own.getByRole('button', { name: 'Sign out' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Sign out' }).click();
     await page.getByRole('heading', { name: 'Pair this browser' }).waitFor();
-    expect(await rows()).toEqual([]);
+    await expect.poll(rows).toEqual([]);
     await page.reload();
     await page.getByRole('heading', { name: 'Pair this browser' }).waitFor();
   });
@@ -113,15 +114,15 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     await page.getByText('Lunch at noon?').waitFor();
     await page.getByText('Your number is 482 913').waitFor();
     const veil = page.getByRole('button', { name: 'Hidden: tap to show' });
-    expect(await veil.count()).toBe(1);
+    await expect.poll(() => veil.count()).toBe(1);
     await expectUsable(page);
     await veil.focus();
     await page.keyboard.press('Enter');
     await expect.poll(() => page.locator('.blurred').count()).toBe(0);
     expect(await page.getByText('Your number is 482 913').isVisible()).toBe(true);
     await page.getByLabel('App').selectOption('org.example.mail');
-    expect(await page.getByRole('article').count()).toBe(1);
-    expect(await page.getByText('Lunch at noon?').isVisible()).toBe(true);
+    await expect.poll(() => page.getByRole('article').count()).toBe(1);
+    await page.getByText('Lunch at noon?').waitFor();
     phone.client.terminate();
   });
 
@@ -161,6 +162,7 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     const text = page.getByLabel('Text');
     await text.fill(`${SOUL}She likes tea.\n`);
     await page.getByText(/^Not saved yet/).waitFor();
+    await expect.poll(async () => JSON.stringify((await stored(page)).databases)).toContain('She likes tea.');
     await page.reload();
     await expect.poll(() => text.inputValue()).toBe(`${SOUL}She likes tea.\n`);
     await page.keyboard.press('Control+s');
@@ -178,8 +180,9 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     await change('# Ada\nMine.\n', '# Ada\nTheirs.\n');
     // The page does not say of one document that it was saved and that it was not.
     expect(await page.getByText('Saved.', { exact: true }).count()).toBe(0);
-    expect(await page.getByRole('region', { name: 'Mine' }).locator('ins').allTextContents()).toEqual(['Mine.']);
-    expect(await page.getByRole('region', { name: 'Theirs' }).locator('ins').allTextContents()).toEqual(['Theirs.']);
+    const added = (name: string) => page.getByRole('region', { name }).locator('ins').allTextContents();
+    await expect.poll(() => added('Mine')).toEqual(['Mine.']);
+    await expect.poll(() => added('Theirs')).toEqual(['Theirs.']);
     await expectUsable(page);
     await page.getByRole('button', { name: 'Edit mine' }).click();
     await page.getByLabel('Mine').fill('# Ada\nBoth.\n');

@@ -152,12 +152,15 @@ describeInBrowser('the app without a relay (issue 17)', ({ open }) => {
     };
     // The last echo is as old as it can be.
     await pass(14);
+    // The relay takes as long to end as the machine makes it.
+    await page.clock.pauseAt((await page.evaluate(() => Date.now())) + 500);
     await relay.restart(async () => {
       await expect.poll(() => chip(page)).toMatch(/^Offline for [012] s/);
       await pass(90);
       expect(await chip(page)).toMatch(/^Offline for (1|2) min/);
     });
     await page.clock.runFor(2_000);
+    await page.clock.resume();
     await connected(page);
   });
 
@@ -173,14 +176,15 @@ describeInBrowser('the app without a relay (issue 17)', ({ open }) => {
     // Something listens, so that the page does not ask as often as after a refusal.
     proxy.plan(['cut']);
     proxy.strike('cut');
+    const left = async () => Number(/Next try in (\d+) s/.exec(await chip(page))?.[1]);
+    let before = Number.NaN;
     await expect
       .poll(async () => {
         await page.clock.runFor(1_000);
-        return chip(page);
+        before = await left();
+        return before;
       })
-      .toMatch(/Next try in (\d\d|[6-9]) s/);
-    const left = async () => Number(/in (\d+) s/.exec(await chip(page))?.[1]);
-    const before = await left();
+      .toBeGreaterThan(5);
     await expect
       .poll(async () => {
         await page.clock.runFor(1_000);

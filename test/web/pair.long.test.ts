@@ -70,7 +70,7 @@ describeInBrowser(
       await page.goto(app());
       await page.getByRole('button', { name: 'Scan the code with the camera' }).click();
       await connected(page);
-      expect(await page.locator('video').count()).toBe(0);
+      await expect.poll(() => page.locator('video').count()).toBe(0);
     });
 
     it('counts down while the relay refuses every attempt from here', async () => {

@@ -53,7 +53,7 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     expect(await readFile(await (await download).path())).toEqual(note);
     await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
 
-    const token = await sentToken(page);
+    const token = await sentToken(page, 'note <b>.txt');
     expect((await relay.operator(`/media/${token}/sensitive`, { method: 'POST' })).status).toBe(200);
     await row.getByRole('button', { name: 'Open' }).click();
     await page.getByText('The agent has marked this file as sensitive.').waitFor();
@@ -108,7 +108,7 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     const film = { name: 'film.mp4', mimeType: 'video/mp4', buffer: Buffer.alloc(4 * 1024 * 1024, 7) };
     await page.getByLabel('Send files').setInputFiles(film);
     await page.getByRole('listitem').filter({ hasText: 'film.mp4' }).getByText('4.0 MB').waitFor();
-    expect(statuses).toEqual([401, 200]);
+    await expect.poll(() => statuses).toEqual([401, 200]);
   });
 
   it('settings check numbers and are kept', async () => {

@@ -153,7 +153,7 @@ describeInBrowser(
       expect(await page.getByText('This browser is paired.').count()).toBe(0);
       await page.getByRole('button', { name: 'Close' }).click();
       await news.waitFor({ state: 'detached' });
-      expect((await stored(page)).last_seen_version).toBe(version);
+      await expect.poll(async () => (await stored(page)).last_seen_version).toBe(version);
     });
 
     it('§2.1: measures the chats of this page, in memory alone', async () => {
@@ -184,7 +184,7 @@ describeInBrowser(
       await page.getByText('1,234 tokens: 1,200 in, 34 out').waitFor();
       await say('Two', 2);
       await say('Three', 3);
-      expect(await page.getByText('1,234 tokens').count()).toBe(2);
+      await expect.poll(() => page.getByText('1,234 tokens').count()).toBe(2);
 
       await page.goto(`${app()}#/usage`);
       await expect.poll(() => figure('Stream success rate').textContent()).toBe('67%: 2 of 3');
@@ -204,7 +204,7 @@ describeInBrowser(
       await page.getByLabel('Show token usage').uncheck();
       await page.goto(`${app()}#/chat/s1`);
       await page.getByText('Answer 1.').waitFor();
-      expect(await page.getByText('1,234 tokens').count()).toBe(0);
+      await expect.poll(() => page.getByText('1,234 tokens').count()).toBe(0);
     });
 
     /** Seconds for which the newest session still lasts. */
@@ -246,11 +246,9 @@ describeInBrowser(
       await page.getByLabel('Details').check();
       await consent.uncheck();
       await page.getByText('insecure_ack_seen: false').waitFor();
-      expect(await stored(page)).toMatchObject({
-        insecure_ack_seen: false,
-        insecure_reason: '',
-        all_insecure_pair_ack_seen: false,
-      });
+      await expect
+        .poll(() => stored(page))
+        .toMatchObject({ insecure_ack_seen: false, insecure_reason: '', all_insecure_pair_ack_seen: false });
       await consent.check();
       await page.getByLabel('I am testing on this machine').check();
       await page.getByRole('button', { name: 'Continue without encryption' }).click();
@@ -293,9 +291,9 @@ describeInBrowser(
       await other.getByText('Restored.').waitFor();
       await connected(other);
       // What the backup says replaces what was set here.
-      expect(await other.getByLabel('Tool calls').inputValue()).toBe('off');
-      expect(await other.getByLabel('Show reasoning').isChecked()).toBe(true);
-      expect(await other.locator('dt:has-text("Device ID") + dd').textContent()).toBe(deviceId);
+      await expect.poll(() => other.getByLabel('Tool calls').inputValue()).toBe('off');
+      await expect.poll(() => other.getByLabel('Show reasoning').isChecked()).toBe(true);
+      await expect.poll(() => other.locator('dt:has-text("Device ID") + dd').textContent()).toBe(deviceId);
 
       // The relay renews it for this device: the session is over, and the refresh token is good.
       await other.evaluate(async () => {

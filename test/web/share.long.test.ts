@@ -2,6 +2,7 @@ import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { appOf, connected, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { stored } from '../support/browser-storage.ts';
 import { bearer, pair, startNodeTarget, type Target } from '../support/relay.ts';
 
 interface Shared {
@@ -89,8 +90,12 @@ describeInBrowser('what other apps share with the app (issue 17)', ({ open }) =>
     await page.getByRole('button', { name: "Send to the relay's machine" }).click();
     await page.getByRole('listitem').filter({ hasText: 'notes & ü.txt' }).waitFor();
     await page.getByRole('listitem').filter({ hasText: 'escape.txt' }).waitFor();
-    const { media } = await (await relay.operator('/media/inspect')).json();
-    expect(media.map(({ file_name, size }: { file_name: string; size: number }) => [file_name, size])).toEqual(
+    const held = async () => {
+      const { media } = await (await relay.operator('/media/inspect')).json();
+      return media.map(({ file_name, size }: { file_name: string; size: number }) => [file_name, size]);
+    };
+    // A file is listed from its first byte on.
+    await expect.poll(held).toEqual(
       expect.arrayContaining([
         ['notes & ü.txt', 3],
         ['escape.txt', 3],
@@ -121,7 +126,7 @@ describeInBrowser('what other apps share with the app (issue 17)', ({ open }) =>
     await page.getByRole('button', { name: 'Paste into the terminal' }).click();
     const dialog = page.getByRole('dialog');
     await dialog.getByText('Another app has shared this text.').waitFor();
-    expect(await dialog.getByRole('textbox').inputValue()).toBe('echo shared-$((40+2))');
+    await expect.poll(() => dialog.getByRole('textbox').inputValue()).toBe('echo shared-$((40+2))');
     await expectAccessible(page);
     await dialog.getByRole('button', { name: 'Cancel' }).click();
     await page.goto(`${app}#/shared`);
@@ -151,6 +156,8 @@ describeInBrowser('what other apps share with the app (issue 17)', ({ open }) =>
     }
     await page.getByText('The relay no longer knows this browser').waitFor();
     await expect.poll(() => page.getByText('waits here until this browser is paired').count()).toBe(0);
+    // The database is erased after the page has said so.
+    await expect.poll(async () => (await stored(page)).databases['svc shares']).toEqual({});
     await page.reload();
     await page.getByRole('heading', { name: 'Pair this browser' }).waitFor();
     expect(await page.getByText('waits here until this browser is paired').count()).toBe(0);
@@ -163,8 +170,8 @@ describeInBrowser('what other apps share with the app (issue 17)', ({ open }) =>
     await share(page, { text: 'What is this?', files });
     await page.getByRole('button', { name: 'Ask the agent about the pictures' }).click();
     await page.getByRole('img', { name: 'a.png' }).waitFor();
+    await expect.poll(() => page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('What is this?');
     expect(await page.locator('.attached img').count()).toBe(1);
-    expect(await page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('What is this?');
   });
 
   it('is bounded: of too many or too large files the names are told', async () => {

@@ -51,7 +51,7 @@ describeInBrowser("the agent's TUI in the app (contract 02 §4)", ({ open }) => 
     };
     await ask('hello');
     await shows(page, /❯ hello\s*\n> look hello\s*\nIn s1: you said "hello"/);
-    expect(await page.getByRole('button', { name: 'Stop' }).count()).toBe(0);
+    await expect.poll(() => page.getByRole('button', { name: 'Stop' }).count()).toBe(0);
     await ask('endless');
     await page.getByRole('button', { name: 'Stop' }).click();
     await expect.poll(() => page.getByRole('button', { name: 'Stop' }).count()).toBe(0);
@@ -62,7 +62,10 @@ describeInBrowser("the agent's TUI in the app (contract 02 §4)", ({ open }) => 
     await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
     await ask('again');
     await shows(page, /In s0: you said "again"/);
+    // What is asked before the page notices goes with the connection.
+    const again = page.waitForEvent('websocket');
     proxy.strike('cut');
+    await again;
     await ask('after it');
     await shows(page, /In s0: you said "after it"/);
   });

@@ -101,6 +101,7 @@ describeInBrowser(
       await page.getByRole('article', { name: 'Agent' }).getByText('Half past two.').waitFor();
       await page.getByText('Hold to talk, or tap').waitFor();
       expect(said).toEqual(['How late is it?']);
+      await expect.poll(() => provider.calls.length).toBe(2);
       const [heard, spoken] = provider.calls.splice(0);
       const clip = readForm(heard?.headers['content-type'], heard?.body ?? Buffer.of()).file;
       expect(clip.filename).toBe('audio.webm');
@@ -223,7 +224,7 @@ describeInBrowser(
       await talk.click();
       await expect.poll(() => renders.at(-1)?.json()).toMatchObject({ ...spoken, input: 'Half past two.' });
       await page.getByRole('button', { name: 'Voice settings' }).click();
-      expect(await dialog.getByRole('combobox', { name: 'Voice' }).inputValue()).toBe('nova');
+      await expect.poll(() => dialog.getByRole('combobox', { name: 'Voice' }).inputValue()).toBe('nova');
       renders.length = 0;
       provider.onCall((call) => call.answer(500, 'broken'));
       await dialog.getByRole('button', { name: 'Listen to it' }).click();
