@@ -1,8 +1,4 @@
-/** Sums that `/health` answers with. */
-export interface Counts {
-  hosts_online: number;
-  active_streams: number;
-}
+import type { Counts } from '../../../lib/reach/broker/http.ts';
 
 /** Where the last sums are cached, and the seconds for which they are good (contract 12 §6). */
 const FRESH = { url: 'https://health.invalid/', seconds: 15 };

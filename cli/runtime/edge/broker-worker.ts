@@ -1,9 +1,10 @@
 import type { WebSocket as WorkerSocket } from '@cloudflare/workers-types';
+import { type H3Event, HTTPError, toWebHandler } from 'h3';
 import { limitKey } from '../../../lib/access/peer.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
+import { createBrokerHttp, HEADERS } from '../../../lib/reach/broker/http.ts';
 import { hostIdOfName } from '../../../lib/reach/broker/label.ts';
-import { type ErrorCode, encodeMessage, PROTOCOL_VERSION, parseRegister } from '../../../lib/reach/messages.ts';
-import { CONNECT_PATH } from '../../../lib/reach/settings.ts';
+import { type ErrorCode, encodeMessage, parseRegister } from '../../../lib/reach/messages.ts';
 import { type BrokerCounter, type BrokerEnv, COUNTER_NAME, digestsOf, SOURCE_HEADER } from './broker.ts';
 import { readCounts } from './broker-health.ts';
 
@@ -11,50 +12,47 @@ export { BrokerCounter, BrokerObject } from './broker.ts';
 
 /** Milliseconds in which a socket must register. */
 const REGISTRATION_TIMEOUT = 10_000;
-const HEADERS = {
-  'content-type': 'application/json',
-  'x-content-type-options': 'nosniff',
-  'cache-control': 'no-store',
-};
+/** Refuses an address that tries too often. */
+async function limit(env: BrokerEnv, key: string): Promise<void> {
+  if (!env.ATTEMPTS || (await env.ATTEMPTS.limit({ key })).success) return;
+  throw new HTTPError({ status: 429, message: 'too many attempts' });
+}
+
+const keyOf = (request: Request): string => limitKey(request.headers.get(SOURCE_HEADER));
+
+const envOf = ({ context }: H3Event): BrokerEnv => context.env as BrokerEnv;
+
+const handle = toWebHandler(
+  createBrokerHttp({
+    async counts(event) {
+      const env = envOf(event);
+      await limit(env, `health ${keyOf(event.req)}`);
+      const counter = env.COUNTER.get(env.COUNTER.idFromName(COUNTER_NAME)) as unknown as BrokerCounter;
+      return readCounts((caches as unknown as { default: Cache }).default, async () => counter.counts());
+    },
+    async connect(event) {
+      const { req: request, url } = event;
+      const env = envOf(event);
+      await limit(env, keyOf(request));
+      const hostId = hostIdOfName(url.hostname);
+      if (hostId === null) return shared(request, env);
+      const isKnown = (await digestsOf(env, hostId)).length > 0;
+      return isKnown ? objectOf(env, hostId).fetch(request) : refuseAfterUpgrade();
+    },
+  }),
+);
 
 /**
  * The stateless Worker in front of the brokers (contract 08 §8): one object per host, found by the first label of the
  * host name, or by the first message on a name that all hosts share.
  */
 export default {
-  async fetch(request: Request, env: BrokerEnv): Promise<Response> {
-    const url = new URL(request.url);
-    if (url.protocol === 'http:' && !isLoopbackName(url.hostname)) return answer(403, { error: 'use https' });
-    if (url.pathname === '/health' && (request.method === 'GET' || request.method === 'HEAD'))
-      return health(request, env);
-    if (url.pathname !== CONNECT_PATH) return answer(404, { error: 'not found' });
-    if (request.url.includes('?') || request.headers.has('authorization')) {
-      return answer(400, { error: 'neither a query nor an Authorization header is accepted' });
-    }
-    if (request.method !== 'GET' || request.headers.get('upgrade')?.toLowerCase() !== 'websocket') {
-      return answer(426, { error: 'this is a WebSocket' });
-    }
-    const key = limitKey(request.headers.get(SOURCE_HEADER));
-    if (env.ATTEMPTS && !(await env.ATTEMPTS.limit({ key })).success)
-      return answer(429, { error: 'too many attempts' });
-    const hostId = hostIdOfName(url.hostname);
-    if (hostId === null) return shared(request, env);
-    const isKnown = (await digestsOf(env, hostId)).length > 0;
-    return isKnown ? objectOf(env, hostId).fetch(request) : refuseAfterUpgrade();
+  fetch(request: Request, env: BrokerEnv): Promise<Response> | Response {
+    const { protocol, hostname } = new URL(request.url);
+    if (protocol !== 'http:' || isLoopbackName(hostname)) return handle(request, { env });
+    return Response.json({ ok: false, error: 'use https' }, { status: 403, headers: HEADERS });
   },
 };
-
-const answer = (status: number, body: object): Response =>
-  new Response(JSON.stringify({ ok: false, ...body }), { status, headers: HEADERS });
-
-async function health(request: Request, env: BrokerEnv): Promise<Response> {
-  const key = `health ${limitKey(request.headers.get(SOURCE_HEADER))}`;
-  if (env.ATTEMPTS && !(await env.ATTEMPTS.limit({ key })).success) return answer(429, { error: 'too many attempts' });
-  const counter = env.COUNTER.get(env.COUNTER.idFromName(COUNTER_NAME)) as unknown as BrokerCounter;
-  const counts = await readCounts((caches as unknown as { default: Cache }).default, async () => counter.counts());
-  if (!counts) return answer(503, { error: 'the counter does not answer' });
-  return answer(200, { ok: true, service: 'svc_reach', protocol_version: PROTOCOL_VERSION, ...counts });
-}
 
 const objectOf = (env: BrokerEnv, hostId: string) =>
   env.BROKER.get(env.BROKER.idFromName(hostId)) as unknown as { fetch(request: Request): Promise<Response> };

@@ -14,12 +14,12 @@ import { createLog, type Log } from '../../../lib/log.ts';
 import { Broker, type Snapshot } from '../../../lib/reach/broker/broker.ts';
 import type { Effect } from '../../../lib/reach/broker/effects.ts';
 import { parseHosts } from '../../../lib/reach/broker/hosts.ts';
+import type { Counts } from '../../../lib/reach/broker/http.ts';
 import { isDigest } from '../../../lib/reach/ids.ts';
 import { PING, PONG } from '../../../lib/reach/messages.ts';
 import { type BrokerStore, openBrokerStore } from '../../../storage/broker.ts';
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
 import { sqlBackend } from '../../../storage/sql-backend.ts';
-import type { Counts } from './broker-health.ts';
 
 export interface BrokerEnv {
   BROKER: DurableObjectNamespace;

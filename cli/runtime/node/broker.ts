@@ -2,12 +2,12 @@ import {
   createServer as createHttpServer,
   type Server as HttpServer,
   type IncomingMessage,
-  type ServerResponse,
   STATUS_CODES,
 } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import type { AddressInfo, Server, Socket, Server as TcpServer } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { toNodeHandler } from 'h3/node';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
 import { isLoopbackAddress, limitKey } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
@@ -16,15 +16,15 @@ import { type Clock, every, systemClock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import { Broker, type Hosts } from '../../../lib/reach/broker/broker.ts';
 import type { Effect } from '../../../lib/reach/broker/effects.ts';
+import { createBrokerHttp, HEADERS, isLoose } from '../../../lib/reach/broker/http.ts';
 import { MAX_FRAME } from '../../../lib/reach/frames.ts';
-import { PROTOCOL_VERSION } from '../../../lib/reach/messages.ts';
+import { CONNECT_PATH } from '../../../lib/reach/settings.ts';
 import type { BrokerStore } from '../../../storage/broker.ts';
 import { type ConnectionCaps, ConnectionLimits, createFront } from './front.ts';
 import { isHandshake } from './handshake.ts';
 import { checkConnectionsEvery, releaseChunk } from './internals.ts';
 import { holdLoopbacks } from './listen.ts';
 
-const CONNECT_PATH = '/v1/connect';
 /** Milliseconds between checks for overdue sockets, and for records to remove. */
 const TICK = 1_000;
 const PRUNE_EVERY = 60_000;
@@ -159,7 +159,7 @@ function createServer({ tls }: NodeBrokerOptions, adapter: BrokerAdapter): HttpS
         handshakeTimeout: HANDSHAKE_TIMEOUT,
       })
     : createHttpServer(timeouts);
-  server.on('request', (request, response) => adapter.answer(request, response));
+  server.on('request', toNodeHandler(createBrokerHttp({ counts: () => adapter.broker.counts() })));
   server.on('upgrade', (request, socket, head) => adapter.upgrade(request, socket, head));
   return server;
 }
@@ -198,22 +198,6 @@ class BrokerAdapter {
     this.#clock = clock;
   }
 
-  /** Everything but upgrades (contract 08 §7.2). */
-  answer(request: IncomingMessage, response: ServerResponse): void {
-    const [path, query] = splitTarget(request.url);
-    request.resume();
-    if (path === '/health' && (request.method === 'GET' || request.method === 'HEAD')) {
-      const health = { ok: true, service: 'svc_reach', protocol_version: PROTOCOL_VERSION, ...this.broker.counts() };
-      respond(response, 200, health);
-    } else if (path !== CONNECT_PATH) respond(response, 404, { ok: false, error: 'not found' });
-    else if (query !== undefined || request.headers.authorization !== undefined) {
-      respond(response, 400, { ok: false, error: 'neither a query nor an Authorization header is accepted' });
-    } else {
-      response.setHeader('upgrade', 'websocket');
-      respond(response, 426, { ok: false, error: 'this is a WebSocket' });
-    }
-  }
-
   upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): void {
     const tcp = stream as Socket;
     tcp.on('error', ignore);
@@ -224,10 +208,9 @@ class BrokerAdapter {
   }
 
   #refusal(request: IncomingMessage, tcp: Socket, source: string): number | undefined {
-    const [path, query] = splitTarget(request.url);
-    if (path !== CONNECT_PATH) return 404;
-    if (query !== undefined || request.headers.authorization !== undefined) return 400;
-    if (!isHandshake(request)) return 400;
+    const { url = '', headers } = request;
+    if (url.split('?')[0] !== CONNECT_PATH) return 404;
+    if (isLoose(url, headers.authorization) || !isHandshake(request)) return 400;
     if (this.#proxyHeader(tcp) && !this.#proxied.hold(tcp, source)) return 429;
     return this.broker.admits(source) ? undefined : 429;
   }
@@ -381,23 +364,6 @@ class BrokerAdapter {
     await Promise.race([Promise.all(closed), late]);
     for (const { socket } of open) socket.terminate();
   }
-}
-
-/** Path and query of a request target, undecoded. */
-function splitTarget(target = ''): [path: string, query: string | undefined] {
-  const at = target.indexOf('?');
-  return at < 0 ? [target, undefined] : [target.slice(0, at), target.slice(at + 1)];
-}
-
-const HEADERS = {
-  'content-type': 'application/json',
-  'x-content-type-options': 'nosniff',
-  'cache-control': 'no-store',
-};
-
-function respond(response: ServerResponse, status: number, body: object): void {
-  const text = JSON.stringify(body);
-  response.writeHead(status, { ...HEADERS, 'content-length': Buffer.byteLength(text) }).end(text);
 }
 
 /** Answers an upgrade that is not made, and ends the connection. */
