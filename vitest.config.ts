@@ -31,8 +31,13 @@ const project = (name: string, runtimes: Runtimes, test: ProjectConfig['test']) 
   extends: true as const,
   test: { name, provide: { runtimes, isLong: name.startsWith('long') }, ...test },
 });
-/** Files of the long suite take whole cores. */
-const SLOW = { maxWorkers: 2, sequence: { groupOrder: 1 } };
+/** Files of the long suite take whole cores, and their cases begin processes one after the other, which a busy machine is slow with. */
+const SLOW = {
+  maxWorkers: 2,
+  sequence: { groupOrder: 1 },
+  testTimeout: 10 * PATIENCE,
+  hookTimeout: 10 * PATIENCE,
+};
 
 export default defineConfig({
   test: {

@@ -32,7 +32,7 @@ describeMatrix('Device Control over HTTP (contract 03 §2, 4)', (start) => {
 });
 
 describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
-  it('addresses a hundred phones at a time', { timeout: 60_000 }, async () => {
+  it('addresses a hundred phones at a time', { timeout: 300_000 }, async () => {
     const target = await start();
     const phones: Phone[] = [];
     for (let at = 0; at < 100; at++) phones.push(await named(target, `many-${at}`, `Phone number ${at}`));

@@ -5,7 +5,7 @@ import { registered } from '../support/media.ts';
 import { setup } from '../support/media-home.ts';
 
 it('§3.6: a link that is swapped constantly never yields a byte from outside, by token or by path', {
-  timeout: 60_000,
+  timeout: 300_000,
 }, async () => {
   const { relay, device, workspace, outside, byPath } = await setup({ RELAY_MEDIA_STRICT_SANDBOX: '1' });
   await writeFile(join(outside, 'a.txt'), 'SECRET');

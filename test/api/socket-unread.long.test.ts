@@ -1,4 +1,3 @@
-import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { expect, it, vi } from 'vitest';
 import { CLOSE_TIMEOUT } from '../../cli/runtime/node/sockets.ts';
 import type { Channel, Connection } from '../../lib/socket/channel.ts';
@@ -97,7 +96,7 @@ async function framesUntil(raw: RawConnection, count: number, matches: Flood['is
 
 it.each(Object.keys(FLOODS))(
   'contract 02 §1.1: a client that sends %s and never reads is not read either, until it reads',
-  { timeout: 120_000 },
+  { timeout: 300_000 },
   async (name) => {
     const { message, isAnswer, longest = 160 } = FLOODS[name] as Flood;
     const { raw, connection, alive } = await start();
@@ -177,11 +176,15 @@ it('issue: a slow consumer that ends with many frames unsent does not stop the p
   raw.socket.pause();
   const data = 'x'.repeat(100);
   while (connection.isOpen) connection.send('probe', 'data', { data });
-  const delay = monitorEventLoopDelay({ resolution: 1 });
   await new Promise((resolve) => setTimeout(resolve, 10));
-  delay.enable();
+  // Work between two turns of the event loop: what others do meanwhile on a busy machine is not counted.
+  let [longest, last] = [0, process.cpuUsage()];
+  const turns = setInterval(() => {
+    const { user, system } = process.cpuUsage(last);
+    [longest, last] = [Math.max(longest, (user + system) / 1000), process.cpuUsage()];
+  }, 1);
   // The closing handshake is given up after two seconds.
   await new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT + 500));
-  delay.disable();
-  expect(delay.max / 1e6).toBeLessThan(250);
+  clearInterval(turns);
+  expect(longest).toBeLessThan(250);
 });

@@ -31,7 +31,7 @@ const ask = async (client: Client, type: string, payload: Record<string, unknown
   return client.next({ channel: 'terminal', id });
 };
 
-const ends = (pid: number, timeout = 5_000) => vi.waitFor(() => expect(exists(pid)).toBe(false), { timeout });
+const ends = (pid: number) => vi.waitFor(() => expect(exists(pid)).toBe(false));
 
 const LINES = 3_000;
 const COMMAND = `for i in $(seq 1 ${LINES}); do echo -e "line \\e[3$((i%8))m$i\\e[0m 漢字"; done`;
@@ -165,7 +165,7 @@ describe('a parked shell (contract 02 §3.9)', () => {
     shell.type(`clear; ${COMMAND}; touch done\r`);
     await shell.has('line ');
     await ask(client, 'detach', { session_name: 'a' });
-    await vi.waitFor(() => access(join(target.agentHome, 'done')), { timeout: 10_000 });
+    await vi.waitFor(() => access(join(target.agentHome, 'done')));
     const again = await attach(client, 'a');
     const { text } = await expected();
     await vi.waitFor(async () => expect(await again.screen.text()).toBe(text));
@@ -304,7 +304,7 @@ describe('the end of a parked shell (contract 02 §3.9)', () => {
     const [session] = target.relay.sessions.list();
     client.close();
     await client.closed();
-    if (session) await target.relay.sessions.reduce(session, { grants: { terminal: 1 } });
+    if (session) await target.relay.sessions.reduce(session, { grants: { terminal: 3 } });
     expect(exists(shell.facts.pid)).toBe(true);
     await ends(shell.facts.pid);
   });

@@ -150,6 +150,6 @@ describe.each(programs)('full-screen $name (contract 02 §3.9)', (program) => {
       }
       await vi.waitFor(async () => expect(normalise(text(await again.screen.text()))).toBe(reference));
     },
-    60_000,
+    300_000,
   );
 });

@@ -151,7 +151,7 @@ describe.each(withTmux)('a device that loses its terminal grant, tmux: %s (contr
     const target = await start({ tmux });
     const device = await pairTerminal(target);
     const running = await startLasting(await attach(device.client, 'main'));
-    const answer = await reduce(target, device, { grants: { terminal: 2 } });
+    const answer = await reduce(target, device, { grants: { terminal: 6 } });
     expect(answer).toMatchObject({ status: 200, body: { shells_ended: 0 } });
     expect(running()).toHaveLength(LASTING_COUNT);
     await vi.waitFor(() => expect(running()).toEqual([]));

@@ -57,7 +57,7 @@ describeOnNode.each(withTmux)('watching a shell, tmux: %s (contract 09 §1)', (t
     shell.type('exit\r');
     expect((await other.next({ type: 'terminal.detached' })).payload).toMatchObject({ reason: 'eof' });
     expect((await client.next({ type: 'terminal.detached' })).payload).toMatchObject({ reason: 'eof' });
-    expect(await rowsOf(client)).toEqual([]);
+    await vi.waitFor(async () => expect(await rowsOf(client)).toEqual([]));
   });
 
   test('starts nothing, and a name is the socket’s own or watched', async () => {
@@ -87,7 +87,7 @@ describeOnNode.each(withTmux)('watching a shell, tmux: %s (contract 09 §1)', (t
 
   test('lasts while the owner is away, until the grant of the watcher ends', async () => {
     const { client, target, shell } = await watched();
-    const { client: other, token } = await pairTerminal(target, { grants: { terminal: 4 } });
+    const { client: other, token } = await pairTerminal(target, { grants: { terminal: 15 } });
     const watch = await attach(other, 'a', { mode: 'watch' });
     watch.screen.resize(90, 20);
     shell.type('(sleep 1; echo l$((1))ate) &\r');
@@ -102,7 +102,7 @@ describeOnNode.each(withTmux)('watching a shell, tmux: %s (contract 09 §1)', (t
     const back = await attach(await reconnect(target, token), 'a').catch(() => undefined);
     expect(back).toBeUndefined();
     expect(watch.outputs).toHaveLength(seen);
-    expect(exists(shell.facts.pid)).toBe(!tmux);
+    await vi.waitFor(() => expect(exists(shell.facts.pid)).toBe(!tmux));
   });
 
   test(

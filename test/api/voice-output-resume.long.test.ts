@@ -158,15 +158,12 @@ describeMatrix(
         call.end();
       })();
       // The provider's writes stop: the ring, and what the two kernels buffer, are full.
-      let last = -1;
-      await vi.waitFor(
-        () => {
-          const before = last;
-          last = written;
-          expect(written).toBe(before);
-        },
-        { interval: 300 },
-      );
+      await vi.waitFor(async () => {
+        const before = written;
+        // The relay has had that many turns to read on.
+        for (let turn = 0; turn < 50; turn++) await (await target.fetch('/health')).text();
+        expect(written).toBe(before);
+      });
       expect(written).toBeLessThan(pcm.length - 1024 * 1024);
       const second = await connect(target, session.websocket_path, token);
       second.send({ type: 'session.resume', resume_token: session.resume_token });

@@ -17,7 +17,7 @@ async function exampleCalls(): Promise<[path: string, body: string | undefined][
   return [...section.matchAll(/^phone \$R(\/\S+)(?: -d '([^']+)')?/gm)].map(([, path = '', body]) => [path, body]);
 }
 
-it('the companion shows every call of the example in cli/README.md', { timeout: 60_000 }, async () => {
+it('the companion shows every call of the example in cli/README.md', { timeout: 300_000 }, async () => {
   const calls = await exampleCalls();
   expect(calls.length).toBeGreaterThan(10);
   const home = await paired(relay.port);
@@ -27,6 +27,7 @@ it('the companion shows every call of the example in cli/README.md', { timeout: 
   const companion = begin(['companion', 'run', '--master', 'on', '--grant', 'all'], { home, tty: true });
   await companion.prints(/online: [^|]*\| master ON/);
   await companion.prints(/master ON \| grants 10\/10/);
+  await vi.waitFor(async () => expect((await relay.fetch('/ping', { headers: bearer(token) })).status).toBe(200));
 
   const answers: [path: string, status: number, text: string][] = [];
   const keys = ['n', 'y'];

@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { begin, paired } from '../support/companion-cli.ts';
 import { bearer, pair, post } from '../support/relay.ts';
@@ -17,8 +17,9 @@ async function withCompanion() {
     home,
   });
   await companion.prints(/"name":"online"|"state":"online"/);
-  const { token } = await pair(relay);
-  return { relay, headers: bearer(token) };
+  const headers = bearer((await pair(relay)).token);
+  await vi.waitFor(async () => expect((await relay.fetch('/ping', { headers })).status).toBe(200));
+  return { relay, headers };
 }
 
 it('a screenshot travels from the phone to a host tool, byte for byte (contract 03 §7)', async () => {

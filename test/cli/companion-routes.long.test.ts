@@ -82,7 +82,7 @@ describe('svc companion over pinned routes', () => {
   });
 
   it('pairs and runs over Reach when nothing else works: commands, messages, media', {
-    timeout: 60_000,
+    timeout: 300_000,
   }, async (context) => {
     const { relay, link, companion, broker, env, home, credential, bootstrap, front } = await setup(context);
     const payload = await link({ away: true });

@@ -3,6 +3,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { agentHome, fakeRelay, run } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
+import { startWatch } from '../support/cpu.ts';
 import { type Broken, fakeStack } from '../support/fake-stack.ts';
 import { TIMED } from '../support/limits.ts';
 
@@ -14,12 +15,14 @@ interface Report {
   [name: string]: unknown;
 }
 
+/** A check may take long on a busy machine. */
+const PATIENT = ['--timeout', '60'];
 const OPERATOR_KEY = 'k'.repeat(43);
 
 type Stack = Awaited<ReturnType<typeof fakeStack>>;
 
 async function report(stack: Stack, ...words: string[]): Promise<{ code: number; report: Report }> {
-  const { code, stdout } = await run(['relay', 'doctor', '--json', ...words], stack);
+  const { code, stdout } = await run(['relay', 'doctor', '--json', ...PATIENT, ...words], stack);
   return { code, report: JSON.parse(stdout) };
 }
 
@@ -147,7 +150,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
     const stack = await fakeStack();
     await put(join(stack.home, '.env'), 'API_SERVER_KEY=sk-secret-1234567890\nDESKTOP_RELAY_TOKEN=secret-token\n');
     await put(join(stack.home, 'svc-relay/operator-key'), OPERATOR_KEY);
-    const { stdout } = await run(['relay', 'doctor', '--json'], stack);
+    const { stdout } = await run(['relay', 'doctor', '--json', ...PATIENT], stack);
     const seen = stack.seen();
     expect(seen.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
       'GET /api/status',
@@ -190,7 +193,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
 
   test('the text is aligned, and coloured only on a terminal without NO_COLOR', async () => {
     const stack = await fakeStack();
-    const plain = await run(['relay', 'doctor'], stack);
+    const plain = await run(['relay', 'doctor', ...PATIENT], stack);
     expect(plain).toMatchObject({ code: 0, stderr: '' });
     expect(plain.stdout).not.toContain('\u001b');
     expect(plain.stdout).toMatch(/^svc-relay 1\.0\.0\n {2}Installed in {2}\//);
@@ -204,9 +207,13 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
       /\nRelay\n +\[OK\] plugin-root[\s\S]*\nAgent\n +\[OK\] api-[\s\S]*\nDashboard\n +\[OK\] dashboard-status/,
     );
 
-    const coloured = await run(['relay', 'doctor'], { ...stack, tty: true });
+    const coloured = await run(['relay', 'doctor', ...PATIENT], { ...stack, tty: true });
     expect(coloured.stdout).toContain('\u001b[32m[OK]\u001b[39m plugin-root');
-    const silent = await run(['relay', 'doctor'], { ...stack, tty: true, env: { ...stack.env, NO_COLOR: '1' } });
+    const silent = await run(['relay', 'doctor', ...PATIENT], {
+      ...stack,
+      tty: true,
+      env: { ...stack.env, NO_COLOR: '1' },
+    });
     expect(silent.stdout).toBe(plain.stdout);
   });
 });
@@ -297,7 +304,7 @@ describe('doctor names each broken part and the fix', () => {
     expect(strict.report).toMatchObject({ ok: false, error: expect.stringMatching(/^[\w-]+: ./) });
     expect(strict.report).toHaveProperty('next');
 
-    const { stdout } = await run(['relay', 'doctor'], stack);
+    const { stdout } = await run(['relay', 'doctor', ...PATIENT], stack);
     const rows = stdout.split('\n');
     const at = rows.findIndex((row) => row.includes(`[${status.toUpperCase()}] ${id}: `));
     expect(at).toBeGreaterThan(0);
@@ -331,7 +338,7 @@ describe('doctor names each broken part and the fix', () => {
     ]);
     expect(found).toMatchObject({ standard: { dashboard: { manage_surface: { kind: 'unreachable' } } } });
     expect(stack.seen()).toEqual([]);
-    const { stdout } = await run(['relay', 'doctor', ...words], stack);
+    const { stdout } = await run(['relay', 'doctor', ...PATIENT, ...words], stack);
     expect(stdout).toContain('Fix: Start it with: svc relay start');
     // An agent that does not run is one line.
     expect(stdout.match(/ {10}Fix: /g)).toHaveLength(2);
@@ -345,7 +352,7 @@ describe('doctor names each broken part and the fix', () => {
   test('wraps lines between words, on a terminal only', async () => {
     const port = await closedPort();
     const stack = await fakeStack();
-    const words = ['relay', 'doctor', '--api-url', `http://127.0.0.1:${port}`];
+    const words = ['relay', 'doctor', ...PATIENT, '--api-url', `http://127.0.0.1:${port}`];
     const wide = await run(words, stack);
     const narrow = await run(words, { ...stack, env: { ...stack.env, NO_COLOR: '1' }, tty: true, columns: 60 });
     const long = narrow.stdout.split('\n').filter((row) => row.length > 60 && /^ {10}\S+ /.test(row));
@@ -371,7 +378,7 @@ describe('doctor names each broken part and the fix', () => {
     for (const [status, beat, pid] of files) {
       await put(`${home}/state/gateway.heartbeat`, beat);
       await put(`${home}/gateway.pid`, pid);
-      const { stdout } = await run(['relay', 'doctor', '--json'], { env, ownPackage });
+      const { stdout } = await run(['relay', 'doctor', '--json', ...PATIENT], { env, ownPackage });
       const found: Report = JSON.parse(stdout);
       expect(found).toMatchObject({
         gateway_heartbeat: { status },
@@ -411,12 +418,10 @@ describe('doctor options and variables', () => {
     const hanging = await fakeRelay(() => 'hang');
     const url = `http://127.0.0.1:${hanging.port}`;
     const stack = await fakeStack();
-    const started = performance.now();
-    const { report: found } = await report(
-      stack,
-      ...['--api-url', url, '--dashboard-url', url, '--relay-port', String(hanging.port), '--timeout', '1'],
-    );
-    expect(performance.now() - started).toBeLessThan(3000);
+    const passed = startWatch();
+    const words = ['--api-url', url, '--dashboard-url', url, '--relay-port', String(hanging.port), '--timeout', '1'];
+    const found: Report = JSON.parse((await run(['relay', 'doctor', '--json', ...words], stack)).stdout);
+    expect(passed()).toBeLessThan(3000);
     expect(ids(found.checks, 'warn')).toHaveLength(13);
     expect(found.checks.find(({ id }) => id === 'api-toolsets')?.summary).toMatch(/no whole answer within 1 s/);
     // 8, the two of `relay-host-tools`, devices, web push, mirror, and the health that tells of Secure Link.
@@ -433,10 +438,10 @@ describe('doctor options and variables', () => {
       WEBAPI_URL: 'http://127.0.0.1:1',
       SVC_DASHBOARD_URL: 'user:hunter2',
     };
-    const { stdout } = await run(['relay', 'doctor', '--json'], { ...stack, env });
+    const { stdout } = await run(['relay', 'doctor', '--json', ...PATIENT], { ...stack, env });
     expect(JSON.parse(stdout).standard).toMatchObject({ api_url: url, dashboard_url: '' });
     expect(stdout).not.toContain('hunter2');
-    const text = await run(['relay', 'doctor'], { ...stack, env });
+    const text = await run(['relay', 'doctor', ...PATIENT], { ...stack, env });
     expect(text.stdout).toContain('Fix: Correct SVC_DASHBOARD_URL');
   });
 
@@ -474,7 +479,7 @@ describe('doctor options and variables', () => {
   test('text of a service cannot send control sequences to the terminal', async () => {
     const components = [{ name: 'x\u001b[31m\nboo', status: 'down' }];
     const stack = await fakeStack({ dashboard: { 'GET /api/status': { body: { components } } } });
-    const { stdout } = await run(['relay', 'doctor'], stack);
+    const { stdout } = await run(['relay', 'doctor', ...PATIENT], stack);
     expect(stdout).not.toContain('\u001b');
     expect(stdout).toContain('[WARN] dashboard-component-health: x[31m boo is down');
   });

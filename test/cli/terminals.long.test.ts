@@ -33,7 +33,7 @@ const badlyBroken = (output: string, columns: number): string[] =>
     .filter((row) => row.length > columns && row.trim().split(/\s+/).length > 2 && !/^ {2}.*(?:\bsvc | \\$)/.test(row));
 
 describe('in a terminal, as a new user has it (issue 16)', () => {
-  it.each([80, 40])('of %i columns, lines break between words', { timeout: 120_000 }, async (cols) => {
+  it.each([80, 40])('of %i columns, lines break between words', { timeout: 300_000 }, async (cols) => {
     const relay = await startRelayProcess();
     const env = { HOME: relay.home, SVC_HOME: relay.home, RELAY_PORT: String(relay.port), RELAY_HOST: '127.0.0.1' };
     for (const words of COMMANDS) {
@@ -80,7 +80,7 @@ describe('without what a terminal or a machine may lack', () => {
     expect(stdout).toMatch(/\[WARN\] relay-tmux: tmux is not installed: shells end with the relay\n +Fix: .*tmux/);
   });
 
-  it.skipIf(!canBeNobody)('another user than the owner of the checkout', { timeout: 60_000 }, async () => {
+  it.skipIf(!canBeNobody)('another user than the owner of the checkout', { timeout: 300_000 }, async () => {
     const home = await temporaryHome();
     const own = join(home, 'own');
     await mkdir(own);

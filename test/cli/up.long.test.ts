@@ -29,7 +29,8 @@ describe('svc up, down and restart without systemd (contract 11 §1)', () => {
     const restart = JSON.parse((await svc(['restart', '--json'])).stdout);
     expect(restart).toMatchObject({ ok: true, started: true, by: 'process', port });
     expect(restart.pid).not.toBe(first);
-    expect(readFileSync(join(home, 'svc-relay/relay.log'), 'utf8').split('listens on').length).toBe(3);
+    const log = () => readFileSync(join(home, 'svc-relay/relay.log'), 'utf8');
+    await expect.poll(() => log().split('listens on').length).toBe(3);
     expect(statSync(join(home, 'svc-relay/relay.log')).mode & 0o777).toBe(0o600);
 
     const down = await svc(['down']);

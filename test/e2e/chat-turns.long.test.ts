@@ -148,7 +148,7 @@ it('32 turns of 16 MiB with clients that hardly read take bounded memory, and th
       peak = Math.max(peak, await residentOf(relay.child.pid));
       expect(sent).toBe(32);
     },
-    { timeout: 2 * PATIENCE, interval: POLL },
+    { timeout: 4 * PATIENCE, interval: POLL },
   );
   process.stderr.write(`resident: ${Math.round(before / MiB)} MiB before, ${Math.round(peak / MiB)} MiB at most\n`);
   // 32 answers of 1 MiB, four sockets, buffers of 32 upstream connections, and room for the collector; 512 MiB pass.

@@ -85,7 +85,7 @@ const statesOf = ({ stdout }: { stdout: string }): { state: string; route?: stri
     .map((line) => JSON.parse(line))
     .filter(({ event }) => event === 'state');
 
-it('08 §6, §7.9: leaves home and returns, while broker and relay are killed', { timeout: 180_000 }, async (context) => {
+it('08 §6, §7.9: leaves home and returns, while broker and relay are killed', { timeout: 300_000 }, async (context) => {
   const { stack, network, payload, svc, start, stored } = await setup(context);
   const { relay, broker, host } = stack;
   const paired = await svc('pair', await payload(), '--json');
@@ -149,7 +149,7 @@ it('08 §6, §7.9: leaves home and returns, while broker and relay are killed', 
   }
 });
 
-it('08 §7.9: a device behind a NAT pairs over Reach alone, and runs a shell', { timeout: 120_000 }, async (context) => {
+it('08 §7.9: a device behind a NAT pairs over Reach alone, and runs a shell', { timeout: 300_000 }, async (context) => {
   const shell = { RELAY_TERMINAL_SHELL: '/bin/sh', RELAY_TERMINAL_TMUX: '0' };
   const { stack, network, payload, svc, stored } = await setup(context, shell);
   await network.close();

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { beforeEach, expect, it } from 'vitest';
+import { beforeEach, expect, it, vi } from 'vitest';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { paired, run } from '../support/companion-cli.ts';
 import { openPty } from '../support/pty.ts';
@@ -24,14 +24,16 @@ const openCompanion = (home: string, cols: number, rows = 24) =>
     env: { HOME: home, SVC_HOME: home },
   });
 
-it('asks, shows the screen and stays legible at 40 columns and after a resize', { timeout: 60_000 }, async () => {
+it('asks, shows the screen and stays legible at 40 columns and after a resize', { timeout: 300_000 }, async () => {
   const home = await paired(relay.port);
   const tool = await run(['pair', '--token', '--name', 'curl'], { env: { RELAY_PORT: String(relay.port) } });
   const headers = bearer(tool.stdout.trim());
   const call = (path: string, body: object) =>
     relay.fetch(path, { method: 'POST', headers, body: JSON.stringify(body) });
   const companion = openCompanion(home, 80);
+  const answers = () => vi.waitFor(async () => expect((await relay.fetch('/ping', { headers })).status).toBe(200));
   await companion.shows(/^(direct|online).* \| master ON \| grants 10\/10/m);
+  await answers();
 
   // Each run, and each time it is opened, the shop has an empty basket and asks again.
   for (const [key, status] of [
@@ -72,6 +74,7 @@ it('asks, shows the screen and stays legible at 40 columns and after a resize', 
 
   const again = openCompanion(home, 40);
   await again.shows(/direct \| master ON/);
+  await answers();
   await call('/open_app', { package: 'org.example.shop' });
   await call('/tap_text', { text: 'Cups' });
   const answer = call('/tap_text', { text: 'Buy now' });
@@ -84,7 +87,9 @@ it('asks, shows the screen and stays legible at 40 columns and after a resize', 
   await again.ended;
 });
 
-it('asks about a notification, tells the agent on yes, and stops at the kill switch', { timeout: 60_000 }, async () => {
+it('asks about a notification, tells the agent on yes, and stops at the kill switch', {
+  timeout: 300_000,
+}, async () => {
   const home = await paired(relay.port);
   const add = ['add', 'ada', '--app', 'com.android.messaging', '--title', 'ada', '--label', 'Ada writes'];
   for (const words of [add, ['on']]) expect((await run(['companion', 'triggers', ...words], { home })).code).toBe(0);
@@ -118,7 +123,7 @@ it('asks about a notification, tells the agent on yes, and stops at the kill swi
   expect(await companion.ended).toBe(0);
 });
 
-it('exports a backup with a passphrase that is not shown, and imports it', { timeout: 60_000 }, async () => {
+it('exports a backup with a passphrase that is not shown, and imports it', { timeout: 300_000 }, async () => {
   const home = await paired(relay.port);
   const file = join(home, 'backup.json');
   const open = (words: string[], place: string) =>

@@ -106,32 +106,32 @@ describe('contract 09 §8: svc relay drill', () => {
 
   test('Ctrl-C ends it with its relay, and leaves nothing', async () => {
     const { drill, left, folders, temporary } = await begin('--minutes', '5');
-    await expect.poll(folders, { timeout: 20_000 }).toHaveLength(1);
-    await expect.poll(() => isRelayRunning(temporary), { timeout: 20_000 }).toBe(true);
+    await expect.poll(folders).toHaveLength(1);
+    await expect.poll(() => isRelayRunning(temporary)).toBe(true);
     drill.signal('SIGINT');
     expect(await drill.ended).toEqual({ code: 1, signal: null });
     expect(drill.stdout).toBe('');
     expect(drill.stderr).toMatch(/^error: the drill was stopped before its end/);
     expect(await left()).toEqual([]);
     expect(await isRelayRunning(temporary)).toBe(false);
-  }, 90_000);
+  }, 300_000);
 
   test('its relay ends with a drill that is killed, and the next drill removes the folder', async () => {
     const { drill, folders, temporary, env } = await begin('--minutes', '5');
-    await expect.poll(folders, { timeout: 20_000 }).toHaveLength(1);
-    await expect.poll(() => isRelayRunning(join(temporary, 'svc-drill-')), { timeout: 20_000 }).toBe(true);
+    await expect.poll(folders).toHaveLength(1);
+    await expect.poll(() => isRelayRunning(join(temporary, 'svc-drill-'))).toBe(true);
     await drill.kill('SIGKILL');
-    await expect.poll(() => isRelayRunning(join(temporary, 'svc-drill-')), { timeout: 20_000 }).toBe(false);
+    await expect.poll(() => isRelayRunning(join(temporary, 'svc-drill-'))).toBe(false);
     const [folder = ''] = await folders();
     // That of a running process, and one of another program.
     const others = [folder.replace(/\d+/, String(process.pid)), 'svc-drill-notes'];
     for (const name of others) await mkdir(join(temporary, name));
     const next = launch(process.execPath, [PROGRAM, 'relay', 'drill', '--minutes', '5'], env);
-    await expect.poll(async () => (await folders()).includes(folder), { timeout: 20_000 }).toBe(false);
+    await expect.poll(async () => (await folders()).includes(folder)).toBe(false);
     next.signal('SIGTERM');
     await next.ended;
     expect((await folders()).toSorted()).toEqual(others.toSorted());
-  }, 90_000);
+  }, 300_000);
 
   test('--edge and --web name what an installation lacks', async () => {
     const home = await temporaryHome();

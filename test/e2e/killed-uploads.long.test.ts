@@ -45,6 +45,7 @@ it('what a killed relay has received of uploads is gone when the next one runs',
   await expect
     .poll(async () => (await uploads()).toSorted())
     .toEqual([uploadOf(process.pid), 'svc-relay-upload-of-another-program.png'].toSorted());
-  const left = (await readdir(state)).filter((name) => name.endsWith('.tmp'));
-  expect(left).toEqual([temporaryOf(process.pid)]);
+  await expect
+    .poll(async () => (await readdir(state)).filter((name) => name.endsWith('.tmp')))
+    .toEqual([temporaryOf(process.pid)]);
 });

@@ -29,7 +29,7 @@ async function modesBelow(folder: string): Promise<{ path: string; mode: string;
 
 test.each(['000', '022'])(
   'whatever a relay and its commands create is private: umask %s (contract 07 §1.5)',
-  { timeout: 120_000 },
+  { timeout: 300_000 },
   async (umask) => {
     const home = await temporaryHome();
     const agentHome = join(home, 'agents', 'main');

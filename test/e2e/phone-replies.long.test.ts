@@ -7,7 +7,7 @@ const ROUNDS = 6;
 const PER_ROUND = 40;
 
 /** Contract 04 §5.4a. Without leases, 31 of 586 replies were handed out twice in such rounds (2026-11). */
-it('loses no reply over kill -9, and hands out none again that was acknowledged', { timeout: 180_000 }, async () => {
+it('loses no reply over kill -9, and hands out none again that was acknowledged', { timeout: 300_000 }, async () => {
   const relay = await startRelayProcess();
   const code = randomCode();
   await relay.ask('/pairing/register', { method: 'POST', body: { code } });

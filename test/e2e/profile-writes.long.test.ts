@@ -20,7 +20,7 @@ async function quickHome(): Promise<string> {
   return home;
 }
 
-it(`kill -9 amid thousands of PUTs leaves every file whole (07 §1.5), seed ${SEED}`, { timeout: 180_000 }, async () => {
+it(`kill -9 amid thousands of PUTs leaves every file whole (07 §1.5), seed ${SEED}`, { timeout: 480_000 }, async () => {
   const random = seeded(SEED);
   const home = await quickHome();
   const files = ['SOUL.md', 'memories/MEMORY.md', 'memories/a.md', 'profiles/p/SOUL.md', 'profiles/p/memories/b.md'];

@@ -60,8 +60,12 @@ const until = (relay: RelayProcess, state: string): Promise<Record<string, unkno
 async function reaches({ token, route }: { token: string; route: ReachRoute }, relay: RelayProcess): Promise<void> {
   const { frame, socket } = await authenticateThrough(route, { session_token: token, device_id: 'phone' });
   expect(frame.type).toBe('auth.ok');
-  const rows = (await relay.ask('/relay/devices')).json.devices as { device_id: string; connections: unknown[] }[];
-  expect(rows.find(({ device_id }) => device_id === 'phone')?.connections).toHaveLength(1);
+  const rows = async () =>
+    (await relay.ask('/relay/devices')).json.devices as { device_id: string; connections: unknown[] }[];
+  // Its connection before this one may still be ending.
+  await expect
+    .poll(async () => (await rows()).find(({ device_id }) => device_id === 'phone')?.connections)
+    .toHaveLength(1);
   socket.close();
 }
 

@@ -12,7 +12,7 @@ if (!editor) process.stderr.write('SKIPPED: neither vim nor vi here, no file is 
 const variants = hasProgram('tmux') ? ['0', '1'] : ['0'];
 
 describe.skipIf(!editor).each(variants)('a shell over the socket, RELAY_TERMINAL_TMUX=%s', (tmux) => {
-  test('edits a file, detaches, reconnects, and finds the screen as it was', { timeout: 60_000 }, async () => {
+  test('edits a file, detaches, reconnects, and finds the screen as it was', { timeout: 300_000 }, async () => {
     const home = await temporaryHome();
     const env = { TMUX_TMPDIR: home, LANG: 'C.UTF-8', RELAY_TERMINAL_TMUX: tmux, SHELL: '/bin/bash' };
     // No history file: a shell that ends late would write one into a home that is being removed.

@@ -131,7 +131,7 @@ it(
     const messages = await relay.ask('/phone/outbound', { headers: { 'x-svc-operator': '1' } });
     expect(messages.json.messages).toEqual([]);
   },
-  PHONE_OFF + PATIENCE,
+  PHONE_OFF + 4 * PATIENCE,
 );
 
 it('a relay that is killed says to everyone that the conversation is lost', async () => {

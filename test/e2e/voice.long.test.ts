@@ -232,9 +232,15 @@ it('a voice id may contain a slash, which is %2F in URLs', async () => {
 
 it('a grant of one second ends after a second, and the others stay', async () => {
   const { pair, target } = await startVoiceProcess();
-  const token = await pair({ grants: { 'voice:tts': 1 } });
+  const token = await pair();
   const session = await createOutput(target, token, { provider: 'stub' });
   const client = await connectVoice(target, session.websocket_path, token);
+  const reduced = await target.fetch(`/sessions/${token.slice(0, 8)}`, {
+    ...post({ grants: { 'voice:tts': 1 } }),
+    method: 'PATCH',
+    headers: bearer(token),
+  });
+  expect(reduced.status).toBe(200);
   expect((await client.closed()).code).toBe(4001);
   const ended = await target.fetch('/voice/output/session', { ...post({}), headers: bearer(token) });
   expect([ended.status, await ended.text()]).toEqual([403, expect.stringContaining('voice:tts')]);

@@ -9,9 +9,6 @@ import { newId, newToken } from '../../lib/reach/ids.ts';
 import { type BrokerTarget, broker, type KnownHost } from '../support/broker.ts';
 import { startBrokerRuntime, startEdgeBrokerTarget } from '../support/broker-edge.ts';
 
-/** The edge runtime puts an object away after ten seconds without events. */
-const SLEEP = 13_000;
-
 async function start(isShared = false) {
   const target = await startEdgeBrokerTarget(isShared);
   const actions = broker(target);
@@ -29,8 +26,9 @@ it('08 §8: sockets, streams and credit outlive a sleep of the object', async ()
   host.data(id, new Uint8Array(60_000));
   await client.next();
   const wakes = () => target.log.filter((line) => line.includes('awake')).length;
+  await expect.poll(wakes).toBeGreaterThan(0);
+  await target.asleep?.();
   const before = wakes();
-  await new Promise((resolve) => setTimeout(resolve, SLEEP));
   host.data(id, 'after the sleep');
   expect(await client.next()).toEqual(Buffer.from('after the sleep'));
   client.send(new Uint8Array(200_000));
@@ -89,7 +87,7 @@ it('08 §8: a client that sends more than the queue holds ends its own stream on
   expect(await other.client.next()).toEqual(Buffer.from('undisturbed'));
 });
 
-it('12 §6: health is answered from a cache, and limited', { timeout: 60_000 }, async () => {
+it('12 §6: health is answered from a cache, and limited', { timeout: 300_000 }, async () => {
   const persist = await mkdtemp(join(tmpdir(), 'svc-relay-health-'));
   const hosts: [KnownHost, KnownHost] = [
     { id: newId(), token: newToken() },
@@ -124,13 +122,23 @@ it('12 §6: health is answered from a cache, and limited', { timeout: 60_000 }, 
   expect(await health()).toEqual({ status: 200, cache: 'no-store', body: counts(0) });
   const asked = Date.now();
   await Promise.all([register(0), register(1)]);
-  // Their reports are there long before this, but nobody asks the counter.
-  await new Promise((resolve) => setTimeout(resolve, 5_000));
-  expect((await health()).body).toEqual(counts(0));
-  await expect.poll(async () => (await health()).body.hosts_online, { timeout: 30_000, interval: 3_000 }).toBe(2);
-  expect(Date.now() - asked).toBeGreaterThan(14_000);
+  // Their reports are there long before the cache ends, but nobody asks the counter.
+  const early: unknown[] = [];
+  await expect
+    .poll(
+      async () => {
+        const { body } = await health();
+        if (Date.now() - asked < 14_000) early.push(body);
+        return body.hosts_online;
+      },
+      { timeout: 45_000, interval: 3_000 },
+    )
+    .toBe(2);
+  expect(early).toEqual(early.map(() => counts(0)));
+  expect(early.length).toBeGreaterThan(0);
+  // More than two minutes of the limit allow, as one may end meanwhile.
   const statuses = await Promise.all(
-    Array.from({ length: 40 }, async (_, each) => (await health(`/health?${each}`)).status),
+    Array.from({ length: 61 }, async (_, each) => (await health(`/health?${each}`)).status),
   );
   expect(statuses).toContain(429);
 });
@@ -168,12 +176,19 @@ it('08 §8: a stream passes 10 MiB/s while its client answers, and 2 MiB/s beyon
       if (frame.type === 'window') credit += frame.credit;
     }
   };
+  /** The best of some tries: others may have the processor meanwhile, but credit that is paced never comes faster than 2 MiB/s. */
+  const expectFast = async () => {
+    let best = 0;
+    for (let tries = 0; best <= 10 && tries < 8; tries++) {
+      await answer();
+      best = Math.max(best, await send(7 * MiB));
+    }
+    expect(best).toBeGreaterThan(10);
+  };
   await send(MiB);
-  await answer();
-  expect(await send(7 * MiB)).toBeGreaterThan(10);
+  await expectFast();
   const slow = await send(4 * MiB);
   expect(slow).toBeLessThan(4);
   expect(slow).toBeGreaterThan(1);
-  await answer();
-  expect(await send(7 * MiB)).toBeGreaterThan(10);
+  await expectFast();
 });

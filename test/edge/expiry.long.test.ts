@@ -101,7 +101,7 @@ const OBJECT = 'tenant:tenant.test';
 const GONE = { keys: [], alarm: null, tables: 0 };
 
 it('a tenant that nobody has used for 30 days is gone, with its uploads and its name, and can be claimed by others', {
-  timeout: 120_000,
+  timeout: 300_000,
 }, async () => {
   const { ask, claim, names, bucket, idOf, ring, facts, restart, log } = await deploy();
   const [own, other] = [await makeKey(), await makeKey()];
@@ -133,7 +133,7 @@ it('a tenant that nobody has used for 30 days is gone, with its uploads and its 
 });
 
 it('an end that fails or is killed in the middle is complete later, and until then nothing of the relay is served', {
-  timeout: 120_000,
+  timeout: 300_000,
 }, async () => {
   const { ask, claim, names, ring, facts, restart } = await deploy();
   const own = await makeKey();
@@ -154,7 +154,7 @@ it('an end that fails or is killed in the middle is complete later, and until th
 });
 
 it('a relay of the deployment that has ended is a new one with the next request; one with a home stays', {
-  timeout: 120_000,
+  timeout: 300_000,
 }, async () => {
   const { ask, ring, facts, restart, provider } = await deploy();
   const NAME = 'svc-relay';

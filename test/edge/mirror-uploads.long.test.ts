@@ -5,21 +5,32 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { run } from '../support/cli.ts';
 import { connect } from '../support/client.ts';
 import { startEdgeRuntime } from '../support/edge-runtime.ts';
+import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { form } from '../support/media.ts';
 import { startRelayProcess, temporaryHome } from '../support/process.ts';
 
 /** The name of the relay at the edge, as nothing names another one. */
 const RELAY = 'svc-relay';
 const MiB = 1024 * 1024;
+/** Bytes of a link after which its network stalls: amid an upload of 60 MiB that follows one of 3. */
+const HALF_WAY = 30 * MiB;
 
-/** Home in a process of its own, the edge in its runtime, and a phone that is paired once and has credentials of both. */
+/** Home in a process of its own, the edge in its runtime behind a network that may stall, and a phone with credentials of both. */
 async function open() {
   const agentHome = await temporaryHome();
   const env: Record<string, string> = { SVC_HOME: agentHome, HOME: agentHome };
   const { stdout: key } = await run(['relay', 'operator-token', '--public-key'], { env });
   const runtime = await startEdgeRuntime({ RELAY_OPERATOR_PUBLIC_KEY: key.trim(), RELAY_HOSTS: '' });
   onTestFinished(() => runtime.stop());
-  const edge = runtime.origin('127.0.0.1');
+  const direct = runtime.origin('127.0.0.1');
+  const proxy = await startFlakyProxy({
+    port: Number(new URL(direct).port),
+    seed: 1,
+    faults: ['none'],
+    after: [HALF_WAY, HALF_WAY],
+  });
+  onTestFinished(() => proxy.close());
+  const edge = `http://127.0.0.1:${proxy.port}`;
   const home = await startRelayProcess({ home: agentHome });
   env.RELAY_PORT = String(home.port);
   const svc = (...words: string[]) => run(words, { env });
@@ -27,7 +38,12 @@ async function open() {
   const token = (await svc('pair', '--token', '--name', 'phone', '--only', 'files,phone')).stdout.trim();
   await svc('relay', 'mirror', 'enable', '--relay', edge);
   const status = () => json('relay', 'mirror', 'status');
-  await expect.poll(async () => (await status()).waiting).toEqual({ out: 0, in: 0 });
+  await expect
+    .poll(async () => {
+      const { link, waiting } = await status();
+      return [link, waiting];
+    })
+    .toEqual(['up', { out: 0, in: 0 }]);
   const mailbox = async (): Promise<string> => {
     const client = await connect(`${home.url.replace('http', 'ws')}/ws`);
     client.send('system', 'auth', { session_token: token });
@@ -39,13 +55,17 @@ async function open() {
   const call =
     (url: string, bearer: string) =>
     (path: string, init: RequestInit = {}) =>
-      fetch(`${url}${path}`, { ...init, headers: { authorization: `Bearer ${bearer}`, ...init.headers } });
-  const [atHome, atEdge] = [call(home.url, token), call(edge, there)];
+      fetch(`${url}${path}`, {
+        ...init,
+        headers: { authorization: `Bearer ${bearer}`, connection: 'close', ...init.headers },
+      });
+  const [atHome, atEdge] = [call(home.url, token), call(direct, there)];
   return {
     home,
     runtime,
     svc,
     status,
+    proxy,
     edge,
     there,
     atHome,
@@ -76,7 +96,7 @@ async function isAtHome({ atHome }: Scene, token: string, bytes: Uint8Array): Pr
 describe('uploads while home is off (contract 12 §2)', () => {
   it('wait at the edge; home has them byte for byte under the same token, though it is killed in the middle', async () => {
     const scene = await open();
-    const { home, atEdge, objects, files, status, svc } = scene;
+    const { home, proxy, atEdge, objects, files, status, svc } = scene;
     await home.kill();
     const [picture, film] = [randomBytes(3 * MiB), randomBytes(60 * MiB)];
     const [small, large] = [await scene.upload(picture), await scene.upload(film)];
@@ -94,22 +114,22 @@ describe('uploads while home is off (contract 12 §2)', () => {
     phone.terminate();
 
     // Killed in the middle of the second one, twice.
+    proxy.plan(['stall']);
     for (let kills = 0; kills < 2; kills++) {
       await home.restart();
       await expect
-        .poll(async () => [(await home.ask('/relay/mirror')).json.uploads.count, (await files()).length], {
-          interval: 5,
-        })
+        .poll(async () => [(await home.ask('/relay/mirror')).json.uploads.count, (await files()).length])
         .toEqual([1, 2]);
       await home.kill();
       expect((await objects()).length).toBe(1);
     }
+    proxy.plan(['none']);
     await home.restart();
-    expect((await home.ask('/phone/replies?timeout=0')).json.replies).toMatchObject([
+    expect((await home.ask('/phone/replies?timeout=25')).json.replies).toMatchObject([
       { text: `MEDIA:svc-relay://${small}` },
     ]);
-    await expect.poll(objects, { timeout: 60_000 }).toEqual([]);
-    expect((await status()).uploads).toEqual({ count: 0, bytes: 0 });
+    await expect.poll(objects, { timeout: 300_000 }).toEqual([]);
+    await expect.poll(async () => (await status()).uploads).toEqual({ count: 0, bytes: 0 });
     expect([await isAtHome(scene, small, picture), await isAtHome(scene, large, film)]).toEqual([true, true]);
     expect((await scene.inspected()).sort()).toEqual([small, large].sort());
     // Nothing of the killed processes is left.
@@ -128,7 +148,7 @@ describe('uploads while home is off (contract 12 §2)', () => {
       await expect.poll(() => answer(path)).toEqual([503, 'home_offline']);
     }
     expect((await svc('status', '--relay', scene.edge)).stdout).toMatch(/home off since/);
-  }, 180_000);
+  }, 300_000);
 
   it('are not taken over with other bytes, and are once these are right again', async () => {
     const scene = await open();
@@ -150,5 +170,5 @@ describe('uploads while home is off (contract 12 §2)', () => {
     await repair();
     await expect.poll(objects).toEqual([]);
     expect(await isAtHome(scene, token, bytes)).toBe(true);
-  }, 60_000);
+  }, 300_000);
 });

@@ -55,7 +55,7 @@ const hostsOf = (...hosts: { id: string; token: string }[]) =>
 const newHost = () => ({ id: newId(), token: newToken() });
 
 it('12 §1: one name has the relay, its mirror and the broker: a tunnel, a link and a pairing', {
-  timeout: 120_000,
+  timeout: 300_000,
 }, async (context: TestContext) => {
   const host = newHost();
   const port = await freePort();

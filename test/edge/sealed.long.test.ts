@@ -210,7 +210,7 @@ it('the edge has a word of no message, file, reply or notification, also after k
   await phone.leave();
   await runtime.restart();
   expect(await found(MARKS)).toEqual([]);
-}, 120_000);
+}, 300_000);
 
 it('home gets what its devices have sealed; one device without a key makes all of it plain, and works', async () => {
   const { home, runtime, device, found, say, inStep, atHome, mirrorStatus } = await start();
@@ -251,7 +251,7 @@ it('home gets what its devices have sealed; one device without a key makes all o
     plain_count: 1,
   });
   expect(phone.log.lines.join('\n')).not.toContain('cannot be opened');
-}, 120_000);
+}, 300_000);
 
 it('home opens sealed uploads once, though it is killed in the middle; what it cannot open it refuses', async () => {
   const { home, runtime, device, found, inStep, mirrorStatus, atHome, files } = await start();
@@ -310,4 +310,4 @@ it('home opens sealed uploads once, though it is killed in the middle; what it c
   });
   expect([await atHome(refused), (await files()).length]).toEqual([undefined, 2]);
   expect(await found(MARKS)).toEqual([]);
-}, 180_000);
+}, 300_000);

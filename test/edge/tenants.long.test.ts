@@ -210,11 +210,17 @@ it('12: 1,000 tenants, each with its own operator, and none that costs another a
   ]);
 });
 
-it('12: claims are limited for an address, and refused where that is impossible', async () => {
-  const limited = await deploy(5);
+it('12: claims are limited for an address, and refused where that is impossible', { timeout: 300_000 }, async () => {
   const key = await makeKey();
-  const answers = [];
-  for (let at = 0; at < 7; at++) answers.push((await limited.claim(originOf(at), key.publicKey)).status);
+  /** Seven claims within one minute of the limit, which begins with a minute of the clock. */
+  const seven = async (): Promise<{ limited: Awaited<ReturnType<typeof deploy>>; answers: number[] }> => {
+    const minute = () => Math.floor(Date.now() / 60_000);
+    const [began, limited] = [minute(), await deploy(5)];
+    const answers: number[] = [];
+    for (let at = 0; at < 7; at++) answers.push((await limited.claim(originOf(at), key.publicKey)).status);
+    return minute() === began ? { limited, answers } : seven();
+  };
+  const { limited, answers } = await seven();
   expect(answers).toEqual([200, 200, 200, 200, 200, 429, 429]);
   expect(await limited.objects()).toBe(5);
 

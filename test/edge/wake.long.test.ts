@@ -1,10 +1,11 @@
 import Database from 'libsql';
 import { expect, it, onTestFinished } from 'vitest';
 import { connect } from '../support/client.ts';
+import { startWatch } from '../support/cpu.ts';
 import { relayHost, startEdgeRuntime } from '../support/edge-runtime.ts';
 import { randomCode } from '../support/relay.ts';
 
-/** Milliseconds after which an object has been put away, and how often each is woken. */
+/** Milliseconds after which an object has usually been put away, and how often each is woken. */
 const ASLEEP = 13_000;
 const ROUNDS = 5;
 const COUNTS = [0, 4_096, 20_000];
@@ -41,7 +42,7 @@ function seed(path: string, count: number): void {
 }
 
 it('12 §6: an object wakes with 20,000 sessions as fast as with none, and forgets none', {
-  timeout: 240_000,
+  timeout: 480_000,
 }, async () => {
   const runtime = await startEdgeRuntime({ RELAY_MAX_SESSIONS: '20000' });
   onTestFinished(() => runtime.stop());
@@ -64,19 +65,21 @@ it('12 §6: an object wakes with 20,000 sessions as fast as with none, and forge
   const ask = async ({ name, token }: { name: string; token: string }, path: string, operator = false) => {
     const bearer = operator ? await runtime.operatorToken(name) : token;
     const headers = { authorization: `Bearer ${bearer}`, connection: 'close' };
-    const began = performance.now();
+    const passed = startWatch();
     const response = await fetch(`${runtime.origin(name)}${path}`, { headers });
     expect(response.status).toBe(200);
-    return { took: performance.now() - began, json: await response.json() };
+    return { took: passed(), json: await response.json() };
   };
   // The runtime itself has started, and has compiled what a wake needs.
   for (const relay of relays) await ask(relay, '/phone/history');
-  for (let round = 0; round < ROUNDS; round++) {
+  while (relays.some(({ times }) => times.length < ROUNDS)) {
     await new Promise((resolve) => setTimeout(resolve, ASLEEP));
     for (const relay of relays) {
       const { took } = await ask(relay, '/phone/history');
       const { took: awake } = await ask(relay, '/phone/history');
-      relay.times.push(took - awake);
+      const { json } = await ask(relay, '/relay/info', true);
+      // One that has not been put away yet was not woken.
+      if (json.uptime_seconds < ASLEEP / 1000) relay.times.push(took - awake);
     }
   }
   const wakes = relays.map(({ times }) => median(times));

@@ -6,7 +6,7 @@ import { afterAll, inject } from 'vitest';
 import { labelOf } from '../../lib/reach/broker/label.ts';
 import { digestOf, newId, newToken } from '../../lib/reach/ids.ts';
 import type { BrokerTarget, KnownHost } from './broker.ts';
-import { startMiniflare } from './miniflare.ts';
+import { databasesBelow, startMiniflare, untilPutAway } from './miniflare.ts';
 
 /** Hosts of one runtime: two for each case. */
 const HOSTS = 80;
@@ -50,6 +50,7 @@ async function startRuntime() {
   let taken = 0;
   return {
     log,
+    asleep: async () => untilPutAway(await databasesBelow(persist)),
     take: (): [KnownHost, KnownHost] => [hosts[taken++] as KnownHost, hosts[taken++] as KnownHost],
     port: () => port,
     async restart() {
@@ -80,6 +81,7 @@ export async function startEdgeBrokerTarget(isShared = false): Promise<BrokerTar
     get log() {
       return runtime.log.slice(since);
     },
+    asleep: runtime.asleep,
     restart: runtime.restart,
     // The objects stay until the runtime stops; the next case has other hosts.
     stop: async () => {},

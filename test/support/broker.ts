@@ -28,6 +28,8 @@ export interface BrokerTarget {
   connectUrl(hostId: string): string;
   fetch(path: string, init?: RequestInit): Promise<Response>;
   log: string[];
+  /** Resolves once its objects have been put away (edge only). */
+  asleep?(): Promise<void>;
   /** Stops it and starts it again on the same state. */
   restart(): Promise<void>;
   stop(): Promise<void>;

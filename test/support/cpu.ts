@@ -28,6 +28,47 @@ export function treeCpu(): number {
   return seconds;
 }
 
+/**
+ * Starts a watch: the milliseconds that have passed, without those in which one thread could have run and others did: that which
+ * has waited longest of those of this process and of all below it. On a quiet machine, all that have passed.
+ */
+export function startWatch(): () => number {
+  const [began, before] = [performance.now(), waits()];
+  return () => {
+    const waited = [...waits()].map(([thread, wait]) => wait - (before.get(thread) ?? 0));
+    return performance.now() - began - Math.max(0, ...waited);
+  };
+}
+
+/** Seconds of processor time of the processes below this one. */
+export function childrenCpu(): number {
+  const { user, system } = process.cpuUsage();
+  return treeCpu() - (user + system) / 1e6;
+}
+
+/** Milliseconds that each thread has waited for a processor, by its id. */
+function waits(): Map<string, number> {
+  const parents = new Map(pids().map((pid) => [pid, readStat(pid)?.parent ?? 0]));
+  const isBelow = (pid: number): boolean => pid === process.pid || (pid > 1 && isBelow(parents.get(pid) ?? 0));
+  const found = new Map<string, number>();
+  for (const pid of [...parents.keys()].filter(isBelow)) {
+    for (const thread of attempt(() => readdirSync(`/proc/${pid}/task`)) ?? []) {
+      const text = attempt(() => readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'latin1'));
+      if (text) found.set(thread, Number(text.split(' ')[1]) / 1e6);
+    }
+  }
+  return found;
+}
+
+/** Undefined when the process ended meanwhile. */
+function attempt<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}
+
 function pids(): number[] {
   try {
     return readdirSync('/proc').map(Number).filter(Number.isInteger);

@@ -5,7 +5,7 @@ import { exportSPKI, generateKeyPair, SignJWT } from 'jose';
 import Database from 'libsql';
 import { inject } from 'vitest';
 import { OPERATOR_ALGORITHM } from '../../lib/access/operator-token.ts';
-import { startMiniflare } from './miniflare.ts';
+import { startMiniflare, untilPutAway } from './miniflare.ts';
 
 export type EdgeRuntime = Awaited<ReturnType<typeof startEdgeRuntime>>;
 
@@ -105,6 +105,8 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
       return async () => void (await (await miniflare.getR2Bucket('MEDIA')).put(key, own));
     },
     fileOf,
+    /** Resolves once the relay of a host name, which has written something, has been put away. */
+    asleep: async (name: string): Promise<void> => untilPutAway([await fileOf(name)]),
     /** A value in the store of a host name's relay, as JSON text. */
     async stored(name: string, store: string, key: string): Promise<string | undefined> {
       const database = new Database(await fileOf(name), { readonly: true });

@@ -55,6 +55,7 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
     log: runtime.log,
     fetch: (path, init) => call(path, init),
     operator: (path, init) => call(path, init, { authorization: `Bearer ${operatorToken}` }),
+    asleep: () => runtime.asleep(name),
     objects: () => runtime.objects(name),
     stored: (store, key) => runtime.stored(name, store, key),
     breakStorage: (isBroken) => runtime.breakStorage(name, isBroken),

@@ -1,7 +1,10 @@
-import { dirname } from 'node:path';
+import { readdir, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { Log, LogLevel, Miniflare, type MiniflareOptions } from 'miniflare';
+import { vi } from 'vitest';
+import { PATIENCE } from './limits.ts';
 
 export interface LocalRuntime {
   /** The bundle that it runs. */
@@ -38,3 +41,27 @@ export async function startMiniflare({ scriptPath, bindings, durableObjects, per
   } as MiniflareOptions);
   return { miniflare, port: Number((await miniflare.ready).port) };
 }
+
+/** The databases of the objects below a directory. */
+export async function databasesBelow(directory: string): Promise<string[]> {
+  const paths = await readdir(directory, { recursive: true });
+  return paths.filter((path) => /[0-9a-f]{64}\.sqlite$/.test(path)).map((path) => join(directory, path));
+}
+
+/**
+ * Resolves once the objects of these databases, which have written something, have been put away: the local runtime does that some
+ * ten seconds after the last event, and empties their logs into the files.
+ */
+export const untilPutAway = (databases: string[]): Promise<void> =>
+  vi.waitFor(
+    async () => {
+      for (const path of databases) {
+        const size = await stat(`${path}-wal`).then(
+          (log) => log.size,
+          () => 0,
+        );
+        if (size > 0) throw new Error(`${path} is still open`);
+      }
+    },
+    { timeout: 2 * PATIENCE, interval: 100 },
+  );

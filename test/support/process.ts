@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { onTestFinished } from 'vitest';
 import { WebSocket } from 'ws';
 import type { Frame } from './client.ts';
+import { startWatch } from './cpu.ts';
 import { PATIENCE, POLL } from './limits.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../dist/cli/svc.js', import.meta.url));
@@ -112,10 +113,17 @@ const canListen = (port: number, host: string) =>
 
 export const isPortFree = (port: number): Promise<boolean> => canListen(port, '0.0.0.0');
 
-/** A free port below the range of outgoing connections, so that it is still free after the relay was killed. */
+/** Workers of a run at most, each of which has ports of its own. */
+const WORKERS = 16;
+
+/**
+ * A free port below the range of outgoing connections, so that it is still free after the relay was killed, and no other worker
+ * of this run takes it before it is used.
+ */
 export async function freePort(): Promise<number> {
+  const worker = Number(process.env.VITEST_POOL_ID ?? 0) % WORKERS;
   for (;;) {
-    const port = 20_000 + Math.floor(Math.random() * 12_000);
+    const port = 20_000 + Math.floor(Math.random() * (12_000 / WORKERS)) * WORKERS + worker;
     if (await isPortFree(port)) return port;
   }
 }
@@ -263,11 +271,11 @@ export async function startRelayProcess(options: RelayOptions = {}) {
   const env = environment(home, options.env);
   const url = `${options.tls ? 'https' : 'http'}://127.0.0.1:${port}`;
   const lives: Child[] = [];
-  let began = 0;
+  let passed = startWatch();
   let startedIn = 0;
 
   const begin = (): Child => {
-    began = performance.now();
+    passed = startWatch();
     const child = launchNode([options.program ?? PROGRAM, 'relay', 'start', ...flags], env, options);
     lives.push(child);
     return child;
@@ -284,7 +292,7 @@ export async function startRelayProcess(options: RelayOptions = {}) {
       }
       const answer = await ask(`${url}/health`).catch(() => undefined);
       if (answer?.status === 200) {
-        startedIn = performance.now() - began;
+        startedIn = passed();
         return;
       }
       await new Promise((resolve) => setTimeout(resolve, POLL));
@@ -299,7 +307,7 @@ export async function startRelayProcess(options: RelayOptions = {}) {
     port,
     url,
     wsUrl: `${url.replace('http', 'ws')}/ws`,
-    /** Milliseconds from the start of the process to its first healthy answer. */
+    /** Milliseconds from the start of the process to its first healthy answer, without those in which others ran. */
     get startedIn() {
       return startedIn;
     },

@@ -35,6 +35,8 @@ export interface Target {
   operatorTokenFor?(lifetime: string): Promise<string>;
   /** Makes every write of its state fail, or repairs that. On Node, a file that uses it mocks `openStateFile`. */
   breakStorage?(isBroken: boolean): Promise<void>;
+  /** Resolves once its object has been put away (edge only). */
+  asleep?(): Promise<void>;
   /** Keys in its object store (edge only). */
   objects?(): Promise<string[]>;
   /** A stored value as JSON text (edge only). */

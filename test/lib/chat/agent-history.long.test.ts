@@ -39,7 +39,7 @@ beforeAll(async () => {
     FROM messages GROUP BY session_id;
     ${FULL_TEXT}`);
   database.close();
-}, 180_000);
+}, 300_000);
 
 /** Processor time of this process and its reader so far, in milliseconds. */
 async function spent(): Promise<number> {

@@ -39,4 +39,4 @@ it('gives the edge more sessions than may wait, as there is room, and an end tha
   await arrive(world, MAX_WAITING + MORE - 1);
   expect(policies(world.edge.sessions)).toEqual(policies(world.home.sessions));
   world.home.mirror.stop();
-}, 240_000);
+}, 300_000);

@@ -532,7 +532,7 @@ it.each([
 ])(
   '01 §3.4, §5.1, §6.2-6.7, §11: any history of pairings, refreshes, reductions and crashes agrees with the model, with sessions $where',
   {
-    timeout: 90_000,
+    timeout: 300_000,
   },
   async ({ isLazy }) => {
     const directory = await mkdtemp(join(tmpdir(), 'svc-relay-model-'));
