@@ -106,6 +106,7 @@ describeInBrowser('the app without a relay (issue 17)', ({ open }) => {
     onTestFinished(() => proxy.close());
     const { page, allow } = await open();
     allow(/WebSocket|Failed to load resource|ERR_/);
+    await page.clock.install();
     await page.goto(`http://localhost:${proxy.port}/app/#code=${await newCode(relay)}`);
     await connected(page);
     await page.getByText('Running for').waitFor();
@@ -113,11 +114,12 @@ describeInBrowser('the app without a relay (issue 17)', ({ open }) => {
     proxy.plan(['stall']);
     proxy.strike('stall');
     await page.evaluate(() => {
-      const seen: { atOnce?: string; lostAfter?: number } = {};
+      const seen: { isOffline?: true; atOnce?: string; lostAfter?: number } = {};
       Object.assign(globalThis, { seen });
       const header = document.querySelector('header .chip-button') as Element;
       addEventListener('offline', () => {
         const offlineAt = performance.now();
+        seen.isOffline = true;
         setTimeout(() => {
           seen.atOnce = header.textContent;
         });
@@ -126,12 +128,18 @@ describeInBrowser('the app without a relay (issue 17)', ({ open }) => {
         }).observe(header, { subtree: true, childList: true, characterData: true });
       });
     });
+    // By the clock of the page, whatever else the machine does.
+    await page.clock.pauseAt((await page.evaluate(() => Date.now())) + 100);
     await page.context().setOffline(true);
-    const seen = await page.waitForFunction(() => {
-      const { seen } = globalThis as unknown as { seen: { lostAfter?: number } };
-      return seen.lostAfter !== undefined && seen;
-    });
-    const { atOnce, lostAfter } = (await seen.jsonValue()) as { atOnce: string; lostAfter: number };
+    const seen = () =>
+      page.evaluate(
+        () => (globalThis as unknown as { seen: { isOffline?: true; atOnce?: string; lostAfter?: number } }).seen,
+      );
+    await expect.poll(async () => (await seen()).isOffline).toBe(true);
+    await page.clock.runFor(2_500);
+    await expect.poll(async () => (await seen()).lostAfter).toBeDefined();
+    await page.clock.resume();
+    const { atOnce, lostAfter } = await seen();
     expect(atOnce).toBe('No answer yet');
     expect(lostAfter).toBeLessThan(2_500);
     await page.getByText(/Offline\. What you see is from/).waitFor();
