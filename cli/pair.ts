@@ -105,11 +105,13 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
     relay
       ? withPage(usable(await mint(options, relay, api, host, { context, operatorUids: config.operatorUids })))
       : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
+  // The relay of this machine does not see the use of a code of the edge.
+  const isElsewhere = options.via === 'edge' && !remote;
   const withPage = (pairing: Pairing): Pairing => {
     if (!options.web || !relay) return pairing;
     // The relay's own answer counts: it may have been started with another RELAY_HOST.
     const listener = pairing.listenerHost ?? config.host;
-    const isLocal = !remote && isLoopbackName(listener) && options.publicUrl === undefined;
+    const isLocal = !remote && !isElsewhere && isLoopbackName(listener) && options.publicUrl === undefined;
     return { ...pairing, page: pageLink(pairing.payload, { local: isLocal ? relay : undefined }) };
   };
   const show = async (pairing: Pairing, waits: boolean) => {
@@ -130,8 +132,6 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
     const all = [...storage, ...(problem ? [problem] : []), ...routes.filter(({ isFirst }) => isFirst || !options.web)];
     return (options.json ? printPairingJson : printPairing)(pairing, { ...parts, notices: all });
   };
-  // The relay of this machine does not see the use of a code of the edge.
-  const isElsewhere = options.via === 'edge' && !remote;
   const waits = relay !== null && !isElsewhere && options.wait && !options.json && context.stdout.isTTY === true;
   const watch = waits ? await watchPairings(await openOperatorRelay(given, context), context, systemClock) : null;
   if (!watch) {

@@ -7,6 +7,8 @@ import { pathOf, type RelayRequest } from './request.ts';
 /** Paths that the app calls at its mailbox, and paths for which it gets the answer there that only home serves them. */
 const OF_APP =
   /^\/(?:(?:api|chat|clipboard|context|media|notifications|phone|push|sessions|usage|voice)\/|(?:health|sessions|ws|relay\/freeze)(?:[?#]|$))/;
+/** Paths of home that its app calls without a session. */
+const OPEN_AT_HOME = /^\/(?:health|sessions\/nonce|ws)(?:[?#]|$)/;
 const PREFLIGHT = {
   'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE',
   'access-control-allow-headers': 'authorization, content-type, dpop, range',
@@ -14,7 +16,7 @@ const PREFLIGHT = {
 };
 const EXPOSED = 'dpop-nonce, retry-after, content-range, content-disposition';
 
-/** Answers of the mailbox for one page of home. */
+/** Answers of one side of a mirror for the page of the other one. */
 export interface CrossOrigin {
   preflight?: Response;
   /** Lets the page read the answer, unless that is the answer for a session of another page. */
@@ -22,12 +24,13 @@ export interface CrossOrigin {
 }
 
 /**
- * At the edge, what a page that devices of home have been paired in needs to call it (contract 12 §3): the Fetch standard's
- * CORS for its very origin, without credentials of the browser. Undefined for every other request.
+ * What a page of the other side of a mirror needs to call this one (contract 12 §3): the Fetch standard's CORS for its very
+ * origin, without credentials of the browser. At the edge, that is a page which devices of home have been paired in; at home,
+ * it is the page of the edge. Undefined for every other request.
  */
-export function crossOrigin(request: RelayRequest, { edgeMirror }: Relay): CrossOrigin | undefined {
-  const page = edgeMirror && pageOf(request.headers);
-  if (!page || page.isOwn || !edgeMirror.isPage(page.origin) || !OF_APP.test(pathOf(request.url))) return undefined;
+export function crossOrigin(request: RelayRequest, relay: Relay): CrossOrigin | undefined {
+  const page = pageOf(request.headers);
+  if (!page || page.isOwn || !mayRead(page.origin, request, relay)) return undefined;
   const origin = { 'access-control-allow-origin': page.origin, vary: 'Origin' };
   return {
     ...(request.method === 'OPTIONS' &&
@@ -42,6 +45,13 @@ export function crossOrigin(request: RelayRequest, { edgeMirror }: Relay): Cross
       return response;
     },
   };
+}
+
+function mayRead(origin: string, { method, url, headers }: RelayRequest, { edgeMirror, homeMirror }: Relay): boolean {
+  if (edgeMirror) return edgeMirror.isPage(origin) && OF_APP.test(pathOf(url));
+  if (homeMirror?.edgePage() !== origin) return false;
+  // In a browser on this very machine, a call without a bearer could be the operator's.
+  return method === 'OPTIONS' || headers.has('authorization') || OPEN_AT_HOME.test(pathOf(url));
 }
 
 /** At the edge of a home, an upgrade by a page that is neither of this relay nor paired at home (contract 12 §3). */

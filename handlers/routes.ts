@@ -252,7 +252,7 @@ export function createFetch(relay: Relay): Fetch {
 
   return async (incoming, peer) => {
     const request = Object.assign(incoming as RelayRequest, { peer, budgets: relay.budgets });
-    const cross = relay.edgeMirror && crossOrigin(request, relay);
+    const cross = crossOrigin(request, relay);
     const response = cross?.preflight ?? (await settle(request));
     return cross ? cross.allow(response) : response;
   };

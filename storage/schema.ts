@@ -720,7 +720,7 @@ export type MirrorRecord =
   | { policy: object; until: number }
   /** When home was last heard, epoch seconds. */
   | { heard: number }
-  /** Origins of the pages that devices of home are, the newest last. */
+  /** At the edge, origins of the pages that devices of home are, the newest last, or those under which a page finds home. */
   | { origins: string[] }
   /** The socket on which home is linked. */
   | { socket: string; since: number; listening?: boolean };

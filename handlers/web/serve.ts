@@ -9,11 +9,11 @@ import { errorFor } from '../errors.ts';
 import { type Handler, pathOf, type RelayRequest } from '../request.ts';
 
 /** Content security policy of both pages (contract 09 §5). xterm inserts style elements, which only the app has. */
-const policy = (styleElements: string, mailbox?: string): string =>
+const policy = (styleElements: string, others: readonly string[] = []): string =>
   [
     "default-src 'none'",
     "script-src 'self'",
-    `connect-src 'self'${mailbox === undefined ? '' : ` ${new URL(mailbox).origin} ${new URL(mailbox.replace(/^ws/, 'http')).origin}`}`,
+    ["connect-src 'self'", ...others.flatMap((origin) => [origin.replace(/^http/, 'ws'), origin])].join(' '),
     "img-src 'self' blob: data:",
     "media-src 'self' blob:",
     "manifest-src 'self'",
@@ -28,7 +28,7 @@ const policy = (styleElements: string, mailbox?: string): string =>
     'trusted-types svc',
   ].join('; ');
 
-const appPolicy = (mailbox?: string): string => policy("'self' 'unsafe-inline'", mailbox);
+const appPolicy = (others?: readonly string[]): string => policy("'self' 'unsafe-inline'", others);
 
 const COMMON = {
   'x-content-type-options': 'nosniff',
@@ -63,8 +63,8 @@ export interface PageParts {
   accepted?: string | null;
   /** True if the browser sees no secure context: plain http under a name that is not this machine's own. */
   isPlain?: boolean;
-  /** Socket of the mailbox at the edge, to which the app may connect too (contract 12 §3). */
-  mailbox?: string;
+  /** Origins to which the app may connect too: the other side of a mirror (contract 12 §3). */
+  others?: readonly string[];
 }
 
 /** The service worker of the app, and what removes it where it is turned off. */
@@ -74,12 +74,12 @@ const NO_WORKER = 'app/sw-off.js';
 /** The answer to a `GET` below a page; undefined for a path that is no file of it. */
 export async function pageResponse(
   request: Request,
-  { pages, config, accepted = request.headers.get('accept-encoding'), isPlain = false, mailbox }: PageParts,
+  { pages, config, accepted = request.headers.get('accept-encoding'), isPlain = false, others = [] }: PageParts,
 ): Promise<Response | undefined> {
   const [path = ''] = pathOf(request.url).slice(1).split(/[?#]/, 1);
   const known = HEADERS[path.split('/', 1)[0] ?? ''];
   if (!known) return undefined;
-  const headers = mailbox === undefined ? known : { ...known, 'content-security-policy': appPolicy(mailbox) };
+  const headers = others.length === 0 ? known : { ...known, 'content-security-policy': appPolicy(others) };
   // Without the slash, the relative addresses in the document would miss the page.
   if (!path.includes('/')) return redirect(`${path}/`);
   const page = await pages.find(path === WORKER && !config.serviceWorker ? NO_WORKER : path);
@@ -137,7 +137,8 @@ export const serveApp: Handler = async (request, relay) => {
     const port = /:(\d+)$/.exec(host)?.[1];
     return redirect(`${protocol}//localhost${port ? `:${port}` : ''}${pathOf(request.url)}`);
   }
-  const parts = { ...relay, isPlain: isPlain(request), mailbox: relay.homeMirror?.mailboxUrl() };
+  const edge = relay.homeMirror?.edgePage();
+  const parts = { ...relay, isPlain: isPlain(request), others: edge === undefined ? [] : [edge] };
   return (await pageResponse(request, parts)) ?? notFound(request);
 };
 

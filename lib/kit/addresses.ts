@@ -147,3 +147,9 @@ export function cleanBase(text: string): string | null {
 /** An id as one segment of a URL's path; null for `.` and `..`, which a URL resolves even when they are encoded. */
 export const pathSegment = (id: string): string | null =>
   /^\.{1,2}$/.test(id) ? null : encodeURIComponent(id.toWellFormed());
+
+/**
+ * True for a `wss:` URL at which a browser may find a valid certificate: nobody issues one for the addresses of a home, nor
+ * for names that only its network knows.
+ */
+export const hasPublicName = (url: string): boolean => /^wss:\/\/(?:[\w-]+\.)+[a-z][\w-]*(?:[:/]|$)/i.test(url);

@@ -20,6 +20,7 @@ import { createCalls } from './calls.ts';
 import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
 import { encodeFrame, type Frame, type Op, parseFrame } from './frames.ts';
+import { readPageOrigins } from './home-pages.ts';
 import { isPublicKey, verifyChallenge } from './keys.ts';
 import { openOutbox } from './outbox.ts';
 import { createRequests } from './requests.ts';
@@ -41,6 +42,7 @@ const KEY = 'peer';
 const HEARD = 'heard';
 const LINK = 'link';
 const PAGES = 'pages';
+const HOME_PAGES = 'home-pages';
 /** Origins of pages that devices of home are. */
 const MAX_PAGES = 256;
 const tombstone = (family: string) => `ended:${family}`;
@@ -193,6 +195,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
   const seen = new Map<string, number>();
   /** A session decides by its own origin; these only tell strangers from pages of home. */
   let pages = read<{ origins: string[] }>(PAGES)?.origins ?? [];
+  let homePages = read<{ origins: string[] }>(HOME_PAGES)?.origins ?? [];
   let link: Link | undefined;
   /** Oldest first, with the address of each. */
   const unproved = new Map<Transport, string>();
@@ -281,6 +284,14 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     void store.setItem(PAGES, { origins: pages }).catch(failed);
   }
 
+  function noteHome(body: JsonObject): undefined {
+    const origins = readPageOrigins(body);
+    if (!origins) return void log.warn('home gave addresses for its page that cannot be read');
+    homePages = origins;
+    void store.setItem(HOME_PAGES, { origins }).catch(failed);
+    return undefined;
+  }
+
   /** What home gives is taken as it is, but for what was reduced here and home has not seen. */
   function adopt(given: Session): Promise<boolean> {
     const reduced = outbox.body(`reduce:${given.family}`);
@@ -311,6 +322,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       if (!(await storing)) throw new RelayError('unavailable', 'a session could not be stored');
       return;
     }
+    if (kind === 'pages') return noteHome(body);
     if (kind === 'end') {
       const family = readEnded(body)?.family;
       const own = family === undefined ? undefined : ownOf(family);
@@ -499,8 +511,9 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       heard = now();
       offSince = undefined;
       pages = [];
+      homePages = [];
       await Promise.all([
-        ...[KEY, HEARD, LINK, PAGES].map((name) => store.removeItem(name)),
+        ...[KEY, HEARD, LINK, PAGES, HOME_PAGES].map((name) => store.removeItem(name)),
         push.shared.adoptKeyPair(null),
         ...mirrored().map(end),
       ]);
@@ -523,6 +536,9 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
     /** True if a device of home was paired in a page of this origin. The session itself decides whether the page may use it. */
     isPage: (origin: string): boolean => pages.includes(origin),
+
+    /** Origins of home to which the page of this relay may connect; home has named them. */
+    homePages: (): readonly string[] => homePages,
 
     /** Whether a home is pinned, which may call. */
     isExpected: (): boolean => key !== undefined,

@@ -21,6 +21,7 @@ import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
 import { encodeFrame, type Frame, type Op } from './frames.ts';
 import { HomeLink } from './home-link.ts';
+import { pageOrigins } from './home-pages.ts';
 import { type HomeKey, newHomeKey } from './keys.ts';
 import { type Mailbox, mailboxUrl, openMailboxes } from './mailboxes.ts';
 import { openOutbox } from './outbox.ts';
@@ -41,6 +42,7 @@ const WORDS_PER_LEASE = 3;
 /** Milliseconds for which a device that asks for its mailbox waits for the edge. */
 const RENEW_TIMEOUT = 10_000;
 const KEY = 'peer';
+const PAGES = 'pages';
 const newSecret = () => base64url(randomBytes(32));
 const session = (family: string) => `session:${family}`;
 
@@ -117,7 +119,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     stored,
     origin: 'home',
     log,
-    keeps: (kind) => /^(session|freeze|vapid|subscription)$/.test(kind),
+    keeps: (kind) => /^(session|freeze|vapid|subscription|pages)$/.test(kind),
     acknowledged(kind, body) {
       custody.acknowledged(kind, body);
       calls.acknowledged(kind, body);
@@ -309,6 +311,23 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     return sessions.revoke(living, { by: 'the edge' });
   }
 
+  /** Tells the edge where its page finds home. */
+  async function tellPages(): Promise<void> {
+    const { endpoints } = await parts.routes();
+    // Without a network there is nothing to say.
+    if (url() === undefined || endpoints.length === 0) return;
+    const body = { origins: pageOrigins(endpoints) };
+    if (JSON.stringify(outbox.body(PAGES) ?? { origins: [] }) === JSON.stringify(body)) return;
+    outbox.offer(PAGES, PAGES, body);
+    channel?.flush();
+  }
+
+  /** The addresses of home have changed, or the edge may not know them. */
+  function routesChanged(): void {
+    if (url() === undefined) return;
+    void tellPages().catch((error) => log.warn(`the edge is not told where home is: ${describeError(error)}`));
+  }
+
   function receive(own: HomeLink, frame: Frame): void {
     if (frame.type === 'op' || frame.type === 'part' || frame.type === 'ack') channel?.receive(frame);
     else if (frame.type === 'result') {
@@ -352,6 +371,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     pulls.linked();
     custody.linked(false);
     freezes.compare();
+    routesChanged();
     speak(own);
   }
 
@@ -483,6 +503,11 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
 
     /** The codes that are good at the edge alone. */
     edgeCodes,
+
+    routesChanged,
+
+    /** Origin of the edge's page, which may call home with the sessions that were paired in it; undefined without an edge. */
+    edgePage: url,
 
     /** Socket URL of the edge that devices may use as their mailbox; undefined without one. */
     mailboxUrl: (): string | undefined => mailboxUrl(peer),

@@ -29,6 +29,8 @@ export interface AddressesParts {
   mailbox(session: Session): { mailbox: JsonObject; taken(): void } | undefined;
   sessions: Pick<Sessions, 'list' | 'setRoutes'>;
   isConnected(session: Session): boolean;
+  /** The routes of now may be others. */
+  changed?(): void;
   /** Sends a `pairing` message to every socket of a session. */
   send(session: Session, message: RoutesMessage): void;
   clock: Clock;
@@ -59,6 +61,8 @@ export function createAddresses(parts: AddressesParts) {
   let current: { endpoints: Candidate[]; key: string } | undefined;
   /** Interfaces, port, Secure Link and mailbox at the last look. */
   let seen: string | undefined;
+  /** The last look that found a change. */
+  let following = Promise.resolve();
   let warned = '';
   let cancel: Cancel = () => {};
 
@@ -88,8 +92,9 @@ export function createAddresses(parts: AddressesParts) {
     const now = [...here().sort(), port(), parts.linkUrl(), parts.mailboxUrl()].join();
     if (now !== seen) {
       seen = now;
-      await follow();
+      following = follow();
     }
+    await following;
     warn();
   }
 
@@ -102,6 +107,7 @@ export function createAddresses(parts: AddressesParts) {
     });
     // Without a network there is nothing to say; it may be back in a moment.
     if (endpoints.length > 0) current = { endpoints, key: sha256(JSON.stringify(endpoints)).slice(0, 16) };
+    parts.changed?.();
     for (const session of sessions.list()) {
       if (!parts.isConnected(session)) continue;
       const message = messageFor(session);

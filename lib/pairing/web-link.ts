@@ -1,3 +1,4 @@
+import { hasPublicName } from '../kit/addresses.ts';
 import { asObject, parseObject } from '../kit/json.ts';
 
 /** Grants that a browser does not get unless they are named (contract 09 §5): it is no phone, and no computer. */
@@ -21,10 +22,7 @@ export function pageLink(
   const open = routes.filter((route) => route && !route.proxy && !route.broker);
   const urls = [...open.map((route) => asObject(route?.relay)?.url), direct].filter((url) => typeof url === 'string');
   const own = local && `${local.tls ? 'wss' : 'ws'}://localhost:${local.port}`;
-  const secure = urls.find((url) => /^wss:/i.test(url) && isName(url));
+  const secure = urls.find((url) => hasPublicName(url));
   const url = secure ?? own ?? urls[0] ?? '';
   return `${url.replace(/^ws/i, 'http').replace(/\/(?:ws\/?)?$/, '')}/app/${fragment}`;
 }
-
-/** Whether a browser may find a valid certificate there: nobody issues one for the addresses of a home. */
-const isName = (url: string): boolean => /^wss:\/\/(?:[\w-]+\.)+[a-z][\w-]*(?:[:/]|$)/i.test(url);

@@ -80,11 +80,13 @@ function readAuthRequest(payload: Payload): AuthRequest {
  * Depends on which credentials were sent, not on which check failed, so that it is no oracle (contract 01 §3.6).
  * `restrictedFor` is how long codes without their secret are restricted, in seconds, 0 when they are not.
  */
-export function refusalReason(request: AuthRequest, restrictedFor = 0): string {
+export function refusalReason(request: AuthRequest, restrictedFor = 0, isEdgeOfHome = false): string {
   if (request.pairingCode !== undefined && request.pairingSecret === undefined && restrictedFor > 0) {
     return `pairing is restricted for ${restrictedFor} s`;
   }
-  if (request.pairingCode !== undefined) return 'Invalid pairing code or session token';
+  if (request.pairingCode !== undefined) {
+    return `Invalid pairing code or session token${isEdgeOfHome ? '; a code of home is good at home' : ''}`;
+  }
   if (request.sessionToken !== undefined || request.refreshToken !== undefined) return 'Invalid session token';
   return 'Missing pairing code or session token';
 }
@@ -102,6 +104,10 @@ const NEEDS_PROOF = 'Authentication needs a proof of the key of this session (ti
 export interface AuthParts {
   /** The routes of a device that has only the URL by which it came. Absent at the edge, whose address stays. */
   routesBy?(url: string): RoutesRecord;
+  /** At home, the origin of the edge's page, which counts as home's own (contract 12 §3). */
+  edgePage?(): string | undefined;
+  /** True at the edge of a home, whose own codes are not good here. */
+  isEdgeOfHome?(): boolean;
   sessions: Sessions;
   codes: PairingCodes;
   limiter: Limiter;
@@ -137,12 +143,12 @@ export function authenticate(
   const { sessions, codes, limiter } = parts;
   const { sessionToken, refreshToken, pairingCode, pairingSecret } = request;
   const { page } = peer;
-  const isPage = request.device.surface === 'web' && page?.isOwn === true;
+  const isPage = request.device.surface === 'web' && page && (page.isOwn || page.origin === parts.edgePage?.());
   const device = isPage ? { ...request.device, origin: page.origin } : request.device;
   const conclude = (by: 'token' | 'code', admitted: Admitted | undefined) =>
     updateLimiter(parts, request, peer.key, by, admitted);
 
-  if (proved === false || isForeign(sessions, request, page)) return conclude('token', undefined);
+  if (proved === false || isForeign(parts, request, page)) return conclude('token', undefined);
   const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken, proved);
   // Credentials that came by way of the edge are exchanged for others that the edge has not seen (contract 12 §3).
   if (session && !(refreshToken !== undefined && sessions.isInterim(session))) {
@@ -181,12 +187,17 @@ export function authenticate(
   }
 }
 
-/** True if a page shows the edge credentials of a session of home that was paired in another page (contract 12 §3). */
-function isForeign(sessions: Sessions, request: AuthRequest, page: Caller['page']): boolean {
+/**
+ * True if a page of another origin shows the credentials of a session that was paired in another page (contract 12 §3): at the
+ * edge, a session of home; at home, where either page is the edge's.
+ */
+function isForeign({ sessions, edgePage }: AuthParts, request: AuthRequest, page: Caller['page']): boolean {
   if (!page || page.isOwn) return false;
   const { sessionToken: token, refreshToken } = request;
   const owner = sessions.ownerOf({ token, refreshToken });
-  return owner?.mirrored === true && owner.device.origin !== page.origin;
+  const origin = owner?.device.origin;
+  if (owner?.mirrored) return origin !== page.origin;
+  return origin !== undefined && origin !== page.origin && [origin, page.origin].includes(edgePage?.() ?? '');
 }
 
 /** Updates the limiter: a success clears failures of the peer, a failure counts in each bucket that it tried. */

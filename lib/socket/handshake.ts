@@ -188,7 +188,7 @@ export class Handshake implements Indexed {
   #refusalOf(request: AuthRequest): string {
     const { sessionToken: token, refreshToken, pairingCode } = request;
     const over = pairingCode === undefined ? this.#parts.sessions.endedSentence({ token, refreshToken }) : undefined;
-    return over ?? refusalReason(request, this.#restrictedFor);
+    return over ?? refusalReason(request, this.#restrictedFor, this.#parts.isEdgeOfHome?.());
   }
 
   #fail(reason: string): void {

@@ -65,6 +65,8 @@ export interface SocketsParts {
   routes?(session: Session): { type: string; payload: Payload; taken(): void } | undefined;
   /** See `AuthParts`. */
   routesBy?: HandshakeParts['routesBy'];
+  edgePage?: HandshakeParts['edgePage'];
+  isEdgeOfHome?: HandshakeParts['isEdgeOfHome'];
   /** Where open sockets are stored; absent where the process lives as long as its sockets. */
   store?: Store<'sockets'>;
 }
@@ -157,14 +159,7 @@ export function createSockets(parts: SocketsParts) {
   }
 
   const handshakeParts: HandshakeParts = {
-    sessions,
-    codes: parts.codes,
-    limiter,
-    proofs: parts.proofs,
-    log,
-    routeCredential: parts.routeCredential,
-    routesBy: parts.routesBy,
-    loading: parts.loading,
+    ...parts,
     refused: (handshake) => pending.refused(handshake),
     done: (handshake) => pending.remove(handshake),
   };

@@ -1,13 +1,9 @@
 import type { Page } from 'playwright-core';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import table from '../../handlers/web/shared/locales/app.ts';
 import { appOf, connected } from '../support/app.ts';
-import { describeInBrowser, expectUsable, KILLED, type TestBrowser } from '../support/browser.ts';
-import { stored } from '../support/browser-storage.ts';
-import { run } from '../support/cli.ts';
-import { startEdgeRuntime } from '../support/edge-runtime.ts';
-import { startRelayProcess, temporaryHome } from '../support/process.ts';
-import { post, randomCode } from '../support/relay.ts';
+import { describeInBrowser, expectUsable } from '../support/browser.ts';
+import { atMailbox, mirrored } from '../support/mirrored.ts';
 
 /** Of a browser, in the order of the translations. */
 const LOCALES = ['en-US', 'de-DE', 'es-ES', 'ja-JP', 'pt-BR', 'zh-CN'];
@@ -18,77 +14,7 @@ const SIZES = [
   [1440, 800],
   [320, 568],
 ] as const;
-const AT_MAILBOX = /^Mailbox · \d+ ms$/;
 
-interface Item {
-  kind: string;
-  message_id: string;
-  text: string;
-  state: string;
-}
-
-/** A home in a process of its own, and the edge that mirrors it. */
-async function mirrored() {
-  const agentHome = await temporaryHome();
-  const env: Record<string, string> = { SVC_HOME: agentHome, HOME: agentHome };
-  const svc = (...words: string[]) => run(words, { env });
-  const { stdout: key } = await svc('relay', 'operator-token', '--public-key');
-  const runtime = await startEdgeRuntime({ RELAY_OPERATOR_PUBLIC_KEY: key.trim(), RELAY_HOSTS: '' });
-  onTestFinished(() => runtime.stop());
-  const edge = runtime.origin('127.0.0.1');
-  const home = await startRelayProcess({ home: agentHome });
-  env.RELAY_PORT = String(home.port);
-  const enabled = await svc('relay', 'mirror', 'enable', '--relay', edge);
-  expect([enabled.code, enabled.stderr]).toEqual([0, '']);
-  const { token } = JSON.parse((await svc('relay', 'operator-token', '--relay', edge, '--json')).stdout);
-  const operator = { authorization: `Bearer ${token}` };
-  const atEdge = (path: string, init: RequestInit = {}) =>
-    fetch(`${edge}${path}`, { ...init, headers: { ...init.headers, ...operator } });
-  return {
-    home,
-    edge,
-    inStep: () =>
-      expect
-        .poll(async () => {
-          const { link, waiting } = JSON.parse((await svc('relay', 'mirror', 'status', '--json')).stdout);
-          return [link, waiting];
-        })
-        .toEqual(['up', { out: 0, in: 0 }]),
-    async say(body: Record<string, unknown>): Promise<void> {
-      expect((await atEdge('/phone/message', post(body))).status).toBe(200);
-    },
-    async history(side: 'home' | 'edge'): Promise<Item[]> {
-      if (side === 'edge')
-        return ((await (await atEdge('/phone/history?limit=200')).json()) as { items: Item[] }).items;
-      return (await home.ask('/phone/history?limit=200', { headers: { 'x-svc-operator': '1' } })).json.items;
-    },
-    /** Pairs a page at home, and waits until it has the credentials for the mailbox. */
-    async pair(open: TestBrowser['open'], options: Parameters<TestBrowser['open']>[0] = {}) {
-      const opened = await open(options);
-      // What a page asks of a home that is off, and of its mailbox.
-      opened.allow(KILLED);
-      opened.allow(/fetching the script|WebSocket connection to 'ws:\/\/localhost/);
-      opened.allow(new RegExp(`^request to ${edge}$`));
-      const code = randomCode();
-      const body = { code, without: ['bridge', 'desktop'] };
-      expect((await home.ask('/pairing/register', { method: 'POST', body })).status).toBe(200);
-      await opened.page.goto(`${appOf(home)}#code=${code}`);
-      await opened.page.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
-      await expect.poll(() => mailboxOf(opened.page)).toMatch(/^ws:\/\/127\.0\.0\.1:\d+\/ws$/);
-      return opened;
-    },
-  };
-}
-
-/** Socket of the mailbox that the page has credentials for, with its session bound to a key; empty without. */
-async function mailboxOf(page: Page): Promise<string> {
-  const { pairing } = ((await stored(page)).databases.svc?.['pairing /'] ?? {}) as {
-    pairing?: { bound?: boolean; mailbox?: { url: string; session_token?: string } };
-  };
-  return pairing?.bound && pairing.mailbox?.session_token !== undefined ? pairing.mailbox.url : '';
-}
-
-const atMailbox = (page: Page): Promise<void> => page.getByText(AT_MAILBOX).first().waitFor();
 /** Pixels of the field for a reply, with its button, that are outside what shows the screen. */
 const hiddenPart = (page: Page): Promise<number> =>
   page.locator('.thread .composer').evaluate((field) => {

@@ -17,6 +17,9 @@ export type Naming = Pick<Config, 'relayName' | 'relayHosts' | 'publicUrl'> & {
   hasTenants?: boolean;
 };
 
+/** Files of the app that come with its policy: the document and the service worker. */
+const WITH_POLICY = /^\/app\/(?:sw\.js)?$/;
+
 /** Variables of the deployment that the Worker itself reads. */
 export type Settings = Naming & Pick<Config, 'serviceWorker'>;
 
@@ -66,13 +69,19 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
   const pages = createPages(loadPages);
 
   /** Answers requests that need no relay; undefined for all others. */
-  async function staticAnswer(request: Request, { pathname }: URL, config: Settings): Promise<Response | undefined> {
+  async function staticAnswer(
+    request: Request,
+    { pathname }: URL,
+    config: Settings,
+    homePages: () => Promise<readonly string[]>,
+  ): Promise<Response | undefined> {
     if (request.method === 'POST' && pathname === SHARE_PATH) return missShare();
     if (request.method !== 'GET' && request.method !== 'HEAD') return undefined;
     if (pathname === '/' && !request.headers.has('upgrade') && wantsPage(request)) return toApp();
     if (!/^\/(?:app|console)(?:\/|$)/.test(pathname)) return undefined;
+    const others = WITH_POLICY.test(pathname) ? await homePages() : [];
     return (
-      (await pageResponse(request, { pages, config, accepted: clientEncoding(request) })) ??
+      (await pageResponse(request, { pages, config, accepted: clientEncoding(request), others })) ??
       errorFor({ url: request.url }, 404, 'not found')
     );
   }
@@ -108,7 +117,8 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
         await drain(request);
         return errorResponse(503, describeError(error));
       }
-      const refused = refusal(url, name, settings) ?? (await staticAnswer(request, url, settings));
+      const pages = async () => (name === undefined ? [] : homePagesOf(name, env));
+      const refused = refusal(url, name, settings) ?? (await staticAnswer(request, url, settings, pages));
       if (refused || name === undefined) {
         await drain(request);
         return refused as Response;
@@ -117,6 +127,12 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
       return stub.fetch(request as never) as unknown as Promise<Response>;
     },
   };
+}
+
+/** The addresses of home that the app's policy names. Without an answer, the app starts without them. */
+async function homePagesOf(name: string, { RELAY }: EntryEnv): Promise<readonly string[]> {
+  const stub = RELAY.get(RELAY.idFromName(name)) as unknown as { homePages(): Promise<string[]> };
+  return stub.homePages().catch(() => []);
 }
 
 /** The client's own `Accept-Encoding`: the platform replaces the header, and re-encodes responses for the client. */

@@ -122,6 +122,16 @@ export class RelayObject extends DurableObject<Env> {
     });
   }
 
+  /** Addresses of home to which the app may connect by its policy. Only the Worker calls this. */
+  async homePages(): Promise<readonly string[]> {
+    await this.#settle();
+    try {
+      return this.#state === 'relay' ? (this.#relay.edgeMirror?.homePages() ?? []) : [];
+    } finally {
+      this.#expiry?.check();
+    }
+  }
+
   /** Goes on after an end: removes what is left of the old relay, and begins as a new one. */
   async #settle(): Promise<void> {
     while (this.#state === 'ended' || this.#state === 'ending') {

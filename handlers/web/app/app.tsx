@@ -1,6 +1,6 @@
 import { type Signal, useSignal } from '@preact/signals';
 import { type ComponentType, Fragment } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { isGranted } from '../../../lib/sessions/grants.ts';
 import { useNow } from '../shared/ages.ts';
 import { Button, Loading, Notice, ToastList } from '../shared/components.tsx';
@@ -111,6 +111,7 @@ function PageNotices() {
   const version = session.relayVersion.value;
   const { notice } = session;
   // Loaded while home is there: without a service worker, nothing loads when it is off.
+  const known = useRef(session.pairing.value?.mailbox?.url);
   const hasMailbox = session.pairing.value?.mailbox && (session.isOnline.value || session.isAway.value);
   const seen = settings.values.last_seen_version.value;
   useEffect(() => {
@@ -133,7 +134,7 @@ function PageNotices() {
         </Notice>
       )}
       <VersionNotice version={session.isOnline.value ? version : undefined} />
-      {hasMailbox && <Late load={loadHomeOff} within={Fragment} {...{ screen }} />}
+      {hasMailbox && <Late load={loadHomeOff} within={Fragment} {...{ screen, known: known.current }} />}
       {shares.pending.value && screen !== 'shared' && (
         <Notice
           action={

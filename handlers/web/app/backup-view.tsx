@@ -1,12 +1,16 @@
 import { useSignal } from '@preact/signals';
 import { useId } from 'preact/hooks';
 import { type Backup, MAX_BACKUP, openBackup, sealBackup } from '../../../lib/companion/backup.ts';
+import { readIssuedSession, readMailbox } from '../../../lib/companion/link/auth.ts';
+import type { Endpoint } from '../../../lib/companion/link/endpoints.ts';
+import { relayUrl } from '../../../lib/companion/link/pairing-url.ts';
 import { asObject, type JsonObject } from '../../../lib/kit/json.ts';
 import { MIN_PASSPHRASE } from '../../../lib/kit/passphrase.ts';
 import { Button, Notice, Question, TextField, useToast } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
 import { useApp } from './context.ts';
+import type { Pairing } from './session.ts';
 
 /** Exports and imports the settings with the pairing, behind a passphrase. */
 export function BackupCard() {
@@ -55,7 +59,7 @@ export function BackupCard() {
   const restore = ({ settings: stored, pairing, deviceId }: Backup) =>
     attempt(async () => {
       opened.value = null;
-      if (pairing) await session.restore(pairing, deviceId);
+      if (pairing) await session.restore(pairingOf(pairing, session.endpoint), deviceId);
       settings.replace(stored);
       toast(t('Restored.'));
     });
@@ -116,13 +120,13 @@ export function BackupCard() {
           }}
         >
           <p>{t('The contents of the backup replace the settings and the pairing of this browser.')}</p>
-          {opened.value.pairing && !routesOf(opened.value.pairing).includes(session.address) && (
+          {opened.value.pairing && !isOf(opened.value.pairing, session.endpoint) && (
             <Notice tone="warn">
               {t(
                 'The pairing was made at {place}. Continue only if this page, {own}, belongs to the same relay: it receives the token.',
                 {
                   place: routesOf(opened.value.pairing).join(', ') || '–',
-                  own: session.address,
+                  own: session.endpoint.url,
                 },
               )}
             </Notice>
@@ -133,9 +137,36 @@ export function BackupCard() {
   );
 }
 
+const isMailboxOf = ({ mailbox }: JsonObject, { url }: Endpoint): boolean => readMailbox(mailbox)?.url === url;
+const isOf = (pairing: JsonObject, own: Endpoint): boolean =>
+  isMailboxOf(pairing, own) || routesOf(pairing).includes(own.url);
+
+/**
+ * The pairing of a backup, for this very relay; for its home, where this relay is the mailbox.
+ * @throws Error with a sentence for people.
+ */
+function pairingOf(backup: JsonObject, own: Endpoint): Pairing {
+  const issued = readIssuedSession(backup);
+  if (!issued) throw new Error('This backup holds no pairing.');
+  const home = routesOf(backup).map((url, priority): Endpoint => ({ role: 'home', url, priority }));
+  return {
+    session_token: issued.sessionToken,
+    refresh_token: issued.refreshToken,
+    ...(isMailboxOf(backup, own)
+      ? { endpoints: home, mailbox: readMailbox(backup.mailbox) }
+      : { endpoints: [own], last_good: own.url }),
+    tofu_pins: {},
+    paired_at: typeof backup.paired_at === 'number' ? backup.paired_at : Date.now() / 1000,
+    server_version: issued.serverVersion,
+    expires_at: issued.expiresAt,
+    grants: issued.grants,
+    shared: true,
+  };
+}
+
 /** Addresses of the relay that a pairing was made for. */
 const routesOf = ({ endpoints }: JsonObject): string[] =>
   (Array.isArray(endpoints) ? endpoints : []).flatMap((endpoint) => {
     const url = asObject(endpoint)?.url;
-    return typeof url === 'string' ? [url] : [];
+    return relayUrl(url) ?? [];
   });

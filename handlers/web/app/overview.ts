@@ -48,7 +48,7 @@ export function createOverview({ session, api, keep }: App) {
   }
 
   async function refresh(): Promise<void> {
-    if (!session.isOnline.value || document.visibilityState !== 'visible') return;
+    if (!session.isOnline.value || session.isAtMailbox.value || document.visibilityState !== 'visible') return;
     const [info, terminals] = await Promise.all([api.call<Info>('relay/info'), shells()]);
     if (isClosed) return;
     const overview: Overview = {

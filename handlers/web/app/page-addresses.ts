@@ -1,8 +1,22 @@
+import { readHome } from '../../../lib/companion/link/auth.ts';
+import { type Endpoint, isSecure } from '../../../lib/companion/link/endpoints.ts';
 import { readCandidates } from '../../../lib/companion/link/pairing-url.ts';
+import type { Pairing, PairingStore } from '../../../lib/companion/link/settings.ts';
+import { describeError } from '../../../lib/errors.ts';
+import { hasPublicName } from '../../../lib/kit/addresses.ts';
+import type { Log } from '../../../lib/log.ts';
+import type { Payload } from '../../../lib/socket/envelope.ts';
+import { httpBase } from './stored-pairing.ts';
 
 export { withMailbox } from '../../../lib/companion/link/new-routes.ts';
 
 const MAX_ADDRESSES = 4;
+
+/** The routes of a list that a browser can take, best first. @throws RelayError `invalid` for what is no list of routes. */
+const plainRoutes = (endpoints: unknown): Endpoint[] =>
+  readCandidates(endpoints)
+    .usable.filter(({ pinned, broker }) => !pinned && !broker)
+    .sort((one, other) => one.priority - other.priority);
 
 /**
  * The addresses of this page at the routes of `routes.updated` (contract 11 §2), best first, without the one at `base`; null
@@ -10,15 +24,68 @@ const MAX_ADDRESSES = 4;
  */
 export function readPageAddresses(endpoints: unknown, base: string): string[] | null {
   try {
-    const { usable } = readCandidates(endpoints);
-    const plain = usable.filter(({ pinned, broker }) => !pinned && !broker);
-    const pages = plain
-      .sort((one, other) => one.priority - other.priority)
-      .map(({ url }) => url.replace(/^ws/i, 'http').replace(/\/ws$/, '/app/'));
+    const pages = plainRoutes(endpoints).map(({ url }) => url.replace(/^ws/i, 'http').replace(/\/ws$/, '/app/'));
     return [...new Set(pages)]
       .filter((page) => new URL('.', page).origin !== new URL(base).origin)
       .slice(0, MAX_ADDRESSES);
   } catch {
     return null;
   }
+}
+
+/** Routes to home from the page of its edge: those that the policy of that names (lib/mirror/home-pages.ts). */
+const homeRoutes = (endpoints: unknown): Endpoint[] =>
+  plainRoutes(endpoints)
+    .filter(({ url }) => url.endsWith('/ws'))
+    .filter(({ role, url }) => hasPublicName(url) || (role.toLowerCase() === 'public' && mayConnect(url)))
+    .map(({ role, url }, priority) => ({ role, url, priority }));
+
+/** A page that came over TLS connects to nothing else. */
+const mayConnect = (url: string): boolean => location.protocol !== 'https:' || isSecure(url);
+
+/** Keeps the routes of `routes.updated`: links to other addresses of this page, or the way home from the page of the edge. */
+export function withRoutes(
+  base: string,
+  { mailbox, endpoints: known }: Pairing,
+  given: unknown,
+): Partial<Pairing> | null {
+  const addresses = readPageAddresses(given, base);
+  if (!addresses || mailbox === undefined || httpBase(mailbox.url) !== base) return addresses && { addresses };
+  const endpoints = homeRoutes(given);
+  return endpoints.length === 0 || JSON.stringify(endpoints) === JSON.stringify(known) ? null : { endpoints };
+}
+
+/**
+ * Stores the home of a page that has paired at the edge, whose relay is its mailbox from now on (contract 12 §3). A home that
+ * no browser can reach has no routes: the page stays at its mailbox. False when nothing has changed.
+ */
+export async function takeHome(
+  { store, log }: { store: PairingStore; log: Log },
+  payload: Payload,
+  via: Endpoint,
+): Promise<boolean> {
+  try {
+    const change = withHome(store.pairing(), payload, via);
+    if (change) await store.updatePairing(change);
+    return change !== null;
+  } catch (error) {
+    log.warn(`the home of this page is not kept: ${describeError(error)}`);
+    return false;
+  }
+}
+
+function withHome(pairing: Pairing | null, payload: Payload, via: Endpoint): Partial<Pairing> | null {
+  const given = readHome(payload.home);
+  if (!pairing || !given || (via.mailbox && !pairing.paired_at_edge)) return null;
+  const endpoints = homeRoutes(payload.endpoints);
+  const { session_token, refresh_token, mailbox } = pairing;
+  if (given.session_token === session_token && JSON.stringify(endpoints) === JSON.stringify(pairing.endpoints))
+    return null;
+  return {
+    endpoints,
+    session_token: given.session_token,
+    refresh_token: given.refresh_token,
+    mailbox: via.mailbox ? mailbox : { url: via.url, session_token, refresh_token },
+    paired_at_edge: true,
+  };
 }

@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
+import type { Endpoint } from '../../../lib/companion/link/endpoints.ts';
 import { Button, Choice, Field, Notice, TextField, useToast } from '../shared/components.tsx';
 import { useI18n } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
@@ -9,6 +10,7 @@ import { useApp } from './context.ts';
 import { MAX_NAME } from './devices/names.ts';
 import { describeBrowser, type LinkCode, readCode } from './launch.ts';
 import { lifetimeOptions, limitFor, limitSession } from './lifetime.ts';
+import type { PairResult, Session } from './session.ts';
 import { PlainHttp, TierNotice } from './tier.tsx';
 
 type Attempt =
@@ -38,7 +40,7 @@ export default function Pair({ code, isKept }: AppShellProps) {
       return;
     }
     attempt.value = { name: 'busy' };
-    const result = await session.pair(linked.current?.code === read.code ? linked.current : read);
+    const result = await redeem(session, linked.current?.code === read.code ? linked.current : read);
     switch (result.kind) {
       case 'paired': {
         code.value = null;
@@ -47,6 +49,14 @@ export default function Pair({ code, isKept }: AppShellProps) {
         if (limit !== null) await limitSession(app, limit).catch((error) => toast(t(messageOf(error))));
         return;
       }
+      case 'at-home':
+        attempt.value = {
+          name: 'failed',
+          text: t(
+            'This is the mailbox of a relay, which does not know this code. Open the link of the code at the relay itself, or make one for here with: svc pair --web --via edge',
+          ),
+        };
+        break;
       case 'refused':
         attempt.value = {
           name: 'failed',
@@ -186,6 +196,28 @@ export default function Pair({ code, isKept }: AppShellProps) {
     </div>
   );
 }
+
+/** As the relay words it. */
+const GOOD_AT_HOME = /good at home$/;
+
+/** At the edge of a home, a code that home has made is redeemed there, where the page can reach it (contract 12 §3). */
+async function redeem(session: Session, code: LinkCode): Promise<PairResult | { kind: 'at-home' }> {
+  const here = await session.pair(code);
+  if (here.kind !== 'refused' || !GOOD_AT_HOME.test(here.reason)) return here;
+  const home = await homeRoutes();
+  const there = home.length > 0 ? await session.pair(code, home) : here;
+  return there.kind === 'unreachable' || there === here ? { kind: 'at-home' } : there;
+}
+
+/** Where home is, as the policy of this page says. */
+async function homeRoutes(): Promise<Endpoint[]> {
+  const page = await fetch('./', { cache: 'no-store', credentials: 'omit' }).catch(() => null);
+  const [, origins = ''] = /connect-src 'self' ([^;]*)/.exec(page?.headers.get('content-security-policy') ?? '') ?? [];
+  const sockets = origins.split(' ').filter((origin) => origin.startsWith(isSecurePage() ? 'wss:' : 'ws'));
+  return sockets.map((origin, priority) => ({ role: 'home', url: `${origin}/ws`, priority }));
+}
+
+const isSecurePage = (): boolean => location.protocol === 'https:';
 
 /** Counts down to the moment from which the relay accepts an attempt again. */
 function Countdown({ text, until, onOver }: { text: string; until: number; onOver(): void }) {

@@ -1,5 +1,4 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
-import { readIssuedSession } from '../../../lib/companion/link/auth.ts';
 import type { Endpoint } from '../../../lib/companion/link/endpoints.ts';
 import {
   createLink,
@@ -20,6 +19,7 @@ import type { LinkCode } from './launch.ts';
 import type { BrowserPairingStore } from './pairing-store.ts';
 import { type ProfileRow, readProfiles } from './profiles/rows.ts';
 import { createProver, type ProofTarget, type Prover } from './proof.ts';
+import { httpBase } from './stored-pairing.ts';
 
 /** Channels of the socket that a screen may use (contract 02). */
 const CHANNELS = ['chat', 'terminal', 'tui', 'proactive', 'notifications', 'pairing', 'system'] as const;
@@ -106,13 +106,11 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const device = { platform: 'web', surface: 'web', formFactor: formFactor(), typedStream: true };
   const log = createLog('ERROR', () => {});
   const prover = createProver(base);
-  /** Belongs to the mailbox; made with its first connection. */
-  let edge: { base: string; prover: Prover } | undefined;
-  /** Where calls go, with a slash at its end: the mailbox while the link is there (contract 12 §3). */
-  const target = computed(() => {
-    const now = state.value;
-    return now.name === 'online' && now.endpoint.mailbox ? httpBase(now.endpoint.url) : base;
-  });
+  /** Belongs to the other side of a mirror; made with the first connection there. */
+  let other: { base: string; prover: Prover } | undefined;
+  /** Where calls go, with a slash at its end: home, or the mailbox while the link is there (contract 12 §3). */
+  const target = computed(() => (state.value.name === 'online' ? httpBase(state.value.endpoint.url) : base));
+  const isAtMailbox = computed(() => state.value.name === 'online' && !!state.value.endpoint.mailbox);
   let link = makeLink();
   let limitedFor = 0;
 
@@ -134,13 +132,15 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   function proverOfTarget(): Prover {
     const at = target.peek();
     if (at === base) return prover;
-    if (edge?.base !== at) edge = { base: at, prover: createProver(at) };
-    return edge.prover;
+    if (other?.base !== at) other = { base: at, prover: createProver(at) };
+    return other.prover;
   }
 
+  /** Never that of one side for the other one. */
   const token = (): string | null => {
     const pairing = store.current.value;
-    return (target.peek() === base ? pairing?.session_token : pairing?.mailbox?.session_token) ?? null;
+    const mailbox = pairing?.mailbox;
+    return (mailbox && httpBase(mailbox.url) === target.peek() ? mailbox : pairing)?.session_token ?? null;
   };
 
   function makeLink(offer?: PairingOffer): Link {
@@ -154,15 +154,12 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       device: { ...device, name: deviceName() },
       offer,
       prove,
-      withRoutes: async (_pairing, endpoints) => {
-        const { readPageAddresses } = await import('./page-addresses.ts');
-        const addresses = readPageAddresses(endpoints, base);
-        return addresses && { addresses };
-      },
+      withRoutes: async (...[pairing, given]) => (await import('./page-addresses.ts')).withRoutes(base, pairing, given),
       withMailbox: async (...given) => (await import('./page-addresses.ts')).withMailbox(...given),
-      callRelay: async ({ path, signal }) => {
+      takeHome: async (...given) => (await import('./page-addresses.ts')).takeHome(...given),
+      callRelay: async ({ path, signal, socketUrl }) => {
         const init = { signal, cache: 'no-store', credentials: 'omit' } as const;
-        const response = await fetch(new URL(path.slice(1), base), init);
+        const response = await fetch(httpBase(socketUrl) + path.slice(1), init);
         return { status: response.status, headers: {}, bytes: new Uint8Array(await response.arrayBuffer()) };
       },
       channels: Object.fromEntries(
@@ -181,7 +178,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
 
   /** At the mailbox, a channel of home is as without a connection. */
   function atHome(channel: LinkChannel): LinkChannel {
-    return { ...channel, online: (send) => (target.peek() === base ? channel.online(send) : () => {}) };
+    return { ...channel, online: (send) => (isAtMailbox.peek() ? () => {} : channel.online(send)) };
   }
 
   function report(next: LinkState): void {
@@ -293,8 +290,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       notice.value = '';
     },
     pairing: store.current,
-    /** Where it connects. */
-    address: endpoint.url,
+    /** This relay. */
+    endpoint,
     /** Of this browser, as long as it keeps its data. */
     get deviceId(): string {
       return store.deviceId;
@@ -317,7 +314,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     port: (name: ChannelName): Port => ports.get(name) as Port,
     /** The address that calls go to; of the mailbox while the link is there. */
     target: target as ReadonlySignal<string>,
-    isAtMailbox: computed(() => target.value !== base),
+    isAtMailbox,
     /** For calls to `target`. */
     token,
 
@@ -341,11 +338,11 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       else reconnect();
     },
 
-    /** Redeems a code (contract 01 §3.4). The connection stays when it was good. */
-    async pair({ code, secret }: LinkCode): Promise<PairResult> {
+    /** Redeems a code (contract 01 §3.4), at this relay by default. The connection stays when it was good. */
+    async pair({ code, secret }: LinkCode, endpoints: Endpoint[] = [endpoint]): Promise<PairResult> {
       limitedFor = 0;
       const old = link;
-      link = makeLink({ code, secret, endpoints: [endpoint] });
+      link = makeLink({ code, secret, endpoints });
       state.value = { name: 'connecting', endpoint, pins: {} };
       void old.stop();
       const settling = settled();
@@ -383,23 +380,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     /** Says that a backup holds this session too: the relay has let it go from its key. */
     share: () => store.updatePairing({ bound: false, shared: true }),
 
-    /** Takes over the pairing of a backup, for this very relay. @throws Error with a sentence for people. */
-    async restore(backup: Record<string, unknown>, deviceId: string | null): Promise<void> {
-      const issued = readIssuedSession(backup);
-      if (!issued) throw new Error('This backup holds no pairing.');
-      const { sessionToken, refreshToken, expiresAt, grants, serverVersion } = issued;
-      const pairing: Pairing = {
-        session_token: sessionToken,
-        refresh_token: refreshToken,
-        endpoints: [endpoint],
-        last_good: endpoint.url,
-        tofu_pins: {},
-        paired_at: typeof backup.paired_at === 'number' ? backup.paired_at : Date.now() / 1000,
-        server_version: serverVersion,
-        expires_at: expiresAt,
-        grants,
-        shared: true,
-      };
+    /** Takes over a pairing with the id of its device. */
+    async restore(pairing: Pairing, deviceId: string | null): Promise<void> {
       await store.restorePairing(pairing, deviceId);
       reconnect();
     },
@@ -436,9 +418,6 @@ function socketUrl(base: string): string {
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   return url.href;
 }
-
-/** The address of the relay whose socket this is. */
-const httpBase = (socketUrl: string): string => socketUrl.replace(/^ws/, 'http').replace(/ws$/, '');
 
 function formFactor(): string {
   return matchMedia('(pointer: coarse)').matches ? 'phone' : 'desktop';

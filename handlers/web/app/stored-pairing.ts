@@ -9,6 +9,13 @@ export interface StoredPairing {
 
 export const pairingDatabase = () => openStore('svc', 'keep');
 
+/** The address of the relay whose socket this is, with a slash at its end. */
+export const httpBase = (socketUrl: string): string => socketUrl.replace(/^ws/, 'http').replace(/ws$/, '');
+
+/** The socket that takes the session of a pairing; undefined while only its mailbox can be reached. */
+export const homeOf = ({ endpoints, last_good: last }: Pairing): string | undefined =>
+  (endpoints.find(({ url }) => url === last) ?? endpoints[0])?.url;
+
 /** Several relays may share an origin, each below a path of its own. */
 export const pairingKey = (base: string): string => `pairing ${new URL(base).pathname}`;
 

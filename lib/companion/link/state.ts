@@ -215,7 +215,7 @@ export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFa
       }
       if (event.name === 'better') return goBack(machine, event.endpoint, facts);
       if (event.name === 'home-given' || (event.name === 'home-online' && state.endpoint.mailbox)) {
-        return goHome(machine, facts) ?? ignored;
+        return goHome(machine, state.endpoint, facts) ?? ignored;
       }
       return event.name === 'closed' || event.name === 'silent' ? lost(machine, state.since, event, facts) : ignored;
   }
@@ -425,10 +425,14 @@ function goBack(machine: LinkMachine, better: Endpoint, { pairing, epoch }: Link
   return connect(next, better, pairing, { disconnect: 'close' });
 }
 
-/** From the mailbox to the best other route, and to the mailbox again if none works. Null without another route. */
-function goHome(machine: LinkMachine, facts: LinkFacts): Step | null {
+/**
+ * From the mailbox to the best other route, and to the mailbox again if none works. Null without another route; a relay that
+ * has become the mailbox is one.
+ */
+function goHome(machine: LinkMachine, from: Endpoint, facts: LinkFacts): Step | null {
   const { pairing, epoch } = facts;
-  const best = attemptOrder(pairing?.endpoints ?? []).find((endpoint) => isUsable(endpoint, pairing, epoch));
+  const routes = pairing === null ? [] : from.mailbox ? pairing.endpoints : routesOf(pairing);
+  const best = attemptOrder(routes).find((endpoint) => isUsable(endpoint, pairing, epoch));
   return best ? goBack(machine, best, facts) : null;
 }
 

@@ -3,6 +3,7 @@ import { crossOrigin, foreignPage } from '../../../handlers/cors.ts';
 import type { RelayRequest } from '../../../handlers/request.ts';
 import { pageResponse } from '../../../handlers/web/serve.ts';
 import { pageOf } from '../../../lib/access/page.ts';
+import { pageOrigins, readPageOrigins } from '../../../lib/mirror/home-pages.ts';
 import type { Relay } from '../../../lib/relay.ts';
 import type { Device } from '../../../lib/sessions/session.ts';
 import { authenticate } from '../../../lib/socket/auth.ts';
@@ -124,13 +125,124 @@ describe('pages of home at the edge (contract 12 §3)', () => {
     const pages = createPages(async () => [
       { path: 'app/', type: 'text/html', hash: 'h', immutable: false, gzip: '', brotli: '' } as never,
     ]);
-    const connects = async (mailbox?: string) => {
+    const connects = async (...others: string[]) => {
       const request = new Request('http://home.example/app/', { headers: { 'if-none-match': '"h"' } });
-      const response = await pageResponse(request, { pages, config: { serviceWorker: true }, accepted: null, mailbox });
+      const response = await pageResponse(request, { pages, config: { serviceWorker: true }, accepted: null, others });
       expect(response?.status).toBe(304);
       return /connect-src [^;]*/.exec(response?.headers.get('content-security-policy') ?? '')?.[0];
     };
     expect(await connects()).toBe("connect-src 'self'");
-    expect(await connects('wss://edge.example/ws')).toBe("connect-src 'self' wss://edge.example https://edge.example");
+    expect(await connects('https://edge.example')).toBe("connect-src 'self' wss://edge.example https://edge.example");
+  });
+});
+
+const EDGE = 'https://edge.example';
+
+describe("the edge's page at home (contract 12 §3)", () => {
+  it('names home in the policy of the edge by what home gives, and by nothing of its home network', async () => {
+    const world = await World.open();
+    await world.settle();
+    expect(world.edge.mirror.homePages()).toEqual([]);
+    world.routes = [
+      ...world.routes,
+      { role: 'tailscale', relay: { url: 'wss://machine.tail1.ts.net:8443/ws' } },
+      { role: 'public', relay: { url: 'ws://home.example:8765/ws' } },
+      { role: 'lan', relay: { url: 'wss://192.168.1.2:8767/ws' } },
+      { role: 'plugin_proxy', proxy: { url: 'https://pinned.example' }, relay: { url: 'wss://pinned.example/ws' } },
+    ];
+    world.home.mirror.routesChanged();
+    await world.settle();
+    const named = ['https://machine.tail1.ts.net:8443', 'http://home.example:8765'];
+    expect(world.edge.mirror.homePages()).toEqual(named);
+    await world.crashEdge();
+    await world.settle();
+    expect(world.edge.mirror.homePages()).toEqual(named);
+    await world.edge.mirror.unpin();
+    expect(world.edge.mirror.homePages()).toEqual([]);
+  });
+
+  it('takes nothing into a policy that is no origin', () => {
+    const hostile = [
+      'https://*',
+      '*',
+      'https:',
+      "https://a.example; script-src 'unsafe-inline'",
+      'https://a.example;x.example',
+      'https://a.example,b.example',
+      'https://a.example/path',
+      'https://a.example ',
+      'https://user@a.example',
+      'javascript://a.example',
+      "https://'none'.example",
+      'https://A.example',
+      7,
+    ];
+    for (const origin of hostile) {
+      expect(readPageOrigins({ origins: ['https://b.example', origin] }), String(origin)).toBeNull();
+      expect(pageOrigins([{ role: 'public', relay: { url: `${origin}/ws`.replace('http', 'ws') } }]).join()).toMatch(
+        /^(?:https:\/\/a\.example)?$/,
+      );
+    }
+    expect(readPageOrigins({})).toBeNull();
+    expect(readPageOrigins({ origins: Array(9).fill('https://a.example') })).toBeNull();
+    expect(readPageOrigins({ origins: ['http://[::1]:8765', 'https://a.example'] })).toHaveLength(2);
+  });
+
+  it('answers CORS for the edge alone, with a bearer or where anybody may call, and only for a session of that page', async () => {
+    const world = await World.open();
+    const cors = (method: string, path: string, origin: string, headers = {}, session?: unknown) => {
+      const all = { origin, host: 'home.example', ...headers };
+      const request = Object.assign(new Request(`https://home.example${path}`, { method, headers: all }), { session });
+      return crossOrigin(request as unknown as RelayRequest, { homeMirror: world.home.mirror } as unknown as Relay);
+    };
+    const bearer = { authorization: 'Bearer x' };
+    const readable = (...call: Parameters<typeof cors>) => {
+      const answer = cors(...call)?.allow(new Response());
+      return answer?.headers.get('access-control-allow-origin') ?? null;
+    };
+    const own = { device: page('browser', EDGE) };
+    expect(cors('OPTIONS', '/media/upload', EDGE, { 'access-control-request-method': 'POST' })?.preflight?.status).toBe(
+      204,
+    );
+    expect(readable('GET', '/relay/info', EDGE, bearer, own)).toBe(EDGE);
+    expect(readable('GET', '/health', EDGE)).toBe(EDGE);
+    expect(readable('GET', '/sessions/nonce', EDGE)).toBe(EDGE);
+    // In a browser on the machine of home, the caller could be taken for its operator.
+    for (const path of ['/sessions', '/relay/info', '/phone/history', '/health/x']) {
+      expect(readable('GET', path, EDGE), path).toBeNull();
+    }
+    expect(readable('GET', '/sessions', EDGE, bearer, { device: page('browser', HOME) })).toBeNull();
+    expect(
+      readable('GET', '/sessions', EDGE, bearer, { device: { ...page('browser', EDGE), origin: undefined } }),
+    ).toBeNull();
+    for (const foreign of ['https://evil.example', 'http://edge.example', 'null', `${EDGE}.evil.example`]) {
+      expect(readable('GET', '/sessions', foreign, bearer, own)).toBeNull();
+      expect(cors('OPTIONS', '/sessions', foreign, { 'access-control-request-method': 'GET' })).toBeUndefined();
+    }
+    await world.home.mirror.disable();
+    expect(readable('GET', '/sessions', EDGE, bearer, own)).toBeNull();
+  });
+
+  it("lets a session of the edge's page in from there, and of another page from nowhere else", async () => {
+    const world = await World.open();
+    const { sessions, mirror } = world.home;
+    const limiter = { fail: () => false, succeed: () => {}, codesFor: () => true };
+    const enter = async (origin: string | undefined, sessionToken: string) => {
+      const parts = { sessions, limiter, log: world.log, edgePage: mirror.edgePage } as never;
+      const device = { ...page('browser', HOME), origin: undefined };
+      const request = { sessionToken, device, typedStream: false } as never;
+      const own = origin === undefined ? undefined : pageOf(new Headers({ origin, host: 'home.example' }));
+      const admitted = await authenticate(parts, request, { key: 'a', transportHint: 'wss', page: own });
+      return admitted?.session.device.origin;
+    };
+    const tokenOf = async (id: string, origin: string) =>
+      (await sessions.create({ device: page(id, origin), policy: {}, transportHint: 'ws' })).token;
+    const [ofEdge, ofHome] = [await tokenOf('a', EDGE), await tokenOf('b', HOME)];
+    expect(await enter(EDGE, ofEdge)).toBe(EDGE);
+    expect(await enter(undefined, ofEdge)).toBe(EDGE);
+    expect(await enter('https://evil.example', ofEdge)).toBeUndefined();
+    expect(await enter(EDGE, ofHome)).toBeUndefined();
+    // A proxy may have changed the name under which home's own page calls.
+    expect(await enter('https://proxy.example', ofHome)).toBe(HOME);
   });
 });

@@ -8,6 +8,7 @@ import { type EdgeMirror, type HomeMessage, openEdgeMirror } from '../../../lib/
 import { type HomeMirror, openHomeMirror } from '../../../lib/mirror/home.ts';
 import { type Notifications, openNotifications } from '../../../lib/notifications/notifications.ts';
 import { type Gate, openGate } from '../../../lib/operations/gate.ts';
+import type { Candidate } from '../../../lib/pairing/candidates.ts';
 import { openPairingCodes, type PairingCodes } from '../../../lib/pairing/codes.ts';
 import { openPhoneMessaging, type PhoneMessaging } from '../../../lib/phone/phone.ts';
 import { openPush, type Push } from '../../../lib/push/push.ts';
@@ -80,6 +81,8 @@ export class World {
   lease = 7 * 86_400;
   /** Calls to push services: which side made them, and under which key. */
   readonly called: { side: 'home' | 'edge'; url: string; key: string }[] = [];
+  /** Where home is, as a pairing code would name it. */
+  routes: Candidate[] = [{ role: 'lan', priority: 0, relay: { url: 'ws://192.168.1.2:8767/ws' } }];
   isCut = false;
   /** Frames of the wire that was cut last: a network may deliver them to nobody. */
   lost = 0;
@@ -129,10 +132,7 @@ export class World {
       log,
       ended: () => {},
       reduced: () => {},
-      routes: async () => ({
-        endpoints: [{ role: 'lan', priority: 0, relay: { url: 'ws://192.168.1.2:8767/ws' } }],
-        urls: ['ws://192.168.1.2:8767/ws'],
-      }),
+      routes: async () => ({ endpoints: this.routes, urls: ['ws://192.168.1.2:8767/ws'] }),
       mailboxReady: ({ family }) => void this.ready.push(family),
       random: () => 0,
     });

@@ -17,8 +17,8 @@ export interface VoiceSocket {
  * Opens the socket of a voice session. A page cannot send headers with it, so the token is a subprotocol, and the proof of
  * its key another one. The relay selects neither (`handlers/REFERENCE.md`, sockets).
  */
-export function openVoiceSocket({ base, session }: App, path: string, events: VoiceSocketEvents): VoiceSocket {
-  const url = new URL(path.replace(/^\//, ''), base);
+export function openVoiceSocket({ session }: App, path: string, events: VoiceSocketEvents): VoiceSocket {
+  const url = new URL(path.replace(/^\//, ''), session.target.value);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   const token = session.token();
   let socket: WebSocket | null = null;

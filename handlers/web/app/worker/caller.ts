@@ -1,12 +1,15 @@
 import { get } from 'idb-keyval';
 import { createProver, type ProofKey } from '../proof.ts';
-import { pairingDatabase, pairingKey, proofKeyName, type StoredPairing } from '../stored-pairing.ts';
+import { homeOf, httpBase, pairingDatabase, pairingKey, proofKeyName, type StoredPairing } from '../stored-pairing.ts';
 
 export type Caller = ReturnType<typeof createCaller>;
 
-/** Calls the relay at `base` with the stored pairing, and the proof of a bound session. It writes neither. */
+/**
+ * Calls the relay of the stored pairing, with the proof of a bound session. It writes neither. `base` is the address of the
+ * relay that has served the page.
+ */
 export function createCaller(base: string) {
-  const prover = createProver(base);
+  let home = { address: base, prover: createProver(base) };
   const database = pairingDatabase();
 
   const stored = () => get<StoredPairing>(pairingKey(base), database).catch(() => undefined);
@@ -22,7 +25,12 @@ export function createCaller(base: string) {
     /** `route` is relative to the relay's address. Resolves with the token that was sent, too. */
     async fetch(route: string, init: RequestInit = {}): Promise<{ response: Response; token: string | null }> {
       const found = await stored();
-      const token = found?.pairing?.session_token ?? null;
+      const socket = found?.pairing ? homeOf(found.pairing) : undefined;
+      const address = socket === undefined ? base : httpBase(socket);
+      if (address !== home.address) home = { address, prover: createProver(address) };
+      const { prover } = home;
+      // A home that this browser cannot reach has a session all the same, which is none of its mailbox.
+      const token = (socket !== undefined && found?.pairing?.session_token) || null;
       const key = found && (await keyOf(found));
       const send = async (): Promise<[Response, string | undefined]> => {
         const headers = new Headers(init.headers);
@@ -31,7 +39,7 @@ export function createCaller(base: string) {
         if (token !== null) headers.set('authorization', `Bearer ${token}`);
         if (proof !== undefined) headers.set('dpop', proof);
         const request = { ...init, headers, cache: 'no-store', redirect: 'error', credentials: 'omit' } as const;
-        return [await fetch(new URL(route, base), request), proof];
+        return [await fetch(new URL(route, address), request), proof];
       };
       const [response, proof] = await send();
       if (response.status !== 401 || !prover.take(response, proof)) return { response, token };
@@ -42,7 +50,7 @@ export function createCaller(base: string) {
     /** The proof for the first frame of a socket, with the token in it; undefined for a session that is not bound. */
     async socketProof(found: StoredPairing, token: string, challenge?: string): Promise<string | undefined> {
       const key = await keyOf(found);
-      return key ? prover.proveSocket(token, key, challenge) : undefined;
+      return key ? home.prover.proveSocket(token, key, challenge) : undefined;
     },
   };
 }

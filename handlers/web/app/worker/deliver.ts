@@ -1,6 +1,6 @@
 import { authPayload } from '../../../../lib/companion/link/auth.ts';
 import type { WaitingReply } from '../inbox/outbox.ts';
-import type { StoredPairing } from '../stored-pairing.ts';
+import { homeOf, type StoredPairing } from '../stored-pairing.ts';
 import type { Caller } from './caller.ts';
 
 /** A worker is ended soon after its event: milliseconds for everything. */
@@ -20,7 +20,6 @@ const BEFORE_MAILBOX = 5000;
  * Resolves with what was acknowledged. It takes no new credentials: those are the page's.
  */
 export async function deliver(
-  base: string,
   stored: StoredPairing,
   replies: readonly WaitingReply[],
   caller: Pick<Caller, 'socketProof'>,
@@ -29,9 +28,10 @@ export async function deliver(
   const none: Delivered = { acknowledged: new Set(), late: new Set() };
   if (!pairing || replies.length === 0) return none;
   const { session_token: token, mailbox } = pairing;
-  const home = { url: new URL('ws', base).href.replace(/^http/, 'ws'), token };
+  const url = homeOf(pairing);
   const edge = mailbox?.session_token === undefined ? undefined : { url: mailbox.url, token: mailbox.session_token };
-  const sent = await deliverTo(home, { stored, replies, caller, patience: edge ? BEFORE_MAILBOX : TIMEOUT });
+  const patience = edge ? BEFORE_MAILBOX : TIMEOUT;
+  const sent = url === undefined ? none : await deliverTo({ url, token }, { stored, replies, caller, patience });
   const left = replies.filter(({ message_id: id }) => !sent.acknowledged.has(id));
   if (!edge || left.length === 0) return sent;
   const there = await deliverTo(edge, { stored, replies: left, caller, patience: TIMEOUT });

@@ -150,7 +150,7 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     const stored = await caller.stored();
     let late: ReadonlySet<string> = new Set();
     if (stored) {
-      const sent = await deliver(base, stored, waiting, caller);
+      const sent = await deliver(stored, waiting, caller);
       late = sent.late;
       if (sent.acknowledged.size > 0) await outbox.remove(sent.acknowledged);
       channel.postMessage({ name: 'outbox' } satisfies InboxNews);

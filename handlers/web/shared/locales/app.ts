@@ -123,6 +123,21 @@ export default {
     'Esta tela volta a funcionar quando a máquina de casa voltar.',
     '家里的机器恢复后，此页面即可使用。',
   ],
+  'This page began before it knew of both home and mailbox. Reload it, so that it can go to either.': [
+    'Diese Seite begann, bevor sie Zuhause und Postfach kannte. Lade sie neu, damit sie zu beiden kann.',
+    'Esta página se abrió antes de conocer el equipo de casa y el buzón. Recárgala para que pueda ir a ambos.',
+    'このページは自宅のマシンとメールボックスの両方を知る前に開かれました。再読み込みすると、どちらにも接続できます。',
+    'Esta página abriu antes de conhecer a máquina de casa e a caixa de correio. Recarregue-a para que possa ir às duas.',
+    '此页面在获知家里的机器和信箱之前就已打开。请重新加载，以便它能连接两者。',
+  ],
+  'This is the mailbox of a relay, which does not know this code. Open the link of the code at the relay itself, or make one for here with: svc pair --web --via edge':
+    [
+      'Dies ist das Postfach eines Relays, das diesen Code nicht kennt. Öffne den Link des Codes beim Relay selbst, oder erzeuge einen für hier mit: svc pair --web --via edge',
+      'Este es el buzón de un relay y no conoce este código. Abre el enlace del código en el propio relay, o crea uno para aquí con: svc pair --web --via edge',
+      'ここはリレーのメールボックスで、このコードを知りません。コードのリンクをリレー自体で開くか、ここ用のコードを作成してください: svc pair --web --via edge',
+      'Esta é a caixa de correio de um relay e não conhece este código. Abra o link do código no próprio relay ou crie um para cá com: svc pair --web --via edge',
+      '这里是某个中继的信箱，不认识此配对码。请在中继本身打开该配对码的链接，或用以下命令为此处生成一个：svc pair --web --via edge',
+    ],
   'Not paired': ['Nicht gekoppelt', 'Sin emparejar', '未ペアリング', 'Não pareado', '未配对'],
   Offline: ['Offline', 'Sin conexión', 'オフライン', 'Offline', '离线'],
   'Offline. What you see is from {time}.': [

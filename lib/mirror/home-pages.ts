@@ -1,0 +1,32 @@
+import { hasPublicName, isHost, splitUrl } from '../kit/addresses.ts';
+import { asObject, type JsonObject } from '../kit/json.ts';
+import type { Candidate } from '../pairing/candidates.ts';
+
+const MAX_ORIGINS = 8;
+
+/**
+ * Origins of home for the content policy of the edge's page, which anybody may read: those that the operator publishes,
+ * and names for which a browser finds a certificate. Addresses of the home network are not among them.
+ */
+export function pageOrigins(endpoints: readonly Candidate[]): string[] {
+  const origins = endpoints.flatMap(({ role, relay, proxy, broker }) => {
+    const url = asObject(relay)?.url;
+    if (typeof url !== 'string' || proxy || broker) return [];
+    if (String(role).toLowerCase() !== 'public' && !hasPublicName(url)) return [];
+    return originOf(url.replace(/^ws/i, 'http')) ?? [];
+  });
+  return [...new Set(origins)].slice(0, MAX_ORIGINS);
+}
+
+/** Reads the origins that home gives; null unless each is one, and nothing else can get into the policy with it. */
+export function readPageOrigins({ origins }: JsonObject): string[] | null {
+  if (!Array.isArray(origins) || origins.length > MAX_ORIGINS) return null;
+  return origins.every((origin) => typeof origin === 'string' && originOf(origin) === origin) ? origins : null;
+}
+
+function originOf(url: string): string | undefined {
+  const parts = splitUrl(url);
+  if (!parts || !/^https?$/i.test(parts.scheme) || !isHost(parts.host) || !URL.canParse(url)) return undefined;
+  const { origin } = new URL(url);
+  return /^https?:\/\/[a-z0-9.[\]:_-]+$/.test(origin) ? origin : undefined;
+}
