@@ -1,5 +1,5 @@
 import type { CAC, Command } from 'cac';
-import { hung } from './output.ts';
+import { hangingIndent } from './output.ts';
 
 type Row = [string, string];
 
@@ -14,16 +14,16 @@ const MIN_BESIDE = 24;
 const table = (rows: Row[], width: number, columns: number | undefined) =>
   rows.flatMap(([left, right]) => {
     if (columns !== undefined && columns - width - 4 < MIN_BESIDE) {
-      return [`  ${left}`, ...hung(right, { indent: 6, columns })];
+      return [`  ${left}`, ...hangingIndent(right, { indent: 6, columns })];
     }
-    const [first = '', ...more] = hung(right, { indent: width + 4, columns });
+    const [first = '', ...more] = hangingIndent(right, { indent: width + 4, columns });
     return [`  ${left.padEnd(width)}  ${first.trimStart()}`.trimEnd(), ...more];
   });
 
 const section = (title: string, lines: string[]) => (lines.length === 0 ? [] : [`${title}:`, ...lines, '']);
 
 const usage = (text: string, columns: number | undefined) =>
-  hung(text, { indent: 6, columns }).map((row, at) => (at === 0 ? row.slice(4) : row));
+  hangingIndent(text, { indent: 6, columns }).map((row, at) => (at === 0 ? row.slice(4) : row));
 
 const widest = (rows: Row[]) => Math.max(...rows.map(([left]) => left.length));
 
@@ -46,7 +46,10 @@ export function programHelp(
     ...section('Commands', table(all, width, columns)),
     ...section('Options', table(COMMON, width, columns)),
     ...section('Examples', folded(examples.map(named), columns)),
-    ...hung(named(`Run '${program.name} <command> --help' for the options of a command.`), { indent: 0, columns }),
+    ...hangingIndent(named(`Run '${program.name} <command> --help' for the options of a command.`), {
+      indent: 0,
+      columns,
+    }),
     '',
   ].join('\n');
 }
@@ -60,7 +63,10 @@ export function commandHelp(program: CAC, command: Command, named: (text: string
   const width = widest(options);
   const examples = command.examples.map((example) => (typeof example === 'string' ? example : example(program.name)));
   return [
-    ...hung(named(command.description.charAt(0).toUpperCase() + command.description.slice(1)), { indent: 0, columns }),
+    ...hangingIndent(named(command.description.charAt(0).toUpperCase() + command.description.slice(1)), {
+      indent: 0,
+      columns,
+    }),
     '',
     ...section('Usage', usage(named(`${program.name} ${command.rawName} [options]`), columns)),
     ...section('Aliases', command.aliasNames.length === 0 ? [] : [`  ${command.aliasNames.join(', ')}`]),
@@ -77,7 +83,7 @@ function folded(examples: string[], columns = Number.POSITIVE_INFINITY): string[
   return examples.flatMap((example) => {
     if (example.length + 2 <= columns) return example === '' ? '' : `  ${example}`;
     if (example.startsWith('# ')) {
-      return hung(example.slice(2), { indent: 4, columns }).map((row) => `  # ${row.slice(4)}`);
+      return hangingIndent(example.slice(2), { indent: 4, columns }).map((row) => `  # ${row.slice(4)}`);
     }
     const [command = '', ...comment] = example.split(/\s+#\s/);
     const rows: string[] = [];
@@ -88,8 +94,9 @@ function folded(examples: string[], columns = Number.POSITIVE_INFINITY): string[
       else rows.push(last === undefined ? `  ${part}` : `      ${part}`);
     }
     const lines = rows.map((row, at) => (at < rows.length - 1 ? `${row} \\` : row));
-    return [...lines, ...hung(comment.length > 0 ? `# ${comment.join(' # ')}` : '', { indent: 6, columns })].filter(
-      (row) => row.trim() !== '',
-    );
+    return [
+      ...lines,
+      ...hangingIndent(comment.length > 0 ? `# ${comment.join(' # ')}` : '', { indent: 6, columns }),
+    ].filter((row) => row.trim() !== '');
   });
 }

@@ -1,7 +1,7 @@
 import { type CAC, type Command, cac } from 'cac';
 import { describeError } from '../lib/errors.ts';
-import { type Calling, isCalledByNpm, namedAsCalled } from './called.ts';
 import { type CommandEntry, nestedPrograms, type Program, type ProgramName, programs } from './commands.ts';
+import { type Invocation, isRunByNpm, namedAsCalled } from './invocation.ts';
 import { parseCommandLine } from './options.ts';
 import {
   asCalled,
@@ -32,7 +32,7 @@ export async function runProgram(name: ProgramName): Promise<void> {
   // A reader that went away (`| head`) is no reason for a stack trace.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
   const [script = '', ...argv] = process.argv.slice(1);
-  process.exitCode = await main(argv, name, { isCalledByNpm: isCalledByNpm(script, process.env) });
+  process.exitCode = await main(argv, name, { isRunByNpm: isRunByNpm(script, process.env) });
   setTimeout(() => process.exit(), EXIT_GRACE).unref();
 }
 
@@ -50,7 +50,7 @@ export async function main(
   const word = name === 'svc' && Object.hasOwn(nestedPrograms, given[0] ?? '') ? given[0] : undefined;
   const nested = word === undefined ? undefined : nestedPrograms[word];
   const program = nested ?? programs[name];
-  const calling: Calling = { npx: overrides.isCalledByNpm === true };
+  const invocation: Invocation = { npx: overrides.isRunByNpm === true };
   let isAnswered = false;
   let complaint = '';
   const { stdout = process.stdout, stderr = process.stderr } = overrides;
@@ -65,10 +65,10 @@ export async function main(
     // Loaded on demand: most commands, and every `--help`, do without.
     createHost: async (agentHome) => (await import('../lib/host/node/index.ts')).createNodeHost({ agentHome }),
     ...overrides,
-    stdout: namedAsCalled(stdout, calling, () => {
+    stdout: namedAsCalled(stdout, invocation, () => {
       isAnswered = true;
     }),
-    stderr: namedAsCalled(stderr, calling, (text) => {
+    stderr: namedAsCalled(stderr, invocation, (text) => {
       complaint = (complaint + text).slice(-MAX_ERROR);
     }),
   };
@@ -81,7 +81,7 @@ export async function main(
     printJson(context.stdout, { ok: false, error, next: next ?? null });
   };
   try {
-    const code = await run(cli, program, words, context, calling);
+    const code = await run(cli, program, words, context, invocation);
     if (code !== 0 && isJson && !isAnswered)
       answer(printable(complaint).replace(/^error: /, '') || `exit code ${code}`);
     return code;
@@ -120,7 +120,7 @@ async function run(
   program: Program,
   words: string[],
   context: CommandContext,
-  calling: Calling,
+  invocation: Invocation,
 ): Promise<number> {
   const flags = flagsOf(words);
   const name = words[0]?.startsWith('-') ? undefined : words[0];
@@ -151,12 +151,12 @@ async function run(
     return 0;
   }
   const { positionals, options } = parseCommandLine(command, words.slice(1));
-  if (typeof options.relay === 'string') calling.relay = options.relay;
-  if (typeof options.settings === 'string') calling.settings = options.settings;
+  if (typeof options.relay === 'string') invocation.relay = options.relay;
+  if (typeof options.settings === 'string') invocation.settings = options.settings;
   await (await import('./backup/end-restore.ts')).endRestore(context);
   // `svc status` shows both builds.
   if (entry.usage !== 'status' && (entry.target === 'relay' || entry.asksRelay)) {
-    await (await import('./outdated.ts')).noteOutdated(options, context, calling);
+    await (await import('./outdated.ts')).noteOutdated(options, context, invocation);
   }
   const args = command.args.map((arg, index) => (arg.variadic ? positionals.slice(index) : positionals[index]));
   const code: unknown = await command.commandAction?.(...args, options, context);

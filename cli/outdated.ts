@@ -1,8 +1,8 @@
 import { variables } from '../lib/config.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
 import { buildText, isOlder, ownVersion } from './builds.ts';
-import type { Calling } from './called.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
+import type { Invocation } from './invocation.ts';
 import type { Options } from './options.ts';
 import { type CommandContext, printWarning } from './output.ts';
 import { remoteRelay } from './remote-relay.ts';
@@ -32,10 +32,10 @@ async function outdatedRelay(options: Options, context: CommandContext): Promise
 }
 
 /** A line about a relay that is older than this program, or a member of the JSON document (contract 11 §1). */
-export async function noteOutdated(options: Options, context: CommandContext, calling: Calling): Promise<void> {
+export async function noteOutdated(options: Options, context: CommandContext, invocation: Invocation): Promise<void> {
   const outdated = await outdatedRelay(options, context);
   if (!outdated) return;
-  if (options.json === true) calling.extra = { relay_outdated: outdated };
+  if (options.json === true) invocation.extra = { relay_outdated: outdated };
   else
     printWarning(
       context,

@@ -43,7 +43,7 @@ export interface CommandContext {
   /** Stops a long-running command, as SIGINT and SIGTERM do. */
   stop?: AbortSignal;
   /** Whether only `npx svc` finds this program. */
-  isCalledByNpm?: boolean;
+  isRunByNpm?: boolean;
   /** The package this program belongs to. */
   ownPackage: OwnPackage;
   /** Access to this machine. */
@@ -133,7 +133,7 @@ function belowIndent(text: string, columns = Number.POSITIVE_INFINITY): string[]
   if (visibleWidth(text) <= columns) return [text];
   const start = text.length - text.trimStart().length;
   const indent = start === 0 ? 0 : start + 2;
-  const [first = '', ...more] = hung(text.trimStart(), { indent, columns });
+  const [first = '', ...more] = hangingIndent(text.trimStart(), { indent, columns });
   return [first.slice(indent - start), ...more];
 }
 
@@ -152,7 +152,7 @@ export function sentence(writer: Writer, text: string): void {
 
 /** The rows of a text of ours: on a terminal it breaks between words, each row indented by `indent` spaces. */
 export const wrapped = (writer: Writer, text: string, indent = 0): string[] =>
-  hung(asCalled(writer, text), { indent, columns: writer.isTTY ? writer.columns : undefined });
+  hangingIndent(asCalled(writer, text), { indent, columns: writer.isTTY ? writer.columns : undefined });
 
 /** Prints a value as JSON: on one line, or indented. Its `next` names commands as the user has to call them. */
 export function printJson(writer: Writer, value: unknown, indent?: number): void {
@@ -186,7 +186,7 @@ export function printWarning(context: CommandContext, message: string): void {
  * Wraps a text between words into lines of at most `columns` characters, each indented by `indent` spaces. A longer word
  * stays whole. Without `columns`, or with too few to read, the text stays one line.
  */
-export function hung(text: string, { indent, columns }: { indent: number; columns?: number }): string[] {
+export function hangingIndent(text: string, { indent, columns }: { indent: number; columns?: number }): string[] {
   const room = (columns ?? Number.POSITIVE_INFINITY) - indent;
   const lines: string[] = [];
   let current = '';
@@ -218,7 +218,7 @@ export function aligned(rows: [label: string, value: string][], indent = '  ', c
   const width = Math.max(0, ...rows.map(([label]) => label.length));
   return rows.flatMap(([label, value]) => {
     const start = `${indent}${label.padEnd(width)}  `;
-    const [first = '', ...more] = hung(value, { indent: start.length, columns });
+    const [first = '', ...more] = hangingIndent(value, { indent: start.length, columns });
     return [(start + first.slice(start.length)).trimEnd(), ...more];
   });
 }

@@ -9,7 +9,7 @@ import { makeDirectory } from '../lib/host/node/files.ts';
 import { fromBase64, utf8ToBytes } from '../lib/kit/bytes.ts';
 import { decodeEnvFile, parseEnvFile, setInEnvFile } from '../lib/kit/env-file.ts';
 import { asObject } from '../lib/kit/json.ts';
-import { PLACES } from '../storage/index.ts';
+import { LOCATIONS } from '../storage/index.ts';
 import type { SqlExecutor, StoredRow } from '../storage/sql-driver.ts';
 import { carryOut, type Journal, openStaging, type Staging, type Step } from './backup/apply.ts';
 import { damaged, type Header, type Origin, readContent, readHeader } from './backup/format.ts';
@@ -223,7 +223,7 @@ async function stage(
 }
 
 const isStored = (store: string): boolean =>
-  Object.hasOwn(PLACES, store) && PLACES[store as keyof typeof PLACES].node === 'disk';
+  Object.hasOwn(LOCATIONS, store) && LOCATIONS[store as keyof typeof LOCATIONS].node === 'disk';
 
 function originOf(value: unknown): Origin {
   const { agent_home, home, has_state } = asObject(value) ?? {};

@@ -92,7 +92,7 @@ import {
 import { createAgentSession, createLabSession, createOutputSession } from './voice/sessions.ts';
 import { synthesize } from './voice/synthesize.ts';
 import { transcribe } from './voice/transcribe.ts';
-import { missShare, SHARE_PATH, serveApp, serveConsole, toApp, wantsPage } from './web/serve.ts';
+import { SHARE_PATH, serveApp, serveConsole, shareMissed, toApp, wantsPage } from './web/serve.ts';
 
 /**
  * THE route table. `ALL` is every method, which the guard then sorts out. Routes with the same first segment are tried
@@ -197,7 +197,7 @@ const table: readonly Route[] = [
   ['POST', '/voice/realtime/session', voice('voice:realtime'), createLabSession],
   ['POST', '/voice/realtime-agent/session', voice('voice:realtime'), createAgentSession],
   ['GET', '/app/*', open, serveApp],
-  ['POST', SHARE_PATH, open, missShare],
+  ['POST', SHARE_PATH, open, shareMissed],
   ['GET', '/console/*', open, serveConsole],
   // Last, because `/voice/output/config` also has the form of a socket's path.
   ...sockets.filter(({ isRoute }) => !isRoute).map(plainGet),

@@ -9,7 +9,7 @@ export type Runtime = 'node' | 'edge';
  * Where each store lives: in the state file (`disk`), in the Durable Object's SQLite (`object`), or in the memory of
  * the process. What a restart may forget, a sleeping object may not (contract 00, "What survives a restart").
  */
-export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'memory' }> = {
+export const LOCATIONS: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'memory' }> = {
   sessions: { node: 'disk', edge: 'object' },
   'ended-sessions': { node: 'disk', edge: 'object' },
   clock: { node: 'disk', edge: 'memory' },
@@ -45,9 +45,9 @@ export const SCHEMA_VERSION = 1;
 /** The stores of a relay on `runtime`: the durable ones in `backend`, the others in the memory of the process. */
 export function createStores(runtime: Runtime, backend: Backend = memoryBackend()): Stores {
   const memory = memoryBackend();
-  const backendOf = (store: StoreName) => (PLACES[store][runtime] === 'memory' ? memory : backend);
+  const backendOf = (store: StoreName) => (LOCATIONS[store][runtime] === 'memory' ? memory : backend);
   const storage = createStorage();
-  for (const store of Object.keys(PLACES) as StoreName[]) storage.mount(store, backendOf(store).driver(store));
+  for (const store of Object.keys(LOCATIONS) as StoreName[]) storage.mount(store, backendOf(store).driver(store));
   const { snapshot } = backend;
   return {
     durable: backend.durable,

@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
 
 /**
- * Every store by name, with the type of its values. `PLACES` in `index.ts` says where each one lives, `README.md` what
+ * Every store by name, with the type of its values. `LOCATIONS` in `index.ts` says where each one lives, `README.md` what
  * its keys are. To add a store: a line here, a line there, its keys and its survival in the README.
  */
 export interface StoreSchema {

@@ -11,7 +11,7 @@ import {
   type CommandContext,
   clean,
   createStyle,
-  hung,
+  hangingIndent,
   printable,
   type Style,
   visibleWidth,
@@ -219,7 +219,7 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
 function wrapped(text: string, { isTTY, columns }: Writer): string[] {
   if (!isTTY || !columns || visibleWidth(text) < columns) return [text];
   const indent = columns <= NARROW ? 4 : 11;
-  const [first = '', ...rest] = hung(text, { indent: 0, columns: columns - 1 - indent });
+  const [first = '', ...rest] = hangingIndent(text, { indent: 0, columns: columns - 1 - indent });
   return [first, ...rest.map((row) => ' '.repeat(indent) + row.trimStart())];
 }
 

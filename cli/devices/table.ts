@@ -1,4 +1,4 @@
-import { columns, hung, type Style, visibleWidth, type Writer } from '../output.ts';
+import { columns, hangingIndent, type Style, visibleWidth, type Writer } from '../output.ts';
 import { type Device, duration, grantsLeft } from './rows.ts';
 
 const MAX_NAME = 32;
@@ -20,7 +20,7 @@ export function deviceLines(devices: Device[], now: number, style: Style, { isTT
   return lines.flatMap((text, at) => {
     if (at === 0) return [style.bold(text)];
     const grants = rows[at - 1]?.at(-1) ?? '';
-    const [first = '', ...more] = hung(grants, { indent: start, columns: room });
+    const [first = '', ...more] = hangingIndent(grants, { indent: start, columns: room });
     return [text.slice(0, text.length - grants.length) + first.trimStart(), ...more];
   });
 }
@@ -54,9 +54,9 @@ function paragraph(device: Device, now: number, style: Style, room: number): str
     device.expiresAt === null ? 'never ends' : `ends ${endText(device, now)}`,
   ];
   return [
-    ...hung(`${style.bold(cut(name))} (${platform}, ${prefix})`, { indent: 0, columns: room }),
-    ...hung(facts.join(', '), { indent: 2, columns: room }),
-    ...hung(grantsLeft(device, now), { indent: 2, columns: room }),
+    ...hangingIndent(`${style.bold(cut(name))} (${platform}, ${prefix})`, { indent: 0, columns: room }),
+    ...hangingIndent(facts.join(', '), { indent: 2, columns: room }),
+    ...hangingIndent(grantsLeft(device, now), { indent: 2, columns: room }),
   ];
 }
 

@@ -53,8 +53,8 @@ async function run(given: string, options: Options, context: CommandContext): Pr
   const tracker = await createTracker(relay, message.message_id);
   if (wait === undefined) {
     const sent = await post(relay, message);
-    const patience = sent.delivered && context.stdout.isTTY && !flag(options, '--json') ? SHOWN_WAIT : 0;
-    const state = await tracker.until((seen) => seen !== 'sent', patience, context.stop);
+    const wait = sent.delivered && context.stdout.isTTY && !flag(options, '--json') ? SHOWN_WAIT : 0;
+    const state = await tracker.until((seen) => seen !== 'sent', wait, context.stop);
     return report({ ...sent, state }, relay, options, context);
   }
 

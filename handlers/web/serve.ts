@@ -122,7 +122,7 @@ export const SHARE_PATH = '/app/share';
 /**
  * `POST /app/share`: the form is for the app's service worker, which was not there. Nothing of it is read; the page says so.
  */
-export const missShare = (): Response => redirect('./#/shared?lost=1', 303);
+export const shareMissed = (): Response => redirect('./#/shared?lost=1', 303);
 
 const notFound = (request: RelayRequest): Response => errorFor(request, 404, 'not found');
 

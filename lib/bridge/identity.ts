@@ -1,4 +1,4 @@
-import { firstText } from '../dispatch/first-text.ts';
+import { firstString } from '../dispatch/first-string.ts';
 import { UNNAMED } from '../sessions/device.ts';
 import type { Device as SessionDevice } from '../sessions/session.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -20,11 +20,11 @@ export const normalise = (text: string): string => text.toLowerCase().replace(/[
 
 /** The id that a `bridge.status` claims for its sender. */
 const claimedId = (status: Payload): string | undefined =>
-  firstText(status.device, ['device_id', 'deviceId', 'id']) ?? firstText(status, ['device_id', 'deviceId', 'id']);
+  firstString(status.device, ['device_id', 'deviceId', 'id']) ?? firstString(status, ['device_id', 'deviceId', 'id']);
 
 const claimedName = (status: Payload): string | undefined =>
-  firstText(status.device, ['display_name', 'displayName', 'name', 'model']) ??
-  firstText(status, ['device_name', 'deviceName']);
+  firstString(status.device, ['display_name', 'displayName', 'name', 'model']) ??
+  firstString(status, ['device_name', 'deviceName']);
 
 const known = (text: string, nothing: string): string | undefined =>
   text === '' || text === nothing ? undefined : text;

@@ -1,4 +1,4 @@
-import { firstText } from '../dispatch/first-text.ts';
+import { firstString } from '../dispatch/first-string.ts';
 import { isDeviceId, UNNAMED } from '../sessions/device.ts';
 import type { Device as SessionDevice } from '../sessions/session.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -14,14 +14,14 @@ export function idOf(
   mayClaim: (id: string) => boolean = () => true,
 ): string {
   if (isDeviceId(device.id)) return device.id;
-  const claimed = firstText(status, ['device_id']);
+  const claimed = firstString(status, ['device_id']);
   return claimed !== undefined && isDeviceId(claimed) && mayClaim(claimed) ? claimed : `ws-${socketId}`;
 }
 
 /** A desktop's name: from its session, else from its status, else its id. */
 export function nameOf(device: SessionDevice, status: Payload, id: string): string {
   const own = device.name === '' || device.name === UNNAMED ? undefined : device.name;
-  return own ?? firstText(status, ['device_name']) ?? firstText(status, ['host']) ?? id;
+  return own ?? firstString(status, ['device_name']) ?? firstString(status, ['host']) ?? id;
 }
 
 /** Letters and digits of any script, in lower case. */

@@ -1,5 +1,5 @@
 import type { DesktopDeviceRecord } from '../../storage/schema.ts';
-import { firstText } from '../dispatch/first-text.ts';
+import { firstString } from '../dispatch/first-string.ts';
 import { type IsForeign, type Link, mayClaim } from '../dispatch/link.ts';
 import { isObject, parseObject } from '../kit/json.ts';
 import { visible } from '../kit/text.ts';
@@ -171,4 +171,4 @@ export function createDesktopRegistry({ now, isEligible, isForeign }: RegistryPa
 
 /** The names that a selector may use for a desktop. */
 export const namesOf = ({ id, name, status }: Device): string[] =>
-  [id, name, firstText(status, ['device_name']), firstText(status, ['host'])].filter((text) => text !== undefined);
+  [id, name, firstString(status, ['device_name']), firstString(status, ['host'])].filter((text) => text !== undefined);

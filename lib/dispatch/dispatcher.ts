@@ -9,7 +9,7 @@ import { encodeEnvelope, type Payload } from '../socket/envelope.ts';
 import { openActivity } from './activity.ts';
 import { createCommands, type Outcome, OWNER_TIMEOUT } from './commands.ts';
 import type { Link } from './link.ts';
-import { startOf } from './recorder.ts';
+import { truncated } from './recorder.ts';
 
 const MAX_ERROR = 500;
 /** Actors whose refusals during one freeze are logged once each. */
@@ -111,13 +111,13 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
   function conclude(record: R, outcome: Outcome<Response>, target: Target): Reply | RelayError {
     const failed = (error: string) => {
       record.decision = 'error';
-      record.error = startOf(error, MAX_ERROR);
+      record.error = truncated(error, MAX_ERROR);
       return rules.lost(error);
     };
     switch (outcome.kind) {
       case 'answered': {
         const reply = rules.answered(record, outcome.response, target);
-        if (record.error !== null) record.error = startOf(record.error, MAX_ERROR);
+        if (record.error !== null) record.error = truncated(record.error, MAX_ERROR);
         return reply;
       }
       case 'timeout':
@@ -125,7 +125,7 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
         return rules.timeout(record, target, asked.has(record));
       case 'frozen':
         record.decision = 'frozen';
-        record.error = startOf(outcome.why.message, MAX_ERROR);
+        record.error = truncated(outcome.why.message, MAX_ERROR);
         return outcome.why;
       case 'unsent':
         return failed(rules.unsent(outcome.error));

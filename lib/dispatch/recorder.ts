@@ -16,10 +16,10 @@ export const SUMMARY = 500;
 export const chars = (text: string): string => `[${text.length} chars]`;
 
 /** The start of a text, as a copy: in V8 a plain slice keeps the whole text in memory for as long as it lives. */
-export const startOf = (text: string, length: number): string =>
+export const truncated = (text: string, length: number): string =>
   text.length > length ? JSON.parse(JSON.stringify(text.slice(0, length))) : text;
 
-const shorten = (text: string): string => (text.length > MAX_TEXT ? `${startOf(text, MAX_TEXT)}...` : text);
+const shorten = (text: string): string => (text.length > MAX_TEXT ? `${truncated(text, MAX_TEXT)}...` : text);
 
 /** A summary of at most 500 characters. */
 export const cut = (text: string): string =>

@@ -75,7 +75,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
     void give().catch(() => log.warn('the key of push messages could not be given to the edge'));
 
   /** Calls that have not reached the edge are made from here. */
-  function takeBack(): void {
+  function withdraw(): void {
     for (const key of outbox.keys()) {
       if (!key.startsWith(KNOCK) || outbox.body(key)?.settled !== undefined) continue;
       outbox.forget(key);
@@ -84,7 +84,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
   }
 
   // The last process may have ended with some under way.
-  takeBack();
+  withdraw();
 
   return {
     /** Applies an op of the other side in this turn; undefined for one that is done, or not of calls. */
@@ -111,7 +111,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
 
     unlinked(): void {
       hasKey = false;
-      takeBack();
+      withdraw();
     },
   };
 }

@@ -53,7 +53,7 @@ export async function readHeartbeat(host: Host, clock: Clock): Promise<Heartbeat
 export function judgeHeartbeat({ heartbeat, modified, pidFile }: HeartbeatFiles, now: number): Heartbeat {
   if (heartbeat === null) return { status: pidFile === null ? 'missing' : 'legacy', supported: false };
   const payload = parseObject(heartbeat);
-  const beat = payload && startOf(payload);
+  const beat = payload && processStart(payload);
   const updated = payload && isoSeconds(payload.updated_at);
   if (!beat || updated === null) return { status: 'malformed', supported: true };
   const known = pidFile === null ? null : pidFileStart(pidFile);
@@ -66,7 +66,7 @@ export function judgeHeartbeat({ heartbeat, modified, pidFile }: HeartbeatFiles,
 const isPid = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
 
 /** Pid and start of a record; null when either is malformed. */
-function startOf({ pid, start_time }: Record<string, unknown>): Start | null {
+function processStart({ pid, start_time }: Record<string, unknown>): Start | null {
   if (!isPid(pid)) return null;
   if (start_time === undefined || start_time === null) return { pid, start: null };
   const start = typeof start_time === 'number' ? start_time : isoSeconds(start_time);
@@ -78,7 +78,7 @@ function pidFileStart(text: string): Start | null {
   const value = parseJson(text.trim());
   if (isPid(value)) return { pid: value, start: null };
   const record = asObject(value);
-  return record && startOf(record);
+  return record && processStart(record);
 }
 
 function isoSeconds(value: unknown): number | null {

@@ -1,5 +1,5 @@
 import { RelayError } from '../errors.ts';
-import { likelyWord } from '../kit/likely.ts';
+import { closestWord } from '../kit/closest-word.ts';
 import { GRANTS } from '../sessions/grants.ts';
 import { CHANNEL_NAME, MAX_DURATION, MAX_GRANTS } from './policy.ts';
 
@@ -77,7 +77,7 @@ export function parseGrantNames(text: string): string[] {
 /** @throws RelayError `invalid` naming the grant that was probably meant, or all of them. */
 export function checkGrantName(name: string): void {
   if (GRANTS.includes(name)) return;
-  const likely = likelyWord(name, GRANTS);
+  const likely = closestWord(name, GRANTS);
   throw invalid(
     likely === undefined
       ? `'${name}' is no grant: use ${GRANTS.join(', ')}`

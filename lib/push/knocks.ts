@@ -63,8 +63,8 @@ export async function openKnocks(parts: KnocksParts) {
   const knocks = new Map<string, PushKnockRecord>();
   /** The knock that is on its way to a subscription: one at a time. */
   const busy = new Map<string, PushKnockRecord>();
-  /** When a push service that asked for patience may be asked again, by subscription. */
-  const patience = new Map<string, number>();
+  /** When a push service that asked for a pause may be asked again, by subscription. */
+  const retryAt = new Map<string, number>();
   const end = new AbortController();
   let cancelTimers: Cancel = () => {};
   let isRunning = false;
@@ -97,7 +97,7 @@ export async function openKnocks(parts: KnocksParts) {
     if (knock.pending === null) return knock.due;
     const times = knock.pending
       .filter(({ subscription }) => !busy.has(subscription))
-      .map(({ subscription, at }) => Math.max(at, patience.get(subscription) ?? 0));
+      .map(({ subscription, at }) => Math.max(at, retryAt.get(subscription) ?? 0));
     return Math.min(knock.until, ...times);
   }
 
@@ -110,7 +110,7 @@ export async function openKnocks(parts: KnocksParts) {
       if (now >= knock.until) remove(knock);
       else if (nextOf(knock) <= now) advance(knock, now);
     }
-    for (const [subscription, until] of patience) if (until <= now) patience.delete(subscription);
+    for (const [subscription, until] of retryAt) if (until <= now) retryAt.delete(subscription);
     const next = Math.min(...[...knocks.values()].map(nextOf));
     if (!Number.isFinite(next)) return;
     const delay = Math.max(next - now, 0);
@@ -137,7 +137,7 @@ export async function openKnocks(parts: KnocksParts) {
       save(knock);
     }
     for (const { subscription, at } of [...(knock.pending ?? [])]) {
-      if (!busy.has(subscription) && Math.max(at, patience.get(subscription) ?? 0) <= now)
+      if (!busy.has(subscription) && Math.max(at, retryAt.get(subscription) ?? 0) <= now)
         void tell(knock, subscription);
     }
     closeIfDone(knock);
@@ -156,7 +156,7 @@ export async function openKnocks(parts: KnocksParts) {
     if (!isRunning) return;
     if (outcome.result === 'gone') subscriptions.gone(subscription);
     if (outcome.result === 'later' && outcome.wait > 0) {
-      patience.set(subscription, clock.now() + Math.min(outcome.wait, MAX_WAIT));
+      retryAt.set(subscription, clock.now() + Math.min(outcome.wait, MAX_WAIT));
     }
     // A message that was read meanwhile is not tried again.
     if (outcome.result === 'later' && knock.kind === kind) postpone(knock, subscription, outcome.wait);
@@ -164,7 +164,7 @@ export async function openKnocks(parts: KnocksParts) {
     if (outcome.result === 'sent' && kind === 'message') {
       knock.told.push(subscription);
       // It was read while the knock was on its way.
-      if (knock.kind === 'read') takeBack(knock);
+      if (knock.kind === 'read') withdraw(knock);
     }
     closeIfDone(knock);
     if (knocks.get(knock.message_id) === knock) save(knock);
@@ -181,12 +181,12 @@ export async function openKnocks(parts: KnocksParts) {
     if (entry && backoff !== undefined) {
       entry.attempts++;
       entry.at = clock.now() + Math.max(backoff, Math.min(wait, MAX_WAIT));
-      patience.set(subscription, entry.at);
+      retryAt.set(subscription, entry.at);
     } else settle(knock, subscription);
   }
 
   /** Has the devices that were told of a message take its notification away. */
-  function takeBack(knock: PushKnockRecord): void {
+  function withdraw(knock: PushKnockRecord): void {
     const at = clock.now();
     const told = knock.told.filter((subscription) => {
       const to = findFor(knock, subscription);
@@ -229,7 +229,7 @@ export async function openKnocks(parts: KnocksParts) {
       // A knock that is on its way is taken back once it has arrived.
       knock.pending = (knock.pending ?? []).filter(({ subscription }) => busy.get(subscription) === knock);
       knock.told = knock.told.filter((subscription) => !by.includes(subscription));
-      takeBack(knock);
+      withdraw(knock);
       closeIfDone(knock);
       if (knocks.has(messageId)) save(knock);
       run();

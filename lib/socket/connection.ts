@@ -8,7 +8,6 @@ import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Channel, ChannelTable, Connection } from './channel.ts';
-import type { Indexed } from './dense-set.ts';
 import { encodeEnvelope, isLongerThan, type Message, type Payload, parseEnvelope } from './envelope.ts';
 import {
   type EnvelopeHead,
@@ -20,6 +19,7 @@ import {
   textOfFrame,
 } from './envelope-head.ts';
 import { Inbox } from './inbox.ts';
+import type { Indexed } from './indexed-set.ts';
 import type { Probes } from './probes.ts';
 import { SerialQueue } from './serial-queue.ts';
 import { STALE_AFTER } from './stale.ts';

@@ -11,8 +11,8 @@ import {
   readFirstFrame,
   refusalReason,
 } from './auth.ts';
-import type { Indexed } from './dense-set.ts';
 import { encodeEnvelope, isLongerThan } from './envelope.ts';
+import type { Indexed } from './indexed-set.ts';
 import type { Caller, Transport } from './transport.ts';
 
 const MAX_PRE_AUTH_BYTES = 64 * 1024;

@@ -1,7 +1,7 @@
 import { type Allowance, allowancesOf } from '../access/peer.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
-import { DenseSet } from './dense-set.ts';
 import type { Handshake } from './handshake.ts';
+import { IndexedSet } from './indexed-set.ts';
 
 const AUTH_TIMEOUT = 30_000;
 /** Milliseconds in which a refused client must disconnect. Node drops it then; other runtimes may keep it longer. */
@@ -18,7 +18,7 @@ export interface PendingSocketsParts {
 /** Sockets that have not authenticated: limits their number, in all and per peer, and their time (contract 01 §3.1, 3.3). */
 export class PendingSockets {
   readonly #parts: PendingSocketsParts;
-  readonly #handshakes = new DenseSet<Handshake>();
+  readonly #handshakes = new IndexedSet<Handshake>();
   readonly #perPeer = new Map<string, number>();
   /** One timer for all: at several thousand sockets a second, one each would cost more than everything else. */
   #cancelTimer: Cancel | undefined;

@@ -13,10 +13,10 @@ import type { Sessions } from '../sessions/sessions.ts';
 import type { Admitted, AuthRequest } from './auth.ts';
 import { type Channels, type ChannelTable, createChannelTable } from './channel.ts';
 import { type ConnectionParts, type ConnectionRow, SocketConnection } from './connection.ts';
-import { DenseSet } from './dense-set.ts';
 import { encodeEnvelope, encodeEnvelopeAround, type Payload } from './envelope.ts';
 import { type LongFrame, releaseFrame, textOfFrame } from './envelope-head.ts';
 import { Handshake, type HandshakeParts } from './handshake.ts';
+import { IndexedSet } from './indexed-set.ts';
 import { PendingSockets } from './pending-sockets.ts';
 import { Probes } from './probes.ts';
 import { SessionSockets } from './session-sockets.ts';
@@ -130,7 +130,7 @@ function issuedText(
 /** Every socket of the relay, from upgrade to close (contract 01 §3). */
 export function createSockets(parts: SocketsParts) {
   const { sessions, limiter, clock, log, store } = parts;
-  const connections = new DenseSet<SocketConnection>();
+  const connections = new IndexedSet<SocketConnection>();
   const bySession = new Map<Session, SessionSockets>();
   const pending = new PendingSockets({ clock, sleeps: store !== undefined });
   const version = JSON.stringify(parts.version);

@@ -9,7 +9,7 @@ export interface Output {
   /** Adds text that was `bytes` long. */
   push(text: string, bytes: number): void;
   /** Sends the next output at once, because input was typed. */
-  hurry(): void;
+  flushNow(): void;
   /** Sends the pending text. */
   flush(): void;
 }
@@ -47,7 +47,7 @@ export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (t
         });
       }
     },
-    hurry() {
+    flushNow() {
       lastSent = Number.NEGATIVE_INFINITY;
     },
     flush,

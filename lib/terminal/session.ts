@@ -322,7 +322,7 @@ export function createSession(parts: SessionParts) {
 
     /** Types text. False when more than 4 MiB would wait for the program. */
     write(text: string): boolean {
-      output.hurry();
+      output.flushNow();
       return input.write(text);
     },
 

@@ -220,13 +220,13 @@ class FileArtifacts implements SessionArtifacts {
     this.#logged += line.length;
     this.#isFull = this.#logged > MAX_LOG;
     this.#append(this.logPath, this.#isFull ? this.#lineOf({ type: 'voice.log.full' }) : line);
-    if (typeof event.audio_base64 !== 'string') this.#hurry();
+    if (typeof event.audio_base64 !== 'string') this.#flushNow();
   }
 
   recordEnd(event: JsonObject): void {
     if (this.#hasFailed) return;
     this.#append(this.logPath, this.#lineOf(event));
-    this.#hurry();
+    this.#flushNow();
   }
 
   #lineOf({ audio_base64: audio, ...event }: JsonObject): Uint8Array {
@@ -262,7 +262,7 @@ class FileArtifacts implements SessionArtifacts {
     const { path, sampleRate, bytes } = this.#audio;
     this.#audio = undefined;
     this.#push({ path, bytes: wavHeader(sampleRate, bytes), isHeader: true });
-    this.#hurry();
+    this.#flushNow();
   }
 
   async savedAudio(path: string): Promise<string> {
@@ -274,12 +274,12 @@ class FileArtifacts implements SessionArtifacts {
 
   async settled(): Promise<void> {
     while (this.#writing) {
-      this.#hurry();
+      this.#flushNow();
       await this.#writing;
     }
   }
 
-  #hurry(): void {
+  #flushNow(): void {
     this.#isUrgent = true;
     this.#endWait();
   }
@@ -298,7 +298,7 @@ class FileArtifacts implements SessionArtifacts {
     this.#waiting += length;
     this.#parts.backlog.bytes += length;
     this.#writes.push(write);
-    if (this.#waiting >= GATHER_BYTES) this.#hurry();
+    if (this.#waiting >= GATHER_BYTES) this.#flushNow();
     this.#writing ??= this.#writeAll();
   }
 

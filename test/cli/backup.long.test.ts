@@ -2,7 +2,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { PLACES } from '../../storage/index.ts';
+import { LOCATIONS } from '../../storage/index.ts';
 import type { StoredRow } from '../../storage/sql-driver.ts';
 import { readSnapshot } from '../../storage/sqlite.ts';
 import { backedUp, contentOf, emptyHome, endOf, fileOf, HOME, plain, put, putState } from '../support/backups.ts';
@@ -10,7 +10,7 @@ import { agentHome } from '../support/cli.ts';
 
 /** Each run syncs dozens of files, and a busy disk takes its time. */
 const MINUTES = 300_000;
-const DISK = Object.entries(PLACES).flatMap(([store, { node }]) => (node === 'disk' ? [store] : []));
+const DISK = Object.entries(LOCATIONS).flatMap(([store, { node }]) => (node === 'disk' ? [store] : []));
 
 const FILES = [
   ...['home/.env', 'home/svc-relay-qr-secret', 'home/relay-remote.json', 'home/companion/settings.json'],

@@ -111,7 +111,7 @@ async function walk(program: ProgramName, argv: string[], { env, columns, npx }:
       stderr: writer('stderr'),
       env,
       stop: stop.signal,
-      isCalledByNpm: npx,
+      isRunByNpm: npx,
     });
     return { code: await Promise.race([ended, hung]), ...written };
   } finally {

@@ -138,13 +138,13 @@ describe('help and version', () => {
       expect(all.length).toBeGreaterThan(80);
       for (const { program, words } of all) {
         const given = [...words, '--help'];
-        const { code, stdout, stderr } = await run(given, { program, tty: true, columns, isCalledByNpm: true });
+        const { code, stdout, stderr } = await run(given, { program, tty: true, columns, isRunByNpm: true });
         expect([code, stderr], words.join(' ')).toEqual([0, '']);
         expect(misfits(stdout, columns), words.join(' ')).toEqual([]);
         expect(stdout, words.join(' ')).toContain(`Usage:\n  npx ${program}`);
         expect(uncalled(stdout), words.join(' ')).toEqual([]);
         // Only what is broken differs from the help in a pipe.
-        const piped = await run(given, { program, isCalledByNpm: true });
+        const piped = await run(given, { program, isRunByNpm: true });
         if (columns === 80) expect(stdout, words.join(' ')).toBe(piped.stdout);
         expect(plain(stdout), words.join(' ')).toBe(plain(piped.stdout));
       }

@@ -13,7 +13,7 @@ import { newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage, type HostMessage } from '../../lib/reach/messages.ts';
 import type { Reach } from '../../lib/reach/reach.ts';
 import type { Session } from '../../lib/sessions/session.ts';
-import { PLACES } from '../../storage/index.ts';
+import { LOCATIONS } from '../../storage/index.ts';
 import { follow, keep, nextTurn } from '../support/chat-turns.ts';
 import { type Client, connect } from '../support/client.ts';
 import { call, health, startDesktop } from '../support/desktop.ts';
@@ -899,7 +899,7 @@ it('design 4: every store has its keys in storage/README.md', async () => {
   const readme = await readFile(README, 'utf8');
   const [, keys = ''] = readme.split('## Every key');
   const stores = new Set([...keys.matchAll(/^\| `([\w-]+)`/gm)].map(([, store]) => store));
-  expect([...stores].sort()).toEqual(Object.keys(PLACES).sort());
+  expect([...stores].sort()).toEqual(Object.keys(LOCATIONS).sort());
 });
 
 describe.each(['node', 'edge'] as const)('contract 00, what survives [%s]:', (runtime) => {

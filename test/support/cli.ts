@@ -30,7 +30,7 @@ export interface Setting {
   lanAddress?: string | null;
   tailnet?: Tailnet | null;
   /** Whether only `npx svc` finds the program. */
-  isCalledByNpm?: boolean;
+  isRunByNpm?: boolean;
   /** Whether the relay's port is taken. */
   portTaken?: boolean;
   /** Changes the host before the command gets it. */
@@ -63,7 +63,7 @@ export async function run(argv: string[], setting: Setting = {}): Promise<Result
     stdout: writer('stdout'),
     stderr: writer('stderr'),
     ownPackage: setting.ownPackage ?? ownPackage(),
-    isCalledByNpm: setting.isCalledByNpm,
+    isRunByNpm: setting.isRunByNpm,
     env: setting.env ?? { SVC_HOME: agentHome(), RELAY_PORT: '1' },
     createHost: (home) =>
       (setting.withHost ?? ((host: Host) => host))({

@@ -1,7 +1,7 @@
 import { errorFor } from '../../../handlers/errors.ts';
 import { createPathCheck } from '../../../handlers/routes.ts';
 import { type SocketRow, sockets } from '../../../handlers/sockets.ts';
-import { missShare, pageResponse, SHARE_PATH, toApp, wantsPage } from '../../../handlers/web/serve.ts';
+import { pageResponse, SHARE_PATH, shareMissed, toApp, wantsPage } from '../../../handlers/web/serve.ts';
 import { type Config, variables } from '../../../lib/config.ts';
 import { describeError } from '../../../lib/errors.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
@@ -75,7 +75,7 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
     config: Settings,
     homePages: () => Promise<readonly string[]>,
   ): Promise<Response | undefined> {
-    if (request.method === 'POST' && pathname === SHARE_PATH) return missShare();
+    if (request.method === 'POST' && pathname === SHARE_PATH) return shareMissed();
     if (request.method !== 'GET' && request.method !== 'HEAD') return undefined;
     if (pathname === '/' && !request.headers.has('upgrade') && wantsPage(request)) return toApp();
     if (!/^\/(?:app|console)(?:\/|$)/.test(pathname)) return undefined;

@@ -252,7 +252,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     system.wake(DOUBT_TIMEOUT);
   }
   /** Somebody is here, and waits: any key or tap cuts a wait short, unless the relay has asked for it. */
-  function hurry(): void {
+  function retryNow(): void {
     const now = state.value;
     if (now.name === 'waiting' && !now.rateLimited && retryAt.value - Date.now() > SHORT_WAIT) link.start();
   }
@@ -266,8 +266,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   });
   addEventListener('online', resume);
   addEventListener('offline', doubt);
-  addEventListener('pointerdown', hurry);
-  addEventListener('keydown', hurry);
+  addEventListener('pointerdown', retryNow);
+  addEventListener('keydown', retryNow);
   document.addEventListener('visibilitychange', onShown);
 
   /** Resolves when the link has settled: online, or not to be so for now. */
@@ -399,8 +399,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     close(): void {
       removeEventListener('online', resume);
       removeEventListener('offline', doubt);
-      removeEventListener('pointerdown', hurry);
-      removeEventListener('keydown', hurry);
+      removeEventListener('pointerdown', retryNow);
+      removeEventListener('keydown', retryNow);
       document.removeEventListener('visibilitychange', onShown);
       stopEchoes();
       stopFollowing();

@@ -5,7 +5,7 @@ import type { SessionSocket } from '../socket/session-socket.ts';
 import type { EventBody } from '../socket/types.ts';
 import { levelsOf } from '../streaming/pcm.ts';
 import type { OutputAudio, Playback } from './core/state.ts';
-import { type Cut, HeardLedger } from './heard.ts';
+import { type Cut, PlaybackLedger } from './playback-ledger.ts';
 
 const BYTES_PER_SAMPLE = 2;
 
@@ -25,7 +25,7 @@ type Held = { event: EventBody } | { audio: OutputAudio };
 /** Everything that a session tells its client: at once, or once a response is known to be good. */
 export class Publisher {
   readonly #parts: PublisherParts;
-  readonly #heard = new HeardLedger();
+  readonly #heard = new PlaybackLedger();
   /** Events of responses that are held back, by response id. Their audio is bounded by the state machine. */
   readonly #held = new Map<string, Held[]>();
   #audioEventId = 0;

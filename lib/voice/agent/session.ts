@@ -21,10 +21,11 @@ import {
   type State,
   type Task,
 } from './core/state.ts';
+import { ProviderEventQueue } from './event-queue.ts';
 import { History } from './history.ts';
-import { ProviderInlet } from './inlet.ts';
 import { PendingAudio } from './pending-audio.ts';
 import type { ConnectProvider, ProviderOptions, ProviderSession } from './provider/provider.ts';
+import { lateResult, responseRequest, toolResult } from './provider-requests.ts';
 import { Publisher } from './publisher.ts';
 import type { ContextMessage } from './text/context.ts';
 import { interfaceOf, localTime, providerInstructions, type SessionFacts, systemMessage } from './text/instructions.ts';
@@ -33,7 +34,6 @@ import { TOOL_SURFACE, TOOLS } from './text/tools.ts';
 import { createSummaryCheck } from './text/validation.ts';
 import type { AgentUpstream } from './upstream/run.ts';
 import { usageMember } from './usage.ts';
-import { lateResult, responseRequest, toolResult } from './wording.ts';
 
 /** An answer that nobody has received. */
 export interface UnreceivedAnswer {
@@ -275,7 +275,7 @@ export class AgentSession implements TableSession {
     const instructions = providerInstructions({ facts: this.#facts, time, finalAnswerOnly, context, profileBlock });
     const options = { ...providerOptions, model, voice, sampleRate, instructions, tools: TOOLS };
     let hasClosed = false;
-    const inlet = new ProviderInlet({
+    const inlet = new ProviderEventQueue({
       room: () => this.#socket.room(),
       post: (event) => {
         if (connection.signal.aborted) return;

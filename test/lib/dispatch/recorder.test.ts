@@ -1,7 +1,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, it } from 'vitest';
-import { createRecorder, startOf } from '../../../lib/dispatch/recorder.ts';
+import { createRecorder, truncated } from '../../../lib/dispatch/recorder.ts';
 
 const { redact, summarise } = createRecorder({ placeholder: () => undefined, isPrivateKey: () => false });
 
@@ -15,7 +15,7 @@ it('what is written down does not keep what it was taken from', () => {
   for (let at = 0; at < 20; at++) {
     // Parsed, as bodies are: a text of its own for each.
     const content: string = JSON.parse(`"${'x'.repeat(4 * MiB)}${at}"`);
-    kept.push(redact({ content }), summarise({ content }), startOf(content, 500));
+    kept.push(redact({ content }), summarise({ content }), truncated(content, 500));
   }
   collect();
   expect((process.memoryUsage().heapUsed - before) / MiB).toBeLessThan(30);
@@ -24,6 +24,6 @@ it('what is written down does not keep what it was taken from', () => {
 
 it('starts of texts are what a slice would be', () => {
   for (const text of ['', 'abc', '😀😀', '"\\\u2028']) {
-    for (const length of [0, 1, 3, 10]) expect(startOf(text, length)).toBe(text.slice(0, length));
+    for (const length of [0, 1, 3, 10]) expect(truncated(text, length)).toBe(text.slice(0, length));
   }
 });

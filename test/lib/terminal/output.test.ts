@@ -48,7 +48,7 @@ describe('output batches (contract 02 §3.6)', () => {
 
   test('sends the response to a keystroke at once', () => {
     push('a');
-    output.hurry();
+    output.flushNow();
     push('b');
     expect(sent).toEqual(['a', 'b']);
   });

@@ -32,8 +32,8 @@ import {
   type ForwardLimits,
 } from '../forward.ts';
 import { createLocalLink, type LocalLink } from '../local-link.ts';
+import { createMinorCollector } from '../minor-gc.ts';
 import { send } from '../send.ts';
-import { createYoungCollector } from '../young-memory.ts';
 
 /** Limits of the proxied namespaces (contract 08 §4.4). */
 export interface ProxyLimits extends ForwardLimits {
@@ -67,7 +67,7 @@ export interface ProxyParts {
 
 /** The HTTP proxy of `/api` and `/dashboard` (contract 08 §4). */
 export function createProxy({ plan, gate, log, limits, guard }: ProxyParts) {
-  const carried = createYoungCollector();
+  const carried = createMinorCollector();
   const createSpace = (namespace: Namespace, upstream: URL): Space & { forwarder: Forwarder } => {
     const { hostname, port, host, pathname } = upstream;
     const link = createLocalLink({

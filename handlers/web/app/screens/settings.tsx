@@ -5,9 +5,9 @@ import { BackupCard } from '../backup-view.tsx';
 import { useApp } from '../context.ts';
 import { KnockSwitches } from '../knock/switches.tsx';
 import { LockCard } from '../lock/card.tsx';
-import { Cannot } from '../settings/cannot.tsx';
 import { Connection } from '../settings/connection.tsx';
 import { SettingChoice, SettingNumber, SettingSwitch } from '../settings/fields.tsx';
+import { Unsupported } from '../settings/unsupported.tsx';
 
 /** Every setting of the specification (2.1 and 8): what this browser can do, and why it cannot do the rest. */
 export default function Settings() {
@@ -21,7 +21,7 @@ export default function Settings() {
       <LockCard />
       <BackupCard />
       <Remembered />
-      <Cannot />
+      <Unsupported />
       <Details />
     </div>
   );

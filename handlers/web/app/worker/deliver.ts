@@ -30,11 +30,11 @@ export async function deliver(
   const { session_token: token, mailbox } = pairing;
   const url = homeOf(pairing);
   const edge = mailbox?.session_token === undefined ? undefined : { url: mailbox.url, token: mailbox.session_token };
-  const patience = edge ? BEFORE_MAILBOX : TIMEOUT;
-  const sent = url === undefined ? none : await deliverTo({ url, token }, { stored, replies, caller, patience });
+  const timeout = edge ? BEFORE_MAILBOX : TIMEOUT;
+  const sent = url === undefined ? none : await deliverTo({ url, token }, { stored, replies, caller, timeout });
   const left = replies.filter(({ message_id: id }) => !sent.acknowledged.has(id));
   if (!edge || left.length === 0) return sent;
-  const there = await deliverTo(edge, { stored, replies: left, caller, patience: TIMEOUT });
+  const there = await deliverTo(edge, { stored, replies: left, caller, timeout: TIMEOUT });
   return {
     acknowledged: new Set([...sent.acknowledged, ...there.acknowledged]),
     late: new Set([...sent.late, ...there.late]),
@@ -46,12 +46,12 @@ interface Delivery {
   replies: readonly WaitingReply[];
   caller: Pick<Caller, 'socketProof'>;
   /** Milliseconds until the relay has let it in. */
-  patience: number;
+  timeout: number;
 }
 
 function deliverTo(
   { url, token }: { url: string; token: string },
-  { stored, replies, caller, patience }: Delivery,
+  { stored, replies, caller, timeout }: Delivery,
 ): Promise<Delivered> {
   const missing = new Set(replies.map(({ message_id }) => message_id));
   const acknowledged = new Set<string>();
@@ -66,7 +66,7 @@ function deliverTo(
       socket.close();
       resolve({ acknowledged, late });
     };
-    let timer = setTimeout(end, patience);
+    let timer = setTimeout(end, timeout);
     socket.onclose = end;
     const authenticate = async (nonce?: string) => {
       // The relay keeps what the page has told it.

@@ -1,7 +1,7 @@
 import { useT } from '../../shared/i18n.ts';
 
 /** Settings of the phone's app that a page has no use for, by their keys (specification 2.1 and 8). */
-const CANNOT: readonly (readonly [keys: readonly string[], reason: string])[] = [
+const UNSUPPORTED: readonly (readonly [keys: readonly string[], reason: string])[] = [
   [['tofu_pins'], 'The browser checks certificates by itself, and shows a page no key to pin.'],
   [
     ['API Server URL', 'API Key'],
@@ -37,13 +37,13 @@ const CANNOT: readonly (readonly [keys: readonly string[], reason: string])[] = 
   [['Cached media cap'], 'This page caches no media, so there is nothing to evict: a file is gone when you close it.'],
 ];
 
-export function Cannot() {
+export function Unsupported() {
   const t = useT();
   return (
     <details class="card">
       <summary>{t('What only the app of a phone can set')}</summary>
       <dl class="reasons">
-        {CANNOT.map(([keys, reason]) => [
+        {UNSUPPORTED.map(([keys, reason]) => [
           <dt key={keys[0]}>
             {keys.map((key) => (
               <div key={key}>

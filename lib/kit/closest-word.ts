@@ -4,14 +4,14 @@ import { distance, MAX_WORD } from './distance.ts';
  * The known word that somebody most likely meant: it begins with theirs, or at most a third of its letters differ.
  * Undefined when none is near. Case does not count.
  */
-export function likelyWord(typed: string, known: readonly string[]): string | undefined {
+export function closestWord(typed: string, known: readonly string[]): string | undefined {
   const word = typed.toLowerCase();
   if (word === '' || word.length > MAX_WORD) return undefined;
-  let best: { name: string; far: number } | undefined;
+  let best: { name: string; edits: number } | undefined;
   for (const name of known) {
     const lower = name.toLowerCase();
-    const far = word.length >= 3 && lower.startsWith(word) ? 0.5 : distance(word, lower);
-    if (far <= Math.max(1, Math.floor(lower.length / 3)) && (!best || far < best.far)) best = { name, far };
+    const edits = word.length >= 3 && lower.startsWith(word) ? 0.5 : distance(word, lower);
+    if (edits <= Math.max(1, Math.floor(lower.length / 3)) && (!best || edits < best.edits)) best = { name, edits };
   }
   return best?.name;
 }

@@ -10,7 +10,7 @@ const COLLECT_EVERY = 8 * 1024 * 1024;
  * otherwise lets hundreds of MiB pile up, and then marks the whole heap instead, ten times as often as it has to and at up
  * to half of the CPU (2026-11, Node 20). A collection of the young objects takes a fraction of a millisecond.
  */
-export function createYoungCollector(): (bytes: number) => void {
+export function createMinorCollector(): (bytes: number) => void {
   let collect: Collect | undefined;
   let carried = 0;
   return (bytes) => {

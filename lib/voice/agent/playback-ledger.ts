@@ -41,7 +41,7 @@ export interface SentAudio {
 }
 
 /** Tracks how much of the sent speech the phone has played (contract 06 §6.6). Times are monotonic milliseconds. */
-export class HeardLedger {
+export class PlaybackLedger {
   readonly #items: Item[] = [];
   #last = 0;
   /** Everything up to this id was played, or cut. */

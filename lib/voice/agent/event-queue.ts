@@ -3,7 +3,7 @@ import type { ProviderEvent } from './provider/provider.ts';
 /** Bytes of speech in one event: some seconds. Even, so that samples stay whole. */
 const MAX_PIECE = 128 * 1024;
 
-export interface InletParts {
+export interface EventQueueParts {
   /** As `SessionSocket.room`. */
   room(): Promise<void> | undefined;
   post(event: ProviderEvent): void;
@@ -14,12 +14,12 @@ export interface InletParts {
  * phone's socket is full: one long delta would otherwise exceed what may be unsent, and cost the phone its connection.
  * Bounded by the provider's messages, which are not read meanwhile.
  */
-export class ProviderInlet {
-  readonly #parts: InletParts;
+export class ProviderEventQueue {
+  readonly #parts: EventQueueParts;
   readonly #queue: ProviderEvent[] = [];
   #isBusy = false;
 
-  constructor(parts: InletParts) {
+  constructor(parts: EventQueueParts) {
     this.#parts = parts;
   }
 

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { HeardLedger } from '../../../../lib/voice/agent/heard.ts';
+import { PlaybackLedger } from '../../../../lib/voice/agent/playback-ledger.ts';
 
 /** Three deltas of 100 ms of one item, then one of another. */
-function spoken(): HeardLedger {
-  const ledger = new HeardLedger();
+function spoken(): PlaybackLedger {
+  const ledger = new PlaybackLedger();
   for (const audioEventId of [1, 2, 3])
     ledger.sent({ audioEventId, duration: 100, itemId: 'a', contentIndex: 1, responseId: 'r1' }, 0);
   ledger.sent({ audioEventId: 4, duration: 50, itemId: 'b', responseId: 'r2' }, 0);
@@ -45,7 +45,7 @@ describe('the history is cut (contract 06 §6.6)', () => {
   });
 
   it('not for rendered speech', () => {
-    const ledger = new HeardLedger();
+    const ledger = new PlaybackLedger();
     ledger.sent({ audioEventId: 1, duration: 100, responseId: 'r1' }, 0);
     expect(ledger.isAllHeard(0, 0)).toBe(false);
     expect(ledger.cut(0, 0, true)).toEqual([]);
@@ -68,7 +68,7 @@ describe('a phone that reports nothing', () => {
 });
 
 it('stays small, however much is said', () => {
-  const ledger = new HeardLedger();
+  const ledger = new PlaybackLedger();
   for (let n = 1; n <= 50_000; n++)
     ledger.sent({ audioEventId: n, duration: 1, itemId: `i${n % 40}`, responseId: 'r1' }, 0);
   expect(ledger.cut(0, 0, true).length).toBeLessThanOrEqual(16);

@@ -2,7 +2,7 @@ import { type CommandEntry, nestedPrograms, programs } from './commands.ts';
 import type { Writer } from './output.ts';
 
 /** How the user called this program. Messages name further commands in the same way (contract 11 §1). */
-export interface Calling {
+export interface Invocation {
   /** Only `npx svc` finds the program. */
   npx: boolean;
   /** The given `--relay`. */
@@ -59,13 +59,13 @@ const WITH_SETTINGS = commandsWith('settings');
  * Whether the program was called where only `npx svc` finds it again: by `npx`, from `node_modules/.bin`, or by
  * `npm start`. `script` is `process.argv[1]`.
  */
-export const isCalledByNpm = (script: string, env: Record<string, string | undefined>): boolean =>
+export const isRunByNpm = (script: string, env: Record<string, string | undefined>): boolean =>
   /[\\/]node_modules[\\/]\.bin[\\/][^\\/]+$/.test(script) ||
   // A shell in the relay inherits the variable, but calls the program by another name.
   (env.npm_lifecycle_event === 'start' && /\.js$/.test(script));
 
 /** Names the commands in a text as the user has to call them: `npx svc pair --relay URL` for `svc pair`. */
-export function asCalled(text: string, { npx, relay, settings }: Calling): string {
+export function asCalled(text: string, { npx, relay, settings }: Invocation): string {
   let named = npx ? text.replace(COMMAND, 'npx $&') : text;
   if (relay !== undefined) named = named.replace(WITH_RELAY, (path) => `${path} --relay ${word(relay)}`);
   if (settings !== undefined) named = named.replace(WITH_SETTINGS, (path) => `${path} --settings ${word(settings)}`);
@@ -78,16 +78,16 @@ const word = (text: string): string => (/^[\w@%+=:,./~-]+$/.test(text) ? text : 
 /** The same stream, which names the commands in the texts of this program as the user has to call them. */
 export function namedAsCalled<Stream extends Writer>(
   stream: Stream,
-  calling: Calling,
+  invocation: Invocation,
   onWrite: (text: string) => void = () => {},
 ): Stream {
   return new Proxy(stream, {
     get(target, name) {
-      if (name === 'asCalled') return (text: string) => asCalled(text, calling);
+      if (name === 'asCalled') return (text: string) => asCalled(text, invocation);
       if (name === 'takeExtra') {
         return () => {
-          const { extra } = calling;
-          calling.extra = undefined;
+          const { extra } = invocation;
+          invocation.extra = undefined;
           return extra;
         };
       }

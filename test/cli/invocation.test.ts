@@ -1,7 +1,7 @@
 import { cac } from 'cac';
 import { describe, expect, it } from 'vitest';
-import { asCalled, isCalledByNpm, namedAsCalled } from '../../cli/called.ts';
 import { nestedPrograms, programs } from '../../cli/commands.ts';
+import { asCalled, isRunByNpm, namedAsCalled } from '../../cli/invocation.ts';
 import { line, quote, sentence } from '../../cli/output.ts';
 
 const NPX = { npx: true };
@@ -20,9 +20,9 @@ describe('commands in messages', () => {
     ],
     ['svc phones, svc pairing', { relay }, 'svc phones, svc pairing'],
   ])('%j name the relay and the settings that were given (11 §1)', (text, more, expected) => {
-    const calling = { npx: false, ...more };
-    expect(asCalled(text, calling)).toBe(expected);
-    expect(asCalled(expected, calling)).toBe(expected);
+    const invocation = { npx: false, ...more };
+    expect(asCalled(text, invocation)).toBe(expected);
+    expect(asCalled(expected, invocation)).toBe(expected);
   });
 
   it.each([20, 25, 30, 60, 80, 120])(
@@ -91,7 +91,7 @@ describe('commands in messages', () => {
     ['/c/dist/cli/svc.js', {}, false],
     // In a shell of a relay that npm started.
     ['/usr/local/bin/svc', { npm_lifecycle_event: 'start' }, false],
-  ])('%s with %j: by npm %s', (script, env, expected) => expect(isCalledByNpm(script, env)).toBe(expected));
+  ])('%s with %j: by npm %s', (script, env, expected) => expect(isRunByNpm(script, env)).toBe(expected));
 
   it('a stream keeps everything else', () => {
     const written: string[] = [];

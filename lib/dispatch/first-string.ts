@@ -2,7 +2,7 @@ import { isObject } from '../kit/json.ts';
 import { visibleName } from '../kit/text.ts';
 
 /** The first of these members that is a name: see `visibleName`. */
-export const firstText = (holder: unknown, names: readonly string[]): string | undefined => {
+export const firstString = (holder: unknown, names: readonly string[]): string | undefined => {
   if (!isObject(holder)) return undefined;
   for (const name of names) {
     const text = visibleName(holder[name]);

@@ -1,6 +1,6 @@
 import { constants, type PerformanceEntry, PerformanceObserver } from 'node:perf_hooks';
 import { expect, it } from 'vitest';
-import { createYoungCollector } from '../../cli/runtime/node/young-memory.ts';
+import { createMinorCollector } from '../../cli/runtime/node/minor-gc.ts';
 
 const MiB = 1024 * 1024;
 
@@ -18,7 +18,7 @@ function forcedCollections() {
 
 it('collects the young objects, and nothing else, every 8 MiB', async () => {
   const { kinds, end } = forcedCollections();
-  const carry = createYoungCollector();
+  const carry = createMinorCollector();
   for (let carried = 0; carried < 24 * MiB; carried += 64 * 1024) carry(64 * 1024);
   carry(7 * MiB);
   const expected = new Array(3).fill(constants.NODE_PERFORMANCE_GC_MINOR);
@@ -27,6 +27,6 @@ it('collects the young objects, and nothing else, every 8 MiB', async () => {
 });
 
 it('does not give a collector to the rest of the process', () => {
-  createYoungCollector()(8 * MiB);
+  createMinorCollector()(8 * MiB);
   expect('gc' in globalThis).toBe(false);
 });

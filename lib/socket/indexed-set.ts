@@ -8,7 +8,7 @@ export interface Indexed {
  * a `Set` replaces its hash table as it churns, and old tables keep dead members reachable, so that whole sockets
  * reach the old generation before they are collected (seen 2026-11).
  */
-export class DenseSet<T extends Indexed> {
+export class IndexedSet<T extends Indexed> {
   readonly #members: T[] = [];
 
   get size(): number {
