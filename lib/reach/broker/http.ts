@@ -15,6 +15,9 @@ export interface BrokerHttpParts {
   connect?(event: H3Event): Response | Promise<Response>;
 }
 
+/** h3 would take a path with a slash at its end, or with escapes, for one of these. */
+const PATHS: ReadonlySet<string> = new Set(['/health', CONNECT_PATH]);
+
 export const HEADERS = {
   'content-type': 'application/json',
   'x-content-type-options': 'nosniff',
@@ -48,9 +51,11 @@ export function createBrokerHttp({ counts, connect }: BrokerHttpParts): H3 {
   };
   const refuse = (error: HTTPError): Response =>
     answer(error.status, { ok: false, error: error.unhandled ? 'internal error' : error.message });
+  const notFound = () => refuse(new HTTPError({ status: 404, message: 'not found' }));
   return new H3({ silent: true, onError: refuse })
+    .use(({ req }) => (PATHS.has(new URL(req.url).pathname) ? undefined : notFound()))
     .get('/health', health)
     .head('/health', health)
     .all(CONNECT_PATH, socket)
-    .all('/**', () => refuse(new HTTPError({ status: 404, message: 'not found' })));
+    .all('/**', notFound);
 }
