@@ -81,9 +81,12 @@ export async function mint(
     );
   });
   if (!isSuccess(answer)) {
+    const hasNoMirror = options.via === 'edge' && answer.status === 409;
     throw new CommandError(
       `the relay refused to make a pairing code: ${refusal(answer)}`,
-      nextAfterRefusal(answer) ?? "Nothing was paired. The relay's log says more.",
+      hasNoMirror
+        ? 'Give this relay a mirror first, with: svc relay mirror enable --relay <URL of the edge>'
+        : (nextAfterRefusal(answer) ?? "Nothing was paired. The relay's log says more."),
     );
   }
   const minted = asObject(answer.body);

@@ -369,6 +369,7 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
       1,
       'the relay refused to make a pairing code: this relay has no mirror at the edge where the code could be redeemed (HTTP 409)',
     ]);
+    expect(JSON.parse(without.stdout).next).toContain('svc relay mirror enable --relay');
     await svc('relay', 'mirror', 'enable', '--relay', edge);
     await inStep();
     await proxy.close();
