@@ -84,7 +84,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   }
 }
 
-/** The relay elsewhere that commands mean here, which is not in this backup. What names none names nothing. */
+/** The relay elsewhere that commands mean here, which is not in this backup. A name of none names nothing. */
 function relayElsewhere(environment: Environment): string | undefined {
   try {
     const chosen = defaultRelay(environment);

@@ -1,7 +1,7 @@
 import { type CommandEntry, nestedPrograms, programs } from './commands.ts';
 import type { Writer } from './output.ts';
 
-/** How the user called this program. Messages name further commands in the same way (contract 11 §1). */
+/** The way in which the user called this program. Messages name further commands in the same way (contract 11 §1). */
 export interface Invocation {
   /** Only `npx svc` finds the program. */
   npx: boolean;
@@ -56,7 +56,7 @@ const WITH_RELAY = commandsWith('relay');
 const WITH_SETTINGS = commandsWith('settings');
 
 /**
- * Whether the program was called where only `npx svc` finds it again: by `npx`, from `node_modules/.bin`, or by
+ * True if the program was called where only `npx svc` finds it again: by `npx`, from `node_modules/.bin`, or by
  * `npm start`. `script` is `process.argv[1]`.
  */
 export const isRunByNpm = (script: string, env: Record<string, string | undefined>): boolean =>

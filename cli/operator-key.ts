@@ -27,7 +27,7 @@ export async function operatorHeaders(agentHome: string, port: number): Promise<
 }
 
 /**
- * Who must not get a credential of this machine's agent, although it listens on a port of this machine: `user 7` (contract
+ * A listener on a port of this machine that must not get a credential of its agent: `user 7` (contract
  * 01 §9.1a). Undefined for another machine, and when only this user, root, that of the relay and those of
  * `RELAY_OPERATOR_UIDS` listen there.
  */
@@ -58,7 +58,10 @@ export async function strangerOn(
   }
 }
 
-/** Users that may have a credential of this machine's agent, beside this user and root: those of the relay and the owner's. */
+/**
+ * Users that may have a credential of this machine's agent, beside this user and root: those of the relay and the
+ * owner's.
+ */
 export async function trustedUids(agentHome: string, operatorUids: readonly number[]): Promise<number[]> {
   const relayUser = await stat(operatorKeyPath(agentHome)).then(
     ({ uid }) => [uid],

@@ -29,7 +29,7 @@ export interface OperatorRelay {
   /** The origin of a relay elsewhere; undefined for the one of this machine. */
   readonly url: string | undefined;
   readonly port: number;
-  /** Whether it speaks TLS, as far as it was called. */
+  /** True if it speaks TLS, as far as it was called. */
   readonly tls: boolean;
   /**
    * Makes one call and returns the JSON object of its answer.
@@ -43,14 +43,14 @@ export class Unreachable extends CommandError {}
 
 /** The relay answered with an error. */
 export class Refused extends CommandError {
-  /** Of HTTP. */
+  /** HTTP status. */
   readonly status: number;
   /** The relay's error sentence, safe for a terminal. */
   readonly reason: string;
 
-  /** Whether what was asked for is in effect, but not stored, or not all of it (contract 01 §6.7). */
+  /** True if what was asked for is in effect, but not stored, or not all of it (contract 01 §6.7). */
   readonly isApplied: boolean;
-  /** Whether shells of the device that it was about may go on. */
+  /** True if shells of the device that it was about may go on. */
   readonly hasShellsLeft: boolean;
 
   constructor(message: string, next: string, status: number, reason: string, body?: Record<string, unknown>) {

@@ -141,14 +141,14 @@ export function option<T>(options: Options, flag: `--${string}`, convert: (text:
   }
 }
 
-/** Whether a flag is given. */
+/** True if a flag is given. */
 export const flag = (options: Options, name: `--${string}`): boolean => options[camelCase(name.slice(2))] === true;
 
-/** Whether an option is given, whatever its value. */
+/** True if an option is given, whatever its value. */
 export const isGiven = (options: Options, name: `--${string}`): boolean =>
   options[camelCase(name.slice(2))] !== undefined;
 
-/** Whether a flag is given in its negated form. `name` omits the `no-`. */
+/** True if a flag is given in its negated form. `name` omits the `no-`. */
 export const negated = (options: Options, name: `--${string}`): boolean => options[camelCase(name.slice(2))] === false;
 
 const invalid = (message: string) => new RelayError('invalid', message);

@@ -26,7 +26,7 @@ async function outdatedRelay(options: Options, context: CommandContext): Promise
     const next = 'Restart it with: svc restart';
     return { relay: buildText(lock.version, lock.build), command: buildText(own.version, own.build), next };
   } catch {
-    // What is wrong with the configuration is for the command itself to say.
+    // The command itself reports errors of the configuration.
     return null;
   }
 }

@@ -42,7 +42,7 @@ export interface CommandContext {
   program: string;
   /** Stops a long-running command, as SIGINT and SIGTERM do. */
   stop?: AbortSignal;
-  /** Whether only `npx svc` finds this program. */
+  /** True if only `npx svc` finds this program. */
   isRunByNpm?: boolean;
   /** The package this program belongs to. */
   ownPackage: OwnPackage;

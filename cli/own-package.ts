@@ -14,7 +14,7 @@ export interface OwnPackage {
   build?: RelayBuild | null;
   /** Absolute path of the package's directory, without a trailing slash; null when package.json is not found. */
   directory: string | null;
-  /** Whether this runs from a copy of that directory (`own-copy.ts`). */
+  /** True if this runs from a copy of that directory (`own-copy.ts`). */
   isCopy?: boolean;
 }
 

@@ -58,7 +58,7 @@ export const DEFAULT_PORT = 8767;
 const MAX_ANSWER = 1024 * 1024;
 const MAX_LINE = 512;
 
-/** How to start the relay of this machine. */
+/** Command that starts the relay of this machine. */
 export const START = "Start it with 'svc up', or in this terminal with 'svc relay start'.";
 
 /**
@@ -204,7 +204,7 @@ async function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAn
   });
 }
 
-/** Whether an answer is one line of plain text. */
+/** True if an answer is one line of plain text. */
 const isLine = (text: string, type = ''): boolean =>
   type.startsWith('text/plain') && text.length <= MAX_LINE && !text.trim().includes('\n');
 

@@ -35,6 +35,6 @@ export const followEvents = ({ relay, signal, onEvent, onLost }: EventsParts): P
     wait: (milliseconds) => pause(milliseconds, signal),
   });
 
-/** Whether a later attempt may succeed: nobody answered, or a relay that is starting, stopping or busy. */
+/** True if a later attempt may succeed: nobody answered, or a relay that is starting, stopping or busy. */
 export const mayRecover = (error: unknown): boolean =>
   error instanceof Unreachable || (error instanceof Refused && (error.status >= 500 || error.status === 429));

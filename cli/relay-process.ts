@@ -5,7 +5,7 @@ import { UNIT } from '../lib/operator/service/unit.ts';
 
 export interface RelayProcess {
   pid: number;
-  /** Whether this user's systemd runs it. */
+  /** True if this user's systemd runs it. */
   isService: boolean;
 }
 

@@ -36,8 +36,8 @@ export function refuseRelayElsewhere(options: Options, command: 'backup' | 'rest
 }
 
 /**
- * The relay that `--relay` names, else `SVC_RELAY`, else `svc use` (contract 11 §1), called as its operator; undefined for
- * the relay of this machine (contract 01 §12), which options such as `--no-relay` and `--relay-port` choose.
+ * The relay that `--relay` names, else `SVC_RELAY`, else `svc use` (contract 11 §1), called as its operator; undefined
+ * for the relay of this machine (contract 01 §12), which options such as `--no-relay` and `--relay-port` choose.
  */
 export async function remoteRelay(options: Options, environment: Environment): Promise<RelayAddress | undefined> {
   const isChosen = options.relay !== undefined || options.relayPort !== undefined;
@@ -71,7 +71,7 @@ export function asRelayUrl(text: string): URL {
 
 interface DefaultRelay {
   url: URL;
-  /** Who chose it. */
+  /** The origin of the choice. */
   tried: string;
 }
 

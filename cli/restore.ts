@@ -84,7 +84,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
       await carryOut(config.agentHome, plan.journal);
       report({ content, plan, header, home }, options, context);
     } finally {
-      // What was decided is left for the next command.
+      // A decided restore is left for the next command.
       if (!isUnfinished(config.agentHome)) await staging.discard();
     }
   } finally {

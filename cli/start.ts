@@ -131,7 +131,10 @@ async function ownCopy({ stateFile, agentHome }: Config, context: CommandContext
   });
 }
 
-/** Lets the commands of this machine find the relay (contract 11 §1). One that they cannot find still serves its devices. */
+/**
+ * Lets the commands of this machine find the relay (contract 11 §1). One that they cannot find still serves its
+ * devices.
+ */
 async function announceLock(
   { relay }: NodeRelay,
   args: string[],
@@ -321,7 +324,9 @@ async function announce({ relay, urls }: NodeRelay, context: CommandContext, log
   return addresses;
 }
 
-/** What is printed of a relay that has started. `urls` has at least one; `where` is where the next command can be typed. */
+/**
+ * Lines printed for a relay that has started. `urls` has at least one; `where` is where the next command can be typed.
+ */
 export function printRunning(
   { version, urls, stateFile }: { version: string; urls: string[]; stateFile: string | null },
   where: ' in another terminal' | '',

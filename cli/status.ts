@@ -46,7 +46,7 @@ interface CommandFacts {
   /** Epoch milliseconds. */
   sent_at: number;
   method: string;
-  /** Of a desktop tool, `/desktop/<tool>`. */
+  /** For a desktop tool, `/desktop/<tool>`. */
   path: string;
   device_name: string | null;
   decision: string;
@@ -61,7 +61,7 @@ interface Reachable {
   error: string | null;
 }
 
-/** The JSON document. What could not be found out is null. */
+/** The JSON document. Unknown facts are null. */
 interface Status {
   ok: boolean;
   /** The freeze in effect. */
@@ -79,7 +79,7 @@ interface Status {
     state_file: string | null;
     /** Stores that it cannot write, with the reason. */
     failing_stores: { store: string; error: string }[];
-    /** What is wrong with the clock of its machine (contract 11 §5). */
+    /** Problem of its machine's clock (contract 11 §5). */
     clock: ClockProblemFacts | null;
     /** Addresses that the machine has no more, and the devices that know no other. */
     gone_addresses: GoneAddress[];
@@ -87,7 +87,7 @@ interface Status {
   };
   /** This program. */
   command: { version: string; build: RelayBuild | null };
-  /** Whether the relay is older than this program. */
+  /** True if the relay is older than this program. */
   outdated: boolean;
   /** Problem of the disk that holds the state, null without one. A relay elsewhere reports its own. */
   disk: DiskProblem | null;

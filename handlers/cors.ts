@@ -24,9 +24,9 @@ export interface CrossOrigin {
 }
 
 /**
- * What a page of the other side of a mirror needs to call this one (contract 12 §3): the Fetch standard's CORS for its very
- * origin, without credentials of the browser. At the edge, that is a page which devices of home have been paired in; at home,
- * it is the page of the edge. Undefined for every other request.
+ * Lets a page of the other side of a mirror call this one (contract 12 §3): the Fetch standard's CORS for its very
+ * origin, without credentials of the browser. At the edge, that is a page which devices of home have been paired in; at
+ * home, it is the page of the edge. Undefined for every other request.
  */
 export function crossOrigin(request: RelayRequest, relay: Relay): CrossOrigin | undefined {
   const page = pageOf(request.headers);

@@ -6,13 +6,13 @@ import type { Entry, Lookups, StoreName } from './schema.ts';
  * `close`. One suite holds each of them to what is said here (`test/storage/drivers.test.ts`).
  */
 export interface Backend {
-  /** Whether it survives the process. */
+  /** True if it survives the process. */
   readonly durable: boolean;
   /** Stores whose writes have failed since the last write that did not, each with the reason. */
   readonly failing: ReadonlyMap<string, unknown>;
   /**
-   * The driver of one store. A write is asked for before the call returns, so that writes keep the order of the calls; its
-   * promise resolves once the value is durable, and rejects when nothing has changed. Values are texts.
+   * The driver of one store. A write is asked for before the call returns, so that writes keep the order of the calls;
+   * its promise resolves once the value is durable, and rejects when nothing has changed. Values are texts.
    */
   driver(store: string): Driver;
   /**

@@ -136,7 +136,7 @@ export function createGroupCommit(executor: SqlExecutor) {
     void later.then(next, next);
   }
 
-  /** Commits everything that waits before it returns. What is being committed off the event loop comes first. */
+  /** Commits everything that waits before it returns. A commit that runs off the event loop comes first. */
   function drain(): void {
     if (turn) queue.push(turn);
     turn = undefined;
@@ -199,7 +199,7 @@ export function createGroupCommit(executor: SqlExecutor) {
     read,
 
     /**
-     * Writes what is committed to an empty file, having committed what was written before. What is written meanwhile waits.
+     * Writes what is committed to an empty file, having committed what was written before. Writes made meanwhile wait.
      * Rejects where the executor has no snapshots.
      */
     snapshot(path: string): Promise<void> {

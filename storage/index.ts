@@ -7,7 +7,7 @@ export type Runtime = 'node' | 'edge';
 
 /**
  * Where each store lives: in the state file (`disk`), in the Durable Object's SQLite (`object`), or in the memory of
- * the process. What a restart may forget, a sleeping object may not (contract 00, "What survives a restart").
+ * the process. A sleeping object must keep even state that a restart may forget (contract 00, "What survives a restart").
  */
 export const LOCATIONS: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'memory' }> = {
   sessions: { node: 'disk', edge: 'object' },

@@ -5,7 +5,10 @@ import { parsed, type Row, type SqlExecutor, textOf } from './sql-driver.ts';
 const member = (name: string) => (value: string) =>
   `CASE WHEN json_valid(${value}) THEN json_extract(${value}, '$.${name}') END`;
 
-/** Stands for a text in lower case that has other characters than ASCII: SQLite folds only those. `find` finds it always. */
+/**
+ * Stands for a text in lower case that has other characters than ASCII: SQLite folds only those. `find` finds it
+ * always.
+ */
 const ANY = '*';
 /** A text in lower case. */
 const folded = (name: string) => (value: string) => {
@@ -13,7 +16,10 @@ const folded = (name: string) => (value: string) => {
   return `CASE WHEN ${text} GLOB '*[^ -~]*' THEN '${ANY}' ELSE lower(${text}) END`;
 };
 
-/** By what the values of a store are found where it is not read as a whole. A value has one row for each that is not null. */
+/**
+ * By what the values of a store are found where it is not read as a whole. A value has one row for each that is not
+ * null.
+ */
 const LOOKUPS: Partial<Record<StoreName, Record<string, (value: string) => string>>> = {
   sessions: { prefix: member('token_prefix'), device: folded('device_id'), expires: member('expires_at') },
 };
@@ -21,7 +27,9 @@ const LOOKUPS: Partial<Record<StoreName, Record<string, (value: string) => strin
 const TABLE =
   'CREATE TABLE lookups (store TEXT NOT NULL, name TEXT NOT NULL, value NOT NULL, key TEXT NOT NULL, PRIMARY KEY (store, name, value, key)) WITHOUT ROWID';
 
-/** What keeps the rows of one lookup: they are written only when they change, which few writes of a value do. */
+/**
+ * Statements that keep the rows of one lookup: they are written only when they change, which few writes of a value do.
+ */
 function statementsFor(store: string, name: string, of: (value: string) => string): string[] {
   const put = (from: string, key: string) =>
     `INSERT OR IGNORE INTO lookups SELECT '${store}', '${name}', ${of(from)}, ${key}`;

@@ -49,8 +49,8 @@ export type StoreName = keyof StoreSchema;
 export type Entry = [key: string, value: unknown];
 
 /**
- * Reads single values of a store at once, as they are committed: what was written in this turn is not among them. Each read
- * is one statement, which takes no longer with more values beside those that it finds.
+ * Reads single values of a store at once, as they are committed: what was written in this turn is not among them. Each
+ * read is one statement, which takes no longer with more values beside those that it finds.
  */
 export interface Lookups {
   get(key: string): Entry[];
@@ -61,7 +61,7 @@ export interface Lookups {
   upTo(name: string, end: number): Entry[];
   /** The smallest number of a lookup above `above`. */
   least(name: string, above: number): number | null;
-  /** How many values have a lookup. */
+  /** Number of values that have a lookup. */
   count(name: string): number;
 }
 
@@ -83,7 +83,7 @@ export type Store<K extends StoreName> = Storage<StoreSchema[K]> & Backed;
 /** The relay's state, one named store at a time. */
 export interface Stores {
   open<K extends StoreName>(name: K): Store<K>;
-  /** Whether stores that are durable on this runtime survive the process: false where all are in memory. */
+  /** True if stores that are durable on this runtime survive the process: false where all are in memory. */
   readonly durable: boolean;
   /** Durable stores whose writes have failed since the last transaction that did not, each with the reason. */
   readonly failing: ReadonlyMap<StoreName, unknown>;
@@ -200,7 +200,7 @@ export interface PairingCodeRecord {
   /** The first two characters of the code. */
   masked: string;
   anonymous: boolean;
-  /** Of the secret in the code's QR payload. */
+  /** Hash of the secret in the code's QR payload. */
   secret_sha256?: string;
   /** The key that signed the payload: the first characters of its SHA-256. */
   key_id?: string;
@@ -235,7 +235,7 @@ export interface SwitchRecord {
 
 /** A session of MCP, keyed by its id (contract 09 §7). */
 export interface McpSessionRecord {
-  /** Of the paired session. */
+  /** Family of the paired session. */
   family: string;
   /** Parameters of its `initialize`, as JSON text. */
   params: string;
@@ -246,8 +246,8 @@ export interface McpSessionRecord {
 export type ChatTurnState = 'running' | 'done' | 'cancelled' | 'failed' | 'interrupted';
 
 /**
- * A chat turn that outlives its socket, without its texts, keyed `turn:<id>` (contract 10 §1). Times are epoch seconds with
- * a fraction.
+ * A chat turn that outlives its socket, without its texts, keyed `turn:<id>` (contract 10 §1). Times are epoch seconds
+ * with a fraction.
  */
 export interface ChatTurnHead {
   id: string;
@@ -288,7 +288,8 @@ export interface ChatTool {
 
 /**
  * Beside the head of a turn: its question and the answer in blocks of 32,768 characters (`question:<id>:<n>`,
- * `text:<id>:<n>`), as a value at the edge has 2 MB at most, and its tools in blocks of 16 (`tools:<id>:<n>`). Keyed `followers`: sockets that are told of the turns of their family (edge).
+ * `text:<id>:<n>`), as a value at the edge has 2 MB at most, and its tools in blocks of 16 (`tools:<id>:<n>`). Keyed
+ * `followers`: sockets that are told of the turns of their family (edge).
  */
 export type ChatTurnRecord = { turn: ChatTurnHead } | { text: string } | { tools: ChatTool[] } | { sockets: string[] };
 
@@ -399,7 +400,7 @@ export interface MediaEntry {
   expiresAt: number;
   lastAccessed: number;
   sensitive: boolean;
-  /** Whether the relay owns the bytes and removes them with their last token. */
+  /** True if the relay owns the bytes and removes them with their last token. */
   owned: boolean;
   /** On a host: it came from the edge, and outlives the process (contract 12 §2). */
   kept?: true;
@@ -460,7 +461,7 @@ export type Reply = {
   sealed?: SealedText;
 };
 
-/** What has become of a message, as home and the edge tell each other (contract 12 §2). */
+/** Standing of a message, as home and the edge tell each other (contract 12 §2). */
 export type MessageStanding =
   | 'queued'
   | 'dropped'
@@ -494,7 +495,7 @@ export type PhoneHistoryItem = {
       asked?: true;
       /** It was cancelled after a phone had got it. */
       withdrawn?: true;
-      /** What the other relay of the mirror knows of it; absent where that has never had it. */
+      /** Knowledge of the mirror's other relay about it; absent where that has never had it. */
       peer?: MessageStanding;
       /** The other relay has the message to deliver. */
       away?: true;
@@ -526,7 +527,7 @@ export interface PushSubscriptionRecord {
   auth: string;
   /** Family of its session. */
   family: string;
-  /** Whether title and text may leave the relay. */
+  /** True if title and text may leave the relay. */
   content: boolean;
   /** At the edge: a device of home, to which home's key speaks. */
   home?: true;
@@ -622,7 +623,10 @@ export interface ReachRevocationRecord {
   revoke: { broker_url: string; host_id: string };
 }
 
-/** Keyed `broker`: a broker that takes bootstrap credentials with one use only. Asked again after `until`, epoch seconds. */
+/**
+ * Keyed `broker`: a broker that takes bootstrap credentials with one use only. Asked again after `until`, epoch
+ * seconds.
+ */
 export interface ReachBrokerRecord {
   broker_url: string;
   max_uses: 1;
@@ -632,8 +636,8 @@ export interface ReachBrokerRecord {
 export type ReachRecord = ReachRouteRecord | ReachRevocationRecord | ReachBrokerRecord;
 
 /**
- * State of a Reach broker (contract 08 §7.1), which is no store of the relay: a credential or a consumed one by the digest
- * of its token, or a used connection ID (edge). Times are epoch seconds; only digests are kept.
+ * State of a Reach broker (contract 08 §7.1), which is no store of the relay: a credential or a consumed one by the
+ * digest of its token, or a used connection ID (edge). Times are epoch seconds; only digests are kept.
  */
 export type BrokerRecord =
   | {
@@ -660,7 +664,10 @@ export interface MirrorOpRecord extends MirrorCursor {
   body: Record<string, unknown>;
 }
 
-/** How home and the edge know each other: at home the edge's origin and home's private key, at the edge home's public key. */
+/**
+ * Keys by which home and the edge know each other: at home the edge's origin and home's private key, at the edge home's
+ * public key.
+ */
 export interface MirrorPeerRecord {
   url?: string;
   /** PKCS #8, base64url. */
@@ -699,12 +706,12 @@ export interface MirrorUploadRecord {
   expires_at: number;
   family: string;
   place?: string;
-  /** What was in the seal of the upload at `place`. */
+  /** Content of the seal of the upload at `place`. */
   opened?: { file_name: string; content_type: string; size: number };
   told?: true;
 }
 
-/** What the relay and its other half owe each other (contract 12 §2). */
+/** Records of the mirror: changes under way, keys and cursors (contract 12 §2). */
 export type MirrorRecord =
   | MirrorOpRecord
   | MirrorCursor
@@ -714,13 +721,19 @@ export type MirrorRecord =
   | { chain: number; taken: boolean }
   | MirrorBoxRecord
   | DeviceBoxRecord
-  /** A session that ended at the edge, or a family that paired there and came home; until when it must not come back, epoch seconds. */
+  /**
+   * A session that ended at the edge, or a family that paired there and came home; until when it must not come back,
+   * epoch seconds.
+   */
   | { until: number }
   /** At home, a code that is good at the edge alone: its policy, as `POST /pairing/register` takes it. Epoch seconds. */
   | { policy: object; until: number }
   /** When home was last heard, epoch seconds. */
   | { heard: number }
-  /** At the edge, origins of the pages that devices of home are, the newest last, or those under which a page finds home. */
+  /**
+   * At the edge, origins of the pages that devices of home are, the newest last, or those under which a page finds
+   * home.
+   */
   | { origins: string[] }
   /** The socket on which home is linked. */
   | { socket: string; since: number; listening?: boolean };

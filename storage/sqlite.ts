@@ -29,7 +29,7 @@ const damage = (code: string) => Object.assign(new Error('the state database is 
 /** No database is shorter, and SQLite would make a new one of such a file. */
 const MIN_BYTES = 512;
 
-/** Whether the content is the reason why SQLite cannot work with the file. A damaged header may claim to be read-only. */
+/** True if the content is the reason why SQLite cannot work with the file. A damaged header may claim to be read-only. */
 function isDamage(error: unknown, path: string): boolean {
   const code = codeOf(error);
   if (code.startsWith('SQLITE_READONLY')) return isWritable(path);
@@ -82,7 +82,7 @@ function hasDamagedLog(path: string): boolean {
   return existsSync(path + LOG) && isDamagedLog(readFileSync(path + LOG));
 }
 
-/** Whether the file has lost its content, or is gone from beside its log. */
+/** True if the file has lost its content, or is gone from beside its log. */
 function isEmptied(path: string): boolean {
   const size = sizeOf(path);
   return size === 0 || (size === undefined && (sizeOf(path + LOG) ?? 0) > 0);
@@ -90,9 +90,10 @@ function isEmptied(path: string): boolean {
 
 /**
  * Opens the state database, alone: WAL, every commit synced before it returns, exclusive lock for as long as it is
- * open, file 0600 in a directory made 0700, whose parent exists. A damaged or empty file is set aside as `*.corrupt-<epoch>`, never
- * overwritten. When its log is damaged, everything before the damage is kept, and a copy of the whole is set aside: what
- * was revoked behind the damage may be back. The warning about a damaged file ends with `consequence`.
+ * open, file 0600 in a directory made 0700, whose parent exists. A damaged or empty file is set aside as
+ * `*.corrupt-<epoch>`, never overwritten. When its log is damaged, everything before the damage is kept, and a copy of
+ * the whole is set aside: what was revoked behind the damage may be back. The warning about a damaged file ends with
+ * `consequence`.
  * @throws StateInUseError when another relay holds it.
  */
 export function openStateFile(

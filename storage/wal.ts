@@ -4,7 +4,7 @@ const FRAME_HEADER = 24;
 const MAGIC = 0x377f0682;
 
 /**
- * Whether the bytes of a write-ahead log are damaged before its last transaction. SQLite takes the first bad frame for
+ * True if the bytes of a write-ahead log are damaged before its last transaction. SQLite takes the first bad frame for
  * the end of the log and silently drops the rest, which may revive what was revoked there. A torn last transaction is
  * no damage: its writers were not answered.
  */
@@ -22,7 +22,7 @@ export function isDamagedLog(log: Uint8Array): boolean {
   const salts = view.getBigUint64(16);
   let isIntact = true;
   let isCommit = false;
-  // Whether the frame belongs to an unbroken chain that begins after a commit: the rest of a torn transaction never does.
+  // True if the frame belongs to an unbroken chain that begins after a commit: the rest of a torn transaction never does.
   let isLater = false;
   for (let at = HEADER; at + size <= log.length; at += size) {
     const isOfThisLog = view.getBigUint64(at + 8) === salts;

@@ -29,7 +29,7 @@ export interface Journal {
 
 export type Staging = Awaited<ReturnType<typeof openStaging>>;
 
-/** An empty folder for the files of a restore. What a killed one has left there is removed. */
+/** An empty folder for the files of a restore. Files left there by a killed one are removed. */
 export async function openStaging(agentHome: string) {
   const folder = restoreFolder(agentHome);
   await rm(folder, { recursive: true, force: true });

@@ -97,7 +97,7 @@ function security(url: string, pinned: PinnedOrigin | undefined, pin: string | n
 interface PairedDevice {
   deviceId: string;
   name: string;
-  /** Of the settings. */
+  /** Path of the settings. */
   path: string;
 }
 

@@ -9,14 +9,14 @@ export interface OpenQuestion extends Question {
 }
 
 /**
- * How a question ended. `nobody`: there was nobody to ask. `gone`: its command has lost its caller. `frozen`: the relay was
- * frozen.
+ * Outcome of a question. `nobody`: there was nobody to ask. `gone`: its command has lost its caller. `frozen`: the
+ * relay was frozen.
  */
 export type QuestionOutcome = 'allowed' | 'denied' | 'timeout' | 'nobody' | 'gone' | 'frozen';
 
 export interface QuestionsParts {
   approve: ApprovalMode;
-  /** Whether a person or script can answer. */
+  /** True if a person or script can answer. */
   attended: boolean;
   clock: Clock;
   onAsked(question: OpenQuestion): void;

@@ -87,7 +87,7 @@ export async function lockHolder(companion: Pick<Companion, 'host' | 'path'>): P
   return facts && started !== null && facts.startTime !== started ? null : pid;
 }
 
-/** How this companion describes itself to the relay. `given` is the name with which it was paired. */
+/** Description of this companion for the relay. `given` is the name with which it was paired. */
 export const deviceFacts = (options: Options, given?: string): DeviceFacts => ({
   name: option(options, '--name', asName) ?? given ?? 'Simulated phone',
   hostname: hostname(),

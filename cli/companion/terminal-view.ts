@@ -24,7 +24,7 @@ import { routeText } from './routes.ts';
 import { triggerText } from './trigger-lines.ts';
 import type { View } from './view.ts';
 
-/** Whether the terminal continues long lines in the next row. */
+/** True if the terminal continues long lines in the next row. */
 const NO_WRAP = '\u001b[?7l';
 const WRAP = '\u001b[?7h';
 /** Below this many columns, commands are shown without the columns of a table. */
@@ -33,7 +33,7 @@ const NARROW = 72;
 export interface TerminalViewParts {
   context: CommandContext;
   clock: Clock;
-  /** Whether to draw a status line at the bottom, on a terminal that reads keys. */
+  /** Draws a status line at the bottom, on a terminal that reads keys. */
   live: boolean;
   /** Open questions, oldest first. */
   open(): readonly OpenQuestion[];

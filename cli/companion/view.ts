@@ -16,7 +16,7 @@ export interface View {
   command(row: CommandRow): void;
   asked(question: OpenQuestion): void;
   answered(question: Question, outcome: QuestionOutcome): void;
-  /** Whether somebody sees it now. */
+  /** True if somebody sees it now. */
   message(message: ReceivedMessage, surface: Surface): boolean;
   /** All queued messages have arrived. */
   backlog(count: number): void;

@@ -21,7 +21,7 @@ export interface CompletionNode {
   words: Word[];
   /** Options, each under every way to write it. */
   options: OptionWord[];
-  /** What completes the first argument, when that is no word of `words`. */
+  /** Completes the first argument, when that is not one of `words`. */
   argument: Values | undefined;
 }
 

@@ -6,7 +6,7 @@ export const LIVE = ['devices', 'messages', 'profiles', 'mcp'] as const;
 
 export type Live = (typeof LIVE)[number];
 
-/** What completes a value: words, files, or a look-up. No words: nothing does. */
+/** Completes a value: words, files, or a look-up. No words: nothing does. */
 export type Values = readonly string[] | '@files' | `@${Live}`;
 
 const LOG_LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
@@ -51,14 +51,14 @@ const ARGUMENT_VALUES: Readonly<Record<string, Values>> = {
 
 const FILES = ['file', 'path', 'directory'];
 
-/** What completes the value of an option of the command `path`, such as `svc/pair`; undefined when it takes none. */
+/** Completion for the value of an option of the command `path`, such as `svc/pair`; undefined when it takes none. */
 export function optionValues(path: string, flag: string, option: KnownOption): Values | undefined {
   if (!option.takesValue) return undefined;
   const own = OPTION_VALUES[`${path.split('/').at(-1)} ${flag}`] ?? OPTION_VALUES[flag];
   return own ?? (FILES.includes(option.placeholder) ? '@files' : []);
 }
 
-/** What completes the first argument after `path`, such as `svc/devices/revoke`; undefined when nothing is known. */
+/** Completion for the first argument after `path`, such as `svc/devices/revoke`; undefined when nothing is known. */
 export const argumentValues = (path: string): Values | undefined =>
   ARGUMENT_VALUES[path.split('/').slice(-2).join('/')];
 

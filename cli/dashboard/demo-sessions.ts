@@ -59,7 +59,7 @@ export function createDemoSessions(clock: Clock) {
       return { token };
     },
 
-    /** Whether a token is that of a live session. */
+    /** True if a token is that of a live session. */
     isSignedIn: (token: string | undefined): boolean => token !== undefined && isLive(sha256(token)),
 
     signOut(token: string | undefined): void {

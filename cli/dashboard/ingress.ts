@@ -41,7 +41,7 @@ const HEALTH_HEADERS = ['accept', 'user-agent'];
 const returnedHeaders = new HeaderFilter([...RESPONSE_HEADERS, ...FRAMING_HEADERS]);
 const returnedOfHealth = new HeaderFilter(RESPONSE_HEADERS);
 
-/** Whether a method has no body. */
+/** True if a method has no body. */
 const isReading = (method: string): boolean => method === 'GET' || method === 'HEAD';
 
 export interface IngressParts {

@@ -107,7 +107,7 @@ export function managementRoutes(parts: ManagementParts): PluginRoute[] {
   ];
 }
 
-/** Whether the relay calls devices by web push. Answers without a relay too, as it did before there was a call. */
+/** True if the relay calls devices by web push. Answers without a relay too, as it did before there was a call. */
 async function pushState(get: (path: string) => Promise<unknown>): Promise<object> {
   const status = asObject(await get('/push/status').catch(() => null));
   if (!status) return { configured: false, reason: 'the relay does not tell whether it calls devices' };

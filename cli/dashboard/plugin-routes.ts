@@ -116,7 +116,7 @@ const allowedBy = (routes: { method: string }[]): string =>
   [...new Set(routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method])))].sort().join(', ');
 
 /**
- * Whether a page of another site sends the request: the dashboard's cookie alone does not tell. Browsers say so, other
+ * True if a page of another site sends the request: the dashboard's cookie alone does not tell. Browsers say so, other
  * clients send no such header.
  */
 function isForeignPage({ headers }: IncomingMessage): boolean {

@@ -58,7 +58,10 @@ async function revokeAtEdge(home: OperatorRelay, device: Device, context: Comman
   }
 }
 
-/** `svc devices rename <device> <name>`: the owner's name for it, which wins over the one that it sends (contract 11 §2). */
+/**
+ * `svc devices rename <device> <name>`: the owner's name for it, which wins over the one that it sends (contract 11
+ * §2).
+ */
 export async function rename(
   device: string | undefined,
   name: string | undefined,
@@ -124,7 +127,7 @@ export async function reduce(device: string | undefined, options: Options, conte
   printLeft(answer, context);
 }
 
-/** What is left of a session after a change. */
+/** Remaining rights of a session after a change. */
 function printLeft(answer: Record<string, unknown>, context: CommandContext): void {
   const now = Date.now() / 1000;
   const left = { grants: (answer.grants ?? {}) as Record<string, unknown>, expiresAt: expiryOf(answer) };
@@ -132,7 +135,7 @@ function printLeft(answer: Record<string, unknown>, context: CommandContext): vo
   line(context.stdout, `  Grants  ${grantsLeft(left, now)}`);
 }
 
-/** How many shells ended with a change; empty for none. */
+/** Number of shells that ended with a change; empty for none. */
 function shellsEnded({ shells_ended: count }: Record<string, unknown>): string {
   if (typeof count !== 'number' || count === 0) return '';
   return count === 1 ? ' 1 shell ended.' : ` ${count} shells ended.`;

@@ -11,9 +11,9 @@ export interface Device extends Liveness {
   /** Epoch seconds; null for never. */
   expiresAt: number | null;
   grants: Record<string, unknown>;
-  /** Whether its session ends so soon that the relay warns about it. */
+  /** True if its session ends so soon that the relay warns about it. */
   endsSoon: boolean;
-  /** How it is connected, such as `direct`; empty when it is not. */
+  /** Its connection, such as `direct`; empty when it is not. */
   route: string;
   /** The row as the relay sent it. */
   raw: Record<string, unknown>;

@@ -48,7 +48,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
   sentence(context.stdout, 'Next: svc pair');
 }
 
-/** How many codes can be used at the relay of this machine; null when it does not say. */
+/** Number of codes that can be used at the relay of this machine; null when it does not say. */
 async function unusedCodes(config: Config): Promise<number | null> {
   const call = { method: 'GET', path: '/pairing/pending', timeout: TIMEOUT } as const;
   const answer = await callRelay(localRelay(config), call).catch(() => null);

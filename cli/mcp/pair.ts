@@ -11,7 +11,7 @@ import { remoteRelay } from '../remote-relay.ts';
 import { addressOf, createRelayFetch, endpointOf } from './connection.ts';
 import { DEFAULT_NAME, type McpPairing, openPairings, type Pairings, prefixOf } from './pairings.ts';
 
-/** What tools of MCP need: an agent gets no shell, no chat and no voice. */
+/** Grants that tools of MCP need: an agent gets no shell, no chat and no voice. */
 const USEFUL = ['phone', 'bridge', 'desktop', 'files', 'devices'];
 /** Seconds. */
 const TTL = 90 * 86_400;

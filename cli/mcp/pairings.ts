@@ -15,7 +15,7 @@ const Stored = v.object({
     v.object({
       name: v.string(),
       token: v.pipe(v.string(), v.minLength(8)),
-      /** Of a relay elsewhere. */
+      /** For a relay elsewhere. */
       url: v.optional(v.string()),
       /** Epoch seconds. */
       created_at: v.number(),

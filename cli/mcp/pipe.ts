@@ -95,7 +95,7 @@ export async function pipe(pairing: McpPairing, context: CommandContext): Promis
   await http.close();
 }
 
-/** What is wrong, and what to do about it. */
+/** A problem, and its remedy. */
 function problemOf(error: unknown): string {
   const status =
     (error as { status?: unknown; data?: { status?: unknown } }).status ??

@@ -6,7 +6,7 @@ export const SERVER = 'svc-relay';
 /** A question may wait for an hour (contract 09 §7). */
 const TIMEOUT = 3_700;
 
-/** How a program starts the pipe. */
+/** Command with which a program starts the pipe. */
 export interface Pipe {
   command: string;
   args: string[];
@@ -22,7 +22,7 @@ export interface AgentProgram {
   merge(text: string, pipe: Pipe): string | undefined;
   /** Where it takes skills from, if it does. */
   skill?(places: { home: string }): string;
-  /** What else its user should know. */
+  /** Further notes for its user. */
   note?: string;
 }
 

@@ -118,7 +118,7 @@ function judgeCertificate(id: string, cert: X509Certificate, now: number): Step 
   return ok(id, `valid until ${until}, ${kind}`);
 }
 
-/** Whether Secure Link serves the key that codes name (contract 08 §2.5). */
+/** Checks that Secure Link serves the key that codes name (contract 08 §2.5). */
 export async function checkSecureLink(healthBody: unknown, { identities }: Pick<Host, 'identities'>): Promise<Step> {
   const id = 'secure-link';
   const link = asObject(asObject(healthBody)?.secure_link);
@@ -134,7 +134,7 @@ export async function checkSecureLink(healthBody: unknown, { identities }: Pick<
     : failed(id, `${proxy?.url} serves another key than codes name`, fix);
 }
 
-/** Whether this machine's time can be right: certificates, codes and sessions end by it. */
+/** Checks that this machine's time can be right: certificates, codes and sessions end by it. */
 export async function checkClock({ children, env }: Pick<Host, 'children' | 'env'>, now: number): Promise<Step> {
   const id = 'clock';
   if (now < Date.UTC(2026, 0))
@@ -153,7 +153,7 @@ export async function checkClock({ children, env }: Pick<Host, 'children' | 'env
   return ok(id, text === 'yes' ? 'synchronised' : `plausible: ${new Date(now).toISOString()}`);
 }
 
-/** Whether the state of the relay is on a disk that takes it. */
+/** Checks that the state of the relay is on a disk that takes it. */
 export function checkState(store: unknown, file: string | null): Step {
   const id = 'state-file';
   if (store === 'ok') return ok(id, file ?? 'kept');

@@ -34,8 +34,9 @@ export interface CheckParts {
 }
 
 /**
- * `svc pair --check`: walks the route that a phone would take, in its order, and names the first step that fails (contract
- * 09 §2). The only trace that it leaves is in the relay's log. Returns the exit code: 0 when a phone could pair now.
+ * `svc pair --check`: walks the route that a phone would take, in its order, and names the first step that fails
+ * (contract 09 §2). The only trace that it leaves is in the relay's log. Returns the exit code: 0 when a phone could
+ * pair now.
  */
 export async function checkPairing(parts: CheckParts): Promise<number> {
   const { options, context } = parts;
@@ -191,7 +192,7 @@ async function revoke(relay: OperatorRelay, token: string): Promise<Step> {
   }
 }
 
-/** Whether the key that a code would hold opens the API server. Without that, a phone pairs, and cannot chat. */
+/** Checks that the key of a code opens the API server. Without that, a phone pairs, and cannot chat. */
 async function checkApiKey(config: Config, host: Host, options: PairOptions, isRemote: boolean): Promise<Step> {
   const id = 'api-key';
   if (isRemote && options.host === undefined) return skipped(id, 'a code of a relay elsewhere holds no API server');

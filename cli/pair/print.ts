@@ -20,7 +20,7 @@ import { terminalQr, writeQrPng } from './qr.ts';
 const DEFAULT_LIFETIME = '30 days (default; the app suggests one for the transport)';
 const DEFAULT_GRANTS = 'defaults of the relay';
 
-/** `abcd...xyz`. Of a key of up to 8 characters nothing shows, not even its length. */
+/** `abcd...xyz`. A key of up to 8 characters shows nothing, not even its length. */
 export const maskKey = (key: string): string =>
   key.length <= 8 ? '********' : `${key.slice(0, 4)}...${key.slice(-3)}`;
 
@@ -62,7 +62,7 @@ export interface PrintParts {
   directory: string;
   api: ApiState;
   notices: readonly Notice[];
-  /** Whether the command stays until the code was used or is over. */
+  /** True if the command stays until the code was used or is over. */
   waits: boolean;
   context: CommandContext;
 }
@@ -74,7 +74,8 @@ const CODE_LIFETIME = 600;
 
 /**
  * Prints a payload for people: sections, link, warning, the QR code as `options.picture` says, and the problems. On a
- * terminal the code is last, so that it can be scanned without scrolling. Returns the path of the PNG, if one was written.
+ * terminal the code is last, so that it can be scanned without scrolling. Returns the path of the PNG, if one was
+ * written.
  */
 export async function printPairing(pairing: Pairing, parts: PrintParts): Promise<string | undefined> {
   const { options, api, notices, waits, context } = parts;

@@ -8,7 +8,7 @@ const STEP_TIMEOUT = 5000;
 
 export const TRIAL_NAME = 'svc pair --check';
 
-/** How far a client came that paired for a trial. */
+/** The last step of a client that paired for a trial. */
 export interface Trial {
   /** The session's token, as soon as there is one: it has to be revoked. */
   token: string | null;

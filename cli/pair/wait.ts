@@ -15,7 +15,7 @@ const CALL_TIMEOUT = 5000;
 const GONE_AFTER = 30_000;
 const SECOND = 1000;
 
-/** How a wait ended. */
+/** Outcome of a wait. */
 export type WaitEnd =
   | { name: 'paired'; device: string }
   /** The code was used, and the device is not known. */

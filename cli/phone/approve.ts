@@ -97,7 +97,7 @@ async function callTool(
   }
 }
 
-/** What the event of a hook takes. */
+/** Answer format of a hook's event. */
 function outputOf(event: string, verdict: Verdict, agent: Agent): JsonObject {
   const isAllowed = verdict.behavior === 'allow';
   if (event === 'PreToolUse') {

@@ -53,7 +53,7 @@ interface Chunk {
 
 /**
  * A conversation with the realtime agent, as a phone has it: one session whose socket is taken up again as often as it is
- * lost (contract 06 §4). What was sent and not acknowledged is sent again then.
+ * lost (contract 06 §4). Audio that was sent and not acknowledged is sent again then.
  */
 export class Conversation implements SessionClient<void> {
   readonly #audience: Audience;
@@ -97,12 +97,12 @@ export class Conversation implements SessionClient<void> {
     return this.#confirmation;
   }
 
-  /** Whether the user waits for an answer to what they said. */
+  /** True if the user waits for an answer to what they said. */
   get isTurn(): boolean {
     return this.#isTurn;
   }
 
-  /** Whether nothing is to come any more unless the user says something. */
+  /** True if nothing is to come any more unless the user says something. */
   get isSettled(): boolean {
     return !this.#isTurn && this.#running === 0 && this.#queued === 0 && this.#due === 0;
   }

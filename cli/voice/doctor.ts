@@ -28,7 +28,7 @@ const WRITTEN_RATE = 16_000;
 const STUB = 'stub';
 /** `auth_source` of a server that is called without a key. */
 const NO_KEY = 'none';
-/** How a deployment gets a key. */
+/** The way in which a deployment gets a key. */
 const SECRET = "with 'npx wrangler secret put'";
 
 type Body = Record<string, unknown>;
@@ -53,9 +53,9 @@ interface Findings {
   output: Body;
   realtime: Body;
   keys: KeyRow[];
-  /** What each path uses, where this command sees the same settings as the relay. */
+  /** Provider of each path, where this command sees the same settings as the relay. */
   paths: Partial<Paths>;
-  /** What the owner's own servers and programs answered. */
+  /** Answers of the owner's own servers and programs. */
   servers: Check[];
   /** Calls of the basic path to these. */
   spoken?: Latency | CommandError;
@@ -135,7 +135,9 @@ interface Asking {
   progress: Progress;
 }
 
-/** Asks the servers and programs of the owner, each once, and compares what this command sees with what the relay says. */
+/**
+ * Asks the servers and programs of the owner, each once, and compares what this command sees with what the relay says.
+ */
 async function askServers(
   { signal }: VoiceRelay,
   findings: Findings,
@@ -248,7 +250,7 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
 
-/** What `work` gives, or why it failed. @throws whatever is no answer of the relay. */
+/** Result of `work`, or the reason of its failure. @throws whatever is no answer of the relay. */
 async function orError<T>(relay: VoiceRelay, work: () => Promise<T>): Promise<T | CommandError> {
   try {
     return await work();

@@ -16,7 +16,7 @@ import { loadEnvironment } from '../environment.ts';
 import { type CommandContext, printable } from '../output.ts';
 import { createProbe } from './probe.ts';
 
-/** What each path uses by the files and variables of this machine. */
+/** Provider of each path by the files and variables of this machine. */
 export type Paths = Record<VoicePath, EffectivePath>;
 
 /** A path to be asked, and where its settings are. */
@@ -129,7 +129,7 @@ function trouble(
     : [`${url} wants a key`, `Set ${key}.api_key in ${file}.`];
 }
 
-/** Whether a server that answers has the model and the voice, as far as it lists them. */
+/** True if a server that answers has the model and the voice, as far as it lists them. */
 async function listed(probe: ProbeParts, check: string, { id, path, file }: Asked): Promise<Check> {
   const { baseUrl, secret, model, voice } = path;
   const url = baseUrl ?? '';

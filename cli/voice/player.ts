@@ -21,11 +21,11 @@ const MAX_COMPLAINT = 300;
 
 export interface Player {
   name: string;
-  /** Passes samples on. What the player has not taken yet waits in memory. */
+  /** Passes samples on. Audio that the player has not taken yet waits in memory. */
   play(part: SpeechPart): void;
   /** Resolves when everything was played. Rejects when the player failed. */
   finish(): Promise<void>;
-  /** Stops at once. What is played afterwards begins anew. */
+  /** Stops at once. Later audio begins anew. */
   stop(): void;
 }
 

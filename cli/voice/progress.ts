@@ -7,7 +7,7 @@ const INTERVAL = 100;
 export interface Progress {
   /** Begins a step: a line of its own where there is no terminal. */
   step(text: string): void;
-  /** How far the step is. Shown on a terminal only, and not more than ten times a second. */
+  /** Progress of the step. Shown on a terminal only, and not more than ten times a second. */
   update(text: string): void;
   /** Leaves no unfinished line behind. */
   end(): void;

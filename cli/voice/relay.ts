@@ -35,7 +35,7 @@ const PROBE_TIMEOUT = 3000;
 export interface VoiceRelay {
   /** Host and port, or the URL of a relay elsewhere. */
   name: string;
-  /** Whether it runs on this machine. */
+  /** True if it runs on this machine. */
   isLocal: boolean;
   /** Aborted when the command is to stop. */
   signal: AbortSignal;
@@ -51,10 +51,10 @@ export interface VoiceRelay {
 }
 
 /**
- * Runs `use` with a session of its own at the running relay, or at the one of `--relay`: a pairing that the operator makes
- * for this command, with these grants only. It is revoked on every path, also after a signal, and ends by itself after
- * `ttl` seconds, by default a quarter of an hour. The API key of the agent is not used: it would depend on the agent's
- * API server, and on TLS.
+ * Runs `use` with a session of its own at the running relay, or at the one of `--relay`: a pairing that the operator
+ * makes for this command, with these grants only. It is revoked on every path, also after a signal, and ends by itself
+ * after `ttl` seconds, by default a quarter of an hour. The API key of the agent is not used: it would depend on the
+ * agent's API server, and on TLS.
  */
 export async function withVoiceRelay<T>(
   options: Options,

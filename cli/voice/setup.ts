@@ -166,7 +166,7 @@ async function choose(found: Found[], parts: Parts, isGuided: boolean): Promise<
   return choices;
 }
 
-/** What a flag names. A server that does not answer is an error: nothing could be tried. */
+/** Value named by a flag. A server that does not answer is an error: nothing could be tried. */
 function namedOne(kind: ServerKind, given: string, fitting: readonly Found[]): Found | undefined {
   if (given.toLowerCase() === NONE) return undefined;
   const url = given.replace(/\/+$/, '');

@@ -39,7 +39,7 @@ export interface SessionClient<T> {
 }
 
 export interface Persistence {
-  /** How often a lost session is taken up again. */
+  /** Number of times that a lost session is taken up again. */
   resumes: number;
   /** Milliseconds in which a lost socket has to be open again. */
   comeBack: number;
@@ -49,8 +49,8 @@ export interface Persistence {
 class Lost extends Error {}
 
 /**
- * Runs a voice session over its socket, as a phone does, and over another one when that is lost (contract 05 §12, contract
- * 06 §4).
+ * Runs a voice session over its socket, as a phone does, and over another one when that is lost (contract 05 §12,
+ * contract 06 §4).
  * @throws CommandError with the relay's reason.
  */
 export async function followSession<T>(
@@ -112,7 +112,7 @@ function refusalOf(status: number, isResuming: boolean): CommandError {
 }
 
 interface Beginning {
-  /** Whether an earlier socket was open. */
+  /** True if an earlier socket was open. */
   isResuming(): boolean;
   first(): object[];
   opened(): void;

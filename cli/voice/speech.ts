@@ -49,7 +49,7 @@ export interface Speech {
   firstAudioMs: number;
   /** Milliseconds to the last event. */
   totalMs: number;
-  /** Whether the connection was lost and taken up again. */
+  /** True if the connection was lost and taken up again. */
   resumed: boolean;
   eventLog: string;
 }

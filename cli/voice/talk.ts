@@ -200,7 +200,7 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
   }
 }
 
-/** Whether somebody can answer a confirmation: at a terminal, or with a line of stdin. */
+/** True if somebody can answer a confirmation: at a terminal, or with a line of stdin. */
 const canAnswer = ({ recording, context }: Setup): boolean => recording === undefined || context.stdin.isTTY === true;
 
 /** Says what there is to say, until the answers are there. */

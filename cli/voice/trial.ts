@@ -31,7 +31,7 @@ export interface Trial {
   signal: AbortSignal;
 }
 
-/** What came of trying the choices. A type, so that it is a JSON value. */
+/** Outcome of trying the choices. A type, so that it is a JSON value. */
 export type Tried = {
   tts?: { seconds: number; first_audio_ms: number; total_ms: number };
   /** `text` is what was understood of the sentence that was spoken, or of silence where nothing speaks. */

@@ -27,12 +27,12 @@ const STUB = 'stub';
 /** The voices of one provider. A type, so that it is a JSON value. */
 type ProviderVoices = {
   id: string;
-  /** Whether the settings choose this provider. */
+  /** True if the settings choose this provider. */
   is_chosen: boolean;
   models: string[];
   languages: string[];
   voices: { id: string; label: string | null; is_chosen: boolean }[];
-  /** How the lists were found, and why they may not be whole. */
+  /** Source of the lists, and why they may not be whole. */
   status: string;
   message: string | null;
 };

@@ -50,7 +50,7 @@ export async function derive(
   return new Uint8Array(await crypto.subtle.deriveBits(parameters, key, length * 8));
 }
 
-/** How a record is protected. */
+/** Keys that protect a record. */
 export interface Protection {
   secret: Uint8Array;
   /** Authenticated beside it, and not sent. */
@@ -58,8 +58,8 @@ export interface Protection {
 }
 
 /**
- * One record in the content coding `aes128gcm` (RFC 8188 §2): salt, record size, key id and ciphertext. The salt, which is
- * new for each, makes its key.
+ * One record in the content coding `aes128gcm` (RFC 8188 §2): salt, record size, key id and ciphertext. The salt, which
+ * is new for each, makes its key.
  */
 export async function encryptRecord(
   plaintext: Uint8Array,

@@ -292,7 +292,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     return undefined;
   }
 
-  /** What home gives is taken as it is, but for what was reduced here and home has not seen. */
+  /** Sessions of home are taken as they are, but for reductions here that home has not seen. */
   function adopt(given: Session): Promise<boolean> {
     const reduced = outbox.body(`reduce:${given.family}`);
     const own = reduced && readReduced(reduced);
@@ -534,13 +534,16 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       return mirrored ? refusal() : undefined;
     },
 
-    /** True if a device of home was paired in a page of this origin. The session itself decides whether the page may use it. */
+    /**
+     * True if a device of home was paired in a page of this origin. The session itself decides whether the page may use
+     * it.
+     */
     isPage: (origin: string): boolean => pages.includes(origin),
 
     /** Origins of home to which the page of this relay may connect; home has named them. */
     homePages: (): readonly string[] => homePages,
 
-    /** Whether a home is pinned, which may call. */
+    /** True if a home is pinned, which may call. */
     isExpected: (): boolean => key !== undefined,
 
     /**

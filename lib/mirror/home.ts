@@ -84,7 +84,7 @@ export interface MirrorStatus {
   waiting: { out: number; in: number };
   /** Uploads that wait at the edge. */
   uploads: PullStatus;
-  /** Whether what the edge gets is sealed. */
+  /** True if the edge gets sealed content. */
   mailbox: SealStatus;
   epoch: string;
   /** Home's public key, which the edge pins. */
@@ -506,7 +506,10 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
 
     routesChanged,
 
-    /** Origin of the edge's page, which may call home with the sessions that were paired in it; undefined without an edge. */
+    /**
+     * Origin of the edge's page, which may call home with the sessions that were paired in it; undefined without an
+     * edge.
+     */
     edgePage: url,
 
     /** Socket URL of the edge that devices may use as their mailbox; undefined without one. */
@@ -548,7 +551,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     /** A device says that it has home's key of this name. */
     boxKnown: seals.known,
 
-    /** Whether a change of a session is in force at the edge, which it waits for a second; undefined without an edge. */
+    /** True if a change of a session is in force at the edge, which it waits for a second; undefined without an edge. */
     async confirmed(family: string): Promise<'confirmed' | 'pending' | undefined> {
       if (url() === undefined) return undefined;
       compare(family);

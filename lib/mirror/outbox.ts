@@ -59,7 +59,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     if (typeof row?.oseq === 'number' && typeof row.kind === 'string') loaded.push([key.slice(OP.length), row]);
     else log.warn('skipped a record of the mirror that cannot be read');
   }
-  /** Of the bodies of all rows, as JSON; a row's own length by its record. */
+  /** Length of the bodies of all rows, as JSON; a row's own length by its record. */
   let characters = 0;
   const lengths = new WeakMap<MirrorOpRecord, number>();
   let acked = (stored.get('acked') as Cursor | null | undefined) ?? START;
@@ -108,7 +108,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     /** True when no more ops are taken, but for those in place of others. */
     isFull,
 
-    /** How much of the other side's ops is applied and stored. */
+    /** Place up to which the other side's ops are applied and stored. */
     get applied(): Cursor {
       return applied;
     },
@@ -143,8 +143,8 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     },
 
     /**
-     * Changes the body of an op that waits, which keeps its place. False where there is none, and where the other side may
-     * have applied it as it was: that is to be told of the change by another op.
+     * Changes the body of an op that waits, which keeps its place. False where there is none, and where the other side
+     * may have applied it as it was: that is to be told of the change by another op.
      */
     amend(key: string, body: JsonObject): boolean {
       const row = rows.get(key);
@@ -195,8 +195,8 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     },
 
     /**
-     * Whether a place that the other side names is one of these ops, so that the rest can follow it. It is not when either
-     * side was restored from a backup.
+     * True if a place that the other side names is one of these ops, so that the rest can follow it. It is not when
+     * either side was restored from a backup.
      */
     isKnown({ epoch, oseq }: Cursor): boolean {
       if (isIncomplete) return false;

@@ -74,7 +74,7 @@ interface Part {
   file: NewBytes;
   hash: ReturnType<typeof sha256.create>;
   got: number;
-  /** Of a sealed upload, whose plain bytes alone are in the file. */
+  /** For a sealed upload, whose plain bytes alone are in the file. */
   opener?: ReturnType<typeof createFileOpener>;
   /** Why it cannot be opened: the rest is only hashed, since its bytes may be damaged at the edge. */
   refusal?: unknown;
@@ -179,9 +179,9 @@ function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinke
 }
 
 /**
- * Home's half of uploads (contract 12 §2): takes over what devices have uploaded at the edge, one after another in pieces,
- * under the same tokens. The edge learns that home has an upload once its file, and then the record of it, are durable.
- * An upload that a cut link has interrupted is continued; one that a killed process has left begins again.
+ * Home's half of uploads (contract 12 §2): takes over what devices have uploaded at the edge, one after another in
+ * pieces, under the same tokens. The edge learns that home has an upload once its file, and then the record of it, are
+ * durable. An upload that a cut link has interrupted is continued; one that a killed process has left begins again.
  */
 export async function openPulls(parts: PullsParts) {
   const { store, stored, media, outbox, clock, log, isLinked, flush, random } = parts;

@@ -55,9 +55,9 @@ export interface SealsParts {
 export type Seals = Awaited<ReturnType<typeof openSeals>>;
 
 /**
- * The sealed mailbox at home (contract 12 §4). Home seals what it gives the edge as soon as every device that has credentials
- * for the edge has given a key and has home's; with one that has not, all is plain, since it could read nothing else. Then
- * nothing plain that comes from the edge counts as said by a device.
+ * The sealed mailbox at home (contract 12 §4). Home seals what it gives the edge as soon as every device that has
+ * credentials for the edge has given a key and has home's; with one that has not, all is plain, since it could read
+ * nothing else. Then nothing plain that comes from the edge counts as said by a device.
  */
 export async function openSeals(parts: SealsParts) {
   const { store, stored, log } = parts;
@@ -230,7 +230,7 @@ export async function openSeals(parts: SealsParts) {
     families: (): string[] => [...devices.keys()],
     isOn: (): boolean => receivers() !== undefined,
 
-    /** Whether what the edge gets is sealed, and why not. */
+    /** State of the mailbox: sealed, or the reason why not. */
     status(): SealStatus {
       const sealed = receivers() !== undefined;
       const plain = plainDevices();
@@ -240,8 +240,8 @@ export async function openSeals(parts: SealsParts) {
     },
 
     /**
-     * The body in which the edge gets a message: sealed, or as it is where a device needs that. Undefined while it is being
-     * sealed, until `ready` is called; null for one that cannot be.
+     * The body in which the edge gets a message: sealed, or as it is where a device needs that. Undefined while it is
+     * being sealed, until `ready` is called; null for one that cannot be.
      */
     body(message: PhoneMessage): JsonObject | undefined | null {
       const receiving = receivers();

@@ -2,7 +2,10 @@ import * as v from 'valibot';
 import type { JsonObject } from '../kit/json.ts';
 import { fromStored, type Session, toStored } from '../sessions/session.ts';
 
-/** Of a stored session, what is home's alone: its tokens, when it was last seen, and what waits to be done there. */
+/**
+ * The part of a stored session that is home's alone: its tokens, when it was last seen, and what waits to be done
+ * there.
+ */
 const HOME_ONLY = [
   'refresh',
   'routes',
@@ -25,8 +28,8 @@ const Paired = v.object({ family, chain: v.pipe(v.number(), v.safeInteger()), co
 const Living = v.object({ families: v.array(family) });
 
 /**
- * The form in which the edge gets a session of home (contract 12 §2): device and policy, and the hashes of the credentials
- * for the edge, `mailbox`. Home's tokens are worthless there and stay here.
+ * The form in which the edge gets a session of home (contract 12 §2): device and policy, and the hashes of the
+ * credentials for the edge, `mailbox`. Home's tokens are worthless there and stay here.
  */
 export function bodyOf(session: Session, mailbox: JsonObject): JsonObject {
   const body: JsonObject = { ...toStored(session) };

@@ -68,7 +68,8 @@ export interface EdgeUploadsParts {
 
 /**
  * Uploads that devices make at the edge (contract 12 §2). Each is given to home by an op that is stored together with its
- * entry and stays until home says that it has the bytes: then the edge deletes its own. What waits is never evicted.
+ * entry and stays until home says that it has the bytes: then the edge deletes its own. Waiting uploads are never
+ * evicted.
  */
 export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusal, flush }: EdgeUploadsParts) {
   /** Keyed by token, oldest first. */
@@ -142,7 +143,10 @@ export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusa
       return media?.shared.release(token) ?? Promise.resolve();
     },
 
-    /** The answer to a call of home for a piece: `data` in base64, or the `error` `gone`, `busy`, `invalid` or `unavailable`. */
+    /**
+     * The answer to a call of home for a piece: `data` in base64, or the `error` `gone`, `busy`, `invalid` or
+     * `unavailable`.
+     */
     async read(body: JsonObject): Promise<{ body: JsonObject } | { error: string }> {
       const asked = v.safeParse(Piece, body);
       if (!asked.success) return { error: 'invalid' };

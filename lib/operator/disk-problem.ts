@@ -4,7 +4,7 @@ import type { Host } from '../host/index.ts';
 import { asObject } from '../kit/json.ts';
 import { diskCheck } from './doctor/machine.ts';
 
-/** What is wrong with the disk of the state: full, nearly full or read-only (contract 11 §5). */
+/** Problem of the disk that holds the state: full, nearly full or read-only (contract 11 §5). */
 export interface DiskProblem {
   status: 'warn' | 'error';
   problem: string;

@@ -161,7 +161,7 @@ export function createAddresses(parts: AddressesParts) {
   return {
     gone,
 
-    /** What a device gets that has just authenticated, where its routes are not those of now. */
+    /** Routes for a device that has just authenticated with outdated ones. */
     greeting: messageFor,
 
     giveMailbox,

@@ -11,7 +11,7 @@ import { apiServerSettings } from '../profiles/api-server.ts';
 export interface ApiServerState {
   /** Empty means open access. Never logged. */
   key: string;
-  /** Whether a source switches it off explicitly. */
+  /** True if a source switches it off explicitly. */
   disabled: boolean;
 }
 

@@ -62,7 +62,7 @@ export interface ApiTargetParts {
   log: Log;
 }
 
-/** Whether the API server speaks TLS, even when it is disabled. */
+/** True if the API server speaks TLS, even when it is disabled. */
 export const speaksTls = (overrides: ApiOverrides, config: Config): boolean =>
   overrides.tls ?? splitUrl(config.webapiUrl)?.scheme === 'https';
 

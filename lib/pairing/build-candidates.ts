@@ -64,7 +64,7 @@ function tailscaleRoute({ tailnet, api, relay }: CandidateSources): Route | null
   if (!tailnet) return null;
   const ports = [relay.port, ...(api ? [api.port] : [])];
   const name = tailnet.name && ports.every((port) => tailnet.servedPorts.includes(port)) ? tailnet.name : null;
-  // What the tailnet serves is forwarded to loopback.
+  // The tailnet forwards its services to loopback.
   const host = name ?? (relay.isLocal ? null : tailnet.address);
   if (host === null) return null;
   return {

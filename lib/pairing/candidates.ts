@@ -7,7 +7,7 @@ import type { Json } from './canonical-json.ts';
 /** One way to reach this relay and its API server: an element of `endpoints` (contract 01 §5.4). */
 export type Candidate = { [key: string]: Json };
 
-/** Whether the services themselves speak TLS, without a front-end. */
+/** True if the services themselves speak TLS, without a front-end. */
 export interface DirectSchemes {
   apiTls: boolean;
   relayTls: boolean;

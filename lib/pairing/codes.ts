@@ -78,7 +78,7 @@ export interface PairingCodesParts {
   store: Storage<PairingCodeRecord>;
   clock: Clock;
   log: Log;
-  /** Whether payloads are signed with this key now. @throws RelayError `unavailable` when that cannot be found out. */
+  /** True if payloads are signed with this key now. @throws RelayError `unavailable` when that cannot be found out. */
   isCurrentKey?(keyId: string): Promise<boolean>;
   /** `masked` names the code for people. */
   changed?(change: 'registered' | 'requested' | 'used' | 'expired', masked: string): void;
@@ -89,8 +89,9 @@ export type PairingCodes = Awaited<ReturnType<typeof openPairingCodes>>;
 /**
  * One-shot codes of 6 characters, good for ten minutes (contract 01 §5.1, uses logged as in §10). Memory decides, before
  * the first await: of two callers one gets a code. Methods resolve when the change is stored. Codes are kept by their
- * hash: a copy of the store does not show them, though 31 bits are soon guessed from a hash. Codes for a QR payload have a
- * secret of 128 bits beside them, which nobody guesses: a device that shows it is not subject to limits on guesses.
+ * hash: a copy of the store does not show them, though 31 bits are soon guessed from a hash. Codes for a QR payload
+ * have a secret of 128 bits beside them, which nobody guesses: a device that shows it is not subject to limits on
+ * guesses.
  *
  * A caller from elsewhere only makes a request to pair, with a code that is no good until the host registers it (§5.5).
  */
@@ -275,7 +276,10 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
       return entry.policy;
     },
 
-    /** Removes codes whose key was replaced. Those of which that cannot be found out stay, and are asked about when used. */
+    /**
+     * Removes codes whose key was replaced. Those of which that cannot be found out stay, and are asked about when
+     * used.
+     */
     async withdrawReplaced(): Promise<void> {
       const keyIds = new Set([...codes.values()].flatMap(({ keyId }) => keyId ?? []));
       for (const keyId of keyIds) {

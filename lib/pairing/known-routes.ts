@@ -6,7 +6,7 @@ import type { Candidate } from './candidates.ts';
 export interface KnownRoutes {
   /** URLs whose host is an address that this machine had when the device learned them. */
   own: string[];
-  /** Whether it has another one: a name, the tailnet, a broker. */
+  /** True if it has another one: a name, the tailnet, a broker. */
   others: boolean;
 }
 
@@ -46,8 +46,8 @@ export function routesOf(
 }
 
 /**
- * Whether the machine still answers on a URL of `own`. The relay's port may change as well; that of Secure Link belongs to
- * its own listener.
+ * True if the machine still answers on a URL of `own`. The relay's port may change as well; that of Secure Link belongs
+ * to its own listener.
  */
 export function isStillOwn(url: string, addresses: ReadonlySet<string>, relayPort: number): boolean {
   const { scheme, port } = splitUrl(url) ?? {};

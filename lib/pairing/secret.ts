@@ -61,7 +61,7 @@ export function createQrSecret({ host, store, log }: QrSecretParts) {
     read,
 
     /**
-     * Whether a key is the one that signs now.
+     * True if a key is the one that signs now.
      * @throws RelayError `unavailable` when that cannot be read.
      */
     async isCurrent(keyId: string): Promise<boolean> {

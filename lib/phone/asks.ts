@@ -89,10 +89,10 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
 
   return {
     /**
-     * Sends a question to the phone and waits for its answer. The first reply that names the question in `reply_to` is the
-     * answer, whichever device it comes from. It is taken: `GET /phone/replies` does not hand it out, the history shows it.
-     * A question without an answer is withdrawn when its time is up, when `signal` aborts and when the relay stops; an
-     * answer after that changes nothing, and its device is told so.
+     * Sends a question to the phone and waits for its answer. The first reply that names the question in `reply_to` is
+     * the answer, whichever device it comes from. It is taken: `GET /phone/replies` does not hand it out, the history
+     * shows it. A question without an answer is withdrawn when its time is up, when `signal` aborts and when the relay
+     * stops; an answer after that changes nothing, and its device is told so.
      * @throws RelayError `invalid` for a bad field, `rate-limited` when too many callers wait, `unavailable` when the
      * question could not be stored.
      */
@@ -147,8 +147,8 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
     },
 
     /**
-     * Claims the first reply to an open question, which came from a device of this name. Returns a function that hands the answer to the caller, to be called once
-     * the reply is stored; undefined for every other reply.
+     * Claims the first reply to an open question, which came from a device of this name. Returns a function that hands
+     * the answer to the caller, to be called once the reply is stored; undefined for every other reply.
      */
     claim({ reply_to: messageId, text, answer_index }: Reply, device: string): (() => void) | undefined {
       const pending = messageId === null ? undefined : open.get(messageId);
@@ -178,7 +178,7 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
       }
     },
 
-    /** How many callers wait. */
+    /** Number of callers that wait. */
     waiting: (): number => open.size,
 
     /** Ends every wait and withdraws the questions. */

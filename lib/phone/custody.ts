@@ -1,8 +1,9 @@
 import type { MessageStanding } from '../../storage/schema.ts';
 
 /**
- * In the order in which home and the edge let a message advance. What happened at one side counts over what the other one
- * did with its copy: a message that has arrived was not cancelled, and an answer was given even if nobody waited any more.
+ * In the order in which home and the edge let a message advance. An event at one side outweighs the other side's
+ * treatment of its copy: a message that has arrived was not cancelled, and an answer was given even if nobody waited
+ * any more.
  */
 const ORDER: readonly MessageStanding[] = [
   'queued',
@@ -17,13 +18,13 @@ const ORDER: readonly MessageStanding[] = [
 
 export const isStanding = (value: unknown): value is MessageStanding => ORDER.includes(value as MessageStanding);
 
-/** Whether a message has advanced from `before` to `now`. */
+/** True if a message has advanced from `before` to `now`. */
 export const isLater = (now: MessageStanding, before: MessageStanding): boolean =>
   ORDER.indexOf(now) > ORDER.indexOf(before);
 
 export const laterOf = (a: MessageStanding, b: MessageStanding): MessageStanding => (isLater(b, a) ? b : a);
 
-/** What one relay of the mirror knows when messages wait at it. */
+/** Knowledge of one relay of the mirror when messages wait at it. */
 export interface Situation {
   side: 'home' | 'edge';
   isLinked: boolean;
@@ -34,13 +35,13 @@ export interface Situation {
 }
 
 /**
- * Whether a relay gives the messages that wait at it to the other one (contract 12 §2). The edge keeps what no phone at
+ * True if a relay gives the messages that wait at it to the other one (contract 12 §2). The edge keeps what no phone at
  * home is there for: it is the one that can always call devices.
  */
 export const givesAway = ({ side, isLinked, isHeardHere, isHeardThere }: Situation): boolean =>
   isLinked && !isHeardHere && (side === 'home' || isHeardThere);
 
-/** What a relay knows of a message that the other one gives to it. */
+/** Knowledge of a relay about a message that the other one gives to it. */
 export interface Known {
   /** Undefined for a message of which it has no record. */
   standing: MessageStanding | undefined;
@@ -51,7 +52,7 @@ export interface Known {
 }
 
 /**
- * What to do with a message that the other relay gives: `take` it, `keep` the copy that is here, or `tell` what has become
+ * Treatment of a message that the other relay gives: `take` it, `keep` the copy that is here, or `tell` what has become
  * of it. In each case the other one may drop its copy.
  */
 export function reception({ standing, hasArrived, isHeld }: Known): 'take' | 'keep' | 'tell' {

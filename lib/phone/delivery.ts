@@ -1,7 +1,7 @@
 import type { PhoneMessage, QueuedMessage } from '../../storage/schema.ts';
 
 const CAPACITY = 50;
-/** How long a message waits, milliseconds. */
+/** Milliseconds for which a message waits. */
 export const RETENTION = 86_400_000;
 
 /** `now` is epoch milliseconds. */

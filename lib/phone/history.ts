@@ -42,7 +42,7 @@ const CLOSED: Readonly<Partial<Record<MessageState, Closed>>> = {
 export const closedBy = ({ question, state }: MessageItem): Closed | undefined =>
   question ? CLOSED[state] : undefined;
 
-/** What has become of a message, with a withdrawal apart. */
+/** Standing of a message, with a withdrawal apart. */
 export const standingOf = ({ state, withdrawn }: MessageItem): MessageStanding =>
   state === 'cancelled' && withdrawn ? 'withdrawn' : state;
 
@@ -68,7 +68,9 @@ export interface HistoryParts {
   changed?(items: readonly PhoneHistoryItem[], latest: number): void;
   /** True at the edge of a mirror, whose items home numbers. */
   isEdge?(): boolean;
-  /** Gives home a message that it has never had. Returns what home is told of it; undefined when that is not to be now. */
+  /**
+   * Gives home a message that it has never had. Returns what home is told of it; undefined when that is not to be now.
+   */
   give?(item: MessageItem): MessageStanding | undefined;
   /** Tells the other relay of the mirror how far a message has advanced; false when that is not to be told yet. */
   tell?(messageId: string, standing: MessageStanding): boolean;
@@ -255,7 +257,7 @@ export async function openHistory(parts: HistoryParts) {
       return others;
     },
 
-    /** Whether another reply came first to the same message. */
+    /** True if another reply came first to the same message. */
     isSecond({ message_id, reply_to }: Reply): boolean {
       for (const item of items.values()) {
         if (item.kind === 'reply' && item.reply_to === reply_to) return item.message_id !== message_id;
@@ -305,13 +307,13 @@ export async function openHistory(parts: HistoryParts) {
       if (reply_to !== null) this.became(reply_to, 'answered');
     },
 
-    /** What has become of a message; undefined for one that is not known any more. */
+    /** Standing of a message; undefined for one that is not known any more. */
     stateOf(messageId: string): MessageState | undefined {
       const item = find('message', messageId);
       return item?.kind === 'message' ? item.state : undefined;
     },
 
-    /** Whether this very reply has arrived before: the phone sends it again when it has missed the acknowledgement. */
+    /** True if this very reply has arrived before: the phone sends it again when it has missed the acknowledgement. */
     hasReply({ message_id, chat_id, reply_to, text }: Reply): boolean {
       const item = find('reply', message_id);
       return item?.text === text && item.chat_id === chat_id && item.reply_to === reply_to;
@@ -412,7 +414,8 @@ export async function openHistory(parts: HistoryParts) {
 
     /**
      * A message that has come to the edge, with how far it has advanced there: home's history takes it once. Returns its
-     * `seq`; 0 for one that is older than all that a full history keeps, where the edge offers its whole history anew (`isAgain`).
+     * `seq`; 0 for one that is older than all that a full history keeps, where the edge offers its whole history anew
+     * (`isAgain`).
      */
     adopt(content: MessageContent, standing: MessageStanding, isAgain: boolean): number {
       const { message_id: id, ts } = content;
@@ -456,8 +459,8 @@ export async function openHistory(parts: HistoryParts) {
     all: (): PhoneHistoryItem[] => [...items.values()],
 
     /**
-     * At most `limit` items after `since`, ascending. At the edge they are the first that came here after the one with that
-     * `seq`.
+     * At most `limit` items after `since`, ascending. At the edge they are the first that came here after the one with
+     * that `seq`.
      */
     page({ since, limit }: { since: number; limit: number }): HistoryPage {
       const isAtEdge = isEdge();

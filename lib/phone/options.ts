@@ -20,21 +20,21 @@ interface Marker {
 }
 
 /**
- * `options`: what may be answered, none where they are too many. `list`: the text has a list, but it is not clear that its
- * entries are answers.
+ * `options`: what may be answered, none where they are too many. `list`: the text has a list, but it is not clear that
+ * its entries are answers.
  */
 export type Options = { kind: 'options'; options: string[] } | { kind: 'list' } | { kind: 'none' };
 
-/** Whether a text ends with a question mark, closing marks aside. */
+/** True if a text ends with a question mark, closing marks aside. */
 export const endsAsking = (text: string): boolean => /[?？؟]\p{P}*$/u.test(text.trimEnd().slice(-TAIL));
 
-/** Whether a text ends like a finished sentence: a list after it is a report. */
+/** True if a text ends like a finished sentence: a list after it is a report. */
 const endsStating = (text: string): boolean => /[.!…。！]\p{P}*$/u.test(text.trimEnd().slice(-TAIL));
 
 /**
- * The options that a message lists, such as `Which one? 1. red 2. blue` (contract 09 §10). Of several lists the last one
- * counts. It lists options when a question stands before it or ends it, or when nothing shows that it is a report: no
- * finished sentence before it or in it, and no text after it. Takes time in proportion to the text.
+ * The options that a message lists, such as `Which one? 1. red 2. blue` (contract 09 §10). The last one of several
+ * lists counts. It lists options when a question stands before it or ends it, or when nothing shows that it is a
+ * report: no finished sentence before it or in it, and no text after it. Takes time in proportion to the text.
  */
 export function optionsIn(text: string): Options {
   const numbered = [...text.matchAll(NUMBERED)];
@@ -52,7 +52,9 @@ const ordinalOf = (letter: string | undefined): number =>
 const markerOf = ({ index, 0: { length } }: RegExpExecArray, ordinal: number): Marker[] =>
   Number.isNaN(ordinal) ? [] : [{ ordinal, from: index, to: index + length }];
 
-/** The last list that counts up from 1, of at least two entries. A number out of order belongs to the text of an entry. */
+/**
+ * The last list that counts up from 1, of at least two entries. A number out of order belongs to the text of an entry.
+ */
 function lastList(markers: readonly Marker[]): Marker[] {
   let last: Marker[] = [];
   let current: Marker[] = [];

@@ -52,7 +52,7 @@ import type { SeenChat } from './threads.ts';
 export interface PhoneLink {
   readonly id: string;
   readonly session: Session;
-  /** Whether a frame that is sent now can still leave. */
+  /** True if a frame that is sent now can still leave. */
   readonly isWritable: boolean;
   send(channel: string, type: string, payload: Payload, id?: string): void;
   /** Calls back once everything sent before has arrived. Drops the socket when the phone stays silent. One at a time. */
@@ -83,15 +83,21 @@ export interface PhoneParts {
 
 /** The other relay of the mirror (contract 12 §2). Called in the turn of a change, whose transaction it shares. */
 export interface OtherRelay {
-  /** How far a message that it knows has advanced. False when it cannot be told now. */
+  /** Tells how far a message that it knows has advanced. False when it cannot be told now. */
   tell(messageId: string, standing: MessageStanding): boolean;
-  /** A device of this name has replied to this relay. False when the other one cannot be given more: it is to be refused. */
+  /**
+   * A device of this name has replied to this relay. False when the other one cannot be given more: it is to be
+   * refused.
+   */
   replied(reply: Reply, device: string): boolean;
   /** A reader here has taken a reply. */
   taken(messageId: string): void;
   /** True at the edge, whose history home numbers. */
   isEdge(): boolean;
-  /** This relay has a message that the other one has never had, which has advanced so far. False when it cannot be given now. */
+  /**
+   * This relay has a message that the other one has never had, which has advanced so far. False when it cannot be given
+   * now.
+   */
   given(item: MessageItem, standing: MessageStanding): boolean;
   /** True when the other one cannot be given more: a message is to be refused. */
   isFull(): boolean;
@@ -225,7 +231,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors, custody: state.custody });
 
   /**
-   * Expires queued questions on time, because mirrors show them as open. Other messages expire when the queue is next used.
+   * Expires queued questions on time, because mirrors show them as open. Other messages expire when the queue is next
+   * used.
    */
   function scheduleExpiry(): void {
     const times = state.queue.flatMap(({ message }) => (isQuestion(message.metadata) ? message.sent_at : []));
@@ -240,7 +247,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     expiry = { at: next, cancel: next === null ? () => {} : clock.after(Math.max(0, next - clock.now()), expire) };
   }
 
-  /** Asks a phone whether what was written to it has arrived (contract 04 §5.4a). What is written meanwhile comes next. */
+  /** Asks a phone whether what was written to it has arrived (contract 04 §5.4a). Changes made meanwhile come next. */
   function probe(link: PhoneLink): void {
     const held = state.custody.filter(({ to }) => to === link);
     probed.add(link);
@@ -263,8 +270,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     arrived(state.custody.filter(({ entry }) => entry.message.message_id === messageId));
 
   /**
-   * Why a reply to a question comes too late, undefined when it does not. What the owner writes is the agent's to read all
-   * the same; a tap is void (`isVoid`) when nobody waits for it any more, so no reader gets it.
+   * Why a reply to a question comes too late, undefined when it does not. The agent still reads the owner's text; a tap
+   * is void (`isVoid`) when nobody waits for it any more, so no reader gets it.
    */
   function latenessOf(reply: Reply): { reason: Closed; isVoid: boolean } | undefined {
     const question = history.findMessage(reply.reply_to);
@@ -277,7 +284,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return isLate ? { reason, isVoid: isTap && question.asked === true } : undefined;
   }
 
-  /** What a crash must not lose. */
+  /** State that a crash must not lose. */
   const undelivered = (): QueuedMessage[] => [...aside, ...state.custody.map(({ entry }) => entry), ...state.queue];
 
   /** Takes what is kept aside out of there: one message, or all. Returns how many. */
@@ -357,15 +364,15 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   }
 
   /**
-   * Stores the queue. The history follows in a transaction of its own: with a whole flush in it, the queue would be stored
-   * so late that a crash could deliver everything twice.
+   * Stores the queue. The history follows in a transaction of its own: with a whole flush in it, the queue would be
+   * stored so late that a crash could deliver everything twice.
    */
   const saveQueue = (): Promise<void> => {
     clock.after(0, () => void history.save());
     return saveLater(queueRows, undelivered(), log);
   };
 
-  /** Whether a message of this id has arrived, or was written to a socket and is queued again if it does not arrive. */
+  /** True if a message of this id has arrived, or was written to a socket and is queued again if it does not arrive. */
   const wasDelivered = (messageId: string): boolean =>
     delivered.has(messageId) || state.custody.some(({ entry }) => entry.message.message_id === messageId);
 
@@ -448,13 +455,13 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     if (state.queue.some(({ message }) => message.message_id === messageId)) dispatch({ name: 'release', messageId });
   }
 
-  /** What the mirror does with messages (contract 12 §2). Everything is changed and written in the turn of the call. */
+  /** Operations of the mirror on messages (contract 12 §2). Everything is changed and written in the turn of the call. */
   const shared = {
     join(relay: OtherRelay): void {
       other = relay;
     },
 
-    /** Whether a phone listens that may get messages. */
+    /** True if a phone listens that may get messages. */
     isHeard: (): boolean => state.subscribers.some(mayGet),
 
     /** The messages that wait for a phone here. */
@@ -525,7 +532,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     },
 
     /**
-     * A reply that a device gave to the other relay, where a reader may have taken it (`isTaken`). Resolves once it is stored.
+     * A reply that a device gave to the other relay, where a reader may have taken it (`isTaken`). Resolves once it is
+     * stored.
      */
     takeReply: (reply: Reply, by: { device: string; isTaken: boolean }): Promise<unknown> =>
       accept(history.checked(reply), by),
@@ -742,7 +750,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       return stateNow();
     },
 
-    /** How many connected devices get messages or copies of them now. */
+    /** Number of connected devices that get messages or copies of them now. */
     listening: (): number => [...state.subscribers, ...mirrors].filter(mayGet).length,
 
     /** The queued messages, first in first out, those that wait at the other relay of the mirror first. */
@@ -791,7 +799,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     /** Unread replies, for the sockets that wait for them (contract 12 §6). */
     replies,
 
-    /** How many polls wait. */
+    /** Number of polls that wait. */
     pollsWaiting: replies.waiting,
 
     /** Answers waiting polls; resolves when everything is stored. */

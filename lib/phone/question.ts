@@ -12,7 +12,7 @@ const MAX_OTHERS = 22;
 /** Control characters, line ends, and marks that make a text read in another order. */
 const CONTROLS = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
 
-/** Whether a message waits for an answer. Its metadata says so: the relay fills it in. */
+/** True if a message waits for an answer. Its metadata says so: the relay fills it in. */
 export const isQuestion = ({ question }: Metadata): boolean => question === true;
 
 /** The answers that a message offers, as its metadata names them, trimmed. None where they break the limits. */
@@ -70,7 +70,7 @@ const isFit = (value: unknown): value is string =>
   value.isWellFormed() &&
   !CONTROLS.test(value);
 
-/** What an owner sees of an answer: two that differ in an invisible character alone look the same. */
+/** Visible form of an answer: two that differ in an invisible character alone look the same. */
 const appearanceOf = (answer: string): string => visible(answer).normalize('NFC').replaceAll(/\s+/g, ' ').trim();
 
 const areDistinct = (answers: readonly string[]): boolean => new Set(answers.map(appearanceOf)).size === answers.length;
@@ -78,6 +78,6 @@ const areDistinct = (answers: readonly string[]): boolean => new Set(answers.map
 const areFit = (value: unknown): value is string[] =>
   Array.isArray(value) && value.length >= 1 && value.length <= MAX_ANSWERS && value.every(isFit) && areDistinct(value);
 
-/** Whether an `answer_index` of a reply names the answer that its text gives. */
+/** True if an `answer_index` of a reply names the answer that its text gives. */
 export const isAnswerAt = (answers: readonly string[], index: number | undefined, text: string): index is number =>
   index !== undefined && answers[index] === text.trim();

@@ -9,10 +9,10 @@ import { type Rows, saveLater } from './rows.ts';
 
 const MAX_RECORDS = 100;
 const MAX_BYTES = 16 * 1024 * 1024;
-/** How long a reply is kept, milliseconds. */
+/** Milliseconds for which a reply is kept. */
 const RETENTION = 86_400_000;
 const MAX_POLLS = 64;
-/** How long a socket may take to acknowledge a reply, milliseconds. As long as the shortest alarm of an object. */
+/** Milliseconds that a socket may take to acknowledge a reply. As long as the shortest alarm of an object. */
 const ACK_TIMEOUT = 60_000;
 
 /** Selects replies: every given condition must hold; of chat and message, one is enough. */
@@ -25,7 +25,7 @@ export interface ReplyFilter {
 }
 
 export interface Poll {
-  /** How long to wait for the first reply, milliseconds. */
+  /** Milliseconds to wait for the first reply. */
   timeout: number;
   /** Aborted when the reader leaves: it then takes no replies. */
   signal?: AbortSignal;
@@ -49,12 +49,12 @@ interface Waiter extends Pick<Poll, 'wanted' | 'mayRead' | 'lease'> {
   settle(handout: Handout | Promise<Handout>): void;
 }
 
-/** How ids of leases of sockets begin. */
+/** Prefix of the lease ids of sockets. */
 export const READER = 'reader:';
 
 /** A socket that gets every reply, until it ends. */
 export interface Reader {
-  /** Of its leases. */
+  /** Id of its leases. */
   id: string;
   /** Asked again before each reply. */
   mayRead(): boolean;
@@ -108,7 +108,9 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     return lease === undefined ? give(taken) : lend(taken, now + lease);
   }
 
-  /** Without a lease, replies are the reader's once they are written; a crash or a broken connection must not lose them. */
+  /**
+   * Without a lease, replies are the reader's once they are written; a crash or a broken connection must not lose them.
+   */
   function give(taken: readonly StoredReply[]): Handout {
     for (const { seq } of taken) leaving.add(seq);
     let isOver = false;
@@ -271,7 +273,9 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       }
     },
 
-    /** Somebody has taken a reply from elsewhere. Resolves with 1 once that is stored, with 0 for one that is not here. */
+    /**
+     * Somebody has taken a reply from elsewhere. Resolves with 1 once that is stored, with 0 for one that is not here.
+     */
     take: (messageId: string): Promise<number> => remove(({ reply }) => reply.message_id === messageId),
 
     /** A socket has opened, or has outlived a sleep with what it was given. */
@@ -303,7 +307,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       await remove(({ reply, lease }) => reply.message_id === messageId && lease?.id === by);
     },
 
-    /** How many polls wait. */
+    /** Number of polls that wait. */
     waiting: (): number => waiters.size,
 
     /** Answers every waiting poll with nothing; resolves when the store is up to date. */

@@ -11,7 +11,7 @@ const ORDER = 'order';
 export interface Subscriptions<L> {
   readonly targets: readonly L[];
   readonly mirrors: ReadonlySet<L>;
-  /** What was written to sockets and may not have arrived. */
+  /** Messages that were written to sockets and may not have arrived. */
   readonly custody: readonly Held<L>[];
 }
 

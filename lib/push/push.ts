@@ -54,7 +54,8 @@ export interface OtherPush {
 export type Push = Awaited<ReturnType<typeof openPush>>;
 
 /**
- * Web push: calls devices to messages that nobody looks at (contract 09 §6). Works the same with browsers and UnifiedPush.
+ * Web push: calls devices to messages that nobody looks at (contract 09 §6). Works the same with browsers and
+ * UnifiedPush.
  */
 export async function openPush({ store, config, sessions, upstream, clock, log, grant }: PushParts) {
   const policy = createEndpointPolicy(config.pushHosts);
@@ -137,7 +138,7 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     /** The key with which a device subscribes, base64url: home's for a device of home, else made with the first call. */
     publicKey: (session?: Session): Promise<string> => (session?.mirrored ? homeVapid : vapid).publicKey(),
 
-    /** What the mirror does with calls (contract 12 §2). Changes are written in the turn of the call. */
+    /** Calls as the mirror sees them (contract 12 §2). Changes are written in the turn of the call. */
     shared: {
       join(push: OtherPush): void {
         other = push;

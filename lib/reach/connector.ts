@@ -15,7 +15,7 @@ const STREAM_GRACE = 1_000;
 const MAX_ERROR = 500;
 
 /**
- * What it means that the broker refuses this host, or has closed its connection without a reason: it takes one connection
+ * Meaning of a broker that refuses this host, or has closed its connection without a reason: it takes one connection
  * of a host, the first one or, at the edge, the last. Null for any other `last_error`.
  */
 export const otherRelayAdvice = (error: string): string | null =>
@@ -93,8 +93,8 @@ export class Connector {
   }
 
   /**
-   * Closes streams and connection; no attempt follows. What runs inside the streams, which the relay closes meanwhile, has
-   * a second to end by itself (contract 08 §9). Resolves within three seconds.
+   * Closes streams and connection; no attempt follows. Traffic inside the streams, which the relay closes meanwhile,
+   * has a second to end by itself (contract 08 §9). Resolves within three seconds.
    */
   async stop(): Promise<void> {
     const link = this.#link;

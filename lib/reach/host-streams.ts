@@ -74,7 +74,7 @@ interface Stream {
   /** From the client. */
   inbound: Uint8Array[];
   inboundBytes: number;
-  /** Whether the local end takes more. */
+  /** True if the local end takes more. */
   takes: boolean;
   /** Bytes that it took and that were not granted again. */
   taken: number;

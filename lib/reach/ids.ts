@@ -8,13 +8,13 @@ export const ID_BYTES = 16;
 const ID = /^[A-Za-z0-9_-]{21}[AQgw]$/;
 const DIGEST = /^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/;
 
-/** Whether the value is an ID: canonical unpadded base64url of exactly 16 bytes (contract 08, conventions). */
+/** True if the value is an ID: canonical unpadded base64url of exactly 16 bytes (contract 08, conventions). */
 export const isId = (value: unknown): value is string => typeof value === 'string' && ID.test(value);
 
-/** Whether the value can be a digest: canonical unpadded base64url of 32 bytes. */
+/** True if the value can be a digest: canonical unpadded base64url of 32 bytes. */
 export const isDigest = (value: unknown): value is string => typeof value === 'string' && DIGEST.test(value);
 
-/** Whether the value has the length of a token: 32 to 512 characters. */
+/** True if the value has the length of a token: 32 to 512 characters. */
 export const isToken = (value: unknown): value is string =>
   typeof value === 'string' && value.length >= 32 && value.length <= 512;
 

@@ -99,7 +99,7 @@ const HOST_KEYS = {
   flow: ['window'],
 } as const satisfies Record<HostMessage['type'], readonly string[]>;
 
-/** A control message of a host, or null when it is invalid. Whether its time has passed is for the caller to check. */
+/** A control message of a host, or null when it is invalid. The caller checks whether its time has passed. */
 export function parseHostMessage(text: string): HostMessage | null {
   const message = parseControl(text);
   const type = message?.type;

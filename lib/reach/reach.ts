@@ -88,7 +88,7 @@ export async function openReach(parts: ReachParts) {
   let isStarting = false;
   let isStopped = false;
   const waiting = new Set<() => void>();
-  /** Whether the connected broker has taken a bootstrap with all uses. */
+  /** True if the connected broker has taken a bootstrap with all uses. */
   let takesAllUses = false;
   /** Until when (epoch seconds) the broker is taken to know one use only. */
   let oneUseUntil = await readOneUse();
@@ -276,7 +276,9 @@ export async function openReach(parts: ReachParts) {
       }
     },
 
-    /** The route credential of a session that has just authenticated over Secure Link; undefined when it takes over 3 s. */
+    /**
+     * The route credential of a session that has just authenticated over Secure Link; undefined when it takes over 3 s.
+     */
     async routeCredential(session: Session): Promise<RouteCredential | undefined> {
       const to = connector?.isConnected ? broker : undefined;
       if (!to) return undefined;

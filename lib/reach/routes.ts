@@ -23,7 +23,9 @@ const UNENDING = 30 * DAY;
 const MAX_LIFE = 400 * DAY - 3600;
 /** Seconds by which a route has to fall short of its session before it is prolonged. */
 const PROLONG_AFTER = 15 * DAY;
-/** Seconds that a route has to last to be published: a broker ends the connection over one that has ended on its clock. */
+/**
+ * Seconds that a route has to last to be published: a broker ends the connection over one that has ended on its clock.
+ */
 const MIN_LIFE = 60;
 /**
  * A broker drops the streams of a revoked route, so what they still carry leaves first: milliseconds between looks, and
@@ -262,14 +264,14 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   });
 
   return {
-    /** How many routes are kept. */
+    /** Number of kept routes. */
     get size(): number {
       return routes.size;
     },
 
     /**
-     * The route of a session, published: the one that it has, or a new one. Undefined without a broker, for a session that
-     * is about to end or has ended meanwhile, and when there are too many.
+     * The route of a session, published: the one that it has, or a new one. Undefined without a broker, for a session
+     * that is about to end or has ended meanwhile, and when there are too many.
      * @throws BrokerRequestError
      */
     async credential(session: Session): Promise<Route | undefined> {

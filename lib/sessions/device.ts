@@ -5,7 +5,7 @@ export const UNNAMED = 'Unknown device';
 
 const NO_DEVICE = new Set(['', 'unknown', 'none', 'null']);
 
-/** Whether an id identifies a device: some clients send a word for "none". */
+/** True if an id identifies a device: some clients send a word for "none". */
 export const isDeviceId = (id: string): boolean => !NO_DEVICE.has(id.toLowerCase());
 
 /**

@@ -90,7 +90,7 @@ export async function openEndedSessions({ store, clock, log }: EndedParts) {
       return [...ended.values()].reverse();
     },
 
-    /** What the holder of a dead token is told; undefined when it names no session that is listed here. */
+    /** Answer to the holder of a dead token; undefined when it names no session that is listed here. */
     sentenceFor({ token, refreshToken }: { token?: string; refreshToken?: string }): string | undefined {
       if (ended.size === 0) return undefined;
       const family = token === undefined ? undefined : byToken.get(sha256(token));

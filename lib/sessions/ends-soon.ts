@@ -14,11 +14,11 @@ function warnedFor({ expiresAt, grantedAt }: Ends): number {
   return life < SHORT ? life / 4 : WARN_BEFORE;
 }
 
-/** Whether a session ends so soon that its owner is warned. `now` is epoch seconds. */
+/** True if a session ends so soon that its owner is warned. `now` is epoch seconds. */
 export const endsSoon = (session: Ends, now: number): boolean =>
   session.expiresAt !== null && session.expiresAt - now <= warnedFor(session);
 
-/** Whether the device of a session is to get its one push about the end. */
+/** True if the device of a session is to get its one push about the end. */
 export const needsNotice = (session: Ends & Pick<Session, 'noticedExpiry'>, now: number): boolean =>
   session.expiresAt !== null &&
   session.noticedExpiry !== session.expiresAt &&

@@ -40,7 +40,7 @@ export const GRANTS: readonly string[] = Object.keys(DEFAULT_LIMIT);
 /** The earlier of two ends. */
 export const earlier = (a: Expiry, b: Expiry): Expiry => (a === null ? b : b === null ? a : Math.min(a, b));
 
-/** Whether `a` ends after `b`. */
+/** True if `a` ends after `b`. */
 export const endsLater = (a: Expiry, b: Expiry): boolean => b !== null && (a === null || a > b);
 
 export const isPast = (expiry: Expiry, now: number): boolean => expiry !== null && expiry <= now;
@@ -89,7 +89,7 @@ export function inherit(grants: Grants, expiresAt: Expiry): Grants {
   return clamp(filled, expiresAt);
 }
 
-/** Whether a channel has a grant that has not expired. */
+/** True if a channel has a grant that has not expired. */
 export function isGranted(grants: Grants, channel: string, now: number): boolean {
   if (!Object.hasOwn(grants, channel)) return false;
   return !isPast(grants[channel] as Expiry, now);

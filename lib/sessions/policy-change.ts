@@ -10,7 +10,7 @@ export interface Reduction {
   without?: readonly string[];
 }
 
-/** What a change of a session's policy sets. */
+/** Values set by a change of a session's policy. */
 export type PolicyChange = Pick<Session, 'expiresAt' | 'grants' | 'terminalReduced'>;
 
 /**
@@ -57,8 +57,8 @@ function changeTo(session: Session, expiresAt: Expiry, grants: Grants): PolicyCh
 }
 
 /**
- * A session's policy anew, counted from `now` (contract 11 §2): with the lifetime `ttlSeconds` where it is given, else that
- * of the pairing. A grant that the session no longer has does not come back.
+ * A session's policy anew, counted from `now` (contract 11 §2): with the lifetime `ttlSeconds` where it is given, else
+ * that of the pairing. A grant that the session no longer has does not come back.
  * @throws RelayError `invalid` when the session would end earlier than it does.
  */
 export function extendedPolicy(

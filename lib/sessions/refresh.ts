@@ -60,13 +60,15 @@ export function rotated(refresh: Refresh | null, hash: string, now: number): Ref
   };
 }
 
-/** Whether a hash is the current token's, or that of a replaced one that is still good. */
+/** True if a hash is the current token's, or that of a replaced one that is still good. */
 export function isGood(refresh: Refresh | null, hash: string, now: number): boolean {
   if (!refresh || refresh.expiresAt <= now) return false;
   return refresh.hash === hash || refresh.replaced.some((one) => one.hash === hash && one.until > now);
 }
 
-/** The credential without the tokens older than a presented one: its bearer needs them no more. Same if there are none. */
+/**
+ * The credential without the tokens older than a presented one: its bearer needs them no more. Same if there are none.
+ */
 export function withoutOlder(refresh: Refresh, hash: string): Refresh {
   const { replaced } = refresh;
   const from = refresh.hash === hash ? replaced.length : replaced.findIndex((one) => one.hash === hash);

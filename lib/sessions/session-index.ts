@@ -22,9 +22,10 @@ export interface StoredSessions {
 }
 
 /**
- * The live sessions under everything by which they are looked up. What is indexed is changed here only. No lookup
+ * The live sessions under everything by which they are looked up. Indexed fields are changed here only. No lookup
  * and no change costs more with more sessions. With `stored`, those that nobody has asked for yet are there only: an
- * object at the edge wakes with 20,000 of them as fast as with none. What was read stays, so that a session is one object.
+ * object at the edge wakes with 20,000 of them as fast as with none. Sessions that were read stay, so that each is one
+ * object.
  */
 export function createSessionIndex(stored?: StoredSessions) {
   /** In the order in which sessions were last seen, the latest last. */
@@ -38,7 +39,7 @@ export function createSessionIndex(stored?: StoredSessions) {
   /** No session expires earlier, epoch seconds. */
   let expiryBound = stored?.nextEnd(Number.NEGATIVE_INFINITY) ?? Number.POSITIVE_INFINITY;
   let isComplete = stored === undefined;
-  /** How many sessions are stored, counted before the first change, and how many of these have been read. */
+  /** Number of stored sessions, counted before the first change, and of those that have been read. */
   let counted: number | undefined;
   let taken = 0;
   /** Families that are over, and may still be stored. */
@@ -69,7 +70,7 @@ export function createSessionIndex(stored?: StoredSessions) {
     addRefresh(session);
   }
 
-  /** Takes up stored sessions that are not here yet. What is here is newer than what is stored. */
+  /** Takes up stored sessions that are not here yet. Sessions here are newer than the stored ones. */
   function read(from: (stored: StoredSessions) => Session[]): void {
     if (!stored || isComplete) return;
     for (const session of from(stored)) {

@@ -53,7 +53,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
   let cancelRetry: Cancel | undefined;
   let retryDelay = MIN_RETRY_DELAY;
 
-  /** Follows one write of a family's record, or its removal. Whether it succeeded. */
+  /** Follows one write of a family's record, or its removal. Returns whether it succeeded. */
   async function follow(family: string, write: Promise<unknown>): Promise<boolean> {
     try {
       await write;
@@ -112,7 +112,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
     return true;
   }
 
-  /** Once a write gets through, so may those that did not. Whether it did. */
+  /** Once a write gets through, so may those that did not. Returns whether it did. */
   async function settle(write: Promise<boolean>): Promise<boolean> {
     const isStored = await write;
     if (isStored && unsaved.size > 0) await retry();
@@ -137,7 +137,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
     }
   }
 
-  /** Whether the record is on disk. */
+  /** True if the record is on disk. */
   const save = (session: Session): Promise<boolean> => settle(put(session));
 
   /** The sessions of records. One that cannot be read is skipped with a warning, and kept. */
@@ -189,7 +189,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
 
     /**
      * Stores a session that is not yet in memory, and removes the records of those that it replaces, in one transaction.
-     * `apply` is called once that is stored, before any other write of these families. Whether it is stored: if not, the
+     * `apply` is called once that is stored, before any other write of these families. True if it is stored: if not, the
      * records are restored as soon as the disk works.
      */
     async replace({ session, over = [], key }: Replacement, apply: () => void): Promise<boolean> {
@@ -220,7 +220,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
       return settle(work);
     },
 
-    /** Whether the record is gone from disk. */
+    /** True if the record is gone from disk. */
     remove(session: Session): Promise<boolean> {
       seen.delete(session);
       return settle(drop(session.family, session));

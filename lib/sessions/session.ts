@@ -3,7 +3,7 @@ import type { RoutesRecord, SessionRecord } from '../../storage/schema.ts';
 import { visibleName } from '../kit/text.ts';
 import { clamp, type Expiry, type Grants, inherit, type Policy, policyOf } from './grants.ts';
 
-/** How a device describes itself. Untrusted. */
+/** A device's description of itself. Untrusted. */
 export interface Device {
   name: string;
   id: string;
@@ -11,7 +11,9 @@ export interface Device {
   platform: string;
   surface: 'android' | 'desktop' | 'quest' | 'web' | 'unknown';
   formFactor: 'phone' | 'desktop' | 'xr' | 'unknown';
-  /** Origin of the page of this relay that it is, seen by the relay: its mailbox admits that page too (contract 12 §3). */
+  /**
+   * Origin of the page of this relay that it is, seen by the relay: its mailbox admits that page too (contract 12 §3).
+   */
   origin?: string;
 }
 
@@ -72,13 +74,13 @@ export interface Session {
   /** Home owns it: this relay at the edge honours it for as long as home is heard (contract 12 §2). */
   mirrored?: true;
   /**
-   * At the edge, number of the chain of credentials that home has begun last (contract 12 §2); at home, of the credentials
-   * that came by way of the edge, until the device has exchanged them.
+   * At the edge, number of the chain of credentials that home has begun last (contract 12 §2); at home, of the
+   * credentials that came by way of the edge, until the device has exchanged them.
    */
   chain?: number;
   /**
-   * At the edge, the device has paired here and becomes one of home (contract 12 §3): the hash of its code, until home has
-   * taken it in; then `adopted`, until it has been at home.
+   * At the edge, the device has paired here and becomes one of home (contract 12 §3): the hash of its code, until home
+   * has taken it in; then `adopted`, until it has been at home.
    */
   pairedHere?: { code: string; adopted?: boolean };
   /** Set once, when the session ends: connections that hold the session check it. */

@@ -33,7 +33,7 @@ export interface NewSession {
   device: Device;
   policy: Policy;
   transportHint: TransportHint;
-  /** Of the key that it shall be bound to. */
+  /** Thumbprint of the key that it shall be bound to. */
   keyThumbprint?: string;
   /** The routes to the relay that its device has. */
   routes?: RoutesRecord;
@@ -48,7 +48,7 @@ export interface Issued {
   refreshToken?: string;
 }
 
-/** What became of a session that goes on. */
+/** Outcome for a session that goes on. */
 export type SessionChange = 'reduced' | 'extended' | 'renamed';
 
 /** An ended session as it is listed. `ended_at` is epoch seconds. */
@@ -89,10 +89,10 @@ const CARRIED = [
 
 /**
  * All paired sessions: held in memory, at the edge once somebody asks for them, and written through. A change that gives
- * rights (a pairing, a refresh) is in effect once it is stored, and not at all when it cannot be. A change that takes rights
- * away changes memory before the first await, so that a
- * check and its change are one step; when it cannot be stored, it stands in memory, `storeState()` is `degraded`, and it
- * is written again until it is stored (contract 01 §6.7). Writes that belong together are one transaction.
+ * rights (a pairing, a refresh) is in effect once it is stored, and not at all when it cannot be. A change that takes
+ * rights away changes memory before the first await, so that a check and its change are one step; when it cannot be
+ * stored, it stands in memory, `storeState()` is `degraded`, and it is written again until it is stored (contract 01
+ * §6.7). Writes that belong together are one transaction.
  */
 export async function openSessions(parts: SessionsParts): Promise<Sessions> {
   const records: SessionRecords = createSessionRecords({
@@ -248,13 +248,13 @@ export class Sessions {
     return [...aside, ...this.#ended.list().map(({ token_sha256: _, ...listed }) => listed)];
   }
 
-  /** What the holder of the credential of an ended session is told; undefined for any other credential. */
+  /** Answer to the holder of the credential of an ended session; undefined for any other credential. */
   endedSentence = (credential: { token?: string; refreshToken?: string }): string | undefined =>
     this.#ended.sentenceFor(credential);
 
   /**
-   * Refuses the credential of a session that is kept aside for now only: it is good again once the clock is set right. The
-   * words "auth" and "timeout" make every client keep its pairing (contract 01 §3.6).
+   * Refuses the credential of a session that is kept aside for now only: it is good again once the clock is set right.
+   * The words "auth" and "timeout" make every client keep its pairing (contract 01 §3.6).
    * @throws RelayError `unavailable` for such a credential.
    */
   refuseAside({ token, refreshToken }: { token?: string; refreshToken?: string }): void {
@@ -289,7 +289,7 @@ export class Sessions {
     return this.#records.state();
   }
 
-  /** How many sessions are alive. */
+  /** Number of sessions that are alive. */
   count(): number {
     this.#endExpired();
     return this.#index.size;
@@ -362,9 +362,9 @@ export class Sessions {
   }
 
   /**
-   * Takes a session of home over as it is there, or as it has become there (contract 12 §2). Its tokens at this relay stay
-   * unless home has begun a new chain of them, with which the sockets of the last one end. Must not be called while the
-   * family is `busy`. Whether it is stored.
+   * Takes a session of home over as it is there, or as it has become there (contract 12 §2). Its tokens at this relay
+   * stay unless home has begun a new chain of them, with which the sockets of the last one end. Must not be called
+   * while the family is `busy`. True if it is stored.
    */
   adopt(given: Session): Promise<boolean> {
     const own = this.#index.ofFamily(given.family);
@@ -398,8 +398,9 @@ export class Sessions {
   }
 
   /**
-   * At home, takes in a device that has paired at the edge (contract 12 §3). Other sessions of the same device end with it,
-   * in the same transaction. Must not be called while the family is `busy`. Resolves with false when it cannot be stored.
+   * At home, takes in a device that has paired at the edge (contract 12 §3). Other sessions of the same device end with
+   * it, in the same transaction. Must not be called while the family is `busy`. Resolves with false when it cannot be
+   * stored.
    * @throws RelayError `unavailable` when there are too many sessions.
    */
   async takeIn(session: Session): Promise<boolean> {
@@ -426,7 +427,7 @@ export class Sessions {
     await this.#reduced(session);
   }
 
-  /** Whether an id is that of a device of another family, connected or not. */
+  /** True if an id is that of a device of another family, connected or not. */
   isDeviceOfAnother = (id: string, family: string): boolean =>
     this.#index.ofDevice({ id }).some((session) => session.family !== family && this.isAlive(session));
 
@@ -464,7 +465,7 @@ export class Sessions {
     return true;
   }
 
-  /** Whether the session is still the one to serve. */
+  /** True if the session is still the one to serve. */
   isAlive(session: Session): boolean {
     return this.#alive(session) !== undefined;
   }
@@ -593,8 +594,8 @@ export class Sessions {
 
   /**
    * A device came back with its token: adopts its description of itself, and gives it a refresh token if it lacks a
-   * good one (contract 01 §3.4): that token. A session that is bound to no key is bound to `proved`. `saved` is absent when
-   * nothing changed.
+   * good one (contract 01 §3.4): that token. A session that is bound to no key is bound to `proved`. `saved` is absent
+   * when nothing changed.
    */
   resume(session: Session, device: Device, offeredRefresh?: string, proved?: string): Resumed {
     if (session.ended) return {};
@@ -616,7 +617,10 @@ export class Sessions {
     return { saved: this.#records.save(session).then(() => undefined) };
   }
 
-  /** Gives a session a new refresh token once that is stored; none when it cannot be, as a crash would make it a stolen one. */
+  /**
+   * Gives a session a new refresh token once that is stored; none when it cannot be, as a crash would make it a stolen
+   * one.
+   */
   async #issueRefresh(session: Session, isServed: () => boolean): Promise<string | undefined> {
     while (this.#replacement(session.family)) await this.#replacement(session.family);
     if (session.ended) return undefined;

@@ -48,8 +48,8 @@ const PACE = 31.25;
 /** Milliseconds after which a registration replaces the former one: nothing here finds out that a host is dead. */
 const REPLACE_AFTER = 10_000;
 /**
- * The platform reads from a client whether or not its host takes the bytes, and does not wait for the end of the event of a
- * message either (tried 2026-11). A whole request body of Secure Link, 16 MiB, therefore has to fit in the queue.
+ * The platform reads from a client whether or not its host takes the bytes, and does not wait for the end of the event
+ * of a message either (tried 2026-11). A whole request body of Secure Link, 16 MiB, therefore has to fit in the queue.
  */
 const LIMITS = { maxStreamsWithoutFlow: 4, maxUnanswered: 8 * MiB, maxQueuedToHost: 20 * MiB };
 /** Reported for a close frame without a code, and never sent. */
@@ -227,7 +227,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
 
   /**
    * After each event. A timer runs only while something is under way, because the object sleeps only without one: an idle
-   * tunnel has none. What must survive a sleep is attached in the event that changed it (contract 12 §6).
+   * tunnel has none. State that must survive a sleep is attached in the event that changed it (contract 12 §6).
    */
   #settle(): void {
     if (this.#broker.isBusy()) {

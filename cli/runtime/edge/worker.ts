@@ -143,7 +143,10 @@ export class RelayObject extends DurableObject<Env> {
     }
   }
 
-  /** Ends a relay that nobody has used for 30 days. From the mark on it is gone, also when the process ends before the rest. */
+  /**
+   * Ends a relay that nobody has used for 30 days. From the mark on it is gone, also when the process ends before the
+   * rest.
+   */
   #end(): Promise<void> {
     return this.ctx.blockConcurrencyWhile(async () => {
       if (!(await this.#expiry?.isOver())) return;
@@ -158,7 +161,7 @@ export class RelayObject extends DurableObject<Env> {
     });
   }
 
-  /** Removes an ended relay: its uploads, its name and, last and at once, its storage. What fails is tried again. */
+  /** Removes an ended relay: its uploads, its name and, last and at once, its storage. Failures are tried again. */
   async #remove(tenant: Tenant | undefined): Promise<void> {
     const { storage, id } = this.ctx;
     // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
@@ -249,7 +252,9 @@ export class RelayObject extends DurableObject<Env> {
   /** When the platform has answered the last constant ping of a socket, epoch ms. */
   #pingedAt = (socket: WorkerSocket) => () => this.ctx.getWebSocketAutoResponseTimestamp(socket)?.getTime() ?? null;
 
-  /** Restores a socket that outlived a sleep, by its row. One that fails is closed: the object would not wake otherwise. */
+  /**
+   * Restores a socket that outlived a sleep, by its row. One that fails is closed: the object would not wake otherwise.
+   */
   async #restore(socket: WorkerSocket, log: Log): Promise<void> {
     const { id, url } = attachmentOf(socket);
     if (id === undefined || url === undefined) return;

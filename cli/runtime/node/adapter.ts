@@ -70,7 +70,7 @@ function hangUpOf(res: ServerResponse | undefined): AbortSignal {
   return controller.signal;
 }
 
-/** How many `Host` headers a request has. With two, a proxy may have judged the other one (RFC 9112 §3.2). */
+/** Number of `Host` headers of a request. With two, a proxy may have judged the other one (RFC 9112 §3.2). */
 function hostsOf({ rawHeaders }: IncomingMessage): number {
   let count = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -142,7 +142,7 @@ export function markSelfTimed(req: IncomingMessage): void {
   (req as SelfTimed)[SELF_TIMED] = true;
 }
 
-/** Whether the body of a request is read under a time limit of its own, so that the server's does not apply. */
+/** True if the body of a request is read under a time limit of its own, so that the server's does not apply. */
 export const isSelfTimed = (req: IncomingMessage): boolean => (req as SelfTimed)[SELF_TIMED] === true;
 
 /** Where a connection's peer is kept. A `WeakMap` would keep every dead connection for a few collections (2026-11). */

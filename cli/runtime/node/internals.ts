@@ -85,7 +85,10 @@ interface Receiver {
   /** Received data that has not been taken yet: chunks, and their bytes. */
   _buffers: Buffer[];
   _bufferedBytes: number;
-  /** Ours: whether what has been received of a large payload is unmasked, and where it is joined once an eighth is there. */
+  /**
+   * Ours: whether what has been received of a large payload is unmasked, and where it is joined once an eighth is
+   * there.
+   */
   isUnmasked?: boolean;
   whole?: Buffer;
   /** Ours: how memory is asked for, and what the current message got. */
@@ -139,7 +142,7 @@ export function takeReservation(webSocket: unknown): MessageReservation | undefi
 
 /**
  * Reserves a message when it turns out to be long, before more of it is read: a receiver that is not `done` with a chunk
- * has its `ws` pause the connection. Of a message in several frames the length is not known, only the limit.
+ * has its `ws` pause the connection. The length of a message in several frames is not known, only the limit.
  */
 function writeReserved(this: Receiver, chunk: Buffer, encoding: string, done: Done): void {
   if (this._totalPayloadLength <= MAX_UNRESERVED || this.reservation || !this.reserve) {

@@ -90,7 +90,7 @@ export async function holdLoopbacks(held: AddressInfo, accept: (socket: Socket) 
   }
 }
 
-/** Whether listening failed because this machine has no such address: no IPv6, for `::1`. */
+/** True if listening failed because this machine has no such address: no IPv6, for `::1`. */
 export const isWithoutAddress = (error: unknown): boolean => ['EADDRNOTAVAIL', 'EAFNOSUPPORT'].includes(errnoOf(error));
 
 async function bind(

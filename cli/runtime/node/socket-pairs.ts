@@ -45,7 +45,7 @@ export interface Dialled {
   protocol: string | undefined;
 }
 
-/** How one side closes after the other. `upstream` tells which of them closed first. */
+/** Closes one side after the other. `upstream` tells which of them closed first. */
 export type Mirror = (code: number, reason: Buffer, upstream: boolean) => { code: number; reason: string | Buffer };
 
 /** Codes that stand for no code, and for a connection that broke: neither may be sent. */

@@ -147,7 +147,7 @@ export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }
 
 /**
  * The part of a request that crossws needs for the handshake. It keeps what it is given for as long as the socket is
- * open: the request itself would be several kilobytes. Of the subprotocols, only the selected one is passed on.
+ * open: the request itself would be several kilobytes. Only the selected subprotocol is passed on.
  */
 const handshakeOf = ({ headers }: IncomingMessage, { protocol }: Accepted) => ({
   method: 'GET',

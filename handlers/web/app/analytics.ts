@@ -15,14 +15,14 @@ export interface Figures {
   health: Samples;
   /** Sum of the answers whose usage the API server has reported, and their number. */
   tokens: TokenUsage & { answers: number };
-  /** How answers ended. Those that a person has stopped count for neither. */
+  /** Numbers of answers by their end. Those that a person has stopped count for neither. */
   streams: { done: number; broken: number };
 }
 
 /** Samples that are kept of each kind. */
 const MAX_SAMPLES = 500;
 
-/** Of one answer, from the moment at which it was asked for. */
+/** Times of one answer, from the moment at which it was asked for. */
 export interface AnswerTimer {
   /** Called with the answer after each change of it. */
   follow(turn: Turn): void;

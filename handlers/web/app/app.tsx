@@ -23,7 +23,7 @@ const GRANT_CHECK = 2000;
 export interface AppShellProps {
   /** The code of a pairing link, until it was used. */
   code: Signal<LinkCode | null>;
-  /** Whether this browser keeps the pairing. */
+  /** True if this browser keeps the pairing. */
   isKept: boolean;
 }
 

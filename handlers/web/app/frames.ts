@@ -1,4 +1,7 @@
-/** Milliseconds of a frame that go into work which may wait. The rest is the browser's, on a phone of a quarter of the speed too. */
+/**
+ * Milliseconds of a frame that go into work which may wait. The rest is the browser's, on a phone of a quarter of the
+ * speed too.
+ */
 const BUDGET = 5;
 const FRAME = 16;
 /** Parts of it in a frame: the browser has to draw what each of them makes. */
@@ -9,7 +12,7 @@ export type Left = 'nothing' | 'more' | 'another frame';
 
 export type Frames = ReturnType<typeof createFrames>;
 
-/** Spreads work over frames, so that no page of it holds up a finger. What was asked for last comes first. */
+/** Spreads work over frames, so that no page of it holds up a finger. The latest request comes first. */
 export function createFrames() {
   /** Each does a part of its work. */
   const waiting = new Set<() => Left>();
@@ -47,7 +50,7 @@ export function createFrames() {
   }
 
   return {
-    /** Whether this frame has time for more. */
+    /** True if this frame has time for more. */
     hasTime,
     /** Milliseconds that the last frame with work took until it was drawn. */
     get cost(): number {

@@ -3,7 +3,7 @@ import type { App } from './context.ts';
 import { AS_HOST_SAYS, CHOICES } from './settings.ts';
 
 const DAY = 86_400;
-/** Of a session whose host has named none (contract 01 §6). */
+/** Default for a session whose host has named none (contract 01 §6). */
 const HOST_DEFAULT = 30 * DAY;
 /** Preselected over a plain connection, where neither the host nor a person has chosen (specification 8). */
 const PLAIN_DEFAULT = 7 * DAY;

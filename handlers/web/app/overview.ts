@@ -10,7 +10,7 @@ export interface Overview {
   at: number;
   version: string;
   uptimeSeconds: number;
-  /** Of the heartbeat of the agent's gateway: `fresh`, `stale`, `missing`, … (contract 01 §8.1). */
+  /** Heartbeat of the agent's gateway: `fresh`, `stale`, `missing`, … (contract 01 §8.1). */
   agent: string;
   /** Shells that this device may attach to. */
   shells: number | null;

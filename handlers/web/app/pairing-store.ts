@@ -13,7 +13,10 @@ export interface BrowserPairingStore extends PairingStore {
   readonly isKept: boolean;
   /** The key of the session: as stored, else a new one. Null where the browser makes or stores none. */
   key(): Promise<ProofKey | null>;
-  /** The same for a session that is to be bound to it: the key is in the database now, so that the next visit has it, too. */
+  /**
+   * The same for a session that is to be bound to it: the key is in the database now, so that the next visit has it,
+   * too.
+   */
   keyToBind(): Promise<ProofKey | null>;
   /** Takes over the pairing of a backup with its device id, the only one for which the relay renews the tokens. */
   restorePairing(pairing: Pairing, id: string | null): Promise<void>;
@@ -25,7 +28,8 @@ export interface BrowserPairingStore extends PairingStore {
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 /**
- * The pairing in this browser's database, for the relay at `base`. A browser that keeps nothing (a private window) gets a store in memory.
+ * The pairing in this browser's database, for the relay at `base`. A browser that keeps nothing (a private window) gets
+ * a store in memory.
  */
 export async function openPairingStore(base: string): Promise<BrowserPairingStore> {
   const key = pairingKey(base);
@@ -87,7 +91,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
 
   async function keyToBind(): Promise<ProofKey | null> {
     findingKey ??= findKey()
-      // A browser may store no keys. What it has without one is what every page over plain http has.
+      // A browser may store no keys. Without one it is like every page over plain http.
       .catch(() => null)
       .finally(() => {
         findingKey = undefined;

@@ -5,5 +5,5 @@ const CODE = /\d(?:[ -]?\d){3,}/;
 const WORDS =
   /pass(?:word|code|wort)|kennwort|contraseña|mot de passe|senha|パスワード|認証|暗証|密码|验证码|口令|\b(?:pin|otp|tan|2fa|cvv|iban|code|código|codigo|secret|token)\b/i;
 
-/** Whether a text may hold what a person looking over a shoulder should not read: a code, a password, an account. */
+/** True if a text may hold what a person looking over a shoulder should not read: a code, a password, an account. */
 export const isSensitive = (text: string): boolean => CODE.test(text) || WORDS.test(text);

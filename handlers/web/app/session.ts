@@ -56,11 +56,14 @@ export interface Port {
   /** False while there is no connection: nothing was sent. */
   send: (type: string, payload: Payload, id?: string) => boolean;
   onMessage(listener: (message: Message) => void): Cancel;
-  /** Called after every `auth.ok`, and at once while connected. What it returns is called when the connection ends. */
+  /**
+   * Called after every `auth.ok`, and at once while connected. The returned function is called when the connection
+   * ends.
+   */
   onOnline(listener: () => Cancel | void): Cancel;
 }
 
-/** How an attempt to pair ended. */
+/** Outcome of an attempt to pair. */
 export type PairResult =
   | { kind: 'paired' }
   /** The relay does not accept the code. */
@@ -75,7 +78,7 @@ export interface SessionParts {
   store: BrowserPairingStore;
   /** Address of the relay, with a slash at its end. */
   base: string;
-  /** Of this browser, asked with every connection. */
+  /** Description of this browser, asked with every connection. */
   deviceName(): string;
 }
 
@@ -87,13 +90,13 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const proof = signal<Proof | null>(null);
   /** Since when there is no connection, epoch ms; null before the first one, and while there is one. */
   const lostAt = signal<number | null>(null);
-  /** Whether an attempt has failed, or a connection was lost, until there is one again. */
+  /** True if an attempt has failed, or a connection was lost, until there is one again. */
   const isAway = signal(false);
   /** True after a temporary refusal: the clock of the relay's machine may be wrong. */
   const isClockWrong = signal(false);
   /** When the next attempt begins, epoch ms; of meaning in the state `waiting` alone. */
   const retryAt = signal(0);
-  /** Whether the browser has said that it is offline, and the relay nothing since. */
+  /** True if the browser has said that it is offline, and the relay nothing since. */
   const isDoubted = signal(false);
   let heardAt = 0;
   /** The last message of the relay for people, such as an expired grant. */
@@ -114,7 +117,9 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   let link = makeLink();
   let limitedFor = 0;
 
-  /** A session that a backup holds too stays without a key: its other browser has none. So does one that was signed out. */
+  /**
+   * A session that a backup holds too stays without a key: its other browser has none. So does one that was signed out.
+   */
   async function prove(
     credential: string,
     { isPairing, isMailbox, nonce }: Parameters<NonNullable<LinkParts['prove']>>[1],
@@ -261,7 +266,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   };
   const found = store.current.peek();
   const stopFollowing = store.current.subscribe((pairing) => {
-    // Another tab has paired this browser. What was found at the start waits for `start`.
+    // Another tab has paired this browser. Anything found at the start waits for `start`.
     if (pairing && pairing !== found && state.peek().name === 'unpaired') queueMicrotask(() => link.start());
   });
   addEventListener('online', resume);
@@ -292,7 +297,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     pairing: store.current,
     /** This relay. */
     endpoint,
-    /** Of this browser, as long as it keeps its data. */
+    /** Identifies this browser, as long as it keeps its data. */
     get deviceId(): string {
       return store.deviceId;
     },

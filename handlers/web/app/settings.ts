@@ -11,15 +11,15 @@ export const DEFAULTS = {
   dynamic_colors: true,
   /** A language of `shared/i18n.ts`, or that of the browser. */
   language: 'system',
-  /** What this browser is called among the devices of the relay; empty for its own name, such as `Firefox on Android`. */
+  /** Name of this browser among the devices of the relay; empty for its own name, such as `Firefox on Android`. */
   device_name: '',
-  /** Whether what plain http means was acknowledged in this browser. */
+  /** True if somebody acknowledged in this browser what plain http means. */
   insecure_ack_seen: false,
   /** Why plain http is in order here, or empty. */
   insecure_reason: '',
   /** One-time consent to pairing where every route is plain http, as the only one of a page over http is. */
   all_insecure_pair_ack_seen: false,
-  /** Whether the inbox need not offer notifications any more. */
+  /** True if the inbox need not offer notifications any more. */
   knock_hint_seen: false,
   /** Last chosen lifetime of a session in seconds, 0 for no end. */
   pair_ttl_seconds: AS_HOST_SAYS,
@@ -27,23 +27,23 @@ export const DEFAULTS = {
   max_inbound_mb: 25,
   /** Largest file that chats and messages load by themselves. */
   auto_fetch_mb: 2,
-  /** Whether they do so over a mobile network. */
+  /** True if they do so over a mobile network. */
   auto_fetch_on_cellular: false,
   tool_display: 'detailed',
   /** Show the model's reasoning in a chat. */
   show_reasoning: true,
   /** Show the tokens of each answer, where the agent reports them. */
   show_token_usage: true,
-  /** Whether voice is a live conversation where the relay has a provider for one. */
+  /** True if voice is a live conversation where the relay has a provider for one. */
   voice_live: false,
-  /** Whether a live conversation hears by itself when somebody speaks, or only while they press the button. */
+  /** A live conversation hears by itself when somebody speaks, not only while they press the button. */
   voice_hands_free: true,
-  /** Whether what is said in a live conversation is shown in words. */
+  /** True if a live conversation shows its words. */
   voice_captions: true,
   /** Provider and voice of spoken answers, and of a live conversation; empty for those of the relay. */
   voice_spoken_voice: '',
   voice_live_voice: '',
-  /** How fast answers are spoken, in percent. */
+  /** Speed of spoken answers, in percent. */
   voice_speed: 100,
   /** Tag of the language in which answers are spoken; empty for that of the relay. */
   voice_language: '',
@@ -51,15 +51,15 @@ export const DEFAULTS = {
   terminal_font_size: 14,
   /** Own keys of the terminal's key row, as `terminal/keys.ts` reads them. */
   terminal_keys: '',
-  /** Whether the terminal keeps its text for screen readers. */
+  /** True if the terminal keeps its text for screen readers. */
   terminal_screen_reader: false,
   /** Minutes out of sight after which a page with a passkey lock is locked. */
   lock_after_minutes: 5,
   /** The agent's id of the conversation that was last open here. */
   last_session: '',
-  /** Whether the settings name their keys and defaults. */
+  /** True if the settings name their keys and defaults. */
   settings_details: false,
-  /** Whether the introduction after the first pairing was read. */
+  /** True if the introduction after the first pairing was read. */
   onboarding_complete: false,
   /** Version of the page whose news were seen. */
   last_seen_version: '',
@@ -87,10 +87,10 @@ export const RANGES = {
   voice_speed: [50, 200],
 } as const satisfies Partial<Record<keyof SettingValues, readonly [number, number]>>;
 
-/** Of a text without choices. */
+/** For a text without choices. */
 const MAX_TEXT = 256;
 
-/** Whether a stored or restored value may be that of a setting. */
+/** True if a stored or restored value may be that of a setting. */
 export function isAllowed(key: string, value: unknown): boolean {
   if (!Object.hasOwn(DEFAULTS, key) || typeof value !== typeof DEFAULTS[key as keyof SettingValues]) return false;
   const choices: readonly unknown[] | undefined = CHOICES[key as keyof typeof CHOICES];

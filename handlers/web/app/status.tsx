@@ -4,7 +4,7 @@ import { useT } from '../shared/i18n.ts';
 import { useApp } from './context.ts';
 import { PROOF_LIFE } from './session.ts';
 
-/** Whether the relay answers, and how fast. A tap asks it now, whatever the link waits for. */
+/** State and speed of the relay's answers. A tap asks it now, whatever the link waits for. */
 export function ConnectionChip() {
   const t = useT();
   const { session } = useApp();

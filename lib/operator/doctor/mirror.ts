@@ -18,7 +18,7 @@ export function mirrorChecks(answer: ProbeResult, now: number): Check[] {
   return [linkCheck(mirror, now), ...mailboxChecks(mirror)];
 }
 
-/** Whether the edge can read what waits there (contract 12 §4). Nothing while no device uses the mailbox. */
+/** Reports a mailbox that the edge can read (contract 12 §4). Nothing while no device uses the mailbox. */
 function mailboxChecks({ mailbox }: JsonObject): Check[] {
   const text = sealText(mailbox);
   const { sealed, reason } = asObject(mailbox) ?? {};

@@ -38,7 +38,7 @@ export interface BrokerParts {
   limits?: Partial<StreamLimits>;
   /** Milliseconds after which a registered host gives way to a new registration; never by default. */
   replaceAfter?: number;
-  /** Whether connection IDs are stored: where the memory of the broker may be dropped at any time. */
+  /** True if connection IDs are stored: where the memory of the broker may be dropped at any time. */
   keepsSeen?: boolean;
 }
 
@@ -100,7 +100,7 @@ export class Broker<S> {
     this.#save([...changes, ...this.#seenChanges(this.#seen.load(stored.filter(isSeen)))]);
   }
 
-  /** Whether a source may connect once more. A refused one gets 429. */
+  /** True if a source may connect once more. A refused one gets 429. */
   admits(source: string): boolean {
     return this.#sources.attempt(source);
   }
@@ -157,7 +157,7 @@ export class Broker<S> {
   }
 
   /**
-   * Whether what is sent to a socket may count as sent at once, for a runtime that cannot know when it has left: a host
+   * True if what is sent to a socket may count as sent at once, for a runtime that cannot know when it has left: a host
    * with flow control says itself what it takes, and what a client sends acknowledges what it has got. Until then, `own`
    * bytes may be on the way to it, and `all` to the clients of its host.
    */
@@ -223,7 +223,7 @@ export class Broker<S> {
     return role !== undefined && role !== 'pending';
   }
 
-  /** Whether something is under way that only memory holds. */
+  /** True if something is under way that only memory holds. */
   isBusy(): boolean {
     if (this.#sources.pending > 0 || this.#saves.size > 0) return true;
     for (const { streams } of this.#online.values()) {
@@ -284,7 +284,7 @@ export class Broker<S> {
     return this.#effects.splice(0);
   }
 
-  /** What has to be stored after connection IDs were forgotten, and perhaps one was remembered. */
+  /** Changes to store after connection IDs were forgotten, and perhaps one was remembered. */
   #seenChanges(forgotten: string[], added?: SeenRecord): Change[] {
     if (!this.#parts.keepsSeen) return [];
     const changes = forgotten.map((id): Change => ({ table: 'seen', digest: id, record: null }));

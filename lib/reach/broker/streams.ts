@@ -32,7 +32,7 @@ const MAX_CREDIT = 64 * MiB;
 export interface Stream<S> {
   readonly id: string;
   readonly connectionId: string;
-  /** Of the credential that opened it. */
+  /** Digest of the credential that opened it. */
   readonly digest: string;
   readonly credentialId: string | null;
   readonly client: Link<S>;
@@ -40,7 +40,7 @@ export interface Stream<S> {
   readonly toClient: ByteQueue;
   /** The host knows of it. */
   isAnnounced: boolean;
-  /** Whether each side still takes part. One that has gone leaves its queue to be sent. */
+  /** True if each side still takes part. One that has gone leaves its queue to be sent. */
   hostLive: boolean;
   clientLive: boolean;
   /** Time of the last data, monotonic milliseconds. */

@@ -166,7 +166,7 @@ export function createProxy({ plan, gate, log, limits, guard }: ProxyParts) {
       else void gate.check().then(decide);
     },
 
-    /** Whether the body of a request is announced to be too large, for a client that waits to be asked for it. */
+    /** True if the body of a request is announced to be too large, for a client that waits to be asked for it. */
     isTooLarge: (req: IncomingMessage): boolean => Number(req.headers['content-length']) > limits.maxRequest,
 
     /** Ends every connection to the upstreams. */
@@ -211,7 +211,7 @@ export function refuse(
 const isEncoded = ({ headers }: IncomingMessage): boolean =>
   !['', 'identity'].includes((headers['content-encoding'] ?? '').trim().toLowerCase());
 
-/** Whether an answer of this status has a whole body. */
+/** True if an answer of this status has a whole body. */
 const isWhole = (status: number): boolean => status !== 204 && status !== 206 && status !== 304;
 
 /** Holds a body of at most 1 MiB until it is whole, and sends it rewritten. A larger one passes as it is. */

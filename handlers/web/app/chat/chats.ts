@@ -17,7 +17,7 @@ export interface ChatSession {
   updatedAt: number | null;
 }
 
-/** What was said before, as far as it was asked for (contract 10 §2). */
+/** Earlier messages, as far as they were asked for (contract 10 §2). */
 interface Past {
   items: readonly HistoryItem[];
   hasMore: boolean;
@@ -25,12 +25,12 @@ interface Past {
 }
 
 export interface Conversation {
-  /** What this browser calls it: the agent's id, and before there is one `~` and the name of its first turn. */
+  /** Its name in this browser: the agent's id, and before there is one `~` and the name of its first turn. */
   readonly key: Signal<string>;
   /** The agent's id, once it has made the session. */
   readonly id: Signal<string | null>;
   readonly title: Signal<string>;
-  /** What was said here, and what of it the relay keeps. It is stored as it arrives. */
+  /** Messages said here, with those that the relay keeps. It is stored as it arrives. */
   readonly turns: Signal<readonly Turn[]>;
   readonly past: Signal<Past>;
   /** All that was said, as far as it is known. */
@@ -70,8 +70,8 @@ const EMPTY: Past = { items: [], hasMore: false, isLoading: false };
 export type Chats = ReturnType<typeof createChats>;
 
 /**
- * The conversations with the agent over channel `chat` (contract 02 §5, 10 §3). Answers go on while another screen is shown,
- * and, at a relay that keeps turns, while no page is open.
+ * The conversations with the agent over channel `chat` (contract 02 §5, 10 §3). Answers go on while another screen is
+ * shown, and, at a relay that keeps turns, while no page is open.
  */
 export function createChats(app: App) {
   const { session, keep, api } = app;
@@ -86,7 +86,7 @@ export function createChats(app: App) {
   const streams = new Map<string, string>();
   /** The last row of each turn of this pairing. */
   const rows = new Map<string, TurnRow>();
-  /** Whether the relay keeps turns; null until it has said so on this connection. */
+  /** True if the relay keeps turns; null until it has said so on this connection. */
   const isKeeping = signal<boolean | null>(null);
   /** By their ids, the titles that the agent's list had for sessions when it was last read. */
   const titles = signal<Readonly<Record<string, string>>>({});
@@ -118,7 +118,7 @@ export function createChats(app: App) {
     };
   }
 
-  // What is stored.
+  // The stored form.
 
   async function save(conversation: Conversation): Promise<void> {
     unsaved.delete(conversation);
@@ -190,7 +190,7 @@ export function createChats(app: App) {
   addEventListener('pagehide', saveAll);
   document.addEventListener('visibilitychange', saveAll);
 
-  // What the relay says.
+  // The relay's view.
 
   const answerOf = (conversation: Conversation, request: string): Turn | undefined =>
     conversation.turns.value.find((turn) => turn.request === request && turn.from === 'agent');
@@ -458,10 +458,10 @@ export function createChats(app: App) {
 
     readPast,
 
-    /** Whether the relay keeps turns; null while it has not said so. */
+    /** True if the relay keeps turns; null while it has not said so. */
     isKeeping: isKeeping as ReadonlySignal<boolean | null>,
 
-    /** What is searched for in the list, which a way back from a hit finds again. */
+    /** The search text of the list, which a way back from a hit finds again. */
     query: signal(''),
 
     /** Sends what a person says. False while there is no connection: nothing is sent then, and nothing is lost. */
@@ -522,7 +522,7 @@ function openUnsaved(place: string) {
     }
   }
   return {
-    /** What the last page of this tab did not write any more. */
+    /** Changes that the last page of this tab did not write any more. */
     left: Object.entries(all),
     get: (key: string): string | undefined => all[key],
     set(key: string, text: string): void {

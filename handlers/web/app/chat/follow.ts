@@ -9,8 +9,8 @@ const MOVES = ['wheel', 'touchmove', 'keydown'] as const;
 const OWN_MOVE = 300;
 
 /**
- * Keeps the end of `content` in sight of `scroller` while a person has not scrolled away from it, whatever grows there: text,
- * pictures that load, the keyboard of a phone.
+ * Keeps the end of `content` in sight of `scroller` while a person has not scrolled away from it, whatever grows there:
+ * text, pictures that load, the keyboard of a phone.
  */
 export function useFollow(
   scroller: RefObject<HTMLElement | null>,
@@ -35,7 +35,7 @@ export function useFollow(
     let movedAt = 0;
     const onScroll = () => {
       const { scrollHeight, scrollTop, clientHeight } = view;
-      // What grows or shrinks moves the view too, without a person's doing.
+      // Content that grows or shrinks moves the view too, without a person's doing.
       const isOwn = scrollHeight === height || performance.now() - movedAt < OWN_MOVE;
       if (scrollHeight - scrollTop - clientHeight < NEAR_END) isAtEnd.value = true;
       else if (isOwn && scrollTop < top.current) isAtEnd.value = false;

@@ -1,11 +1,11 @@
 import type { App } from '../context.ts';
 import { openRecord } from '../kept-record.ts';
 
-/** What a person has done with a conversation on this device. The agent and other devices learn nothing of it. */
+/** A person's marks on a conversation on this device. The agent and other devices learn nothing of it. */
 export interface ChatMark {
   /** Instead of the agent's title; empty without one. */
   name: string;
-  /** Whether the list leaves it out. */
+  /** True if the list leaves it out. */
   isHidden: boolean;
 }
 

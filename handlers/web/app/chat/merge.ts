@@ -68,7 +68,7 @@ export function applySnapshot(turns: readonly Turn[], request: string, payload: 
   );
 }
 
-/** What the relay shows of a tool's call is its arguments, then its result. */
+/** The relay shows the arguments of a tool's call, then its result. */
 const toolsOf = (value: unknown, known: readonly ToolCall[]): ToolCall[] =>
   (Array.isArray(value) ? value : []).map((row) => {
     const tool = asObject(row);
@@ -102,7 +102,10 @@ function compare(a: readonly (string | number)[], b: readonly (string | number)[
   return (a[at] as number) < (b[at] as number) ? -1 : 1;
 }
 
-/** Of one message, the view that knows more: that of the relay's later event, then that of an end, then the longer one. */
+/**
+ * Picks the view of a message that knows more: that of the relay's later event, then that of an end, then the longer
+ * one.
+ */
 function better(a: Turn, b: Turn): Turn {
   const rank = (turn: Turn) => [turn.seq ?? 0, turn.state === 'streaming' ? 0 : 1, turn.text.length];
   return compare(rank(a), rank(b)) < 0 ? b : a;

@@ -16,12 +16,12 @@ const REFUSALS: Readonly<Record<number, string>> = {
   501: 'This relay has no machine of an agent to send pictures to.',
 };
 
-/** Whether it may be one of the formats: their names are all that is known before it is read. */
+/** True if it may be one of the formats: their names are all that is known before it is read. */
 export const isPicture = ({ type }: File): boolean => PICTURE_TYPES.split(',').includes(type);
 
 /**
- * Puts a picture into the agent's inbox (contract 04 §6), and resolves with the path there. A message to the agent is text
- * alone (contract 02 §5.1), so that it names the picture by this path.
+ * Puts a picture into the agent's inbox (contract 04 §6), and resolves with the path there. A message to the agent is
+ * text alone (contract 02 §5.1), so that it names the picture by this path.
  * @throws Error in words for people
  */
 export async function stagePicture(

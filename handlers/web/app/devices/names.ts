@@ -1,10 +1,10 @@
 import type { App } from '../context.ts';
 import { openRecord } from '../kept-record.ts';
 
-/** What a person calls a device in this browser. The relay lets its operator alone rename the devices of others. */
+/** A person's name for a device in this browser. The relay lets its operator alone rename the devices of others. */
 export interface OwnName {
   name: string;
-  /** Whose it is; empty where nobody said. */
+  /** Its owner; empty where nobody said. */
   person: string;
 }
 

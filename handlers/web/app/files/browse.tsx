@@ -72,7 +72,7 @@ export function Folders({ onFile }: { onFile: OnFile }) {
   );
 }
 
-/** What the agent has made or changed last. */
+/** Files that the agent has made or changed last. */
 export function RecentFiles({ onFile }: { onFile: OnFile }) {
   const { t } = useI18n();
   const { api } = useApp();

@@ -50,7 +50,7 @@ export type Files = ReturnType<typeof createFiles>;
 export function createFiles({ api, keep }: App) {
   const kept = signal<readonly SentFile[]>([]);
   const transfers = signal<readonly Transfer[]>([]);
-  /** Of the transfers that are listed, so that they can be sent again. */
+  /** Files of the listed transfers, so that they can be sent again. */
   const sources = new Map<string, File>();
   const aborts = new Map<string, AbortController>();
 

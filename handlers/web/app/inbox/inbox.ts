@@ -241,7 +241,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
 
   return {
     opened,
-    /** Whether this session may have messages at all. */
+    /** True if this session may have messages at all. */
     isOffered,
     /** Oldest first. */
     items: ordered as ReadonlySignal<readonly Item[]>,

@@ -129,7 +129,7 @@ export function inOrder(items: Iterable<Item>): Item[] {
 /** States of a message after which nobody needs to look at it (contract 09 §10). */
 const READ: ReadonlySet<Item['state']> = new Set(['shown', 'answered', 'cancelled']);
 
-/** Whether nobody has seen a message yet, also one that never reached a phone in time. */
+/** True if nobody has seen a message yet, also one that never reached a phone in time. */
 export const isUnread = ({ kind, state, isSeen }: Item): boolean =>
   kind === 'message' && !READ.has(state) && isSeen !== true;
 

@@ -107,7 +107,7 @@ interface BubbleProps {
   title: string | null;
   /** The message that a reply answers. */
   original?: Item;
-  /** Whether an answer still counts. */
+  /** True if an answer still counts. */
   isOpen: boolean;
 }
 

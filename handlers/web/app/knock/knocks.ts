@@ -79,7 +79,7 @@ export function createKnocks({ api, keep, worker, open }: KnockParts) {
 
   return {
     state,
-    /** Whether notifications have title and text. */
+    /** True if notifications have title and text. */
     hasContent,
 
     /** After every connection: a relay that has forgotten this browser learns of it again. */
@@ -122,7 +122,9 @@ export function createKnocks({ api, keep, worker, open }: KnockParts) {
     close: (messageIds: readonly string[]): Promise<void> =>
       closeWhere((notification) => messageIds.includes((notification.data as KnockData | null)?.messageId ?? '')),
 
-    /** The pairing is over: takes away every notification, and gives up the subscription, which the relay has forgotten. */
+    /**
+     * The pairing is over: takes away every notification, and gives up the subscription, which the relay has forgotten.
+     */
     async clear(): Promise<void> {
       state.value = found();
       hasContent.value = false;

@@ -9,7 +9,7 @@ const MINUTE = 60_000;
 export type Lock = ReturnType<typeof createLock>;
 
 /**
- * Whether the page is locked behind a passkey: when it is loaded, and after it was out of sight for the minutes of
+ * True if the page is locked behind a passkey: when it is loaded, and after it was out of sight for the minutes of
  * `lock_after_minutes`. It guards what is on the screen, not what this browser stores.
  */
 export function createLock({ values }: Pick<Settings, 'values'>) {

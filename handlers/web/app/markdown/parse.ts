@@ -11,7 +11,7 @@ export type Inline =
   | { kind: 'file'; reference: Reference };
 
 export interface ListItem {
-  /** Of a task list: whether the task is done; null in other lists. */
+  /** In a task list, true if the task is done; null in other lists. */
   isDone: boolean | null;
   blocks: readonly Block[];
 }
@@ -59,7 +59,10 @@ const MAX_COLUMNS = 40;
 const MAX_BLOCKS = 2000;
 /** Lists and quotes in each other, and emphasis in emphasis: what is deeper stays text. */
 const MAX_DEPTH = 8;
-/** Characters within which emphasis has to end, and how many marks of it and links a piece may have: each end is looked for. */
+/**
+ * Characters within which emphasis has to end, and how many marks of it and links a piece may have: each end is looked
+ * for.
+ */
 const MAX_EMPHASIS = 400;
 const MAX_MARKS = 300;
 
@@ -76,7 +79,10 @@ const PRIVATE = /[\uE000\uE001]/g;
 /** Controls that let a text run backwards, and so look like another (Trojan Source, CVE-2021-42574). */
 const BIDI = /[\u202A-\u202E\u2066-\u2069]/g;
 
-/** The tokenizer of marked with bounds: nothing that a model writes may overflow the stack or take the square of its length. */
+/**
+ * The tokenizer of marked with bounds: nothing that a model writes may overflow the stack or take the square of its
+ * length.
+ */
 class BoundedTokenizer extends Tokenizer {
   #depth = 0;
   #marks = 0;
@@ -140,10 +146,13 @@ function nearEnd(src: string, masked: string): { src: string; masked: string } {
   return { src: src.slice(0, MAX_EMPHASIS), masked: masked.slice(Math.max(0, start - 64), start + MAX_EMPHASIS) };
 }
 
-/** A piece of Markdown in which files and formulas are replaced: the parser would read their underscores and backslashes. */
+/**
+ * A piece of Markdown in which files and formulas are replaced: the parser would read their underscores and
+ * backslashes.
+ */
 interface Held {
   text: string;
-  /** What replaced parts stand for, by number. */
+  /** Meanings of replaced parts, by number. */
   parts: readonly (string | Reference)[];
   /** The text as it was written. */
   restore(part: string): string;
@@ -474,7 +483,7 @@ export function createMarkdown() {
     },
     /** Reads a piece more. True while there is more to read. */
     step,
-    /** What was read. Blocks that are complete are the same objects as before. */
+    /** The content that was read. Blocks that are complete are the same objects as before. */
     get blocks(): readonly Block[] {
       const [first, ...rest] = tail;
       return open && first ? [...done.slice(0, -1), ...join(done.at(-1), first), ...rest] : [...done, ...tail];

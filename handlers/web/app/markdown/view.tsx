@@ -28,7 +28,9 @@ const FIRST_LOOK = 2000;
 /** Characters of an unfinished block for each frame that it waits, so that reading it again and again costs the same. */
 const PER_FRAME = 2048;
 
-/** Characters of a stream that are read at a time: the first time, and at least and at most, as fast as this device is. */
+/**
+ * Characters of a stream that are read at a time: the first time, and at least and at most, as fast as this device is.
+ */
 const FIRST_PACE = 200;
 const MIN_PACE = 100;
 const MAX_PACE = 2000;
@@ -41,7 +43,7 @@ const JUMP = 16 * 1024;
 
 interface MarkdownProps {
   text: string;
-  /** Whether nothing of the text is still to come. */
+  /** True if nothing of the text is still to come. */
   isWhole: boolean;
 }
 
@@ -64,7 +66,7 @@ export function MarkdownText({ text, isWhole }: MarkdownProps) {
 }
 
 /**
- * Reads a text as it grows, and calls `onRead` when there is more to draw. Of a stream it takes as much at a time as this
+ * Reads a text as it grows, and calls `onRead` when there is more to draw. It takes as much of a stream at a time as this
  * device draws within a frame, reading and drawing in turns: what arrives faster is shown a little later.
  */
 function createReading(frames: Frames, onRead: () => void) {
@@ -124,7 +126,10 @@ function createReading(frames: Frames, onRead: () => void) {
 /** Texts that between them use the whole parser. */
 const SAMPLES = ['a', '**a** ~~b~~', '- a\n- b', '|a|\n|-|\n|b|', '> a', '`a` [b](https://b.example)', '# a\n---\na'];
 
-/** Lets the browser compile the parser, a part in each frame, before an answer needs it: at once, it takes several frames. */
+/**
+ * Lets the browser compile the parser, a part in each frame, before an answer needs it: at once, it takes several
+ * frames.
+ */
 export function useWarmMarkdown(): void {
   const frames = useApp().kept(createFrames);
   useEffect(() => {

@@ -57,10 +57,10 @@ export function createMedia({ api, settings, base }: App) {
     /** The address for an element that shows the file; null where there is no service worker to answer. */
     addressOf: (place: MediaPlace): string | null => (worker() ? routeOf(place) : null),
 
-    /** Whether the settings allow to load so many bytes at once. */
+    /** True if the settings allow to load so many bytes at once. */
     isAllowed: (size: number): boolean => size <= settings.values.max_inbound_mb.value * MiB,
 
-    /** Whether the settings allow to load so many bytes without being asked, over the network of now. */
+    /** True if the settings allow to load so many bytes without being asked, over the network of now. */
     isSmall: (size: number): boolean =>
       size <= settings.values.auto_fetch_mb.value * MiB &&
       (settings.values.auto_fetch_on_cellular.value || !isOnCellular()),
@@ -88,7 +88,7 @@ export function createMedia({ api, settings, base }: App) {
   };
 }
 
-/** Whether the browser says that it uses a mobile network. Most say nothing. */
+/** True if the browser says that it uses a mobile network. Most say nothing. */
 const isOnCellular = (): boolean =>
   (navigator as Navigator & { connection?: { type?: string } }).connection?.type === 'cellular';
 

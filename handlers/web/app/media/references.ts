@@ -6,7 +6,7 @@ export interface Reference {
   place: MediaPlace | { data: string };
   /** Its name in the text; empty without one. */
   name: string;
-  /** Whether the agent has marked it in the text. */
+  /** True if the agent has marked it in the text. */
   isSensitive: boolean;
 }
 
@@ -15,7 +15,7 @@ const FENCED = /(^```[^\n]*\n[\s\S]*?(?:^```[^\n]*$|$(?![\s\S])))/m;
 const MARKER = String.raw`MEDIA:(?:"([^"\n]{1,1024})"|([^\s|"\x60<>]{1,1024}))|svc-relay:\/\/([A-Za-z0-9_-]{16,128})`;
 const TARGET = String.raw`data:image\/[a-z]{3,4};base64,[A-Za-z0-9+/]+={0,2}|[^)\n>]{1,1024}?`;
 const PICTURE = String.raw`!\[([^[\]\n]{0,300})\]\( {0,2}<?(${TARGET})>? {0,2}\)`;
-/** `||…||` hides what is inside, as spoilers do. What follows a backtick or a letter is no marker. */
+/** `||…||` hides what is inside, as spoilers do. Text after a backtick or a letter is not a marker. */
 const REFERENCE = new RegExp(String.raw`(\|\| {0,2})?(?<![\w\x60/:])(?:${PICTURE}|${MARKER})( {0,2}\|\|)?`, 'g');
 const SENSITIVE = /\b(?:nsfw|sensitive|spoiler)\b/i;
 const TOKEN = /^[A-Za-z0-9_-]{16,128}$/;
@@ -30,8 +30,8 @@ export interface Found {
 
 /**
  * Finds the files that a text refers to: `MEDIA:svc-relay://<token>`, `MEDIA:/path`, `![name](either)`, and pictures as
- * `data:` addresses. Code holds none, and neither do addresses of other origins, from which pages load nothing. A marker at
- * the very end is a reference only when the text `isWhole`: the rest of it may not have arrived.
+ * `data:` addresses. Code holds none, and neither do addresses of other origins, from which pages load nothing. A
+ * marker at the very end is a reference only when the text `isWhole`: the rest of it may not have arrived.
  */
 export function findReferences(text: string, isWhole: boolean): Found[] {
   const all: Found[] = [];

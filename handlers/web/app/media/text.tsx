@@ -14,7 +14,7 @@ import { MediaView, Shown } from './view.tsx';
 
 interface TextProps {
   text: string;
-  /** Whether nothing of the text is still to come. */
+  /** True if nothing of the text is still to come. */
   isWhole?: boolean;
   /** Draws the text between the files. */
   children(text: string): ComponentChildren;

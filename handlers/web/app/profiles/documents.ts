@@ -123,7 +123,7 @@ function documentsOf(api: Api, keep: Keep) {
 
 export type Documents = ReturnType<typeof createDocuments>;
 
-/** Whether a memory document may have this name (contract 07 §1.5). */
+/** True if a memory document may have this name (contract 07 §1.5). */
 export const isMemoryName = (name: string): boolean =>
   /^[A-Za-z0-9_-][A-Za-z0-9._-]*\.md$/.test(name) &&
   name.length <= 128 &&

@@ -18,7 +18,7 @@ interface EditorProps {
   name: DocumentName;
 }
 
-/** A document of a profile. What is typed is kept in this browser until it is saved or given up. */
+/** A document of a profile. Typed text is kept in this browser until it is saved or given up. */
 export function Editor({ name }: EditorProps) {
   const t = useT();
   const documents = useApp().kept(createDocuments);
@@ -85,7 +85,7 @@ function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Dr
   async function save(next: Draft): Promise<void> {
     if (isBusy.value) return;
     isBusy.value = true;
-    // What became of the last attempt is no news of this one.
+    // The outcome of the last attempt says nothing about this one.
     removeToast.current?.();
     try {
       const result = await documents.save(name, next);

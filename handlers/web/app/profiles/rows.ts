@@ -7,13 +7,13 @@ export interface ProfileRow {
   model: string;
   provider: string;
   skills: number;
-  /** Whether its gateway seemed to run when the relay last looked. */
+  /** True if its gateway seemed to run when the relay last looked. */
   isRunning: boolean;
 }
 
 const text = (value: unknown): string => (typeof value === 'string' ? value : '');
 
-/** Reads `profiles` of `auth.ok` or of `profiles.updated`. What is no profile is left out. */
+/** Reads `profiles` of `auth.ok` or of `profiles.updated`. Rows that are not profiles are left out. */
 export function readProfiles(value: unknown): ProfileRow[] {
   if (!Array.isArray(value)) return [];
   return value

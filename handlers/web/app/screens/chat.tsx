@@ -180,7 +180,7 @@ function Earlier({ conversation, scroller }: { conversation: Conversation; scrol
   const first = items[0]?.id;
   useLayoutEffect(() => {
     const { current: view } = scroller;
-    // What came above must not move what somebody reads. Some browsers see to it, but not at the very top.
+    // New content above must not move the text that somebody reads. Some browsers see to it, but not at the very top.
     if (view && height.current > 0 && view.scrollTop < EARLIER) view.scrollTop += view.scrollHeight - height.current;
     height.current = 0;
   }, [first, scroller]);

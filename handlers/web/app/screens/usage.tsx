@@ -47,7 +47,7 @@ interface Usage {
 /** From here on a quota counts as nearly used up, in percent. */
 const NEARLY_ALL = 90;
 
-/** How much of each provider's quota is used. */
+/** Used part of each provider's quota. */
 export default function UsageScreen() {
   const t = useT();
   const { api } = useApp();
@@ -194,7 +194,7 @@ function Windows({ of, windows }: { of: string; windows: readonly Window[] }) {
   );
 }
 
-/** The time until a moment in a sentence with `{age}`. What is no moment stays as the provider wrote it. */
+/** The time until a moment in a sentence with `{age}`. A text that is not a time stays as the provider wrote it. */
 function useResetText(): (moment: string, sentence: string) => string {
   const t = useT();
   const now = useNow(30_000);

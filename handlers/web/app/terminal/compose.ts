@@ -19,12 +19,12 @@ export interface Change {
   text: string;
   /** To paste instead, because it has several lines. */
   paste?: string;
-  /** Whether the field has to be set to `PADDING`, with the caret behind it. */
+  /** True if the field has to be set to `PADDING`, with the caret behind it. */
   reset: boolean;
 }
 
 export interface ComposerOptions {
-  /** Whether compositions in Latin letters are converted, too (Chinese, Japanese, Korean). */
+  /** True if compositions in Latin letters are converted, too (Chinese, Japanese, Korean). */
   converts?: boolean;
 }
 
@@ -32,8 +32,8 @@ export type Composer = ReturnType<typeof createComposer>;
 
 /**
  * Turns the changes of a text field into typed text. Keyboards of phones compose, correct, suggest and dictate: they send
- * no key codes, and their events differ between browsers. What all of them share is the text of the field after each
- * event, so that is compared with what was typed: everything arrives once, and a correction as deletions and new text.
+ * no key codes, and their events differ between browsers. They all share the text of the field after each event, so
+ * that is compared with what was typed: everything arrives once, and a correction as deletions and new text.
  */
 export function createComposer({ converts = false }: ComposerOptions = {}) {
   /** Text of the field that the terminal has got. */

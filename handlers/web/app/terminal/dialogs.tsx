@@ -11,7 +11,7 @@ import { listShells, type ShellRow } from './list.ts';
 const REFRESH = 5_000;
 
 interface ShellsProps {
-  /** How a shell of this device's own tabs is called here; undefined for any other. */
+  /** Name of a shell of this device's own tabs; undefined for any other. */
   nameOf(name: string): string | undefined;
   onAttach(name: string): void;
   onWatch(name: string): void;
@@ -94,7 +94,7 @@ export function ShellsDialog({ nameOf, onAttach, onWatch, onNew, onClose }: Shel
 const newestFirst = (rows: readonly ShellRow[]): ShellRow[] =>
   rows.toSorted((a, b) => (b.active_at ?? 0) - (a.active_at ?? 0));
 
-/** Who used it, how old it is, and when it last printed. */
+/** Its user, its age, and when it last printed. */
 function aboutShell(
   { device, created_at: created, active_at: active }: ShellRow,
   now: number,

@@ -40,7 +40,7 @@ export function createGateway({ port, print }: GatewayParts) {
   let lastId = 0;
   let session: string | undefined;
   let isLineOpen = false;
-  /** Whether parts of the current answer were printed. */
+  /** True if parts of the current answer were printed. */
   let hasParts = false;
 
   function write(text: string, colour = ''): void {
@@ -130,7 +130,7 @@ export function createGateway({ port, print }: GatewayParts) {
 
   return {
     state: state as ReadonlySignal<GatewayState>,
-    /** Whether the agent is answering. */
+    /** True if the agent is answering. */
     isBusy: isBusy as ReadonlySignal<boolean>,
 
     /** Starts the gateway, or another one after a loss. */

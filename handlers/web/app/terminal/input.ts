@@ -61,7 +61,7 @@ export function createInput({ terminal, field, root, modifiers, onPreview, onLea
     field.setSelectionRange(PADDING.length, PADDING.length);
   }
 
-  /** Forgets the context of the field, because the cursor is elsewhere now. What was not typed yet goes first. */
+  /** Forgets the context of the field, because the cursor is elsewhere now. Pending input goes first. */
   function restart(): void {
     const rest = composer.reset();
     onPreview('');
@@ -159,7 +159,7 @@ export function createInput({ terminal, field, root, modifiers, onPreview, onLea
   };
 }
 
-/** Whether a key puts text into the field. With Option it does on a Mac, with AltGr elsewhere. */
+/** True if a key puts text into the field. With Option it does on a Mac, with AltGr elsewhere. */
 function isPrinting(event: KeyboardEvent): boolean {
   if ([...event.key].length !== 1) return false;
   if (event.getModifierState('AltGraph')) return true;

@@ -159,7 +159,7 @@ const spend = (modifiers: Modifiers): Modifiers => ({
   alt: modifiers.alt === 'once' ? 'off' : modifiers.alt,
 });
 
-/** What a key of the row does: a key or a text, with modifiers of its own; without them those that are held count. */
+/** Effect of a key of the row: a key or a text, with modifiers of its own; without them those that are held count. */
 export type Stroke = { modifiers?: Modifiers } & ({ key: KeyName } | { type: string });
 
 /** Names that people give to keys, in small letters. */
@@ -186,8 +186,8 @@ const ESCAPES: Record<string, string> = { n: '\r', t: '\t', s: ' ', '\\': '\\' }
 const MAX_KEYS = 16;
 
 /**
- * A person's own keys, separated by spaces: `Ctrl-R`, `Alt-.`, `F5`, or a text, in which `\n` is Enter, `\t` Tab and `\s` a
- * space.
+ * A person's own keys, separated by spaces: `Ctrl-R`, `Alt-.`, `F5`, or a text, in which `\n` is Enter, `\t` Tab and
+ * `\s` a space.
  */
 export function parseKeys(text: string): { text: string; strike: Stroke }[] {
   const words = text.split(/\s+/).filter((word) => word !== '');

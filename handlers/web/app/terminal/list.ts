@@ -2,7 +2,7 @@ import { systemClock } from '../../../../lib/kit/clock.ts';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
 import type { Port } from '../session.ts';
 
-/** A shell of the host (contract 02 §3.8, 09 §1). What the relay does not know is absent. */
+/** A shell of the host (contract 02 §3.8, 09 §1). Facts that the relay does not know are absent. */
 export interface ShellRow {
   name: string;
   /** Name of the device that attached last. */
@@ -11,7 +11,7 @@ export interface ShellRow {
   created_at?: number;
   active_at?: number;
   last_line?: string;
-  /** Who sees it now. */
+  /** Its viewers now. */
   attached?: number;
   live: boolean;
   owned_by_client: boolean;

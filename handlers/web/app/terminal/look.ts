@@ -3,7 +3,7 @@ import { useEffect } from 'preact/hooks';
 import { useApp } from '../context.ts';
 import type { Look } from './view.ts';
 
-/** Whether a media query matches, now and later. */
+/** True if a media query matches, now and later. */
 function useMedia(query: string) {
   const matches = useSignal(false);
   useEffect(() => {
@@ -18,7 +18,7 @@ function useMedia(query: string) {
   return matches;
 }
 
-/** How terminals look: by the settings, and by what the system prefers. */
+/** Appearance of terminals: by the settings, and by what the system prefers. */
 export function useLook() {
   const { values } = useApp().settings;
   const isDarkSystem = useMedia('(prefers-color-scheme: dark)');

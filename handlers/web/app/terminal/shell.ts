@@ -33,7 +33,7 @@ export interface ShellParts {
   port: Pick<Port, 'send'>;
   /** Name of the session. */
   name: string;
-  /** Whether it is only watched: nothing that is typed reaches it, and its size stays (contract 09 §1). */
+  /** True if it is only watched: nothing that is typed reaches it, and its size stays (contract 09 §1). */
   isWatch?: boolean;
   view: ShellView;
   /** Something went wrong that does not end the shell. */
@@ -49,7 +49,9 @@ export type Shell = ReturnType<typeof createShell>;
 export function createShell({ port, name, isWatch = false, view, onProblem }: ShellParts) {
   const state = signal<ShellState>({ name: 'waiting' });
   let isFirst = true;
-  /** Typed while the relay opens the shell; null when nothing is held: nobody types into a shell that came back unseen. */
+  /**
+   * Typed while the relay opens the shell; null when nothing is held: nobody types into a shell that came back unseen.
+   */
   let early: string | null = null;
   /** Counts the attaches, since what was written for one is drawn during another. */
   let attach = 0;
@@ -139,7 +141,7 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
     },
 
     /**
-     * Types text. What is typed while the relay opens the shell follows once it is open; while nothing is attached, it is
+     * Types text. Input typed while the relay opens the shell follows once it is open; while nothing is attached, it is
      * lost, as it would be on a screen that is off.
      */
     type,

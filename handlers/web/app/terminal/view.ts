@@ -8,14 +8,14 @@ import { findText, type Match, wordAt } from './search.ts';
 
 export const MIN_FONT = 8;
 export const MAX_FONT = 32;
-/** Of a screen that is shown whole. */
+/** For a screen that is shown whole. */
 const SMALLEST_FONT = 4;
 /** Lines above the screen. */
 const SCROLLBACK = 5_000;
 /** Lines of a finger for a turn of the wheel: programs scroll several lines with each. */
 const LINES_PER_TURN = 3;
 
-/** How a terminal looks. It may change at any time. */
+/** Appearance of a terminal. It may change at any time. */
 export interface Look {
   fontSize: number;
   isDark: boolean;

@@ -2,7 +2,7 @@ import { createFilter, createRoom, createVoicing } from './hearing.ts';
 import { FRAME } from './speech.ts';
 
 /**
- * What a frame has changed. `noticed`: somebody may be speaking. `began`: they are, and their request begins. `doubted`:
+ * Changes made by a frame. `noticed`: somebody may be speaking. `began`: they are, and their request begins. `doubted`:
  * what was noticed was no speech. `ended`: the request is over.
  */
 export type Heard = 'noticed' | 'began' | 'doubted' | 'ended' | null;
@@ -35,7 +35,10 @@ const LONGEST_EVIDENCE = 800;
 const ENDS = 1300;
 /** Milliseconds after which it ends although it is not quiet, as beside a radio. */
 const LONGEST = 60_000;
-/** Milliseconds that the quieter agent leaves before anything counts as interrupting it: what was its echo has gone by then. */
+/**
+ * Milliseconds that the quieter agent leaves before anything counts as interrupting it: what was its echo has gone by
+ * then.
+ */
 const PROVES = 160;
 /** Milliseconds of silence, and of waiting, after which what was noticed is doubted. */
 const DOUBTS = 400;
@@ -54,7 +57,7 @@ const VOICED = 0.6;
 const BAND = [200, 3500] as const;
 
 /**
- * What the microphone hears of the loudspeaker, as a part of what is played: at first, and the bounds of what is learned.
+ * Part of the loudspeaker's sound that the microphone hears: at first, and the bounds of what is learned.
  * Every `ECHO_DELAY` it falls a little when the agent was heard less than that; it rises when something was doubted.
  */
 const ECHO = 0.1;

@@ -1,5 +1,5 @@
 /**
- * What the speech detector measures in each frame: its loudness in the band of speech, the loudness of the room without
+ * Measurements of the speech detector in each frame: its loudness in the band of speech, the loudness of the room without
  * speech, and whether it is voiced. Nothing here allocates while it runs.
  */
 
@@ -66,7 +66,9 @@ const PITCH_RATE = 4000;
 const PITCH_WINDOW = 0.03;
 const SILENCE = 1e-9;
 
-/** How similar a frame is to itself a period before, at the pitch where it is most so: 0 for noise, 1 for a clear voice. */
+/**
+ * Similarity of a frame to itself a period before, at the pitch where it is most so: 0 for noise, 1 for a clear voice.
+ */
 export function createVoicing(rate: number, frameLength: number): (frame: Float32Array) => number {
   const step = Math.max(1, Math.round(rate / PITCH_RATE));
   const pitchRate = rate / step;

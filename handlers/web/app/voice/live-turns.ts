@@ -30,7 +30,7 @@ export interface LiveView {
   /** The tools of the task under way, the latest last. */
   tools: readonly LiveTool[];
   question: LiveQuestion | null;
-  /** How the task is going, in the relay's words; empty without one. */
+  /** State of the task, in the relay's words; empty without one. */
   progress: string;
   /** Somebody waits for an answer. */
   isBusy: boolean;
@@ -44,13 +44,13 @@ export interface LiveView {
   failure: string;
   /** The last answer, if it is only written. */
   unspoken: string;
-  /** What the conversation has used so far; null before the provider counts anything. */
+  /** Usage of the conversation so far; null before the provider counts anything. */
   cost: LiveCost | null;
 }
 
 export interface LiveCost {
   minutes: number;
-  /** Of both directions, as the provider counts them. */
+  /** Both directions, as the provider counts them. */
   audioTokens: number;
 }
 

@@ -28,7 +28,7 @@ export function LiveConversation({ live, voice }: { live: Live; voice: LiveVoice
       <div ref={content} class="said">
         {areCaptionsOn && <Captions view={view} />}
         <Task view={view} />
-        {/* What the agent does not say is always to be read. */}
+        {/* Text that the agent does not say is always shown. */}
         {!areCaptionsOn && <div role="status">{view.unspoken !== '' && <Prose text={view.unspoken} />}</div>}
         <Cost view={view} />
       </div>
@@ -42,7 +42,7 @@ export function LiveConversation({ live, voice }: { live: Live; voice: LiveVoice
   );
 }
 
-/** What is said, in words. A screen reader reads a sentence when it is complete. */
+/** The spoken words as text. A screen reader reads a sentence when it is complete. */
 function Captions({ view }: { view: LiveView }) {
   const t = useT();
   return (
@@ -95,7 +95,7 @@ function Task({ view: { tools, progress, isInBackground, queued } }: { view: Liv
   );
 }
 
-/** What the conversation has used: audio is what providers charge most for. */
+/** Usage of the conversation: audio is what providers charge most for. */
 function Cost({ view: { cost } }: { view: LiveView }) {
   const t = useT();
   if (!cost) return null;

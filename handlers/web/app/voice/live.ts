@@ -127,7 +127,7 @@ export function createLive(app: App) {
     }
   }
 
-  /** Ends the session and frees everything. What was said stays to be seen. */
+  /** Ends the session and frees everything. The text of it stays on the page. */
   function stop(why = ''): void {
     const ended = open;
     if (!ended) return;
@@ -194,7 +194,7 @@ export function createLive(app: App) {
     if (change === 'ended') finish();
   }
 
-  /** What may have been speech so far is none. */
+  /** Anything that may have been speech so far is dropped. */
   function forgetSpeech(): void {
     open?.detector?.reset();
     open?.player.duck(false);
@@ -286,7 +286,7 @@ export function createLive(app: App) {
     if (!on) stopDetecting();
   }
 
-  /** What was heard without the button is not sent unless it is whole. */
+  /** Speech heard without the button is not sent unless it is whole. */
   function stopDetecting(): void {
     if (isManual) return;
     if (isHearing.peek()) uplink.drop();
@@ -352,7 +352,9 @@ export function createLive(app: App) {
     }
   }
 
-  /** An error ends the session, but for notices (contract 06 §1) and a provider that wants to be left alone for a while. */
+  /**
+   * An error ends the session, but for notices (contract 06 §1) and a provider that wants to be left alone for a while.
+   */
   function fail(event: JsonObject): void {
     if (typeof event.retry_after_s === 'number') {
       hint.value = 'The provider of live voice takes no more for a moment. Try again soon.';
@@ -376,7 +378,7 @@ export function createLive(app: App) {
     start,
     stop: () => stop(),
     press,
-    /** Whether an utterance is being heard, with or without a connection. */
+    /** True if an utterance is being heard, with or without a connection. */
     isHearing: (): boolean => isHearing.peek(),
     finish,
     interrupt,

@@ -38,7 +38,7 @@ export async function outputOf(app: App, signal: AbortSignal): Promise<Rendering
       // A server or a program of the owner needs none (contract 05 §18).
       local_tts: true,
     };
-    // What speaks files holds here, too.
+    // The rules for spoken files hold here, too.
     const isSame = tts.available && provider === `${tts.provider}_tts`;
     return enabled && (hasKey[provider] || isSame)
       ? renderingOf(app, { rate, voice: chosenVoice(app, 'spoken', provider) })

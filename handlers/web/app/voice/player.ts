@@ -81,7 +81,7 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
       return Math.sqrt(measured.reduce((sum, sample) => sum + sample * sample, 0) / MEASURED);
     },
 
-    /** Whether there is something to hear, or about to be. */
+    /** True if there is something to hear, or about to be. */
     isPlaying: isPlaying as ReadonlySignal<boolean>,
 
     /** Plays 16-bit little-endian mono after everything before it. False when too much is waiting. */

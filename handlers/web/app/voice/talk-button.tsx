@@ -8,7 +8,7 @@ const HELD = 400;
 interface TalkButtonProps {
   /** Somebody is being heard, or about to be. */
   isOn: boolean;
-  /** Whether a press would end the speech now. */
+  /** True if a press would end the speech now. */
   isListening(): boolean;
   /** The space bar talks wherever the focus is, unless something there takes it. */
   isEverywhere?: boolean;
@@ -82,7 +82,7 @@ export function TalkButton({ isOn, isListening, isEverywhere = false, onPress, o
         release(event.timeStamp);
       }}
       onClick={(event) => {
-        // Of the enter key or a screen reader; pointers and the space bar were heard before.
+        // A click by the enter key or a screen reader; pointers and the space bar were heard before.
         if (event.detail === 0) onPress();
       }}
     >
@@ -91,6 +91,6 @@ export function TalkButton({ isOn, isListening, isEverywhere = false, onPress, o
   );
 }
 
-/** Whether something that has the focus does something of its own at the space bar. */
+/** True if something that has the focus does something of its own at the space bar. */
 const takesSpace = (target: EventTarget | null): boolean =>
   target instanceof Element && target.closest('a, button, input, select, textarea, summary, dialog') !== null;

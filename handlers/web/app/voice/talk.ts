@@ -18,8 +18,8 @@ const MAX_SPOKEN = 5000;
 export type Talk = ReturnType<typeof createTalk>;
 
 /**
- * A spoken conversation: records, has it transcribed, asks the agent, and speaks its answer (contract 05 §6, §7, §12). One
- * round at a time; another press during an answer interrupts it.
+ * A spoken conversation: records, has it transcribed, asks the agent, and speaks its answer (contract 05 §6, §7, §12).
+ * One round at a time; another press during an answer interrupts it.
  */
 export function createTalk(app: App) {
   const { api } = app;
@@ -162,7 +162,7 @@ export function createTalk(app: App) {
     /** Why the last round ended early, in words for people. */
     error: error as ReadonlySignal<string>,
     turns: conversation.turns as ReadonlySignal<readonly Turn[]>,
-    /** Whether answers are spoken. */
+    /** True if answers are spoken. */
     isSpeaking,
     listen,
     finish,

@@ -115,7 +115,7 @@ export function createUplink({ send, onLost }: UplinkParts) {
       isConnected = false;
     },
 
-    /** Whether something is on its way. */
+    /** True if something is on its way. */
     isWaiting: (): boolean => items.some(({ type, isSent }) => type === 'chunk' && isSent),
 
     /** Starts over for another session. */

@@ -13,7 +13,7 @@ const SPEEDS = [50, 75, 90, 100, 110, 125, 150, 200];
 /** Languages that are offered beside those that a provider names. */
 const LANGUAGES = ['en', 'de', 'es', 'ja', 'pt', 'zh'];
 
-/** How the agent sounds, and whether its words are shown. Everything holds at once, and stays in this browser. */
+/** Sound of the agent, and whether its words are shown. Everything holds at once, and stays in this browser. */
 export function VoiceSettings({ use, onClose }: { use: VoiceUse; onClose(): void }) {
   const { t } = useI18n();
   const app = useApp();

@@ -60,7 +60,7 @@ export type OpenPlace = { name: 'open'; place: Place };
 /** For background sync, where browsers have it. */
 const SYNC = 'outbox';
 
-/** How many buttons a notification shows here; browsers that do not say so leave out the others themselves. */
+/** Number of buttons that a notification shows here; browsers that do not say so leave out the others themselves. */
 const maxActions = (): number | undefined => (Notification as { maxActions?: number }).maxActions;
 
 /** Shows the relay's knocks as notifications, and answers from them. `app` is the address of the page. */
@@ -121,8 +121,8 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
   }
 
   /**
-   * A page that is open sends the reply; without one, the worker does, with the key of the session. What fails waits for
-   * the page.
+   * A page that is open sends the reply; without one, the worker does, with the key of the session. A failed one waits
+   * for the page.
    */
   async function answer(index: number, data: KnockData): Promise<void> {
     const { messageId, chatId } = data;
