@@ -1,5 +1,5 @@
 import { variables } from '../lib/config.ts';
-import { nearest } from './nearest.ts';
+import { closestWord } from '../lib/kit/closest-word.ts';
 
 /** Variables with these prefixes that `variables` does not list, because other parts or programs read them. */
 const OTHERS = [
@@ -24,7 +24,7 @@ export function misspeltVariables(env: Record<string, string | undefined>): stri
   const known = new Set([...Object.values(variables).map(({ name }) => name), ...OTHERS]);
   return Object.keys(env).flatMap((name) => {
     if (!/^(?:RELAY|SVC)_/.test(name) || env[name] === undefined || known.has(name)) return [];
-    const likely = nearest(name, [...known]);
+    const likely = closestWord(name, [...known]);
     return likely === undefined ? [] : [`${name} is unknown, and ignored: did you mean ${likely}?`];
   });
 }

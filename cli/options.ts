@@ -3,7 +3,7 @@ import { parseArgs } from 'node:util';
 import type { Command } from 'cac';
 import { RelayError } from '../lib/errors.ts';
 import { visibleName } from '../lib/kit/text.ts';
-import { didYouMean } from './nearest.ts';
+import { didYouMean } from './did-you-mean.ts';
 import { UsageError } from './output.ts';
 
 /** Given options by camelCase name: text, `true` for a flag, `false` for a `--no-…` flag. Holds no defaults. */

@@ -1,5 +1,5 @@
 import { type CommandEntry, nestedPrograms, type Program, programs } from './commands.ts';
-import { didYouMean } from './nearest.ts';
+import { didYouMean } from './did-you-mean.ts';
 
 /** The message about a word that is no command of a program. Where it is one of another program, it names that. */
 export function unknownCommand(path: string, { commands }: Program, name: string): string {

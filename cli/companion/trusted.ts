@@ -2,7 +2,7 @@ import type { Command } from 'cac';
 import { trustableVerbs, withAdded, withRemoved } from '../../lib/companion/safety-lists.ts';
 import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import { ACTIONS } from '../actions.ts';
-import { didYouMean } from '../nearest.ts';
+import { didYouMean } from '../did-you-mean.ts';
 import { actionOf, flag, type Options } from '../options.ts';
 import { type CommandContext, CommandError, createStyle, line, printJson, sentence, UsageError } from '../output.ts';
 import { changeSettings } from './change.ts';

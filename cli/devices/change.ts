@@ -1,6 +1,6 @@
 import { parseDuration, parseGrants } from '../../lib/pairing/duration.ts';
 import { confirm } from '../confirm.ts';
-import { didYouMean } from '../nearest.ts';
+import { didYouMean } from '../did-you-mean.ts';
 import { type OperatorRelay, openOperatorRelay, Refused } from '../operator-relay.ts';
 import { asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, printable, printJson, printWarning, UsageError } from '../output.ts';
