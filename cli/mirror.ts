@@ -4,15 +4,28 @@ import { sealText } from '../lib/mirror/seal-status.ts';
 import { ACTIONS } from './actions.ts';
 import { type OperatorRelay, openOperatorRelay } from './operator-relay.ts';
 import { actionOf, flag, isGiven, type Options, option } from './options.ts';
-import { type CommandContext, CommandError, line, printable, printJson, sentence, UsageError } from './output.ts';
+import {
+  type CommandContext,
+  CommandError,
+  line,
+  printable,
+  printJson,
+  printWarning,
+  sentence,
+  UsageError,
+} from './output.ts';
+import { pause } from './pause.ts';
 import { asRelayUrl } from './remote-relay.ts';
 
 const ROUTE = '/relay/mirror';
+/** Milliseconds in which the edge gives home what waits there. */
+const BRING_HOME = 30_000;
 
 /** `svc relay mirror [enable|disable|status]`: the edge that mirrors the relay of this machine (contract 12 §1). */
 export function define(command: Command): void {
   command
     .option('--relay <url>', 'enable: the relay at the edge, by its public URL')
+    .option('--force', 'disable: leave at the edge what cannot be brought home now')
     .option('--json', 'print one JSON document')
     .example((name) => `${name} mirror enable --relay https://relay.example`)
     .example((name) => `${name} mirror status`)
@@ -23,6 +36,7 @@ export function define(command: Command): void {
 async function run(word: string | undefined, options: Options, context: CommandContext): Promise<number | void> {
   const action = actionOf(word, ...ACTIONS.mirror);
   if (action !== 'enable' && isGiven(options, '--relay')) throw new UsageError("--relay belongs to 'enable'");
+  if (action !== 'disable' && isGiven(options, '--force')) throw new UsageError("--force belongs to 'disable'");
   const home = await openHome(context);
   if (action === 'enable') return enable(home, options, context);
   return action === 'disable' ? disable(home, options, context) : status(home, options, context);
@@ -53,26 +67,53 @@ async function enable(home: OperatorRelay, options: Options, context: CommandCon
   line(context.stdout, 'See the link with: svc relay mirror status');
 }
 
-/** Home stops even when the edge cannot be reached, which then goes by its lease. */
+/** Brings home what waits at the edge, then ends the mirror there and here. An edge that is not reached goes by its lease. */
 async function disable(home: OperatorRelay, options: Options, context: CommandContext): Promise<number> {
-  const { url } = await home.call({ method: 'GET', path: ROUTE });
+  const { url, link } = await home.call({ method: 'GET', path: ROUTE });
   const edge = typeof url === 'string' ? await openEdge(url, context) : undefined;
+  const place = printable(String(url));
+  const left = edge ? await bringHome(home, edge, link === 'up').catch(() => undefined) : 0;
+  if (left && !flag(options, '--force')) {
+    await home.call({ method: 'POST', path: ROUTE, body: { recall: false } });
+    throw new CommandError(
+      `${waits(left)} at ${place} for this relay, and cannot be brought home now; nothing was changed`,
+      'Try again once the link is up (svc relay mirror status), or leave that there with --force.',
+    );
+  }
   const failure = await edge?.call({ method: 'DELETE', path: ROUTE }).then(
     () => undefined,
     (error: unknown) => error,
   );
   const answer = await home.call({ method: 'DELETE', path: ROUTE });
   const isPending = failure !== undefined;
-  if (flag(options, '--json')) printJson(context.stdout, { ...answer, edge: isPending ? 'pending' : 'confirmed' });
+  const result = { ...answer, edge: isPending ? 'pending' : 'confirmed', left: left ?? null };
+  if (flag(options, '--json')) printJson(context.stdout, result);
   else if (!edge) sentence(context.stdout, 'This relay was not mirrored.');
-  else if (!isPending) sentence(context.stdout, `This relay is no longer mirrored at ${printable(String(url))}.`);
+  else if (!isPending) sentence(context.stdout, `This relay is no longer mirrored at ${place}.`);
+  if (left && !flag(options, '--json')) printWarning(context, `${waits(left)} at ${place}, and will not come home`);
   if (isPending && !flag(options, '--json')) {
     throw new CommandError(
-      `the mirror has ended here, but ${printable(String(url))} does not know: it honours the devices for a week at most`,
+      `the mirror has ended here, but ${place} does not know: it honours the devices for a week at most`,
       failure instanceof CommandError ? failure.message : 'Revoke them there with: svc devices revoke --relay URL',
     );
   }
   return isPending ? 1 : 0;
+}
+
+const waits = (count: number): string => (count === 1 ? '1 item waits' : `${count} items wait`);
+
+/** Has the edge give home what waits there. Returns the number of items that are left after half a minute. */
+async function bringHome(home: OperatorRelay, edge: OperatorRelay, isLinked: boolean): Promise<number> {
+  if (isLinked) await home.call({ method: 'POST', path: ROUTE, body: { recall: true } });
+  const end = Date.now() + (isLinked ? BRING_HOME : 0);
+  for (;;) {
+    const { waiting, messages, uploads } = await edge.call({ method: 'GET', path: ROUTE });
+    // An edge of an older version does not count its messages.
+    const counts = [asObject(waiting)?.out, messages ?? 0, asObject(uploads)?.count];
+    const left = counts.reduce<number>((sum, count) => sum + Number(count ?? 0), 0);
+    if (left === 0 || Date.now() >= end) return left;
+    await pause(200);
+  }
 }
 
 async function status(home: OperatorRelay, options: Options, context: CommandContext): Promise<void> {

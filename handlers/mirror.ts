@@ -11,13 +11,17 @@ import type { SocketRow } from './sockets.ts';
 export const mirrorStatus: Handler = async (_request, { homeMirror, edgeMirror }) =>
   json(homeMirror ? await homeMirror.status() : requireEdge(edgeMirror).status());
 
-/** `POST /relay/mirror`: at home `{url}` begins to mirror to that edge, at the edge `{key}` pins home (contract 12 §1). */
+/**
+ * `POST /relay/mirror`: at home `{url}` begins to mirror to that edge, and `{recall}` brings its messages home before an
+ * end; at the edge `{key}` pins home (contract 12 §1).
+ */
 export const enableMirror: Handler = async (request, { homeMirror, edgeMirror }) => {
-  const { url, key } = await readJson(request);
+  const { url, key, recall } = await readJson(request);
   if (!homeMirror) {
     if (typeof key !== 'string') throw new RelayError('invalid', 'key must be the public key of home');
     return json(await requireEdge(edgeMirror).pin(key));
   }
+  if (typeof recall === 'boolean') return json(await homeMirror.recall(recall));
   const parsed = typeof url === 'string' && URL.canParse(url) ? new URL(url) : undefined;
   if (!parsed || !/^https?:$/.test(parsed.protocol) || parsed.href !== `${parsed.origin}/`) {
     throw new RelayError('invalid', 'url must be the https:// URL of a relay at the edge, without a path');

@@ -50,10 +50,11 @@ export function createCustody(parts: CustodyParts) {
   const offered = new Map<string, PhoneMessage>();
   const items = createItems({ side, phone, outbox, log, isOn, flush });
   let isHeardThere = false;
+  let isRecalling = false;
   let wasHeard: boolean | undefined;
 
   function handOver(): void {
-    const isHeardHere = phone.shared.isHeard();
+    const isHeardHere = isRecalling || phone.shared.isHeard();
     if (isLinked() && isHeardHere !== wasHeard) {
       wasHeard = isHeardHere;
       heard?.(isHeardHere);
@@ -185,6 +186,12 @@ export function createCustody(parts: CustodyParts) {
 
     /** Gives what has been sealed. */
     handOver,
+
+    /** Has the other side give all of its messages, as if a phone listened here, until this is called with false. */
+    recall(begins: boolean): void {
+      isRecalling = begins;
+      handOver();
+    },
 
     /** A link has begun, or has outlived a sleep; `isHeard` when a phone listens to the other side. */
     linked(isHeard: boolean): void {

@@ -91,6 +91,8 @@ export interface EdgeMirrorStatus {
   link: 'up' | 'down';
   since: number | null;
   waiting: { out: number; in: number };
+  /** Messages that wait for a phone here, or may not have arrived. */
+  messages: number;
   /** Uploads that home does not have yet. */
   uploads: WaitingUploads;
   epoch: string;
@@ -478,6 +480,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     link: link ? 'up' : 'down',
     since: key === undefined ? null : sinceWhen() || null,
     waiting: { out: outbox.waiting, in: link?.channel.queued ?? 0 },
+    messages: phone.shared.held(),
     uploads: uploads.status(),
     epoch: outbox.epoch,
   });

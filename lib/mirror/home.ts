@@ -486,12 +486,23 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       return status();
     },
 
+    /**
+     * Brings home all messages that wait at the edge, and gives it no more, until this is called with false.
+     * @throws RelayError `conflict` while there is no link.
+     */
+    async recall(begins: boolean): Promise<MirrorStatus> {
+      if (begins && upSince === undefined) throw new RelayError('conflict', 'there is no link to the edge');
+      custody.recall(begins);
+      return status();
+    },
+
     /** Ends the mirror here. The edge ends the sessions of home when it is told so, or when its lease has run out. */
     async disable(): Promise<MirrorStatus> {
       const { url: _, mailbox_secret: __, ...rest } = await ownKey();
       await store.setItem(KEY, rest);
       peer = rest;
       disconnect();
+      custody.recall(false);
       lastError = undefined;
       for (const family of mailboxes.families()) mailboxes.forget(family);
       behind.clear();

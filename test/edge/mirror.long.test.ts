@@ -394,8 +394,24 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
       body: JSON.stringify({ key }),
     });
     expect(refused.status).toBe(409);
-    expect(await json('relay', 'mirror', 'disable')).toMatchObject({ enabled: false, edge: 'confirmed' });
+    // What waits at the edge comes home first.
+    await home.ask('/phone/message', {
+      method: 'POST',
+      body: { text: 'hello', message_id: 'm1' },
+      headers: { 'x-svc-operator': '1' },
+    });
+    await inStep();
+    const held = async () => {
+      const answer = await fetch(`${edge}/relay/mirror`, { headers: { authorization: `Bearer ${token}` } });
+      return ((await answer.json()) as { messages: number }).messages;
+    };
+    await expect.poll(held).toBe(1);
+    expect(await json('relay', 'mirror', 'disable')).toMatchObject({ enabled: false, edge: 'confirmed', left: 0 });
+    expect(await held()).toBe(0);
+    const outbound = (await home.ask('/phone/outbound', { headers: { 'x-svc-operator': '1' } })).json;
+    expect(JSON.stringify(outbound)).toContain('m1');
     expect(await atEdge()).toEqual([]);
+    expect((await svc('relay', 'mirror', 'status', '--force')).code).toBe(2);
     expect((await atHome()).length).toBe(1);
     expect((await svc('relay', 'mirror', 'status')).stdout).toMatch(
       /^This relay is not mirrored\.\nBegin with: svc relay mirror enable --relay https:/,

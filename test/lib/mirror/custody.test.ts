@@ -48,6 +48,23 @@ describe('messages to the phone have one custodian (12 §2)', () => {
     expect([statesOf(world, 'home'), statesOf(world, 'edge')]).toEqual([{ m1: 'sent' }, { m1: 'sent' }]);
   });
 
+  it('are brought home before the mirror ends, and go back when it does not', async () => {
+    const { world } = await open();
+    await world.home.phone.push({ text: 'a', message_id: 'm1' });
+    await world.settle();
+    expect([await idsIn(world, 'home'), world.edge.mirror.status().messages]).toEqual([[], 1]);
+    await world.home.mirror.recall(true);
+    await world.settle();
+    await world.home.phone.push({ text: 'b', message_id: 'm2' });
+    await world.settle();
+    expect([await idsIn(world, 'home'), await idsIn(world, 'edge')]).toEqual([['m1', 'm2'], []]);
+    await world.home.mirror.recall(false);
+    await world.settle();
+    expect([await idsIn(world, 'home'), await idsIn(world, 'edge')]).toEqual([[], ['m1', 'm2']]);
+    await world.cut();
+    await expect(world.home.mirror.recall(true)).rejects.toMatchObject({ kind: 'conflict' });
+  });
+
   it('go to a phone that listens at the edge at once, and are not delivered again by either side', async () => {
     const { world, device } = await open();
     device.connect('edge');
