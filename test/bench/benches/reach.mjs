@@ -7,14 +7,15 @@ import { bulkRow } from '../support/proxy-rows.mjs';
 import { digestOf, makeCertificate, openTunnel, random } from '../support/reach.mjs';
 import { transfer } from '../support/transfer.mjs';
 
-// `/api` over Reach beside the same over Secure Link: one relay, one connection each. The CPU over Reach is that of relay
-// and broker together.
+// `/api` over Reach beside the same over Secure Link, and beside the floor of Reach: one connection each. The CPU over
+// Reach is that of home and broker together, and so is that of the floor, which is the least that TLS inside of TLS and a
+// broker's TLS on both sides cost.
 
 /** Below the limits of one body: 64 MiB down, 16 MiB up. */
 const [DOWN, UP] = [30 * 1024 * 1024, 15 * 1024 * 1024];
 const BODIES = 4;
 
-async function startBoth(stage) {
+async function startAll(stage) {
   const files = await makeCertificate(await stage.home());
   const [hostId, token] = [random(16), random(32)];
   const hosts = { [hostId]: { host_token_sha256: digestOf(token) } };
@@ -38,12 +39,25 @@ async function startBoth(stage) {
   const direct = connect({ host: '127.0.0.1', port: linkPort, rejectUnauthorized: false, ALPNProtocols: ['http/1.1'] });
   await once(direct, 'secureConnect');
   const sides = {
-    relay: { agent: agentOf(tunnel), servers: [relay, broker] },
-    bare: { agent: agentOf(direct), servers: [relay] },
+    reach: { agent: agentOf(tunnel), servers: [relay, broker] },
+    link: { agent: agentOf(direct), servers: [relay] },
+    floor: await startFloor(stage, upstream, files),
   };
   // A connection without a first request is closed after a while.
   for (const side of Object.values(sides)) await transfer(side, 'GET', '/api/models', {});
   return sides;
+}
+
+/** Home and broker that do nothing but the TLS passes of a tunnel. */
+async function startFloor(stage, upstream, files) {
+  const [homePort, clientPort] = [await freePort(), await freePort()];
+  const broker = await stage.bare('tls-passes', { role: 'broker', homePort, clientPort, ...files });
+  const home = await stage.bare('tls-passes', { role: 'home', homePort, upstreamPort: upstream.port, ...files });
+  const outer = connect({ host: '127.0.0.1', port: clientPort, rejectUnauthorized: false });
+  await once(outer, 'secureConnect');
+  const inner = connect({ socket: outer, rejectUnauthorized: false, ALPNProtocols: ['http/1.1'] });
+  await once(inner, 'secureConnect');
+  return { agent: agentOf(inner), servers: [home, broker] };
 }
 
 /** The Reach route of a pairing code: there is one shortly after the relay is healthy. */
@@ -61,28 +75,55 @@ async function mintRoute(relay) {
 /** An agent whose one connection is this. */
 const agentOf = (tls) => Object.assign(new Agent({ keepAlive: true, maxSockets: 1 }), { createConnection: () => tls });
 
-const bulk = { minRatio: 0.7, bodies: BODIES, serversOf: ({ servers }) => servers, prepare: startBoth };
+/** A row of bodies over Reach and beside it. */
+const rowBeside = (bare, row) =>
+  bulkRow({
+    ...row,
+    bodies: BODIES,
+    serversOf: ({ servers }) => servers,
+    async prepare(stage) {
+      const sides = await startAll(stage);
+      return { relay: sides.reach, bare: sides[bare] };
+    },
+  });
 
-const down = bulkRow({
-  ...bulk,
-  name: 'reach-down',
-  title: '30 MiB down over Reach, beside Secure Link',
+const down = {
   size: DOWN,
   async send(side) {
     const { received } = await transfer(side, 'GET', '/api/media', { range: `bytes=0-${DOWN - 1}` });
     if (received !== DOWN) throw new Error(`${received} bytes arrived`);
   },
-});
+};
 
-const up = bulkRow({
-  ...bulk,
-  name: 'reach-up',
-  title: '15 MiB up over Reach, beside Secure Link',
+const up = {
   size: UP,
   async send(side) {
     const { status } = await transfer(side, 'POST', '/api/media', {}, UP);
     if (status !== 200) throw new Error(`an upload was answered with ${status}`);
   },
-});
+};
 
-export default [down, up];
+const besideLink = { minRatio: 0.7 };
+const besideFloor = { minRatio: 0.77 };
+
+export default [
+  rowBeside('link', {
+    ...down,
+    ...besideLink,
+    name: 'reach-down',
+    title: '30 MiB down over Reach, beside Secure Link',
+  }),
+  rowBeside('link', { ...up, ...besideLink, name: 'reach-up', title: '15 MiB up over Reach, beside Secure Link' }),
+  rowBeside('floor', {
+    ...down,
+    ...besideFloor,
+    name: 'reach-down-floor',
+    title: '30 MiB down over Reach, beside its TLS alone',
+  }),
+  rowBeside('floor', {
+    ...up,
+    ...besideFloor,
+    name: 'reach-up-floor',
+    title: '15 MiB up over Reach, beside its TLS alone',
+  }),
+];
