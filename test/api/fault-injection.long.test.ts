@@ -22,7 +22,7 @@ import { createShellEnds } from '../../lib/terminal/shell-ends.ts';
 import { createTmux } from '../../lib/terminal/tmux.ts';
 import { createArtifacts } from '../../lib/voice/artifacts.ts';
 import { createStores } from '../../storage/index.ts';
-import type { StoreName, Stores } from '../../storage/schema.ts';
+import type { Store, StoreName, Stores } from '../../storage/schema.ts';
 import { type BuiltOptions, type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { createTestClock } from '../support/clock.ts';
 import { faults, withEveryFault } from '../support/faults.ts';
@@ -68,9 +68,13 @@ function ask(
 }
 
 /** Every store of a relay, its calls among those that fail. */
+/** A batch does not fail by itself: each of its writes may. */
+const faultyStore = <K extends StoreName>(stores: Stores, name: K): Store<K> =>
+  faults.wrap(name, stores.open(name), ['batch']);
+
 const faultyStores = (stores: Stores): Stores => ({
   ...stores,
-  open: ((name: StoreName) => faults.wrap(name, stores.open(name))) as Stores['open'],
+  open: (name) => faultyStore(stores, name),
 });
 
 /** A relay with secrets behind links, as in homes whose settings are kept elsewhere, and a device with every grant. */
@@ -317,7 +321,7 @@ describe('secrets of the relay itself', () => {
   it('stores that fail while a relay starts end the start: nothing revoked comes back, no block and no switch is lost', async () => {
     const stores = createStores('node');
     const clock = createTestClock();
-    const parts = <K extends StoreName>(name: K) => ({ store: faults.wrap(name, stores.open(name)), clock, log });
+    const parts = <K extends StoreName>(name: K) => ({ store: faultyStore(stores, name), clock, log });
     const limiter = await openLimiter(parts('limiter'));
     for (let attempt = 0; attempt < 50; attempt++) limiter.fail('203.0.113.9', 'session');
     clock.advance(10_000);
@@ -381,7 +385,7 @@ describe('what has been taken away', () => {
       async () => {
         // What an earlier round has removed is there again.
         await Promise.all([...records].map(([key, record]) => stores.open('sessions').setItem(key, record as never)));
-        return open(faults.wrap('sessions', stores.open('sessions'))).catch(() => null);
+        return open(faultyStore(stores, 'sessions')).catch(() => null);
       },
       async (sessions, fault) => {
         if (!sessions) return;

@@ -8,8 +8,8 @@ export interface Faults {
   disarm(): { calls: number; failed: string | undefined };
   /** `node:fs/promises`, and the files that it opens. Closing never fails: Linux closes the descriptor all the same. */
   wrapFs<T extends object>(module: T): T;
-  /** An object of asynchronous functions, such as a part of the host or a store. */
-  wrap<T extends object>(name: string, target: T): T;
+  /** An object of asynchronous functions, such as a part of the host or a store. Those in `keep` stay as they are. */
+  wrap<T extends object>(name: string, target: T, keep?: readonly string[]): T;
 }
 
 export function createFaults(): Faults {
@@ -61,7 +61,7 @@ export function createFaults(): Faults {
       return { calls, failed };
     },
     wrapFs,
-    wrap: (name, target) => wrap(name, target),
+    wrap,
   };
 }
 
