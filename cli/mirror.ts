@@ -67,17 +67,23 @@ async function enable(home: OperatorRelay, options: Options, context: CommandCon
   line(context.stdout, 'See the link with: svc relay mirror status');
 }
 
-/** Brings home what waits at the edge, then ends the mirror there and here. An edge that is not reached goes by its lease. */
+/**
+ * Brings home what waits at the edge, then ends the mirror there and here. With `--force` also where that is not possible:
+ * an edge that cannot be reached goes by its lease then.
+ */
 async function disable(home: OperatorRelay, options: Options, context: CommandContext): Promise<number> {
   const { url, link } = await home.call({ method: 'GET', path: ROUTE });
   const edge = typeof url === 'string' ? await openEdge(url, context) : undefined;
   const place = printable(String(url));
-  const left = edge ? await bringHome(home, edge, link === 'up').catch(() => undefined) : 0;
-  if (left && !flag(options, '--force')) {
+  const isForced = flag(options, '--force');
+  const left = edge ? await bringHome({ home, edge, isLinked: link === 'up' }) : 0;
+  if (left !== 0 && !isForced) {
     await home.call({ method: 'POST', path: ROUTE, body: { recall: false } });
     throw new CommandError(
-      `${waits(left)} at ${place} for this relay, and cannot be brought home now; nothing was changed`,
-      'Try again once the link is up (svc relay mirror status), or leave that there with --force.',
+      left === null
+        ? `${place} does not answer, so that nothing can be brought home from there; nothing was changed`
+        : `${waits(left)} at ${place} for this relay, and cannot be brought home now; nothing was changed`,
+      'Try again once the link is up (svc relay mirror status), or leave what waits there with --force.',
     );
   }
   const failure = await edge?.call({ method: 'DELETE', path: ROUTE }).then(
@@ -86,7 +92,7 @@ async function disable(home: OperatorRelay, options: Options, context: CommandCo
   );
   const answer = await home.call({ method: 'DELETE', path: ROUTE });
   const isPending = failure !== undefined;
-  const result = { ...answer, edge: isPending ? 'pending' : 'confirmed', left: left ?? null };
+  const result = { ...answer, edge: isPending ? 'pending' : 'confirmed', left };
   if (flag(options, '--json')) printJson(context.stdout, result);
   else if (!edge) sentence(context.stdout, 'This relay was not mirrored.');
   else if (!isPending) sentence(context.stdout, `This relay is no longer mirrored at ${place}.`);
@@ -102,18 +108,38 @@ async function disable(home: OperatorRelay, options: Options, context: CommandCo
 
 const waits = (count: number): string => (count === 1 ? '1 item waits' : `${count} items wait`);
 
-/** Has the edge give home what waits there. Returns the number of items that are left after half a minute. */
-async function bringHome(home: OperatorRelay, edge: OperatorRelay, isLinked: boolean): Promise<number> {
-  if (isLinked) await home.call({ method: 'POST', path: ROUTE, body: { recall: true } });
-  const end = Date.now() + (isLinked ? BRING_HOME : 0);
+interface Sides {
+  home: OperatorRelay;
+  edge: OperatorRelay;
+  isLinked: boolean;
+}
+
+/** Has the edge give home what waits there. Returns the number of items that are left after half a minute, null if unknown. */
+async function bringHome({ home, edge, isLinked }: Sides): Promise<number | null> {
+  // The link may have been lost since: what waits is only counted then.
+  const begin = () => home.call({ method: 'POST', path: ROUTE, body: { recall: true } });
+  const isRecalled =
+    isLinked &&
+    (await begin().then(
+      () => true,
+      () => false,
+    ));
+  const end = Date.now() + (isRecalled ? BRING_HOME : 0);
   for (;;) {
-    const { waiting, messages, uploads } = await edge.call({ method: 'GET', path: ROUTE });
-    // An edge of an older version does not count its messages.
-    const counts = [asObject(waiting)?.out, messages ?? 0, asObject(uploads)?.count];
-    const left = counts.reduce<number>((sum, count) => sum + Number(count ?? 0), 0);
+    const left = await waitingAt(edge);
     if (left === 0 || Date.now() >= end) return left;
     await pause(200);
   }
+}
+
+/** Number of items that wait at the edge; null when it does not answer. */
+async function waitingAt(edge: OperatorRelay): Promise<number | null> {
+  const mirror = await edge.call({ method: 'GET', path: ROUTE }).catch(() => null);
+  if (!mirror) return null;
+  const { waiting, messages, uploads } = mirror;
+  // An edge of an older version does not count its messages.
+  const counts = [asObject(waiting)?.out, messages, asObject(uploads)?.count];
+  return counts.reduce<number>((sum, count) => sum + Number(count ?? 0), 0);
 }
 
 async function status(home: OperatorRelay, options: Options, context: CommandContext): Promise<void> {

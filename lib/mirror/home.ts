@@ -36,6 +36,8 @@ import { createSharedFreeze } from './shared-freeze.ts';
 const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
 /** Milliseconds for which a revocation waits for the edge. */
 const CONFIRM_TIMEOUT = 1_000;
+/** Milliseconds after which a recall ends that nobody has ended. */
+const MAX_RECALL = 60_000;
 /** Milliseconds between words to the edge, which counts its lease from the last one, and words in a lease at least. */
 const WORD_PERIOD = 6 * 3_600_000;
 const WORDS_PER_LEASE = 3;
@@ -230,6 +232,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
   let isStarted = false;
   let cancelRetry: Cancel = () => {};
   let cancelWord: Cancel = () => {};
+  let cancelRecall: Cancel = () => {};
   let words = 0;
 
   const url = () => peer?.url;
@@ -437,6 +440,12 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     own?.close();
   }
 
+  function recall(begins: boolean): void {
+    cancelRecall();
+    custody.recall(begins);
+    if (begins) cancelRecall = clock.after(MAX_RECALL, () => custody.recall(false));
+  }
+
   async function ownKey(): Promise<MirrorPeerRecord> {
     if (peer) return peer;
     const { privateKey, publicKey } = await newHomeKey();
@@ -487,12 +496,13 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     },
 
     /**
-     * Brings home all messages that wait at the edge, and gives it no more, until this is called with false.
+     * Brings home all messages that wait at the edge, and gives it no more, until this is called with false; for a minute at
+     * most, as the caller may have been killed.
      * @throws RelayError `conflict` while there is no link.
      */
     async recall(begins: boolean): Promise<MirrorStatus> {
       if (begins && upSince === undefined) throw new RelayError('conflict', 'there is no link to the edge');
-      custody.recall(begins);
+      recall(begins);
       return status();
     },
 
@@ -502,7 +512,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       await store.setItem(KEY, rest);
       peer = rest;
       disconnect();
-      custody.recall(false);
+      recall(false);
       lastError = undefined;
       for (const family of mailboxes.families()) mailboxes.forget(family);
       behind.clear();
@@ -582,6 +592,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     stop(): void {
       isStarted = false;
       disconnect();
+      recall(false);
     },
   };
 }

@@ -376,8 +376,20 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     await expect.poll(async () => (await json('relay', 'mirror', 'status')).link).toBe('down');
     const down = await svc('pair', '--via', 'edge', '--json');
     expect([down.code, JSON.parse(down.stdout).error]).toEqual([1, expect.stringContaining('cannot be reached now')]);
+    // Nobody knows what waits there.
+    const kept = await svc('relay', 'mirror', 'disable');
+    expect([kept.code, kept.stderr]).toEqual([
+      1,
+      expect.stringMatching(/does not answer.*nothing was changed\n.*--force/s),
+    ]);
+    expect((await json('relay', 'mirror', 'status')).enabled).toBe(true);
     const twice = await svc('pair', '--via', 'edge', '--check');
     expect([twice.code, twice.stderr]).toEqual([2, expect.stringContaining('--via excludes')]);
+    const forced = await svc('relay', 'mirror', 'disable', '--force', '--json');
+    expect([forced.code, JSON.parse(forced.stdout)]).toEqual([
+      1,
+      expect.objectContaining({ enabled: false, edge: 'pending', left: null }),
+    ]);
   });
 
   it('is disabled on both sides, and another home is refused', async () => {
@@ -394,7 +406,7 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
       body: JSON.stringify({ key }),
     });
     expect(refused.status).toBe(409);
-    // What waits at the edge comes home first.
+    // Waiting messages come home first.
     await home.ask('/phone/message', {
       method: 'POST',
       body: { text: 'hello', message_id: 'm1' },

@@ -61,6 +61,13 @@ describe('messages to the phone have one custodian (12 §2)', () => {
     await world.home.mirror.recall(false);
     await world.settle();
     expect([await idsIn(world, 'home'), await idsIn(world, 'edge')]).toEqual([[], ['m1', 'm2']]);
+    // Whoever began it may have been killed.
+    await world.home.mirror.recall(true);
+    await world.settle();
+    expect((await idsIn(world, 'home')).sort()).toEqual(['m1', 'm2']);
+    world.clock.advance(60_000);
+    await world.settle();
+    expect([await idsIn(world, 'home'), (await idsIn(world, 'edge')).sort()]).toEqual([[], ['m1', 'm2']]);
     await world.cut();
     await expect(world.home.mirror.recall(true)).rejects.toMatchObject({ kind: 'conflict' });
   });
