@@ -250,7 +250,7 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
 
-/** Result of `work`, or the reason of its failure. @throws whatever is no answer of the relay. */
+/** Result of `work`, or the reason why it failed. @throws any error but an answer of the relay. */
 async function orError<T>(relay: VoiceRelay, work: () => Promise<T>): Promise<T | CommandError> {
   try {
     return await work();

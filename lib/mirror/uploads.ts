@@ -31,7 +31,7 @@ const Fields = v.object({
   expires_at: time,
   family: v.pipe(v.string(), v.maxLength(64)),
 });
-/** A token of sealed uploads names nothing else, whoever is at the edge. */
+/** The token of a sealed upload is its hash, so that the edge cannot give other bytes under it. */
 const Offer = v.pipe(
   Fields,
   v.check(({ token, content_type: type, sha256 }) =>

@@ -184,7 +184,7 @@ describe('svc backup and restore (contract 11 §3)', { timeout: MINUTES }, () =>
       const numberOf = (text: string) => Number(text.slice(1));
       const last = Math.max(...[...texts].map(numberOf));
       expect(last).toBeGreaterThanOrEqual(Math.max(0, ...before.map(numberOf)));
-      // Of the last 500, which the history keeps, none is missing, however many came while the backup began.
+      // The history keeps 500: all of the last 500 are there, however many came while the backup began.
       expect(before.filter((text) => numberOf(text) > last - 500 && !texts.has(text))).toEqual([]);
       // The token of the file is that of a session in the state.
       const list = existsSync(join(other, 'svc-relay/mcp.json'))

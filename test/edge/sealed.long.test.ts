@@ -245,7 +245,7 @@ it('home gets what its devices have sealed; one device without a key makes all o
   await home.kill();
   old.connect();
   await expect.poll(() => old.shown.map(({ text }) => text)).toEqual(['QmarkNote']);
-  // What it uploads is as plain, and gets home as before.
+  // Its uploads are plain too, and reach home as before.
   const token = await old.upload(marked(MiB));
   expect(await found(['QmarkName', 'QmarkType', 'QmarkBytes'])).toEqual(['QmarkName', 'QmarkType', 'QmarkBytes']);
   await home.restart();

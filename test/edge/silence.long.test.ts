@@ -83,7 +83,7 @@ async function statesOf(directory: string): Promise<Record<string, State>> {
 
 const isObject = (path: string) => /[0-9a-f]{64}\.sqlite$/.test(path);
 
-/** What may follow a state when nothing is written: the same, or that its object has been put away. */
+/** The states that may follow when nothing is written: the same one, or that of an evicted object. */
 function following(state: State, next: State | undefined): State {
   const isPutAway = state.written === undefined && next?.written !== undefined;
   return isPutAway ? { ...state, log: digestOf(NONE), written: next.written } : state;
@@ -92,7 +92,7 @@ function following(state: State, next: State | undefined): State {
 /** Stays silent, but for `ping`, and expects that meanwhile no object wakes and nothing is written. */
 async function expectSilence(directory: string, wakes: () => number, ping: () => Promise<void>): Promise<void> {
   const look = async () => ({ wakes: wakes(), states: await statesOf(directory) });
-  // What is still under way after the start.
+  // Work of the start may still be under way.
   let before = await look();
   await vi.waitFor(
     async () => {

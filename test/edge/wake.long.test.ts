@@ -78,7 +78,7 @@ it('12 §6: an object wakes with 20,000 sessions as fast as with none, and forge
       const { took } = await ask(relay, '/phone/history');
       const { took: awake } = await ask(relay, '/phone/history');
       const { json } = await ask(relay, '/relay/info', true);
-      // One that has not been put away yet was not woken.
+      // An object that was still in memory did not wake.
       if (json.uptime_seconds < ASLEEP / 1000) relay.times.push(took - awake);
     }
   }

@@ -12,6 +12,7 @@ export { BrokerCounter, BrokerObject } from './broker.ts';
 
 /** Milliseconds in which a socket must register. */
 const REGISTRATION_TIMEOUT = 10_000;
+
 /** Refuses an address that tries too often. */
 async function limit(env: BrokerEnv, key: string): Promise<void> {
   if (!env.ATTEMPTS || (await env.ATTEMPTS.limit({ key })).success) return;

@@ -16,7 +16,7 @@ import { type Clock, every, systemClock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import { Broker, type Hosts } from '../../../lib/reach/broker/broker.ts';
 import type { Effect } from '../../../lib/reach/broker/effects.ts';
-import { createBrokerHttp, HEADERS, isLoose } from '../../../lib/reach/broker/http.ts';
+import { createBrokerHttp, HEADERS, hasQueryOrCredentials } from '../../../lib/reach/broker/http.ts';
 import { MAX_FRAME } from '../../../lib/reach/frames.ts';
 import { CONNECT_PATH } from '../../../lib/reach/settings.ts';
 import type { BrokerStore } from '../../../storage/broker.ts';
@@ -210,7 +210,7 @@ class BrokerAdapter {
   #refusal(request: IncomingMessage, tcp: Socket, source: string): number | undefined {
     const { url = '', headers } = request;
     if (url.split('?')[0] !== CONNECT_PATH) return 404;
-    if (isLoose(url, headers.authorization) || !isHandshake(request)) return 400;
+    if (hasQueryOrCredentials(url, headers.authorization) || !isHandshake(request)) return 400;
     if (this.#proxyHeader(tcp) && !this.#proxied.hold(tcp, source)) return 429;
     return this.broker.admits(source) ? undefined : 429;
   }

@@ -1,8 +1,8 @@
 import { readHome } from '../../../lib/companion/link/auth.ts';
 import { type Endpoint, isSecure } from '../../../lib/companion/link/endpoints.ts';
+import { atHome, storeHome } from '../../../lib/companion/link/new-routes.ts';
 import { readCandidates } from '../../../lib/companion/link/pairing-url.ts';
 import type { Pairing, PairingStore } from '../../../lib/companion/link/settings.ts';
-import { describeError } from '../../../lib/errors.ts';
 import { hasPublicName } from '../../../lib/kit/addresses.ts';
 import type { Log } from '../../../lib/log.ts';
 import type { Payload } from '../../../lib/socket/envelope.ts';
@@ -12,7 +12,7 @@ export { withMailbox } from '../../../lib/companion/link/new-routes.ts';
 
 const MAX_ADDRESSES = 4;
 
-/** The routes of a list that a browser can take, best first. @throws RelayError `invalid` for what is no list of routes. */
+/** Routes of a list that a browser can take, best first. @throws RelayError `invalid` for anything but a list of routes. */
 const plainRoutes = (endpoints: unknown): Endpoint[] =>
   readCandidates(endpoints)
     .usable.filter(({ pinned, broker }) => !pinned && !broker)
@@ -20,7 +20,7 @@ const plainRoutes = (endpoints: unknown): Endpoint[] =>
 
 /**
  * The addresses of this page at the routes of `routes.updated` (contract 11 §2), best first, without the one at `base`; null
- * for what is no list of routes.
+ * for anything else.
  */
 export function readPageAddresses(endpoints: unknown, base: string): string[] | null {
   try {
@@ -59,33 +59,14 @@ export function withRoutes(
  * Stores the home of a page that has paired at the edge, whose relay is its mailbox from now on (contract 12 §3). A home that
  * no browser can reach has no routes: the page stays at its mailbox. False when nothing has changed.
  */
-export async function takeHome(
-  { store, log }: { store: PairingStore; log: Log },
-  payload: Payload,
-  via: Endpoint,
-): Promise<boolean> {
-  try {
-    const change = withHome(store.pairing(), payload, via);
-    if (change) await store.updatePairing(change);
-    return change !== null;
-  } catch (error) {
-    log.warn(`the home of this page is not kept: ${describeError(error)}`);
-    return false;
-  }
-}
+export const takeHome = (parts: { store: PairingStore; log: Log }, payload: Payload, via: Endpoint): Promise<boolean> =>
+  storeHome(parts, (pairing) => withHome(pairing, payload, via));
 
-function withHome(pairing: Pairing | null, payload: Payload, via: Endpoint): Partial<Pairing> | null {
+function withHome(pairing: Pairing, payload: Payload, via: Endpoint): Partial<Pairing> | null {
   const given = readHome(payload.home);
-  if (!pairing || !given || (via.mailbox && !pairing.paired_at_edge)) return null;
+  if (!given || (via.mailbox && !pairing.paired_at_edge)) return null;
   const endpoints = homeRoutes(payload.endpoints);
-  const { session_token, refresh_token, mailbox } = pairing;
-  if (given.session_token === session_token && JSON.stringify(endpoints) === JSON.stringify(pairing.endpoints))
-    return null;
-  return {
-    endpoints,
-    session_token: given.session_token,
-    refresh_token: given.refresh_token,
-    mailbox: via.mailbox ? mailbox : { url: via.url, session_token, refresh_token },
-    paired_at_edge: true,
-  };
+  const isKnown = given.session_token === pairing.session_token;
+  if (isKnown && JSON.stringify(endpoints) === JSON.stringify(pairing.endpoints)) return null;
+  return atHome(pairing, { ...given, endpoints }, via);
 }

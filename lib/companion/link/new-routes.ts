@@ -81,30 +81,39 @@ function withHome(pairing: Pairing, { endpoints, home }: Payload, via: Endpoint)
   const routes = inPreference(usable.length > 0 ? usable : plain).slice(0, MAX_ENDPOINTS);
   const others = routes.filter(({ url }) => url !== via.url);
   if (others.length === 0) return null;
-  const { session_token, refresh_token, mailbox } = pairing;
+  return atHome(pairing, { ...given, endpoints: others.map((endpoint, priority) => ({ ...endpoint, priority })) }, via);
+}
+
+type HomeAccess = Required<Pick<Pairing, 'endpoints' | 'session_token' | 'refresh_token'>>;
+
+/** A pairing with credentials for home that came by `via`: where that is not the mailbox yet, it becomes it. */
+export function atHome(
+  { session_token, refresh_token, mailbox }: Pairing,
+  home: HomeAccess,
+  via: Endpoint,
+): Partial<Pairing> {
   return {
-    endpoints: others.map((endpoint, priority) => ({ ...endpoint, priority })),
-    session_token: given.session_token,
-    refresh_token: given.refresh_token,
+    endpoints: home.endpoints,
+    session_token: home.session_token,
+    refresh_token: home.refresh_token,
     mailbox: via.mailbox ? mailbox : { url: via.url, session_token, refresh_token },
     paired_at_edge: true,
   };
 }
 
 /**
- * Stores the home that the edge gives to a device that has paired there (contract 12 §3). Resolves to true once it is stored:
- * the link goes there then. A failure is logged, and changes nothing.
+ * Stores the home that the edge gives to a device that has paired there, as `change` reads it (contract 12 §3). Resolves to
+ * true once it is stored: the link goes there then. A failure is logged, and changes nothing.
  */
-export async function takeHome(
+export async function storeHome(
   { store, log }: { store: PairingStore; log: Log },
-  payload: Payload,
-  via: Endpoint,
+  change: (pairing: Pairing) => Partial<Pairing> | null,
 ): Promise<boolean> {
   try {
     const pairing = store.pairing();
-    const change = pairing && withHome(pairing, payload, via);
-    if (!change) return false;
-    await store.updatePairing(change);
+    const changed = pairing && change(pairing);
+    if (!changed) return false;
+    await store.updatePairing(changed);
     log.info('home has taken this device in, and the edge is its mailbox');
     return true;
   } catch (error) {
@@ -112,3 +121,7 @@ export async function takeHome(
     return false;
   }
 }
+
+/** As `storeHome`, for a device that may use every route. */
+export const takeHome = (parts: { store: PairingStore; log: Log }, payload: Payload, via: Endpoint): Promise<boolean> =>
+  storeHome(parts, (pairing) => withHome(pairing, payload, via));

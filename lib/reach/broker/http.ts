@@ -28,7 +28,7 @@ const answer = (status: number, body: object, headers: Record<string, string> = 
   new Response(JSON.stringify(body), { status, headers: { ...HEADERS, ...headers } });
 
 /** True for a socket request with a query or credentials, which proxies and logs might keep. `target` is as it was sent. */
-export const isLoose = (target: string, authorization: unknown): boolean =>
+export const hasQueryOrCredentials = (target: string, authorization: unknown): boolean =>
   target.includes('?') || (authorization !== undefined && authorization !== null);
 
 const isUpgrade = ({ method, headers }: Request): boolean =>
@@ -43,7 +43,7 @@ export function createBrokerHttp({ counts, connect }: BrokerHttpParts): H3 {
   };
   const socket = (event: H3Event): Response | Promise<Response> => {
     const { req } = event;
-    if (isLoose(req.url, req.headers.get('authorization'))) {
+    if (hasQueryOrCredentials(req.url, req.headers.get('authorization'))) {
       throw new HTTPError({ status: 400, message: 'neither a query nor an Authorization header is accepted' });
     }
     if (connect && isUpgrade(req)) return connect(event);

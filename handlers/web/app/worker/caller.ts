@@ -29,7 +29,7 @@ export function createCaller(base: string) {
       const address = socket === undefined ? base : httpBase(socket);
       if (address !== home.address) home = { address, prover: createProver(address) };
       const { prover } = home;
-      // A home that this browser cannot reach has a session all the same, which is none of its mailbox.
+      // The session of a home that this browser cannot reach is not good at its mailbox.
       const token = (socket !== undefined && found?.pairing?.session_token) || null;
       const key = found && (await keyOf(found));
       const send = async (): Promise<[Response, string | undefined]> => {
