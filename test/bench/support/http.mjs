@@ -1,12 +1,15 @@
 import { connect } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { median } from './bench.mjs';
-import { startMeter } from './cpu.mjs';
+import { run, startMeter } from './cpu.mjs';
 
 const HEAD_END = Buffer.from('\r\n\r\n');
 const CONNECTIONS = 32;
 const WARM_UP = 700;
 const MEASURED = 2_000;
+/** Requests that are waited for. */
+const MIN_WARM_UP = 4_000;
+const MIN_MEASURED = 2_000;
 
 const requestText = (method, path, headers = {}, body = '') => {
   const all = { host: '127.0.0.1', ...headers, ...(body ? { 'content-length': Buffer.byteLength(body) } : {}) };
@@ -48,10 +51,10 @@ export async function httpRate(server, path, headers, { method = 'GET', body, co
   try {
     const failure = Promise.race(clients.map((client) => client.failed));
     for (const client of clients) client.begin();
-    await Promise.race([delay(WARM_UP), failure]);
+    await Promise.race([run(WARM_UP, MIN_WARM_UP, () => answers), failure]);
     const before = answers;
     const read = startMeter(server);
-    await Promise.race([delay(MEASURED), failure]);
+    await Promise.race([run(MEASURED, MIN_MEASURED, () => answers), failure]);
     return read(answers - before);
   } finally {
     for (const client of clients) client.end();

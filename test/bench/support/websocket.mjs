@@ -1,5 +1,5 @@
 import { connect } from 'node:net';
-import { startMeter } from './cpu.mjs';
+import { run, startMeter } from './cpu.mjs';
 
 const upgrade = (path, headers) =>
   [
@@ -95,7 +95,9 @@ export function openSocket(port, text, { path = '/ws', headers = {} } = {}) {
   });
 }
 
-const delay = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+/** Operations that are waited for. */
+const MIN_WARM_UP = 2_000;
+const MIN_MEASURED = 1_000;
 
 /**
  * Round trips per second of `message` on one open socket of `server`, with `inFlight` under way all the time, and server
@@ -124,10 +126,10 @@ export async function roundTripRate(server, socket, message, { inFlight, isAnswe
     if (sending) socket.write(count === 1 ? sent : Buffer.concat(Array(count).fill(sent)));
   }
   socket.write(Buffer.concat(Array(inFlight).fill(sent)));
-  await Promise.race([delay(warmUp), failure]);
+  await Promise.race([run(warmUp, MIN_WARM_UP, () => answers), failure]);
   const before = answers;
   const read = startMeter(server);
-  await Promise.race([delay(measured), failure]);
+  await Promise.race([run(measured, MIN_MEASURED, () => answers), failure]);
   sending = false;
   return read(answers - before);
 }
@@ -148,10 +150,10 @@ export async function connectRate(server, texts, { isAnswer, warmUp = 500, measu
   };
   const loops = Promise.all(texts.map(loop));
   loops.catch(() => {});
-  await Promise.race([delay(warmUp), loops]);
+  await Promise.race([run(warmUp, MIN_WARM_UP, () => count), loops]);
   const before = count;
   const read = startMeter(server);
-  await Promise.race([delay(measured), loops]);
+  await Promise.race([run(measured, MIN_MEASURED, () => count), loops]);
   const result = read(count - before);
   running = false;
   await loops;
