@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
@@ -70,14 +71,20 @@ it('leaves a server with no listeners but those of Node and its own handler', as
   expect([secure.server.listenerCount('connection'), secure.server.listenerCount('secureConnection')]).toEqual([1, 1]);
 });
 
-it('takes no error for its own that something else has left uncaught meanwhile', async () => {
+it('fails with EADDRINUSE when the port is taken after listhen has looked, and catches nothing else', async () => {
   const port = await freePort();
-  const before = process.listeners('uncaughtException');
-  const fail = (event: string | symbol, listener: (error: Error) => void) => {
-    if (event === 'uncaughtException') queueMicrotask(() => listener(new Error('from elsewhere')));
+  const rival = createTcpServer();
+  onTestFinished(() => void rival.close());
+  const uncaught = process.listeners('uncaughtException');
+  let during: unknown[] | undefined;
+  const race = (message: unknown) => {
+    const { server } = message as { server: Server };
+    if (!server.listeners('request').includes(handle)) return;
+    during = process.listeners('uncaughtException');
+    rival.listen(port, '127.0.0.1');
   };
-  process.on('newListener', fail);
-  onTestFinished(() => void process.off('newListener', fail));
-  expect((await open({ host: '127.0.0.1', port })).address).toMatchObject({ port });
-  expect(process.listeners('uncaughtException')).toEqual(before);
+  subscribe('tracing:net.server.listen:asyncStart', race);
+  onTestFinished(() => void unsubscribe('tracing:net.server.listen:asyncStart', race));
+  await expect(openListener(handle, { host: '127.0.0.1', port })).rejects.toMatchObject({ code: 'EADDRINUSE' });
+  expect(during).toEqual(uncaught);
 });

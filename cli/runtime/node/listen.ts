@@ -1,10 +1,10 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import type { Server as HttpServer, RequestListener } from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, createServer, type Socket, type Server as TcpServer } from 'node:net';
 import { listen } from 'listhen';
-import { isLoopbackAddress } from '../../../lib/access/peer.ts';
 import { RelayError } from '../../../lib/errors.ts';
 import { errnoOf } from '../../../lib/host/errors.ts';
 import { isWildcard, plainAddress, urlHost } from '../../../lib/kit/addresses.ts';
@@ -32,30 +32,54 @@ export interface Listening {
   urls(): Promise<string[]>;
 }
 
-/** Addresses that listhen binds as they are. It would replace any other by a wildcard. */
-const ADDRESS = /^[\d.:A-Fa-f]{1,63}$/;
-
-/** Tries to find a port, where any will do. */
-const MAX_ATTEMPTS = 5;
+/** Where Node announces each server of the process that is about to listen. */
+const LISTEN_CHANNEL = 'tracing:net.server.listen:asyncStart';
 
 /**
  * Listens with listhen.
  * @throws Node's listening error, such as `EADDRINUSE` or `ENOTFOUND`; RelayError for what listhen cannot bind.
  */
 export async function openListener(handle: RequestListener, options: ListenOptions): Promise<Listening> {
-  const { host, port } = options;
+  const { host, port, tls } = options;
   const { address: found } = await lookup(host);
   const anyAddress = found.includes(':') ? '::' : '0.0.0.0';
   const hostname = isWildcard(found) ? anyAddress : found;
-  if (!ADDRESS.test(hostname)) throw new RelayError('invalid', `the relay cannot listen on ${host}`);
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await bind(handle, options, hostname, await freePort(hostname, port));
-    } catch (error) {
-      // Another process may have taken the free port meanwhile; any other will do.
-      if (port !== 0 || attempt === MAX_ATTEMPTS) throw error;
-    }
+  // listhen would replace the address of a zone by a wildcard.
+  if (hostname.includes('%')) throw new RelayError('invalid', `the relay cannot listen on ${host}`);
+  const listener = await orListenError(handle, () =>
+    listen(handle, {
+      hostname,
+      port: port === 0 ? { port, random: true } : port,
+      https: tls ? tls.files : false,
+      // Neither another port than the one that was asked for, nor a word on the console.
+      isProd: true,
+      isTest: true,
+      autoClose: false,
+    }),
+  ).catch(async (error: unknown) => {
+    if (!(error instanceof Error && error.name === 'GetPortError')) throw error;
+    await tryPort(hostname, port);
+    throw unusable(port);
+  });
+  const { server } = listener;
+  removeShutdown(server);
+  if (tls) (server as HttpsServer).setSecureContext({ cert: tls.cert, key: tls.key, minVersion: 'TLSv1.2' });
+  const address = server.address() as AddressInfo;
+  if (port !== 0 && address.port !== port) {
+    server.close();
+    throw unusable(port);
   }
+
+  return {
+    server,
+    address,
+    async urls() {
+      const own = `${tls ? 'https' : 'http'}://${urlHost(isWildcard(hostname) ? '127.0.0.1' : host)}:${address.port}`;
+      if (!isWildcard(hostname)) return [own];
+      const found = await listener.getURLs({ extraURLs: [] });
+      return [own, ...found.filter(({ type }) => type === 'network').map(({ url }) => url.replace(/\/$/, ''))];
+    },
+  };
 }
 
 /** Addresses of loopback that a listener on `bound` does not cover (contract 01 §9.1a). */
@@ -93,63 +117,13 @@ export async function holdLoopbacks(held: AddressInfo, accept: (socket: Socket) 
 /** True if listening failed because this machine has no such address: no IPv6, for `::1`. */
 export const isWithoutAddress = (error: unknown): boolean => ['EADDRNOTAVAIL', 'EAFNOSUPPORT'].includes(errnoOf(error));
 
-async function bind(
-  handle: RequestListener,
-  { host, tls }: ListenOptions,
-  hostname: string,
-  port: number,
-): Promise<Listening> {
-  const isPublic = !isLoopbackAddress(hostname);
-  const listener = await orUncaught(
-    listen(handle, {
-      hostname,
-      port,
-      https: tls ? tls.files : false,
-      public: isPublic,
-      // Neither another port than the one that was asked for, nor a word on the console.
-      isProd: true,
-      isTest: true,
-      showURL: false,
-      open: false,
-      clipboard: false,
-      autoClose: false,
-    }),
-  ).catch((error: unknown) => {
-    throw error instanceof Error && error.name === 'GetPortError' ? unusable(port) : error;
-  });
-  const { server } = listener;
-  removeShutdown(server);
-  if (tls) (server as HttpsServer).setSecureContext({ cert: tls.cert, key: tls.key, minVersion: 'TLSv1.2' });
-  const address = server.address() as AddressInfo;
-  if (address.port !== port) {
-    server.close();
-    throw unusable(port);
-  }
-
-  return {
-    server,
-    address,
-    async urls() {
-      const own = `${tls ? 'https' : 'http'}://${urlHost(isWildcard(hostname) ? '127.0.0.1' : host)}:${address.port}`;
-      if (!isWildcard(hostname)) return [own];
-      const found = await listener.getURLs({ extraURLs: [] });
-      return [own, ...found.filter(({ type }) => type === 'network').map(({ url }) => url.replace(/\/$/, ''))];
-    },
-  };
-}
-
-/**
- * The port, or for 0 one that the system picks: listhen would try ports in order, as every other process does. Fails
- * with Node's own error where the address cannot be bound; listhen only says that it found no port.
- */
-async function freePort(host: string, port: number): Promise<number> {
+/** Fails with Node's own error where an address cannot be bound: listhen only says that it found no port. */
+async function tryPort(host: string, port: number): Promise<void> {
   const probe = createServer();
   probe.listen({ host, port });
   await once(probe, 'listening');
-  const { port: free } = probe.address() as AddressInfo;
   probe.close();
   await once(probe, 'close');
-  return free;
 }
 
 /** listhen passes over a free port that browsers refuse, such as that of IRC, and takes another one. */
@@ -157,25 +131,24 @@ const unusable = (port: number): RelayError =>
   new RelayError('invalid', `port ${port} belongs to another protocol, and browsers refuse it: choose another`);
 
 /**
- * Rejects with an error that listhen leaves uncaught: that of a port which was taken since it looked. Any other uncaught
- * error ends the process, as it would without this.
+ * Rejects with the error of the server that listhen makes for `handle` when its port was taken since listhen looked.
+ * listhen handles it nowhere, and gives the server out only once it listens, so Node announces the server.
  */
-async function orUncaught<T>(work: Promise<T>): Promise<T> {
-  let caught = (_error: Error) => {};
-  const uncaught = new Promise<never>((_, reject) => {
-    caught = (error) => {
-      if ((error as NodeJS.ErrnoException).syscall === 'listen') return reject(error);
-      process.off('uncaughtException', caught);
-      if (process.listenerCount('uncaughtException') > 0) return;
-      queueMicrotask(() => {
-        throw error;
-      });
-    };
+async function orListenError<T>(handle: RequestListener, work: () => Promise<T>): Promise<T> {
+  let server: TcpServer | undefined;
+  let failed = (_error: Error) => {};
+  const failure = new Promise<never>((_, reject) => {
+    failed = reject;
   });
-  process.on('uncaughtException', caught);
+  const announced = (message: unknown) => {
+    const { server: announcedServer } = message as { server: TcpServer };
+    if (announcedServer.listeners('request').includes(handle)) server = announcedServer.once('error', failed);
+  };
+  subscribe(LISTEN_CHANNEL, announced);
   try {
-    return await Promise.race([work, uncaught]);
+    return await Promise.race([work(), failure]);
   } finally {
-    process.off('uncaughtException', caught);
+    unsubscribe(LISTEN_CHANNEL, announced);
+    server?.off('error', failed);
   }
 }

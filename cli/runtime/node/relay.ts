@@ -196,24 +196,24 @@ const MAX_ATTEMPTS = 5;
  */
 async function listen(server: RelayServer, options: ListenOptions): Promise<Listening> {
   for (let attempt = 1; ; attempt++) {
-    const first = await openListener(server.handler, options);
-    const { address, port } = first.address;
-    const opened = [first];
+    const opened: Listening[] = [];
     try {
+      const first = await openListener(server.handler, options);
+      opened.push(first);
+      const { address, port } = first.address;
       for (const host of missingLoopbacks(address)) {
         const listening = await openListener(server.handler, { ...options, host, port }).catch((error) => {
           if (!isWithoutAddress(error)) throw error;
         });
         if (listening) opened.push(listening);
       }
+      for (const listening of opened) server.serve(listening.server);
+      return first;
     } catch (error) {
       for (const listening of opened) listening.server.close();
-      // Another process may hold a port that is free elsewhere; any other will do.
+      // Another process may have taken the port meanwhile, or hold it on another address; any other will do.
       if (options.port !== 0 || attempt === MAX_ATTEMPTS) throw error;
-      continue;
     }
-    for (const listening of opened) server.serve(listening.server);
-    return first;
   }
 }
 
