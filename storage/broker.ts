@@ -20,7 +20,7 @@ export interface BrokerStore {
 
 const STORE = 'broker';
 
-/** The state of a Reach broker, which is no relay and has none of its stores. */
+/** The state of a Reach broker, which is not a relay and has none of its stores. */
 export function openBrokerStore(backend: Backend = memoryBackend()): BrokerStore {
   const storage = createStorage();
   storage.mount(STORE, backend.driver(STORE));

@@ -2,7 +2,7 @@ import type { Row, SqlExecutor } from './sql-driver.ts';
 
 export interface Statement {
   sql: string;
-  /** The first one names the store. */
+  /** The first parameter is the name of the store. */
   values: [store: string, ...rest: string[]];
 }
 
@@ -12,7 +12,7 @@ interface Batch {
   promise: Promise<void>;
   resolve(): void;
   reject(error: unknown): void;
-  /** Failed together with others, so that it is tried by itself. */
+  /** It failed together with others and is retried alone. */
   isAlone?: boolean;
 }
 
@@ -20,16 +20,16 @@ type Read = () => void;
 
 /** Milliseconds without a write after which the file is tidied up. */
 export const IDLE = 5_000;
-/** Characters that may wait for a disk that stalls. With more, the event loop waits with them. */
+/** Characters that may queue while the disk stalls. Beyond this, writes block the event loop. */
 const MAX_WAITING = 16 * 1024 * 1024;
 
 export type GroupCommit = ReturnType<typeof createGroupCommit>;
 
 /**
- * Makes the writes of one turn of the event loop one transaction: one sync to disk for all of them, however many
- * stores and callers they come from. Where the executor commits off the event loop, what is written meanwhile shares the
- * next transaction. Writes and reads keep the order in which they were asked for. A failed transaction changes nothing
- * and rejects every write in it.
+ * Makes the writes of one turn of the event loop one transaction: one sync to disk for all of them, however many stores
+ * and callers they come from. Where the executor commits off the event loop, writes made meanwhile share the next
+ * transaction. Writes and reads keep the order of their calls. A failed transaction changes nothing and rejects every
+ * write in it.
  */
 export function createGroupCommit(executor: SqlExecutor) {
   /** The writes of this turn. */
@@ -46,7 +46,7 @@ export function createGroupCommit(executor: SqlExecutor) {
   /** Stores whose writes have failed since the last transaction that did not, each with the reason. */
   const failing = new Map<string, unknown>();
 
-  /** Begins to commit what has been written so far. Never throws: the outcome is told to the writers. */
+  /** Begins to commit the writes so far. Never throws: the outcome goes to the writers. */
   function flush(): void {
     if (!turn) return;
     queue.push(turn);
@@ -54,7 +54,7 @@ export function createGroupCommit(executor: SqlExecutor) {
     work();
   }
 
-  /** Takes the steps in their order, until one takes longer than this turn. */
+  /** Runs the steps in order, until one outlasts this turn. */
   function work(): void {
     while (!isBusy) {
       const step = queue.shift();
@@ -101,7 +101,7 @@ export function createGroupCommit(executor: SqlExecutor) {
   }
 
   function failed(batches: Batch[], error: unknown): void {
-    // A disk that fails would fail each of them. Anything else may lie in one of them.
+    // A failing disk would fail each of them; any other error may come from just one.
     if (
       batches.length > 1 &&
       !isClosed &&
@@ -136,7 +136,7 @@ export function createGroupCommit(executor: SqlExecutor) {
     void later.then(next, next);
   }
 
-  /** Commits everything that waits before it returns. A commit that runs off the event loop comes first. */
+  /** Commits all queued writes before it returns, after any commit that runs off the event loop. */
   function drain(): void {
     if (turn) queue.push(turn);
     turn = undefined;
@@ -146,7 +146,7 @@ export function createGroupCommit(executor: SqlExecutor) {
     }
   }
 
-  /** Resolves when the statements, which are not parted, are durable; rejects when their transaction failed. */
+  /** Resolves when the statements, which stay in one transaction, are durable; rejects when it failed. */
   function writeAll(statements: readonly Statement[]): Promise<void> {
     if (isClosed) return Promise.reject(new Error('the state is closed'));
     if (!turn) {
@@ -160,7 +160,7 @@ export function createGroupCommit(executor: SqlExecutor) {
     return promise;
   }
 
-  /** Reads what is committed, having committed what was written before. */
+  /** Reads committed data, after committing all earlier writes. */
   function read(sql: string, ...values: string[]): Row[] | Promise<Row[]> {
     if (depth > 0) return Promise.resolve().then(() => read(sql, ...values));
     flush();
@@ -199,11 +199,11 @@ export function createGroupCommit(executor: SqlExecutor) {
     read,
 
     /**
-     * Writes what is committed to an empty file, having committed what was written before. Writes made meanwhile wait.
+     * Writes the committed state to an empty file, after committing all earlier writes. Writes made meanwhile wait.
      * Rejects where the executor has no snapshots.
      */
     snapshot(path: string): Promise<void> {
-      if (isClosed || !executor.snapshot) return Promise.reject(new Error('there is no state to be copied'));
+      if (isClosed || !executor.snapshot) return Promise.reject(new Error('there is no state to copy'));
       flush();
       return new Promise((resolve, reject) => {
         queue.push(() => {
@@ -218,7 +218,7 @@ export function createGroupCommit(executor: SqlExecutor) {
     /** Commits what has been written before it returns. The event loop waits for the disk. */
     drain,
 
-    /** Commits what has been written before it returns, and takes no more: libsql would end the process. */
+    /** Commits all writes before it returns, and accepts no more: libsql would end the process. */
     close(): void {
       clearTimeout(idle);
       isClosed = true;
@@ -240,7 +240,7 @@ function unref(timer: ReturnType<typeof setTimeout>): ReturnType<typeof setTimeo
   return timer;
 }
 
-/** With `Promise.withResolvers`, which Node 20 lacks, spelt out. */
+/** `Promise.withResolvers`, which Node 20 lacks. */
 function newBatch(): Batch {
   let resolve!: () => void;
   let reject!: (error: unknown) => void;

@@ -1,13 +1,12 @@
 import type { Entry, Lookups, StoreName } from './schema.ts';
 import { parsed, type Row, type SqlExecutor, textOf } from './sql-driver.ts';
 
-/** A member of a JSON value in SQL; null for a value that is none. */
+/** A member of a JSON value in SQL; null for a value that is not JSON. */
 const member = (name: string) => (value: string) =>
   `CASE WHEN json_valid(${value}) THEN json_extract(${value}, '$.${name}') END`;
 
 /**
- * Stands for a text in lower case that has other characters than ASCII: SQLite folds only those. `find` finds it
- * always.
+ * Stands for any text with characters beyond ASCII, because SQLite lowercases ASCII only. `find` always includes it.
  */
 const ANY = '*';
 /** A text in lower case. */
@@ -17,8 +16,8 @@ const folded = (name: string) => (value: string) => {
 };
 
 /**
- * By what the values of a store are found where it is not read as a whole. A value has one row for each that is not
- * null.
+ * Fields by which values are found in a store that is not read as a whole. A value has one row for each field that is
+ * not null.
  */
 const LOOKUPS: Partial<Record<StoreName, Record<string, (value: string) => string>>> = {
   sessions: { prefix: member('token_prefix'), device: folded('device_id'), expires: member('expires_at') },
@@ -28,7 +27,8 @@ const TABLE =
   'CREATE TABLE lookups (store TEXT NOT NULL, name TEXT NOT NULL, value NOT NULL, key TEXT NOT NULL, PRIMARY KEY (store, name, value, key)) WITHOUT ROWID';
 
 /**
- * Statements that keep the rows of one lookup: they are written only when they change, which few writes of a value do.
+ * Statements that maintain the rows of one lookup. Rows are written only when they change, which few writes of a value
+ * cause.
  */
 function statementsFor(store: string, name: string, of: (value: string) => string): string[] {
   const put = (from: string, key: string) =>
@@ -45,7 +45,7 @@ function statementsFor(store: string, name: string, of: (value: string) => strin
   ];
 }
 
-/** Makes the lookups, once, of everything that is stored. */
+/** Creates the lookups of all stored values, once. */
 export function createLookups(executor: SqlExecutor): void {
   if (executor.all("SELECT 1 FROM sqlite_master WHERE name = 'lookups'").length > 0) return;
   executor.transaction(() => {

@@ -1,7 +1,7 @@
 import memoryDriver from 'unstorage/drivers/memory';
 import type { Backend } from './backend.ts';
 
-/** Keeps everything in the memory of the process, for tests and for a relay without a state file. */
+/** Holds everything in the memory of the process, for tests and for a relay without a state file. */
 export const memoryBackend = (): Backend => ({
   durable: false,
   failing: new Map(),

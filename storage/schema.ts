@@ -23,14 +23,14 @@ export interface StoreSchema {
   'phone-replies': StoredReply;
   'phone-history': PhoneHistoryItem;
   'phone-delivered': { seq: number; id: string };
-  /** Ids of sockets: those that get messages, the latest last, those that get copies, and those that read replies. */
+  /** Socket ids of those that get messages (latest last), those that get copies, and those that read replies. */
   'phone-subscribers': {
     sockets: string[];
     mirrors?: string[];
     custody?: Record<string, number[]>;
-    /** By socket, the family of its device; null for the operator's. */
+    /** Session family by socket id; null for the operator's sockets. */
     readers?: Record<string, string | null>;
-    /** By socket of the operator, when the token ends that opened it, epoch seconds. */
+    /** Expiry of the operator's token by socket id, epoch seconds. */
     ends?: Record<string, number>;
   };
   'phone-threads': ThreadRecord;
@@ -45,16 +45,16 @@ export interface StoreSchema {
 
 export type StoreName = keyof StoreSchema;
 
-/** An entry of a store. A value that is damaged, or no JSON, is null. */
+/** An entry of a store. The value is null if it is damaged or not JSON. */
 export type Entry = [key: string, value: unknown];
 
 /**
- * Reads single values of a store at once, as they are committed: what was written in this turn is not among them. Each
- * read is one statement, which takes no longer with more values beside those that it finds.
+ * Reads single committed values of a store synchronously: writes of this turn are not visible yet. Each read is one
+ * statement, whose cost does not grow with the size of the store.
  */
 export interface Lookups {
   get(key: string): Entry[];
-  /** Values whose lookup is `value`, and some of which only the caller can say so. */
+  /** Values whose lookup is `value`, plus some that only the caller can compare. */
   find(name: string, value: string): Entry[];
   startingWith(name: string, start: string): Entry[];
   /** Values whose lookup is a number up to `end`. */
@@ -69,11 +69,11 @@ export interface Lookups {
 export interface Backed {
   /** Every key, or those that begin with `base`, with its value, null for one that cannot be read. */
   entries?(base?: string): Promise<Entry[]>;
-  /** Where values are read when they are needed (edge). Without it the store is to be read as a whole. */
+  /** Reads values on demand (edge). Without it, read the store as a whole. */
   readonly lookups?: Lookups;
   /**
-   * Runs `work`, which only writes and does not wait, to this and other durable stores: all of it is durable together, or
-   * none. Called by `batched`.
+   * Runs `work`, which may only write to durable stores and must not wait: all of its writes become durable together,
+   * or none. Called by `batched`.
    */
   batch?<T>(work: () => T): T;
 }
@@ -83,13 +83,13 @@ export type Store<K extends StoreName> = Storage<StoreSchema[K]> & Backed;
 /** The relay's state, one named store at a time. */
 export interface Stores {
   open<K extends StoreName>(name: K): Store<K>;
-  /** True if stores that are durable on this runtime survive the process: false where all are in memory. */
+  /** True if the durable stores of this runtime survive the process; false if all are in memory. */
   readonly durable: boolean;
   /** Durable stores whose writes have failed since the last transaction that did not, each with the reason. */
   readonly failing: ReadonlyMap<StoreName, unknown>;
-  /** Writes all durable stores as they are now to an empty file, as a database; absent where a runtime cannot. */
+  /** Writes a snapshot of all durable stores to an empty file, as a database; absent where a runtime has no files. */
   snapshot?(path: string): Promise<void>;
-  /** Commits what has been written and lets the state go. */
+  /** Commits all writes and releases the state. */
   close(): void;
 }
 
@@ -104,7 +104,7 @@ export interface SessionRecord {
   device_platform: string;
   client_surface: 'android' | 'desktop' | 'quest' | 'web' | 'unknown';
   device_form_factor: 'phone' | 'desktop' | 'xr' | 'unknown';
-  /** Origin of home's page that the device is (contract 12 §3). */
+  /** Origin of home's page, for a device that is a browser on it (contract 12 §3). */
   page_origin?: string;
   transport_hint: 'wss' | 'ws' | 'unknown';
   created_at: number;
@@ -115,9 +115,9 @@ export interface SessionRecord {
   version?: number;
   grants: Record<string, number | null>;
   refresh: RefreshRecord | null;
-  /** Thumbprint of the key without which the session's credentials are no good (RFC 7638). */
+  /** Thumbprint of the key that must accompany the session's credentials (RFC 7638). */
   key_thumbprint?: string;
-  /** The `terminal` grant was reduced: the device's shells end with it, and have not ended yet (contract 01 §6.4). */
+  /** The `terminal` grant was reduced, and the device's shells have not ended yet (contract 01 §6.4). */
   terminal_reduced?: boolean;
   /** Durations that the operator chose, in seconds, counted from `granted_at`; older records lack both. */
   policy?: { ttl_seconds?: number; grants?: Record<string, number>; without?: string[] };
@@ -129,9 +129,9 @@ export interface SessionRecord {
   routes?: RoutesRecord;
   /** True if its clients answer a `system/ping`, which only the edge sends (contract 04 §5.4a). */
   answers_pings?: boolean;
-  /** Home owns the session, and this relay at the edge honours it for as long as home is heard (contract 12 §2). */
+  /** Home owns the session; this relay at the edge honours it while home is in contact (contract 12 §2). */
   mirrored?: true;
-  /** At the edge, number of the chain of credentials that home has begun last. */
+  /** At the edge, number of the latest chain of credentials that home began. */
   chain?: number;
   /** At the edge, the code by which the device of home has paired here, and whether home has taken it in. */
   paired_here?: { code: string; adopted?: boolean };
@@ -160,7 +160,7 @@ export interface EndedSessionRecord {
 }
 
 /**
- * The last moment at which the relay is known to have run, keyed `clock`, epoch seconds. `jump`: a start so long after it
+ * The last time at which the relay is known to have run, keyed `clock`, epoch seconds. `jump`: a start so long after it
  * that the clock may be wrong (contract 11 §2).
  */
 export interface ClockRecord {
@@ -178,7 +178,7 @@ export interface RefreshRecord {
   expires_at: number;
 }
 
-/** State that pairing keeps for good. */
+/** Permanent state of pairing. */
 export interface PairingRecord {
   /** The secret that signs QR payloads, base64 (contract 01 §5.4). */
   secret?: string;
@@ -221,7 +221,10 @@ export interface PeerLimitRecord {
   blocked_until: number;
 }
 
-/** Beside the peers: wrong codes over all of them, keyed `code-budget`, and who has paired, keyed `paired-peers`. */
+/**
+ * Kept beside the peers: wrong codes of all peers, keyed `code-budget`, and peers that have paired, keyed
+ * `paired-peers`.
+ */
 export type LimiterRecord =
   | PeerLimitRecord
   | { wrong_codes: number[]; restricted_until: number }
@@ -259,12 +262,12 @@ export interface ChatTurnHead {
   profile: string | null;
   state: ChatTurnState;
   started_at: number;
-  /** When it got the state that it has now; null while it runs. */
+  /** When it entered its present state; null while it runs. */
   ended_at: number | null;
   seq: number;
   /** The beginning of the answer, on one line. */
   preview: string;
-  /** UTF-8 bytes of its records, about. */
+  /** Approximate UTF-8 bytes of its records. */
   bytes: number;
   /** Number of its records of the question, of text and of tools. */
   questions: number;
@@ -274,7 +277,7 @@ export interface ChatTurnHead {
   error?: string;
   truncated?: true;
   recovered?: true;
-  /** The agent's history has yet to be asked for the rest of it. */
+  /** The rest of it has not been fetched from the agent's history yet. */
   unasked?: true;
 }
 
@@ -289,7 +292,7 @@ export interface ChatTool {
 /**
  * Beside the head of a turn: its question and the answer in blocks of 32,768 characters (`question:<id>:<n>`,
  * `text:<id>:<n>`), as a value at the edge has 2 MB at most, and its tools in blocks of 16 (`tools:<id>:<n>`). Keyed
- * `followers`: sockets that are told of the turns of their family (edge).
+ * `followers`: sockets that receive the turns of their family (edge).
  */
 export type ChatTurnRecord = { turn: ChatTurnHead } | { text: string } | { tools: ChatTool[] } | { sockets: string[] };
 
@@ -310,7 +313,7 @@ export interface RingRecord {
   json: string;
 }
 
-/** An open socket that outlives the memory of the process. */
+/** An open socket that survives the memory of the process. */
 export interface SocketRecord {
   /** Family of its session. */
   family: string;
@@ -344,7 +347,7 @@ export interface BridgeDeviceRecord {
   prefix: string;
   /** Its last report as JSON text, shortened when it exceeds 64 KiB. */
   status: string;
-  /** Null for one that departed. */
+  /** Null if it departed. */
   connected_at: number | null;
   last_seen_at: number;
 }
@@ -379,7 +382,7 @@ export interface DesktopControlRecord {
   targetId: string;
   /** Family of the paired session that calls; no other may use the control session. */
   family: string;
-  /** Device of that session, as the target is told. */
+  /** Name of that session's device, shown to the target. */
   deviceId: string;
   chatSession?: string;
   runId: string;
@@ -402,7 +405,7 @@ export interface MediaEntry {
   sensitive: boolean;
   /** True if the relay owns the bytes and removes them with their last token. */
   owned: boolean;
-  /** On a host: it came from the edge, and outlives the process (contract 12 §2). */
+  /** On a host: it came from the edge and survives the process (contract 12 §2). */
   kept?: true;
 }
 
@@ -415,7 +418,7 @@ export interface MediaOrphanRecord {
 type Scalar = string | number | boolean | null;
 export type Metadata = Record<string, Scalar | Scalar[]>;
 
-/** A text that only its receivers can open, and whose key is named (contract 12 §4). */
+/** A text that only its receivers can open (contract 12 §4). */
 export type SealedText = {
   /** Names the key of the sender. */
   by: string;
@@ -461,7 +464,7 @@ export type Reply = {
   sealed?: SealedText;
 };
 
-/** Standing of a message, as home and the edge tell each other (contract 12 §2). */
+/** State of a message as home and the edge report it to each other (contract 12 §2). */
 export type MessageStanding =
   | 'queued'
   | 'dropped'
@@ -488,14 +491,14 @@ export type PhoneHistoryItem = {
   | {
       kind: 'message';
       state: 'queued' | 'sent' | 'shown' | 'answered' | 'expired' | 'cancelled' | 'dropped';
-      /** It waits for an answer, with these to choose from (contract 09 §10). */
+      /** The answers to choose from, if it is a question (contract 09 §10). */
       question?: true;
       answers?: string[];
       /** A caller waits for the answer: only the first one counts, and a restart withdraws the question. */
       asked?: true;
       /** It was cancelled after a phone had got it. */
       withdrawn?: true;
-      /** Knowledge of the mirror's other relay about it; absent where that has never had it. */
+      /** What the mirror's other relay knows about it; absent if it never had the message. */
       peer?: MessageStanding;
       /** The other relay has the message to deliver. */
       away?: true;
@@ -504,7 +507,7 @@ export type PhoneHistoryItem = {
       kind: 'reply';
       state: 'waiting' | 'taken';
       answer_index?: number;
-      /** It came when its question was closed already (contract 09 §7). */
+      /** It arrived after its question was closed (contract 09 §7). */
       late?: 'answered' | 'withdrawn' | 'expired';
     }
 );
@@ -515,7 +518,7 @@ export type StoredReply = {
   reply: Reply;
   arrived: number;
   bytes: number;
-  /** A reader has it until then (epoch milliseconds), unless it acknowledges the lease before. */
+  /** End of a reader's lease on it (epoch milliseconds), unless the reader acknowledges it before. */
   lease?: { id: string; until: number };
 };
 
@@ -529,13 +532,13 @@ export interface PushSubscriptionRecord {
   family: string;
   /** True if title and text may leave the relay. */
   content: boolean;
-  /** At the edge: a device of home, to which home's key speaks. */
+  /** At the edge: a device of home, whose pushes are signed with home's key. */
   home?: true;
   /** Grows with every subscription. */
   seq: number;
 }
 
-/** A message that devices are to be told of, keyed `knock:<SHA-256 of the message id>`. Times are epoch milliseconds. */
+/** A push notice of a message, keyed `knock:<SHA-256 of the message id>`. Times are epoch milliseconds. */
 export interface PushKnockRecord {
   seq: number;
   message_id: string;
@@ -546,19 +549,19 @@ export interface PushKnockRecord {
   question: boolean;
   /** Answers to choose from (contract 09 §10); absent without any. */
   answers?: string[];
-  /** `read`: the message was seen, and devices that were told of it take their notification away. */
+  /** `read`: the message was seen, and devices that were notified remove their notification. */
   kind: 'message' | 'read';
-  /** It calls to the answer of a chat turn, whose id is `message_id`: the devices of this family only. */
+  /** It announces the answer of the chat turn `message_id`, to the devices of this family only. */
   answer?: { family: string; session_id: string | null; state: Exclude<ChatTurnState, 'running'> };
-  /** It warns about the end of the session of this family, epoch seconds: its devices only (contract 11 §2). */
+  /** It warns this family's devices, and no others, that their session ends, epoch seconds (contract 11 §2). */
   ends?: { family: string; ends_at: number };
-  /** When devices are told, unless the message was shown. */
+  /** When devices are notified, unless the message was shown before. */
   due: number;
-  /** When nobody needs to be told any more. */
+  /** When the notice expires. */
   until: number;
-  /** Devices that are still to be told, by the key of their subscription; null before `due`. */
+  /** Devices still to be notified, by the key of their subscription; null before `due`. */
   pending: { subscription: string; attempts: number; at: number }[] | null;
-  /** Devices that were told. */
+  /** Devices that were notified. */
   told: string[];
 }
 
@@ -566,15 +569,15 @@ export interface PushKnockRecord {
 export interface PushServiceRecord {
   host: string;
   at: number;
-  /** `gone`: it took the call, and said that the subscription is over. `later`: it is tried again. */
+  /** `gone`: it answered that the subscription no longer exists. `later`: the call is retried. */
   result: 'sent' | 'gone' | 'refused' | 'later';
   /** Status of its answer; null without one. */
   status: number | null;
-  /** Why there was no answer. */
+  /** The reason if there was no answer. */
   error: string | null;
 }
 
-/** Beside those: the key pair that identifies this relay to push services (RFC 8292), keyed `vapid`. */
+/** The key pair that identifies this relay to push services (RFC 8292), keyed `vapid`. */
 export type PushRecord =
   | { subscription: PushSubscriptionRecord }
   | { knock: PushKnockRecord }
@@ -593,8 +596,8 @@ export interface ThreadRecord {
 }
 
 /**
- * Checks of API bearers of voice (contract 05 §2): that one was valid, keyed by the hash of the API server's URL and
- * the bearer; failures of a caller, keyed by the hash of its limit key; whether the API server accepts any bearer. Times
+ * Checks of API bearers of voice (contract 05 §2): a valid bearer, keyed by the hash of the API server's URL and the
+ * bearer; failures of a caller, keyed by the hash of its limit key; whether the API server accepts any bearer. Times
  * are epoch milliseconds.
  */
 export type VoiceCallerRecord =
@@ -624,7 +627,7 @@ export interface ReachRevocationRecord {
 }
 
 /**
- * Keyed `broker`: a broker that takes bootstrap credentials with one use only. Asked again after `until`, epoch
+ * Keyed `broker`: a broker that accepts only single-use bootstrap credentials. Checked again after `until`, epoch
  * seconds.
  */
 export interface ReachBrokerRecord {
@@ -636,7 +639,7 @@ export interface ReachBrokerRecord {
 export type ReachRecord = ReachRouteRecord | ReachRevocationRecord | ReachBrokerRecord;
 
 /**
- * State of a Reach broker (contract 08 §7.1), which is no store of the relay: a credential or a consumed one by the
+ * State of a Reach broker (contract 08 §7.1), which is not a store of the relay: a credential or a consumed one by the
  * digest of its token, or a used connection ID (edge). Times are epoch seconds; only digests are kept.
  */
 export type BrokerRecord =
@@ -674,7 +677,7 @@ export interface MirrorPeerRecord {
   private_key?: string;
   /** Uncompressed point of P-256, base64url. */
   public_key: string;
-  /** At home, what the first credentials of devices for the edge are derived from; base64url. */
+  /** At home, the secret from which the first credentials of devices for the edge are derived; base64url. */
   mailbox_secret?: string;
 }
 
@@ -683,10 +686,10 @@ export interface MirrorBoxRecord {
   box: { private_key: string; public_key: string };
 }
 
-/** At home, the key that a device has given (base64url), and whether it has home's. */
+/** At home, the public key of a device (base64url), and whether the device has home's key. */
 export interface DeviceBoxRecord {
   key: string;
-  /** The key that it had before: what it sealed with that may still be under way. */
+  /** Its previous key: messages sealed with it may still be in transit. */
   before?: string;
   device_id: string;
   knows_home: boolean;
@@ -717,23 +720,22 @@ export type MirrorRecord =
   | MirrorCursor
   | MirrorPeerRecord
   | MirrorUploadRecord
-  /** At home, the chain of credentials that a device has for the edge, and whether it has got them. */
+  /** At home, the chain of a device's credentials for the edge, and whether the device has received them. */
   | { chain: number; taken: boolean }
   | MirrorBoxRecord
   | DeviceBoxRecord
   /**
-   * A session that ended at the edge, or a family that paired there and came home; until when it must not come back,
-   * epoch seconds.
+   * A session that ended at the edge, or a family that paired there and came home. It must not come back before this
+   * time, epoch seconds.
    */
   | { until: number }
-  /** At home, a code that is good at the edge alone: its policy, as `POST /pairing/register` takes it. Epoch seconds. */
-  | { policy: object; until: number }
-  /** When home was last heard, epoch seconds. */
-  | { heard: number }
   /**
-   * At the edge, origins of the pages that devices of home are, the newest last, or those under which a page finds
-   * home.
+   * At home, a code that is valid at the edge only: its policy, as `POST /pairing/register` takes it. Epoch seconds.
    */
+  | { policy: object; until: number }
+  /** When home was last in contact, epoch seconds. */
+  | { heard: number }
+  /** At the edge, origins of home's pages (newest last), or those at which a page finds home. */
   | { origins: string[] }
   /** The socket on which home is linked. */
   | { socket: string; since: number; listening?: boolean };

@@ -7,18 +7,20 @@ export type Row = Record<string, unknown>;
 export interface SqlExecutor {
   /** Characters that a row holds, where the platform limits it: the rest of a longer value goes into further rows. */
   readonly maxText?: number;
-  /** Reads and writes are over when their calls return, so that single values may be read when they are needed. */
+  /** Reads and writes complete when their calls return, so that single values can be read on demand. */
   readonly isSynchronous?: boolean;
   run(sql: string, ...values: string[]): void;
   all(sql: string, ...values: string[]): Row[];
-  /** Runs `work` as one transaction, durable on return. Throws when it fails, and then nothing has changed. */
+  /** Runs `work` as one transaction, durable on return. Throws when it fails, having changed nothing. */
   transaction(work: () => void): void;
   /**
-   * The same, but the sync to disk does not stop the event loop: durable when it resolves. Nothing else may be called
-   * meanwhile, except `transaction` and `close`, which wait for it.
+   * As `transaction`, but the sync to disk does not block the event loop: durable when it resolves. Nothing else may be
+   * called meanwhile, except `transaction` and `close`, which wait for it.
    */
   commitLater?(work: () => void): Promise<void>;
-  /** Tidies up after a while without writes, off the event loop. Nothing else may be called meanwhile, as above. */
+  /**
+   * Runs maintenance off the event loop, after a while without writes. Nothing else may be called meanwhile, as above.
+   */
   maintain?(): Promise<void>;
   /** Writes what is committed to an empty file, as a database of its own. Nothing else may be called meanwhile, as above. */
   snapshot?(path: string): Promise<void>;
@@ -31,8 +33,8 @@ const SCHEMA =
   'CREATE TABLE IF NOT EXISTS items (store TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (store, key)) WITHOUT ROWID';
 
 /**
- * A value that is longer than `maxText`. Its row in `items` has `#` and the number of its parts, which no JSON begins with;
- * they are removed with the row, or when it is written again.
+ * A value longer than `maxText`. Its row in `items` holds `#`, with which no JSON begins, and the number of its parts.
+ * The parts are removed with the row or when it is overwritten.
  */
 const PARTS = [
   'CREATE TABLE IF NOT EXISTS parts (store TEXT NOT NULL, key TEXT NOT NULL, part INTEGER NOT NULL, value TEXT NOT NULL, PRIMARY KEY (store, key, part)) WITHOUT ROWID',
@@ -89,8 +91,8 @@ const ENTRIES = `SELECT ${BLOBS}, -1 AS part FROM items WHERE store = ?`;
 const ALL_PARTS = `SELECT ${BLOBS}, part FROM parts WHERE store = ?`;
 
 /**
- * Every key of a store, or those that begin with `base`, with its value, by one statement. A value that is damaged, or no
- * JSON, reads as null.
+ * Every key of a store, or those that begin with `base`, with its value, by one statement. A value that is damaged or
+ * not JSON reads as null.
  */
 export async function readEntries(
   commits: GroupCommit,
@@ -115,7 +117,7 @@ export async function readEntries(
   return texts.map(([key, text, parts]) => [key, parsed(joined(text, parts))]);
 }
 
-/** The parts of a long value, of at most `max` characters each: no pair of surrogates is torn apart. */
+/** Splits a long value into parts of at most `max` characters, never within a surrogate pair. */
 function partsOf(text: string, max: number): string[] {
   const parts: string[] = [];
   for (let at = 0; at < text.length; ) {
@@ -127,7 +129,7 @@ function partsOf(text: string, max: number): string[] {
   return parts;
 }
 
-/** The text of a row, with its parts where it has some; null if any of it is missing or damaged. */
+/** The text of a row, including its parts if any; null if some of it is missing or damaged. */
 function joined(text: string | null, parts: readonly (string | null)[]): string | null {
   if (!text?.startsWith('#')) return text;
   const isWhole = parts.length === Number(text.slice(1)) && !parts.includes(null);

@@ -46,11 +46,11 @@ function isWritable(path: string): boolean {
   }
 }
 
-/** Pages that are given back to the file system at once, when they are half of the file: 1 MiB. */
+/** Pages returned to the file system in one step, once half of the file is free: 1 MiB. */
 const MIN_FREE_PAGES = 256;
 
 const OPEN_ATTEMPTS = 6;
-/** Milliseconds at most between two attempts. */
+/** Maximum milliseconds between two attempts. */
 const OPEN_PAUSE = 100;
 
 const LOG = '-wal';
@@ -59,12 +59,12 @@ const FILES = ['', LOG, '-shm'];
 /** Bytes of a file, or undefined if it does not exist. */
 const sizeOf = (path: string): number | undefined => statSync(path, { throwIfNoEntry: false })?.size;
 
-/** Makes the files of a database private: they may have been copied from elsewhere, or come from a former relay. */
+/** Makes the files of a database private: they may be copies, or from an earlier version of the relay. */
 function protect(path: string): void {
   for (const suffix of FILES) if (existsSync(path + suffix)) chmodSync(path + suffix, 0o600);
 }
 
-/** Moves or copies the database to an unused name: that name. */
+/** Moves or copies the database to an unused name, and returns it. */
 function setAside(path: string, put: (from: string, to: string) => void): string {
   let epoch = Math.floor(Date.now() / 1000);
   while (FILES.some((suffix) => existsSync(`${path}.corrupt-${epoch}${suffix}`))) epoch++;
@@ -82,17 +82,17 @@ function hasDamagedLog(path: string): boolean {
   return existsSync(path + LOG) && isDamagedLog(readFileSync(path + LOG));
 }
 
-/** True if the file has lost its content, or is gone from beside its log. */
+/** True if the file is empty, or missing beside its log. */
 function isEmptied(path: string): boolean {
   const size = sizeOf(path);
   return size === 0 || (size === undefined && (sizeOf(path + LOG) ?? 0) > 0);
 }
 
 /**
- * Opens the state database, alone: WAL, every commit synced before it returns, exclusive lock for as long as it is
- * open, file 0600 in a directory made 0700, whose parent exists. A damaged or empty file is set aside as
- * `*.corrupt-<epoch>`, never overwritten. When its log is damaged, everything before the damage is kept, and a copy of
- * the whole is set aside: what was revoked behind the damage may be back. The warning about a damaged file ends with
+ * Opens the state database for this process alone: WAL, every commit synced before it returns, an exclusive lock while
+ * it is open, file 0600 in a directory created with 0700, whose parent exists. A damaged or empty file is set aside as
+ * `*.corrupt-<epoch>`, never overwritten. When its log is damaged, everything before the damage is kept and a copy of
+ * all files is set aside; revocations after the damage may be lost. The warning about a damaged file ends with
  * `consequence`.
  * @throws StateInUseError when another relay holds it.
  */
@@ -109,12 +109,12 @@ export function openStateFile(
   const copy = emptied || hasDamagedLog(path) ? setAside(path, copyFileSync) : undefined;
   try {
     const executor = open(path, emptied);
-    // Judged again under the lock: it may have been the log of a relay that was writing to it.
+    // Checked again under the lock: another relay may have been writing the log.
     if (copy !== undefined && hasDamagedLog(path)) {
-      // SQLite has taken everything before the damage.
+      // SQLite has recovered everything before the damage.
       executor.all('PRAGMA wal_checkpoint(TRUNCATE)');
       warn(
-        `the log of the state database was damaged; it is kept as ${copy} and the changes behind the damage are lost: ` +
+        `the log of the state database was damaged; it is kept as ${copy} and the changes after the damage are lost: ` +
           'look for devices that were revoked just before',
       );
     } else if (copy !== undefined) remove(copy);
@@ -142,8 +142,8 @@ export function openSoundState(path: string): SqlExecutor | null {
 }
 
 /**
- * Keeps every relay from opening a state database, and moves its log into the file, so that the file may be put aside.
- * Returns what lets it go. Nothing is held where there is no database, or a damaged one.
+ * Locks a state database against every relay and moves its log into the file, so that the file can be moved away.
+ * Returns the release. Holds nothing if the database is missing or damaged.
  * @throws StateInUseError when a relay holds it.
  */
 export function holdState(path: string): () => void {
@@ -161,7 +161,7 @@ export function holdState(path: string): () => void {
   }
 }
 
-/** The rows of a snapshot, in the order of their keys. A damaged one is null. */
+/** The rows of a snapshot, in key order. A damaged row is null. */
 export function* readSnapshot(path: string): Generator<StoredRow | null> {
   const database = new Database(path, { readonly: true } as Database.Options);
   try {
@@ -175,8 +175,8 @@ export function* readSnapshot(path: string): Generator<StoredRow | null> {
 }
 
 /**
- * Two relays that open a database in the same moment keep each other out of it, and both would give up: each lets go,
- * and tries again after a pause of its own length.
+ * Two relays that open a database at the same moment lock each other out. Each lets go and retries after a pause of a
+ * random length.
  * @throws SQLITE_NOTADB also for a file that was `emptied`, unless another relay has filled it meanwhile.
  */
 function open(path: string, emptied: boolean): SqlExecutor {
@@ -206,9 +206,9 @@ function openOnce(path: string, emptied: boolean): SqlExecutor {
     if (emptied && !database.prepare('SELECT 1 FROM sqlite_schema').get()) throw damage('SQLITE_NOTADB');
     const verdict = database.prepare('PRAGMA quick_check(1)').get() as { quick_check?: string } | undefined;
     if (verdict && verdict.quick_check !== 'ok') throw damage('SQLITE_CORRUPT');
-    // Before there is a log, which SQLite makes as readable as the database.
+    // Before the log exists, because SQLite gives it the mode of the database.
     protect(path);
-    // Only now: turning WAL on writes to the file, and a damaged one is to be kept as it was found.
+    // Not earlier: turning WAL on writes to the file, and a damaged file must stay as it was found.
     database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;');
     return executor(database);
   } catch (error) {
@@ -237,7 +237,7 @@ function executor(database: Database.Database): SqlExecutor {
     // SQLite has rolled back by itself after some failures.
     if (isOpen && database.inTransaction) prepared('ROLLBACK').run();
   };
-  /** Runs what is written by `work`, and leaves it to be committed. */
+  /** Runs the statements of `work` without committing them. */
   const begin = (work: () => void) => {
     rollback();
     prepared('BEGIN IMMEDIATE').run();
@@ -271,7 +271,7 @@ function executor(database: Database.Database): SqlExecutor {
       }
     },
     async maintain() {
-      // One bad byte in the log costs what comes after it, and in the file mostly one record.
+      // A bad byte in the log costs everything after it; in the file, mostly one record.
       await execInThread(database, 'PRAGMA wal_checkpoint(TRUNCATE)');
       if (!isOpen) return;
       const free = pragma('freelist_count');

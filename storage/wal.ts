@@ -5,14 +5,14 @@ const MAGIC = 0x377f0682;
 
 /**
  * True if the bytes of a write-ahead log are damaged before its last transaction. SQLite takes the first bad frame for
- * the end of the log and silently drops the rest, which may revive what was revoked there. A torn last transaction is
- * no damage: its writers were not answered.
+ * the end of the log and silently drops the rest, which may undo revocations. A torn last transaction is not damage:
+ * its writers were not answered.
  */
 export function isDamagedLog(log: Uint8Array): boolean {
-  // The header is synced before the first frame is written: without a whole header there is no frame.
+  // The header is synced before the first frame is written: without a complete header there is no frame.
   if (log.length <= HEADER) return false;
   const view = new DataView(log.buffer, log.byteOffset, log.length);
-  // The last bit of the magic number gives the byte order of the words that the checksums add up.
+  // The last bit of the magic number gives the byte order of the words in the checksums.
   const magic = view.getUint32(0);
   const sums = new RunningSums(view, magic % 2 === 0);
   sums.add(0, 24);
@@ -61,7 +61,7 @@ class RunningSums {
     this.#second = second;
   }
 
-  /** Compares with the stored sums, and goes on from those. */
+  /** Compares with the stored sums and continues from those. */
   matchStoredAt(at: number): boolean {
     const first = this.#first;
     const second = this.#second;
