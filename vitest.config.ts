@@ -26,6 +26,11 @@ const PROPERTIES = readdirSync('test', { recursive: true, encoding: 'utf8' })
   .filter((path) => /(?<!\.long)\.test\.ts$/.test(path))
   .filter((path) => /\/support\/runs\.ts'/.test(readFileSync(path, 'utf8')));
 
+/** Long files with cases that measure time: beside another one, they would measure it too. */
+const TIMED = readdirSync('test', { recursive: true, encoding: 'utf8' })
+  .map((name) => `test/${name}`)
+  .filter((path) => path.endsWith('.long.test.ts') && /\bTIMED\b/.test(readFileSync(path, 'utf8')));
+
 type Runtimes = ('node' | 'edge')[];
 const project = (name: string, runtimes: Runtimes, test: ProjectConfig['test']) => ({
   extends: true as const,
@@ -46,9 +51,10 @@ export default defineConfig({
       project('node', ['node'], { include: ['test/**/*.test.ts'], exclude: [LONG, 'test/edge/**'], isolate: false }),
       project('edge', ['edge'], { include: [...EDGE, 'test/edge/**/*.test.ts'], exclude: [LONG], isolate: false }),
       // `npm run test:long`
-      project('long', ['node', 'edge'], { include: [LONG], ...SLOW }),
+      project('long', ['node', 'edge'], { include: [LONG], exclude: TIMED, ...SLOW }),
       project('long-properties', ['node'], { include: PROPERTIES, isolate: false, ...SLOW }),
       project('long-edge', ['edge'], { include: BOTH, exclude: [...EDGE, ...NODE_ONLY], isolate: false, ...SLOW }),
+      project('long-timed', ['node', 'edge'], { include: TIMED, ...SLOW, maxWorkers: 1, sequence: { groupOrder: 2 } }),
     ],
     globalSetup: ['test/support/edge-bundle.ts'],
     setupFiles: ['test/support/patience.ts', 'test/support/sizes.ts'],

@@ -5,6 +5,7 @@ import { describeInBrowser, expectAccessible, smallTargets } from '../support/br
 import { useChat } from '../support/chat-page.ts';
 import { COSTLY_MARKDOWN, HARMFUL_MARKDOWN } from '../support/hostile-markdown.ts';
 import { median, TIMED } from '../support/limits.ts';
+import { slowDown } from '../support/slow-phone.ts';
 import { tasksOf } from '../support/tasks.ts';
 
 /** Milliseconds of processor time that one task of the page may take (issue 25, section 2). */
@@ -180,8 +181,7 @@ describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
     await page.getByRole('textbox', { name: 'Message' }).fill('Tell me all.');
     await page.getByRole('button', { name: 'Send' }).tap();
     await page.getByText('The agent is at work').waitFor();
-    const devtools = await page.context().newCDPSession(page);
-    await devtools.send('Emulation.setCPUThrottlingRate', { rate: 4 });
+    await slowDown(page);
     const tasks = await tasksOf(page, async () => {
       await page.evaluate(() => performance.mark('answer'));
       begin();
@@ -192,7 +192,6 @@ describeInBrowser('Markdown in the chat (contract 10 §3)', ({ open }) => {
         performance.mark('over');
       }, text.split('> It was quiet.').length - 1);
     });
-    await devtools.send('Emulation.setCPUThrottlingRate', { rate: 1 });
     const own = tasks.filter(({ mark }) => mark === 'answer');
     const frames = own.filter(({ isFrame }) => isFrame).map(({ time }) => time);
     const part = (share: number) => frames.toSorted((a, b) => a - b)[Math.floor(frames.length * share)];

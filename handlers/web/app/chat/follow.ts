@@ -7,6 +7,8 @@ const NEAR_END = 80;
 /** Events of a person who scrolls, and the milliseconds after one in which a move of the view is theirs. */
 const MOVES = ['wheel', 'touchmove', 'keydown'] as const;
 const OWN_MOVE = 300;
+/** Milliseconds without a change after which the size of the content is observed again. */
+const QUIET = 200;
 
 /**
  * Keeps the end of `content` in sight of `scroller` while a person has not scrolled away from it, whatever grows there:
@@ -48,10 +50,21 @@ export function useFollow(
     const observer = new ResizeObserver(follow);
     observer.observe(view);
     observer.observe(inner);
+    // What is drawn is followed before its layout: to report a new size, the browser prepares the frame a second time.
+    let quiet: ReturnType<typeof setTimeout> | undefined;
+    const drawn = new MutationObserver(() => {
+      follow();
+      observer.unobserve(inner);
+      clearTimeout(quiet);
+      quiet = setTimeout(() => observer.observe(inner), QUIET);
+    });
+    drawn.observe(inner, { attributes: true, characterData: true, childList: true, subtree: true });
     view.addEventListener('scroll', onScroll, { passive: true });
     for (const type of MOVES) view.addEventListener(type, onMove, { passive: true });
     follow();
     return () => {
+      clearTimeout(quiet);
+      drawn.disconnect();
       observer.disconnect();
       view.removeEventListener('scroll', onScroll);
       for (const type of MOVES) view.removeEventListener(type, onMove);
