@@ -255,7 +255,13 @@ it('calls to devices that the edge makes have no word of a sealed message, nor o
   const { point } = await newBoxKey();
   const keys = { p256dh: base64url(point), auth: base64url(randomBytes(16)) };
   if (session) await world.home.push.subscribe(session, { endpoint: 'https://push.example/a', keys, content: true });
-  await world.settle();
+  // Home calls devices itself until it has given the edge the key for that.
+  await expect
+    .poll(async () => {
+      await world.settle();
+      return [await world.stores.edge.open('push').hasItem('vapid:home'), world.edge.push.count()];
+    })
+    .toEqual([true, 1]);
   await world.home.phone.push(question);
   await given(world, 'm1');
   const called = async () => {
@@ -269,5 +275,7 @@ it('calls to devices that the edge makes have no word of a sealed message, nor o
   await world.cut();
   await world.home.phone.push({ ...question, message_id: 'm2' });
   await world.clock.advanceAsync(0);
-  expect(JSON.stringify(await world.stores.home.open('push').getItem(`knock:${sha256('m2')}`))).toContain(MARK);
+  await expect
+    .poll(async () => JSON.stringify(await world.stores.home.open('push').getItem(`knock:${sha256('m2')}`)))
+    .toContain(MARK);
 });
