@@ -2,7 +2,7 @@ import type { Command } from 'cac';
 import { asObject } from '../lib/kit/json.ts';
 import { sealText } from '../lib/mirror/seal-status.ts';
 import { ACTIONS } from './actions.ts';
-import { type OperatorRelay, openOperatorRelay } from './operator-relay.ts';
+import { type OperatorRelay, openOperatorRelay, Refused } from './operator-relay.ts';
 import { actionOf, flag, isGiven, type Options, option } from './options.ts';
 import {
   type CommandContext,
@@ -76,13 +76,15 @@ async function disable(home: OperatorRelay, options: Options, context: CommandCo
   const edge = typeof url === 'string' ? await openEdge(url, context) : undefined;
   const place = printable(String(url));
   const isForced = flag(options, '--force');
-  const left = edge ? await bringHome({ home, edge, isLinked: link === 'up' }) : 0;
+  const { remains, refusal } = edge ? await bringHome({ home, edge, isLinked: link === 'up' }) : NOTHING_WAITS;
+  const left = remains?.left ?? null;
+  const because = refusal === undefined ? '' : `: ${refusal}`;
   if (left !== 0 && !isForced) {
     await home.call({ method: 'POST', path: ROUTE, body: { recall: false } });
     throw new CommandError(
       left === null
         ? `${place} does not answer, so that nothing can be brought home from there; nothing was changed`
-        : `${waits(left)} at ${place} for this relay, and cannot be brought home now; nothing was changed`,
+        : `${waits(left)} at ${place} for this relay, and cannot be brought home now${because}; nothing was changed`,
       'Try again once the link is up (svc relay mirror status), or leave what waits there with --force.',
     );
   }
@@ -92,11 +94,17 @@ async function disable(home: OperatorRelay, options: Options, context: CommandCo
   );
   const answer = await home.call({ method: 'DELETE', path: ROUTE });
   const isPending = failure !== undefined;
-  const result = { ...answer, edge: isPending ? 'pending' : 'confirmed', left };
+  const result = { ...answer, edge: isPending ? 'pending' : 'confirmed', left, left_at_edge: remains?.items ?? null };
   if (flag(options, '--json')) printJson(context.stdout, result);
   else if (!edge) sentence(context.stdout, 'This relay was not mirrored.');
   else if (!isPending) sentence(context.stdout, `This relay is no longer mirrored at ${place}.`);
-  if (left && !flag(options, '--json')) printWarning(context, `${waits(left)} at ${place}, and will not come home`);
+  const came = itemsText(asObject(answer.came_home) ?? {});
+  if (came && !flag(options, '--json')) sentence(context.stdout, `Came home: ${came}.`);
+  if (left && !flag(options, '--json')) {
+    const items = itemsText(remains?.items ?? {});
+    printWarning(context, `${waits(left)} at ${place}, and will not come home${items && `: ${items}`}`);
+    if (refusal !== undefined) printWarning(context, `home could not recall it${because}`);
+  }
   if (isPending && !flag(options, '--json')) {
     throw new CommandError(
       `the mirror has ended here, but ${place} does not know: it honours the devices for a week at most`,
@@ -108,38 +116,72 @@ async function disable(home: OperatorRelay, options: Options, context: CommandCo
 
 const waits = (count: number): string => (count === 1 ? '1 item waits' : `${count} items wait`);
 
+/** `2 messages, 1 upload`; empty without any. */
+const itemsText = (items: Record<string, unknown>): string =>
+  [
+    ['message', 'messages'],
+    ['reply', 'replies'],
+    ['upload', 'uploads'],
+  ]
+    .map(([one, many]) => [Number(items[many as string] ?? 0), one, many] as const)
+    .filter(([count]) => count > 0)
+    .map(([count, one, many]) => `${count} ${count === 1 ? one : many}`)
+    .join(', ');
+
+/** What waits at the edge: changes of every kind, and the items among them. */
+interface Remains {
+  left: number;
+  items: Record<'messages' | 'replies' | 'uploads', number>;
+}
+
+interface Brought {
+  /** Null when the edge does not answer. */
+  remains: Remains | null;
+  /** Why home does not recall, if it has refused that at last. */
+  refusal?: string;
+}
+const NOTHING_WAITS: Brought = { remains: { left: 0, items: { messages: 0, replies: 0, uploads: 0 } } };
+
 interface Sides {
   home: OperatorRelay;
   edge: OperatorRelay;
   isLinked: boolean;
 }
 
-/** Has the edge give home what waits there. Returns the number of items that are left after half a minute, null if unknown. */
-async function bringHome({ home, edge, isLinked }: Sides): Promise<number | null> {
-  // The link may have been lost since: what waits is only counted then.
-  const begin = () => home.call({ method: 'POST', path: ROUTE, body: { recall: true } });
-  const isRecalled =
-    isLinked &&
-    (await begin().then(
-      () => true,
-      () => false,
-    ));
-  const end = Date.now() + (isRecalled ? BRING_HOME : 0);
+/**
+ * Has the edge give home what waits there, for half a minute at most. Home ends the recall by itself when this does not ask
+ * for it again. Without a link, what waits is only counted.
+ */
+async function bringHome({ home, edge, isLinked }: Sides): Promise<Brought> {
+  const ask = () =>
+    home.call({ method: 'POST', path: ROUTE, body: { recall: true } }).then(
+      () => undefined,
+      (error: unknown) => (error instanceof Refused ? error.reason : (error as Error).message),
+    );
+  let refusal = isLinked ? await ask() : undefined;
+  // The link may have been lost since home's status: a recall that was refused at first is not begun later.
+  const isRecalled = isLinked && refusal === undefined;
+  const end = Date.now() + BRING_HOME;
   for (;;) {
-    const left = await waitingAt(edge);
-    if (left === 0 || Date.now() >= end) return left;
+    const remains = await waitingAt(edge);
+    if (!isRecalled || remains?.left === 0 || Date.now() >= end) return { remains, refusal };
+    refusal = await ask();
     await pause(200);
   }
 }
 
-/** Number of items that wait at the edge; null when it does not answer. */
-async function waitingAt(edge: OperatorRelay): Promise<number | null> {
+/** What waits at the edge; null when it does not answer. */
+async function waitingAt(edge: OperatorRelay): Promise<Remains | null> {
   const mirror = await edge.call({ method: 'GET', path: ROUTE }).catch(() => null);
   if (!mirror) return null;
-  const { waiting, messages, uploads } = mirror;
-  // An edge of an older version does not count its messages.
-  const counts = [asObject(waiting)?.out, messages, asObject(uploads)?.count];
-  return counts.reduce<number>((sum, count) => sum + Number(count ?? 0), 0);
+  // An edge of an older version does not count its messages and replies.
+  const [messages = 0, replies = 0, uploads = 0, changes = 0] = [
+    mirror.messages,
+    mirror.replies,
+    asObject(mirror.uploads)?.count,
+    asObject(mirror.waiting)?.out,
+  ].map((count) => Number(count ?? 0));
+  return { left: changes + messages + uploads, items: { messages, replies, uploads } };
 }
 
 async function status(home: OperatorRelay, options: Options, context: CommandContext): Promise<void> {

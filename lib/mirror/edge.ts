@@ -93,6 +93,8 @@ export interface EdgeMirrorStatus {
   waiting: { out: number; in: number };
   /** Messages that wait for a phone here, or may not have arrived. */
   messages: number;
+  /** Replies that home does not have yet. */
+  replies: number;
   /** Uploads that home does not have yet. */
   uploads: WaitingUploads;
   epoch: string;
@@ -481,6 +483,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     since: key === undefined ? null : sinceWhen() || null,
     waiting: { out: outbox.waiting, in: link?.channel.queued ?? 0 },
     messages: phone.shared.held(),
+    replies: outbox.keys().filter((key) => key.startsWith('reply:') && outbox.isWaiting(key)).length,
     uploads: uploads.status(),
     epoch: outbox.epoch,
   });

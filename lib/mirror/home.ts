@@ -36,8 +36,11 @@ import { createSharedFreeze } from './shared-freeze.ts';
 const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
 /** Milliseconds for which a revocation waits for the edge. */
 const CONFIRM_TIMEOUT = 1_000;
-/** Milliseconds after which a recall ends that nobody has ended. */
-const MAX_RECALL = 60_000;
+/**
+ * Milliseconds after which a recall ends unless its caller asks for it again: a command that was killed does not. Two calls
+ * that time out after five seconds fit in.
+ */
+const RECALL_LEASE = 15_000;
 /** Milliseconds between words to the edge, which counts its lease from the last one, and words in a lease at least. */
 const WORD_PERIOD = 6 * 3_600_000;
 const WORDS_PER_LEASE = 3;
@@ -93,6 +96,14 @@ export interface MirrorStatus {
   key: string;
   error?: string;
 }
+
+/** Numbers of items that came home during a recall. */
+export interface CameHome {
+  messages: number;
+  replies: number;
+  uploads: number;
+}
+const NOTHING: CameHome = { messages: 0, replies: 0, uploads: 0 };
 
 export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
 
@@ -202,6 +213,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     maxSize: maxUpload,
     isLinked: () => upSince !== undefined,
     flush: () => channel?.flush(),
+    took: () => took('uploads'),
     random,
   });
   const adoption = openAdoption({
@@ -233,6 +245,8 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
   let cancelRetry: Cancel = () => {};
   let cancelWord: Cancel = () => {};
   let cancelRecall: Cancel = () => {};
+  /** What the edge has given since the recall began that goes on; undefined without one. */
+  let cameHome: CameHome | undefined;
   let words = 0;
 
   const url = () => peer?.url;
@@ -265,6 +279,10 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     }
   }
 
+  function took(kind: keyof CameHome): void {
+    if (cameHome) cameHome[kind]++;
+  }
+
   /** The edge has confirmed a session: its device may get what it has not got yet. */
   function ready(family: string): void {
     const living = sessions.byFamily(family);
@@ -294,6 +312,8 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     const op = seals.opened(given);
     const { kind, body } = op;
     const ofPhone = custody.apply(op) ?? calls.apply(op) ?? freezes.apply(op) ?? pulls.apply(op);
+    if (kind === 'message') took('messages');
+    if (kind === 'reply' && body.taken !== true) took('replies');
     if (ofPhone) return ofPhone;
     if (kind === 'pair') return adoption.adopt(body);
     if (kind === 'seen') {
@@ -442,8 +462,11 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
 
   function recall(begins: boolean): void {
     cancelRecall();
-    custody.recall(begins);
-    if (begins) cancelRecall = clock.after(MAX_RECALL, () => custody.recall(false));
+    if (begins !== (cameHome !== undefined)) {
+      cameHome = begins ? { ...NOTHING } : undefined;
+      custody.recall(begins);
+    }
+    if (begins) cancelRecall = clock.after(RECALL_LEASE, () => recall(false));
   }
 
   async function ownKey(): Promise<MirrorPeerRecord> {
@@ -496,8 +519,8 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     },
 
     /**
-     * Brings home all messages that wait at the edge, and gives it no more, until this is called with false; for a minute at
-     * most, as the caller may have been killed.
+     * Brings home all messages that wait at the edge, and gives it no more, until this is called with false, or has not been
+     * called again for 15 seconds.
      * @throws RelayError `conflict` while there is no link.
      */
     async recall(begins: boolean): Promise<MirrorStatus> {
@@ -507,11 +530,12 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     },
 
     /** Ends the mirror here. The edge ends the sessions of home when it is told so, or when its lease has run out. */
-    async disable(): Promise<MirrorStatus> {
+    async disable(): Promise<MirrorStatus & { came_home: CameHome }> {
       const { url: _, mailbox_secret: __, ...rest } = await ownKey();
       await store.setItem(KEY, rest);
       peer = rest;
       disconnect();
+      const came = cameHome ?? NOTHING;
       recall(false);
       lastError = undefined;
       for (const family of mailboxes.families()) mailboxes.forget(family);
@@ -519,7 +543,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
       edgeCodes.clear();
       adoption.clear();
       await Promise.all([freezes.leave(), pulls.leave(), outbox.clear()]);
-      return status();
+      return { ...(await status()), came_home: came };
     },
 
     /** The codes that are good at the edge alone. */

@@ -41,6 +41,8 @@ export interface PullsParts {
   isLinked(): boolean;
   /** Sends what was offered. */
   flush(): void;
+  /** An upload has come home. */
+  took(): void;
   /** Between 0 and 1. */
   random(): number;
 }
@@ -184,7 +186,7 @@ function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinke
  * durable. An upload that a cut link has interrupted is continued; one that a killed process has left begins again.
  */
 export async function openPulls(parts: PullsParts) {
-  const { store, stored, media, outbox, clock, log, isLinked, flush, random } = parts;
+  const { store, stored, media, outbox, clock, log, isLinked, flush, took, random } = parts;
   const { shared } = media;
   const fetcher = createFetcher(parts);
   const records = new Map<string, MirrorUploadRecord>();
@@ -270,6 +272,7 @@ export async function openPulls(parts: PullsParts) {
     failed.delete(token);
     if (shared.adopt(entryOf(record))) log.info(`took over an upload from the edge: ${record.size} bytes`);
     else await shared.remove(place).catch(() => {});
+    took();
     tell(token);
   }
 

@@ -7,7 +7,7 @@ import { connect } from '../support/client.ts';
 import { startEdgeRuntime } from '../support/edge-runtime.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { form } from '../support/media.ts';
-import { startRelayProcess, temporaryHome } from '../support/process.ts';
+import { launchSvc, startRelayProcess, temporaryHome } from '../support/process.ts';
 
 /** The name of the relay at the edge, as nothing names another one. */
 const RELAY = 'svc-relay';
@@ -63,7 +63,9 @@ async function open() {
   return {
     home,
     runtime,
+    env,
     svc,
+    json,
     status,
     proxy,
     edge,
@@ -170,5 +172,43 @@ describe('uploads while home is off (contract 12 §2)', () => {
     await repair();
     await expect.poll(objects).toEqual([]);
     expect(await isAtHome(scene, token, bytes)).toBe(true);
+  }, 300_000);
+
+  it('hold up the end of the mirror while they cannot come home; one that was killed leaves all as it was', async () => {
+    const scene = await open();
+    const { home, runtime, objects, status, svc, json, edge } = scene;
+    await home.kill();
+    await scene.upload(randomBytes(MiB));
+    const [key = ''] = await objects();
+    await runtime.damageObject(key);
+    await home.restart();
+    await expect.poll(async () => (await status()).uploads).toMatchObject({ count: 1, error: expect.any(String) });
+
+    const operator = { 'x-svc-operator': '1' };
+    const write = (id: string) =>
+      home.ask('/phone/message', { method: 'POST', body: { text: 'hello', message_id: id }, headers: operator });
+    const token = (await json('relay', 'operator-token', '--relay', edge)).token;
+    const held = async () => {
+      const answer = await fetch(`${edge}/relay/mirror`, { headers: { authorization: `Bearer ${token}` } });
+      return ((await answer.json()) as { messages: number }).messages;
+    };
+    await write('m1');
+    await expect.poll(held).toBe(1);
+    const command = await launchSvc(['relay', 'mirror', 'disable'], { env: scene.env });
+    await expect.poll(held).toBe(0);
+    await command.kill();
+    await expect.poll(held, { timeout: 240_000 }).toBe(1);
+    await write('m2');
+    await expect.poll(held).toBe(2);
+    expect(await status()).toMatchObject({ enabled: true, link: 'up' });
+
+    const { code, stdout, stderr } = await svc('relay', 'mirror', 'disable', '--force');
+    expect([code, stdout, stderr]).toEqual([
+      0,
+      `This relay is no longer mirrored at ${edge}.\nCame home: 2 messages.\n`,
+      `warning: 1 item waits at ${edge}, and will not come home: 1 upload\n`,
+    ]);
+    const outbound = (await home.ask('/phone/outbound', { headers: operator })).json;
+    expect([JSON.stringify(outbound).includes('m1'), JSON.stringify(outbound).includes('m2')]).toEqual([true, true]);
   }, 300_000);
 });

@@ -234,11 +234,16 @@ const environment = (home: string, env: Record<string, string> = {}): Record<str
   ...env,
 });
 
-/** Runs `svc` with these arguments to its end. */
-export async function runSvc(words: string[], options: ProgramOptions = {}) {
+/** Starts `svc` with these arguments. */
+export async function launchSvc(words: string[], options: ProgramOptions = {}): Promise<Child> {
   assertBuilt();
   const home = options.home ?? (await temporaryHome());
-  const child = launchNode([PROGRAM, ...words], environment(home, options.env), options);
+  return launchNode([PROGRAM, ...words], environment(home, options.env), options);
+}
+
+/** Runs `svc` with these arguments to its end. */
+export async function runSvc(words: string[], options: ProgramOptions = {}) {
+  const child = await launchSvc(words, options);
   const timer = setTimeout(() => child.signal('SIGKILL'), PATIENCE);
   const { code, signal } = await child.ended;
   clearTimeout(timer);
