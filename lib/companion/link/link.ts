@@ -330,7 +330,8 @@ export function createLink(parts: LinkParts): Link {
           ? { payload: () => phone.status(), onChange: (listener) => phone.onStatusChange(listener) }
           : undefined,
     });
-    const deliver = (message: Message) => connection === current && toChannel(message);
+    // Also once the link has moved: the relay does not send again what came before.
+    const deliver = toChannel;
     guard = isAtMailbox ? parts.sealing?.guard({ send: current.send, deliver }) : undefined;
     const send = guard?.send ?? current.send;
     const leaveChannels = Object.entries(channels).map(([name, channel]) =>

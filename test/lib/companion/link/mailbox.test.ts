@@ -3,9 +3,15 @@ import { describe, expect, it } from 'vitest';
 import { callRoute } from '../../../../lib/companion/link/endpoints.ts';
 import { takeHome, withMailbox, withRoutes } from '../../../../lib/companion/link/new-routes.ts';
 import { parsePairing } from '../../../../lib/companion/link/pairing-url.ts';
+import { createSealing } from '../../../../lib/companion/link/sealing.ts';
 import type { Pairing } from '../../../../lib/companion/link/settings.ts';
 import { initialMachine, type LinkEvent, type LinkMachine, transition } from '../../../../lib/companion/link/state.ts';
-import { PAIRING, REACH, sentOf, settle, setup } from './support.ts';
+import { exportBoxKey, keyIdOf, newBoxKey, seal } from '../../../../lib/kit/box.ts';
+import { base64url, utf8ToBytes } from '../../../../lib/kit/bytes.ts';
+import { contextOf } from '../../../../lib/phone/sealed.ts';
+import type { Message } from '../../../../lib/socket/envelope.ts';
+import { createTestLog } from '../../../support/log.ts';
+import { createFakeStore, PAIRING, REACH, sentOf, settle, setup } from './support.ts';
 
 const URL = 'wss://edge.example/ws';
 const MAILBOX = { url: URL, session_token: 'edge-1', refresh_token: 'edge-refresh-1' };
@@ -77,6 +83,49 @@ describe('the mailbox at the edge (12 §3)', () => {
     expect(store.pairing()).toMatchObject({ last_good: LAN.url, session_token: 'token-1' });
     expect(store.pairing()?.home_off_since).toBeUndefined();
     expect(sockets).toHaveLength(5);
+  });
+
+  it('loses no message that is being opened when the link leaves it (§2)', async () => {
+    const [home, own] = [await newBoxKey(), await newBoxKey()];
+    const box = {
+      private_key: await exportBoxKey(own),
+      public_key: base64url(own.point),
+      home: base64url(home.point),
+    };
+    const { store } = createFakeStore({ ...pairing, box });
+    const received: Message[] = [];
+    const proactive = { online: () => () => {}, message: (message: Message) => void received.push(message) };
+    const sealing = createSealing({ store, log: createTestLog() });
+    const parts = { ...keeps, store, sealing, channels: { proactive } };
+    const { link, socket, clock, admit } = setup({ parts });
+    const sealedMessage = async (id: string) => {
+      const purpose = { direction: 'to-device', kind: 'message', id, epoch: keyIdOf(home.point) } as const;
+      const context = contextOf({ ...purpose, deviceId: store.deviceId });
+      const text = utf8ToBytes(JSON.stringify({ message_id: id, text: `Text of ${id}` }));
+      return { message_id: id, sealed: await seal(text, home, [{ point: own.point, context }]) };
+    };
+    const [first, last] = [await sealedMessage('m1'), await sealedMessage('m3')];
+    link.start();
+    await clock.advanceAsync(5_000);
+    const mailbox = await admit();
+    mailbox.push('proactive', 'phone.message', first);
+    mailbox.push('proactive', 'phone.message', { message_id: 'm2', text: 'Text of m2' });
+    mailbox.push('proactive', 'phone.message', last);
+    mailbox.push('proactive', 'phone.message.cancelled', { message_id: 'm3', reason: 'withdrawn' });
+    // The relay counts all of them as arrived now.
+    mailbox.push('system', 'ping', { ts: 1 });
+    expect(sentOf(mailbox, 'pong')).toHaveLength(1);
+    mailbox.push('system', 'home.online');
+    expect(socket().url).toBe(LAN.url);
+    expect(received).toEqual([]);
+    await expect
+      .poll(() => received.map(({ type, payload }) => [type, payload.message_id, payload.text]))
+      .toEqual([
+        ['phone.message', 'm1', 'Text of m1'],
+        ['phone.message', 'm2', 'Text of m2'],
+        ['phone.message', 'm3', 'Text of m3'],
+        ['phone.message.cancelled', 'm3', undefined],
+      ]);
   });
 
   it('that does not know this device costs no pairing: home is asked for new credentials', async () => {
