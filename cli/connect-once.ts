@@ -12,7 +12,7 @@ const WHOLE_LINK = "Others have tried many wrong codes. A new link of 'svc pair'
  * store.
  * @throws CommandError when no route works, or the relay refuses.
  */
-export function connectOnce(parts: Omit<LinkParts, 'onState' | 'phone'>): Promise<void> {
+export function connectOnce(parts: Omit<LinkParts, 'onState' | 'bridge'>): Promise<void> {
   return keepAlive(
     new Promise((resolve, reject) => {
       const tried: string[] = [];

@@ -1,4 +1,5 @@
 import type { DeviceFacts } from '../../lib/companion/link/auth.ts';
+import { createBridge } from '../../lib/companion/link/commands.ts';
 import { createFreezeSwitch } from '../../lib/companion/link/freeze.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient } from '../../lib/companion/link/media.ts';
@@ -114,13 +115,12 @@ export async function serve({ options, companion, context, device }: ServeParts)
     clock,
     log,
     device,
-    phone,
+    bridge: createBridge({ phone, clock, onAnswer: (answered) => view.command(rows.rowOf(answered)) }),
     channels: { proactive: messages.channel, system: freeze.channel },
     onState(state) {
       view.state(state);
       if (state.name === 'unpaired') finished.resolve(state.reason ?? 'no reason given');
     },
-    onAnswer: (answered) => view.command(rows.rowOf(answered)),
     onNotice: notice,
     isAttended: () => live,
   });

@@ -1,3 +1,4 @@
+import { createBridge } from '../../lib/companion/link/commands.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient } from '../../lib/companion/link/media.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
@@ -74,7 +75,7 @@ export async function startPhone(stage: Stage, folder: string, events: PhoneEven
     clock: impatient,
     log,
     device: { name: 'Drill phone' },
-    phone,
+    bridge: createBridge({ phone, clock: impatient }),
     channels: {
       proactive: {
         online: channel.online,

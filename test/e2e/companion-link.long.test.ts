@@ -4,6 +4,7 @@ import { copyFile, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it, vi } from 'vitest';
+import { createBridge } from '../../lib/companion/link/commands.ts';
 import { createLink, type LinkParts } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
@@ -36,14 +37,17 @@ async function companion(path: string, parts: Partial<LinkParts> = {}) {
     clock,
     log,
     device: { name: 'Phone' },
-    phone: {
-      async handle(command) {
-        commands++;
-        return { status: 200, result: { path: command.path } };
+    bridge: createBridge({
+      phone: {
+        async handle(command) {
+          commands++;
+          return { status: 200, result: { path: command.path } };
+        },
+        status: () => ({ device: { name: 'Phone' }, bridge: { device_control_supported: true } }),
+        onStatusChange: () => () => {},
       },
-      status: () => ({ device: { name: 'Phone' }, bridge: { device_control_supported: true } }),
-      onStatusChange: () => () => {},
-    },
+      clock,
+    }),
     onState: (state) => states.push(state),
     ...parts,
   });

@@ -1,7 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createLink, type Link, type LinkPhone } from '../../lib/companion/link/link.ts';
+import { createBridge, type LinkPhone } from '../../lib/companion/link/commands.ts';
+import { createLink, type Link } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { type CompanionSettings, openSettings } from '../../lib/companion/link/settings.ts';
 import type { LinkState } from '../../lib/companion/link/state.ts';
@@ -71,7 +72,7 @@ export async function startCompanion(
     clock,
     log: createTestLog(),
     device: { name: 'Phone' },
-    phone,
+    bridge: createBridge({ phone, clock }),
     offer,
     onState(state) {
       for (const waiter of [...waiters]) waiter(state);

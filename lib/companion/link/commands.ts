@@ -1,8 +1,8 @@
 import { describeError } from '../../errors.ts';
-import type { Clock } from '../../kit/clock.ts';
+import type { Cancel, Clock } from '../../kit/clock.ts';
 import { isObject } from '../../kit/json.ts';
-import { isLongerThan, type Payload } from '../../socket/envelope.ts';
-import type { PhoneAnswer, PhoneCommand } from '../types.ts';
+import { isLongerThan, type Message, type Payload } from '../../socket/envelope.ts';
+import type { Phone, PhoneAnswer, PhoneCommand } from '../types.ts';
 import type { Connection } from './connection.ts';
 
 /** A relay has at most this many in flight with one device (contract 03 §1.4). */
@@ -19,15 +19,56 @@ export interface AnsweredCommand {
   isCancelled?: boolean;
 }
 
-export interface CommandRunnerParts {
-  handle(command: PhoneCommand): Promise<PhoneAnswer>;
+/** The phone behind the link. */
+export type LinkPhone = Pick<Phone, 'handle' | 'status' | 'onStatusChange'>;
+
+export interface BridgeParts {
+  phone: LinkPhone;
   clock: Clock;
-  onCommand?(command: PhoneCommand): void;
   onAnswer?(answered: AnsweredCommand): void;
 }
 
+export type Bridge = ReturnType<typeof createBridge>;
+
+/** The phone's side of channel `bridge` (contract 03 §1): carries out commands, and says how the phone is. */
+export function createBridge({ phone, clock, onAnswer }: BridgeParts) {
+  const waits = createOwnerWaits(clock);
+  const commands = createCommandRunner({ handle: (command) => phone.handle(command), clock, onAnswer });
+  /** Commands that have not been answered. */
+  let inFlight = 0;
+
+  /** Runs a command. Its answer belongs to the connection that it came on. */
+  function run(connection: Pick<Connection, 'send'>, payload: Payload): void {
+    const command = readCommand(payload);
+    if (!command) return;
+    inFlight++;
+    const ownerAsked = () => waits.ask(connection, command.requestId);
+    const answer = (response: Payload) => connection.send('bridge', 'bridge.response', response);
+    void commands.run({ ...command, ownerAsked }, answer).finally(() => inFlight--);
+  }
+
+  return {
+    status: {
+      payload: () => phone.status(),
+      onChange: (listener: () => void): Cancel => phone.onStatusChange(listener),
+    },
+    isIdle: () => inFlight === 0,
+    receive(connection: Pick<Connection, 'send'>, { type, payload }: Message): void {
+      if (type === 'bridge.command') run(connection, payload);
+      else if (type === 'bridge.cancel') commands.cancel(payload);
+      else if (type === 'command.waiting') waits.confirmed(payload);
+    },
+    /** The connection is lost. */
+    cancelAll: commands.cancelAll,
+  };
+}
+
+interface CommandRunnerParts extends Omit<BridgeParts, 'phone'> {
+  handle(command: PhoneCommand): Promise<PhoneAnswer>;
+}
+
 /** The command of a `bridge.command` payload; null without a usable `request_id` (contract 03 §8.1, gate 0). */
-export function readCommand(payload: Payload): PhoneCommand | null {
+function readCommand(payload: Payload): PhoneCommand | null {
   const { request_id: requestId, method, path, params, body } = payload;
   if (typeof requestId !== 'string' || requestId === '' || requestId.length > 256) return null;
   return {
@@ -41,7 +82,7 @@ export function readCommand(payload: Payload): PhoneCommand | null {
 }
 
 /** Runs commands concurrently. Each one gets exactly one answer, unless the relay cancels it. */
-export function createCommandRunner({ handle, clock, onCommand, onAnswer }: CommandRunnerParts) {
+function createCommandRunner({ handle, clock, onAnswer }: CommandRunnerParts) {
   const running = new Map<string, AbortController>();
 
   async function answer(command: PhoneCommand, cancelled: AbortController): Promise<PhoneAnswer> {
@@ -61,7 +102,6 @@ export function createCommandRunner({ handle, clock, onCommand, onAnswer }: Comm
     async run(command: PhoneCommand, reply: (payload: Payload) => void): Promise<void> {
       if (running.has(command.requestId)) return;
       const startedAt = clock.monotonic();
-      onCommand?.(command);
       const cancelled = new AbortController();
       const sent = sendable(command.requestId, await answer(command, cancelled));
       const { aborted: isCancelled } = cancelled.signal;
@@ -85,7 +125,7 @@ export function createCommandRunner({ handle, clock, onCommand, onAnswer }: Comm
 const CONFIRM_WITHIN = 1_000;
 
 /** Tells relays that the owner is asked before a command is carried out (`command.waiting`). */
-export function createOwnerWaits(clock: Clock) {
+function createOwnerWaits(clock: Clock) {
   /** By request id; as many as commands run at most. */
   const waiting = new Map<string, (ms: number | null) => void>();
 

@@ -3,7 +3,6 @@ import type { CallRelay, Dial } from '../../host/dial.ts';
 import { type Cancel, type Clock, seconds } from '../../kit/clock.ts';
 import type { Log } from '../../log.ts';
 import type { Message, Payload } from '../../socket/envelope.ts';
-import type { Phone, PhoneCommand } from '../types.ts';
 import {
   authPayload,
   type Credentials,
@@ -14,7 +13,7 @@ import {
   readMailbox,
 } from './auth.ts';
 import { createBetterRouteWatch } from './better-route.ts';
-import { type AnsweredCommand, createCommandRunner, createOwnerWaits, readCommand } from './commands.ts';
+import type { Bridge } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
 import { authority, type Endpoint, endpointId, type MailboxAccess } from './endpoints.ts';
 import type { takeHome, withMailbox, withRoutes } from './new-routes.ts';
@@ -42,9 +41,6 @@ export interface LinkChannel {
   message(message: Message): void;
 }
 
-/** The phone behind the link. */
-export type LinkPhone = Pick<Phone, 'handle' | 'status' | 'onStatusChange'>;
-
 /** As the function, which a page loads first. */
 type Reader<F extends (...given: never[]) => unknown, R> = (...given: Parameters<F>) => R | Promise<R>;
 
@@ -56,8 +52,8 @@ export interface LinkParts {
   clock: Clock;
   log: Log;
   device: DeviceFacts;
-  /** Omitted by a device that only pairs. */
-  phone?: LinkPhone;
+  /** Omitted by a device that carries out no commands. */
+  bridge?: Bridge;
   /** Further channels, keyed by name. */
   channels?: Readonly<Record<string, LinkChannel>>;
   /**
@@ -83,8 +79,6 @@ export interface LinkParts {
   /** True if a person waits for the relay, which is then asked every two seconds while nothing listens there. */
   isAttended?(): boolean;
   onState?(state: LinkState): void;
-  onCommand?(command: PhoneCommand): void;
-  onAnswer?(answered: AnsweredCommand): void;
   /** A message from the relay for people, such as an expired grant. `code` is `home_offline` or `home_only` at the mailbox. */
   onNotice?(text: string, code?: string): void;
 }
@@ -99,12 +93,8 @@ export interface Link {
 
 /** The phone's side of the socket (contract 01 §3, 03 §1). `transition` decides what happens, this performs it. */
 export function createLink(parts: LinkParts): Link {
-  const { dial, store, clock, device, phone, channels = {}, random = Math.random } = parts;
-  const { onCommand, onAnswer } = parts;
+  const { dial, store, clock, device, bridge, channels = {}, random = Math.random } = parts;
   const log = parts.log.named('link');
-  const waits = createOwnerWaits(clock);
-  const commands =
-    phone && createCommandRunner({ handle: (command) => phone.handle(command), clock, onCommand, onAnswer });
   const { callRelay } = parts;
   const watchBetterRoutes =
     callRelay &&
@@ -112,13 +102,11 @@ export function createLink(parts: LinkParts): Link {
       callRelay,
       clock,
       pairing: () => store.pairing(),
-      isIdle: () => inFlight === 0,
+      isIdle: () => bridge?.isIdle() ?? true,
       isHomeOn: () => isHomeOn,
       onBetter: (endpoint) => dispatch({ name: 'better', endpoint }),
       onOtherPeer: ({ url }, reason) => log.error(aboutKey(`${authority(url)}: ${reason}`)),
     });
-  /** Commands that have not been answered. */
-  let inFlight = 0;
   /** False once the edge has said on its mailbox that home is off. */
   let isHomeOn = true;
   let machine = initialMachine(parts.offer);
@@ -325,10 +313,7 @@ export function createLink(parts: LinkParts): Link {
       connection: current,
       onSilent: (reason) => dispatch({ name: 'silent', reason }),
       // Device control belongs to home: the mailbox refuses it.
-      status:
-        phone && !isAtMailbox
-          ? { payload: () => phone.status(), onChange: (listener) => phone.onStatusChange(listener) }
-          : undefined,
+      status: isAtMailbox ? undefined : bridge?.status,
     });
     // Also once the link has moved: the relay does not send again what came before.
     const deliver = toChannel;
@@ -345,7 +330,7 @@ export function createLink(parts: LinkParts): Link {
     };
     watchAgain();
     goOffline = () => {
-      commands?.cancelAll();
+      bridge?.cancelAll();
       stopHeartbeat();
       stopWatching?.();
       watchAgain = () => {};
@@ -413,9 +398,7 @@ export function createLink(parts: LinkParts): Link {
     } else if (channel === 'system' && (type === 'home.online' || type === 'home.offline')) {
       heardOfHome(type === 'home.online', payload.since);
     } else if (channel === 'system' && type === 'error') receiveError(message);
-    else if (channel === 'bridge' && type === 'bridge.command') runCommand(current, payload);
-    else if (channel === 'bridge' && type === 'bridge.cancel') commands?.cancel(payload);
-    else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
+    else if (channel === 'bridge') bridge?.receive(current, message);
     else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes) void takeRoutes(payload);
     else if (guard) guard.receive(message);
     else toChannel(message);
@@ -428,16 +411,6 @@ export function createLink(parts: LinkParts): Link {
     if (text !== notice) parts.onNotice?.(text, String(payload.error_code ?? ''));
     notice = text;
     channels.system?.message(message);
-  }
-
-  /** Runs a command. Its answer belongs to the connection that it came on. */
-  function runCommand(current: Connection, payload: Payload): void {
-    const command = readCommand(payload);
-    if (!command || !commands) return;
-    inFlight++;
-    const ownerAsked = () => waits.ask(current, command.requestId);
-    const call = { ...command, ownerAsked };
-    void commands.run(call, (answer) => current.send('bridge', 'bridge.response', answer)).finally(() => inFlight--);
   }
 
   /** On the mailbox: home is off since then, in epoch seconds, or back. */

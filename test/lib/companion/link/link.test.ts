@@ -525,7 +525,7 @@ describe('the bridge (03 §1)', () => {
     const answered: [string, boolean | undefined][] = [];
     const { link, admit } = setup({
       handle: ({ requestId, gone }) => new Promise((done) => void open.set(requestId, { gone, done })),
-      parts: { onAnswer: ({ command, isCancelled }) => void answered.push([command.requestId, isCancelled]) },
+      onAnswer: ({ command, isCancelled }) => void answered.push([command.requestId, isCancelled]),
     });
     link.start();
     const current = await admit();

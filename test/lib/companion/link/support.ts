@@ -1,3 +1,4 @@
+import { type BridgeParts, createBridge } from '../../../../lib/companion/link/commands.ts';
 import type { Link, LinkParts } from '../../../../lib/companion/link/link.ts';
 import { createLink } from '../../../../lib/companion/link/link.ts';
 import type { Pairing, PairingStore } from '../../../../lib/companion/link/settings.ts';
@@ -146,11 +147,12 @@ export const settle = () => new Promise<void>((resolve) => setImmediate(resolve)
 export interface Setup {
   pairing?: Pairing | null;
   handle?: (command: PhoneCommand) => Promise<PhoneAnswer>;
+  onAnswer?: BridgeParts['onAnswer'];
   parts?: Partial<LinkParts>;
 }
 
 /** A link on a fake dial, a fake store and a clock that stands still. `random` is 0: waits are 1, 2, 4 … 30 s. */
-export function setup({ pairing = PAIRING, handle, parts = {} }: Setup = {}) {
+export function setup({ pairing = PAIRING, handle, onAnswer, parts = {} }: Setup = {}) {
   const clock = createTestClock();
   const log = createTestLog();
   const { dial, sockets } = createFakeDial();
@@ -165,14 +167,18 @@ export function setup({ pairing = PAIRING, handle, parts = {} }: Setup = {}) {
     log,
     device: { name: 'Test phone' },
     random: () => 0,
-    phone: {
-      handle: handle ?? (async ({ path }) => ({ status: 200, result: { path } })),
-      status: () => ({ device: { name: 'Test phone' } }),
-      onStatusChange(listener) {
-        changed.add(listener);
-        return () => void changed.delete(listener);
+    bridge: createBridge({
+      phone: {
+        handle: handle ?? (async ({ path }) => ({ status: 200, result: { path } })),
+        status: () => ({ device: { name: 'Test phone' } }),
+        onStatusChange(listener) {
+          changed.add(listener);
+          return () => void changed.delete(listener);
+        },
       },
-    },
+      clock,
+      onAnswer,
+    }),
     onState: (state) => states.push(state),
     onNotice: (text) => notices.push(text),
     ...parts,
