@@ -20,17 +20,17 @@ const NODE_ONLY = ['clock-jump', 'http-early', 'mcp-limits', 'profiles-write'].m
 /** Where the edge has code of its own. Guards, validation and domains are the same on both, so the rest is in the long suite. */
 const EDGE = ['events', 'http', 'sockets'].map((name) => `test/api/${name}.test.ts`);
 
-/** Files with properties that have few runs in the fast suite (`test/support/runs.ts`). */
-const PROPERTIES = readdirSync('test', { recursive: true, encoding: 'utf8' })
+const ALL = readdirSync('test', { recursive: true, encoding: 'utf8' })
   .map((name) => `test/${name}`)
-  .filter((path) => /(?<!\.long)\.test\.ts$/.test(path))
-  .filter((path) => /\/support\/runs\.ts'/.test(readFileSync(path, 'utf8')));
+  .filter((path) => path.endsWith('.test.ts'));
+/** True if the file's text has a match. */
+const says = (pattern: RegExp) => (path: string) => pattern.test(readFileSync(path, 'utf8'));
 
-/** Long files with cases that measure time: beside another one, they would measure it too. One measures processor time. */
-const TIMED = readdirSync('test', { recursive: true, encoding: 'utf8' })
-  .map((name) => `test/${name}`)
-  .filter((path) => path.endsWith('.long.test.ts') && !path.endsWith('/stalls.long.test.ts'))
-  .filter((path) => /\bTIMED\b/.test(readFileSync(path, 'utf8')));
+/** Files with properties that have few runs in the fast suite (`test/support/runs.ts`). */
+const PROPERTIES = ALL.filter((path) => !path.endsWith('.long.test.ts')).filter(says(/\/support\/runs\.ts'/));
+
+/** Long files with cases that measure time: beside another one, they would measure it too. */
+const TIMED = ALL.filter((path) => path.endsWith('.long.test.ts')).filter(says(/\bTIMED\b/));
 
 type Runtimes = ('node' | 'edge')[];
 const project = (name: string, runtimes: Runtimes, test: ProjectConfig['test']) => ({
