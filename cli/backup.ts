@@ -12,6 +12,7 @@ import { newFile } from './new-file.ts';
 import { flag, isGiven, type Options } from './options.ts';
 import {
   aligned,
+  amount,
   type CommandContext,
   CommandError,
   createStyle,
@@ -205,7 +206,7 @@ function report(result: Report, options: Options, context: CommandContext): void
 }
 
 /** `3 devices`. */
-export const devicesText = (count: number): string => `${count} device${count === 1 ? '' : 's'}`;
+export const devicesText = (count: number): string => amount(count, 'device');
 
 const file = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
 

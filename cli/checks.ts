@@ -1,6 +1,6 @@
 import type { Check, CheckStatus } from '../lib/operator/doctor/check.ts';
 import type { Finding } from '../lib/operator/doctor/groups.ts';
-import { type CommandContext, createStyle, line, printable, wrapped } from './output.ts';
+import { amount, type CommandContext, createStyle, line, printable, wrapped } from './output.ts';
 
 const LABELS: Record<CheckStatus, string> = { ok: '[OK]', warn: '[WARN]', error: '[ERROR]' };
 /** Column in which the identifiers of all checks begin, whatever the label. */
@@ -74,5 +74,3 @@ function conclusion(checks: readonly Check[], { green, yellow, red }: ReturnType
   if (unknown > 0) parts.push(`${unknown} not known`);
   return `${parts.join(', ')}.`;
 }
-
-const amount = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;

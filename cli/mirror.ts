@@ -1,10 +1,12 @@
 import type { Command } from 'cac';
+import { describeError } from '../lib/errors.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { sealText } from '../lib/mirror/seal-status.ts';
 import { ACTIONS } from './actions.ts';
 import { type OperatorRelay, openOperatorRelay, Refused } from './operator-relay.ts';
 import { actionOf, flag, isGiven, type Options, option } from './options.ts';
 import {
+  amount,
   type CommandContext,
   CommandError,
   line,
@@ -114,21 +116,22 @@ async function disable(home: OperatorRelay, options: Options, context: CommandCo
   return isPending ? 1 : 0;
 }
 
-const waits = (count: number): string => (count === 1 ? '1 item waits' : `${count} items wait`);
+const waits = (count: number, what = 'item'): string => `${amount(count, what)} ${count === 1 ? 'waits' : 'wait'}`;
 
 /** `2 messages, 1 upload`; empty without any. */
 const itemsText = (items: Record<string, unknown>): string =>
-  [
-    ['message', 'messages'],
-    ['reply', 'replies'],
-    ['upload', 'uploads'],
-  ]
-    .map(([one, many]) => [Number(items[many as string] ?? 0), one, many] as const)
-    .filter(([count]) => count > 0)
-    .map(([count, one, many]) => `${count} ${count === 1 ? one : many}`)
+  (
+    [
+      ['message', 'messages'],
+      ['reply', 'replies'],
+      ['upload', 'uploads'],
+    ] as const
+  )
+    .filter(([, many]) => Number(items[many]) > 0)
+    .map(([one, many]) => amount(Number(items[many]), one, many))
     .join(', ');
 
-/** What waits at the edge: changes of every kind, and the items among them. */
+/** Counts of what waits at the edge: everything together, and items by kind. */
 interface Remains {
   left: number;
   items: Record<'messages' | 'replies' | 'uploads', number>;
@@ -137,7 +140,7 @@ interface Remains {
 interface Brought {
   /** Null when the edge does not answer. */
   remains: Remains | null;
-  /** Why home does not recall, if it has refused that at last. */
+  /** The reason, if home refused the last request to recall. */
   refusal?: string;
 }
 const NOTHING_WAITS: Brought = { remains: { left: 0, items: { messages: 0, replies: 0, uploads: 0 } } };
@@ -149,17 +152,17 @@ interface Sides {
 }
 
 /**
- * Has the edge give home what waits there, for half a minute at most. Home ends the recall by itself when this does not ask
- * for it again. Without a link, what waits is only counted.
+ * Brings home what waits at the edge, for half a minute at most. Home ends a recall that is not requested again, as when
+ * this command is killed. Without a link, this only counts.
  */
 async function bringHome({ home, edge, isLinked }: Sides): Promise<Brought> {
   const ask = () =>
     home.call({ method: 'POST', path: ROUTE, body: { recall: true } }).then(
       () => undefined,
-      (error: unknown) => (error instanceof Refused ? error.reason : (error as Error).message),
+      (error: unknown) => (error instanceof Refused ? error.reason : describeError(error)),
     );
   let refusal = isLinked ? await ask() : undefined;
-  // The link may have been lost since home's status: a recall that was refused at first is not begun later.
+  // Home's status may be out of date: after a refusal, no recall is begun later.
   const isRecalled = isLinked && refusal === undefined;
   const end = Date.now() + BRING_HOME;
   for (;;) {
@@ -170,7 +173,7 @@ async function bringHome({ home, edge, isLinked }: Sides): Promise<Brought> {
   }
 }
 
-/** What waits at the edge; null when it does not answer. */
+/** Asks the edge how much waits there. Null if it does not answer. */
 async function waitingAt(edge: OperatorRelay): Promise<Remains | null> {
   const mirror = await edge.call({ method: 'GET', path: ROUTE }).catch(() => null);
   if (!mirror) return null;
@@ -201,7 +204,7 @@ async function status(home: OperatorRelay, options: Options, context: CommandCon
   if (seal !== undefined) sentence(context.stdout, `The mailbox is ${printable(seal)}.`);
   const { count: left = 0, error: failure, refused } = asObject(answer.uploads) ?? {};
   if (Number(left) > 0) {
-    sentence(context.stdout, `${left === 1 ? '1 upload waits' : `${Number(left)} uploads wait`} at the edge.`);
+    sentence(context.stdout, `${waits(Number(left), 'upload')} at the edge.`);
   }
   if (typeof failure === 'string') sentence(context.stdout, `An upload could not be taken over: ${printable(failure)}`);
   if (typeof refused === 'string') sentence(context.stdout, `A sealed upload was refused: ${printable(refused)}`);
@@ -216,7 +219,7 @@ export function mirrorText(mirror: Record<string, unknown>, isEdge: boolean): st
   const { enabled, link, since, waiting } = mirror;
   if (enabled !== true) return undefined;
   const count = Number(asObject(waiting)?.out ?? 0);
-  const wait = count === 0 ? '' : count === 1 ? '1 change waits' : `${count} changes wait`;
+  const wait = count === 0 ? '' : waits(count, 'change');
   const at = new Date(Number(since) * 1000);
   const when = `${String(at.getHours()).padStart(2, '0')}:${String(at.getMinutes()).padStart(2, '0')}`;
   if (isEdge)

@@ -241,3 +241,6 @@ export function columns(rows: string[][], indent = '  '): string[] {
     return `${indent}${cells.join('  ')}`.trimEnd();
   });
 }
+
+/** `1 device`, `2 devices`. */
+export const amount = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`;

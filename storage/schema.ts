@@ -498,7 +498,7 @@ export type PhoneHistoryItem = {
       asked?: true;
       /** It was cancelled after a phone had got it. */
       withdrawn?: true;
-      /** What the mirror's other relay knows about it; absent if it never had the message. */
+      /** State of the message at the mirror's other relay; absent if that relay never had it. */
       peer?: MessageStanding;
       /** The other relay has the message to deliver. */
       away?: true;

@@ -8,7 +8,7 @@ import { urlHost } from '../../lib/kit/addresses.ts';
 import { createLog, type Log } from '../../lib/log.ts';
 import { parseHosts } from '../../lib/reach/broker/hosts.ts';
 import { asHost, asPort, asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, UsageError } from '../output.ts';
+import { amount, type CommandContext, CommandError, line, UsageError } from '../output.ts';
 import type { NodeBroker } from '../runtime/node/broker.ts';
 
 const DEFAULT_HOST = '127.0.0.1';
@@ -58,9 +58,9 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     // Everything is read before anything is replaced.
     const next = { hosts: readCredentials(settings.credentials, log), tls: readTls(settings.tls) };
     broker.reload(next.hosts, next.tls);
-    log.info(`reloaded: ${next.hosts.size} ${next.hosts.size === 1 ? 'host' : 'hosts'}`);
+    log.info(`reloaded: ${amount(next.hosts.size, 'host')}`);
   });
-  log.info(`listening on ${url} for ${hosts.size} ${hosts.size === 1 ? 'host' : 'hosts'}`);
+  log.info(`listening on ${url} for ${amount(hosts.size, 'host')}`);
   if (!tls) log.warn('serving without TLS: connectors and phones need a TLS proxy in front, on this machine');
   line(context.stdout, `The Reach broker is running on ${url}. Stop with Ctrl-C; reload the credentials with SIGHUP.`);
   await end;

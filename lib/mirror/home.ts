@@ -37,8 +37,8 @@ const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
 /** Milliseconds for which a revocation waits for the edge. */
 const CONFIRM_TIMEOUT = 1_000;
 /**
- * Milliseconds after which a recall ends unless its caller asks for it again: a command that was killed does not. Two calls
- * that time out after five seconds fit in.
+ * Milliseconds after which a recall ends unless its caller requests it again, which a killed command does not. Two calls
+ * may time out in between, after five seconds each.
  */
 const RECALL_LEASE = 15_000;
 /** Milliseconds between words to the edge, which counts its lease from the last one, and words in a lease at least. */
@@ -245,7 +245,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
   let cancelRetry: Cancel = () => {};
   let cancelWord: Cancel = () => {};
   let cancelRecall: Cancel = () => {};
-  /** What the edge has given since the recall began that goes on; undefined without one. */
+  /** Counts of items that came home during the present recall; undefined when there is none. */
   let cameHome: CameHome | undefined;
   let words = 0;
 

@@ -8,6 +8,7 @@ import { listen } from 'listhen';
 import { RelayError } from '../../../lib/errors.ts';
 import { errnoOf } from '../../../lib/host/errors.ts';
 import { isWildcard, plainAddress, urlHost } from '../../../lib/kit/addresses.ts';
+import { deferred } from '../../../lib/kit/deferred.ts';
 import { removeShutdown } from './internals.ts';
 
 /** A certificate and its key: their files, and what was read from them. */
@@ -131,24 +132,21 @@ const unusable = (port: number): RelayError =>
   new RelayError('invalid', `port ${port} belongs to another protocol, and browsers refuse it: choose another`);
 
 /**
- * Rejects with the error of the server that listhen makes for `handle` when its port was taken since listhen looked.
- * listhen handles it nowhere, and gives the server out only once it listens, so Node announces the server.
+ * Rejects with the listening error of the server that listhen makes for `handle`, if the port was taken after listhen
+ * looked. listhen does not handle that error and returns the server only once it listens, so Node announces the server.
  */
 async function orListenError<T>(handle: RequestListener, work: () => Promise<T>): Promise<T> {
   let server: TcpServer | undefined;
-  let failed = (_error: Error) => {};
-  const failure = new Promise<never>((_, reject) => {
-    failed = reject;
-  });
+  const failure = deferred<never>();
   const announced = (message: unknown) => {
     const { server: announcedServer } = message as { server: TcpServer };
-    if (announcedServer.listeners('request').includes(handle)) server = announcedServer.once('error', failed);
+    if (announcedServer.listeners('request').includes(handle)) server = announcedServer.once('error', failure.reject);
   };
   subscribe(LISTEN_CHANNEL, announced);
   try {
-    return await Promise.race([work(), failure]);
+    return await Promise.race([work(), failure.promise]);
   } finally {
     unsubscribe(LISTEN_CHANNEL, announced);
-    server?.off('error', failed);
+    server?.off('error', failure.reject);
   }
 }

@@ -315,14 +315,14 @@ export function createLink(parts: LinkParts): Link {
       // Device control belongs to home: the mailbox refuses it.
       status: isAtMailbox ? undefined : bridge?.status,
     });
-    // Also once the link has moved: the relay does not send again what came before.
-    const deliver = toChannel;
-    guard = isAtMailbox ? parts.sealing?.guard({ send: current.send, deliver }) : undefined;
+    // Even after the link has moved, because the relay does not send these messages again.
+    const ends = { send: current.send, deliver: toChannel };
+    guard = isAtMailbox ? parts.sealing?.guard(ends) : undefined;
     const send = guard?.send ?? current.send;
     const leaveChannels = Object.entries(channels).map(([name, channel]) =>
       channel.online((type, payload, id) => send(name, type, payload, id)),
     );
-    if (!isAtMailbox) parts.sealing?.online({ send: current.send, deliver });
+    if (!isAtMailbox) parts.sealing?.online(ends);
     let stopWatching: Cancel | undefined;
     watchAgain = () => {
       stopWatching?.();
