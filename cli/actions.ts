@@ -4,6 +4,7 @@ export const ACTIONS = {
   service: ['status', 'install', 'remove'],
   'secure-link': ['status', 'enable', 'disable', 'rotate'],
   mirror: ['status', 'enable', 'disable'],
+  tenants: ['list', 'claim', 'show', 'set', 'release'],
   profiles: ['list', 'enable'],
   'operator-key': ['status', 'rotate'],
   'qr-key': ['status', 'rotate'],

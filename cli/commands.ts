@@ -89,6 +89,12 @@ const relayCommands: CommandEntry[] = [
     load: () => import('./mirror.ts'),
   },
   {
+    usage: 'tenants [action] [url] [...settings]',
+    actions: ACTIONS.tenants,
+    summary: 'list, claim, show, set or release relays of other people at the edge',
+    load: () => import('./tenants.ts'),
+  },
+  {
     usage: 'update-check',
     summary: 'ask the release feed whether a newer release exists',
     load: () => import('./update-check.ts'),

@@ -75,8 +75,8 @@ export function commandHelp(program: CAC, command: Command, named: (text: string
   ].join('\n');
 }
 
-/** Where a long example may go on in the next line: before an option, a pipe, or the program after its variables. */
-const FOLD = /(?<!npx) (?=--[a-z]|\| |(?:npx )?svc(?:-relay)? )/;
+/** Where a long example may go on in the next line: before an option, a setting, a pipe, or the program after its variables. */
+const FOLD = /(?<!npx) (?=--[a-z]|[A-Z_]+=|\| |(?:npx )?svc(?:-relay)? )/;
 
 /** Examples that can be copied: a long one goes on in the next line, its comment stands below. */
 function folded(examples: string[], columns = Number.POSITIVE_INFINITY): string[] {

@@ -195,6 +195,17 @@ it('12: 1,000 tenants, each with its own operator, and none that costs another a
       await status(provider, PROVIDER),
     ]).toEqual([200, 401, 401, 401, 401]);
   }
+  // Their names are listed for the deployment alone, 1,000 at a time.
+  expect((await claim(originOf(TENANTS), (keys[0] as Key).publicKey)).status).toBe(200);
+  const names = async (signer: Key, query = '') =>
+    ask(`${PROVIDER}/relay/tenants${query}`, { token: await signer.token(PROVIDER) });
+  expect((await names(keys[0] as Key)).status).toBe(401);
+  const { json: first } = await names(provider);
+  const { json: last } = await names(provider, `?cursor=${encodeURIComponent(first.cursor)}`);
+  expect([first.tenants.length, last.tenants.length, last.cursor]).toEqual([TENANTS, 1, null]);
+  const listed = [...first.tenants, ...last.tenants].map(({ name }: { name: string }) => `https://${name}`);
+  expect(new Set(listed)).toEqual(new Set(Array.from({ length: TENANTS + 1 }, (_, index) => originOf(index))));
+  expect(first.tenants[0].claimed_at).toBeGreaterThan(1_700_000_000);
   // What a tenant's relay says of itself has nothing of the deployment's.
   const info = await ask(`${originOf(0)}/relay/info`, { token: await (keys[0] as Key).token(originOf(0)) });
   expect([info.status, info.text.includes('"chat"'), info.text.includes(SECRET)]).toEqual([200, false, false]);

@@ -7,7 +7,7 @@ import { describeError } from '../../../lib/errors.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
 import { errorResponse } from '../../../lib/web/json.ts';
 import { createPages, type LoadPages } from '../../../lib/web/pages.ts';
-import { CLAIM_PATH, claim, type TenantEnv, tenantObjectOf } from './tenants.ts';
+import { CLAIM_PATH, TENANTS_PATH, type TenantEnv, tenantCall, tenantObjectOf } from './tenants.ts';
 
 export type EntryEnv = TenantEnv;
 
@@ -98,10 +98,10 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
     return isServed(url.pathname) ? undefined : errorFor({ url: url.href }, 404, 'not found');
   }
 
-  const isClaim = ({ method }: Request, { protocol, pathname, hostname }: URL, { hasTenants }: Settings): boolean =>
-    hasTenants === true &&
-    method === 'POST' &&
-    pathname === CLAIM_PATH &&
+  /** True for what the Worker answers about tenants by itself. A relay of the deployment has none. */
+  const isTenantCall = ({ protocol, pathname, hostname }: URL, own: string | undefined, config: Settings): boolean =>
+    config.hasTenants === true &&
+    (pathname === TENANTS_PATH || (pathname === CLAIM_PATH && own === undefined)) &&
     (protocol === 'https:' || isLoopbackName(hostname));
 
   return {
@@ -109,7 +109,11 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
       const url = new URL(request.url);
       const settings = readSettings(env);
       const own = relayNameOf(url.hostname, settings);
-      if (own === undefined && isClaim(request, url, settings)) return claim(request, env);
+      if (isTenantCall(url, own, settings)) {
+        const answer = await tenantCall(request, env);
+        await drain(request);
+        return answer;
+      }
       let name = own;
       try {
         name ??= await tenantObjectOf(url.hostname, env);

@@ -4,15 +4,19 @@ import { createOperatorTokens, isOperatorKey } from '../../../lib/access/operato
 import { limitKey } from '../../../lib/access/peer.ts';
 import { readConfig } from '../../../lib/config.ts';
 import { describeError, RelayError } from '../../../lib/errors.ts';
-import { systemClock } from '../../../lib/kit/clock.ts';
+import { seconds, systemClock } from '../../../lib/kit/clock.ts';
 import { isObject } from '../../../lib/kit/json.ts';
 import { createLog } from '../../../lib/log.ts';
 import { errorResponse, json, readJson } from '../../../lib/web/json.ts';
 
-/** Where a name is claimed: the Worker's own path, of names without a relay. */
+/** Where a name is claimed, and its tenant shown, changed and removed: the Worker's own path, on that name. */
 export const CLAIM_PATH = '/relay/claim';
+/** Lists the tenants, on every name of the deployment. */
+export const TENANTS_PATH = '/relay/tenants';
 /** Begins the name of a tenant's object, which no relay of `RELAY_HOSTS` has. */
 const OBJECT_PREFIX = 'tenant:';
+/** Names in one answer: as many as KV lists at once. */
+const MAX_NAMES = 1000;
 /** Seconds for which the platform may cache an entry, or its absence. */
 const CACHE_TTL = 60;
 const MAX_BODY = 16 * 1024;
@@ -30,9 +34,23 @@ export interface Tenant {
   /** PEM. */
   operatorPublicKey: string;
   settings: Record<string, string>;
+  /** Epoch seconds; absent in the objects of earlier versions. */
+  claimedAt?: number;
 }
 
-export type Claimed = 'claimed' | 'same' | 'taken';
+/** Whether a claim was the first one, the same again, or too late; and the tenant that there is. */
+export interface Claimed {
+  outcome: 'claimed' | 'same' | 'taken';
+  tenant: Tenant;
+}
+
+/** The calls of a tenant's object that only the Worker makes, for a caller whose right it has checked. */
+interface TenantObject {
+  claim(tenant: Tenant): Promise<Claimed>;
+  tenant(): Promise<Tenant | undefined>;
+  change(before: Tenant, after: Tenant): Promise<boolean>;
+  release(tenant: Tenant): Promise<'released' | 'ending' | 'changed'>;
+}
 
 export interface TenantEnv extends Record<string, unknown> {
   RELAY: DurableObjectNamespace;
@@ -74,13 +92,28 @@ export async function tenantObjectOf(host: string, { TENANTS }: TenantEnv): Prom
   }
 }
 
+/** What the deployment's operator, or a tenant's, may do with a name. */
+interface Call {
+  request: Request;
+  env: TenantEnv & { TENANTS: KVNamespace };
+  hostname: string;
+  origin: string;
+  token: string | null;
+  /** True for a token of the deployment's operator for this address. */
+  isProvider: boolean;
+}
+
+const objectOf = ({ env, hostname }: Call): TenantObject =>
+  env.RELAY.get(env.RELAY.idFromName(objectNameOf(hostname))) as unknown as TenantObject;
+
+const tokensOf = (key: string) => createOperatorTokens(key, systemClock, createLog('ERROR', report));
+
 /**
- * Claims the host name of the request for an operator's key: `{operator_public_key, settings?}`, with a token of the
- * deployment's operator for that very address. The first claim counts; the same one again is answered alike, so a claim whose
- * answer was lost is repeated. 400, 401, 409 (claimed with another key), 429, 503.
+ * Answers what operators ask about tenants: `GET /relay/tenants`, and `/relay/claim` on a tenant's name. The
+ * deployment's operator lists, claims, sees and releases; the tenant's operator sees, changes and releases. 400, 401, 404, 409, 429, 503.
  */
-export async function claim(request: Request, env: TenantEnv): Promise<Response> {
-  const { hostname, origin } = new URL(request.url);
+export async function tenantCall(request: Request, env: TenantEnv): Promise<Response> {
+  const { hostname, origin, pathname } = new URL(request.url);
   const { TENANTS, ATTEMPTS, RELAY_OPERATOR_PUBLIC_KEY: key } = env;
   if (!TENANTS || !ATTEMPTS || typeof key !== 'string' || key === '') {
     return errorResponse(503, 'this deployment takes no claims: it needs TENANTS, ATTEMPTS and an operator');
@@ -90,39 +123,124 @@ export async function claim(request: Request, env: TenantEnv): Promise<Response>
     if (!(await ATTEMPTS.limit({ key: source })).success) {
       return errorResponse(429, 'too many attempts', { 'retry-after': '60' });
     }
-    const tokens = createOperatorTokens(key, systemClock, createLog('ERROR', report));
-    if (!(await tokens.verify(bearerOf(request.headers.get('authorization')), [origin]))) {
-      return errorResponse(401, 'an operator token of this deployment for this address is needed');
-    }
-    const tenant = await readTenant(request, hostname);
-    const object = env.RELAY.get(env.RELAY.idFromName(objectNameOf(hostname))) as unknown as {
-      claim(tenant: Tenant): Promise<Claimed>;
-    };
-    const claimed = await object.claim(tenant);
-    if (claimed === 'taken') return errorResponse(409, 'this name was claimed with another key');
-    // After the object: a name leads to a relay that has its operator.
-    await TENANTS.put(entryOf(hostname), '1');
-    return json({ ok: true, name: hostname, claimed: claimed === 'claimed' });
+    const token = bearerOf(request.headers.get('authorization'));
+    const isProvider = await tokensOf(key).verify(token, [origin]);
+    const call = { request, env: { ...env, TENANTS }, hostname, origin, token, isProvider };
+    if (pathname === TENANTS_PATH) return await list(call);
+    if (request.method === 'POST') return await claim(call);
+    return await manage(call);
   } catch (error) {
     if (error instanceof RelayError && (error.kind === 'invalid' || error.kind === 'too-large')) {
       return errorResponse(error.kind === 'invalid' ? 400 : 413, error.message);
     }
-    report(`a claim failed: ${describeError(error)}`);
-    return errorResponse(503, 'the name could not be claimed; try again');
+    report(`a call for tenants failed: ${describeError(error)}`);
+    return errorResponse(503, 'the tenants of this deployment cannot be reached; try again');
   }
 }
 
-async function readTenant(request: Request, host: string): Promise<Tenant> {
-  const { operator_public_key: key, settings = {} } = await readJson(request, { limit: MAX_BODY });
-  if (typeof key !== 'string' || key.length > MAX_TEXT || !(await isOperatorKey(key))) {
-    throw new RelayError('invalid', 'operator_public_key must be an Ed25519 or P-256 public key in PEM form');
+const notProvider = () => errorResponse(401, 'an operator token of this deployment for this address is needed');
+
+/** The names that were claimed, by KV alone: no object is asked. `cursor` leads to the next names, null at the end. */
+async function list({ request, env, isProvider }: Call): Promise<Response> {
+  if (!isProvider) return notProvider();
+  const cursor = new URL(request.url).searchParams.get('cursor');
+  const found = await env.TENANTS.list<{ claimed_at?: number }>({ prefix: entryOf(''), cursor, limit: MAX_NAMES });
+  const tenants = found.keys.map(({ name, metadata }) => ({
+    name: name.slice(entryOf('').length),
+    claimed_at: metadata?.claimed_at ?? null,
+  }));
+  return json({ ok: true, tenants, cursor: found.list_complete ? null : found.cursor });
+}
+
+/**
+ * Claims the host name of the request for an operator's key: `{operator_public_key, settings?}`. The first claim counts;
+ * the same one again is answered alike, so a claim whose answer was lost is repeated. 409: claimed with another key.
+ */
+async function claim(call: Call): Promise<Response> {
+  const { request, env, hostname, isProvider } = call;
+  if (!isProvider) return notProvider();
+  const body = await readJson(request, { limit: MAX_BODY });
+  const wanted = await checked({
+    host: hostname,
+    operatorPublicKey: keyOf(body.operator_public_key),
+    settings: settingsOf(body.settings ?? {}, {}),
+    claimedAt: Math.floor(seconds(systemClock)),
+  });
+  const { outcome, tenant } = await objectOf(call).claim(wanted);
+  if (outcome === 'taken') return errorResponse(409, 'this name was claimed with another key');
+  // After the object: a name leads to a relay that has its operator.
+  await env.TENANTS.put(entryOf(hostname), '1', { metadata: { claimed_at: tenant.claimedAt } });
+  return json({ ok: true, name: hostname, claimed: outcome === 'claimed' });
+}
+
+/** Shows, changes or releases the tenant of the name. */
+async function manage(call: Call): Promise<Response> {
+  const { request, env, hostname, origin, token, isProvider } = call;
+  // Names that nobody has claimed cost strangers' calls no object.
+  const isKnown = isProvider || (await tenantObjectOf(hostname, env)) !== undefined;
+  const tenant = isKnown ? await objectOf(call).tenant() : undefined;
+  const isOwner = tenant !== undefined && (await tokensOf(tenant.operatorPublicKey).verify(token, [origin]));
+  if (!tenant) return errorResponse(404, 'nobody has claimed this name');
+  if (!isOwner && !isProvider) return errorResponse(401, 'a token of the operator of this name is needed');
+  switch (request.method) {
+    case 'PATCH':
+      if (!isOwner) return errorResponse(401, 'only the operator of this name may change it');
+      return change(call, tenant);
+    case 'DELETE': {
+      const released = await objectOf(call).release(tenant);
+      if (released === 'changed') return changedMeanwhile();
+      return json({ ok: true, name: hostname, released: true, pending: released === 'ending' });
+    }
+    default:
+      return json(view(tenant));
   }
-  if (!isObject(settings)) throw new RelayError('invalid', 'settings must be an object');
-  for (const [name, value] of Object.entries(settings)) {
+}
+
+const changedMeanwhile = () => errorResponse(409, 'this name has changed meanwhile; try again');
+
+const view = ({ host, operatorPublicKey, settings, claimedAt }: Tenant) => ({
+  ok: true,
+  name: host,
+  claimed_at: claimedAt ?? null,
+  operator_public_key: operatorPublicKey,
+  settings,
+});
+
+/** `{settings?, operator_public_key?}`: each of the settings given is set, or unset by null. */
+async function change(call: Call, tenant: Tenant): Promise<Response> {
+  const { operator_public_key: key, settings } = await readJson(call.request, { limit: MAX_BODY });
+  if (key === undefined && settings === undefined) throw new RelayError('invalid', 'nothing to change');
+  const after = await checked({
+    ...tenant,
+    operatorPublicKey: key === undefined ? tenant.operatorPublicKey : keyOf(key),
+    settings: settings === undefined ? tenant.settings : settingsOf(settings, tenant.settings),
+  });
+  return (await objectOf(call).change(tenant, after)) ? json(view(after)) : changedMeanwhile();
+}
+
+const BAD_KEY = 'operator_public_key must be an Ed25519 or P-256 public key in PEM form';
+
+function keyOf(key: unknown): string {
+  if (typeof key !== 'string' || key.length > MAX_TEXT) throw new RelayError('invalid', BAD_KEY);
+  return key;
+}
+
+/** The settings of a request, put upon those that there are. */
+function settingsOf(given: unknown, before: Record<string, string>): Record<string, string> {
+  if (!isObject(given)) throw new RelayError('invalid', 'settings must be an object');
+  const settings = { ...before };
+  for (const [name, value] of Object.entries(given)) {
     if (!SETTABLE.includes(name)) throw new RelayError('invalid', `settings may have ${SETTABLE.join(', ')} only`);
-    if (typeof value !== 'string' || value.length > MAX_TEXT) throw new RelayError('invalid', `${name} must be a text`);
+    if (value === null) delete settings[name];
+    else if (typeof value === 'string' && value.length <= MAX_TEXT) settings[name] = value;
+    else throw new RelayError('invalid', `${name} must be a text`);
   }
-  const tenant = { host, operatorPublicKey: key, settings: settings as Record<string, string> };
+  return settings;
+}
+
+/** @throws RelayError `invalid` for a key that verifies nothing, or settings with which the relay would not start as told. */
+async function checked(tenant: Tenant): Promise<Tenant> {
+  if (!(await isOperatorKey(tenant.operatorPublicKey))) throw new RelayError('invalid', BAD_KEY);
   const { warnings } = readConfig(variablesOf(tenant, {}), { home: '', agentHome: '' });
   if (warnings.length > 0) throw new RelayError('invalid', warnings.join(' '));
   return tenant;

@@ -110,16 +110,52 @@ export class RelayObject extends DurableObject<Env> {
       const { storage } = this.ctx;
       if (this.#state === 'ending') throw new Error('the relay of this name is being removed');
       const known = await storage.get<Tenant>(TENANT);
-      if (known?.operatorPublicKey === tenant.operatorPublicKey) {
+      if (known) {
+        if (known.operatorPublicKey !== tenant.operatorPublicKey) return { outcome: 'taken', tenant: known };
         this.#expiry?.renew();
-        return 'same';
+        return { outcome: 'same', tenant: known };
       }
-      if (known || this.#state === 'relay') return 'taken';
+      if (this.#state === 'relay') throw new Error('a relay of the deployment cannot be claimed');
       await storage.put(TENANT, tenant);
       await this.#begin(this.ctx, this.env);
       this.#expiry?.check();
-      return 'claimed';
+      return { outcome: 'claimed', tenant };
     });
+  }
+
+  /** The tenant of this object; undefined while there is none. Only the Worker calls this, as the next two. */
+  async tenant(): Promise<Tenant | undefined> {
+    await this.#settle();
+    return this.#state === 'relay' ? this.ctx.storage.get<Tenant>(TENANT) : undefined;
+  }
+
+  /** Gives the tenant other settings or another key, and begins anew with them. False when it is no longer `before`. */
+  async change(before: Tenant, after: Tenant): Promise<boolean> {
+    await this.#settle();
+    return this.ctx.blockConcurrencyWhile(async () => {
+      if (!(await this.#isStill(before))) return false;
+      await this.ctx.storage.put(TENANT, after);
+      await this.#halt('the settings of the relay have changed');
+      await this.#begin(this.ctx, this.env);
+      this.#expiry?.check();
+      return true;
+    });
+  }
+
+  /** Ends the relay of a tenant, as after 30 days without use. `ending`: the rest is removed later. */
+  async release(tenant: Tenant): Promise<'released' | 'ending' | 'changed'> {
+    await this.#settle();
+    return this.ctx.blockConcurrencyWhile(async () => {
+      if (!(await this.#isStill(tenant))) return 'changed';
+      await this.#remove(await this.#endNow('its name is released'));
+      return this.#state === 'ending' ? 'ending' : 'released';
+    });
+  }
+
+  /** True if the tenant has not changed since it was read. */
+  async #isStill(tenant: Tenant): Promise<boolean> {
+    const stored = await this.ctx.storage.get<Tenant>(TENANT);
+    return this.#state === 'relay' && JSON.stringify(stored) === JSON.stringify(tenant);
   }
 
   /** Addresses of home to which the app may connect by its policy. Only the Worker calls this. */
@@ -149,16 +185,26 @@ export class RelayObject extends DurableObject<Env> {
    */
   #end(): Promise<void> {
     return this.ctx.blockConcurrencyWhile(async () => {
-      if (!(await this.#expiry?.isOver())) return;
-      await this.ctx.storage.put(ENDED, true);
-      this.#relay.log.info('nobody has used this relay for 30 days: it ends');
-      this.#expiry = undefined;
-      await this.#relay.stop();
-      this.#clock.stop();
-      this.#open.clear();
-      for (const socket of this.ctx.getWebSockets()) socket.close(1012, 'the relay has ended');
-      await this.#remove(await this.ctx.storage.get<Tenant>(TENANT));
+      if (await this.#expiry?.isOver())
+        await this.#remove(await this.#endNow('nobody has used this relay for 30 days'));
     });
+  }
+
+  /** Marks the relay as ended and stops it. Returns its tenant. */
+  async #endNow(reason: string): Promise<Tenant | undefined> {
+    await this.ctx.storage.put(ENDED, true);
+    this.#relay.log.info(`${reason}: it ends`);
+    await this.#halt('the relay has ended');
+    return this.ctx.storage.get<Tenant>(TENANT);
+  }
+
+  /** Stops the relay and closes its sockets. */
+  async #halt(reason: string): Promise<void> {
+    this.#expiry = undefined;
+    await this.#relay.stop();
+    this.#clock.stop();
+    this.#open.clear();
+    for (const socket of this.ctx.getWebSockets()) socket.close(1012, reason);
   }
 
   /** Removes an ended relay: its uploads, its name and, last and at once, its storage. Failures are tried again. */
@@ -257,7 +303,8 @@ export class RelayObject extends DurableObject<Env> {
    */
   async #restore(socket: WorkerSocket, log: Log): Promise<void> {
     const { id, url } = attachmentOf(socket);
-    if (id === undefined || url === undefined) return;
+    // A change of a tenant has closed its sockets a moment ago.
+    if (id === undefined || url === undefined || socket.readyState >= WebSocket.CLOSING) return;
     const row = this.#table.rowOf(new URL(url).pathname);
     const transport = createEdgeTransport(id, socket, this.#pingedAt(socket));
     if (!row?.restore) {
