@@ -2,10 +2,13 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { START } from '../../lib/mirror/frames.ts';
+import { newHomeKey, signChallenge } from '../../lib/mirror/keys.ts';
 import { fakeRelay, run } from '../support/cli.ts';
 import { connect } from '../support/client.ts';
 import { bundle } from '../support/edge-bundle.ts';
 import { startMiniflare } from '../support/miniflare.ts';
+import { post } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
 interface Machine {
@@ -86,15 +89,32 @@ describe('svc relay tenants (contract 12 §6)', () => {
 
     // What a relay of theirs keeps is kept across a change, while its sockets end.
     const token = (await run(['pair', '--relay', url, '--token', '--name', 'phone'], { env: alice.env })).stdout.trim();
-    const phone = await connect(`${url.replace('http', 'ws')}/ws`);
-    phone.send('system', 'auth', { session_token: token, device_id: 'd1', device_name: 'Phone' });
-    await phone.next({ type: 'auth.ok' });
+    const homeKey = await newHomeKey();
+    const { stdout: operator } = await run(['relay', 'operator-token', '--relay', url, '--json'], { env: alice.env });
+    const pinned = await fetch(`${url}/relay/mirror`, {
+      ...post({ key: homeKey.publicKey }),
+      headers: { authorization: `Bearer ${JSON.parse(operator).token}` },
+    });
+    expect(pinned.status).toBe(200);
+    const connected = async () => {
+      const phone = await connect(`${url.replace('http', 'ws')}/ws`);
+      phone.send('system', 'auth', { session_token: token, device_id: 'd1', device_name: 'Phone' });
+      await phone.next({ type: 'auth.ok' });
+      const home = await connect(`${url.replace('http', 'ws')}/v1/home`);
+      const { nonce } = await home.next({ type: 'challenge' });
+      const sig = await signChallenge(homeKey.privateKey, String(nonce), new URL(url).host);
+      home.raw(JSON.stringify({ type: 'hello', key: homeKey.publicKey, sig, epoch: 'home', applied: START }));
+      await home.next({ type: 'hello' });
+      return [phone, home];
+    };
+    const CLOSED = { code: 1001, reason: 'server shutting down' };
+    const beforeChange = await connected();
     const set = ['set', url, 'RELAY_WEBAPI_URL=https://agent.example.com', 'RELAY_MIRROR_LEASE='];
     expect(await refused(set, provider)).toMatch(
       /only the operator of this name may change it[\s\S]*tenant's operator/,
     );
     expect(await json(set, alice)).toMatchObject({ settings: { RELAY_WEBAPI_URL: 'https://agent.example.com' } });
-    expect((await phone.closed()).code).toBe(1001);
+    for (const socket of beforeChange) expect(await socket.closed()).toEqual(CLOSED);
     expect(await json(['show', url], alice)).toMatchObject({
       settings: { RELAY_WEBAPI_URL: 'https://agent.example.com' },
       claimed_at: shown.claimed_at,
@@ -115,12 +135,14 @@ describe('svc relay tenants (contract 12 §6)', () => {
     expect(await refused(['release', url], bob, 2)).toContain('--yes');
     expect(await refused(['release', url, '--yes'], alice)).toContain('HTTP 401');
     expect(await names()).toContain('127.0.0.2');
+    const beforeRelease = await connected();
     expect(await json(['release', url, '--yes'], bob)).toEqual({
       ok: true,
       name: '127.0.0.2',
       released: true,
       pending: false,
     });
+    for (const socket of beforeRelease) expect(await socket.closed()).toEqual(CLOSED);
     expect(await names()).not.toContain('127.0.0.2');
     expect((await sessions()).status).toBe(404);
     expect(await refused(['show', url], bob)).toMatch(/nobody has claimed this name[\s\S]*tenants list/);

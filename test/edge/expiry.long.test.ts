@@ -2,8 +2,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { exportSPKI, generateKeyPair, SignJWT } from 'jose';
+import { Response } from 'miniflare';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { OPERATOR_ALGORITHM } from '../../lib/access/operator-token.ts';
+import { deferred } from '../../lib/kit/deferred.ts';
 import { bundle } from '../support/edge-bundle.ts';
 import { startMiniflare } from '../support/miniflare.ts';
 
@@ -34,8 +36,8 @@ beforeAll(async () => {
 });
 afterAll(() => rm(scriptPath, { force: true }));
 
-/** A deployment with tenants, whose runtime is killed and started again on a later day. */
-async function deploy() {
+/** A deployment with tenants, whose runtime is killed and started again on a later day. `puts` holds names on their way into KV. */
+async function deploy(puts?: () => Promise<void>) {
   const persist = await mkdtemp(join(tmpdir(), 'svc-relay-expiry-'));
   const provider = await makeKey();
   const log: string[] = [];
@@ -52,6 +54,7 @@ async function deploy() {
         kvPersist: join(persist, 'kv'),
         r2Buckets: ['MEDIA'],
         r2Persist: join(persist, 'r2'),
+        ...(puts && { serviceBindings: { PUTS: () => puts().then(() => new Response()) } }),
       },
     });
   let { miniflare } = await start();
@@ -64,9 +67,9 @@ async function deploy() {
     const relays = await miniflare.getDurableObjectNamespace('RELAY');
     return relays.get(relays.idFromName(name)) as unknown as { ring(): Promise<void>; facts(): Promise<Facts> };
   };
-  async function ask(url: string, token?: string, body?: object) {
+  async function ask(url: string, token?: string, body?: object, method = body ? 'POST' : 'GET') {
     const init = {
-      method: body ? 'POST' : 'GET',
+      method,
       headers: token ? { authorization: `Bearer ${token}` } : {},
       ...(body && { body: JSON.stringify(body) }),
       redirect: 'manual',
@@ -87,6 +90,8 @@ async function deploy() {
     claim: async (publicKey: string) =>
       (await ask(`${TENANT}/relay/claim`, await provider.token(TENANT, days), { operator_public_key: publicKey }))
         .status,
+    release: async () =>
+      (await ask(`${TENANT}/relay/claim`, await provider.token(TENANT, days), undefined, 'DELETE')).status,
     provider: () => provider.token(PROVIDER, days),
     /** Kills the runtime, and starts it again `after` days later than the first. */
     async restart(after: number, bindings: Record<string, string> = {}) {
@@ -151,6 +156,38 @@ it('an end that fails or is killed in the middle is complete later, and until th
   await ring(OBJECT);
   expect([await facts(OBJECT), await names()]).toEqual([GONE, []]);
   expect(await claim(own.publicKey)).toBe(200);
+});
+
+it('a name that is released while its claim is on the way into KV is gone with its tenant', {
+  timeout: 300_000,
+}, async () => {
+  const [reached, opened] = [deferred(), deferred()];
+  const { ask, claim, release, names, facts } = await deploy(() => {
+    reached.resolve();
+    return opened.promise;
+  });
+  const claimed = claim((await makeKey()).publicKey);
+  await reached.promise;
+  const released = release();
+  // A release that went by would be over long before these are.
+  for (let index = 0; index < 50; index++) expect((await ask(`${PROVIDER}/health`)).status).toBe(200);
+  opened.resolve();
+  expect([await claimed, await released]).toEqual([200, 200]);
+  expect([await facts(OBJECT), await names()]).toEqual([GONE, []]);
+});
+
+it('a claim whose name cannot be put into KV is refused, and is complete when it is made again', {
+  timeout: 300_000,
+}, async () => {
+  const { ask, claim, names, facts, restart } = await deploy();
+  const own = await makeKey();
+  await restart(0, { KV_FAILS: '1' });
+  expect(await claim(own.publicKey)).toBe(503);
+  expect((await ask(`${TENANT}/health`)).status).toBe(404);
+  await restart(0);
+  expect([await claim((await makeKey()).publicKey), await claim(own.publicKey)]).toEqual([409, 200]);
+  expect(await names()).toEqual(['relay:tenant.test']);
+  expect(await facts(OBJECT)).toMatchObject({ keys: ['ends', 'tenant'] });
 });
 
 it('a relay of the deployment that has ended is a new one with the next request; one with a home stays', {

@@ -1,17 +1,38 @@
 import worker, { RelayObject as DeployedRelay } from '../../cli/runtime/edge/worker.ts';
 
 type State = ConstructorParameters<typeof DeployedRelay>[0];
-type Env = ConstructorParameters<typeof DeployedRelay>[1] & { SHIFT_DAYS?: string; KV_FAILS?: string };
+interface Env extends NonNullable<ConstructorParameters<typeof DeployedRelay>[1]> {
+  SHIFT_DAYS?: string;
+  KV_FAILS?: string;
+  /** Asked before a name is put: it goes in once this has answered. */
+  PUTS?: { fetch(url: string): Promise<unknown> };
+}
 
 const real = Date.now.bind(Date);
 
-/** The deployed object on a clock that `SHIFT_DAYS` moves, and with names that cannot be written while `KV_FAILS` is set. */
+/** Variables with names that cannot be written while `KV_FAILS` is set, or only once `PUTS` has answered. */
+function withNames(env: Env): Env {
+  const { TENANTS, KV_FAILS, PUTS } = env;
+  if (!TENANTS) return env;
+  const fails = () => Promise.reject(new Error('KV is down'));
+  const names = {
+    get: TENANTS.get.bind(TENANTS),
+    list: TENANTS.list.bind(TENANTS),
+    delete: KV_FAILS ? fails : TENANTS.delete.bind(TENANTS),
+    async put(...given: Parameters<typeof TENANTS.put>) {
+      await PUTS?.fetch('http://puts.test/');
+      return KV_FAILS ? fails() : TENANTS.put(...given);
+    },
+  };
+  return { ...env, TENANTS: names as unknown as typeof TENANTS };
+}
+
+/** The deployed object on a clock that `SHIFT_DAYS` moves, and with the names of `withNames`. */
 export class RelayObject extends DeployedRelay {
   constructor(state: State, env: Env) {
     // For every object of this isolate, all of which have the same variable.
     Date.now = () => real() + Number(env.SHIFT_DAYS ?? 0) * 86_400_000;
-    const TENANTS = { ...env.TENANTS, delete: () => Promise.reject(new Error('KV is down')) };
-    super(state, env.KV_FAILS ? ({ ...env, TENANTS } as unknown as Env) : env);
+    super(state, withNames(env));
   }
 
   /** Rings the alarm now, as the platform does at its time. */
@@ -32,4 +53,4 @@ export class RelayObject extends DeployedRelay {
   }
 }
 
-export default worker;
+export default { fetch: (request: Request, env: Env) => worker.fetch(request, withNames(env)) };

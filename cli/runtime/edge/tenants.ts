@@ -38,11 +38,8 @@ export interface Tenant {
   claimedAt?: number;
 }
 
-/** Whether a claim was the first one, the same again, or too late; and the tenant that there is. */
-export interface Claimed {
-  outcome: 'claimed' | 'same' | 'taken';
-  tenant: Tenant;
-}
+/** Whether a claim was the first one, the same again, or too late. `unnamed`: its name could not be put into KV. */
+export type Claimed = 'claimed' | 'same' | 'taken' | 'unnamed';
 
 /** The calls of a tenant's object that only the Worker makes, for a caller whose right it has checked. */
 interface TenantObject {
@@ -63,6 +60,18 @@ export interface TenantEnv extends Record<string, unknown> {
 const entryOf = (host: string): string => `relay:${host}`;
 const objectNameOf = (host: string): string => OBJECT_PREFIX + host;
 export const isTenantObject = (name: string | undefined): boolean => name?.startsWith(OBJECT_PREFIX) ?? false;
+
+/** Puts a tenant's name into KV. False if that fails. */
+export async function publishName({ host, claimedAt }: Tenant, { TENANTS }: TenantEnv): Promise<boolean> {
+  try {
+    if (!TENANTS) throw new RelayError('unavailable', 'this deployment has no names of tenants');
+    await TENANTS.put(entryOf(host), '1', { metadata: { claimed_at: claimedAt } });
+    return true;
+  } catch (error) {
+    report(`the name of a tenant cannot be put into KV: ${describeError(error)}`);
+    return false;
+  }
+}
 
 /** Takes a tenant's name out of KV, so that it can be claimed again. */
 export async function releaseName({ host }: Tenant, { TENANTS }: TenantEnv): Promise<void> {
@@ -134,9 +143,11 @@ export async function tenantCall(request: Request, env: TenantEnv): Promise<Resp
       return errorResponse(error.kind === 'invalid' ? 400 : 413, error.message);
     }
     report(`a call for tenants failed: ${describeError(error)}`);
-    return errorResponse(503, 'the tenants of this deployment cannot be reached; try again');
+    return unreachable();
   }
 }
+
+const unreachable = () => errorResponse(503, 'the tenants of this deployment cannot be reached; try again');
 
 const notProvider = () => errorResponse(401, 'an operator token of this deployment for this address is needed');
 
@@ -157,7 +168,7 @@ async function list({ request, env, isProvider }: Call): Promise<Response> {
  * the same one again is answered alike, so a claim whose answer was lost is repeated. 409: claimed with another key.
  */
 async function claim(call: Call): Promise<Response> {
-  const { request, env, hostname, isProvider } = call;
+  const { request, hostname, isProvider } = call;
   if (!isProvider) return notProvider();
   const body = await readJson(request, { limit: MAX_BODY });
   const wanted = await checked({
@@ -166,11 +177,10 @@ async function claim(call: Call): Promise<Response> {
     settings: settingsOf(body.settings ?? {}, {}),
     claimedAt: Math.floor(seconds(systemClock)),
   });
-  const { outcome, tenant } = await objectOf(call).claim(wanted);
-  if (outcome === 'taken') return errorResponse(409, 'this name was claimed with another key');
-  // After the object: a name leads to a relay that has its operator.
-  await env.TENANTS.put(entryOf(hostname), '1', { metadata: { claimed_at: tenant.claimedAt } });
-  return json({ ok: true, name: hostname, claimed: outcome === 'claimed' });
+  const claimed = await objectOf(call).claim(wanted);
+  if (claimed === 'taken') return errorResponse(409, 'this name was claimed with another key');
+  if (claimed === 'unnamed') return unreachable();
+  return json({ ok: true, name: hostname, claimed: claimed === 'claimed' });
 }
 
 /** Shows, changes or releases the tenant of the name. */

@@ -32,7 +32,7 @@ import { createDeployment } from './deployment.ts';
 import { createEntry, drain, type EntryEnv, relayNameOf } from './entry.ts';
 import { createExpiry, ENDS, type Expiry } from './expiry.ts';
 import { attachmentOf, socketOf } from './internals.ts';
-import { type Claimed, isTenantObject, releaseName, type Tenant, variablesOf } from './tenants.ts';
+import { type Claimed, isTenantObject, publishName, releaseName, type Tenant, variablesOf } from './tenants.ts';
 import { createEdgeTransport, type EdgeTransport, MAX_MESSAGE } from './transport.ts';
 
 export { BrokerCounter, BrokerObject } from './broker.ts';
@@ -111,15 +111,17 @@ export class RelayObject extends DurableObject<Env> {
       if (this.#state === 'ending') throw new Error('the relay of this name is being removed');
       const known = await storage.get<Tenant>(TENANT);
       if (known) {
-        if (known.operatorPublicKey !== tenant.operatorPublicKey) return { outcome: 'taken', tenant: known };
+        if (known.operatorPublicKey !== tenant.operatorPublicKey) return 'taken';
         this.#expiry?.renew();
-        return { outcome: 'same', tenant: known };
+      } else {
+        if (this.#state === 'relay') throw new Error('a relay of the deployment cannot be claimed');
+        await storage.put(TENANT, tenant);
+        await this.#begin(this.ctx, this.env);
+        this.#expiry?.check();
       }
-      if (this.#state === 'relay') throw new Error('a relay of the deployment cannot be claimed');
-      await storage.put(TENANT, tenant);
-      await this.#begin(this.ctx, this.env);
-      this.#expiry?.check();
-      return { outcome: 'claimed', tenant };
+      // Last, as a name leads to a relay that has its operator; and in here, as a release in between would leave a name without one.
+      if (!(await publishName(known ?? tenant, this.env))) return 'unnamed';
+      return known ? 'same' : 'claimed';
     });
   }
 
@@ -135,7 +137,7 @@ export class RelayObject extends DurableObject<Env> {
     return this.ctx.blockConcurrencyWhile(async () => {
       if (!(await this.#isStill(before))) return false;
       await this.ctx.storage.put(TENANT, after);
-      await this.#halt('the settings of the relay have changed');
+      await this.#halt();
       await this.#begin(this.ctx, this.env);
       this.#expiry?.check();
       return true;
@@ -194,17 +196,17 @@ export class RelayObject extends DurableObject<Env> {
   async #endNow(reason: string): Promise<Tenant | undefined> {
     await this.ctx.storage.put(ENDED, true);
     this.#relay.log.info(`${reason}: it ends`);
-    await this.#halt('the relay has ended');
+    await this.#halt();
     return this.ctx.storage.get<Tenant>(TENANT);
   }
 
-  /** Stops the relay and closes its sockets. */
-  async #halt(reason: string): Promise<void> {
+  /** Stops the relay and closes its sockets, also those that it leaves open, such as home's. */
+  async #halt(): Promise<void> {
     this.#expiry = undefined;
     await this.#relay.stop();
     this.#clock.stop();
     this.#open.clear();
-    for (const socket of this.ctx.getWebSockets()) socket.close(1012, reason);
+    for (const socket of this.ctx.getWebSockets()) socket.close(1001, 'server shutting down');
   }
 
   /** Removes an ended relay: its uploads, its name and, last and at once, its storage. Failures are tried again. */
