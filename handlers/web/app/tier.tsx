@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { Button, Notice } from '../shared/components.tsx';
+import { Button, Notice, submitting } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { useApp } from './context.ts';
 import type { Pairing } from './session.ts';
@@ -18,13 +18,12 @@ export function PlainHttp() {
   return (
     <form
       class="card"
-      onSubmit={(event) => {
-        event.preventDefault();
+      onSubmit={submitting(() => {
         if (reason.value === '') return;
         settings.set('insecure_reason', reason.value);
         settings.set('insecure_ack_seen', true);
         settings.set('all_insecure_pair_ack_seen', true);
-      }}
+      })}
     >
       <h2>{t('This page is not encrypted')}</h2>
       <p>

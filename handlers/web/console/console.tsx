@@ -1,7 +1,7 @@
 import { useComputed, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ageText, useNow } from '../shared/ages.ts';
-import { Button, Chip, Notice, TextField } from '../shared/components.tsx';
+import { Button, Chip, Notice, submitting, TextField } from '../shared/components.tsx';
 import { FreezeBanner, FreezeButton } from '../shared/freeze.tsx';
 import { useT } from '../shared/i18n.ts';
 import { Shell } from '../shared/shell.tsx';
@@ -106,14 +106,13 @@ function Locked({ reason }: { reason: string }) {
     <div class="notices">
       <form
         class="card"
-        onSubmit={(event) => {
-          event.preventDefault();
+        onSubmit={submitting(() => {
           const text = typed.value.trim();
           if (text === '') return;
           credential.value = text;
           typed.value = '';
           relay.restart();
-        }}
+        })}
       >
         <h2>{t('The relay does not know this browser as its operator')}</h2>
         <p>{t(reason)}</p>

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { Button, Empty, Loading, Notice } from '../shared/components.tsx';
+import { Empty, Loading, Notice, Retry } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { useCall } from '../shared/load.tsx';
 import { useConsole } from './context.ts';
@@ -18,11 +18,7 @@ export function ResourceView<T>({ of, children }: ResourceViewProps<T>) {
   const { isAway } = useConsole();
   useEffect(() => of.watch(), [of]);
   const { value, at, error } = of.state.value;
-  const retry = (
-    <Button icon="refresh" disabled={isAway.value} onClick={() => void of.refresh()}>
-      {t('Retry')}
-    </Button>
-  );
+  const retry = <Retry disabled={isAway.value} onClick={() => void of.refresh()} />;
   if (value === undefined) {
     if (error === undefined) return <Loading />;
     return (

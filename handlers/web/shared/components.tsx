@@ -85,6 +85,21 @@ export function Loading() {
   );
 }
 
+export function Retry({ disabled, onClick }: { disabled?: boolean; onClick(): void }) {
+  const t = useT();
+  return (
+    <Button icon="refresh" disabled={disabled} onClick={onClick}>
+      {t('Retry')}
+    </Button>
+  );
+}
+
+/** Handles the submission of a form in the page. */
+export const submitting = (submit: () => void) => (event: Event) => {
+  event.preventDefault();
+  submit();
+};
+
 interface FieldProps {
   label: string;
   hint?: ComponentChildren;
@@ -210,6 +225,11 @@ interface DialogProps {
   children: ComponentChildren;
   /** Buttons beside `Cancel`, which is always there. */
   actions?: ComponentChildren;
+  /** Text of the button that submits the form. */
+  submit?: string;
+  kind?: 'primary' | 'danger';
+  /** True if that button is disabled. Without the relay it always is. */
+  isBlocked?: boolean;
   cancelText?: string;
   /** True if the relay does not answer. The caller disables what would change something. */
   isAway?: boolean;
@@ -219,7 +239,19 @@ interface DialogProps {
 }
 
 /** A question above the page, which keeps the focus until it is answered. */
-export function Dialog({ title, children, actions, cancelText, isAway, onClose, onSubmit }: DialogProps) {
+export function Dialog(props: DialogProps) {
+  const {
+    title,
+    children,
+    actions,
+    submit,
+    kind = 'primary',
+    isBlocked,
+    cancelText,
+    isAway,
+    onClose,
+    onSubmit,
+  } = props;
   const t = useT();
   const id = useId();
   const element = useRef<HTMLDialogElement>(null);
@@ -245,18 +277,18 @@ export function Dialog({ title, children, actions, cancelText, isAway, onClose, 
         onClose();
       }}
     >
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          if (!isAway) onSubmit?.();
-        }}
-      >
+      <form onSubmit={submitting(() => isAway || onSubmit?.())}>
         <h2 id={id}>{title}</h2>
         {children}
         {isAway && <Notice tone="warn">{t('The relay does not answer.')}</Notice>}
         <div class="actions">
           <Button onClick={onClose}>{cancelText ?? t('Cancel')}</Button>
           {actions}
+          {submit && (
+            <Button type="submit" kind={kind} disabled={isBlocked || isAway}>
+              {submit}
+            </Button>
+          )}
         </div>
       </form>
     </dialog>
@@ -275,20 +307,8 @@ interface QuestionProps {
 }
 
 /** Asks before something that cannot be taken back. */
-export const Question = ({ title, children, confirm, isBusy, isAway, onConfirm, onClose }: QuestionProps) => (
-  <Dialog
-    title={title}
-    isAway={isAway}
-    onClose={onClose}
-    onSubmit={onConfirm}
-    actions={
-      <Button type="submit" kind="danger" disabled={isBusy || isAway}>
-        {confirm}
-      </Button>
-    }
-  >
-    {children}
-  </Dialog>
+export const Question = ({ confirm, isBusy, onConfirm, ...dialog }: QuestionProps) => (
+  <Dialog {...dialog} submit={confirm} kind="danger" isBlocked={isBusy} onSubmit={onConfirm} />
 );
 
 const TOAST_TIME = 6000;

@@ -4,7 +4,7 @@ import { grantsLeft } from '../../../lib/operator/device-state.ts';
 import { DAY, GRANTS, type Grants } from '../../../lib/sessions/grants.ts';
 import { ageText, useNow } from './ages.ts';
 import type { Api } from './api.ts';
-import { Button, Chip, Choice, Dialog, Question } from './components.tsx';
+import { Chip, Choice, Dialog, Question } from './components.tsx';
 import { useI18n, useT } from './i18n.ts';
 import { useCall } from './load.tsx';
 
@@ -262,11 +262,8 @@ export function ReduceDialog({ api, row, isAway, onClose, onDone }: DialogProps)
       onClose={onClose}
       isAway={isAway}
       onSubmit={() => void reduce()}
-      actions={
-        <Button type="submit" kind="primary" disabled={isBusy || isAway || isNothing}>
-          {t('Reduce')}
-        </Button>
-      }
+      submit={t('Reduce')}
+      isBlocked={isBusy || isNothing}
     >
       <p>{t('What is taken away does not come back: to give more, pair the device again.')}</p>
       <Choice

@@ -2,7 +2,7 @@ import { type ReadonlySignal, useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { type Api, ApiError, type ApiRequest } from './api.ts';
-import { Button, Empty, Loading, useToast } from './components.tsx';
+import { Empty, Loading, Retry, useToast } from './components.tsx';
 import { useT } from './i18n.ts';
 
 export interface Loaded<T> {
@@ -63,14 +63,7 @@ export function LoadedView<T>({ state, reload, children }: LoadedViewProps<T>) {
   if (data !== undefined) return <>{children(data)}</>;
   if (error === undefined) return <Loading />;
   return (
-    <Empty
-      icon="warning"
-      action={
-        <Button icon="refresh" onClick={reload}>
-          {t('Retry')}
-        </Button>
-      }
-    >
+    <Empty icon="warning" action={<Retry onClick={reload} />}>
       {t(error)}
     </Empty>
   );

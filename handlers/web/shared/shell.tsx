@@ -1,7 +1,7 @@
 import { type ReadonlySignal, useSignal } from '@preact/signals';
 import type { ComponentChildren, ComponentType } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
-import { Button, Empty, Loading, ToastList } from './components.tsx';
+import { Empty, Loading, Retry, ToastList } from './components.tsx';
 import { keepFocus } from './focus.ts';
 import { useT } from './i18n.ts';
 import { Icon, type IconName } from './icons.tsx';
@@ -170,14 +170,7 @@ function Lazy({ screen }: { screen: Screen }) {
   if (Screen) return <Screen />;
   if (!failed) return <Loading />;
   return (
-    <Empty
-      icon="offline"
-      action={
-        <Button icon="refresh" onClick={load}>
-          {t('Retry')}
-        </Button>
-      }
-    >
+    <Empty icon="offline" action={<Retry onClick={load} />}>
       {t('This screen could not be loaded: the relay does not answer.')}
     </Empty>
   );

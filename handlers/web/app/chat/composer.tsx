@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { isGranted } from '../../../../lib/sessions/grants.ts';
-import { Button, useToast } from '../../shared/components.tsx';
+import { Button, submitting, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
@@ -79,10 +79,7 @@ export function Composer({
   return (
     <form
       class="composer"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void send();
-      }}
+      onSubmit={submitting(() => void send())}
       onDragOver={(event) => {
         if (mayAttach) event.preventDefault();
       }}

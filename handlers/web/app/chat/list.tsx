@@ -2,7 +2,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { timeText } from '../../shared/ages.ts';
 import { ApiError } from '../../shared/api.ts';
-import { Button, Chip, Dialog, Empty, Field, SwitchRow } from '../../shared/components.tsx';
+import { Button, Chip, Dialog, Empty, SwitchRow, TextField } from '../../shared/components.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
@@ -195,26 +195,15 @@ export function MarkDialog({ id, name: shown, onClose }: { id: string; name: str
         void set(id, { name: name.value, isHidden: isHidden.value });
         onClose();
       }}
-      actions={
-        <Button type="submit" kind="primary">
-          {t('Save')}
-        </Button>
-      }
+      submit={t('Save')}
     >
-      <Field label={t('Name')} hint={t('Only here. Leave it empty for the original name.')}>
-        {(control) => (
-          <input
-            {...control}
-            class="input"
-            maxLength={MAX_NAME}
-            placeholder={shown}
-            value={name.value}
-            onInput={({ currentTarget }) => {
-              name.value = currentTarget.value;
-            }}
-          />
-        )}
-      </Field>
+      <TextField
+        label={t('Name')}
+        hint={t('Only here. Leave it empty for the original name.')}
+        of={name}
+        maxLength={MAX_NAME}
+        placeholder={shown}
+      />
       <SwitchRow
         label={t('Hide in the list')}
         checked={isHidden.value}

@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { Button, Dialog, Field } from '../../shared/components.tsx';
+import { Dialog, Field, TextField } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { MAX_NAME, type OwnName } from './names.ts';
 
@@ -27,33 +27,19 @@ export function RenameDialog({ device, own, isCurrent, persons, onClose, onSave 
         onSave({ name: name.value, person: person.value });
         onClose();
       }}
-      actions={
-        <Button type="submit" kind="primary">
-          {t('Save')}
-        </Button>
-      }
+      submit={t('Save')}
     >
-      <Field
+      <TextField
         label={t('Name')}
         hint={
           isCurrent
             ? t('The relay and your other devices see it too.')
             : t('In this browser only: on its machine, the relay takes a name from svc devices rename.')
         }
-      >
-        {(control) => (
-          <input
-            {...control}
-            class="input"
-            maxLength={MAX_NAME}
-            placeholder={device}
-            value={name.value}
-            onInput={({ currentTarget }) => {
-              name.value = currentTarget.value;
-            }}
-          />
-        )}
-      </Field>
+        of={name}
+        maxLength={MAX_NAME}
+        placeholder={device}
+      />
       <Field label={t('Whose is it?')} hint={t('Devices can be shown by person.')}>
         {(control) => (
           <>

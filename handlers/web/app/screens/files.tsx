@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { sizeText, timeText } from '../../shared/ages.ts';
-import { Button, Dialog, Empty, Notice, TextField } from '../../shared/components.tsx';
+import { Button, Dialog, Empty, Notice, submitting, TextField } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
@@ -75,11 +75,10 @@ export default function FilesScreen() {
       <Folders onFile={openPath} />
       <form
         class="card"
-        onSubmit={(event) => {
-          event.preventDefault();
+        onSubmit={submitting(() => {
           const whole = path.value.trim();
           if (whole !== '') opened.value = { place: { path: whole }, name: whole.split('/').at(-1) || whole };
-        }}
+        })}
       >
         <TextField
           label={t('File on the machine of the relay')}

@@ -1,6 +1,6 @@
 import { useEffect } from 'preact/hooks';
 import { ageText, timeText } from '../../shared/ages.ts';
-import { Button, Chip, Loading, Notice } from '../../shared/components.tsx';
+import { Button, Chip, Loading, Notice, Retry } from '../../shared/components.tsx';
 import { type I18n, useI18n, useT } from '../../shared/i18n.ts';
 import { Icon, type IconName } from '../../shared/icons.tsx';
 import { hrefOf } from '../../shared/router.ts';
@@ -27,14 +27,7 @@ export default function Home() {
     <div class="screen">
       <Introduction />
       {session.isAway.value && (
-        <Notice
-          tone="bad"
-          action={
-            <Button icon="refresh" onClick={session.retry}>
-              {t('Retry')}
-            </Button>
-          }
-        >
+        <Notice tone="bad" action={<Retry onClick={session.retry} />}>
           {session.isClockWrong.value
             ? t(
                 "The clock of the relay's machine may be wrong. This browser stays paired: once that clock is set right, it connects again.",

@@ -204,11 +204,8 @@ function NewMemory({ profile, onClose }: { profile: string; onClose(): void }) {
       onSubmit={() => {
         if (isMemoryName(name)) router.go('profiles', `${profile}/memory/${name}`);
       }}
-      actions={
-        <Button type="submit" kind="primary" disabled={!isMemoryName(name)}>
-          {t('Write')}
-        </Button>
-      }
+      submit={t('Write')}
+      isBlocked={!isMemoryName(name)}
     >
       <TextField
         label={t('Name')}

@@ -330,11 +330,8 @@ export default function TerminalScreen() {
             current()?.shell.kill();
             close();
           }}
-          actions={
-            <Button type="submit" kind="danger">
-              {t('End the shell')}
-            </Button>
-          }
+          submit={t('End the shell')}
+          kind="danger"
         >
           <p>{t('Everything that runs in it ends, too, also where another device shows it.')}</p>
         </Dialog>

@@ -1,6 +1,6 @@
 import { useSignal, useSignalEffect } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { Button, Dialog, Empty, Notice } from '../../shared/components.tsx';
+import { Button, Dialog, Empty, Notice, Retry, submitting } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, messageOf, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
@@ -111,26 +111,13 @@ export default function TuiScreen() {
             <Notice tone="warn">{t('The agent on this host has no TUI. Use the chat instead.')}</Notice>
           )}
           {state?.name === 'ended' && (
-            <Notice
-              tone="bad"
-              action={
-                <Button icon="refresh" onClick={() => parts.value && gateway?.attach(parts.value.view.size)}>
-                  {t('Retry')}
-                </Button>
-              }
-            >
+            <Notice tone="bad" action={<Retry onClick={() => parts.value && gateway?.attach(parts.value.view.size)} />}>
               {state.message}
             </Notice>
           )}
         </div>
       </div>
-      <form
-        class="ask-bar"
-        onSubmit={(event) => {
-          event.preventDefault();
-          submit();
-        }}
-      >
+      <form class="ask-bar" onSubmit={submitting(() => submit())}>
         <textarea
           ref={field}
           class="input"

@@ -115,16 +115,7 @@ export function KeysDialog({ keys, onSave, onClose }: { keys: string; onSave(key
   const t = useT();
   const text = useSignal(keys);
   return (
-    <Dialog
-      title={t('Own keys')}
-      onClose={onClose}
-      onSubmit={() => onSave(text.value.trim())}
-      actions={
-        <Button type="submit" kind="primary">
-          {t('Save')}
-        </Button>
-      }
-    >
+    <Dialog title={t('Own keys')} onClose={onClose} onSubmit={() => onSave(text.value.trim())} submit={t('Save')}>
       <TextField
         label={t('Keys, with spaces between them')}
         hint={t('Such as Ctrl-R, Alt-., F5, or a text like :wq\\n, where \\n is Enter and \\s a space.')}
@@ -150,16 +141,7 @@ export function PasteDialog({ shared, onPaste, onClose }: PasteProps) {
   const t = useT();
   const text = useSignal(shared);
   return (
-    <Dialog
-      title={t('Paste')}
-      onClose={onClose}
-      onSubmit={() => onPaste(text.value)}
-      actions={
-        <Button type="submit" kind="primary">
-          {t('Paste')}
-        </Button>
-      }
-    >
+    <Dialog title={t('Paste')} onClose={onClose} onSubmit={() => onPaste(text.value)} submit={t('Paste')}>
       <label for="paste-text">
         {shared === ''
           ? t('This browser does not show the clipboard to the page. Paste the text here.')

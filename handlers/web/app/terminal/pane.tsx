@@ -1,7 +1,7 @@
 import type { ReadonlySignal, Signal } from '@preact/signals';
 import { useSignal, useSignalEffect } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { Button, Notice, useToast } from '../../shared/components.tsx';
+import { Button, Notice, Retry, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { useApp } from '../context.ts';
 import type { Modifiers } from './keys.ts';
@@ -105,14 +105,7 @@ function PaneNotice({ shell, view }: Pane) {
       return <Notice tone="warn">{t('The connection is lost. Your shell goes on, and comes back by itself.')}</Notice>;
     case 'failed':
       return (
-        <Notice
-          tone="bad"
-          action={
-            <Button icon="refresh" onClick={again}>
-              {t('Retry')}
-            </Button>
-          }
-        >
+        <Notice tone="bad" action={<Retry onClick={again} />}>
           {state.message}
         </Notice>
       );

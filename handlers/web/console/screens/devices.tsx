@@ -2,7 +2,7 @@ import { useSignal } from '@preact/signals';
 import { type Liveness, livenessOf } from '../../../../lib/operator/device-state.ts';
 import { ageText, timeText, useNow } from '../../shared/ages.ts';
 import type { Api } from '../../shared/api.ts';
-import { Button, Chip, Dialog, Empty, Field, TextField } from '../../shared/components.tsx';
+import { Button, Chip, Dialog, Empty, TextField } from '../../shared/components.tsx';
 import { DeviceFactList, ReduceDialog, RevokeDialog } from '../../shared/devices.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { useCall } from '../../shared/load.tsx';
@@ -239,26 +239,16 @@ function RenameDialog({
       isAway={isAway}
       onClose={onClose}
       onSubmit={() => void rename()}
-      actions={
-        <Button type="submit" kind="primary" disabled={isBusy || isAway || wanted === '' || wanted === row.device_name}>
-          {t('Save')}
-        </Button>
-      }
+      submit={t('Save')}
+      isBlocked={isBusy || wanted === '' || wanted === row.device_name}
     >
-      <Field label={t('Name')} hint={t('Shown in every list, whatever the device calls itself.')}>
-        {(control) => (
-          <input
-            {...control}
-            class="input"
-            maxLength={MAX_NAME}
-            autocomplete="off"
-            value={name.value}
-            onInput={({ currentTarget }) => {
-              name.value = currentTarget.value;
-            }}
-          />
-        )}
-      </Field>
+      <TextField
+        label={t('Name')}
+        hint={t('Shown in every list, whatever the device calls itself.')}
+        of={name}
+        maxLength={MAX_NAME}
+        autocomplete="off"
+      />
     </Dialog>
   );
 }
