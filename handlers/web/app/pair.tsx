@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { Endpoint } from '../../../lib/companion/link/endpoints.ts';
-import { Button, Choice, Field, Notice, submitting, TextField, useToast } from '../shared/components.tsx';
+import { Button, Choice, Field, inPage, Notice, TextField, useToast } from '../shared/components.tsx';
 import { useI18n } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
 import type { AppShellProps } from './app.tsx';
@@ -114,7 +114,7 @@ export default function Pair({ code, isKept }: AppShellProps) {
       )}
       {!mayPair && <PlainHttp />}
       {mayPair && (
-        <form class="card" onSubmit={submitting(() => void pair(readCode(typed.value)))}>
+        <form class="card" onSubmit={inPage(() => void pair(readCode(typed.value)))}>
           <TextField
             label={t('Pairing code')}
             error={failed && !failed.until ? failed.text : undefined}

@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { Button, Notice, submitting } from '../shared/components.tsx';
+import { Button, inPage, Notice } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { useApp } from './context.ts';
 import type { Pairing } from './session.ts';
@@ -18,7 +18,7 @@ export function PlainHttp() {
   return (
     <form
       class="card"
-      onSubmit={submitting(() => {
+      onSubmit={inPage(() => {
         if (reason.value === '') return;
         settings.set('insecure_reason', reason.value);
         settings.set('insecure_ack_seen', true);

@@ -1,7 +1,7 @@
 import { useComputed, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ageText, useNow } from '../shared/ages.ts';
-import { Button, Chip, Notice, submitting, TextField } from '../shared/components.tsx';
+import { Button, Chip, inPage, Notice, TextField } from '../shared/components.tsx';
 import { FreezeBanner, FreezeButton } from '../shared/freeze.tsx';
 import { useT } from '../shared/i18n.ts';
 import { Shell } from '../shared/shell.tsx';
@@ -106,7 +106,7 @@ function Locked({ reason }: { reason: string }) {
     <div class="notices">
       <form
         class="card"
-        onSubmit={submitting(() => {
+        onSubmit={inPage(() => {
           const text = typed.value.trim();
           if (text === '') return;
           credential.value = text;

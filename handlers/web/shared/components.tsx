@@ -94,10 +94,10 @@ export function Retry({ disabled, onClick }: { disabled?: boolean; onClick(): vo
   );
 }
 
-/** Handles the submission of a form in the page. */
-export const submitting = (submit: () => void) => (event: Event) => {
+/** Handles an event in the page, instead of the browser. */
+export const inPage = (work: () => void) => (event: Event) => {
   event.preventDefault();
-  submit();
+  work();
 };
 
 interface FieldProps {
@@ -269,15 +269,8 @@ export function Dialog(props: DialogProps) {
     };
   }, []);
   return (
-    <dialog
-      ref={element}
-      aria-labelledby={id}
-      onCancel={(event) => {
-        event.preventDefault();
-        onClose();
-      }}
-    >
-      <form onSubmit={submitting(() => isAway || onSubmit?.())}>
+    <dialog ref={element} aria-labelledby={id} onCancel={inPage(onClose)}>
+      <form onSubmit={inPage(() => isAway || onSubmit?.())}>
         <h2 id={id}>{title}</h2>
         {children}
         {isAway && <Notice tone="warn">{t('The relay does not answer.')}</Notice>}

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { isGranted } from '../../../../lib/sessions/grants.ts';
-import { Button, submitting, useToast } from '../../shared/components.tsx';
+import { Button, inPage, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
@@ -79,7 +79,7 @@ export function Composer({
   return (
     <form
       class="composer"
-      onSubmit={submitting(() => void send())}
+      onSubmit={inPage(() => void send())}
       onDragOver={(event) => {
         if (mayAttach) event.preventDefault();
       }}

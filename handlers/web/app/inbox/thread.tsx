@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import { timeText } from '../../shared/ages.ts';
-import { Button, Empty, submitting, useToast } from '../../shared/components.tsx';
+import { Button, Empty, inPage, useToast } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { messageOf } from '../../shared/load.tsx';
@@ -192,7 +192,7 @@ function Composer({ thread, chatId, replyTo }: { thread: string; chatId: string 
   }
 
   return (
-    <form class="composer" onSubmit={submitting(() => void send())}>
+    <form class="composer" onSubmit={inPage(() => void send())}>
       <textarea
         class="input"
         rows={Math.min(6, text.split('\n').length)}

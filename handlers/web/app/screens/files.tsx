@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { sizeText, timeText } from '../../shared/ages.ts';
-import { Button, Dialog, Empty, Notice, submitting, TextField } from '../../shared/components.tsx';
+import { Button, Dialog, Empty, inPage, Notice, TextField } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
@@ -75,7 +75,7 @@ export default function FilesScreen() {
       <Folders onFile={openPath} />
       <form
         class="card"
-        onSubmit={submitting(() => {
+        onSubmit={inPage(() => {
           const whole = path.value.trim();
           if (whole !== '') opened.value = { place: { path: whole }, name: whole.split('/').at(-1) || whole };
         })}

@@ -1,6 +1,6 @@
 import { useSignal, useSignalEffect } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { Button, Dialog, Empty, Notice, Retry, submitting } from '../../shared/components.tsx';
+import { Button, Dialog, Empty, inPage, Notice, Retry } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, messageOf, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
@@ -117,7 +117,7 @@ export default function TuiScreen() {
           )}
         </div>
       </div>
-      <form class="ask-bar" onSubmit={submitting(() => submit())}>
+      <form class="ask-bar" onSubmit={inPage(() => submit())}>
         <textarea
           ref={field}
           class="input"

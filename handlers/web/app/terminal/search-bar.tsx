@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { Button, submitting } from '../../shared/components.tsx';
+import { Button, inPage } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 
 interface SearchBarProps {
@@ -25,7 +25,7 @@ export function SearchBar({ find, onClose }: SearchBarProps) {
     <search>
       <form
         class="search-bar"
-        onSubmit={submitting(() => search('up'))}
+        onSubmit={inPage(() => search('up'))}
         onKeyDown={(event) => {
           if (event.key === 'Escape') onClose();
         }}

@@ -3,7 +3,7 @@ import { type ComponentChildren, Fragment } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { NOT_FOR_BROWSERS } from '../../../../lib/pairing/web-link.ts';
 import { ageText, useNow } from '../../shared/ages.ts';
-import { Button, Dialog, Notice, submitting, TextField, useToast } from '../../shared/components.tsx';
+import { Button, Dialog, inPage, Notice, TextField, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { QrCode } from '../../shared/qr.tsx';
@@ -65,7 +65,7 @@ function NewCode() {
   }
 
   return (
-    <form class="card" onSubmit={submitting(() => void mint())}>
+    <form class="card" onSubmit={inPage(() => void mint())}>
       <h2>{t('Pair a device')}</h2>
       <fieldset>
         <legend>{t('What will be paired')}</legend>
