@@ -13,6 +13,7 @@ import type { Stores } from '../../storage/schema.ts';
 import { sqlBackend } from '../../storage/sql-backend.ts';
 import { createTable, type SqlExecutor } from '../../storage/sql-driver.ts';
 import { openStateFile } from '../../storage/sqlite.ts';
+import { HeldState } from '../support/held-state.ts';
 import { createService, serviceBackend } from '../support/service-backend.ts';
 import { openLoose, POISON, poisonable } from '../support/store-turns.ts';
 
@@ -49,6 +50,7 @@ const backends: Record<string, () => Promise<Backend>> = {
   memory: async () => memoryBackend(),
   'SQLite file': async () => sqlBackend(poisonable(openStateFile(await temporaryPath(), () => {})).executor),
   'Durable Object SQL': async () => sqlBackend(poisonable(durableObjectExecutor(fakeDurableObject())).executor),
+  'a disk that can be held': async () => new HeldState(POISON).open(),
   'a service': async () => serviceBackend(createService((change) => 'key' in change && change.key === POISON)),
 };
 

@@ -62,7 +62,7 @@ it('12 §2: the edge refuses messages aloud once 10,000 changes wait for home, a
     device.receiveAll();
   }
   expect(refused).toBeInstanceOf(RelayError);
-  expect(refused).toMatchObject({ kind: 'unavailable', message: 'too much waits for home: try again later' });
+  expect(refused).toMatchObject({ kind: 'unavailable', extra: { error_code: 'mirror_backlog' } });
   expect(accepted.length).toBeGreaterThanOrEqual(MAX_WAITING / 2);
   expect(device.shown).toEqual(accepted);
   expect(world.edge.phone.history({ since: 0, limit: 1 }).items).toHaveLength(1);

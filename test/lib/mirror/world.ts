@@ -16,8 +16,10 @@ import type { Policy } from '../../../lib/sessions/grants.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
 import { openSessions, type Sessions } from '../../../lib/sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../../../lib/socket/transport.ts';
+import { createStores } from '../../../storage/index.ts';
 import type { Store, Stores } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
+import type { HeldState } from '../../support/held-state.ts';
 import { createTestLog } from '../../support/log.ts';
 import { MemoryBytes } from '../../support/memory-bytes.ts';
 import { memoryStores } from '../../support/states.ts';
@@ -97,9 +99,21 @@ export class World {
   #wires = 0;
   readonly #lives = { home: 0, edge: 0 };
 
-  static async open({ lease, maxSessions }: { lease?: number; maxSessions?: number } = {}): Promise<World> {
+  /** Where both sides store, if the test holds that: each process of theirs opens it anew. */
+  disks: { home: HeldState; edge: HeldState } | undefined;
+
+  static async open({
+    lease,
+    maxSessions,
+    disks,
+  }: {
+    lease?: number;
+    maxSessions?: number;
+    disks?: World['disks'];
+  } = {}): Promise<World> {
     const world = new World();
     world.maxSessions = maxSessions;
+    world.disks = disks;
     if (lease !== undefined) world.lease = lease;
     await world.startEdge();
     await world.startHome();
@@ -111,6 +125,7 @@ export class World {
 
   async startHome(): Promise<void> {
     const { clock, log } = this;
+    if (this.disks) this.stores.home = createStores('node', this.disks.home.open());
     const sessions = await this.#sessions('home');
     const push = await this.#push('home', sessions);
     const phone = await this.#phone('home', push);
@@ -144,6 +159,7 @@ export class World {
 
   async startEdge(): Promise<void> {
     const { clock, log, lease } = this;
+    if (this.disks) this.stores.edge = createStores('edge', this.disks.edge.open());
     const sessions = await this.#sessions('edge');
     const push = await this.#push('edge', sessions);
     const phone = await this.#phone('edge', push);
