@@ -46,6 +46,10 @@ export class RelayError extends Error {
 export const notStored = (cause?: unknown): RelayError =>
   new RelayError('unavailable', 'could not be stored: try again later', { cause });
 
+/** The edge of a mirror takes no more, because as much as may wait for home does (contract 12 §2). */
+export const mirrorBacklog = (sentence = 'too much waits for home: try again later'): RelayError =>
+  new RelayError('unavailable', sentence, { extra: { error_code: 'mirror_backlog' } });
+
 /** The requested change is in effect, but could not be stored yet (contract 01 §6.7). `what` is a sentence. */
 export const appliedOnly = (what: string): RelayError =>
   new RelayError('unavailable', `${what}, but that could not be stored: it is tried again until it is`, {

@@ -57,6 +57,11 @@ const BY_CODE: Readonly<Record<string, Refusal>> = {
     advice: 'The store build of the app has no device control.',
   },
   no_desktop: { refusal: 'no device', retry: true, advice: 'No desktop is connected. Try later, or tell the owner.' },
+  mirror_backlog: {
+    refusal: 'mailbox full',
+    retry: true,
+    advice: 'The home relay has been off for long, and its mailbox takes no more. Try again once home is back.',
+  },
   tool_not_advertised: { refusal: 'not offered', retry: false, advice: 'See device_list for what is connected.' },
 };
 

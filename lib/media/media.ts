@@ -1,6 +1,6 @@
 import type { MediaEntry, Store } from '../../storage/schema.ts';
 import type { Config } from '../config.ts';
-import { RelayError } from '../errors.ts';
+import { mirrorBacklog, RelayError } from '../errors.ts';
 import type { NewBytes, OpenBytes } from '../host/media.ts';
 import type { Clock } from '../kit/clock.ts';
 import { batched } from '../kit/entries.ts';
@@ -193,7 +193,7 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
     const { entry, saved } = index.add(fresh);
     if (upload && custody?.received(entry, upload) === false) {
       index.remove(entry);
-      throw new RelayError('unavailable', 'too much waits for home: no upload is taken');
+      throw mirrorBacklog();
     }
     try {
       await saved;

@@ -1,6 +1,6 @@
 import * as v from 'valibot';
 import type { MediaEntry, MirrorUploadRecord } from '../../storage/schema.ts';
-import { RelayError } from '../errors.ts';
+import { mirrorBacklog, type RelayError } from '../errors.ts';
 import { base64 } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
@@ -100,11 +100,11 @@ export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusa
     const all = [...waiting.values()];
     const own = sumOf(all.filter((offer) => offer.family === family));
     if (own.count >= MAX_OF_ONE.count || own.bytes + more > MAX_OF_ONE.bytes) {
-      throw new RelayError('unavailable', 'too many uploads of this device wait for home: no more are taken');
+      throw mirrorBacklog('too many uploads of this device wait for home: no more are taken');
     }
     const { count, bytes } = sumOf(all);
     if (count >= maxCount || bytes + more > OWNED_CAP) {
-      throw new RelayError('unavailable', 'too many uploads wait for home: no more are taken');
+      throw mirrorBacklog('too many uploads wait for home: no more are taken');
     }
   }
 

@@ -6,7 +6,7 @@ import type {
   Reply,
   Store,
 } from '../../storage/schema.ts';
-import { describeError, RelayError } from '../errors.ts';
+import { describeError, mirrorBacklog, RelayError } from '../errors.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { withTimeout } from '../kit/timeouts.ts';
@@ -111,7 +111,6 @@ export type Pushed =
   | { messageId: string; delivered: false; buffered: number };
 
 const CHANNEL = 'proactive';
-const FULL = 'too much waits for home: try again later';
 /** States of a message to which nobody has to be called. */
 const SETTLED: ReadonlySet<string> = new Set(['shown', 'answered', 'cancelled', 'expired', 'dropped']);
 /** Withdrawn questions remembered for phones that reconnect. */
@@ -390,7 +389,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       log.info(`message ${messageId}${forWhom(by)} was delivered before: it is not sent again`);
       return { messageId, delivered: true, isDuplicate: true };
     }
-    if (other?.isFull()) throw new RelayError('unavailable', FULL);
+    if (other?.isFull()) throw mirrorBacklog();
     history.message(message, isAsked);
     dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
     const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));
@@ -779,9 +778,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const reply = history.checked(read);
       const { message_id: messageId, chat_id: chatId, text } = reply;
       const device = link.session.device.name;
-      if (!history.hasReply(reply) && other?.replied(reply, device) === false) {
-        throw new RelayError('unavailable', FULL);
-      }
+      if (!history.hasReply(reply) && other?.replied(reply, device) === false) throw mirrorBacklog();
       const late = await accept(reply, { device, isTaken: false });
       const ts = Math.trunc(clock.now());
       const acknowledgement = { client_msg_id: messageId, status: 'received', ts, ...(late && { late }) };
