@@ -9,10 +9,22 @@ export type ParsedMapping = { ok: true; mapping: Mapping } | { ok: false; proble
 export type EditedText = { ok: true; text: string } | { ok: false; problem: string };
 
 /** Sets the value at a path of keys, creating the mappings above it; `undefined` removes the key. */
-export interface YamlChange {
+interface ValueChange {
   path: string[];
   value?: unknown;
 }
+
+/**
+ * Adds a text to the list at a path of keys, or removes it from there. To add it, missing mappings are created, and a value
+ * that is no list is replaced.
+ */
+interface ItemChange {
+  path: string[];
+  item: string;
+  isListed: boolean;
+}
+
+export type YamlChange = ValueChange | ItemChange;
 
 /** YAML documents, within bounds. Never throws. */
 export interface Yaml {
@@ -22,13 +34,10 @@ export interface Yaml {
 }
 
 /**
- * Parses and edits configuration files as the agent reads them: YAML 1.1 booleans, the last of equal keys wins, one
- * document, no custom tags, few aliases. An empty file is an empty mapping (contract 07 §1.2).
- *
- * It stops its thread for a second or more when a text is large, so the relay uses `host.yaml`, which runs it in another
- * one. It is passed there as text, and must not refer to anything outside of itself.
+ * Reads texts within bounds. As the other two functions here that take the library, it is passed to another thread as
+ * text (`lib/host/node/yaml.ts`), and must not refer to anything outside of itself.
  */
-export function createYaml(yaml: typeof library): Yaml {
+export function createYamlReader(yaml: typeof library) {
   /** Characters of a text. */
   const MAX_TEXT = 1024 * 1024;
   const MAX_LEVELS = 100;
@@ -120,6 +129,13 @@ export function createYaml(yaml: typeof library): Yaml {
     }
   }
 
+  return { OPTIONS, attempt, isMapping, read };
+}
+
+type Reader = ReturnType<typeof createYamlReader>;
+
+/** Finds where a text has to change, so that every other line stays as it is. */
+export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
   /** Formatting of a text, as far as the library has options for it. */
   const styleOf = (text: string) => ({
     lineWidth: 0,
@@ -157,46 +173,55 @@ export function createYaml(yaml: typeof library): Yaml {
   type Splice = { start: number; end: number; by: string };
 
   /**
-   * Where a text has to change to set a scalar or a list of them, or to remove a key, so that every other line stays as it
-   * is; null for an unknown layout.
+   * Where a text has to change to set a scalar or a list of them, to change a list by an item, or to remove a key; null for
+   * an unknown layout.
    */
-  function spliceOf(text: string, document: library.Document | undefined, { path, value }: YamlChange): Splice | null {
+  function splicesOf(text: string, document: library.Document | undefined, change: YamlChange): Splice[] | null {
+    const { path } = change;
+    const item = 'item' in change ? change.item : undefined;
+    const isListed = 'item' in change && change.isListed;
+    const value = 'item' in change ? (isListed ? [item] : undefined) : change.value;
     const newline = text.includes('\r\n') ? '\r\n' : '\n';
     const step = ' '.repeat(styleOf(text).indent);
-    const lines = (indent: string, [key = '', ...rest]: string[]): string =>
-      `${indent}${scalarText(key)}:${rest.length > 0 ? newline + lines(indent + step, rest) : ` ${valueText(value)}${newline}`}`;
-    const insert = (at: number, by: string): Splice => {
-      const gap = at === 0 || text[at - 1] === '\n' ? '' : newline;
-      return { start: at, end: at, by: gap + by };
+    const lines = (indent: string, [key = '', ...rest]: string[]): string => {
+      if (rest.length > 0) return `${indent}${scalarText(key)}:${newline}${lines(indent + step, rest)}`;
+      const block = isListed ? `${newline}${indent}${step}- ${scalarText(item)}` : ` ${valueText(value)}`;
+      return `${indent}${scalarText(key)}:${block}${newline}`;
     };
+    const insert = (at: number, by: string): Splice[] => {
+      const gap = at === 0 || text[at - 1] === '\n' ? '' : newline;
+      return [{ start: at, end: at, by: gap + by }];
+    };
+    const lineStart = (at: number): number => text.lastIndexOf('\n', at - 1) + 1;
     const indentAt = (at: number): string | null => {
-      const before = text.slice(text.lastIndexOf('\n', at - 1) + 1, at).replace(/^\ufeff/, '');
+      const before = text.slice(lineStart(at), at).replace(/^\ufeff/, '');
       return /^ *$/.test(before) ? before : null;
     };
 
-    /** A key that a mapping does not have yet: below its last line, or at the end of the file. */
-    function added(map: library.YAMLMap, missing: string[], depth: number): Splice | null {
+    /** A key that a mapping does not have yet: below its last line, or at the end of the file; a list above its first. */
+    function added(map: library.YAMLMap, missing: string[], depth: number): Splice[] | null {
       let last: unknown = map;
       while (yaml.isCollection(last) && !last.flow && last.items.length > 0) {
         const item: unknown = last.items.at(-1);
         last = yaml.isPair(item) ? (item.value ?? item.key) : item;
       }
       if (map.flow) {
-        const item = map.items.at(-1);
-        const at = item ? endOf(item.value ?? item.key) : startOf(map) + 1;
+        const final = map.items.at(-1);
+        const at = final ? endOf(final.value ?? final.key) : startOf(map) + 1;
         const pair = missing.reduceRight((inner, key, index) => {
           const isLast = index === missing.length - 1;
           return `${scalarText(key)}: ${isLast ? inner : `{${inner}}`}`;
         }, valueText(value));
-        return { start: at, end: at, by: item ? `, ${pair}` : pair };
+        return [{ start: at, end: at, by: final ? `, ${pair}` : pair }];
       }
-      const indent = indentAt(startOf(map.items[0]?.key));
-      return indent === null
-        ? null
-        : insert(depth === 0 ? text.length : lineEnd(text, endOf(last)), lines(indent, missing));
+      const first = startOf(map.items[0]?.key);
+      const indent = indentAt(first);
+      if (indent === null) return null;
+      const below = isListed ? first - indent.length : lineEnd(text, endOf(last));
+      return insert(depth === 0 ? text.length : below, lines(indent, missing));
     }
 
-    function replaced(pair: library.Pair, rest: string[]): Splice | null {
+    function replaced(pair: library.Pair, rest: string[]): Splice[] | null {
       const { key, value: node } = pair;
       const isBlank = node === null || (yaml.isScalar(node) && startOf(node) === endOf(node));
       if (rest.length > 0) {
@@ -205,48 +230,91 @@ export function createYaml(yaml: typeof library): Yaml {
       }
       if (isBlank) {
         const colon = text.indexOf(':', endOf(key)) + 1;
-        return colon === 0 ? null : { start: colon, end: colon, by: ` ${valueText(value)}` };
+        return colon === 0 ? null : [{ start: colon, end: colon, by: ` ${valueText(value)}` }];
       }
       if (!yaml.isScalar(node) && !yaml.isAlias(node) && !(yaml.isCollection(node) && node.flow)) return null;
       const [start, end] = [startOf(node), endOf(node)];
       const by = valueText(value, yaml.isScalar(node) ? node : undefined);
-      return { start, end, by: text[end - 1] === '\n' ? by + newline : by };
+      return [{ start, end, by: text[end - 1] === '\n' ? by + newline : by }];
     }
 
     /** A key on lines of its own, with what is below it. The last one of a mapping stays: nothing would be left of it. */
-    function removed(map: library.YAMLMap, { key, value: node }: library.Pair): Splice | null {
+    function removed(map: library.YAMLMap, { key, value: node }: library.Pair): Splice[] | null {
       const indent = map.flow || map.items.length === 1 ? null : indentAt(startOf(key));
       if (indent === null) return null;
       const isBlank = node === null || startOf(node) === endOf(node);
-      return { start: startOf(key) - indent.length, end: lineEnd(text, endOf(isBlank ? key : node)), by: '' };
+      return [{ start: startOf(key) - indent.length, end: lineEnd(text, endOf(isBlank ? key : node)), by: '' }];
+    }
+
+    /** A list with the item after its last one, or without it. */
+    function relisted(key: unknown, list: library.YAMLSeq): Splice[] {
+      const last = list.items.at(-1);
+      if (isListed) {
+        if (last === undefined) return [{ start: startOf(list) + 1, end: startOf(list) + 1, by: scalarText(item) }];
+        if (list.flow) return [{ start: endOf(last), end: endOf(last), by: `, ${scalarText(item)}` }];
+        const indent = /^ */.exec(text.slice(lineStart(startOf(last))))?.[0] ?? '';
+        const at = yaml.isCollection(last) ? endOf(last) : lineEnd(text, endOf(last));
+        return insert(at, `${indent}- ${scalarText(item)}${newline}`);
+      }
+      const kept = list.items.filter((each) => !isItem(each, item));
+      if (list.flow) {
+        if (kept.length === 0) return [{ start: startOf(list), end: endOf(list), by: '[]' }];
+        const words = kept.map((each) => text.slice(startOf(each), endOf(each)));
+        return [{ start: startOf(list.items[0]), end: endOf(last), by: words.join(', ') }];
+      }
+      const gone = list.items.filter((each) => isItem(each, item));
+      const cuts = gone.map(startOf).map((at) => ({ start: lineStart(at), end: lineEnd(text, at), by: '' }));
+      if (kept.length > 0) return cuts;
+      const colon = text.indexOf(':', endOf(key)) + 1;
+      return [{ start: colon, end: colon, by: ' []' }, ...cuts];
     }
 
     if (!isScalarValue(value) && !(Array.isArray(value) && value.every(isScalarValue))) return null;
     let node: unknown = document?.contents ?? null;
-    if (node === null && value === undefined) return { start: 0, end: 0, by: '' };
-    if (node === null) return insert(text.length, (text.trim() === '' ? '' : newline) + lines('', path));
+    if (node === null && value === undefined) return [];
+    if (node === null) return insert(text.length, (text.trim() === '' || isListed ? '' : newline) + lines('', path));
     for (const [depth, key] of path.entries()) {
       if (!yaml.isMap(node)) return null;
-      const pair: library.Pair | undefined = node.items.findLast(
-        ({ key: name }) => yaml.isScalar(name) && name.value === key,
-      );
-      if (value === undefined && (!pair || depth === path.length - 1)) {
-        return pair ? removed(node, pair) : { start: 0, end: 0, by: '' };
-      }
+      const pairs: library.Pair[] = node.items.filter(({ key: name }) => yaml.isScalar(name) && name.value === key);
+      const pair = pairs.at(-1);
+      if (item !== undefined && pairs.length > 1) return null;
+      const isLast = depth === path.length - 1;
+      if (pair && isLast && item !== undefined) return yaml.isSeq(pair.value) ? relisted(pair.key, pair.value) : null;
+      if (value === undefined && (!pair || isLast)) return pair ? removed(node, pair) : [];
       if (!pair) return added(node, path.slice(depth), depth);
-      if (depth === path.length - 1 || !yaml.isCollection(pair.value)) return replaced(pair, path.slice(depth + 1));
+      if (isLast || !yaml.isCollection(pair.value)) return replaced(pair, path.slice(depth + 1));
       node = pair.value;
     }
     return null;
   }
 
+  const isItem = (node: unknown, item: unknown): boolean => yaml.isScalar(node) && node.value === item;
+
+  return { isItem, splicesOf, styleOf };
+}
+
+/**
+ * Parses and edits configuration files as the agent reads them: YAML 1.1 booleans, the last of equal keys wins, one
+ * document, no custom tags, few aliases. An empty file is an empty mapping (contract 07 §1.2).
+ *
+ * It stops its thread for a second or more when a text is large, so the relay uses `host.yaml`, which runs it in another
+ * one.
+ */
+export function createYaml(
+  yaml: typeof library,
+  reader = createYamlReader(yaml),
+  splicer = createYamlSplicer(yaml, reader),
+): Yaml {
+  const { OPTIONS, attempt, isMapping, read } = reader;
+  const { isItem, splicesOf, styleOf } = splicer;
+
   /** Changes only the lines concerned. Null for a layout that this does not know. */
   function splice(text: string, changes: YamlChange[]): string | null {
     let edited = text;
     for (const each of changes) {
-      const part = spliceOf(edited, read(edited).document, each);
-      if (part === null) return null;
-      edited = edited.slice(0, part.start) + part.by + edited.slice(part.end);
+      const parts = splicesOf(edited, read(edited).document, each);
+      if (parts === null) return null;
+      for (const { start, end, by } of parts.toReversed()) edited = edited.slice(0, start) + by + edited.slice(end);
     }
     return edited;
   }
@@ -260,7 +328,15 @@ export function createYaml(yaml: typeof library): Yaml {
     return text.includes('\r\n') ? edited.replaceAll('\n', '\r\n') : edited;
   }
 
-  function write(document: library.Document, { path, value }: YamlChange): void {
+  function write(document: library.Document, change: YamlChange): void {
+    const { path } = change;
+    const list = 'item' in change && document.getIn(path, true);
+    if ('item' in change && yaml.isSeq(list)) {
+      if (change.isListed) list.add(document.createNode(change.item));
+      else list.items = list.items.filter((each) => !isItem(each, change.item));
+      return;
+    }
+    const value = 'item' in change ? [change.item] : change.value;
     if (value === undefined) {
       if (document.hasIn(path)) document.deleteIn(path);
       return;
@@ -276,13 +352,25 @@ export function createYaml(yaml: typeof library): Yaml {
   }
 
   /** The same change of a parsed value, with which an edited text must agree. */
-  function change(mapping: Mapping, { path: [key = '', ...rest], value }: YamlChange): Mapping {
+  function changed(mapping: Mapping, change: YamlChange): Mapping {
+    const [key = '', ...rest] = change.path;
     const member = Object.hasOwn(mapping, key) ? mapping[key] : undefined;
+    const value = 'item' in change ? relisted(member, change) : change.value;
     const { [key]: _, ...others } = mapping;
     if (rest.length === 0) return value === undefined ? others : { ...mapping, [key]: value };
-    if (value === undefined && !isMapping(member)) return mapping;
-    return { ...mapping, [key]: change(isMapping(member) ? member : {}, { path: rest, value }) };
+    if (!isMapping(member) && ('item' in change ? !change.isListed : value === undefined)) return mapping;
+    return { ...mapping, [key]: changed(isMapping(member) ? member : {}, { ...change, path: rest }) };
   }
+
+  function relisted(list: unknown, { item, isListed }: ItemChange): unknown {
+    if (!Array.isArray(list)) return isListed ? [item] : list;
+    if (!isListed) return list.filter((each) => each !== item);
+    return list.includes(item) ? list : [...list, item];
+  }
+
+  /** Equal for mappings that are equal but for the order of keys. */
+  const canonical = (mapping: Mapping): string =>
+    JSON.stringify(mapping, (_, each) => (isMapping(each) ? Object.fromEntries(Object.entries(each).sort()) : each));
 
   return {
     parseMapping: (text) => attempt(() => ({ ok: true, mapping: read(text).mapping })),
@@ -290,11 +378,17 @@ export function createYaml(yaml: typeof library): Yaml {
     edit(text, changes) {
       const before = attempt(() => ({ ok: true as const, ...read(text) }));
       if (!before.ok) return before;
-      const expected = JSON.stringify(changes.reduce(change, before.mapping));
+      let expected = before.mapping;
+      const needed = changes.filter((each) => {
+        const former = canonical(expected);
+        expected = changed(expected, each);
+        return canonical(expected) !== former;
+      });
       for (const method of [splice, rewrite]) {
         try {
-          const edited = method(text, changes);
-          if (edited !== null && JSON.stringify(read(edited).mapping) === expected) return { ok: true, text: edited };
+          const edited = method(text, needed);
+          if (edited !== null && canonical(read(edited).mapping) === canonical(expected))
+            return { ok: true, text: edited };
         } catch {
           // The edited text cannot be parsed, or the library cannot write a document that it can read.
         }

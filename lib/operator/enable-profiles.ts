@@ -3,10 +3,16 @@ import { describeError, RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
 import { decodeUtf8Strict } from '../kit/text.ts';
-import { enableInText } from './enable-text.ts';
-import { type Enablement, type RelayState, ROOT_PROFILE, readEnablement } from './enablement.ts';
+import type { YamlChange } from '../kit/yaml.ts';
+import { type Enablement, PLUGIN, type RelayState, ROOT_PROFILE, readEnablement } from './enablement.ts';
 
 const MAX_CONFIG = 1024 * 1024;
+
+/** Enables this plugin in a config. A list that cannot be changed alone, such as one shared by an anchor, is a problem. */
+export const ENABLING: YamlChange[] = [
+  { path: ['plugins', 'disabled'], item: PLUGIN, isListed: false },
+  { path: ['plugins', 'enabled'], item: PLUGIN, isListed: true },
+];
 
 /** One row of `svc relay profiles enable --json` (contract 07 §5.5). */
 export interface Enabled {
@@ -60,7 +66,7 @@ async function enableOne(host: Host, row: Enablement, dryRun: boolean): Promise<
     // YAML allows a byte-order mark, so it stays.
     const text = decodeUtf8Strict(bytes, { keepBom: true });
     if (text === null) return unchanged('not UTF-8 text');
-    const edited = enableInText(text);
+    const edited = await host.yaml.edit(text, ENABLING);
     if (!edited.ok) return unchanged(edited.problem);
     if (edited.text === text) return { profile, path, was, changed: false };
     return dryRun || (await replace(host, path, bytes, edited.text))

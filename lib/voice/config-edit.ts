@@ -43,11 +43,9 @@ export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>
     if (text === null) throw refusal('not UTF-8');
     const parsed = await yaml.parseMapping(text);
     if (!parsed.ok) throw refusal(parsed.problem);
-    const planned = await plan(parsed.mapping);
-    const changes = planned.filter(({ path: keys, value }) => !isEqualValue(valueAt(parsed.mapping, keys), value));
-    if (changes.length === 0) return false;
-    const edited = await yaml.edit(text, changes);
+    const edited = await yaml.edit(text, await plan(parsed.mapping));
     if (!edited.ok) throw refusal(edited.problem);
+    if (edited.text === text) return false;
     const mode = (await files.stat(target))?.mode ?? NEW_FILE_MODE;
     if (!isEqual(await files.read(target, MAX_CONFIG + 1), before)) return undefined;
     await files.writeAtomic(target, utf8ToBytes(edited.text), mode);
@@ -80,14 +78,6 @@ export function sectionIn(content: Mapping, section: string): Mapping {
   if (present !== null && !isMapping(present)) throw refusal(`${section} is not a mapping`);
   return present ?? {};
 }
-
-const valueAt = (content: Mapping, path: readonly string[]): unknown =>
-  path.reduce<unknown>(
-    (value, key) => (isMapping(value) && Object.hasOwn(value, key) ? value[key] : undefined),
-    content,
-  );
-
-const isEqualValue = (a: unknown, b: unknown): boolean => a === b || JSON.stringify(a) === JSON.stringify(b);
 
 const refusal = (problem: string, cause?: unknown) =>
   new RelayError('internal', `the configuration file was not changed, because it is ${problem}`, { cause });

@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads';
 import { describeError } from '../../errors.ts';
-import { createYaml, type Yaml } from '../../kit/yaml.ts';
+import { createYaml, createYamlReader, createYamlSplicer, type Yaml } from '../../kit/yaml.ts';
 import type { Log } from '../../log.ts';
 import type { HostYaml } from '../index.ts';
 import { packageFile } from './packages.ts';
@@ -41,7 +41,9 @@ interface Pending {
 /** The thread's program. It is text, so that the same source runs before and after the build. */
 const program = (library: string) => `
 const { parentPort } = require('node:worker_threads');
-const yaml = (${createYaml.toString()})(require(${JSON.stringify(library)}));
+const library = require(${JSON.stringify(library)});
+const reader = (${createYamlReader})(library);
+const yaml = (${createYaml})(library, reader, (${createYamlSplicer})(library, reader));
 parentPort.on('message', ([method, ...rest]) => {
   const result = yaml[method](...rest);
   try {

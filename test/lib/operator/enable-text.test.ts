@@ -1,8 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import * as library from 'yaml';
 import { parse, stringify } from 'yaml';
-import { enableInText } from '../../../lib/operator/enable-text.ts';
+import { createYaml } from '../../../lib/kit/yaml.ts';
+import { ENABLING } from '../../../lib/operator/enable-profiles.ts';
 import { runs } from '../../support/runs.ts';
+
+const { edit } = createYaml(library);
+
+const enableInText = (text: string) => edit(text, ENABLING);
 
 const enabled = (text: string): string => {
   const result = enableInText(text);
