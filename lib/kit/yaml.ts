@@ -368,9 +368,38 @@ export function createYaml(
     return list.includes(item) ? list : [...list, item];
   }
 
-  /** Equal for mappings that are equal but for the order of keys. */
-  const canonical = (mapping: Mapping): string =>
-    JSON.stringify(mapping, (_, each) => (isMapping(each) ? Object.fromEntries(Object.entries(each).sort()) : each));
+  /** Equal values whose keys come in the same order, but for keys that `former` does not have. */
+  function isSame(a: unknown, b: unknown, former: unknown = b): boolean {
+    if (!isMapping(a) || !isMapping(b)) {
+      const [left, right] = [partsOf(a), partsOf(b)];
+      if (left === null || right === null) return Object.is(a, b);
+      return left.length === right.length && left.every((each, index) => isSame(each, right[index]));
+    }
+    const old = isMapping(former) ? former : b;
+    const oldKeys = (mapping: Mapping) => Object.keys(mapping).filter((key) => Object.hasOwn(old, key));
+    if (Object.keys(a).length !== Object.keys(b).length || !isSame(oldKeys(a), oldKeys(b))) return false;
+    return Object.entries(a).every(
+      ([key, each]) => Object.hasOwn(b, key) && isSame(each, b[key], Object.hasOwn(old, key) ? old[key] : undefined),
+    );
+  }
+
+  /** Members of a list, a set, an ordered map or a binary value; null for any other value. */
+  const partsOf = (value: unknown): unknown[] | null =>
+    Array.isArray(value) || value instanceof Set || value instanceof Map || value instanceof Uint8Array
+      ? [...value]
+      : null;
+
+  /** True if a key is in the text itself, and not only in a mapping that is merged. */
+  function isWritten(document: library.Document | undefined, path: string[]): boolean {
+    let node: unknown = document?.contents;
+    for (const key of path) {
+      const map = document && yaml.isAlias(node) ? node.resolve(document) : node;
+      const pair = yaml.isMap(map) && map.items.findLast(({ key: name }) => yaml.isScalar(name) && name.value === key);
+      if (!pair) return false;
+      node = pair.value;
+    }
+    return true;
+  }
 
   return {
     parseMapping: (text) => attempt(() => ({ ok: true, mapping: read(text).mapping })),
@@ -378,17 +407,19 @@ export function createYaml(
     edit(text, changes) {
       const before = attempt(() => ({ ok: true as const, ...read(text) }));
       if (!before.ok) return before;
-      let expected = before.mapping;
+      const { document, mapping } = before;
+      let expected = mapping;
       const needed = changes.filter((each) => {
-        const former = canonical(expected);
-        expected = changed(expected, each);
-        return canonical(expected) !== former;
+        const former = expected;
+        expected = changed(former, each);
+        if (!isSame(expected, former)) return true;
+        // The key of a merged mapping is set to its present value too, which must not follow that mapping then.
+        return !('item' in each) && each.value !== undefined && !isWritten(document, each.path);
       });
       for (const method of [splice, rewrite]) {
         try {
           const edited = method(text, needed);
-          if (edited !== null && canonical(read(edited).mapping) === canonical(expected))
-            return { ok: true, text: edited };
+          if (edited !== null && isSame(read(edited).mapping, expected, mapping)) return { ok: true, text: edited };
         } catch {
           // The edited text cannot be parsed, or the library cannot write a document that it can read.
         }

@@ -215,3 +215,55 @@ describe('lists and removals leave every other line as it is', () => {
     expect(edited(before, ...changes)).toBe(after);
   });
 });
+
+describe('a change that is asked for is made or refused', () => {
+  const INFINITE = Number.POSITIVE_INFINITY;
+  it.each<[string, string, unknown, string]>([
+    ['infinity by nothing', 'a: .inf # why\n', null, 'a: null # why\n'],
+    ['nothing by infinity', 'a: ~\n', INFINITE, 'a: .inf\n'],
+    ['no number by nothing', 'a: .nan\n', null, 'a: null\n'],
+    ['a number by its text', 'a: 1\n', '1', 'a: "1"\n'],
+    ['zero by its negative', 'a: 0\n', -0, 'a: -0\n'],
+    ['a set by an empty mapping', 'a: !!set {x}\n', {}, 'a: {}\n'],
+    ['a list within a list', 'a: [[.inf]]\n', [[null]], 'a:\n  - - null\n'],
+    ['the order of keys', 'a: {x: 1, w: 2}\n', { w: 2, x: 1 }, 'a:\n  w: 2\n  x: 1\n'],
+  ])('%s', (_, before, value, after) => {
+    expect(edited(before, { path: ['a'], value })).toBe(after);
+    expect(edited(after, { path: ['a'], value })).toBe(after);
+  });
+
+  it('leaves a value that is there as it is written', () => {
+    const text = 'a: 0x10\nb: yes\nc: &c {x: 1,  w: ~}\nd: *c\n';
+    const changes = [
+      { path: ['a'], value: 16 },
+      { path: ['b'], value: true },
+      { path: ['c'], value: { x: 1, w: null } },
+      { path: ['d', 'x'], value: 1 },
+      { path: ['c', 'gone', 'too'], value: undefined },
+    ];
+    expect(edited(text, ...changes)).toBe(text);
+  });
+
+  it('writes the present value of a merged key, which then no longer follows the other mapping', () => {
+    const text = 'base: &b {x: 1}\na:\n  <<: *b\n';
+    const pinned = edited(text, { path: ['a', 'x'], value: 1 });
+    expect(pinned).toBe(`${text}  x: 1\n`);
+    expect(edited(pinned, { path: ['a', 'x'], value: 1 })).toBe(pinned);
+    const both = edited(text, { path: ['base', 'x'], value: 2 }, { path: ['a', 'x'], value: 1 });
+    expect(mapping(both)).toEqual({ base: { x: 2 }, a: { x: 1 } });
+    expect(edit(text, [{ path: ['a', 'x'], value: undefined }])).toMatchObject({ ok: false });
+    expect(edit(text, [{ path: ['base', 'x'], value: 2 }])).toMatchObject({ ok: false });
+  });
+
+  it('keeps the order of the keys that are there', () => {
+    const text = 'z: 1\na:\n  w: 1\n  b: 2\n"2": x\n';
+    const after = edited(text, { path: ['a', 'list'], item: 'i', isListed: true }, { path: ['a', 'w'], value: 3 });
+    expect(after).toBe('z: 1\na:\n  list:\n    - i\n  w: 3\n  b: 2\n"2": x\n');
+  });
+
+  it('takes keys that are names of methods', () => {
+    const text = 'a:\n  toString: x\n  valueOf: y\n  toJSON: z\n  __proto__: {b: 1}\n';
+    expect(edited(text, { path: ['a', 'toString'], value: 'w' })).toBe(text.replace('x', 'w'));
+    expect(edited(text, { path: ['c'], item: 'i', isListed: true })).toBe(`${text}c:\n  - i\n`);
+  });
+});
