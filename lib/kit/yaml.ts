@@ -198,6 +198,12 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
       return /^ *$/.test(before) ? before : null;
     };
 
+    /** The first key of a text that has none. */
+    function begun(): Splice[] {
+      if (value === undefined) return [];
+      return insert(text.length, (text.trim() === '' || isListed ? '' : newline) + lines('', path));
+    }
+
     /** A key that a mapping does not have yet: below its last line, or at the end of the file; a list above its first. */
     function added(map: library.YAMLMap, missing: string[], depth: number): Splice[] | null {
       let last: unknown = map;
@@ -269,10 +275,9 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
       return [{ start: colon, end: colon, by: ' []' }, ...cuts];
     }
 
-    if (!isScalarValue(value) && !(Array.isArray(value) && value.every(isScalarValue))) return null;
+    if (![value].flat().every(isScalarValue)) return null;
     let node: unknown = document?.contents ?? null;
-    if (node === null && value === undefined) return [];
-    if (node === null) return insert(text.length, (text.trim() === '' || isListed ? '' : newline) + lines('', path));
+    if (node === null) return begun();
     for (const [depth, key] of path.entries()) {
       if (!yaml.isMap(node)) return null;
       const pairs: library.Pair[] = node.items.filter(({ key: name }) => yaml.isScalar(name) && name.value === key);
