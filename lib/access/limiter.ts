@@ -1,9 +1,10 @@
 import type { Storage } from 'unstorage';
+import * as v from 'valibot';
 import type { LimiterRecord, PeerLimitRecord } from '../../storage/schema.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
-import { isObject } from '../kit/json.ts';
-import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
+import { listOf, loadAll, readAs } from '../kit/entries.ts';
+import { createWriteBehind } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 import { addressOf, allowancesOf } from './peer.ts';
 
@@ -192,7 +193,7 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
     for (const [peer, until] of running.sort(([, a], [, b]) => a - b)) blocks.session.set(peer, until);
   }
 
-  await restore(await loadAll(store, log, readRecord));
+  await restore(await loadAll({ store, log, read: readAs(Stored) }));
 
   return {
     /** Whole seconds until the peer may try again; 0 when it is not blocked. */
@@ -292,16 +293,9 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
   };
 }
 
-const isNumbers = (value: unknown): value is number[] =>
-  Array.isArray(value) && value.every((item) => typeof item === 'number');
-
-function readRecord(value: unknown): LimiterRecord | undefined {
-  if (!isObject(value)) return undefined;
-  const { paired_peers: peers, wrong_codes: wrong, restricted_until: restricted } = value;
-  if (Array.isArray(peers)) return { paired_peers: peers.filter((peer) => typeof peer === 'string') };
-  if (isNumbers(wrong) && typeof restricted === 'number') return { wrong_codes: wrong, restricted_until: restricted };
-  const { peer, pairing, session, mint, blocked_until } = value;
-  if (typeof peer !== 'string' || typeof blocked_until !== 'number') return undefined;
-  if (!isNumbers(pairing) || !isNumbers(session) || !isNumbers(mint)) return undefined;
-  return { peer, pairing, session, mint, blocked_until };
-}
+const times = v.array(v.number());
+const Stored: v.GenericSchema<unknown, LimiterRecord> = v.union([
+  v.object({ paired_peers: listOf(v.string()) }),
+  v.object({ wrong_codes: times, restricted_until: v.number() }),
+  v.object({ peer: v.string(), pairing: times, session: times, mint: times, blocked_until: v.number() }),
+]);

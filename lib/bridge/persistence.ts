@@ -1,8 +1,10 @@
+import * as v from 'valibot';
 import type { BridgeDeviceRecord, BridgeSelectionRecord, Store } from '../../storage/schema.ts';
 import type { Link } from '../dispatch/link.ts';
 import { openSocketStore } from '../dispatch/socket-store.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
+import { readAs } from '../kit/entries.ts';
 import { isObject, type JsonObject, parseObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -90,21 +92,20 @@ const toRecord = (device: KnownDevice | Device, connectedAt: number | null): Bri
   last_seen_at: device.lastSeenAt,
 });
 
+const Stored: v.GenericSchema<unknown, BridgeDeviceRecord> = v.object({
+  source: v.picklist(['session', 'payload', 'socket']),
+  ...v.entriesFromList(['id', 'name', 'surface', 'form_factor', 'family', 'prefix', 'status'], v.string()),
+  connected_at: v.nullable(v.number()),
+  last_seen_at: v.number(),
+});
+
 function fromRecord(record: JsonObject): KnownDevice | undefined {
-  const { id, source, name, surface, form_factor: formFactor, family, prefix, last_seen_at: lastSeenAt } = record;
-  if (![id, name, surface, formFactor, family, prefix].every((field) => typeof field === 'string')) return undefined;
-  const status = typeof record.status === 'string' ? parseObject(record.status) : null;
-  if (!status || typeof lastSeenAt !== 'number') return undefined;
-  const identity = { id, name, surface, formFactor } as Pick<KnownDevice, 'id' | 'name' | 'surface' | 'formFactor'>;
-  return {
-    ...identity,
-    source: source as KnownDevice['source'],
-    aliases: aliasesOf(identity),
-    family: family as string,
-    prefix: prefix as string,
-    status,
-    lastSeenAt,
-  };
+  const read = readAs(Stored)(record);
+  const status = read ? parseObject(read.status) : null;
+  if (!read || !status) return undefined;
+  const { id, source, name, surface, form_factor: formFactor, family, prefix, last_seen_at: lastSeenAt } = read;
+  const aliases = aliasesOf({ id, name, surface, formFactor });
+  return { id, source, name, surface, formFactor, aliases, family, prefix, status, lastSeenAt };
 }
 
 /** A report that may be stored: of one that is too long, only what the relay itself reads. */

@@ -1,6 +1,7 @@
+import * as v from 'valibot';
 import type { ChatTool, ChatTurnHead, ChatTurnRecord, Store } from '../../storage/schema.ts';
 import { describeError, notStored, RelayError } from '../errors.ts';
-import { batched, entriesOf } from '../kit/entries.ts';
+import { batched, entriesOf, listOf, readAs } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import { utf8Length } from '../kit/text.ts';
 import type { Log } from '../log.ts';
@@ -113,7 +114,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
   const keys = await store.getKeys();
   const known = new Set<string>();
   for (const [key, value] of await entriesOf(store, 'turn:')) {
-    const head = readHead(value);
+    const head = readAs(Stored)(value)?.turn;
     if (!head || `turn:${head.id}` !== key) continue;
     const entry: Entry = { head, text: 0, tools: [], bytes: head.bytes, toolBytes: 0 };
     for (const own of keysOf(head)) known.add(own);
@@ -266,9 +267,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
 
     /** The sockets that were told of their family's turns when the process went to sleep. */
     async followers(): Promise<ReadonlySet<string>> {
-      const record: unknown = await store.getItem('followers');
-      const sockets = isObject(record) && Array.isArray(record.sockets) ? record.sockets : [];
-      return new Set(sockets.filter((id) => typeof id === 'string'));
+      return new Set(readAs(Followers)(await store.getItem('followers'))?.sockets);
     },
 
     saveFollowers(sockets: string[]): void {
@@ -297,19 +296,18 @@ function keysOf({ id, questions, texts, tools }: ChatTurnHead): string[] {
   return [`turn:${id}`, ...blocks('question', questions), ...blocks('text', texts), ...blocks('tools', tools)];
 }
 
-const STATES: ReadonlySet<unknown> = new Set(['running', 'done', 'cancelled', 'failed', 'interrupted']);
-
-function readHead(value: unknown): ChatTurnHead | undefined {
-  if (!isObject(value) || !isObject(value.turn)) return undefined;
-  const head = value.turn;
-  const areNumbers = [head.started_at, head.seq, head.bytes, head.questions, head.texts, head.tools].every(
-    (number) => typeof number === 'number' && Number.isFinite(number),
-  );
-  const areTexts = [head.id, head.family, head.preview].every((text) => typeof text === 'string');
-  const areNullable =
-    [head.client_turn_id, head.session_id, head.profile].every((text) => text === null || typeof text === 'string') &&
-    (head.ended_at === null || typeof head.ended_at === 'number');
-  const isBounded = [head.questions, head.texts, head.tools].every((count) => Number(count) <= MAX_BLOCKS);
-  const isWhole = areNumbers && areTexts && areNullable && isBounded && STATES.has(head.state);
-  return isWhole ? (head as unknown as ChatTurnHead) : undefined;
-}
+const finite = v.pipe(v.number(), v.finite());
+const Stored: v.GenericSchema<unknown, { turn: ChatTurnHead }> = v.object({
+  turn: v.object({
+    ...v.entriesFromList(['id', 'family', 'preview'], v.string()),
+    ...v.entriesFromList(['client_turn_id', 'session_id', 'profile'], v.nullable(v.string())),
+    state: v.picklist(['running', 'done', 'cancelled', 'failed', 'interrupted']),
+    ...v.entriesFromList(['started_at', 'seq', 'bytes'], finite),
+    ...v.entriesFromList(['questions', 'texts', 'tools'], v.pipe(finite, v.maxValue(MAX_BLOCKS))),
+    ended_at: v.nullable(finite),
+    usage: v.optional(v.record(v.string(), v.unknown())),
+    error: v.optional(v.string()),
+    ...v.entriesFromList(['truncated', 'recovered', 'unasked'], v.optional(v.literal(true))),
+  }),
+});
+const Followers = v.object({ sockets: listOf(v.string()) });

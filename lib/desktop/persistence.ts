@@ -1,8 +1,9 @@
+import * as v from 'valibot';
 import type { DesktopControlRecord, DesktopDeviceRecord, Store } from '../../storage/schema.ts';
 import type { Link } from '../dispatch/link.ts';
 import { openSocketStore } from '../dispatch/socket-store.ts';
 import type { Clock } from '../kit/clock.ts';
-import { isObject, type JsonObject } from '../kit/json.ts';
+import { listOf, readAs } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import type { ControlSessions } from './control.ts';
 import type { DesktopRegistry } from './registry.ts';
@@ -38,11 +39,11 @@ export async function openPersistence(parts: PersistenceParts) {
 
     /** Restores the device and control sessions of a socket that outlived the memory of the process. */
     restore(link: Link, { registry, control }: { registry: DesktopRegistry; control: ControlSessions }): void {
-      const device = stored.take(socketKey(link));
-      const sessions = stored.take(controlKey(link))?.sessions;
-      if (!isDeviceRecord(device)) return;
+      const device = readAs(StoredDevice)(stored.take(socketKey(link)));
+      const sessions = stored.take(controlKey(link));
+      if (!device) return;
       registry.restore(link, device);
-      if (Array.isArray(sessions)) control.restore(link, sessions.filter(isControlRecord));
+      control.restore(link, readAs(StoredControl)(sessions)?.sessions ?? []);
     },
 
     /** Every socket is back: drops what belongs to others. */
@@ -52,16 +53,17 @@ export async function openPersistence(parts: PersistenceParts) {
   };
 }
 
-const isDeviceRecord = (record: JsonObject | undefined): record is JsonObject & DesktopDeviceRecord =>
-  record !== undefined &&
-  (record.status === null || typeof record.status === 'string') &&
-  typeof record.id === 'string' &&
-  Array.isArray(record.tools) &&
-  isObject(record.hints) &&
-  typeof record.connected_at === 'number' &&
-  typeof record.last_seen_at === 'number';
-
-const isControlRecord = (record: unknown): record is DesktopControlRecord =>
-  isObject(record) &&
-  [record.id, record.targetId, record.family, record.deviceId, record.runId].every((id) => typeof id === 'string') &&
-  typeof record.usedAt === 'number';
+const text = v.optional(v.string());
+const StoredDevice: v.GenericSchema<unknown, DesktopDeviceRecord> = v.object({
+  status: v.nullable(v.string()),
+  id: v.string(),
+  tools: v.array(v.string()),
+  hints: v.object({ workspace: text, active_editor: text }),
+  ...v.entriesFromList(['connected_at', 'last_seen_at'], v.number()),
+});
+const Control: v.GenericSchema<DesktopControlRecord> = v.object({
+  ...v.entriesFromList(['id', 'targetId', 'family', 'deviceId', 'runId'], v.string()),
+  ...v.entriesFromList(['chatSession', 'profile'], text),
+  usedAt: v.number(),
+});
+const StoredControl = v.object({ sessions: listOf(Control) });

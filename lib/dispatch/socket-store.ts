@@ -1,6 +1,7 @@
 import type { StorageValue } from 'unstorage';
-import { isObject, type JsonObject } from '../kit/json.ts';
-import { createWriteBehind, loadAll, type WriteBehindParts } from '../kit/write-behind.ts';
+import { loadAll } from '../kit/entries.ts';
+import { asObject, type JsonObject } from '../kit/json.ts';
+import { createWriteBehind, type WriteBehindParts } from '../kit/write-behind.ts';
 
 /**
  * The store of a registry whose process is evicted while its sockets stay open (edge): loaded once, handed out to each
@@ -8,7 +9,7 @@ import { createWriteBehind, loadAll, type WriteBehindParts } from '../kit/write-
  */
 export async function openSocketStore<T extends StorageValue>(parts: WriteBehindParts<T>) {
   const behind = createWriteBehind(parts);
-  const loaded = new Map(await loadAll(parts.store, parts.log, (value) => (isObject(value) ? value : undefined)));
+  const loaded = new Map(await loadAll({ ...parts, read: (value) => asObject(value) ?? undefined }));
 
   return {
     save: behind.save,

@@ -1,5 +1,11 @@
 import type { Storage, StorageValue } from 'unstorage';
+import * as v from 'valibot';
 import type { Backed } from '../../storage/schema.ts';
+
+/** The part of a log that is needed here. */
+export interface Warnings {
+  warn(message: string): void;
+}
 
 /**
  * Every key of a store, or those that begin with `base`, with its value, null for one that cannot be read: one statement
@@ -14,6 +20,54 @@ export async function entriesOf<T extends StorageValue>(
   for (const key of (await store.getKeys()).filter((key) => key.startsWith(base)))
     entries.push([key, await store.getItem(key)]);
   return entries;
+}
+
+/** Reads stored values by a schema; undefined for those that it rejects. */
+export const readAs =
+  <R>(schema: v.GenericSchema<unknown, R>) =>
+  (value: unknown): R | undefined => {
+    const read = v.safeParse(schema, value);
+    return read.success ? read.output : undefined;
+  };
+
+/** A list whose damaged items are left out. */
+export const listOf = <T>(item: v.GenericSchema<T>) =>
+  v.pipe(
+    v.array(v.unknown()),
+    v.transform((list) => list.filter((value) => v.is(item, value))),
+  );
+
+interface LoadParts<T extends StorageValue, R> {
+  store: Storage<T> & Backed;
+  log: Warnings;
+  /** Parses a value; undefined for a damaged one. */
+  read(value: unknown, key: string): R | undefined;
+  base?: string;
+}
+
+/** Every record of a store, or those whose keys begin with `base`. Damaged ones are removed or skipped, with a warning. */
+export async function loadAll<T extends StorageValue, R>(
+  { store, log, read, base }: LoadParts<T, R>,
+  damaged: 'removed' | 'skipped' = 'removed',
+): Promise<[key: string, record: R][]> {
+  const loaded: [string, R][] = [];
+  for (const [key, value] of await entriesOf(store, base)) {
+    const record = read(value, key);
+    if (record !== undefined) loaded.push([key, record]);
+    else {
+      log.warn(`${damaged} a stored record that cannot be read`);
+      if (damaged === 'removed') await store.removeItem(key);
+    }
+  }
+  return loaded;
+}
+
+/** Like `loadAll`, in the order in which the records were made. Damaged ones are skipped. */
+export async function loadInOrder<T extends StorageValue, R extends { seq: number }>(
+  parts: LoadParts<T, R>,
+): Promise<R[]> {
+  const loaded = await loadAll(parts, 'skipped');
+  return loaded.map(([, record]) => record).sort((a, b) => a.seq - b.seq);
 }
 
 /**

@@ -1,7 +1,9 @@
 import type { Storage } from 'unstorage';
+import * as v from 'valibot';
 import type { RingRecord } from '../../storage/schema.ts';
-import { isObject, type JsonObject, parseJson } from './json.ts';
-import { createWriteBehind, loadAll, type Warnings } from './write-behind.ts';
+import { loadAll, readAs, type Warnings } from './entries.ts';
+import { type JsonObject, parseObject } from './json.ts';
+import { createWriteBehind } from './write-behind.ts';
 
 export interface Ring<T> {
   /**
@@ -34,13 +36,12 @@ export async function openRing<T extends object>(parts: RingParts<T>): Promise<R
   const slots: { seq: number; entry: T }[] = [];
   const persistence = createWriteBehind(parts);
 
-  const loaded = await loadAll(store, log, (value, key) => {
-    if (!isObject(value) || !Number.isSafeInteger(value.seq) || typeof value.json !== 'string') return undefined;
-    const seq = value.seq as number;
-    const entry = parseJson(value.json);
-    const isGood = isObject(entry) && isEntry(entry) && seq >= 0 && key === String(seq % size);
-    return isGood ? { seq, entry: entry as T } : undefined;
-  });
+  const read = (value: unknown, key: string) => {
+    const { seq, json } = readAs(Stored)(value) ?? { seq: Number.NaN, json: '' };
+    const entry = parseObject(json);
+    return entry && isEntry(entry) && key === String(seq % size) ? { seq, entry: entry as T } : undefined;
+  };
+  const loaded = await loadAll({ store, log, read });
   let next = 0;
   for (const [key, slot] of loaded.sort(([, a], [, b]) => a.seq - b.seq)) {
     slots[Number(key)] = slot;
@@ -76,3 +77,8 @@ export async function openRing<T extends object>(parts: RingParts<T>): Promise<R
     },
   };
 }
+
+const Stored: v.GenericSchema<unknown, RingRecord> = v.object({
+  seq: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
+  json: v.string(),
+});

@@ -1,11 +1,6 @@
 import type { Storage, StorageValue } from 'unstorage';
 import { describeError } from '../errors.ts';
-import { entriesOf } from './entries.ts';
-
-/** The part of a log that is needed here. */
-export interface Warnings {
-  warn(message: string): void;
-}
+import type { Warnings } from './entries.ts';
 
 export interface WriteBehindParts<T extends StorageValue> {
   store: Storage<T>;
@@ -67,22 +62,4 @@ export function createWriteBehind<T extends StorageValue>(parts: WriteBehindPart
       void settle([store.clear()]);
     },
   };
-}
-
-/** Every value of a store with its key. Values that `read` rejects by returning undefined are removed with a warning. */
-export async function loadAll<T extends StorageValue, R>(
-  store: Storage<T>,
-  log: Warnings,
-  read: (value: unknown, key: string) => R | undefined,
-): Promise<[key: string, value: R][]> {
-  const loaded: [string, R][] = [];
-  for (const [key, stored] of await entriesOf(store)) {
-    const value = read(stored, key);
-    if (value !== undefined) loaded.push([key, value]);
-    else {
-      log.warn('removed a stored record that cannot be read');
-      await store.removeItem(key);
-    }
-  }
-  return loaded;
 }

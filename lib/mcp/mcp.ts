@@ -1,8 +1,9 @@
 import type { McpHttpHandler, Server, WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/server';
+import * as v from 'valibot';
 import type { McpSessionRecord, Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
-import { entriesOf } from '../kit/entries.ts';
+import { loadAll, readAs } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
@@ -108,9 +109,8 @@ export async function openMcp(parts: McpParts) {
   let cancelChanged: Cancel | undefined;
   let isStopped = false;
 
-  for (const [id, value] of await entriesOf(store)) {
-    const record = value as McpSessionRecord | null;
-    if (record && isFresh(record) && sessions.byFamily(record.family)) stored.set(id, record);
+  for (const [id, record] of await loadAll({ store, log, read: readAs(Stored) })) {
+    if (isFresh(record) && sessions.byFamily(record.family)) stored.set(id, record);
     else await store.removeItem(id);
   }
 
@@ -462,3 +462,8 @@ const replayed = (id: string): Request =>
       [SESSION_HEADER]: id,
     },
   });
+
+const Stored: v.GenericSchema<unknown, McpSessionRecord> = v.object({
+  ...v.entriesFromList(['family', 'params'], v.string()),
+  at: v.number(),
+});

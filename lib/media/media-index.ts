@@ -1,9 +1,10 @@
+import * as v from 'valibot';
 import type { MediaEntry, MediaOrphanRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { base64url, randomBytes, sha256 } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
-import { isObject } from '../kit/json.ts';
-import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
+import { loadAll, readAs } from '../kit/entries.ts';
+import { createWriteBehind } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 
 export type { MediaEntry } from '../../storage/schema.ts';
@@ -142,7 +143,7 @@ export async function openMediaIndex({
     return entries.get(token);
   }
 
-  const loaded = (await loadAll(store, log, fromRecord)).map(([, record]) => record);
+  const loaded = (await loadAll({ store, log, read: readAs(Stored) })).map(([, record]) => record);
   const stored = loaded.flatMap((record) => ('entry' in record ? [record.entry] : []));
   for (const record of loaded) if ('orphan' in record) orphans.set(record.orphan.place, record.orphan.removableAt);
   for (const entry of stored.sort((a, b) => a.lastAccessed - b.lastAccessed)) insert(entry);
@@ -263,16 +264,15 @@ export async function openMediaIndex({
   };
 }
 
-function fromRecord(value: unknown): { entry: MediaEntry } | MediaOrphanRecord | undefined {
-  if (!isObject(value)) return undefined;
-  const { entry, orphan } = value;
-  if (isObject(orphan) && typeof orphan.place === 'string' && typeof orphan.removableAt === 'number') {
-    return { orphan: { place: orphan.place, removableAt: orphan.removableAt } };
-  }
-  if (!isObject(entry)) return undefined;
-  const isText = [entry.token, entry.place, entry.contentType].every((field) => typeof field === 'string');
-  const times = [entry.createdAt, entry.expiresAt, entry.lastAccessed, entry.size];
-  return isText && times.every((time) => typeof time === 'number')
-    ? { entry: entry as unknown as MediaEntry }
-    : undefined;
-}
+const Stored: v.GenericSchema<unknown, { entry: MediaEntry } | MediaOrphanRecord> = v.union([
+  v.object({ orphan: v.object({ place: v.string(), removableAt: v.number() }) }),
+  v.object({
+    entry: v.object({
+      ...v.entriesFromList(['token', 'place', 'contentType'], v.string()),
+      fileName: v.nullable(v.string()),
+      ...v.entriesFromList(['size', 'createdAt', 'expiresAt', 'lastAccessed'], v.number()),
+      ...v.entriesFromList(['sensitive', 'owned'], v.boolean()),
+      kept: v.optional(v.literal(true)),
+    }),
+  }),
+]);

@@ -3,8 +3,8 @@ import type { PairingCodeRecord, RoutesRecord } from '../../storage/schema.ts';
 import { describeError, notStored, RelayError } from '../errors.ts';
 import { base64url, randomBytes, randomString, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
+import { loadAll } from '../kit/entries.ts';
 import { isObject } from '../kit/json.ts';
-import { loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 import { readRoutes } from '../sessions/session.ts';
 import { maskCode } from './code.ts';
@@ -172,7 +172,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
       .catch((error) => log.warn(`a pairing code could not be stored again: ${describeError(error)}`));
   }
 
-  for (const [hash, entry] of await loadAll(store, log, fromRecord)) {
+  for (const [hash, entry] of await loadAll({ store, log, read: fromRecord })) {
     if (entry.expiresAt <= seconds(clock)) await store.removeItem(hash);
     else (entry.requestedBy === undefined ? codes : requests).set(hash, entry);
   }

@@ -1,7 +1,7 @@
+import * as v from 'valibot';
 import type { Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
-import { entriesOf } from '../kit/entries.ts';
-import { isObject } from '../kit/json.ts';
+import { loadInOrder, readAs } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 
 /** Remembered ids. */
@@ -13,15 +13,9 @@ const MAX_IDS = 1_000;
  */
 export async function openDelivered(store: Store<'phone-delivered'>, log: Log) {
   /** By id, the one delivered last at the end; its `seq` names its slot. */
-  const ids = new Map<string, number>();
-  const loaded: [id: string, seq: number][] = [];
-  for (const [, row] of await entriesOf(store)) {
-    if (isObject(row) && Number.isSafeInteger(row.seq) && typeof row.id === 'string')
-      loaded.push([row.id, row.seq as number]);
-    else log.warn('skipped a stored record that cannot be read');
-  }
-  for (const [id, seq] of loaded.sort(([, a], [, b]) => a - b)) ids.set(id, seq);
-  let last = loaded.at(-1)?.[1] ?? 0;
+  const loaded = await loadInOrder({ store, log, read: readAs(Stored) });
+  const ids = new Map(loaded.map(({ id, seq }) => [id, seq]));
+  let last = loaded.at(-1)?.seq ?? 0;
 
   return {
     has: (id: string): boolean => ids.has(id),
@@ -38,3 +32,5 @@ export async function openDelivered(store: Store<'phone-delivered'>, log: Log) {
     },
   };
 }
+
+const Stored = v.object({ seq: v.pipe(v.number(), v.safeInteger()), id: v.string() });

@@ -1,7 +1,7 @@
+import * as v from 'valibot';
 import type { MessageStanding, PhoneHistoryItem, PhoneMessage, Reply, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
-import { entriesOf } from '../kit/entries.ts';
-import { isObject } from '../kit/json.ts';
+import { loadInOrder, readAs } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import { isLater, laterOf } from './custody.ts';
 import { cursorOf, placeOf, seqOf } from './numbers.ts';
@@ -187,14 +187,7 @@ export async function openHistory(parts: HistoryParts) {
     };
   }
 
-  for (const [, value] of await entriesOf(store)) {
-    const item = readItem(value);
-    if (item) items.set(item.seq, item);
-    else log.warn('skipped a stored record that cannot be read');
-  }
-  const loaded = [...items.values()].sort((a, b) => a.seq - b.seq);
-  items.clear();
-  for (const item of loaded) insert(item);
+  for (const item of await loadInOrder({ store, log, read: readAs(Stored) })) insert(item);
   prune();
 
   return {
@@ -476,15 +469,28 @@ export async function openHistory(parts: HistoryParts) {
   };
 }
 
-/** Reads a stored item; undefined if it is not one. */
-function readItem(value: unknown): PhoneHistoryItem | undefined {
-  if (!isObject(value)) return undefined;
-  const { seq, kind, message_id: id, text, ts } = value;
-  const isItem =
-    Number.isSafeInteger(seq) &&
-    (kind === 'message' || kind === 'reply') &&
-    typeof id === 'string' &&
-    typeof text === 'string' &&
-    typeof ts === 'number';
-  return isItem ? (value as unknown as PhoneHistoryItem) : undefined;
-}
+const STATES = ['queued', 'sent', 'shown', 'answered', 'expired', 'cancelled', 'dropped'] as const;
+const common = {
+  seq: v.pipe(v.number(), v.safeInteger()),
+  home: v.optional(v.number()),
+  ...v.entriesFromList(['message_id', 'text'], v.string()),
+  ...v.entriesFromList(['chat_id', 'title', 'reply_to'], v.fallback(v.nullable(v.string()), null)),
+  ts: v.number(),
+};
+const Stored: v.GenericSchema<unknown, PhoneHistoryItem> = v.variant('kind', [
+  v.object({
+    ...common,
+    kind: v.literal('message'),
+    state: v.picklist(STATES),
+    answers: v.optional(v.array(v.string())),
+    peer: v.optional(v.picklist([...STATES, 'withdrawn'])),
+    ...v.entriesFromList(['question', 'asked', 'withdrawn', 'away'], v.optional(v.literal(true))),
+  }),
+  v.object({
+    ...common,
+    kind: v.literal('reply'),
+    state: v.picklist(['waiting', 'taken']),
+    answer_index: v.optional(v.number()),
+    late: v.optional(v.picklist(['answered', 'withdrawn', 'expired'])),
+  }),
+]);

@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
 import type { Backed } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
-import { batched, entriesOf } from '../kit/entries.ts';
+import { batched, loadAll } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 
 /** A stored row. `seq` grows with every new row and restores their order after a restart. */
@@ -30,12 +30,7 @@ export interface RowsParts<R extends Row> {
  * every change of the list (append, append in place of the oldest, replace, remove, clear) is one write.
  */
 export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>): Promise<Rows<R>> {
-  const slots = new Map<string, R>();
-  for (const [key, value] of await entriesOf(store)) {
-    const row = read(value);
-    if (row) slots.set(key, row);
-    else log.warn('skipped a stored record that cannot be read');
-  }
+  const slots = new Map(await loadAll({ store, log, read }, 'skipped'));
   const loaded = [...slots.values()].sort((a, b) => a.seq - b.seq);
   let last = loaded.at(-1)?.seq ?? 0;
 

@@ -1,11 +1,12 @@
 import type { Storage } from 'unstorage';
+import * as v from 'valibot';
 import type { ThreadRecord } from '../../storage/schema.ts';
 import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { sha256 } from '../kit/bytes.ts';
-import { isObject } from '../kit/json.ts';
+import { loadAll, readAs } from '../kit/entries.ts';
 import { byCodePoint } from '../kit/text.ts';
-import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
+import { createWriteBehind } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 
 /** A conversation with the phone, as `GET /phone/threads` lists it. */
@@ -62,7 +63,7 @@ export async function openPhoneThreads({ host, store, log }: ThreadsParts): Prom
   const persistence = createWriteBehind({ store, log, name: 'the list of chats' });
   /** By chat id, the one used last at the end. */
   const chats = new Map<string, ThreadRecord>();
-  const loaded = await loadAll(store, log, fromRecord);
+  const loaded = await loadAll({ store, log, read: readAs(Stored) });
   for (const [, chat] of loaded.sort(([, a], [, b]) => a.seq - b.seq)) chats.set(chat.chat_id, chat);
   let seq = Math.max(0, ...loaded.map(([, chat]) => chat.seq));
 
@@ -105,13 +106,11 @@ export async function openPhoneThreads({ host, store, log }: ThreadsParts): Prom
   };
 }
 
-function fromRecord(value: unknown): ThreadRecord | undefined {
-  if (!isObject(value) || typeof value.chat_id !== 'string') return undefined;
-  const { chat_id, title, message_id, at, seq } = value;
-  if (typeof at !== 'number' || typeof seq !== 'number') return undefined;
-  const text = (field: unknown) => (typeof field === 'string' ? field : null);
-  return { chat_id, title: text(title), message_id: text(message_id), at, seq };
-}
+const Stored: v.GenericSchema<unknown, ThreadRecord> = v.object({
+  chat_id: v.string(),
+  ...v.entriesFromList(['title', 'message_id'], v.fallback(v.nullable(v.string()), null)),
+  ...v.entriesFromList(['at', 'seq'], v.number()),
+});
 
 /** Sessions from the root's database, then from the profiles' by name; each session once. */
 async function readSessions(host: Host): Promise<PhoneThread[]> {

@@ -1,9 +1,9 @@
+import * as v from 'valibot';
 import type { PushKnockRecord, PushSubscriptionRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
-import { entriesOf } from '../kit/entries.ts';
-import { isObject } from '../kit/json.ts';
+import { loadInOrder, readAs } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import type { Subscriptions } from './subscriptions.ts';
 
@@ -16,6 +16,7 @@ const MAX_WAIT = 3_600_000;
 /** A timer this long is an alarm at the edge, which wakes an object from its sleep. */
 const ALARM = 60_000;
 const PREFIX = 'knock:';
+const ENDED = ['done', 'cancelled', 'failed', 'interrupted'] as const;
 /** In place of devices that were told: the other relay tells them. */
 const ELSEWHERE = 'elsewhere';
 
@@ -69,13 +70,7 @@ export async function openKnocks(parts: KnocksParts) {
   let cancelTimers: Cancel = () => {};
   let isRunning = false;
 
-  for (const [, value] of (await entriesOf(store)).filter(([key]) => key.startsWith(PREFIX))) {
-    const knock = readKnock(value);
-    if (knock) knocks.set(knock.message_id, knock);
-    else log.warn('skipped a stored record that cannot be read');
-  }
-  const stored = [...knocks.values()].sort((a, b) => a.seq - b.seq);
-  knocks.clear();
+  const stored = await loadInOrder({ store, log, base: PREFIX, read: (value) => readAs(Stored)(value)?.knock });
   for (const knock of stored) knocks.set(knock.message_id, knock);
   let seq = stored.at(-1)?.seq ?? 0;
 
@@ -262,11 +257,18 @@ function newOf({ seq: _seq, kind: _kind, pending: _pending, told: _told, ...knoc
   return knock;
 }
 
-function readKnock(value: unknown): PushKnockRecord | undefined {
-  if (!isObject(value) || !isObject(value.knock)) return undefined;
-  const { message_id: id, text, seq, due, until, kind, pending, told } = value.knock;
-  const areNumbers = [seq, due, until].every((number) => typeof number === 'number');
-  const isWhole = typeof id === 'string' && typeof text === 'string' && (kind === 'message' || kind === 'read');
-  if (!areNumbers || !isWhole || !Array.isArray(told)) return undefined;
-  return pending === null || Array.isArray(pending) ? (value.knock as unknown as PushKnockRecord) : undefined;
-}
+const [label, family] = [v.nullable(v.string()), v.string()];
+const Stored: v.GenericSchema<unknown, { knock: PushKnockRecord }> = v.object({
+  knock: v.object({
+    ...v.entriesFromList(['message_id', 'text'], v.string()),
+    ...v.entriesFromList(['chat_id', 'title'], label),
+    ...v.entriesFromList(['seq', 'due', 'until'], v.number()),
+    kind: v.picklist(['message', 'read']),
+    question: v.boolean(),
+    answers: v.optional(v.array(v.string())),
+    answer: v.optional(v.object({ family, session_id: label, state: v.picklist(ENDED) })),
+    ends: v.optional(v.object({ family, ends_at: v.number() })),
+    pending: v.nullable(v.array(v.object({ subscription: v.string(), attempts: v.number(), at: v.number() }))),
+    told: v.array(v.string()),
+  }),
+});

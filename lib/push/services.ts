@@ -1,5 +1,6 @@
+import * as v from 'valibot';
 import type { PushServiceRecord, Store } from '../../storage/schema.ts';
-import { isObject } from '../kit/json.ts';
+import { listOf, readAs } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 
 const STORE_KEY = 'services';
@@ -9,7 +10,8 @@ const MAX_SERVICES = 16;
 /** Outcome of the last call to each push service, which tells the operator whether calls arrive at all. */
 export async function openServices({ store, log }: { store: Store<'push'>; log: Log }) {
   const records = new Map<string, PushServiceRecord>();
-  for (const record of readRecords(await store.getItem(STORE_KEY))) records.set(record.host, record);
+  const stored = readAs(Stored)(await store.getItem(STORE_KEY));
+  for (const record of stored?.services ?? []) records.set(record.host, record);
 
   return {
     note(record: PushServiceRecord): void {
@@ -29,9 +31,11 @@ export async function openServices({ store, log }: { store: Store<'push'>; log: 
   };
 }
 
-function readRecords(value: unknown): PushServiceRecord[] {
-  if (!isObject(value) || !Array.isArray(value.services)) return [];
-  return value.services.filter(
-    (record) => isObject(record) && typeof record.host === 'string' && typeof record.at === 'number',
-  ) as unknown as PushServiceRecord[];
-}
+const Service: v.GenericSchema<PushServiceRecord> = v.object({
+  host: v.string(),
+  at: v.number(),
+  result: v.picklist(['sent', 'gone', 'refused', 'later']),
+  status: v.nullable(v.number()),
+  error: v.nullable(v.string()),
+});
+const Stored = v.object({ services: listOf(Service) });

@@ -50,7 +50,7 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
     void remove(keys).catch(() => log.warn('a subscription to push messages could not be removed'));
 
   // Other records of the store are not subscriptions, and have owners of their own.
-  const stored = (await entriesOf(store)).filter(([key]) => key.startsWith(PREFIX));
+  const stored = await entriesOf(store, PREFIX);
   const keys = stored.map(([key]) => key);
   const loaded = stored.map(([, value]) => (v.is(Stored, value) ? value.subscription : undefined));
   const isSession = ({ family }: PushSubscriptionRecord) => sessions.byFamily(family) !== undefined;
@@ -169,10 +169,7 @@ async function readKeys(keys: Readonly<Record<string, unknown>>): Promise<{ p256
 
 const Stored: v.GenericSchema<{ subscription: PushSubscriptionRecord }> = v.object({
   subscription: v.object({
-    endpoint: v.string(),
-    p256dh: v.string(),
-    auth: v.string(),
-    family: v.string(),
+    ...v.entriesFromList(['endpoint', 'p256dh', 'auth', 'family'], v.string()),
     content: v.boolean(),
     seq: v.number(),
     home: v.exactOptional(v.literal(true)),

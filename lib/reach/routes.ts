@@ -1,10 +1,10 @@
+import * as v from 'valibot';
 import type { ReachRecord, ReachRouteRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { hexToBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
-import { isObject } from '../kit/json.ts';
+import { loadAll, readAs } from '../kit/entries.ts';
 import { mapLimit } from '../kit/semaphore.ts';
-import { loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 import { isDeviceId } from '../sessions/device.ts';
 import { DAY } from '../sessions/grants.ts';
@@ -230,7 +230,7 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   }
 
   async function load(): Promise<void> {
-    const records = await loadAll(store, log, (value, key) => readRecord(value, key));
+    const records = await loadAll({ store, log, read: readRecord });
     for (const [key, record] of records) {
       if ('max_uses' in record) continue;
       if ('revoke' in record) {
@@ -344,22 +344,23 @@ const fromStored = (key: string, stored: ReachRouteRecord['route']): KeptRoute =
   isDropped: false,
 });
 
+const storedBroker = { broker_url: v.string(), host_id: v.custom<string>(isId) };
+const StoredRoute = v.object({
+  ...storedBroker,
+  ...v.entriesFromList(['family', 'session_sha256'], v.string()),
+  ...v.entriesFromList(['token', 'device_id_hash'], v.custom<string>(isDigest)),
+  expires_at: v.pipe(v.number(), v.safeInteger()),
+});
+const Stored: v.GenericSchema<unknown, ReachRecord> = v.union([
+  v.object({ broker_url: v.string(), max_uses: v.literal(1), until: v.number() }),
+  v.object({ revoke: v.object(storedBroker) }),
+  v.object({ route: StoredRoute }),
+]);
+
 /** A stored record, or undefined when it is malformed. */
 function readRecord(value: unknown, key: string): ReachRecord | undefined {
-  if (!isObject(value)) return undefined;
-  const record = value as unknown as ReachRecord;
-  if ('max_uses' in record) return record;
-  if (!/^[0-9a-f]{32}$/.test(key)) return undefined;
-  const of: unknown = 'revoke' in record ? record.revoke : record.route;
-  if (!isObject(of) || typeof of.broker_url !== 'string' || !isId(of.host_id)) return undefined;
-  if ('revoke' in record) return record;
-  const { family, session_sha256, token, device_id_hash, expires_at } = of;
-  const isWhole =
-    typeof family === 'string' &&
-    typeof session_sha256 === 'string' &&
-    session_sha256.startsWith(key) &&
-    isDigest(token) &&
-    isDigest(device_id_hash) &&
-    Number.isSafeInteger(expires_at);
-  return isWhole ? record : undefined;
+  const record = readAs(Stored)(value);
+  if (!record || 'max_uses' in record) return record;
+  const isOwn = !('route' in record) || record.route.session_sha256.startsWith(key);
+  return isOwn && /^[0-9a-f]{32}$/.test(key) ? record : undefined;
 }

@@ -1,8 +1,9 @@
+import * as v from 'valibot';
 import type { EndedSessionRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { sha256 } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
-import { entriesOf } from '../kit/entries.ts';
+import { loadAll, readAs } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import { DAY } from './grants.ts';
 import { familyOf } from './refresh.ts';
@@ -54,13 +55,7 @@ export async function openEndedSessions({ store, clock, log }: EndedParts) {
     }
   }
 
-  const stored: [string, EndedSessionRecord][] = [];
-  for (const [family, value] of await entriesOf(store)) {
-    const record = value as EndedSessionRecord | null;
-    if (record && typeof record.ended_at === 'number' && typeof record.token_sha256 === 'string') {
-      stored.push([family, record]);
-    } else log.warn('skipped a record of an ended session that cannot be read');
-  }
+  const stored = await loadAll({ store, log, read: readAs(Stored) }, 'skipped');
   for (const [family, record] of stored.sort(([, a], [, b]) => a.ended_at - b.ended_at)) put(family, record);
   sweep();
 
@@ -101,3 +96,9 @@ export async function openEndedSessions({ store, clock, log }: EndedParts) {
     sweep,
   };
 }
+
+const Stored: v.GenericSchema<unknown, EndedSessionRecord> = v.object({
+  ...v.entriesFromList(['token_prefix', 'token_sha256', 'device_name', 'device_id', 'reason'], v.string()),
+  client_surface: v.picklist(['android', 'desktop', 'quest', 'web', 'unknown']),
+  ended_at: v.number(),
+});

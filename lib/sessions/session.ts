@@ -1,5 +1,6 @@
 import * as v from 'valibot';
 import type { RoutesRecord, SessionRecord } from '../../storage/schema.ts';
+import { readAs } from '../kit/entries.ts';
 import { visibleName } from '../kit/text.ts';
 import { clamp, type Expiry, type Grants, inherit, type Policy, policyOf } from './grants.ts';
 
@@ -110,10 +111,7 @@ const StoredRoutes: v.GenericSchema<unknown, RoutesRecord> = v.object({
 });
 
 /** Stored routes; undefined when they are missing or malformed. */
-export function readRoutes(value: unknown): RoutesRecord | undefined {
-  const read = v.safeParse(StoredRoutes, value);
-  return read.success ? read.output : undefined;
-}
+export const readRoutes = readAs(StoredRoutes);
 
 const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   family: v.pipe(v.string(), v.regex(/^[0-9a-f]{32}$/)),
@@ -220,9 +218,8 @@ const storedPolicy = ({ ttlSeconds, grants, without }: Policy): SessionRecord['p
 
 /** The session of a stored record, or null if the record is malformed. */
 export function fromStored(value: unknown): Session | null {
-  const parsed = v.safeParse(Stored, value);
-  if (!parsed.success) return null;
-  const stored = parsed.output;
+  const stored = readAs(Stored)(value);
+  if (!stored) return null;
   const expiresAt = stored.expires_at;
   const grants =
     (stored.version ?? 1) < ALL_GRANTS ? inherit(stored.grants, expiresAt) : clamp(stored.grants, expiresAt);

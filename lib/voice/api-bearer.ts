@@ -1,14 +1,15 @@
 import type { Storage } from 'unstorage';
+import * as v from 'valibot';
 import type { VoiceCallerRecord } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import { isSuccess, type Upstream } from '../host/upstream.ts';
 import { base64url, randomBytes, sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
-import { isObject } from '../kit/json.ts';
+import { listOf, loadAll, readAs } from '../kit/entries.ts';
 import { createSingleFlight } from '../kit/single-flight.ts';
 import { isPrintable } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
-import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
+import { createWriteBehind } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 
 const PROBE_TIMEOUT = 5_000;
@@ -72,7 +73,7 @@ export async function openApiBearers({ base, upstream, store, clock, log }: ApiB
 
   async function restore(): Promise<void> {
     const now = clock.monotonic();
-    for (const [key, record] of await loadAll(store, log, readRecord)) {
+    for (const [key, record] of await loadAll({ store, log, read: readAs(Stored) })) {
       if ('failures' in record) {
         const times = recent(
           record.failures.map((time) => Math.min(time - offset(), now)),
@@ -213,12 +214,8 @@ const tooMany = (wait: number): RelayError =>
     retryAfter: Math.max(1, Math.ceil(wait / 1000)),
   });
 
-function readRecord(value: unknown): VoiceCallerRecord | undefined {
-  if (!isObject(value)) return undefined;
-  const { caller, failures, open, until } = value;
-  if (typeof caller === 'string' && Array.isArray(failures)) {
-    return { caller, failures: failures.filter((time) => typeof time === 'number') };
-  }
-  if (typeof until !== 'number') return undefined;
-  return typeof open === 'boolean' ? { open, until } : { until };
-}
+const Stored: v.GenericSchema<unknown, VoiceCallerRecord> = v.union([
+  v.object({ caller: v.string(), failures: listOf(v.number()) }),
+  v.object({ open: v.boolean(), until: v.number() }),
+  v.object({ until: v.number() }),
+]);

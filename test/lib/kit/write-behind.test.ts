@@ -1,6 +1,7 @@
 import { expect, it, vi } from 'vitest';
 import { nextTurn } from '../../../lib/kit/clock.ts';
-import { createWriteBehind, loadAll } from '../../../lib/kit/write-behind.ts';
+import { loadAll } from '../../../lib/kit/entries.ts';
+import { createWriteBehind } from '../../../lib/kit/write-behind.ts';
 import { createTestLog } from '../../support/log.ts';
 import { memoryStores } from '../../support/states.ts';
 
@@ -56,7 +57,7 @@ it('loads readable records, and removes others with a warning', async () => {
   await store.setItem('good', { sockets: ['x'] });
   await store.setItem('bad', { sockets: [] });
   const read = (value: unknown) => ((value as { sockets: string[] }).sockets.length > 0 ? 'read' : undefined);
-  expect(await loadAll(store, log, read)).toEqual([['good', 'read']]);
+  expect(await loadAll({ store, log, read })).toEqual([['good', 'read']]);
   expect(await store.getKeys()).toEqual(['good']);
   expect(log.lines.join()).toContain('removed a stored record that cannot be read');
 });
