@@ -14,6 +14,7 @@ import { run } from '../support/cli.ts';
 import { connect } from '../support/client.ts';
 import { relayHost, startEdgeRuntime } from '../support/edge-runtime.ts';
 import { PATIENCE } from '../support/limits.ts';
+import { databasesBelow, untilPutAway } from '../support/miniflare.ts';
 import { startRelayProcess, temporaryHome } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
 
@@ -250,4 +251,30 @@ it.concurrent('12 §6: a linked home, its phone and an agent that waits for repl
   phone.send('proactive', 'proactive.reply', { text: 'here', message_id: 'r1' }, 'r1');
   expect(await agent.next({ type: 'reply' })).toMatchObject({ text: 'here', message_id: 'r1' });
   await expect.poll(awake(runtime.log)).toBe(before + 1);
+});
+
+it.concurrent('12 §6: page loads of strangers wake nothing within a minute of the last one that did', {
+  timeout: 3 * SILENCE,
+}, async ({ expect, onTestFinished }) => {
+  const runtime = await startEdgeRuntime();
+  onTestFinished(() => runtime.stop());
+  const origin = runtime.origin(relayHost(0));
+  const load = async () => {
+    for (const path of ['/app/', '/app/sw.js', '/app/', '/app/manifest.webmanifest', '/console/', '/']) {
+      const accept = { accept: 'text/html', connection: 'close' };
+      const response = await fetch(origin + path, { headers: accept, redirect: 'manual' });
+      expect([path, response.status]).toEqual([path, path === '/' ? 302 : 200]);
+    }
+  };
+  const start = 1_800_000_000_000;
+  await runtime.stopClock(start);
+  await load();
+  await untilPutAway(await databasesBelow(runtime.persist));
+  await runtime.stopClock(start + 59_999);
+  expect(awake(runtime.log)()).toBe(1);
+  await load();
+  await runtime.stopClock(start + 60_000);
+  expect(awake(runtime.log)()).toBe(1);
+  await load();
+  await expect.poll(awake(runtime.log)).toBe(2);
 });

@@ -10,7 +10,12 @@ type Env = ConstructorParameters<typeof DeployedRelay>[1];
 /** Host for control requests: `PUT /<host name>` sets the variables of that host's relay. */
 const VARIABLES_HOST = 'variables.test';
 
-const worker = createEntry(async () => (await import('svc-relay-pages')).files, [...sockets, ...testRows]);
+/** Host for control requests: `PUT /<epoch ms>` stops the clock of the Worker at that time, and logs `stopped at <epoch ms>`. */
+const CLOCK_HOST = 'clock.test';
+let stoppedAt: number | undefined;
+
+const loadPages = async () => (await import('svc-relay-pages')).files;
+const worker = createEntry(loadPages, [...sockets, ...testRows], { now: () => stoppedAt ?? Date.now() });
 const variables = new Map<string, Record<string, string>>();
 
 /** Host for control requests: `PUT /<host name>` makes the storage of that host's relay fail, `DELETE` repairs it. */
@@ -39,6 +44,12 @@ export default {
     if (hostname === STORAGE_HOST) {
       if (request.method === 'PUT') broken.add(pathname.slice(1));
       else broken.delete(pathname.slice(1));
+      return new Response();
+    }
+    if (hostname === CLOCK_HOST) {
+      stoppedAt = Number(pathname.slice(1));
+      // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
+      console.log(`stopped at ${stoppedAt}`);
       return new Response();
     }
     if (hostname !== VARIABLES_HOST) return worker.fetch(request, env);

@@ -5,6 +5,7 @@ import { pageResponse, SHARE_PATH, shareMissed, toApp, wantsPage } from '../../.
 import { type Config, variables } from '../../../lib/config.ts';
 import { describeError } from '../../../lib/errors.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
+import { type Clock, systemClock } from '../../../lib/kit/clock.ts';
 import { errorResponse } from '../../../lib/web/json.ts';
 import { createPages, type LoadPages } from '../../../lib/web/pages.ts';
 import { CLAIM_PATH, TENANTS_PATH, type TenantEnv, tenantCall, tenantObjectOf } from './tenants.ts';
@@ -64,9 +65,14 @@ export function relayNameOf(hostname: string, naming: Naming): string | undefine
  * The stateless Worker: hands a request to the object of its relay. It refuses what a stranger may invent, hosts and
  * paths, and serves the pages by itself: an object costs memory, storage and money from its first request on.
  */
-export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = sockets) {
+export function createEntry(
+  loadPages: LoadPages,
+  rows: readonly SocketRow[] = sockets,
+  clock: Pick<Clock, 'now'> = systemClock,
+) {
   const isServed = createPathCheck(rows);
   const pages = createPages(loadPages);
+  const homePagesOf = createHomePages(clock);
 
   /** Answers requests that need no relay; undefined for all others. */
   async function staticAnswer(
@@ -133,10 +139,29 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
   };
 }
 
-/** The addresses of home that the app's policy names. Without an answer, the app starts without them. */
-async function homePagesOf(name: string, { RELAY }: EntryEnv): Promise<readonly string[]> {
-  const stub = RELAY.get(RELAY.idFromName(name)) as unknown as { homePages(): Promise<string[]> };
-  return stub.homePages().catch(() => []);
+/** How many relays' addresses of home a Worker keeps, and milliseconds for which it does. */
+const MAX_KEPT = 1000;
+const KEPT_FOR = 60_000;
+
+/**
+ * The addresses of home that the app's policy names, by relay. They are kept for a minute, so that page loads do not wake its object.
+ * Without an answer, the app starts without them.
+ */
+function createHomePages(clock: Pick<Clock, 'now'>) {
+  // Answers, not calls: a request cannot wait for what another one has begun.
+  const kept = new Map<string, { origins: readonly string[]; until: number }>();
+  return async (name: string, { RELAY }: EntryEnv): Promise<readonly string[]> => {
+    const known = kept.get(name);
+    if (known && clock.now() < known.until) return known.origins;
+    const stub = RELAY.get(RELAY.idFromName(name)) as unknown as { homePages(): Promise<string[]> };
+    const origins = await stub.homePages().catch(() => undefined);
+    kept.delete(name);
+    if (!origins) return [];
+    kept.set(name, { origins, until: clock.now() + KEPT_FOR });
+    const [oldest] = kept.keys();
+    if (oldest !== undefined && kept.size > MAX_KEPT) kept.delete(oldest);
+    return origins;
+  };
 }
 
 /** The client's own `Accept-Encoding`: the platform replaces the header, and re-encodes responses for the client. */
