@@ -34,7 +34,7 @@ export interface CustodyParts {
   /** Phones have begun to listen to this relay, or none does any more. */
   heard?(isHeard: boolean): void;
   /** At home, seals what the edge gets. */
-  seals?: Pick<Seals, 'body' | 'mark'>;
+  seals?: Pick<Seals, 'body' | 'mark' | 'isOn'>;
 }
 
 export type Custody = ReturnType<typeof createCustody>;
@@ -96,7 +96,8 @@ export function createCustody(parts: CustodyParts) {
     },
     taken(id) {
       const body = outbox.isWaiting(replyKey(id)) ? outbox.body(replyKey(id)) : undefined;
-      if (!body || outbox.amend(replyKey(id), { ...body, taken: true })) return;
+      // A reader here can read nothing sealed: home keeps it for its own.
+      if (!body || (body.reply as Reply).sealed || outbox.amend(replyKey(id), { ...body, taken: true })) return;
       outbox.offer(takenKey(id), 'taken', { message_id: id });
       flush();
     },
@@ -167,7 +168,8 @@ export function createCustody(parts: CustodyParts) {
         case 'reply':
           return takeReply(body);
         case 'taken':
-          return phone.shared.replyTaken(String(body.message_id));
+          // Nor may the edge take what a device has sealed, or given to home itself.
+          return seals?.isOn() ? undefined : phone.shared.replyTaken(String(body.message_id));
         case 'notification':
           return void notifications.post(asObject(body.notification) ?? {});
         default:

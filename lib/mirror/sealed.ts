@@ -18,7 +18,8 @@ import { base64url, fromBase64url, utf8ToBytes } from '../kit/bytes.ts';
 import { isPoint } from '../kit/ece.ts';
 import { asObject, type JsonObject, parseObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
-import { contextOf, coveredMessage, homeBoxText } from '../phone/sealed.ts';
+import { unsealedReply } from '../phone/reply.ts';
+import { contextOf, coveredMessage, homeBoxText, UNSEALED } from '../phone/sealed.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Op } from './frames.ts';
 import { MAX_NAMED, type PlainReason, type SealStatus } from './seal-status.ts';
@@ -306,7 +307,8 @@ const unsealed = (message: JsonObject): JsonObject => ({
  */
 function doubted({ kind, body }: Op, lost: string | undefined): JsonObject {
   const given = asObject(body[kind]) ?? {};
-  const text = lost ?? `It was not sealed, so anybody at the edge may have written it: ${String(given.text ?? '')}`;
+  const said = String(given.text ?? '');
+  const text = lost ?? `${UNSEALED}${said}`;
   const metadata = { sealed: false };
   if (kind === 'notification') return { notification: { title: 'A notification from the edge', text, sealed: false } };
   if (kind === 'message') {
@@ -314,6 +316,7 @@ function doubted({ kind, body }: Op, lost: string | undefined): JsonObject {
     return { ...body, message: { message_id, sent_at, chat_id, text: `A message from the edge. ${text}`, metadata } };
   }
   const { message_id, ts } = given as Partial<Reply>;
-  const reply = { message_id, ts, chat_id: null, reply_to: null, text: `A reply from the edge. ${text}`, metadata };
+  const content = unsealedReply({ text: said });
+  const reply = { message_id, ts, ...content, ...(lost && { text: `A reply from the edge. ${lost}` }), metadata };
   return { ...body, reply, taken: false };
 }

@@ -6,6 +6,7 @@ import type { Log } from '../log.ts';
 import { isLater, laterOf } from './custody.ts';
 import { cursorOf, placeOf, seqOf } from './numbers.ts';
 import { answersOf, isAnswerAt, isQuestion } from './question.ts';
+import { unsealedReply } from './reply.ts';
 
 const MAX_ITEMS = 500;
 /** Characters of text in all items: one reply may have a million. */
@@ -306,10 +307,14 @@ export async function openHistory(parts: HistoryParts) {
       return item?.kind === 'message' ? item.state : undefined;
     },
 
-    /** True if this very reply has arrived before: the phone sends it again when it has missed the acknowledgement. */
-    hasReply({ message_id, chat_id, reply_to, text }: Reply): boolean {
-      const item = find('reply', message_id);
-      return item?.text === text && item.chat_id === chat_id && item.reply_to === reply_to;
+    /**
+     * True if this very reply has arrived before: the phone sends it again when it has missed the acknowledgement, perhaps
+     * to home what it sent to the edge without a seal.
+     */
+    hasReply(reply: Reply): boolean {
+      const item = find('reply', reply.message_id);
+      if (!item) return false;
+      return isSame(item, reply) || isSame(item, unsealedReply(reply)) || isSame(unsealedReply(item), reply);
     },
 
     /** True for a reply that is here, whose text may be sealed at the edge. */
@@ -408,16 +413,20 @@ export async function openHistory(parts: HistoryParts) {
     /**
      * A message that has come to the edge, with how far it has advanced there: home's history takes it once. Returns its
      * `seq`; 0 for one that is older than all that a full history keeps, where the edge offers its whole history anew
-     * (`isAgain`).
+     * (`isAgain`). `wasDelivered`: home has delivered the id, so that its sender has repeated it at the edge.
      */
-    adopt(content: MessageContent, standing: MessageStanding, isAgain: boolean): number {
+    adopt(
+      content: MessageContent,
+      standing: MessageStanding,
+      { isAgain, wasDelivered }: { isAgain: boolean; wasDelivered: boolean },
+    ): number {
       const { message_id: id, ts } = content;
       const own = findMessage(id);
       if (own && own.ts > ts) {
         for (const item of items.values())
           if (item.kind === 'message' && item.message_id === id && item.ts === ts) return item.seq;
       }
-      if (!own || own.ts < ts) {
+      if (!own || (own.ts < ts && !wasDelivered)) {
         if (isAgain && isTooOld(ts)) return 0;
         if (own?.state === 'queued')
           replace({ ...content, kind: 'message', seq: own.seq, state: 'queued', peer: 'queued' });
@@ -468,6 +477,10 @@ export async function openHistory(parts: HistoryParts) {
     },
   };
 }
+
+type ReplyContent = Pick<Reply, 'chat_id' | 'reply_to' | 'text'>;
+const isSame = (a: ReplyContent, b: ReplyContent): boolean =>
+  a.text === b.text && a.chat_id === b.chat_id && a.reply_to === b.reply_to;
 
 const STATES = ['queued', 'sent', 'shown', 'answered', 'expired', 'cancelled', 'dropped'] as const;
 const common = {

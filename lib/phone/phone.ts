@@ -548,7 +548,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       isAgain: boolean,
     ): { seq: number; done: Promise<unknown> } {
       const { message_id: messageId, chat_id: chatId, title, ts } = content;
-      const seq = history.adopt(content, standing, isAgain);
+      const seq = history.adopt(content, standing, { isAgain, wasDelivered: wasDelivered(messageId) });
       if (isLater(standing, 'cancelled')) {
         delivered.add(messageId);
         release(messageId);
@@ -619,7 +619,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   async function accept(reply: Reply, { device, isTaken }: { device: string; isTaken: boolean }) {
     const { message_id: messageId, reply_to: replyTo } = reply;
     const isRepeated = history.hasReply(reply);
-    const answer = isRepeated ? undefined : asks.claim(reply, device);
+    const answer = asks.claim(reply, device);
     const late = answer ? undefined : latenessOf(reply);
     if (isRepeated && isTaken) await replies.take(messageId);
     else if (answer || isTaken || (late?.isVoid && !isRepeated)) {

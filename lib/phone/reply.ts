@@ -5,7 +5,7 @@ import type { Payload } from '../socket/envelope.ts';
 import { newMessageId } from './message.ts';
 import { sanitizeMetadata } from './metadata.ts';
 import { MAX_ANSWERS } from './question.ts';
-import { sealedOf } from './sealed.ts';
+import { sealedOf, UNSEALED } from './sealed.ts';
 
 const MAX_TEXT = 1024 * 1024;
 const MAX_LABEL = 256;
@@ -32,6 +32,13 @@ export function readReply(payload: Payload, now: number): Reply | undefined {
     ...sealed,
   };
 }
+
+/** How home takes a reply that came to the edge without a seal: it answers nothing, and says where it comes from. */
+export const unsealedReply = ({ text }: Pick<Reply, 'text'>) => ({
+  chat_id: null,
+  reply_to: null,
+  text: cut(`A reply from the edge. ${UNSEALED}${text}`),
+});
 
 const isIndex = (value: unknown): value is number =>
   Number.isInteger(value) && (value as number) >= 0 && (value as number) < MAX_ANSWERS;

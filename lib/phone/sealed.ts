@@ -4,6 +4,9 @@ import { readSealed } from '../kit/box.ts';
 /** Text of a message or a reply in a place where nobody can open it. */
 export const SEALED_TEXT = 'Sealed: only home and its devices can read this.';
 
+/** Before what came to the edge without a seal while the mailbox is sealed. */
+export const UNSEALED = 'It was not sealed, so anybody at the edge may have written it: ';
+
 /** A sealed text opens for its purpose alone (contract 12 §4). */
 export interface Purpose {
   direction: 'to-device' | 'to-home';

@@ -112,6 +112,28 @@ describe('the history is home’s (12 §2)', () => {
     ]);
   });
 
+  it.each(['home', 'edge'] as const)(
+    'a message that its sender gave to both sides is there once, with %s first',
+    async (first) => {
+      const { world, device } = await openWithDevice();
+      await world.cut();
+      const second: Side = first === 'home' ? 'edge' : 'home';
+      for (const side of [first, second]) {
+        // As if the answer of the first side had been lost.
+        await world[side].phone.push({ text: 'a', message_id: 'm1' });
+        await world.clock.advanceAsync(1_000);
+        device.connect(side);
+        device.receiveAll();
+      }
+      await world.settle();
+      device.receiveAll();
+      await world.settle();
+      expect(rowsOf(world, 'home')).toEqual([[1, 'm1', 'sent']]);
+      expect(rowsOf(world, 'edge')).toEqual([[1, 'm1', 'sent']]);
+      expect([device.shown, device.repeated]).toEqual([['m1'], ['m1']]);
+    },
+  );
+
   it('home restored from a backup numbers anew what the edge has, also where the edge has given it nothing yet', async () => {
     const { world } = await openWithDevice();
     const backup = await world.backupHome();

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { newBoxKey } from '../../../lib/kit/box.ts';
 import { base64url, randomBytes, sha256 } from '../../../lib/kit/bytes.ts';
+import { readReplies } from './device.ts';
 import { SealedDevice } from './sealed-device.ts';
 import { World } from './world.ts';
 
@@ -210,6 +211,58 @@ it('what somebody posts to the edge says that it is not sealed, there and at hom
   await world.settle();
   await expect.poll(() => device.shown.at(-1)).toMatchObject({ message_id: 'w2', metadata: { sealed: false } });
 });
+
+it('a sealed reply that a reader at the edge takes while it is under way to home is read at home, too', async () => {
+  for (let frames = 0; frames < 8; frames++) {
+    const { world, device } = await start();
+    await world.cut();
+    device.connect('edge');
+    device.reply('r1', 'Yes');
+    await expect.poll(() => device.acknowledged).toEqual(['r1']);
+    await world.heal();
+    for (let n = 0; n < frames; n++) {
+      await world.deliver('toEdge');
+      await world.deliver('toHome');
+    }
+    await world.cut();
+    await readReplies(world, 'edge');
+    await world.settle();
+    expect([frames, await readReplies(world, 'home')]).toEqual([frames, [['r1', 'Yes']]]);
+  }
+});
+
+it.each(['edge', 'home'] as const)(
+  'a plain reply that a device gives to both sides is read once, where it came to %s first',
+  async (first) => {
+    const { world, device } = await start();
+    await world.cut();
+    await world.edge.phone.push({ text: 'from a webhook?', message_id: 'w1', answers: ['Yes', 'No'] });
+    device.connect('edge');
+    await expect.poll(() => device.shown).toMatchObject([{ message_id: 'w1', sealed: false }]);
+    const reply = () => device.reply('r1', 'Yes', { reply_to: 'w1', answer_index: 0 });
+    reply();
+    await expect.poll(() => device.acknowledged).toEqual(['r1']);
+    const read: string[] = [];
+    const readAtHome = async () => read.push(...(await readReplies(world, 'home')).map(([, text]) => text));
+    // As if the acknowledgement had not come: the device goes to home, and says the same there.
+    const atHome = async () => {
+      device.connect('home');
+      reply();
+      await expect.poll(() => device.acknowledged).toEqual(['r1', 'r1']);
+      await readAtHome();
+    };
+    if (first === 'home') await atHome();
+    await world.settle();
+    await readAtHome();
+    if (first === 'edge') await atHome();
+    expect(read).toEqual([expect.stringMatching(first === 'edge' ? /^A reply from the edge\. .*: Yes$/ : /^Yes$/)]);
+    const { items } = world.home.phone.history({ since: 0, limit: 9 });
+    expect(items.map(({ message_id, state }) => [message_id, state]).sort()).toEqual([
+      ['r1', 'taken'],
+      ['w1', 'answered'],
+    ]);
+  },
+);
 
 it('a device that has lost its key says what it cannot open, and gets a new one at home', async () => {
   const { world, device } = await start();
