@@ -146,6 +146,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     everySession: () => sessions.list(),
     sessions: () => sessions.list().filter(({ grants }) => isGranted(grants, PHONE_GRANT, seconds(clock))),
     hasMailbox: (family) => mailboxes.isTaken(family),
+    mayHaveMailbox: (family) => mailboxes.mayHave(family),
     secret: () => peer?.mailbox_secret ?? '',
     sign: (bytes) => parts.sign?.(bytes) ?? null,
     ready: () => custody.handOver(),

@@ -104,6 +104,12 @@ export function openMailboxes({
 
     isTaken: (family: string): boolean => entries.get(family)?.taken === true,
 
+    /** Its device may have credentials, though home may not have seen that they came. */
+    mayHave(family: string): boolean {
+      const entry = entries.get(family);
+      return entry !== undefined && (entry.given || entry.taken);
+    },
+
     /** The credentials of a family's chain are sent to its device. */
     give(family: string): void {
       const entry = entries.get(family);

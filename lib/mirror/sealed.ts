@@ -43,8 +43,10 @@ export interface SealsParts {
   /** All sessions, and those whose devices may get messages. */
   everySession(): Session[];
   sessions(): Session[];
-  /** True if a device has credentials for the edge. */
+  /** True if a device has shown that it has credentials for the edge. */
   hasMailbox(family: string): boolean;
+  /** True if credentials for the edge were sent to a device. */
+  mayHaveMailbox(family: string): boolean;
   /** The secret of this mirror, which the edge does not know. */
   secret(): string;
   /** Signs by the identity that pairing links pin; null without one. */
@@ -101,13 +103,20 @@ export async function openSeals(parts: SealsParts) {
     if (devices.delete(family)) void store.removeItem(DEVICE + family).catch(failed);
   }
 
+  /**
+   * A device that could read nothing sealed may ask the edge. One without a key counts from when its credentials were sent,
+   * because home may end before it hears that they came; one with a key is about to take home's, and counts once it uses them.
+   */
+  const needsPlain = (family: string): boolean =>
+    devices.has(family) ? parts.hasMailbox(family) : parts.mayHaveMailbox(family);
+
   /** The devices that messages are sealed for; undefined while one needs them in plain. */
   function receivers(): DeviceBoxRecord[] | undefined {
     const found: DeviceBoxRecord[] = [];
     for (const { family } of parts.sessions()) {
       const device = devices.get(family);
       if (device?.knows_home) found.push(device);
-      else if (parts.hasMailbox(family)) return undefined;
+      else if (needsPlain(family)) return undefined;
     }
     // Home keeps a copy for itself.
     return found.length > 0 && found.length < MAX_RECEIVERS ? found : undefined;
@@ -117,7 +126,7 @@ export async function openSeals(parts: SealsParts) {
   function plainDevices(): SealStatus['plain'] {
     return parts.sessions().flatMap(({ family, device: { name } }) => {
       const device = devices.get(family);
-      if (device?.knows_home || !parts.hasMailbox(family)) return [];
+      if (device?.knows_home || !needsPlain(family)) return [];
       const reason: PlainReason = device ? 'no_home_key' : 'no_key';
       return [{ name, reason }];
     });

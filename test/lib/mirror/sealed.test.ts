@@ -65,6 +65,20 @@ it('home says whether the mailbox is sealed, and which devices make it plain', a
   expect(await mailbox()).toMatchObject({ sealed: true });
 });
 
+it('a device without a key counts once it may have its credentials, though home has not seen them used (12 §4)', async () => {
+  const { world } = await start();
+  const { family } = await world.pair('tablet');
+  await world.settle();
+  const session = world.home.sessions.byFamily(family);
+  // They are on their way: home does not hear of it any more that they have come.
+  if (session) expect(world.home.mirror.mailbox(session)?.mailbox.url).toBeDefined();
+  expect((await world.home.mirror.status()).mailbox).toMatchObject({ plain: [{ name: 'tablet', reason: 'no_key' }] });
+  await world.home.phone.push(question);
+  await given(world, 'm1');
+  await world.crashHome();
+  expect(world.edge.phone.queued()).toMatchObject([{ text: question.text }]);
+});
+
 const repliesAt = async (world: World, side: 'home' | 'edge') =>
   (await world[side].phone.poll({ timeout: 0 })).replies.map(({ sealed: _, ...reply }) => reply);
 
