@@ -1,4 +1,4 @@
-/** Words that a command takes as its first argument; the first one is meant where none is given. */
+/** Words for the first argument of a command; the first is the default. */
 export const ACTIONS = {
   devices: ['list', 'watch', 'rename', 'extend', 'reduce', 'revoke'],
   service: ['status', 'install', 'remove'],

@@ -27,7 +27,7 @@ import { defaultRelay, NO_RELAY_OPTION, refuseRelayElsewhere } from './remote-re
 
 /** Characters of rows that share a line of the backup. */
 const BATCH = 512 * 1024;
-/** Times that a backup is begun anew because a file has changed meanwhile. */
+/** Attempts at a backup, which starts again when a file changes meanwhile. */
 const ATTEMPTS = 5;
 
 /** `svc backup <file>`: everything by which this relay is itself, in one file (contract 11 §3). */
@@ -85,7 +85,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   }
 }
 
-/** The relay elsewhere that commands mean here, which is not in this backup. A name of none names nothing. */
+/** The remote relay that commands use here, which is not in this backup. */
 function relayElsewhere(environment: Environment): string | undefined {
   try {
     const chosen = defaultRelay(environment);
@@ -127,7 +127,7 @@ async function takeCopy(config: Config, host: Host): Promise<Copy> {
     }
     snapshot?.remove();
   }
-  throw new CommandError('the files of the relay change all the time', 'Try again when nobody changes its settings.');
+  throw new CommandError('the files of the relay keep changing', 'Try again while nobody changes its settings.');
 }
 
 interface Target {

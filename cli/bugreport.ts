@@ -37,7 +37,7 @@ export function define(command: Command): void {
 
 interface Part {
   name: string;
-  /** For people, what is in it. */
+  /** Describes the content to people. */
   what: string;
   text: string;
 }
@@ -77,7 +77,7 @@ async function run(file: string | undefined, options: Options, context: CommandC
 
 async function collect(environment: Environment, host: Host, context: CommandContext): Promise<Part[]> {
   const { env, places } = environment;
-  // A variable that is wrong is what the report may be about.
+  // An invalid variable may be the reason for the report.
   const config = attempt(() => readConfig(env, places).config);
   const usual = readConfig({}, places).config;
   const redact = createRedact(

@@ -58,7 +58,7 @@ const isFixed = (path) => FIXED.some((file) => file.path === path);
 const DASHBOARD = join(ROOT, 'dashboard');
 
 const MANIFEST = 'build.json';
-/** Says which build it is, for `svc status`. */
+/** Records the build, for `svc status`. */
 const ABOUT = 'about.json';
 const COMMIT_DIGITS = 9;
 const BUILD = /^[0-9a-f]{16}$/;
@@ -179,7 +179,7 @@ function about(id) {
 /** Bundles into a new folder and returns its path. */
 async function stage(id) {
   const folder = join(DIST, `.new-${process.pid}-${Date.now()}`);
-  // Before the work, to fail at once where nothing can be written.
+  // Done before the work, to fail at once where nothing can be written.
   await mkdir(folder, { recursive: true });
   try {
     await bundle(ROOT, folder);
@@ -280,7 +280,7 @@ async function linkPrograms() {
       await rm(link, { force: true });
       await symlink(target, link);
     } catch {
-      // A convenience only: `node_modules` may be missing, somebody else's, or just being linked by another build.
+      // Best effort: `node_modules` may be missing, owned by another user, or in use by another build.
     }
   }
 }

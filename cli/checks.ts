@@ -6,7 +6,7 @@ const LABELS: Record<CheckStatus, string> = { ok: '[OK]', warn: '[WARN]', error:
 /** Column in which the identifiers of all checks begin, whatever the label. */
 const MARGIN = 9;
 
-/** Label of a check about which nothing was found out. */
+/** Label of a check without a result. */
 const UNKNOWN = '[--]';
 
 /** Checks under a heading. */

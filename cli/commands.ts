@@ -12,13 +12,13 @@ export interface CommandEntry {
   /** One line for the program's help. */
   summary: string;
   alias?: string;
-  /** The option that says which relay, or which companion, a command means. Messages repeat it (contract 11 §1). */
+  /** The option that selects the relay or companion of a command. Messages repeat it (contract 11 §1). */
   target?: 'relay' | 'settings';
-  /** It calls the relay of this machine, and takes no `--relay`. */
+  /** Calls only the relay of this machine, so there is no `--relay`. */
   asksRelay?: true;
   /** Words for its first argument. */
   actions?: readonly string[];
-  /** Loads the command's file. The help of a program and `--version` do without. */
+  /** Loads the command's file. The help of a program and `--version` do not need it. */
   load(): Promise<CommandFile>;
 }
 
@@ -51,20 +51,20 @@ const doctor: CommandEntry = {
 
 const backup: CommandEntry = {
   usage: 'backup <file>',
-  summary: 'write everything by which this relay is itself into one file, behind a passphrase',
+  summary: 'write the identity, pairings and settings of this relay to one file, encrypted with a passphrase',
   asksRelay: true,
   load: () => import('./backup.ts'),
 };
 
 const restore: CommandEntry = {
   usage: 'restore <file>',
-  summary: 'make this home the relay of a backup',
+  summary: 'restore the relay of a backup to this home',
   load: () => import('./restore.ts'),
 };
 
 const bugreport: CommandEntry = {
   usage: 'bugreport [file]',
-  summary: 'write what somebody who helps needs to know into one archive, without secrets',
+  summary: 'write an archive without secrets for somebody who helps you',
   load: () => import('./bugreport.ts'),
 };
 
@@ -132,7 +132,7 @@ const relayCommands: CommandEntry[] = [
   {
     usage: 'operator-key [action]',
     actions: ACTIONS['operator-key'],
-    summary: "show or replace the key by which this machine's relay knows its operator",
+    summary: "show or replace the key that proves the operator to this machine's relay",
     asksRelay: true,
     load: () => import('./keys/operator-key.ts'),
   },
@@ -145,7 +145,7 @@ const relayCommands: CommandEntry[] = [
   },
   {
     usage: 'drill',
-    summary: 'kill a relay of its own again and again, and count what is lost',
+    summary: 'start a separate relay, kill it again and again, and count losses',
     load: () => import('./drill.ts'),
   },
   {
@@ -212,7 +212,7 @@ const daily: CommandEntry[] = [
   { usage: 'restart', summary: 'stop the relay, and start it in the background', load: () => import('./restart.ts') },
   {
     usage: 'use [url]',
-    summary: 'choose the relay that commands mean without --relay, or that of this machine with --here',
+    summary: 'choose the relay for commands without --relay; --here chooses that of this machine',
     load: () => import('./use.ts'),
   },
   {
@@ -252,7 +252,7 @@ const phoneCommands: CommandEntry[] = [
   { usage: 'list', summary: 'show the queued messages', target: 'relay', load: () => import('./phone/list.ts') },
   {
     usage: 'history',
-    summary: 'show the last messages and replies, and what became of them',
+    summary: 'show the last messages and replies, and their state',
     target: 'relay',
     load: () => import('./phone/history.ts'),
   },
@@ -299,7 +299,7 @@ const companionCommands: CommandEntry[] = [
   {
     usage: 'blocklist [action] [...packages]',
     actions: ACTIONS.blocklist,
-    summary: 'apps in which the agent can do nothing: list, add, remove or reset',
+    summary: 'apps in which the agent cannot act: list, add, remove or reset',
     target: 'settings',
     load: () => import('./companion/blocklist.ts'),
   },
@@ -307,7 +307,7 @@ const companionCommands: CommandEntry[] = [
     usage: 'triggers [action] [...rules]',
     actions: ACTIONS.triggers,
     summary:
-      'notifications that the phone offers to tell the agent of: list; add, remove, enable, disable or clear rules; on, off; kill, resume',
+      'notifications that the phone offers to forward to the agent: list; add, remove, enable, disable or clear rules; on, off; kill, resume',
     target: 'settings',
     load: () => import('./companion/triggers.ts'),
   },
@@ -319,7 +319,7 @@ const companionCommands: CommandEntry[] = [
   },
   {
     usage: 'import <file>',
-    summary: 'take over a backup of a companion or of the web app',
+    summary: 'restore a backup of a companion or of the web app',
     target: 'settings',
     load: () => import('./companion/import.ts'),
   },
@@ -382,7 +382,7 @@ const reachCommands: CommandEntry[] = [
   },
   {
     usage: 'token',
-    summary: 'make the credential by which a broker knows a host',
+    summary: 'create the credential with which a host proves itself to a broker',
     load: () => import('./reach/token.ts'),
   },
 ];

@@ -21,7 +21,7 @@ export function define(command: Command): void {
 
 async function run(options: Options, context: CommandContext): Promise<void> {
   const relay = await openOperatorRelay(options, context);
-  // A page that nobody serves is no answer.
+  // Without a relay there is no page to name.
   await relay.call({ method: 'GET', path: '/relay/info' });
   const { url: remote, port } = relay;
   const url = `${remote ?? `${relay.tls ? 'https' : 'http'}://127.0.0.1:${port}`}/console/`;
@@ -44,7 +44,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   }
 }
 
-/** The tunnel to this machine for somebody who is here through ssh; null for everybody else. */
+/** The ssh tunnel to this machine, for a user who is logged in by ssh; null otherwise. */
 function tunnel(port: number, env: Record<string, string | undefined>): string | null {
   const [, , host = ''] = env.SSH_CONNECTION?.split(' ') ?? [];
   if (isIP(host) === 0) return null;

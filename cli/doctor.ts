@@ -84,7 +84,7 @@ export async function examine(options: Options, context: CommandContext): Promis
   return keepAlive(diagnose(parts));
 }
 
-/** The relay's configuration. A variable that is wrong is for the relay to refuse. */
+/** The relay's configuration. The relay itself reports invalid variables. */
 function validConfig({ env, places }: Environment): Config | undefined {
   try {
     return readConfig(env, places).config;

@@ -103,7 +103,7 @@ function failuresOf({ tallies }: DrillResult): string[] {
   return tallies.flatMap(({ kind, acknowledged, lost, doubled }) => [
     ...(lost > 0 ? [`${kind}: ${lost} were acknowledged, and lost`] : []),
     ...(doubled > 0 ? [`${kind}: ${doubled} took effect twice`] : []),
-    // A drill in which nothing worked has shown nothing.
+    // A drill in which nothing worked proves nothing.
     ...(acknowledged === 0 ? [`${kind}: none was acknowledged, so nothing is known`] : []),
   ]);
 }

@@ -1,8 +1,8 @@
 import type { Input } from './output.ts';
 
-/** Characters of a line; the rest of a longer one is dropped. */
+/** Maximum characters of a line; the rest is dropped. */
 const MAX_LINE = 16 * 1024;
-/** Lines that wait. Reading pauses meanwhile. */
+/** Maximum queued lines. Reading pauses while the queue is full. */
 const MAX_WAITING = 64;
 
 /** Lines of stdin, one at a time. */

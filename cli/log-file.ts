@@ -18,7 +18,7 @@ export function openLogFile(path: string): { write(text: string): void } {
       try {
         renameSync(at === 0 ? path : `${path}.${at}`, `${path}.${at + 1}`);
       } catch {
-        // There are not that many yet.
+        // The file does not exist yet.
       }
     }
     const next = openSync(path, 'a', 0o600);
@@ -33,7 +33,7 @@ export function openLogFile(path: string): { write(text: string): void } {
         if (size >= MAX_LOG_FILE) rotate();
         size += writeSync(file, text);
       } catch {
-        // Said nowhere: this is where it would be said.
+        // There is nowhere to report this: the log itself has failed.
       }
     },
   };

@@ -29,7 +29,7 @@ const MAX_ERROR = 2000;
 
 /** Runs the command line of this process and sets its exit code. */
 export async function runProgram(name: ProgramName): Promise<void> {
-  // A reader that went away (`| head`) is no reason for a stack trace.
+  // A reader that closed the pipe (`| head`) must not cause a stack trace.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
   const [script = '', ...argv] = process.argv.slice(1);
   process.exitCode = await main(argv, name, { isRunByNpm: isRunByNpm(script, process.env) });
@@ -62,7 +62,7 @@ export async function main(
     env: process.env,
     program: nested ? `svc ${word}` : name,
     ownPackage: ownPackage(),
-    // Loaded on demand: most commands, and every `--help`, do without.
+    // Loaded on demand: most commands and every `--help` do not need it.
     createHost: async (agentHome) => (await import('../lib/host/node/index.ts')).createNodeHost({ agentHome }),
     ...overrides,
     stdout: namedAsCalled(stdout, invocation, () => {

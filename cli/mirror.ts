@@ -20,14 +20,14 @@ import { pause } from './pause.ts';
 import { asRelayUrl } from './remote-relay.ts';
 
 const ROUTE = '/relay/mirror';
-/** Milliseconds in which the edge gives home what waits there. */
+/** Milliseconds for the edge to hand over waiting items to home. */
 const BRING_HOME = 30_000;
 
 /** `svc relay mirror [enable|disable|status]`: the edge that mirrors the relay of this machine (contract 12 §1). */
 export function define(command: Command): void {
   command
     .option('--relay <url>', 'enable: the relay at the edge, by its public URL')
-    .option('--force', 'disable: leave at the edge what cannot be brought home now')
+    .option('--force', 'disable: give up items at the edge that cannot be brought home now')
     .option('--json', 'print one JSON document')
     .example((name) => `${name} mirror enable --relay https://relay.example`)
     .example((name) => `${name} mirror status`)
@@ -65,7 +65,7 @@ async function enable(home: OperatorRelay, options: Options, context: CommandCon
   await edge.call({ method: 'POST', path: ROUTE, body: { key: before.key } });
   const answer = await home.call({ method: 'POST', path: ROUTE, body: { url } });
   if (flag(options, '--json')) return printJson(context.stdout, answer);
-  sentence(context.stdout, `This relay is mirrored at ${url}: a device that is revoked on one side is on both.`);
+  sentence(context.stdout, `This relay is mirrored at ${url}: revoking a device on one side revokes it on both.`);
   line(context.stdout, 'See the link with: svc relay mirror status');
 }
 
@@ -109,7 +109,7 @@ async function disable(home: OperatorRelay, options: Options, context: CommandCo
   }
   if (isPending && !flag(options, '--json')) {
     throw new CommandError(
-      `the mirror has ended here, but ${place} does not know: it honours the devices for a week at most`,
+      `the mirror has ended here, but ${place} was not informed: it accepts the devices for a week at most`,
       failure instanceof CommandError ? failure.message : 'Revoke them there with: svc devices revoke --relay URL',
     );
   }

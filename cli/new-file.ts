@@ -22,7 +22,7 @@ export async function newFile(
 ): Promise<(write: (put: Put) => Promise<void>) => Promise<void>> {
   const taken = () =>
     new CommandError(`${printable(path)} exists already`, 'Choose another name, or replace it with --force.');
-  // Asked before anything is done for nothing; the end decides.
+  // An early check; the final write is what counts.
   if (!force && (await unlessMissing(stat(path)))) throw taken();
   return async (write) => {
     const directory = dirname(path);

@@ -40,13 +40,16 @@ export function define(command: Command): void {
     .option('--mode <mode>', 'which routes to offer: auto, lan, tailscale or public (default auto)')
     .option('--public-url <url>', 'http(s) URL under which the relay is published')
     .option('--prefer <role>', 'route to try first: lan, tailscale or public')
-    .option('--via <side>', 'where alone the code is good: home or edge, the mirror that is there while home is off')
+    .option(
+      '--via <side>',
+      'where the code is valid: at home only, or at edge only (the mirror that answers while home is off)',
+    )
     .option('--web', 'pair a browser: shows the address of the app with the code (without bridge and desktop)')
     .option('--png', 'only write the QR code to a PNG file')
     .option('--no-qr', 'text only, no QR code')
-    .option('--no-wait', 'leave at once; on a terminal, the command stays until the code was used or is over')
-    .option('--check', 'take every step of a phone, and name the first that fails; leaves nothing behind')
-    .option('--json', 'print one JSON document, and leave; it holds credentials')
+    .option('--no-wait', 'exit at once; on a terminal, the command otherwise waits until the code is used or expires')
+    .option('--check', 'try every step of a pairing, and name the first that fails; leaves nothing behind')
+    .option('--json', 'print one JSON document and exit; it contains credentials')
     .option(...RELAY_OPTION)
     .option('--api-only', 'pair with the API server alone, without the relay')
     .option('--no-relay', 'the older name of --api-only')
@@ -143,7 +146,7 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
 
 interface WaitingParts {
   make(): Promise<Pairing>;
-  /** Returns the path of a PNG to be removed. */
+  /** Returns the path of a PNG that the caller must remove. */
   show(pairing: Pairing, waits: boolean): Promise<string | undefined>;
   context: CommandContext;
 }
@@ -175,7 +178,7 @@ async function waitForDevice(watch: PairingWatch, { make, show, context }: Waiti
       case 'left':
         sentence(
           context.stdout,
-          `Nothing has been paired yet. The code stays good until ${timeOfDay(code.expiresAt)}.`,
+          `Nothing has been paired yet. The code stays valid until ${timeOfDay(code.expiresAt)}.`,
         );
         return 0;
       case 'expired':

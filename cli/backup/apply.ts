@@ -11,7 +11,7 @@ import { journalPath, restoreFolder } from './journal.ts';
 // next svc command finishes a committed restore before it reads anything. A kill before the commit changes nothing.
 
 export interface Step {
-  /** The file that changes. */
+  /** The file to change. */
   target: string;
   /** Path below the folder of the old state that the present file moves to; null if the target does not exist. */
   aside: string | null;
@@ -22,7 +22,7 @@ export interface Step {
 export interface Journal {
   /** Folder that gets the old state. */
   aside: string;
-  /** The database that no relay may hold meanwhile. */
+  /** The database, locked against every relay meanwhile. */
   state: string;
   steps: Step[];
 }
@@ -40,7 +40,7 @@ export async function openStaging(agentHome: string) {
     put: (name: string, bytes: Uint8Array): Promise<void> => fill(join(folder, name), bytes, 0o600),
     discard: (): Promise<void> => rm(folder, { recursive: true, force: true }),
 
-    /** Decides the restore: from here on it is carried out, by this process or by the next command. */
+    /** Commits the restore: from here on this process or the next command carries it out. */
     async commit(journal: Journal): Promise<void> {
       const temporary = join(folder, createTemporaryName());
       await fill(temporary, new TextEncoder().encode(JSON.stringify(journal)), 0o600);
@@ -53,7 +53,7 @@ export async function openStaging(agentHome: string) {
 }
 
 /**
- * Carries out a restore that was decided. Does nothing without one.
+ * Carries out a committed restore. Does nothing without one.
  * @throws StateInUseError when a relay, or another command that does the same, holds the state.
  */
 export async function finishRestore(agentHome: string): Promise<void> {
@@ -68,7 +68,7 @@ export async function finishRestore(agentHome: string): Promise<void> {
   }
 }
 
-/** The same by a process that holds the state already. */
+/** As `finishRestore`, for a process that already holds the state. */
 export async function carryOut(agentHome: string, { aside, steps }: Journal): Promise<void> {
   const folder = restoreFolder(agentHome);
   const changed = new Set<string>();
@@ -92,7 +92,7 @@ export async function carryOut(agentHome: string, { aside, steps }: Journal): Pr
   await syncDirectory(dirname(folder));
 }
 
-/** Gives a file a second name. Where it has that already, it may be the new file by now. */
+/** Gives a file a second name. A name that exists already may be the new file by now. */
 async function keep(from: string, to: string): Promise<void> {
   try {
     await link(from, to);

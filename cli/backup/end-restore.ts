@@ -2,7 +2,7 @@ import { placesOf } from '../environment.ts';
 import { type CommandContext, printWarning } from '../output.ts';
 import { isUnfinished } from './journal.ts';
 
-/** Ends a restore that was killed after it was decided, before anything reads the home (contract 11 §3). */
+/** Finishes a restore that was killed after its commit, before anything reads the home (contract 11 §3). */
 export async function endRestore(context: CommandContext): Promise<void> {
   const { agentHome } = placesOf(context.env);
   if (!isUnfinished(agentHome)) return;

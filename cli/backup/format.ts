@@ -18,7 +18,7 @@ const FORMAT = 1;
 const MAX_HEADER = 1024;
 const FRAME = 64 * 1024;
 const TAG = 16;
-/** Characters of one line, and bytes of all of them: far more than any state has (storage/README.md). */
+/** Limits in characters of one line and in bytes of the whole, far above any state (storage/README.md). */
 const MAX_LINE = 16 * 1024 * 1024;
 const MAX_CONTENT = 1024 * 1024 * 1024;
 
@@ -89,7 +89,7 @@ export async function readHeader(path: string): Promise<Header> {
   const salt = typeof text === 'string' ? fromBase64(text) : null;
   if (typeof format !== 'number' || typeof version !== 'string' || typeof schema !== 'number') {
     throw new CommandError(
-      `${name} is no backup of a relay`,
+      `${name} is not a backup of a relay`,
       'Make one on the machine to be saved, with: svc backup <file>',
     );
   }
@@ -139,7 +139,7 @@ export async function readContent(
   const key = header.salt && (await passphraseKey(passphrase ?? '', header.salt, 'decrypt'));
   const source = createReadStream(path, { start: header.line.length, highWaterMark: FRAME });
   const packed = key === null ? source : Readable.from(opened(source, key, header));
-  /** Why it cannot be read: streams that end each other hide it behind errors of their own. */
+  /** The original read error: streams that end each other hide it behind errors of their own. */
   let problem: unknown;
   packed.on('error', (error: unknown) => {
     problem ??= error;
@@ -149,7 +149,7 @@ export async function readContent(
       try {
         for await (const line of linesOf(unpacked)) {
           const item = asObject(parseJson(line));
-          if (item === null) throw damaged('a line of it is no JSON object');
+          if (item === null) throw damaged('a line of it is not a JSON object');
           await take(item);
         }
       } catch (error) {

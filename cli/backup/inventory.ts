@@ -4,7 +4,7 @@ import { errnoOf } from '../../lib/host/errors.ts';
 import type { HostFiles } from '../../lib/host/index.ts';
 import { CommandError, printable } from '../output.ts';
 
-/** Bytes of one file; none of ours comes near. */
+/** Maximum bytes of one file, far above any of ours. */
 export const MAX_FILE = 1024 * 1024;
 
 /** Files of a relay beside its state, below the agent home. */
@@ -49,7 +49,7 @@ export function placeOf(name: string, { agentHome, relayHome }: Homes): string {
   return join(root === 'agent' ? agentHome : relayHome, ...rest);
 }
 
-/** The name in a backup of a file of the owner's; null for one that is not in these folders. */
+/** The name in a backup of one of the owner's files; null if it is not in these folders. */
 function nameOf(path: string, { agentHome, relayHome }: Homes): string | null {
   for (const [root, folder] of [
     ['agent', agentHome],
@@ -102,7 +102,10 @@ export async function readFiles(
     });
     if (bytes === null) continue;
     if (bytes.length > MAX_FILE) {
-      throw new CommandError(`${printable(path)} is larger than 1 MiB`, 'No file of the relay is: see what it is.');
+      throw new CommandError(
+        `${printable(path)} is larger than 1 MiB`,
+        'No file of the relay is that large: look at what it is.',
+      );
     }
     found.set(name, bytes);
   }

@@ -58,7 +58,7 @@ async function copyByRelay(config: Config, stateFile: string): Promise<string> {
   const call = { method: 'POST', path: '/relay/snapshot', timeout: PATIENCE } as const;
   const older = "It may be older than this command: restart it with 'svc restart', and try again.";
   const { path } = asObject((await requireAnswer(localRelay(config), call, older)).body) ?? {};
-  // Removed afterwards, so nobody else's file.
+  // Removed afterwards, so it must be a file of our own.
   if (typeof path === 'string' && NAME.test(path) && basename(path).startsWith(`${basename(stateFile)}-snapshot-`)) {
     if (realpathSync(dirname(path)) === realpathSync(dirname(stateFile))) return path;
   }

@@ -12,7 +12,7 @@ import { decodeUtf8 } from '../../lib/kit/text.ts';
 import { qrSecretPath } from '../../lib/pairing/secret.ts';
 
 const MAX_FILE = 1024 * 1024;
-/** Shorter values are words: to hide each of them would leave nothing to read. */
+/** Shorter values are ordinary words, and hiding each of them would leave nothing to read. */
 const MIN_SECRET = 6;
 /** Characters of a line that are looked through, and kept. */
 const MAX_LINE = 4000;
@@ -77,7 +77,7 @@ export async function readSecrets(
     if (!bytes) continue;
     const text = decodeUtf8(bytes);
     const document = parseJson(text);
-    // One that is damaged or cut off no longer says which of its strings are credentials.
+    // A damaged file no longer tells which of its strings are credentials.
     if (document === undefined) for (const [, string] of text.matchAll(/"([^"\\]+)/g)) add(string);
     else addMembers(document, add);
   }
@@ -91,7 +91,7 @@ export async function readSecrets(
       for (const part of userInfo(text)) add(part);
     }
   }
-  // The longest first: one may be a part of another.
+  // Longest first, because one may be part of another.
   return [...found].sort((one, other) => other.length - one.length);
 }
 
@@ -154,7 +154,7 @@ export function createRedact(secrets: readonly string[], home = homedir()): Reda
   const forms = [...new Set(known)].sort((one, other) => other.length - one.length);
   return (text) => {
     const lines = text.split('\n').map((line) => {
-      // Before it is cut: half of a secret would not be found.
+      // Before cutting, because half of a secret would not be found.
       let rest = line;
       for (const form of forms) rest = rest.replaceAll(form, HIDDEN);
       return hideSecrets(rest.slice(0, MAX_LINE))

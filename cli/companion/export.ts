@@ -30,7 +30,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   const force = flag(options, '--force');
   const taken = () =>
     new CommandError(`${printable(path)} exists already`, 'Choose another name, or replace it with --force.');
-  // Asked before anybody types a passphrase for nothing; the write below decides.
+  // An early check, before anybody types a passphrase; the write below is what counts.
   if (!force && (await host.files.stat(path))) throw taken();
   const backup = settings.backup();
   const text = await sealBackup(backup, await readPassphrase(options, context, { host, isNew: true }));

@@ -88,7 +88,7 @@ function relayOf({ settings }: Companion): string {
 async function read(path: string, options: Options, context: CommandContext, { host }: Companion): Promise<Backup> {
   const file = printable(path);
   const makeOne = `Make a backup with: ${context.program} export <file>`;
-  // One byte more, so that a longer file is known to be one.
+  // One byte more, to detect a longer file.
   const text = await host.files.readText(path, MAX_BACKUP + 1).catch((error: NodeJS.ErrnoException) => error);
   if (typeof text !== 'string') {
     throw new CommandError(`${file} ${text === null ? 'does not exist' : `cannot be read: ${text.code}`}`, makeOne);
@@ -100,7 +100,7 @@ async function read(path: string, options: Options, context: CommandContext, { h
   } catch (error) {
     if (!(error instanceof RelayError)) throw error;
     if (error.kind === 'too-large') throw new CommandError(`${file} is larger than any backup`, makeOne);
-    if (error.kind === 'unsupported-media') throw new CommandError(`${file} is no backup of svc`, makeOne);
+    if (error.kind === 'unsupported-media') throw new CommandError(`${file} is not a backup of svc`, makeOne);
     throw new CommandError(
       'the passphrase is not that of this backup, or the file was changed; nothing was imported',
       'Try again with the passphrase that it was made with, or with another copy of the file.',

@@ -9,8 +9,8 @@ export interface OpenQuestion extends Question {
 }
 
 /**
- * Outcome of a question. `nobody`: there was nobody to ask. `gone`: its command has lost its caller. `frozen`: the
- * relay was frozen.
+ * Outcome of a question. `nobody`: nobody was there to ask. `gone`: the caller of the command has disconnected.
+ * `frozen`: the relay was frozen.
  */
 export type QuestionOutcome = 'allowed' | 'denied' | 'timeout' | 'nobody' | 'gone' | 'frozen';
 

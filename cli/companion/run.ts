@@ -59,7 +59,7 @@ async function run(given: Options, context: CommandContext): Promise<void> {
       throw new CommandError(`the relay no longer knows this device: ${printable(refusal)}`, howToPair);
     }
   } finally {
-    // A key pressed just before the end may have revoked a grant.
+    // A key pressed just before the end may have revoked a grant, which must be saved.
     await settings.settled();
     await release();
   }

@@ -170,7 +170,7 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
       link = next;
       if (next.name === 'waiting') retryAt = clock.monotonic() + next.wait;
       const state = stateText(next);
-      // The time of the next attempt is not news.
+      // A change in the time of the next attempt is not printed.
       const news = next.name === 'waiting' ? `${next.name} ${next.reason}` : state;
       if (next.name === 'online') printed.clear();
       if (printed.has(news)) return draw();
@@ -185,7 +185,7 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     answered: (question, outcome) => stamped(`  ${printable(question.title)}: ${outcomeText(question, outcome)}`),
     message(message, surface) {
       stamped(messageText(message, surface, style));
-      // Text that goes into a file or another program is seen by nobody yet.
+      // Output to a file or another program does not count as seen.
       return live && !closed;
     },
     backlog: (count) =>
@@ -311,7 +311,7 @@ const OUTCOMES: Record<QuestionOutcome, string> = {
 const outcomeText = ({ about }: Question, outcome: QuestionOutcome): string =>
   outcome === 'gone' && about && 'rule' in about ? 'dropped: the trigger was stopped' : OUTCOMES[outcome];
 
-/** Why an answer counts no more. */
+/** Why an answer no longer counts. */
 const LATE: Readonly<Record<string, string>> = {
   answered: 'Another answer came first.',
   withdrawn: 'The question was withdrawn.',

@@ -11,7 +11,7 @@ const OUTCOMES: Record<TriggerActivity['outcome'], string> = {
   told: 'the agent was told',
   sending: 'on its way to the agent',
   denied: 'the agent was not told',
-  stopped: 'stopped before it was decided',
+  stopped: 'stopped before an answer',
   blocked: 'not asked: the app is on the blocklist',
   busy: 'not asked: too many questions were open',
   failed: 'could not be sent',

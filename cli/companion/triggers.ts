@@ -21,8 +21,8 @@ import { triggerLines } from './trigger-lines.ts';
 const ADD_OPTIONS = ['--app', '--label', '--title', '--text'] as const;
 
 /**
- * `svc companion triggers`: the rules of `notification_triggers` (specification 2.1). A notification that matches one asks
- * the owner whether the agent is told of it.
+ * `svc companion triggers`: the rules of `notification_triggers` (specification 2.1). For a matching notification, the
+ * owner is asked whether to forward it to the agent.
  */
 export function define(command: Command): void {
   command

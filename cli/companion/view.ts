@@ -73,7 +73,7 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
         ...(answers.length > 0 && { answers }),
         ...(unsealed && { sealed: false }),
       });
-      // Nobody knows what the reader does with it.
+      // The reader may be a program, so it does not count as seen.
       return false;
     },
     backlog: (count) => put('backlog', { count }),

@@ -9,7 +9,7 @@ import { type CommandContext, printable } from '../output.ts';
 import { pause } from '../pause.ts';
 import type { Live } from './values.ts';
 
-/** Milliseconds that somebody who pressed Tab waits at most. */
+/** Maximum milliseconds between pressing Tab and the completions. */
 const TIMEOUT = 1000;
 /** Values that a terminal can list. */
 const MAX_VALUES = 1000;

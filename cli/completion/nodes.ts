@@ -4,7 +4,7 @@ import { COMMON } from '../help.ts';
 import { knownOptions } from '../options.ts';
 import { argumentValues, optionValues, type Values } from './values.ts';
 
-/** A completion with its description. */
+/** One completion and its description. */
 export interface Word {
   word: string;
   summary: string;

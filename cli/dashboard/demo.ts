@@ -51,7 +51,7 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
     isPluginEnabled: () => isEnabled,
   });
 
-  /** THE table of the demo's own routes: method, path, who may, and the answer. */
+  /** THE table of the demo's own routes: method, path, guard and handler. */
   const routes: readonly (readonly [method: string, path: string, access: 'open' | 'user', answer: Answer])[] = [
     ['GET', '/', 'open', (req, res) => sendPage(res, isSignedIn(req) ? homePage(isEnabled) : signInPage())],
     ['GET', '/relay', 'user', (_req, res) => sendPage(res, tabPage())],

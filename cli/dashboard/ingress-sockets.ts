@@ -102,7 +102,7 @@ export function createIngressSockets({ host, decided, link, marker, limits }: In
     });
   }
 
-  /** A dashboard that cannot tell counts as one that has disabled the plugin. */
+  /** A dashboard that cannot answer counts as one that has disabled the plugin. */
   async function checkEnabled(): Promise<void> {
     if (isChecking) return;
     isChecking = true;

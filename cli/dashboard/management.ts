@@ -28,7 +28,7 @@ export interface ManagementParts {
   publicUrl: PublicUrl;
   updates: UpdateCheck;
   usage(): Promise<Usage>;
-  /** The credential that a live session uses, where the dashboard can tell. */
+  /** The credential that a live session uses, where the dashboard knows it. */
   activeCredential?(sessionId: string): Promise<LiveCredential | null>;
   log: Log;
 }
@@ -107,14 +107,14 @@ export function managementRoutes(parts: ManagementParts): PluginRoute[] {
   ];
 }
 
-/** True if the relay calls devices by web push. Answers without a relay too, as it did before there was a call. */
+/** The state of web push. It also answers without a relay, as earlier versions of the plugin did. */
 async function pushState(get: (path: string) => Promise<unknown>): Promise<object> {
   const status = asObject(await get('/push/status').catch(() => null));
-  if (!status) return { configured: false, reason: 'the relay does not tell whether it calls devices' };
+  if (!status) return { configured: false, reason: 'the relay does not report whether it sends push notices' };
   const configured = Number(status.subscriptions) > 0;
   const reason = configured
-    ? `devices called by web push: ${status.subscriptions}`
-    : 'no device has subscribed to push messages; the app does so in its settings';
+    ? `devices with web push: ${status.subscriptions}`
+    : 'no device has subscribed to push notices; turn them on in the settings of the app';
   return { configured, reason, ...status };
 }
 

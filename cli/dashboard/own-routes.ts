@@ -74,7 +74,7 @@ export function createOwnRoutes({ link, relay, env, activeCredential, log }: Own
 
   return {
     answer: routes.answer,
-    /** Ends what the host still reads. */
+    /** Cancels open reads of the host. */
     close(): void {
       host.databases.close();
       host.yaml.close();

@@ -77,7 +77,7 @@ export interface PluginLimits {
   decision?: number;
 }
 
-/** Milliseconds for which the place of the relay is kept: a page makes many requests at once. */
+/** Milliseconds for which the address of the relay is cached: a page makes many requests at once. */
 const KEPT = 1_000;
 
 interface RunningParts {
@@ -96,7 +96,7 @@ function createRunningRelay({ stateFile, otherwise, clock }: RunningParts): () =
     try {
       found = readRelayLock(stateFile) ?? otherwise;
     } catch {
-      // It cannot be read now: the last place is the best guess.
+      // The lock cannot be read now, so the last address is the best guess.
     }
     return found;
   };

@@ -6,7 +6,7 @@ import { asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, printable, printJson, printWarning, UsageError } from '../output.ts';
 import { type Device, devicesOf, duration, grantsLeft, nameOf } from './rows.ts';
 
-/** Characters of a session's prefix that name it at least (contract 01 §6.4). */
+/** Minimum length of a session's prefix (contract 01 §6.4). */
 const MIN_PREFIX = 4;
 
 /** `svc devices revoke <device>`: ends its session and, unless told otherwise, its shells. */
@@ -30,12 +30,12 @@ export async function revoke(device: string | undefined, options: Options, conte
   if (flag(options, '--json')) return printJson(context.stdout, all);
   line(
     context.stdout,
-    `Revoked ${nameOf(found)}.${shellsEnded(answer)}${edge === 'confirmed' ? ' So is it at the edge.' : ''}`,
+    `Revoked ${nameOf(found)}.${shellsEnded(answer)}${edge === 'confirmed' ? ' It is revoked at the edge too.' : ''}`,
   );
   if (edge === 'pending') {
     printWarning(
       context,
-      'the edge does not know yet: it learns it with the next link, and honours the device for a week at most',
+      'the edge has not been informed yet: it learns of it when home next connects, and accepts the device for a week at most',
     );
   }
 }
@@ -173,7 +173,7 @@ function explainUnstored(error: unknown, done: string, { program }: CommandConte
   );
 }
 
-/** A refusal to extend has nothing to do with credentials, so it gets its own advice. */
+/** A refusal to extend is not about credentials, so it gets its own advice. */
 function explain(error: unknown, device: Device, context: CommandContext): unknown {
   const { program } = context;
   if (error instanceof Refused && error.isApplied) return explainUnstored(error, `Reduced ${nameOf(device)}`, context);

@@ -9,7 +9,7 @@ import { onSignals } from '../signals.ts';
 import { type Device, devicesOf, nameOf } from './rows.ts';
 import { cutLine, deviceLines, stateText } from './table.ts';
 
-/** Milliseconds between looks at ages and round trips, of which no event tells. */
+/** Milliseconds between updates of ages and round trips, which cause no events. */
 const PERIOD = 3000;
 const ENTER = '\u001b[?1049h\u001b[?25l';
 const LEAVE = '\u001b[?25h\u001b[?1049l';
@@ -38,7 +38,7 @@ export async function watch(options: Options, context: CommandContext): Promise<
   const over = new AbortController();
   const release = onSignals(() => over.abort(), context);
   const { stdout, env } = context;
-  // Before the screen is touched: a relay that cannot be asked is an error like any other.
+  // Before the screen changes, because an unreachable relay is an ordinary error.
   const first = await read(relay, over.signal);
   const view = flag(options, '--json')
     ? jsonView(context)
@@ -63,7 +63,7 @@ async function read(relay: OperatorRelay, signal: AbortSignal): Promise<State> {
   return { devices: devicesOf(answer, Date.now() / 1000), frozen };
 }
 
-/** Looks again at every event about a device or a freeze, and every few seconds. */
+/** Refreshes at every event about a device or a freeze, and every few seconds. */
 async function follow(relay: OperatorRelay, view: View, over: AbortController): Promise<void> {
   const { signal } = over;
   let wake = new AbortController();

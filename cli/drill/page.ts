@@ -16,7 +16,7 @@ const MAX_WAITING = 20;
 const CHAT = 'drill-page';
 
 export interface PageWork extends Work {
-  /** Looks at the page once more. */
+  /** Reads the page again. */
   scan(): Promise<void>;
 }
 

@@ -17,7 +17,7 @@ import { newCode, type Stage } from './stage.ts';
 const SPEED = 4;
 const PAIR_TIMEOUT = 20_000;
 
-/** Time for the link alone: moments stay those of this machine. */
+/** A faster clock for the link only; timestamps stay those of this machine. */
 const impatient: Clock = {
   now: systemClock.now,
   monotonic: () => systemClock.monotonic() * SPEED,
@@ -31,7 +31,7 @@ export interface PhoneEvents {
   shown(message: ReceivedMessage): void;
   /** The relay has acknowledged a reply. */
   acknowledged(replyId: string): void;
-  /** The phone carries out a command. */
+  /** The phone executes a command. */
   commanded(text: string): void;
   /** The relay has ended the pairing. */
   unpaired(reason: string): void;

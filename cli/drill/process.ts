@@ -21,7 +21,7 @@ export interface DrillRelay {
   readonly isMediaDurable: boolean;
   /** @throws CommandError when it ends, or is not ready in time. */
   start(): Promise<void>;
-  /** Ends it with SIGKILL, at once; resolves when it is gone. */
+  /** Kills it with SIGKILL; resolves when it has exited. */
   kill(): Promise<void>;
 }
 
@@ -51,7 +51,7 @@ export function createProcess({ args, env, port }: Launch) {
     async start(): Promise<void> {
       const begun = spawn(process.execPath, args, { env, detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
       child = begun;
-      // A killed process cannot take what is written; nothing ever is.
+      // Ignores write errors of a killed process; nothing is ever written.
       begun.stdin?.on('error', () => {});
       for (const stream of [begun.stdout, begun.stderr]) {
         stream?.setEncoding('utf8').on('data', (text: string) => {

@@ -146,7 +146,7 @@ async function drill(
   };
   const working = new AbortController();
   const reading = new AbortController();
-  // Each kind of work waits by it, several times at once.
+  // All kinds of work wait on it, several times at once.
   setMaxListeners(MAX_LISTENERS, working.signal, reading.signal, signal);
   const stop = () => {
     working.abort();

@@ -54,7 +54,7 @@ export async function pair(options: Options, context: CommandContext): Promise<n
     ...(relay.url !== undefined && { url: relay.url }),
     created_at: Math.floor(Date.now() / 1000),
   });
-  // Only now: without a new session, the old one stays.
+  // Not earlier: if there is no new session, the old one stays.
   if (old) {
     await revokeSession(old, context).catch(() => {
       const prefix = prefixOf(old);
@@ -79,7 +79,7 @@ export async function revoke(
   const pairing = pairings.require(name);
   if (!flag(options, '--yes')) {
     const question = `Revoke '${printable(pairing.name)}'? Agents that use it lose the phone at once.`;
-    if (!(await confirm(context, question, 'nobody can confirm here: give --yes'))) {
+    if (!(await confirm(context, question, 'there is no terminal to confirm on: give --yes'))) {
       sentence(context.stderr, 'Nothing was changed.');
       return 1;
     }

@@ -6,7 +6,7 @@ import { type CommandContext, CommandError, printable } from '../output.ts';
 
 const MAX_FILE = 256 * 1024;
 
-/** The name of the pairing that is meant where none is given. */
+/** The default name of a pairing. */
 export const DEFAULT_NAME = 'mcp';
 
 const Stored = v.object({
@@ -23,7 +23,7 @@ const Stored = v.object({
   ),
 });
 
-/** A session of this machine's agents. Its token never leaves the file but for the relay. */
+/** A session of this machine's agents. Its token is sent to the relay only. */
 export type McpPairing = v.InferOutput<typeof Stored>['pairings'][number];
 
 export type Pairings = Awaited<ReturnType<typeof openPairings>>;

@@ -68,12 +68,12 @@ export async function pipe(pairing: McpPairing, context: CommandContext): Promis
           try {
             message = input.readMessage();
           } catch (error) {
-            warn(`a line on stdin is no message of MCP: ${describeError(error)}`);
+            warn(`a line on stdin is not an MCP message: ${describeError(error)}`);
             continue;
           }
           if (message === null) return;
           const next = message;
-          // Nothing else counts before the relay has answered the first one.
+          // Later messages wait until the relay has answered the first one.
           if (isFirst) last = forward(next);
           else last = last.then(() => void forward(next));
           isFirst = false;

@@ -43,7 +43,7 @@ export async function findApiState(payload: Record<string, unknown>, network: Ho
   return status < 400 ? 'open' : 'answers';
 }
 
-/** The problem with an API server and what to do about it; null without one. */
+/** The problem with an API server and its fix; null if there is none. */
 export function apiProblem(payload: Record<string, unknown>, state: ApiState): { text: string; next: string } | null {
   const api = apiOf(payload);
   if (!api) return null;

@@ -33,7 +33,7 @@ const IDS: Record<string, { id: string; title: string; next: string }> = {
   },
 };
 
-/** Walks the addresses that a code would offer, from outside in: through each of them itself. */
+/** Tries each address that a code would offer, from the outermost inwards. */
 export async function checkRoutes(candidates: readonly BuiltCandidate[], isLoopbackOnly: boolean): Promise<Step[]> {
   const roles = ['lan', 'tailscale', 'public'];
   const steps = await Promise.all(
@@ -134,7 +134,7 @@ export async function checkSecureLink(healthBody: unknown, { identities }: Pick<
     : failed(id, `${proxy?.url} serves another key than codes name`, fix);
 }
 
-/** Checks that this machine's time can be right: certificates, codes and sessions end by it. */
+/** Checks that the clock of this machine is plausible, because certificates, codes and sessions expire by it. */
 export async function checkClock({ children, env }: Pick<Host, 'children' | 'env'>, now: number): Promise<Step> {
   const id = 'clock';
   if (now < Date.UTC(2026, 0))
@@ -153,7 +153,7 @@ export async function checkClock({ children, env }: Pick<Host, 'children' | 'env
   return ok(id, text === 'yes' ? 'synchronised' : `plausible: ${new Date(now).toISOString()}`);
 }
 
-/** Checks that the state of the relay is on a disk that takes it. */
+/** Checks that the state of the relay can be written to disk. */
 export function checkState(store: unknown, file: string | null): Step {
   const id = 'state-file';
   if (store === 'ok') return ok(id, file ?? 'kept');

@@ -20,7 +20,7 @@ import { failed, judgeRoutes, ok, type Step, type StepStatus, skipped, warning }
 import type { PairOptions } from './options.ts';
 import { type Trial, tryPairing } from './trial.ts';
 
-/** Seconds that the session of the trial would live, were it not revoked. */
+/** Lifetime of the trial session in seconds, in case it is not revoked. */
 const TRIAL_TTL = 60;
 
 export interface CheckParts {
@@ -148,7 +148,7 @@ async function listenerOf(relay: OperatorRelay, { host, port }: Config): Promise
 async function trialSteps(relay: OperatorRelay, address: RelayAddress, signal: AbortSignal): Promise<Step[]> {
   const ids = ['pairing-code', 'auth', 'round-trip'] as const;
   const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);
-  // Good for nothing but this: no grant, and a minute.
+  // Useful for this check only: no grants, valid for one minute.
   const body = { code, ttl_seconds: TRIAL_TTL, without: [...GRANTS] };
   try {
     await relay.call({ method: 'POST', path: '/pairing/register', body, signal });

@@ -35,7 +35,7 @@ export async function findRelay(config: Config): Promise<RelayAddress> {
   const answer = await callRelay(address, call).catch((error) => Promise.reject(silent(address, error)));
   if (isSuccess(answer) && asObject(answer.body)?.status === 'ok') return answer.address;
   throw new CommandError(
-    `what answers on ${addressText(address)} is no relay (HTTP ${answer.status})`,
+    `the server on ${addressText(address)} is not a relay (HTTP ${answer.status})`,
     'Stop that program, or start the relay on another port with: svc relay start --port N',
   );
 }

@@ -54,7 +54,7 @@ export interface PairOptions {
   check: boolean;
   /** Show the address of the app for browsers. */
   web: boolean;
-  /** The side of the mirror at which alone the code is good. */
+  /** The only side of the mirror at which the code is valid. */
   via?: Redeemer;
 }
 

@@ -98,8 +98,8 @@ it('a wrong passphrase, a damaged, cut or foreign file, and a newer version chan
       /newer was made by svc-relay 9\.1\.0, whose backups this version cannot read.*\nInstall svc-relay 9\.1\.0 or later/,
     ],
     [await place('schema', headed({ ...header, version: '9.2.0', schema: 99 })), pw, /made by svc-relay 9\.2\.0/],
-    [await place('other', '{}'), pw, /other is no backup of a relay\nMake one/],
-    [await place('empty', ''), pw, /empty is no backup/],
+    [await place('other', '{}'), pw, /other is not a backup of a relay\nMake one/],
+    [await place('empty', ''), pw, /empty is not a backup/],
     [join(base, 'none'), pw, /does not exist/],
     [base, pw, /cannot be read/],
   ];

@@ -89,7 +89,11 @@ describe('svc companion export and import', () => {
     const cases: [file: string, passphrase: string, error: RegExp][] = [
       [file, 'another horse', /not that of this backup, or the file was changed.*\nTry again/],
       [changed, PASSPHRASE, /not that of this backup, or the file was changed.*\nTry again/],
-      [await place('other', '{}'), PASSPHRASE, /other is no backup of svc\nMake a backup with: svc companion export/],
+      [
+        await place('other', '{}'),
+        PASSPHRASE,
+        /other is not a backup of svc\nMake a backup with: svc companion export/,
+      ],
       [await place('large', text.padEnd(1024 * 1024 + 1)), PASSPHRASE, /larger than any backup\nMake a backup/],
       [join(home, 'none'), PASSPHRASE, /does not exist\nMake a backup/],
       [home, PASSPHRASE, /cannot be read: EISDIR\nMake a backup/],

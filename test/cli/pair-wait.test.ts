@@ -72,7 +72,7 @@ describe('svc pair on a terminal waits (contract 09 §2)', () => {
     else command.type(key);
     const { code, stdout, stderr } = await command.ended;
     expect(code).toBe(0);
-    expect(stdout).toMatch(/Nothing has been paired yet\. The code\nstays good until \d\d:\d\d\.\n$/);
+    expect(stdout).toMatch(/Nothing has been paired yet\. The code\nstays valid until \d\d:\d\d\.\n$/);
     expect(stderr).not.toContain('error');
     expect(pngs(command.home)).toEqual([]);
     expect(command.raw.at(-1)).toBe(false);

@@ -357,7 +357,7 @@ describe('without a relay', () => {
     const env = { SVC_HOME: agentHome(), RELAY_PORT: String(other.port) };
     const { code, stderr } = await run(['pair'], { env });
     expect(code).toBe(1);
-    expect(stderr).toContain('is no relay');
+    expect(stderr).toContain('is not a relay');
     expect(other.seen.map(({ path }) => path)).toEqual(['/health']);
   });
 

@@ -117,7 +117,7 @@ it('asks about a notification, tells the agent on yes, and stops at the kill swi
   companion.type('sThird\r');
   companion.type('e');
   const listed = await companion.shows(/stopped by their kill switch[\s\S]*Latest/);
-  expect(listed).toMatch(/stopped before it was decided[\s\S]*the agent was told/);
+  expect(listed).toMatch(/stopped before an answer[\s\S]*the agent was told/);
   expect(await replies()).toEqual([]);
   companion.type('q');
   expect(await companion.ended).toBe(0);
