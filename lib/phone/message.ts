@@ -1,6 +1,5 @@
 import type { PhoneMessage } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
-import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import { sanitizeMetadata } from './metadata.ts';
 import { readAnswers, withAnswers } from './question.ts';
 import { sealedOf } from './sealed.ts';
@@ -9,8 +8,14 @@ const MAX_TEXT = 16_384;
 const MAX_LABEL = 256;
 const MAX_ID = 128;
 
-/** An id for messages and replies that came without one: 12 hex characters. */
-export const newMessageId = (): string => bytesToHex(randomBytes(6));
+/**
+ * An id for messages and replies that came without one: 12 hex characters, all of them random, of a UUID. The runtime makes
+ * UUIDs in stock: a call for six bytes costs ten times as much.
+ */
+export function newMessageId(): string {
+  const uuid = crypto.randomUUID();
+  return uuid.slice(0, 8) + uuid.slice(9, 13);
+}
 
 /**
  * Reads the body of `POST /phone/message` (contract 04 §5.3), with its answers in the metadata (09 §10). `now` is epoch
