@@ -1,7 +1,7 @@
-import { createStorage, prefixStorage } from 'unstorage';
+import { createStorage, type Driver, prefixStorage } from 'unstorage';
 import type { Backend } from './backend.ts';
 import { memoryBackend } from './memory.ts';
-import type { Store, StoreName, Stores } from './schema.ts';
+import type { Store, StoreName, StoreSchema, Stores } from './schema.ts';
 
 export type Runtime = 'node' | 'edge';
 
@@ -47,7 +47,12 @@ export function createStores(runtime: Runtime, backend: Backend = memoryBackend(
   const memory = memoryBackend();
   const backendOf = (store: StoreName) => (LOCATIONS[store][runtime] === 'memory' ? memory : backend);
   const storage = createStorage();
-  for (const store of Object.keys(LOCATIONS) as StoreName[]) storage.mount(store, backendOf(store).driver(store));
+  const drivers = new Map<StoreName, Driver>();
+  for (const store of Object.keys(LOCATIONS) as StoreName[]) {
+    const driver = backendOf(store).driver(store);
+    drivers.set(store, driver);
+    storage.mount(store, driver);
+  }
   const { snapshot } = backend;
   return {
     durable: backend.durable,
@@ -55,10 +60,31 @@ export function createStores(runtime: Runtime, backend: Backend = memoryBackend(
     open: <K extends StoreName>(name: K) => {
       const { entries, lookups, batch } = backendOf(name);
       const store = prefixStorage(storage, name) as unknown as Store<K>;
+      const direct = directWrites(store, drivers.get(name) as Driver);
       const read = entries && { entries: (base?: string) => entries(name, base) };
-      return Object.assign(store, { ...read, lookups: lookups?.(name), batch });
+      return Object.assign(store, { ...direct, ...read, lookups: lookups?.(name), batch });
     },
     ...(snapshot && { snapshot }),
     close: () => backend.close(),
+  };
+}
+
+/** A key that unstorage passes to a driver as it is. */
+const PLAIN = /^[\w-]+$/;
+
+/**
+ * Writes an object under a plain key without the layers of unstorage, which normalize the key four times: 3 of the 26 µs that
+ * a row costs, eight in a transaction (2026-11).
+ */
+function directWrites<K extends StoreName>(store: Store<K>, driver: Driver) {
+  const { setItem, removeItem } = store;
+  return {
+    async setItem(key: string, value: StoreSchema[K], options?: object): Promise<void> {
+      const isDirect = PLAIN.test(key) && typeof value === 'object' && value !== null;
+      return isDirect ? driver.setItem?.(key, JSON.stringify(value), {}) : setItem(key, value as never, options);
+    },
+    async removeItem(key: string, options?: object): Promise<void> {
+      return PLAIN.test(key) && options === undefined ? driver.removeItem?.(key, {}) : removeItem(key, options);
+    },
   };
 }
