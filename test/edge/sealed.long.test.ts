@@ -1,28 +1,14 @@
-import { mkdtemp, readdir, readFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { createLink, type LinkChannel } from '../../lib/companion/link/link.ts';
-import { createMediaClient } from '../../lib/companion/link/media.ts';
-import { withMailbox, withRoutes } from '../../lib/companion/link/new-routes.ts';
-import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
-import { createSealing } from '../../lib/companion/link/sealing.ts';
-import { openSettings } from '../../lib/companion/link/settings.ts';
-import { createMessages, type ReceivedMessage } from '../../lib/companion/messages.ts';
 import type { UploadFile } from '../../lib/companion/types.ts';
-import { dial } from '../../lib/host/node/dial.ts';
-import { createFiles } from '../../lib/host/node/files.ts';
-import { createPinnedConnector } from '../../lib/host/node/pinned.ts';
-import { createCallRelay } from '../../lib/host/node/relay-call.ts';
 import { exportBoxKey, newBoxKey } from '../../lib/kit/box.ts';
 import { base64url } from '../../lib/kit/bytes.ts';
-import { systemClock } from '../../lib/kit/clock.ts';
 import { run } from '../support/cli.ts';
-import { fastClock } from '../support/companion.ts';
 import { startEdgeRuntime } from '../support/edge-runtime.ts';
-import { createTestLog } from '../support/log.ts';
+import { pairMailboxDevice } from '../support/mailbox-device.ts';
 import { startRelayProcess, temporaryHome } from '../support/process.ts';
-import { post, randomCode } from '../support/relay.ts';
+import { post } from '../support/relay.ts';
 
 /** The name of the relay at the edge, as nothing names another one. */
 const RELAY = 'svc-relay';
@@ -79,95 +65,13 @@ async function start() {
     return words.filter((word) => seen.has(word) || log.includes(word));
   }
 
-  async function device(name: string, isKeyed: boolean) {
-    const path = join(await mkdtemp(join(tmpdir(), 'svc-relay-test-')), 'settings.json');
-    const settings = await openSettings({ files: createFiles(), path, clock: systemClock });
-    await settings.update({ messagesEnabled: true });
-    const code = randomCode();
-    const registered = await fetch(`${home.url}/pairing/register`, post({ code }));
-    expect(registered.status).toBe(200);
-    const log = createTestLog();
-    const shown: ReceivedMessage[] = [];
-    const acknowledged: string[] = [];
-    const messages = createMessages({
-      settings,
-      clock: systemClock,
-      log,
-      onMessage: (message) => shown.push(message) > 0,
-      onBacklog: () => {},
-      onAcknowledged: (reply) => void acknowledged.push(reply.message_id),
-      onClosed: () => {},
-      onSubscribed: () => {},
-    });
-    let notify: (payload: Record<string, unknown>) => void = () => {};
-    const notifications: LinkChannel = {
-      online(send) {
-        notify = (payload) => send('notification.posted', payload as never);
-        return () => {};
-      },
-      message() {},
-    };
-    const sealing = isKeyed ? createSealing({ store: settings, log }) : undefined;
-    let link: ReturnType<typeof createLink> | undefined;
-    const connect = (offer?: ReturnType<typeof parsePairing>) => {
-      link = createLink({
-        dial,
-        callRelay: createCallRelay(createPinnedConnector()),
-        store: settings,
-        clock: fastClock(10),
-        log,
-        device: { name },
-        channels: { proactive: messages.channel, notifications },
-        withRoutes,
-        withMailbox,
-        sealing,
-        offer,
-      });
-      link.start();
-      return link;
-    };
-    const leave = async () => link?.stop();
-    onTestFinished(async () => leave());
-    const paired = connect(parsePairing(JSON.stringify({ svc: 1, relay: { url: home.wsUrl, code } })));
-    await expect.poll(() => settings.pairing()?.mailbox?.session_token).toBeTruthy();
-    await expect.poll(() => paired.state.name).toBe('online');
-    // Home counts with the device now: one that left before would get nothing that it can read while home is off.
-    const isCounted = async () => {
-      const { sealed, plain } = (await json('relay', 'mirror', 'status')).mailbox;
-      return isKeyed ? sealed : plain.some((each: { name: string }) => each.name === name);
-    };
-    await expect.poll(isCounted).toBe(true);
-    await leave();
-    const { upload, fetchMedia } = createMediaClient({
-      callRelay: createCallRelay(createPinnedConnector()),
-      store: settings,
-      clock: systemClock,
-      sealing,
-    });
-    return {
-      log,
-      fetchMedia,
-      /** Uploads a file, and returns its token. */
-      async upload(file: UploadFile): Promise<string> {
-        const answer = await upload(file);
-        if (!('token' in answer)) throw new Error(`the relay answered ${answer.status}`);
-        return answer.token;
-      },
-      shown,
-      acknowledged,
-      messages,
-      settings,
-      notify: (payload: Record<string, unknown>) => notify(payload),
-      connect: () => connect(),
-      leave,
-    };
-  }
+  const mirrorStatus = () => json('relay', 'mirror', 'status');
+  const device = (name: string, isKeyed: boolean) => pairMailboxDevice({ name, isKeyed, home, mirrorStatus });
 
   const say = async (body: Record<string, unknown>) => {
     expect((await fetch(`${home.url}/phone/message`, post(body))).status).toBe(200);
   };
 
-  const mirrorStatus = () => json('relay', 'mirror', 'status');
   /** Name, type and size of a file as home knows it; undefined when it does not. */
   const atHome = async (token: string) => {
     const { media } = (await home.ask('/media/inspect')).json as { media: Record<string, unknown>[] };
