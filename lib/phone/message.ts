@@ -9,8 +9,8 @@ const MAX_LABEL = 256;
 const MAX_ID = 128;
 
 /**
- * An id for messages and replies that came without one: 12 hex characters, all of them random, of a UUID. The runtime makes
- * UUIDs in stock: a call for six bytes costs ten times as much.
+ * An id for messages and replies that came without one: 12 hex characters, all of them random, from a UUID. The runtime makes
+ * UUIDs in batches: a call for six bytes costs ten times as much.
  */
 export function newMessageId(): string {
   const uuid = crypto.randomUUID();
