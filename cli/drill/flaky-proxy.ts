@@ -55,6 +55,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
   /** Injects the fault into one open connection now. */
   const strikeNow = new Set<(kind: FaultKind, swallowed: 'up' | 'down') => void>();
   let faults = options.faults;
+  let refused: string | undefined;
   let accepted = 0;
   let trickling = 0;
 
@@ -110,6 +111,10 @@ export async function startFlakyProxy(options: FlakyOptions) {
       let busy = Promise.resolve();
       from.on('data', (chunk: Buffer) => {
         if (swallows()) return;
+        if (direction === 'up' && passed === 0 && refused !== undefined && chunk.includes(refused)) {
+          strike('reset', 'up');
+          return;
+        }
         const wasStruck = struck;
         const rest = allow(chunk);
         passed += rest.length;
@@ -153,6 +158,10 @@ export async function startFlakyProxy(options: FlakyOptions) {
     /** Sets the faults of future connections. */
     plan(next: FaultKind[]): void {
       faults = next;
+    },
+    /** Resets each future connection whose first bytes contain `text`, such as the path of its request; undefined: none. */
+    refuse(text: string | undefined): void {
+      refused = text;
     },
     /** Injects a fault into every open connection now. */
     strike(kind: FaultKind, swallowed: 'up' | 'down' = 'up'): void {

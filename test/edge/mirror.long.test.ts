@@ -115,10 +115,9 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     await inStep();
     const [row] = (await atEdge()).filter(({ device_name }) => device_name === 'laptop');
     // The link alone, and each one that follows: calls on connections of their own still pass.
-    proxy.plan(['reset']);
+    proxy.refuse('/v1/home');
     proxy.strike('reset');
     await expect.poll(async () => (await json('relay', 'mirror', 'status')).link).toBe('down');
-    proxy.plan(['none']);
     expect(await json('devices', 'revoke', 'phone', '--yes')).toMatchObject({ edge: 'confirmed' });
     expect(policies(await atEdge())).not.toHaveProperty('phone');
     await home.kill();
@@ -126,6 +125,7 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     await expect
       .poll(async () => (await svc('status', '--relay', edge)).stdout)
       .toMatch(/Mirror +home off since \d\d:\d\d · 2 wait at the edge/);
+    proxy.refuse(undefined);
     await home.restart();
     await expect.poll(() => statusOf(home.url, laptop)).toBe(401);
     await inStep();
