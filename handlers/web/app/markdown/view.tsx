@@ -157,6 +157,9 @@ interface Group {
   view: VNode;
 }
 
+/** An unchanged component is passed over at once, while the blocks of an unchanged element would all be compared. */
+const GroupView = ({ children }: { children: ComponentChildren }) => <div>{children}</div>;
+
 /** Draws blocks as they come: those that have changed, and the others as they were. */
 function createDrawing(): (blocks: readonly Block[]) => readonly VNode[] {
   const groups: Group[] = [];
@@ -173,7 +176,7 @@ function createDrawing(): (blocks: readonly Block[]) => readonly VNode[] {
       const view = known?.blocks[at] === block ? known.views[at] : undefined;
       return view ?? <BlockView key={at} block={block} level={level} />;
     });
-    groups[index] = { blocks: own, levels, views, view: <div key={index}>{views}</div> };
+    groups[index] = { blocks: own, levels, views, view: <GroupView key={index}>{views}</GroupView> };
   }
 
   return (blocks) => {
