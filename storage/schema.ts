@@ -487,6 +487,8 @@ export type PhoneHistoryItem = {
   text: string;
   reply_to: string | null;
   ts: number;
+  /** At the edge: the message or reply, whose text here is a placeholder. */
+  sealed?: SealedText;
 } & (
   | {
       kind: 'message';

@@ -107,7 +107,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
   const link = createLink({
     withRoutes,
     withMailbox,
-    sealing,
+    sealing: () => sealing,
     takeHome,
     dial,
     callRelay,

@@ -1,6 +1,15 @@
-import { sha256 as sha256Bytes } from '@noble/hashes/sha2.js';
 import { base64url, bytesToHex, concatBytes, fromBase64url, randomBytes, utf8ToBytes } from './bytes.ts';
-import { agree, decryptRecord, derive, encryptRecord, newEphemeral, newPair, pointOf, readHeader } from './ece.ts';
+import {
+  agree,
+  decryptRecord,
+  derive,
+  digestOf,
+  encryptRecord,
+  newEphemeral,
+  newPair,
+  pointOf,
+  readHeader,
+} from './ece.ts';
 import { isObject } from './json.ts';
 
 /** Bytes that can be sealed at once. */
@@ -30,7 +39,7 @@ export interface Receiver {
 export type Sealed = { by: string; content: string; keys: Record<string, string> };
 
 /** Names a public key without giving it away. */
-export const keyIdOf = (point: Uint8Array): string => bytesToHex(sha256Bytes(point)).slice(0, 16);
+export const keyIdOf = async (point: Uint8Array): Promise<string> => bytesToHex(await digestOf(point)).slice(0, 16);
 
 export async function newBoxKey(isExtractable = true): Promise<BoxKey> {
   const pair = await newPair(isExtractable);
@@ -70,7 +79,7 @@ export async function seal(plaintext: Uint8Array, from: BoxKey, to: readonly Rec
     keyId: new Uint8Array(),
     recordSize,
   });
-  const digest = sha256Bytes(content);
+  const digest = await digestOf(content);
   const keys = await Promise.all(
     to.map(async (receiver): Promise<[string, string]> => {
       const { salt, pair } = await newEphemeral();
@@ -82,10 +91,10 @@ export async function seal(plaintext: Uint8Array, from: BoxKey, to: readonly Rec
       const wrapping = await wrappingSecret({ fresh, lasting, sender: from.point, receiver: receiver.point, keyId });
       const protection = { secret: wrapping, context: contextOf(receiver.context, digest) };
       const wrapped = await encryptRecord(secret, { ...protection, salt, keyId, recordSize: KEY_RECORD_SIZE });
-      return [keyIdOf(receiver.point), base64url(wrapped)];
+      return [await keyIdOf(receiver.point), base64url(wrapped)];
     }),
   );
-  return { by: keyIdOf(from.point), content: base64url(content), keys: Object.fromEntries(keys) };
+  return { by: await keyIdOf(from.point), content: base64url(content), keys: Object.fromEntries(keys) };
 }
 
 /**
@@ -97,17 +106,17 @@ export async function open(
   as: BoxKey,
   { from, context }: { from: Uint8Array; context: string },
 ): Promise<Uint8Array> {
-  const own = keyIdOf(as.point);
+  const [own, sender] = await Promise.all([keyIdOf(as.point), keyIdOf(from)]);
   const wrapped = bytesOf((Object.hasOwn(sealed.keys, own) ? sealed.keys[own] : undefined) ?? '');
   if (wrapped.length === 0) throw new RangeError('it is not sealed for this key');
-  if (sealed.by !== keyIdOf(from)) throw new RangeError('another key has sealed it');
+  if (sealed.by !== sender) throw new RangeError('another key has sealed it');
   const content = bytesOf(sealed.content);
   const { keyId, recordSize } = readHeader(wrapped);
   // The one part of the header that its key does not depend on.
   if (recordSize !== KEY_RECORD_SIZE) throw new RangeError('the header was changed');
   const [fresh, lasting] = await Promise.all([agree(as.privateKey, keyId), agree(as.privateKey, from)]);
   const wrapping = await wrappingSecret({ fresh, lasting, sender: from, receiver: as.point, keyId });
-  const protection = { secret: wrapping, context: contextOf(context, sha256Bytes(content)) };
+  const protection = { secret: wrapping, context: contextOf(context, await digestOf(content)) };
   return decryptRecord(content, { secret: await decryptRecord(wrapped, protection) });
 }
 

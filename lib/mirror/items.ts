@@ -33,7 +33,7 @@ export function createItems({ side, phone, outbox, log, isOn, flush }: ItemsPart
   function offerItem(item: PhoneHistoryItem, standing: MessageStanding | undefined, isAgain: boolean): boolean {
     const { seq: _, home: __, state: ___, ...rest } = item;
     const content: JsonObject = { ...rest };
-    for (const name of ['peer', 'away', 'asked', 'withdrawn', 'late']) delete content[name];
+    for (const name of ['peer', 'away', 'asked', 'withdrawn', 'late', 'sealed']) delete content[name];
     const body = { item: content, ...(standing && { standing }), ...(isAgain && { again: true }) };
     return outbox.offer(itemKey(item.message_id), 'item', body);
   }

@@ -19,7 +19,7 @@ import { isPoint } from '../kit/ece.ts';
 import { asObject, type JsonObject, parseObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { unsealedReply } from '../phone/reply.ts';
-import { contextOf, coveredMessage, homeBoxText, UNSEALED } from '../phone/sealed.ts';
+import { contextOf, coveredMessage, homeBoxText, SEALED_TEXT, UNSEALED } from '../phone/sealed.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Op } from './frames.ts';
 import { MAX_NAMED, type PlainReason, type SealStatus } from './seal-status.ts';
@@ -65,7 +65,7 @@ export type Seals = Awaited<ReturnType<typeof openSeals>>;
 export async function openSeals(parts: SealsParts) {
   const { store, stored, log } = parts;
   const own = await ownKey();
-  const epoch = keyIdOf(own.point);
+  const epoch = await keyIdOf(own.point);
   const key = base64url(own.point);
   /** By family. */
   const devices = new Map<string, DeviceBoxRecord>();
@@ -146,12 +146,15 @@ export async function openSeals(parts: SealsParts) {
   }
 
   /** The device of one of these sessions by the name of its key. */
-  function sender(by: string, among: Session[]): { session: Session; point: Uint8Array; deviceId: string } | undefined {
+  async function sender(
+    by: string,
+    among: Session[],
+  ): Promise<{ session: Session; point: Uint8Array; deviceId: string } | undefined> {
     for (const session of among) {
       const { key, before, device_id: deviceId } = devices.get(session.family) ?? {};
       for (const text of [key, before]) {
         const point = text === undefined ? undefined : pointOf(text);
-        if (point && deviceId !== undefined && keyIdOf(point) === by) return { session, point, deviceId };
+        if (point && deviceId !== undefined && (await keyIdOf(point)) === by) return { session, point, deviceId };
       }
     }
     return undefined;
@@ -160,7 +163,7 @@ export async function openSeals(parts: SealsParts) {
   /** Opens a text of a device for home. Rejects when it cannot be opened. */
   async function openFromDevice(sealed: SealedText, kind: 'reply' | 'notification' | 'upload', id: string) {
     // A device may send files without getting messages.
-    const from = sender(sealed.by, kind === 'upload' ? parts.everySession() : parts.sessions());
+    const from = await sender(sealed.by, kind === 'upload' ? parts.everySession() : parts.sessions());
     if (!from) throw new RangeError('no device of home has its key');
     const { point, session, deviceId } = from;
     const context = contextOf({ direction: 'to-home', kind, id, deviceId, epoch });
@@ -182,8 +185,9 @@ export async function openSeals(parts: SealsParts) {
     if (!sealed) throw new RangeError('it is malformed');
     if (kind === 'reply') {
       const { said, session } = await openFromDevice(sealed, kind, String(given.message_id));
-      // A reader at the edge can only have taken what it could not read.
-      return { body: { ...body, reply: textOf(said), device: session.device.name, taken: false } };
+      // A reader there has had nothing of a placeholder.
+      const isTaken = body.taken === true && given.text !== SEALED_TEXT;
+      return { body: { ...body, reply: textOf(said), device: session.device.name, taken: isTaken } };
     }
     const { said } = await openFromDevice(sealed, 'notification', String(given.id));
     return { body: { ...body, notification: textOf(said) } };

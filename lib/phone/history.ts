@@ -9,7 +9,7 @@ import { answersOf, isAnswerAt, isQuestion } from './question.ts';
 import { unsealedReply } from './reply.ts';
 
 const MAX_ITEMS = 500;
-/** Characters of text in all items: one reply may have a million. */
+/** Characters of texts in all items, sealed ones included: one reply may have a million. */
 const MAX_CHARACTERS = 8 * 1024 * 1024;
 
 export type MessageState = Extract<PhoneHistoryItem, { kind: 'message' }>['state'];
@@ -99,13 +99,13 @@ export async function openHistory(parts: HistoryParts) {
   function insert(item: PhoneHistoryItem): void {
     items.set(item.seq, item);
     seqs[item.kind].set(item.message_id, item.seq);
-    characters += item.text.length;
+    characters += lengthOf(item);
     latest = item.seq;
   }
 
   function remove(item: PhoneHistoryItem): void {
     items.delete(item.seq);
-    characters -= item.text.length;
+    characters -= lengthOf(item);
     if (seqs[item.kind].get(item.message_id) === item.seq) seqs[item.kind].delete(item.message_id);
     changed.add(item.seq);
   }
@@ -131,7 +131,8 @@ export async function openHistory(parts: HistoryParts) {
   }
 
   function replace(item: PhoneHistoryItem): void {
-    characters += item.text.length - (items.get(item.seq)?.text.length ?? 0);
+    const before = items.get(item.seq);
+    characters += lengthOf(item) - (before ? lengthOf(before) : 0);
     items.set(item.seq, item);
     changed.add(item.seq);
   }
@@ -197,7 +198,7 @@ export async function openHistory(parts: HistoryParts) {
      * its item.
      */
     message(message: PhoneMessage, isAsked = false): void {
-      const { message_id, chat_id, title, text, reply_to, sent_at: ts, metadata } = message;
+      const { message_id, chat_id, title, text, reply_to, sent_at: ts, metadata, sealed } = message;
       const answers = answersOf(metadata);
       const content: Omit<MessageItem, 'seq'> = {
         kind: 'message',
@@ -211,6 +212,7 @@ export async function openHistory(parts: HistoryParts) {
         ...(isQuestion(metadata) && { question: true }),
         ...(isQuestion(metadata) && answers.length > 0 && { answers: [...answers] }),
         ...(isAsked && { asked: true }),
+        ...(sealed && { sealed }),
       };
       const queued = findMessage(message_id);
       if (queued?.state === 'queued') {
@@ -284,7 +286,7 @@ export async function openHistory(parts: HistoryParts) {
     },
 
     /** A new reply has arrived; `late` when its question was closed before. */
-    reply({ message_id, chat_id, text, reply_to, ts, answer_index }: Reply, late?: Closed): void {
+    reply({ message_id, chat_id, text, reply_to, ts, answer_index, sealed }: Reply, late?: Closed): void {
       const content = {
         kind: 'reply',
         message_id,
@@ -296,6 +298,7 @@ export async function openHistory(parts: HistoryParts) {
         state: 'waiting',
         ...(answer_index !== undefined && { answer_index }),
         ...(late && { late }),
+        ...(sealed && { sealed }),
       } as const;
       add({ seq: latest + 1, ...content });
       if (reply_to !== null) this.became(reply_to, 'answered');
@@ -482,6 +485,12 @@ type ReplyContent = Pick<Reply, 'chat_id' | 'reply_to' | 'text'>;
 const isSame = (a: ReplyContent, b: ReplyContent): boolean =>
   a.text === b.text && a.chat_id === b.chat_id && a.reply_to === b.reply_to;
 
+/** Characters of an item that it does not have in common with every other one. */
+function lengthOf({ text, sealed }: PhoneHistoryItem): number {
+  const keys = Object.values(sealed?.keys ?? {}).reduce((sum, { length }) => sum + length, 0);
+  return text.length + (sealed?.content.length ?? 0) + keys;
+}
+
 const STATES = ['queued', 'sent', 'shown', 'answered', 'expired', 'cancelled', 'dropped'] as const;
 const common = {
   seq: v.pipe(v.number(), v.safeInteger()),
@@ -489,6 +498,9 @@ const common = {
   ...v.entriesFromList(['message_id', 'text'], v.string()),
   ...v.entriesFromList(['chat_id', 'title', 'reply_to'], v.fallback(v.nullable(v.string()), null)),
   ts: v.number(),
+  sealed: v.optional(
+    v.object({ by: v.string(), content: v.string(), keys: v.record(v.string(), v.string()) }),
+  ),
 };
 const Stored: v.GenericSchema<unknown, PhoneHistoryItem> = v.variant('kind', [
   v.object({

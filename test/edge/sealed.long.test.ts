@@ -1,4 +1,4 @@
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import type { UploadFile } from '../../lib/companion/types.ts';
@@ -53,18 +53,6 @@ async function start() {
       .toEqual(['up', { out: 0, in: 0 }]);
   await inStep();
 
-  /** Everything that the edge keeps: the files of its objects and of R2, as bytes. */
-  async function found(words: readonly string[]): Promise<string[]> {
-    const seen = new Set<string>();
-    for (const entry of await readdir(runtime.persist, { recursive: true, withFileTypes: true })) {
-      if (!entry.isFile()) continue;
-      const bytes = await readFile(join(entry.parentPath, entry.name)).catch(() => Buffer.alloc(0));
-      for (const word of words) if (bytes.includes(word)) seen.add(word);
-    }
-    const log = runtime.log.join('\n');
-    return words.filter((word) => seen.has(word) || log.includes(word));
-  }
-
   const mirrorStatus = () => json('relay', 'mirror', 'status');
   const device = (name: string, isKeyed: boolean) => pairMailboxDevice({ name, isKeyed, home, mirrorStatus });
 
@@ -80,7 +68,7 @@ async function start() {
   };
   /** Files that home has of uploads, whole or not. */
   const files = () => readdir(join(agentHome, 'svc-relay-uploads')).catch(() => []);
-  return { home, runtime, device, found, say, inStep, mirrorStatus, atHome, files };
+  return { home, runtime, device, found: runtime.found, say, inStep, mirrorStatus, atHome, files };
 }
 
 it('the edge has a word of no message, file, reply or notification, also after kills and after the device has read', async () => {

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { exportSPKI, generateKeyPair, SignJWT } from 'jose';
@@ -109,6 +109,17 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
         own.map((byte) => byte ^ 1),
       );
       return async () => void (await (await miniflare.getR2Bucket('MEDIA')).put(key, own));
+    },
+    /** Those of some words that are anywhere in what its relays keep, in their databases and in R2, or have logged. */
+    async found(words: readonly string[]): Promise<string[]> {
+      const seen = new Set<string>();
+      for (const entry of await readdir(persist, { recursive: true, withFileTypes: true })) {
+        if (!entry.isFile()) continue;
+        const bytes = await readFile(join(entry.parentPath, entry.name)).catch(() => Buffer.alloc(0));
+        for (const word of words) if (bytes.includes(word)) seen.add(word);
+      }
+      const lines = log.join('\n');
+      return words.filter((word) => seen.has(word) || lines.includes(word));
     },
     fileOf,
     /** Resolves once the relay of a host name, which has written something, has been put away. */

@@ -87,7 +87,7 @@ export async function pairMailboxDevice(options: MailboxDeviceOptions) {
       channels: { proactive: messages.channel, notifications },
       withRoutes,
       withMailbox,
-      sealing,
+      sealing: sealing && (() => sealing),
       offer,
     });
     link.start();

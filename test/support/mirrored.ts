@@ -19,9 +19,9 @@ interface Item {
 
 /**
  * A home in a process of its own, and the edge that mirrors it. `published`: a browser finds home from elsewhere, too. `later`: once
- * `enable` is called.
+ * `enable` is called. `relayEnv`: further variables of home.
  */
-export async function mirrored({ published = false, later = false } = {}) {
+export async function mirrored({ published = false, later = false, relayEnv = {} } = {}) {
   const agentHome = await temporaryHome();
   const env: Record<string, string> = { SVC_HOME: agentHome, HOME: agentHome };
   const svc = (...words: string[]) => run(words, { env });
@@ -29,7 +29,7 @@ export async function mirrored({ published = false, later = false } = {}) {
   const runtime = await startEdgeRuntime({ RELAY_OPERATOR_PUBLIC_KEY: key.trim(), RELAY_HOSTS: '' });
   onTestFinished(() => runtime.stop());
   const edge = runtime.origin('127.0.0.1');
-  const home = await startRelayProcess({ home: agentHome });
+  const home = await startRelayProcess({ home: agentHome, env: relayEnv });
   env.RELAY_PORT = String(home.port);
   const page = home.url.replace('127.0.0.1', 'localhost');
   if (published) await writeFile(join(agentHome, 'relay-remote.json'), JSON.stringify({ url: page }));
@@ -45,8 +45,14 @@ export async function mirrored({ published = false, later = false } = {}) {
   return {
     home,
     edge,
+    runtime,
     svc,
     enable,
+    /** Waits until home seals what it gives the edge. */
+    sealed: () =>
+      expect
+        .poll(async () => JSON.parse((await svc('relay', 'mirror', 'status', '--json')).stdout).mailbox.sealed)
+        .toBe(true),
     inStep: () =>
       expect
         .poll(async () => {

@@ -1,10 +1,10 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import { del, get, set, update } from 'idb-keyval';
+import { delMany, get, set, update } from 'idb-keyval';
 import type { Pairing, PairingStore } from '../../../lib/companion/link/settings.ts';
 import { newUuid } from '../../../lib/kit/uuid.ts';
 import { openChannel } from './browser-storage.ts';
 import { makeKey, type ProofKey } from './proof.ts';
-import { pairingDatabase, pairingKey, proofKeyName, type StoredPairing } from './stored-pairing.ts';
+import { boxKeyName, pairingDatabase, pairingKey, proofKeyName, type StoredPairing } from './stored-pairing.ts';
 
 export interface BrowserPairingStore extends PairingStore {
   /** The pairing as it is stored now; changes of other tabs included. */
@@ -102,9 +102,9 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     return found;
   }
 
-  async function dropKey(): Promise<void> {
+  async function dropKeys(): Promise<void> {
     ownKey = null;
-    if (isKept) await del(proofKeyName(base), database).catch(() => {});
+    if (isKept) await delMany([proofKeyName(base), boxKeyName(base)], database).catch(() => {});
   }
 
   const write = (pairing: Pairing | null) => change(() => ({ deviceId: deviceId.value, pairing }));
@@ -135,9 +135,10 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
       if (pairing.bound && ownKey && isKept) await set(proofKeyName(base), ownKey, database).catch(() => {});
       await write(pairing);
     },
-    restorePairing(pairing, id) {
+    async restorePairing(pairing, id) {
       if (id !== null && UUID.test(id)) deviceId.value = id;
-      return write(pairing);
+      await write(pairing);
+      await dropKeys();
     },
     updatePairing: (changes) =>
       change((stored) => {
@@ -150,11 +151,11 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
         deviceId,
         pairing: pairing?.session_token === refused ? null : pairing,
       }));
-      if (!current.value) await dropKey();
+      if (!current.value) await dropKeys();
     },
     async clear() {
       await write(null);
-      await dropKey();
+      await dropKeys();
     },
     close: () => channel.close(),
   };

@@ -8,6 +8,7 @@ import {
   type SendOnChannel,
 } from '../../../lib/companion/link/link.ts';
 import type { PairingOffer } from '../../../lib/companion/link/pairing-url.ts';
+import type { SealedItem, Sealing } from '../../../lib/companion/link/sealing.ts';
 import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import { isAboutClock, type LinkState } from '../../../lib/companion/link/state.ts';
 import { type Cancel, every, systemClock } from '../../../lib/kit/clock.ts';
@@ -114,6 +115,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   /** Where calls go, with a slash at its end: home, or the mailbox while the link is there (contract 12 §3). */
   const target = computed(() => (state.value.name === 'online' ? httpBase(state.value.endpoint.url) : base));
   const isAtMailbox = computed(() => state.value.name === 'online' && !!state.value.endpoint.mailbox);
+  /** Of the newest link; undefined over plain http, which has no cryptography. */
+  let sealing: Sealing | undefined;
   let link = makeLink();
   let limitedFor = 0;
 
@@ -159,6 +162,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       device: { ...device, name: deviceName() },
       offer,
       prove,
+      sealing: isSecureContext ? loadSealing : undefined,
       withRoutes: async (...[pairing, given]) => (await import('./page-addresses.ts')).withRoutes(base, pairing, given),
       withMailbox: async (...given) => (await import('./page-addresses.ts')).withMailbox(...given),
       takeHome: async (...given) => (await import('./page-addresses.ts')).takeHome(...given),
@@ -179,6 +183,11 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       isAttended: () => document.visibilityState === 'visible',
     });
     return made;
+  }
+
+  async function loadSealing(): Promise<Sealing> {
+    sealing = (await import('./sealing.ts')).openSealing(base, { store, log });
+    return sealing;
   }
 
   /** At the mailbox, a channel of home is as without a connection. */
@@ -320,6 +329,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     /** The address that calls go to; of the mailbox while the link is there. */
     target: target as ReadonlySignal<string>,
     isAtMailbox,
+    /** An item of the mailbox's history, opened if it can be. */
+    opened: async <T extends SealedItem>(item: T): Promise<T> => (await sealing?.openItem(item)) ?? item,
     /** For calls to `target`. */
     token,
 

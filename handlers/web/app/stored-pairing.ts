@@ -21,3 +21,6 @@ export const pairingKey = (base: string): string => `pairing ${new URL(base).pat
 
 /** Name of the session's key (`proof.ts`). Apart from the pairing, which a tab of an older version writes as a whole. */
 export const proofKeyName = (base: string): string => `key ${new URL(base).pathname}`;
+
+/** Name of the key that opens what is sealed for this browser (`sealing.ts`). */
+export const boxKeyName = (base: string): string => `box ${new URL(base).pathname}`;

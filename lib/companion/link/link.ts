@@ -68,8 +68,8 @@ export interface LinkParts {
   withRoutes?: Reader<typeof withRoutes, Partial<Pairing> | null>;
   /** Stores the mailbox at the edge. Links without it use no mailbox. */
   withMailbox?: Reader<typeof withMailbox, MailboxAccess | undefined>;
-  /** Keys of the sealed mailbox. Links without it use a plain one. */
-  sealing?: Sealing;
+  /** Keys of the sealed mailbox, asked for while the first socket opens. Links without it use a plain one. */
+  sealing?(): Sealing | Promise<Sealing>;
   /** Stores the home of a device that has paired at the edge. Links without it stay with the edge. */
   takeHome?: typeof takeHome;
   /** Makes a new pairing. Without it the stored one is used. */
@@ -119,6 +119,8 @@ export function createLink(parts: LinkParts): Link {
   /** Looks for better routes among those of now, while online. */
   let watchAgain = () => {};
   let disconnected = Promise.resolve();
+  let sealing: Sealing | undefined;
+  let loading: Promise<unknown> | undefined;
   /** While online on the mailbox. */
   let guard: ReturnType<Sealing['guard']> | undefined;
   /** Messages that follow `auth.ok`, until the credentials are stored: the last of each kind. */
@@ -188,6 +190,7 @@ export function createLink(parts: LinkParts): Link {
   function connect(endpoint: Endpoint): void {
     notice = '';
     greetings.clear();
+    if (!sealing) loading = parts.sealing && loadSealing(parts.sealing);
     connection = openConnection({
       dial,
       url: endpoint.url,
@@ -199,6 +202,20 @@ export function createLink(parts: LinkParts): Link {
     });
   }
 
+  async function loadSealing(load: NonNullable<LinkParts['sealing']>): Promise<void> {
+    try {
+      sealing = await load();
+    } catch (error) {
+      log.error(`nothing sealed can be opened until the next connection: ${describeError(error)}`);
+    }
+  }
+
+  /** Home takes a device without a key for one that needs everything in plain. */
+  async function boxMember(isPairing: boolean): Promise<Payload> {
+    if (sealing) return sealing.authMember(isPairing);
+    return { box_key: isPairing ? undefined : store.pairing()?.box?.public_key };
+  }
+
   /** Sends the first frame; once more when the relay asks for a proof with its `nonce`. */
   async function authenticate(shown: Credentials, nonce?: string): Promise<void> {
     const current = connection;
@@ -206,7 +223,10 @@ export function createLink(parts: LinkParts): Link {
     const [credential, isPairing] = 'sessionToken' in shown ? [shown.sessionToken, false] : [shown.pairingCode, true];
     // A browser that cannot sign is served as one without a key.
     const isMailbox = 'endpoint' in machine.state && machine.state.endpoint.mailbox === true;
-    const box = parts.sealing && !isMailbox ? await parts.sealing.authMember(isPairing) : undefined;
+    if (loading) await loading;
+    // There, nobody could tell what home has sealed from what anybody has written.
+    if (isMailbox && parts.sealing && !sealing) return;
+    const box = parts.sealing && !isMailbox ? await boxMember(isPairing) : undefined;
     const proof =
       parts.prove && (await parts.prove(credential, { isPairing, isMailbox, nonce }).catch(() => undefined));
     current?.send('system', 'auth', { ...payload, ...box, ...(proof !== undefined && { proof }) });
@@ -219,7 +239,7 @@ export function createLink(parts: LinkParts): Link {
     const endpoints = offer ? offer.endpoints : routes;
     const route = readRouteCredential(routeCredential, { endpoint, endpoints, now: seconds(clock) });
     if (routeCredential !== undefined && !route) log.warn('the relay sent access to Reach that is not for this route');
-    const box = await parts.sealing?.taken(homeBox, endpoints, offer !== undefined);
+    const box = await sealing?.taken(homeBox, endpoints, offer !== null);
     // A new pairing begins with the mailbox that its link names.
     const begun = offer?.mailbox === undefined ? undefined : { url: offer.mailbox };
     const mailbox = parts.withMailbox && (given ? newerMailbox(offer ? undefined : known, given) : begun);
@@ -317,12 +337,12 @@ export function createLink(parts: LinkParts): Link {
     });
     // Even after the link has moved, because the relay does not send these messages again.
     const ends = { send: current.send, deliver: toChannel };
-    guard = isAtMailbox ? parts.sealing?.guard(ends) : undefined;
+    guard = isAtMailbox ? sealing?.guard(ends) : undefined;
     const send = guard?.send ?? current.send;
     const leaveChannels = Object.entries(channels).map(([name, channel]) =>
       channel.online((type, payload, id) => send(name, type, payload, id)),
     );
-    if (!isAtMailbox) parts.sealing?.online(ends);
+    if (!isAtMailbox) sealing?.online(ends);
     let stopWatching: Cancel | undefined;
     watchAgain = () => {
       stopWatching?.();

@@ -13,13 +13,13 @@ export interface MediaKeys {
   deviceId: string;
 }
 
-const uploadContext = ({ home, deviceId }: MediaKeys): string =>
-  contextOf({ direction: 'to-home', kind: 'upload', id: '', deviceId, epoch: keyIdOf(home) });
+const uploadContext = async ({ home, deviceId }: MediaKeys): Promise<string> =>
+  contextOf({ direction: 'to-home', kind: 'upload', id: '', deviceId, epoch: await keyIdOf(home) });
 
 /** A file as a device uploads it at its mailbox: sealed for home and for itself, and the token that it gets there. */
 export async function sealUpload(file: UploadFile, keys: MediaKeys): Promise<{ file: UploadFile; token: string }> {
   const { name, type, bytes } = file;
-  const context = uploadContext(keys);
+  const context = await uploadContext(keys);
   const to = [keys.home, keys.own.point].map((point) => ({ point, context }));
   const facts = { name, type, size: bytes.length, sha256: bytesToHex(sha256(bytes)) };
   const chunks: Uint8Array[] = [];
@@ -35,7 +35,7 @@ export async function sealUpload(file: UploadFile, keys: MediaKeys): Promise<{ f
 export async function openUpload(bytes: Uint8Array, token: string, keys: MediaKeys): Promise<UploadFile> {
   try {
     if (sealedToken(bytesToHex(sha256(bytes))) !== token) throw new RangeError('it is another file');
-    const from = { from: keys.own.point, context: uploadContext(keys) };
+    const from = { from: keys.own.point, context: await uploadContext(keys) };
     const opener = createFileOpener((head) => open(head, keys.own, from), bytes.length);
     const plain = await opener.push(bytes);
     const { last, facts } = await opener.end();

@@ -12,7 +12,7 @@ import {
   seal,
 } from '../../kit/box.ts';
 import { base64url, fromBase64url, utf8ToBytes } from '../../kit/bytes.ts';
-import { isObject, parseObject } from '../../kit/json.ts';
+import { asObject, isObject, parseObject } from '../../kit/json.ts';
 import type { Log } from '../../log.ts';
 import { contextOf, homeBoxText, SEALED_TEXT } from '../../phone/sealed.ts';
 import type { Message, Payload } from '../../socket/envelope.ts';
@@ -23,14 +23,33 @@ import type { Pairing, PairingStore } from './settings.ts';
 const MAX_UNOPENED = 100;
 /** Messages that are being opened, or wait for one before them. */
 const MAX_PENDING = 500;
-/** Ids of messages that came without a seal. */
-const MAX_PLAIN = 1000;
+/** Ids of messages that came without a seal, and as many of those that were opened. */
+const MAX_IDS = 1000;
 
 export interface SealingParts {
   store: Pick<PairingStore, 'pairing' | 'deviceId'>;
   log: Log;
   /** True if the key of a pinned origin has signed the bytes. Without it, nobody's signature counts. */
   isSignedBy?(origin: PinnedOrigin, bytes: Uint8Array, signature: Uint8Array): boolean;
+  /** Default: in the pairing itself. */
+  keys?: OwnKeys;
+  /** Delivers a message that cannot be opened as it came. By default it waits for home's key. */
+  deliversUnopened?: boolean;
+}
+
+/** Where a device has its own key. */
+export interface OwnKeys {
+  /** The key of the stored pairing, or of the one that is being made (`isPairing`); a new one where there is none. */
+  own(isPairing: boolean): Promise<BoxKey>;
+  /** Stores such a key. Resolves with what the pairing holds of it. */
+  keep(key: BoxKey, isPairing: boolean): Promise<{ private_key?: string }>;
+}
+
+/** An item of the mailbox's history (contract 09 §1). `sealed` is true once it is opened, false if it came without a seal. */
+export interface SealedItem {
+  kind: 'message' | 'reply';
+  message_id: string;
+  sealed?: unknown;
 }
 
 export type Sealing = ReturnType<typeof createSealing>;
@@ -41,80 +60,95 @@ type SendOn = (channel: string, type: string, payload: Payload, id?: string) => 
  * A device's half of the sealed mailbox (contract 12 §4): it gives home its key and keeps home's, opens the messages of the
  * mailbox, and seals what it says there.
  */
-export function createSealing({ store, log, isSignedBy }: SealingParts) {
-  /** The key of a pairing that is not stored yet, or has none. */
-  let made: BoxKey | undefined;
-  let kept: { text: string; key: BoxKey } | undefined;
+export function createSealing(parts: SealingParts) {
+  const { store, log, isSignedBy, keys: ownKeys = keysInPairing(store) } = parts;
   const unopened = new Map<string, Message>();
   const plain = new Set<string>();
+  const everOpened = new Set<string>();
 
-  async function ownKey(isPairing: boolean): Promise<BoxKey> {
-    const box = isPairing ? undefined : store.pairing()?.box;
-    if (!box) {
-      made ??= await newBoxKey();
-      return made;
-    }
-    if (kept?.text !== box.private_key) {
-      const key = await importBoxKey(box.private_key, fromBase64url(box.public_key) ?? new Uint8Array());
-      kept = { text: box.private_key, key };
-    }
-    return kept.key;
-  }
-
-  /** This device's key and home's; undefined until home has given it. */
-  async function keys(): Promise<{ own: BoxKey; home: Uint8Array } | undefined> {
+  function homeKey(): Uint8Array | undefined {
     const home = fromBase64url(store.pairing()?.box?.home ?? '');
-    return home?.length === 65 ? { own: await ownKey(false), home } : undefined;
+    return home?.length === 65 ? home : undefined;
   }
 
-  const purpose = (kind: 'message' | 'reply' | 'notification', id: string, home: Uint8Array) => ({
+  /** This device's key and home's; undefined until home has given it. Rejects when home knows another key of this device. */
+  async function keys(): Promise<{ own: BoxKey; home: Uint8Array } | undefined> {
+    const home = homeKey();
+    if (!home) return undefined;
+    const own = await ownKeys.own(false);
+    if (base64url(own.point) !== store.pairing()?.box?.public_key)
+      throw new RangeError('the key of this device is lost');
+    return { own, home };
+  }
+
+  const purpose = async (kind: 'message' | 'reply' | 'notification', id: string, home: Uint8Array) => ({
     kind,
     id,
     deviceId: store.deviceId,
-    epoch: keyIdOf(home),
+    epoch: await keyIdOf(home),
   });
 
-  async function opened(payload: Payload, sealed: Sealed): Promise<Payload> {
+  /** What home has sealed for this device, or this device for home and itself. */
+  async function opened(kind: SealedItem['kind'], payload: Payload): Promise<Payload> {
+    const { sealed: given, ...outer } = payload;
+    const sealed = readSealed(given);
+    if (!sealed) throw new RangeError('it is malformed');
     const found = await keys();
     if (!found) throw new RangeError('home has not given its key yet');
     const { own, home } = found;
     const id = String(payload.message_id);
-    const context = contextOf({ direction: 'to-device', ...purpose('message', id, home) });
-    const said = parseObject(new TextDecoder().decode(await open(sealed, own, { from: home, context })));
-    if (said?.message_id !== id) throw new RangeError('what is in it is another message');
-    const { sealed: _, ...outer } = payload;
+    const [direction, from] = kind === 'message' ? (['to-device', home] as const) : (['to-home', own.point] as const);
+    const context = contextOf({ direction, ...(await purpose(kind, id, home)) });
+    const said = parseObject(new TextDecoder().decode(await open(sealed, own, { from, context })));
+    if (said?.message_id !== id) throw new RangeError(`what is in it is another ${kind}`);
+    if (kind === 'message') {
+      plain.delete(id);
+      remember(everOpened, id);
+    }
     return { ...outer, ...said, sealed: true };
   }
 
   async function openMessage(message: Message): Promise<Message | undefined> {
     const { payload } = message;
-    const sealed = readSealed(payload.sealed);
     try {
-      if (!sealed) throw new RangeError('it is malformed');
-      return { ...message, payload: await opened(payload, sealed) };
+      return { ...message, payload: await opened('message', payload) };
     } catch (error) {
+      log.error(`a sealed message of ${timeOf(payload)} cannot be opened: ${describeError(error)}`);
+      if (parts.deliversUnopened) return message;
       const [oldest] = unopened.keys();
       if (unopened.size >= MAX_UNOPENED && oldest !== undefined) unopened.delete(oldest);
       unopened.set(String(payload.message_id), message);
-      log.error(`a sealed message of ${timeOf(payload)} cannot be opened: ${describeError(error)}`);
       return undefined;
     }
+  }
+
+  /** The edge gets no answer in plain to what home has sealed by sending the same id without a seal. */
+  function notePlain(id: string): void {
+    if (!everOpened.has(id)) remember(plain, id);
   }
 
   async function sealed(kind: 'reply' | 'notification', id: string, payload: Payload): Promise<Sealed | undefined> {
     const found = await keys();
     if (!found) return undefined;
     const { own, home } = found;
-    const context = contextOf({ direction: 'to-home', ...purpose(kind, id, home) });
-    return seal(utf8ToBytes(JSON.stringify(payload)), own, [{ point: home, context }]);
+    const context = contextOf({ direction: 'to-home', ...(await purpose(kind, id, home)) });
+    // The history of the mailbox gives a reply back to the device that it comes from.
+    const to = kind === 'reply' ? [home, own.point] : [home];
+    return seal(
+      utf8ToBytes(JSON.stringify(payload)),
+      own,
+      to.map((point) => ({ point, context })),
+    );
   }
 
-  async function coveredReply(payload: Payload): Promise<Payload> {
+  async function coveredReply({ plain: isPlain, ...payload }: Payload): Promise<Payload> {
     const { chat_id, reply_to, message_id, ts } = payload;
-    // A caller that asked through the edge alone can open nothing.
-    if (typeof reply_to === 'string' && plain.has(reply_to)) return payload;
     const text = await sealed('reply', String(message_id), payload);
-    return text ? { text: SEALED_TEXT, chat_id, reply_to, message_id, ts, sealed: text } : payload;
+    if (!text) return payload;
+    const isToPlain = isPlain ?? (typeof reply_to === 'string' && plain.has(reply_to));
+    // A caller that asked through the edge alone can open nothing. By the seal beside it, home knows who has replied.
+    if (isToPlain === true) return { ...payload, sealed: text };
+    return { text: SEALED_TEXT, chat_id, reply_to, message_id, ts, sealed: text };
   }
 
   async function coveredNotification(payload: Payload): Promise<Payload> {
@@ -124,9 +158,9 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
   }
 
   /** Home's key by its name, to say to home that it is here; undefined without it. */
-  function homeKeyId(): string | undefined {
-    const home = fromBase64url(store.pairing()?.box?.home ?? '');
-    return home?.length === 65 ? keyIdOf(home) : undefined;
+  async function homeKeyId(): Promise<string | undefined> {
+    const home = homeKey();
+    return home && keyIdOf(home);
   }
 
   /** Opens messages that could not be opened so far. */
@@ -148,7 +182,7 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
     /** Member of the first frame to home: this device's key. Empty when that cannot be used. */
     async authMember(isPairing: boolean): Promise<Payload> {
       try {
-        return { box_key: base64url((await ownKey(isPairing)).point) };
+        return { box_key: base64url((await ownKeys.own(isPairing)).point) };
       } catch (error) {
         return keyFailed(error);
       }
@@ -160,11 +194,11 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
     async taken(given: unknown, endpoints: readonly Endpoint[], isPairing: boolean): Promise<Pick<Pairing, 'box'>> {
       const before = isPairing ? undefined : store.pairing()?.box;
       try {
-        const own = await ownKey(isPairing);
-        const home = homeKey(given, endpoints) ?? before?.home;
+        const own = await ownKeys.own(isPairing);
+        const home = signedKey(given, endpoints) ?? before?.home;
         const uploads = isObject(given) && given.uploads === true;
         const box = {
-          private_key: await exportBoxKey(own),
+          ...(await ownKeys.keep(own, isPairing)),
           public_key: base64url(own.point),
           ...(home && { home, ...(uploads && { uploads }) }),
         };
@@ -179,11 +213,29 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
     keys,
     again,
 
+    /** An item of the mailbox's history. It stays as it is when it cannot be opened. */
+    async openItem<T extends SealedItem>(item: T): Promise<T> {
+      const { kind, message_id: id, sealed } = item;
+      if (!isObject(sealed)) {
+        if (kind === 'message') notePlain(id);
+        return { ...item, sealed: homeKey() && false };
+      }
+      try {
+        const said = await opened(kind, { ...item } as Payload);
+        const { title = null, sent_at: ts = said.ts, metadata } = said;
+        return { ...item, ...said, title, ts, answers: asObject(metadata)?.answers };
+      } catch (error) {
+        log.error(`a sealed ${kind} of the history cannot be opened: ${describeError(error)}`);
+        return item;
+      }
+    },
+
     /** A connection with home, which seals for this device from now on: it has got the key with the first frame. */
     online({ send, deliver }: { send: SendOn; deliver(message: Message): void }): void {
-      const key = homeKeyId();
-      if (key !== undefined) send('system', 'box.known', { key });
-      void again(deliver).catch(keyFailed);
+      void homeKeyId()
+        .then((key) => key !== undefined && send('system', 'box.known', { key }))
+        .then(() => again(deliver))
+        .catch(keyFailed);
     },
 
     /** A connection with the mailbox. */
@@ -210,10 +262,8 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
           const { type, payload } = message;
           const isMessage = message.channel === 'proactive' && type === 'phone.message';
           if (isMessage && !isObject(payload.sealed)) {
-            plain.add(String(payload.message_id));
-            if (plain.size > MAX_PLAIN) plain.delete(plain.values().next().value as string);
-            const known = store.pairing()?.box?.home !== undefined;
-            queue({ ...message, payload: { ...payload, sealed: known ? false : undefined } });
+            notePlain(String(payload.message_id));
+            queue({ ...message, payload: { ...payload, sealed: homeKey() && false } });
           } else if (isMessage || (message.channel === 'proactive' && pending > 0)) queue(message);
           else deliver(message);
         },
@@ -237,7 +287,8 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
     },
   };
 
-  function homeKey(given: unknown, endpoints: readonly Endpoint[]): string | undefined {
+  /** Home's key as `auth.ok` gives it. */
+  function signedKey(given: unknown, endpoints: readonly Endpoint[]): string | undefined {
     if (!isObject(given) || typeof given.key !== 'string') return undefined;
     const { key, signature } = given;
     if (fromBase64url(key)?.length !== 65) return undefined;
@@ -249,6 +300,31 @@ export function createSealing({ store, log, isSignedBy }: SealingParts) {
     log.warn('home has not signed its key with the identity of the pairing link: the mailbox stays plain');
     return undefined;
   }
+}
+
+/** The key of a device whose pairing holds it. */
+function keysInPairing(store: SealingParts['store']): OwnKeys {
+  /** The key of a pairing that is not stored yet, or has none. */
+  let made: BoxKey | undefined;
+  let kept: { text: string; key: BoxKey } | undefined;
+  return {
+    async own(isPairing) {
+      const { private_key: text, public_key: point = '' } = (isPairing ? undefined : store.pairing()?.box) ?? {};
+      if (text === undefined) {
+        made ??= await newBoxKey();
+        return made;
+      }
+      if (kept?.text !== text) kept = { text, key: await importBoxKey(text, fromBase64url(point) ?? new Uint8Array()) };
+      return kept.key;
+    },
+    keep: async (key) => ({ private_key: await exportBoxKey(key) }),
+  };
+}
+
+/** Adds an id, in place of the oldest one where there are too many. */
+function remember(ids: Set<string>, id: string): void {
+  ids.add(id);
+  if (ids.size > MAX_IDS) ids.delete(ids.values().next().value as string);
 }
 
 const timeOf = ({ sent_at: at }: Payload): string =>

@@ -56,10 +56,11 @@ const MailboxSchema = v.object({
 });
 
 /**
- * Keys of the sealed mailbox, base64url: this device's, and home's once it has come. `uploads`: home opens sealed uploads.
+ * Keys of the sealed mailbox, base64url: this device's, and home's once it has come. `uploads`: home opens sealed uploads. A
+ * browser has its private key elsewhere, and cannot export it.
  */
 const BoxSchema = v.object({
-  private_key: v.string(),
+  private_key: v.optional(v.string()),
   public_key: v.string(),
   home: v.optional(v.string()),
   uploads: v.optional(v.boolean()),

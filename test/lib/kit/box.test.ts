@@ -57,7 +57,7 @@ it('who has no private key of the sender cannot seal in its name, not even a rec
   const [home, phone, browser, stranger] = await people;
   for (const forger of [stranger, browser]) {
     const forged = await sealTo('Yes', forger, phone);
-    forged.by = keyIdOf(home.point);
+    forged.by = await keyIdOf(home.point);
     await expect(read(forged, phone, home)).rejects.toThrow();
     const withPoint = await sealTo('Yes', { ...forger, point: home.point }, phone);
     await expect(read(withPoint, phone, home)).rejects.toThrow();
@@ -67,7 +67,7 @@ it('who has no private key of the sender cannot seal in its name, not even a rec
 it('what a receiver was given does not open as what it has sent', async () => {
   const [home, phone] = await people;
   const sealed = await sealTo('Yes', phone, home);
-  await expect(read({ ...sealed, by: keyIdOf(home.point) }, phone, home)).rejects.toThrow();
+  await expect(read({ ...sealed, by: await keyIdOf(home.point) }, phone, home)).rejects.toThrow();
 });
 
 it('any changed, cut or longer part, another context, and parts of two texts are refused', async () => {
@@ -80,7 +80,7 @@ it('any changed, cut or longer part, another context, and parts of two texts are
       fc.nat(),
       fc.integer({ min: 1, max: 255 }),
       async (text, of, at, flip) => {
-        const own = keyIdOf(phone.point);
+        const own = await keyIdOf(phone.point);
         const sealed = await seal(utf8ToBytes(text), home, [{ point: phone.point, context: of }]);
         const key = sealed.keys[own] as string;
         expect(await read(sealed, phone, home, of)).toBe(text.toWellFormed());
@@ -119,7 +119,7 @@ it('has bounds, and reads nothing else from the wire', async () => {
     { ...sealed, keys: { x: 'y' } },
     { ...sealed, by: 'me' },
     { ...sealed, content: 7 },
-    { ...sealed, keys: { [keyIdOf(phone.point)]: 'short' } },
+    { ...sealed, keys: { [await keyIdOf(phone.point)]: 'short' } },
   ]) {
     expect(readSealed(wrong)).toBeUndefined();
   }

@@ -1,5 +1,5 @@
 import type { MediaKeys } from '../../../lib/companion/link/sealed-media.ts';
-import { createSealing, type Sealing } from '../../../lib/companion/link/sealing.ts';
+import { createSealing, type SealedItem, type Sealing } from '../../../lib/companion/link/sealing.ts';
 import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import type { PhoneLink } from '../../../lib/phone/phone.ts';
 import type { Message, Payload } from '../../../lib/socket/envelope.ts';
@@ -54,7 +54,7 @@ export class SealedDevice {
     const { box_key: key } = await this.#sealing.authMember(false);
     const given = this.#world.home.mirror.box(session, String(key));
     this.#pairing = { ...(await this.#sealing.taken(given, [], false)) } as Pairing;
-    await this.#world.home.mirror.boxKnown(session, this.#sealing.homeKeyId());
+    await this.#world.home.mirror.boxKnown(session, await this.#sealing.homeKeyId());
     await this.#sealing.again((message) => this.#deliver(message));
   }
 
@@ -62,6 +62,12 @@ export class SealedDevice {
   authenticatePlainly(): void {
     const session = this.#world.home.sessions.byFamily(this.family);
     if (session) this.#world.home.mirror.box(session, undefined);
+  }
+
+  /** What it can read of the history of the edge. */
+  history(): Promise<(SealedItem & { text: string })[]> {
+    const { items } = this.#world.edge.phone.history({ since: 0, limit: 200 });
+    return Promise.all(items.map((item) => this.#sealing.openItem<SealedItem & { text: string }>(item)));
   }
 
   /** For what it uploads at the edge. */

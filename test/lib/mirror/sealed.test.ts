@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { newBoxKey } from '../../../lib/kit/box.ts';
 import { base64url, randomBytes, sha256 } from '../../../lib/kit/bytes.ts';
+import { SEALED_TEXT } from '../../../lib/phone/sealed.ts';
 import { readReplies } from './device.ts';
 import { SealedDevice } from './sealed-device.ts';
 import { World } from './world.ts';
@@ -110,6 +111,36 @@ it('a question waits sealed at the edge, and its answer comes sealed to home', a
   expect(world.log.lines.join('\n')).not.toContain(MARK);
 });
 
+it('the history of the edge gives a device back what home and it itself have sealed, and nothing to another one', async () => {
+  const { world, device } = await start();
+  await world.home.phone.push(question);
+  await given(world, 'm1');
+  await world.cut();
+  device.connect('edge');
+  await expect.poll(() => device.shown.length).toBe(1);
+  device.reply('r1', `Yes, ${MARK}`, { reply_to: 'm1', answer_index: 0, chat_id: 'c1' });
+  await expect.poll(() => device.acknowledged).toEqual(['r1']);
+  await world.edge.phone.push({ text: 'from a webhook', message_id: 'w1' });
+  await world.crashEdge();
+  const { answers, title, text } = question;
+  expect(await device.history()).toMatchObject([
+    { kind: 'message', message_id: 'm1', text, title, answers, state: 'answered', sealed: true },
+    { kind: 'reply', message_id: 'r1', text: `Yes, ${MARK}`, reply_to: 'm1', chat_id: 'c1', ts: 1, sealed: true },
+    { kind: 'message', message_id: 'w1', text: 'from a webhook', sealed: false },
+  ]);
+  expect(await edgeHas(world)).not.toContain(MARK);
+  device.install();
+  const closed = { text: SEALED_TEXT, sealed: { by: expect.any(String) } };
+  expect(await device.history()).toMatchObject([closed, closed, { text: 'from a webhook' }]);
+  // Home has its own words, and no seal.
+  await world.settle();
+  expect(world.home.phone.history({ since: 0, limit: 10 }).items.map((item) => [item.text, item.sealed])).toEqual([
+    [text, undefined],
+    [`Yes, ${MARK}`, undefined],
+    ['from a webhook', undefined],
+  ]);
+});
+
 it('a message comes back to home as it was when a phone listens there', async () => {
   const { world, device } = await start();
   await world.home.phone.push(question);
@@ -217,10 +248,21 @@ it('what somebody posts to the edge says that it is not sealed, there and at hom
   // Whoever asked can open nothing.
   device.reply('r1', 'plainly', { reply_to: 'w1' });
   await expect.poll(() => device.acknowledged).toEqual(['r1']);
-  expect(await repliesAt(world, 'edge')).toMatchObject([{ text: 'plainly', reply_to: 'w1' }]);
+  const { replies, sent } = await world.edge.phone.poll({ timeout: 0 });
+  expect(replies).toMatchObject([{ text: 'plainly', reply_to: 'w1' }]);
+  sent(true);
+  device.reply('r2', 'as plainly', { reply_to: 'w1' });
+  await expect.poll(() => device.acknowledged).toEqual(['r1', 'r2']);
   device.disconnect();
   await world.edge.phone.push({ text: 'another', message_id: 'w2' });
   await world.settle();
+  // Home knows whose they are, and that a reader there has one of them.
+  expect(await repliesAt(world, 'home')).toMatchObject([{ message_id: 'r2', text: 'as plainly', reply_to: 'w1' }]);
+  const { items } = world.home.phone.history({ since: 0, limit: 10 });
+  expect(items.filter(({ kind }) => kind === 'reply')).toMatchObject([
+    { text: 'plainly', reply_to: 'w1', state: 'taken' },
+    { text: 'as plainly', reply_to: 'w1', state: 'waiting' },
+  ]);
   device.connect('home');
   await world.settle();
   await expect.poll(() => device.shown.at(-1)).toMatchObject({ message_id: 'w2', metadata: { sealed: false } });

@@ -83,6 +83,15 @@ it('§1: keeps the last 500 items, and 8 million characters', async () => {
   expect(await store.getKeys()).toHaveLength(8);
 });
 
+it('12 §4: counts what is sealed, with its keys', async () => {
+  const history = await open();
+  const keys = Object.fromEntries(Array.from({ length: 10 }, (_, n) => [`k${n}`, 'k'.repeat(1000)]));
+  const sealed = { by: 'b', content: 'c'.repeat(1024 * 1024 - 10_001), keys };
+  for (let n = 1; n <= 10; n++) history.reply({ ...reply(`r${n}`, 'x'), sealed });
+  expect(states(history.page(ALL)).map(([id]) => id)).toEqual(['r3', 'r4', 'r5', 'r6', 'r7', 'r8', 'r9', 'r10']);
+  expect(history.page(ALL).items[0]).toMatchObject({ sealed });
+});
+
 const id = fc.constantFrom('a', 'b', 'c', 'd');
 const action = fc.oneof(
   fc.record({ do: fc.constant('message' as const), id }),

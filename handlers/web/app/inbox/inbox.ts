@@ -10,6 +10,7 @@ import {
   type HistoryRow,
   type Item,
   inOrder,
+  isOpened,
   isTooLate,
   isUnread,
   itemOfCopy,
@@ -127,7 +128,9 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
         .finally(cancelTimeout);
       if (attempt.signal.aborted) return;
       if (isThere) {
-        put(rows.map((row) => ({ ...itemOfRow(row), seq: undefined })));
+        const opened = await Promise.all(rows.map((row) => (isHere(row) ? row : session.opened(row))));
+        if (attempt.signal.aborted) return;
+        put(opened.map((row) => ({ ...itemOfRow(row), seq: undefined })));
         knownThere = rows.at(-1)?.seq ?? latest;
         if (rows.length < PAGE) return;
         continue;
@@ -142,6 +145,12 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
       known = rows.at(-1)?.seq ?? Math.max(known, latest);
       if (rows.length < PAGE) return;
     }
+  }
+
+  /** True for a sealed item that need not be opened again. */
+  function isHere(row: HistoryRow): boolean {
+    const { seal, ts, ...item } = itemOfRow(row);
+    return seal === 'unopened' && isOpened(items.value.get(keyOf(item)), ts);
   }
 
   function receive({ type, payload }: Message): void {
@@ -182,11 +191,17 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     channel.postMessage({ name: 'outbox' } satisfies InboxNews);
   }
 
-  function sendWaiting(): void {
-    for (const reply of waiting.value) port.send('proactive.reply', { ...reply }, reply.message_id);
+  function send({ plain, ...reply }: WaitingReply): void {
+    // What this page shows of the message decides. Over plain http nothing is sealed, and nobody takes this off the wire.
+    const hint = isSecureContext && session.isAtMailbox.peek() && { plain: plain === true };
+    port.send('proactive.reply', { ...reply, ...hint }, reply.message_id);
   }
 
+  const sendWaiting = (): void => waiting.value.forEach(send);
+
   async function readTitles(): Promise<void> {
+    // The mailbox knows those of messages that came to it, which are here, and none that is sealed.
+    if (session.isAtMailbox.peek()) return;
     type Row = { chat_id: string; title: string | null };
     const { threads } = await api.call<{ threads: Row[] }>('phone/threads').catch(() => ({ threads: [] as Row[] }));
     if (threads.length === 0) return;
@@ -260,9 +275,10 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
 
     /** Sends a reply, now or once there is a connection. @throws Error in words for people. */
     async reply(reply: NewReply): Promise<void> {
-      const added = await outbox.add(reply);
+      const { seal } = items.value.get(keyOf({ kind: 'message', id: reply.reply_to ?? '' })) ?? {};
+      const added = await outbox.add({ ...reply, plain: seal === 'none' });
       waiting.value = await outbox.list();
-      port.send('proactive.reply', { ...added }, added.message_id);
+      send(added);
       channel.postMessage({ name: 'outbox' } satisfies InboxNews);
     },
 

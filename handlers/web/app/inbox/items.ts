@@ -1,4 +1,4 @@
-import { isObject } from '../../../../lib/kit/json.ts';
+import { asObject, isObject } from '../../../../lib/kit/json.ts';
 import { answersOf } from '../../../../lib/phone/question.ts';
 import type { Payload } from '../../../../lib/socket/envelope.ts';
 
@@ -25,7 +25,15 @@ export interface Item {
   late?: Late;
   /** A message that came too late was seen in this browser: the relay has no state for that. */
   isSeen?: boolean;
+  /**
+   * How it came through the mailbox (contract 12 §4): sealed so that it cannot be opened here, or without a seal, so that
+   * anybody there may have written it.
+   */
+  seal?: 'unopened' | 'none';
 }
+
+/** Text in place of one that cannot be opened, for people. */
+const UNOPENED = 'This is sealed, and this browser cannot open it. What home has of it shows here once home is back.';
 
 /** `withdrawn` by the agent, or `answered` on another device (contract 09 §7). */
 export type Late = 'answered' | 'withdrawn' | 'expired';
@@ -43,6 +51,7 @@ export interface HistoryRow {
   state: Item['state'];
   answers?: string[];
   late?: Late;
+  sealed?: unknown;
 }
 
 /** The thread of messages that name no chat (contract 04 §5.7). */
@@ -54,6 +63,12 @@ const MAX_ITEMS = 500;
 export const threadOf = (chatId: string | null): string => (chatId?.trim() ? chatId : HOME_THREAD);
 
 export const keyOf = ({ kind, id }: Pick<Item, 'kind' | 'id'>): string => `${kind} ${id}`;
+
+/** The seal of a message or reply, and in place of what is beside an unopened one, which is the edge's, a text of this page. */
+function sealOf(sealed: unknown): Partial<Item> {
+  if (isObject(sealed)) return { seal: 'unopened', title: null, text: UNOPENED, answers: [] };
+  return sealed === false ? { seal: 'none' } : {};
+}
 
 export const itemOfRow = (row: HistoryRow): Item => ({
   kind: row.kind,
@@ -68,11 +83,13 @@ export const itemOfRow = (row: HistoryRow): Item => ({
   seq: row.seq,
   answers: answersOf(row),
   late: row.late,
+  ...sealOf(row.sealed),
 });
 
 /** A copy of a message that has just arrived (contract 09 §1); undefined for one that cannot be read. */
 export function itemOfCopy(payload: Payload): Item | undefined {
-  const { message_id: id, chat_id, title, text, reply_to, sent_at: ts, metadata } = payload;
+  const { message_id: id, chat_id, title, text, reply_to, sent_at: ts } = payload;
+  const metadata = asObject(payload.metadata) ?? {};
   if (typeof id !== 'string' || typeof text !== 'string') return undefined;
   const label = (value: unknown) => (typeof value === 'string' ? value : null);
   const chatId = label(chat_id);
@@ -87,7 +104,8 @@ export function itemOfCopy(payload: Payload): Item | undefined {
     ts: typeof ts === 'number' ? ts : Date.now(),
     // The history tells its state right after it.
     state: 'queued',
-    answers: isObject(metadata) ? answersOf(metadata) : [],
+    answers: answersOf(metadata),
+    ...sealOf(payload.sealed ?? metadata.sealed),
   };
 }
 
@@ -108,13 +126,22 @@ const PROGRESS: Readonly<Record<Item['state'], number>> = {
 export function merged(known: Item | undefined, next: Item): Item {
   if (!known || (known.seq !== undefined && next.seq !== undefined && known.seq !== next.seq)) return next;
   const isFurther = PROGRESS[next.state] >= PROGRESS[known.state];
+  // What home has given stays, whatever the edge has beside it.
+  const isSame = next.seal === 'none' && known.seal === undefined && known.text === next.text;
+  const isKnown = isSame || (next.seal === 'unopened' && isOpened(known, next.ts));
   return {
-    ...next,
+    ...(isKnown ? known : next),
+    late: next.late,
+    seal: isKnown || known.seal === 'none' ? known.seal : next.seal,
     seq: next.seq ?? known.seq,
     state: isFurther ? next.state : known.state,
     isSeen: next.isSeen ?? known.isSeen,
   };
 }
+
+/** True if it is this very item, and can be read. */
+export const isOpened = (known: Item | undefined, ts: number): boolean =>
+  known !== undefined && known.seal !== 'unopened' && known.ts === ts;
 
 /** Oldest first. One without a place in the history, as at the mailbox, follows the last that is no newer. */
 export function inOrder(items: Iterable<Item>): Item[] {

@@ -13,9 +13,11 @@ export interface WaitingReply {
   answer_index?: number;
   /** Epoch ms. */
   ts: number;
+  /** To a message without a seal: whoever has asked there can open nothing. Not on the wire. */
+  plain?: boolean;
 }
 
-export type NewReply = Pick<WaitingReply, 'text' | 'chat_id' | 'reply_to' | 'answer_index'>;
+export type NewReply = Pick<WaitingReply, 'text' | 'chat_id' | 'reply_to' | 'answer_index' | 'plain'>;
 
 const NAME = 'outbox';
 const MAX_WAITING = 100;
@@ -29,7 +31,7 @@ export const createOutbox = (keep: Keep) => ({
   list: async (): Promise<readonly WaitingReply[]> => (await keep.read<WaitingReply[]>(NAME)) ?? [],
 
   /** @throws Error in words for people, when too many wait. */
-  async add({ text, chat_id, reply_to, answer_index }: NewReply): Promise<WaitingReply> {
+  async add({ text, chat_id, reply_to, answer_index, plain }: NewReply): Promise<WaitingReply> {
     const reply = {
       message_id: bytesToHex(randomBytes(6)),
       text: text.slice(0, MAX_TEXT).toWellFormed(),
@@ -37,6 +39,7 @@ export const createOutbox = (keep: Keep) => ({
       reply_to,
       ...(answer_index !== undefined && { answer_index }),
       ts: Date.now(),
+      ...(plain && { plain }),
     };
     const waiting = await keep.change<WaitingReply[]>(NAME, (replies = []) =>
       replies.length < MAX_WAITING ? [...replies, reply] : replies,

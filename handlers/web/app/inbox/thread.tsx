@@ -130,7 +130,7 @@ function Bubble({ item, title, original, isOpen }: BubbleProps) {
       <span class="off-screen">{item.kind === 'reply' ? t('You') : t('Your agent')}</span>
       {title && <b>{title}</b>}
       {original && <span class="quote small soft cut">{original.text.slice(0, 120)}</span>}
-      <TextWithMedia text={item.text}>
+      <TextWithMedia text={item.seal === 'unopened' ? t(item.text) : item.text}>
         {(part) => (
           <p>
             <Linked text={part} />
@@ -152,6 +152,11 @@ function Bubble({ item, title, original, isOpen }: BubbleProps) {
         </time>{' '}
         · {t(item.late ? TOO_LATE[item.late] : STATES[item.state])}
       </span>
+      {item.seal === 'none' && (
+        <span class="small soft">
+          {t('It came through the edge without a seal: anybody there may have written it.')}
+        </span>
+      )}
     </li>
   );
 }

@@ -122,7 +122,7 @@ function ThreadRow({ thread }: { thread: Thread }) {
   const nameOf = useThreadName();
   const open = useRouter().place.value.argument;
   const { last, unread } = thread;
-  const preview = last.text.slice(0, 160);
+  const preview = (last.seal === 'unopened' ? t(last.text) : last.text).slice(0, 160);
   return (
     <li>
       <a class="item" href={hrefOf('inbox', thread.id)} aria-current={thread.id === open ? 'true' : undefined}>

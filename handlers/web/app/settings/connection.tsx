@@ -47,6 +47,21 @@ export function Connection() {
           'This page came from the relay. The token is kept in the storage of this browser, because a page has no access to a hardware keystore.',
         )}
       </p>
+      {pairing?.mailbox && (
+        <p class="small soft">
+          {pairing.box?.home
+            ? t(
+                'While home is off, messages wait at its edge. This browser can open sealed ones: they stay sealed there as long as all of your devices can.',
+              )
+            : isSecureContext
+              ? t(
+                  'While home is off, messages wait at its edge. They are not sealed: this browser and home have no keys for that yet.',
+                )
+              : t(
+                  'While home is off, messages wait at its edge. They are not sealed: over plain http, this browser has no key for that.',
+                )}
+        </p>
+      )}
       <SettingChoice
         of="pair_ttl_seconds"
         label={t('Lifetime of a session')}

@@ -1,5 +1,8 @@
 import { get } from 'idb-keyval';
+import type { Sealing } from '../../../../lib/companion/link/sealing.ts';
+import { createLog } from '../../../../lib/log.ts';
 import { createProver, type ProofKey } from '../proof.ts';
+import { openSealing } from '../sealing.ts';
 import { homeOf, httpBase, pairingDatabase, pairingKey, proofKeyName, type StoredPairing } from '../stored-pairing.ts';
 
 export type Caller = ReturnType<typeof createCaller>;
@@ -46,6 +49,10 @@ export function createCaller(base: string) {
       await response.body?.cancel();
       return { response: (await send())[0], token };
     },
+
+    /** For what is said at the mailbox of a stored pairing. */
+    sealing: ({ deviceId, pairing }: StoredPairing): Sealing =>
+      openSealing(base, { store: { deviceId, pairing: () => pairing }, log: createLog('ERROR', () => {}) }),
 
     /** The proof for the first frame of a socket, with the token in it; undefined for a session that is not bound. */
     async socketProof(found: StoredPairing, token: string, challenge?: string): Promise<string | undefined> {

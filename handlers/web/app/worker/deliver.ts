@@ -22,14 +22,17 @@ const BEFORE_MAILBOX = 5000;
 export async function deliver(
   stored: StoredPairing,
   replies: readonly WaitingReply[],
-  caller: Pick<Caller, 'socketProof'>,
+  caller: Pick<Caller, 'socketProof' | 'sealing'>,
 ): Promise<Delivered> {
   const { pairing } = stored;
   const none: Delivered = { acknowledged: new Set(), late: new Set() };
   if (!pairing || replies.length === 0) return none;
   const { session_token: token, mailbox } = pairing;
   const url = homeOf(pairing);
-  const edge = mailbox?.session_token === undefined ? undefined : { url: mailbox.url, token: mailbox.session_token };
+  const edge =
+    mailbox?.session_token === undefined
+      ? undefined
+      : { url: mailbox.url, token: mailbox.session_token, isMailbox: true };
   const timeout = edge ? BEFORE_MAILBOX : TIMEOUT;
   const sent = url === undefined ? none : await deliverTo({ url, token }, { stored, replies, caller, timeout });
   const left = replies.filter(({ message_id: id }) => !sent.acknowledged.has(id));
@@ -44,13 +47,13 @@ export async function deliver(
 interface Delivery {
   stored: StoredPairing;
   replies: readonly WaitingReply[];
-  caller: Pick<Caller, 'socketProof'>;
+  caller: Pick<Caller, 'socketProof' | 'sealing'>;
   /** Milliseconds until the relay has let it in. */
   timeout: number;
 }
 
 function deliverTo(
-  { url, token }: { url: string; token: string },
+  { url, token, isMailbox }: { url: string; token: string; isMailbox?: boolean },
   { stored, replies, caller, timeout }: Delivery,
 ): Promise<Delivered> {
   const missing = new Set(replies.map(({ message_id }) => message_id));
@@ -61,6 +64,18 @@ function deliverTo(
     const socket = new WebSocket(url);
     const send = (channel: string, type: string, id: string, payload: object) =>
       socket.send(JSON.stringify({ channel, type, id, payload }));
+    const guard = isMailbox
+      ? caller.sealing(stored).guard({
+          send: (channel, type, payload, id = '') =>
+            socket.readyState === WebSocket.OPEN && send(channel, type, id, payload),
+          deliver() {},
+        })
+      : undefined;
+    const say = ({ plain, ...reply }: WaitingReply) => {
+      const { message_id: id } = reply;
+      if (guard) guard.send('proactive', 'proactive.reply', { ...reply, plain }, id);
+      else send('proactive', 'proactive.reply', id, reply);
+    };
     const end = () => {
       clearTimeout(timer);
       socket.close();
@@ -73,7 +88,9 @@ function deliverTo(
       const device = { name: '', surface: 'web', formFactor: 'unknown' };
       const auth = authPayload({ sessionToken: token }, stored.deviceId, device);
       const proof = await caller.socketProof(stored, token, nonce).catch(() => undefined);
-      if (socket.readyState === WebSocket.OPEN) send('system', 'auth', 'auth', { ...auth, proof });
+      // Home takes a device without a key for one that needs everything in plain.
+      const key = isMailbox ? undefined : stored.pairing?.box?.public_key;
+      if (socket.readyState === WebSocket.OPEN) send('system', 'auth', 'auth', { ...auth, box_key: key, proof });
     };
     socket.onopen = () => void authenticate();
     socket.onmessage = ({ data }) => {
@@ -86,7 +103,7 @@ function deliverTo(
       if (type === 'auth.ok') {
         clearTimeout(timer);
         timer = setTimeout(end, TIMEOUT);
-        for (const reply of replies) send('proactive', 'proactive.reply', reply.message_id, reply);
+        for (const reply of replies) say(reply);
       }
       if (type !== 'proactive.reply.ack' || payload.client_msg_id === undefined) return;
       acknowledged.add(payload.client_msg_id);

@@ -269,4 +269,18 @@ export default {
     'Escolha uma conversa.',
     '请选择一个会话。',
   ],
+  'It came through the edge without a seal: anybody there may have written it.': [
+    'Kam unversiegelt über die Edge: Jeder dort kann es geschrieben haben.',
+    'Llegó por el edge sin sellar: cualquiera allí puede haberlo escrito.',
+    '封印なしでエッジを経由して届きました。そこにいる誰でも書けた可能性があります。',
+    'Chegou pela edge sem selo: qualquer um lá pode ter escrito isto.',
+    '未经封存，由边缘转来：那里的任何人都可能写下它。',
+  ],
+  'This is sealed, and this browser cannot open it. What home has of it shows here once home is back.': [
+    'Das ist versiegelt, und dieser Browser kann es nicht öffnen. Was dein Zuhause davon hat, erscheint hier, sobald es wieder da ist.',
+    'Está sellado y este navegador no puede abrirlo. Lo que tenga el equipo de casa aparecerá aquí cuando vuelva.',
+    '封印されていて、このブラウザーでは開けません。自宅のマシンにある内容は、マシンが戻るとここに表示されます。',
+    'Está selado e este navegador não consegue abrir. O que a máquina de casa tiver aparece aqui quando ela voltar.',
+    '此内容已封存，本浏览器无法打开。家里的机器恢复后，它保存的内容会显示在此处。',
+  ],
 } satisfies Table;

@@ -582,4 +582,28 @@ export default {
   ],
   no: ['nein', 'no', 'いいえ', 'não', '否'],
   yes: ['ja', 'sí', 'はい', 'sim', '是'],
+  'While home is off, messages wait at its edge. This browser can open sealed ones: they stay sealed there as long as all of your devices can.':
+    [
+      'Ist dein Zuhause aus, warten Nachrichten an seiner Edge. Dieser Browser kann versiegelte öffnen: Sie bleiben dort versiegelt, solange alle deine Geräte das können.',
+      'Si el equipo de casa está apagado, los mensajes esperan en su edge. Este navegador puede abrir los sellados: allí siguen sellados mientras todos tus dispositivos puedan hacerlo.',
+      '自宅のマシンが停止している間、メッセージはエッジで待ちます。このブラウザーは封印されたメッセージを開けます。すべてのデバイスが開けるかぎり、エッジでも封印されたままです。',
+      'Com a máquina de casa desligada, as mensagens esperam na edge. Este navegador abre as seladas: elas ficam seladas lá enquanto todos os seus dispositivos puderem abrir.',
+      '家里的机器关闭时，消息在边缘等待。本浏览器可以打开已封存的消息：只要你的所有设备都能打开，消息在那里就保持封存。',
+    ],
+  'While home is off, messages wait at its edge. They are not sealed: this browser and home have no keys for that yet.':
+    [
+      'Ist dein Zuhause aus, warten Nachrichten an seiner Edge. Sie sind nicht versiegelt: Dieser Browser und dein Zuhause haben dafür noch keine Schlüssel.',
+      'Si el equipo de casa está apagado, los mensajes esperan en su edge. No están sellados: este navegador y el equipo de casa aún no tienen claves para ello.',
+      '自宅のマシンが停止している間、メッセージはエッジで待ちます。封印はされません。このブラウザーと自宅のマシンには、そのための鍵がまだありません。',
+      'Com a máquina de casa desligada, as mensagens esperam na edge. Elas não são seladas: este navegador e a máquina de casa ainda não têm chaves para isso.',
+      '家里的机器关闭时，消息在边缘等待。消息未封存：本浏览器和家里的机器还没有所需的密钥。',
+    ],
+  'While home is off, messages wait at its edge. They are not sealed: over plain http, this browser has no key for that.':
+    [
+      'Ist dein Zuhause aus, warten Nachrichten an seiner Edge. Sie sind nicht versiegelt: Über einfaches http hat dieser Browser keinen Schlüssel dafür.',
+      'Si el equipo de casa está apagado, los mensajes esperan en su edge. No están sellados: por http simple, este navegador no tiene clave para ello.',
+      '自宅のマシンが停止している間、メッセージはエッジで待ちます。封印はされません。平文の http では、このブラウザーにそのための鍵がありません。',
+      'Com a máquina de casa desligada, as mensagens esperam na edge. Elas não são seladas: em http simples, este navegador não tem chave para isso.',
+      '家里的机器关闭时，消息在边缘等待。消息未封存：在普通 http 下，本浏览器没有所需的密钥。',
+    ],
 } satisfies Table;

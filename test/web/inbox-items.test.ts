@@ -1,0 +1,48 @@
+import { expect, it } from 'vitest';
+import { type HistoryRow, type Item, itemOfCopy, itemOfRow, merged } from '../../handlers/web/app/inbox/items.ts';
+
+const row = (more: Partial<HistoryRow> = {}): HistoryRow => ({
+  seq: 1,
+  kind: 'message',
+  message_id: 'm1',
+  chat_id: null,
+  title: 'Title',
+  text: 'Text?',
+  reply_to: null,
+  ts: 5,
+  state: 'queued',
+  answers: ['Yes', 'No'],
+  ...more,
+});
+const ofEdge = (more: Partial<HistoryRow> = {}): Item => ({ ...itemOfRow(row(more)), seq: undefined });
+const sealed = { by: 'x', content: '', keys: {} };
+
+it('contract 12 §4: shows nothing of what the edge has beside a seal that cannot be opened', () => {
+  const copy = { message_id: 'm1', text: 'Forged', title: 'Forged', metadata: { answers: ['Forged'] }, sealed };
+  for (const item of [ofEdge({ sealed }), itemOfCopy(copy)]) {
+    expect(item).toMatchObject({ id: 'm1', title: null, answers: [], seal: 'unopened' });
+    expect(item?.text).toMatch(/^This is sealed, and this browser cannot open it/);
+  }
+  expect(ofEdge({ sealed: true })).toMatchObject({ text: 'Text?', title: 'Title', answers: ['Yes', 'No'] });
+  expect(ofEdge({ sealed: true }).seal).toBeUndefined();
+});
+
+it('keeps what was opened before, and takes what home has once it is back', () => {
+  const closed = ofEdge({ sealed, state: 'answered' });
+  expect(merged(ofEdge({ sealed: true }), closed)).toMatchObject({ text: 'Text?', answers: ['Yes', 'No'] });
+  expect(merged(ofEdge({ sealed: true }), closed).state).toBe('answered');
+  // Another message under the same id is another one.
+  expect(merged(ofEdge({ sealed: true }), { ...closed, ts: 6 }).seal).toBe('unopened');
+  const back = merged(closed, itemOfRow(row()));
+  expect([back.text, back.seal, back.seq]).toEqual(['Text?', undefined, 1]);
+});
+
+it('marks what came without a seal for good, but not what home has given in the same words', () => {
+  const plain = ofEdge({ sealed: false });
+  expect(plain.seal).toBe('none');
+  expect(merged(plain, itemOfRow(row())).seal).toBe('none');
+  const ofHome = itemOfRow(row());
+  expect(merged(ofHome, { ...plain, answers: ['Forged'] })).toMatchObject({ answers: ['Yes', 'No'], seal: undefined });
+  expect(merged(ofHome, { ...plain, text: 'Forged' })).toMatchObject({ text: 'Forged', seal: 'none' });
+  expect(itemOfCopy({ message_id: 'm1', text: 'Text?', metadata: { sealed: false } })?.seal).toBe('none');
+});
