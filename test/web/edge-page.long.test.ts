@@ -17,6 +17,12 @@ const publicOf = ({ home }: World): string => home.url.replace('127.0.0.1', 'loc
 const pairingOf = async ({ page }: TestPage): Promise<StoredPairing | undefined> =>
   ((await stored(page)).databases.svc?.['pairing /'] as { pairing?: StoredPairing } | undefined)?.pairing;
 
+/** Waits until the edge's pages may call home: home tells it after its sessions. */
+const knowsHome = (world: World): Promise<void> =>
+  expect
+    .poll(async () => (await fetch(`${world.edge}/app/`)).headers.get('content-security-policy'))
+    .toContain(`connect-src 'self' ${publicOf(world).replace('http', 'ws')} ${publicOf(world)};`);
+
 /** Waits until the page has been let in at home with credentials that the edge has not seen. */
 const isHome = (opened: TestPage, world: World): Promise<void> =>
   expect
@@ -45,8 +51,7 @@ describeInBrowser("the app of the edge's own origin (contract 12 §3)", ({ open 
     await inStep();
     const link = JSON.parse((await svc('pair', '--web', '--via', 'edge', '--json')).stdout).page_url;
     expect(link).toContain(`${edge}/app/#code=`);
-    const policy = (await fetch(`${edge}/app/`)).headers.get('content-security-policy');
-    expect(policy).toContain(`connect-src 'self' ${publicOf(world).replace('http', 'ws')} ${publicOf(world)};`);
+    await knowsHome(world);
 
     const opened = await openFor(world, { device: 'desktop' });
     const { page } = opened;
@@ -91,6 +96,7 @@ describeInBrowser("the app of the edge's own origin (contract 12 §3)", ({ open 
     const code = randomCode();
     const body = { code, without: ['bridge', 'desktop'] };
     expect((await home.ask('/pairing/register', { method: 'POST', body })).status).toBe(200);
+    await knowsHome(world);
     const opened = await openFor(world);
     await opened.page.goto(`${edge}/app/#code=${code}`);
     await isHome(opened, world);

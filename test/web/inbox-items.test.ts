@@ -1,5 +1,12 @@
 import { expect, it } from 'vitest';
-import { type HistoryRow, type Item, itemOfCopy, itemOfRow, merged } from '../../handlers/web/app/inbox/items.ts';
+import {
+  type HistoryRow,
+  type Item,
+  itemOfCopy,
+  itemOfRow,
+  merged,
+  threadsOf,
+} from '../../handlers/web/app/inbox/items.ts';
 
 const row = (more: Partial<HistoryRow> = {}): HistoryRow => ({
   seq: 1,
@@ -24,7 +31,7 @@ it('contract 12 §4: shows nothing of what the edge has beside a seal that canno
     expect(item?.text).toMatch(/^This is sealed, and this browser cannot open it/);
   }
   expect(ofEdge({ sealed: true })).toMatchObject({ text: 'Text?', title: 'Title', answers: ['Yes', 'No'] });
-  expect(ofEdge({ sealed: true }).seal).toBeUndefined();
+  expect(ofEdge({ sealed: true }).seal).toBe('opened');
 });
 
 it('keeps what was opened before, and takes what home has once it is back', () => {
@@ -45,4 +52,16 @@ it('marks what came without a seal for good, but not what home has given in the 
   expect(merged(ofHome, { ...plain, answers: ['Forged'] })).toMatchObject({ answers: ['Yes', 'No'], seal: undefined });
   expect(merged(ofHome, { ...plain, text: 'Forged' })).toMatchObject({ text: 'Forged', seal: 'none' });
   expect(itemOfCopy({ message_id: 'm1', text: 'Text?', metadata: { sealed: false } })?.seal).toBe('none');
+  expect(itemOfCopy({ message_id: 'm1', text: 'Text?', metadata: { sealed: true } })?.seal).toBeUndefined();
+});
+
+it('takes what is sealed in place of what the edge gave before it under the same id', () => {
+  const forged = ofEdge({ sealed: false, text: 'Forged' });
+  expect(merged(forged, ofEdge({ sealed: true }))).toMatchObject({ text: 'Text?', seal: 'opened' });
+  expect(merged(forged, ofEdge({ sealed })).seal).toBe('unopened');
+});
+
+it('gives a thread no new title by a message without a seal', () => {
+  const items = [ofEdge({ sealed: true }), ofEdge({ message_id: 'm2', sealed: false, title: 'Forged' })];
+  expect(threadsOf(items, new Map()).map(({ title }) => title)).toEqual(['Title']);
 });

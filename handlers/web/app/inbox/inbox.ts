@@ -275,8 +275,8 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
 
     /** Sends a reply, now or once there is a connection. @throws Error in words for people. */
     async reply(reply: NewReply): Promise<void> {
-      const { seal } = items.value.get(keyOf({ kind: 'message', id: reply.reply_to ?? '' })) ?? {};
-      const added = await outbox.add({ ...reply, plain: seal === 'none' });
+      const asked = reply.reply_to ? items.value.get(keyOf({ kind: 'message', id: reply.reply_to })) : undefined;
+      const added = await outbox.add({ ...reply, plain: asked?.seal === 'none' });
       waiting.value = await outbox.list();
       send(added);
       channel.postMessage({ name: 'outbox' } satisfies InboxNews);

@@ -26,10 +26,10 @@ export interface Item {
   /** A message that came too late was seen in this browser: the relay has no state for that. */
   isSeen?: boolean;
   /**
-   * How it came through the mailbox (contract 12 §4): sealed so that it cannot be opened here, or without a seal, so that
-   * anybody there may have written it.
+   * How it came through the mailbox (contract 12 §4): sealed, opened here or not, or without a seal, so that anybody there may
+   * have written it.
    */
-  seal?: 'unopened' | 'none';
+  seal?: 'opened' | 'unopened' | 'none';
 }
 
 /** Text in place of one that cannot be opened, for people. */
@@ -67,6 +67,7 @@ export const keyOf = ({ kind, id }: Pick<Item, 'kind' | 'id'>): string => `${kin
 /** The seal of a message or reply, and in place of what is beside an unopened one, which is the edge's, a text of this page. */
 function sealOf(sealed: unknown): Partial<Item> {
   if (isObject(sealed)) return { seal: 'unopened', title: null, text: UNOPENED, answers: [] };
+  if (sealed === true) return { seal: 'opened' };
   return sealed === false ? { seal: 'none' } : {};
 }
 
@@ -105,7 +106,7 @@ export function itemOfCopy(payload: Payload): Item | undefined {
     // The history tells its state right after it.
     state: 'queued',
     answers: answersOf(metadata),
-    ...sealOf(payload.sealed ?? metadata.sealed),
+    ...sealOf(payload.sealed ?? (metadata.sealed === false ? false : undefined)),
   };
 }
 
@@ -127,21 +128,23 @@ export function merged(known: Item | undefined, next: Item): Item {
   if (!known || (known.seq !== undefined && next.seq !== undefined && known.seq !== next.seq)) return next;
   const isFurther = PROGRESS[next.state] >= PROGRESS[known.state];
   // What home has given stays, whatever the edge has beside it.
-  const isSame = next.seal === 'none' && known.seal === undefined && known.text === next.text;
+  const isSame = next.seal === 'none' && known.text === next.text && isOpened(known, known.ts);
   const isKnown = isSame || (next.seal === 'unopened' && isOpened(known, next.ts));
+  // Home's history does not say what came through the edge.
+  const isMarked = known.seal === 'none' && next.seal === undefined;
   return {
     ...(isKnown ? known : next),
     late: next.late,
-    seal: isKnown || known.seal === 'none' ? known.seal : next.seal,
+    seal: isKnown || isMarked ? known.seal : next.seal,
     seq: next.seq ?? known.seq,
     state: isFurther ? next.state : known.state,
     isSeen: next.isSeen ?? known.isSeen,
   };
 }
 
-/** True if it is this very item, and can be read. */
+/** True if it is this very item, and home's: opened here, or given by home itself. */
 export const isOpened = (known: Item | undefined, ts: number): boolean =>
-  known !== undefined && known.seal !== 'unopened' && known.ts === ts;
+  known !== undefined && (known.seal === undefined || known.seal === 'opened') && known.ts === ts;
 
 /** Oldest first. One without a place in the history, as at the mailbox, follows the last that is no newer. */
 export function inOrder(items: Iterable<Item>): Item[] {
@@ -175,10 +178,12 @@ export function threadsOf(items: readonly Item[], titles: ReadonlyMap<string, st
   const threads = new Map<string, Thread>();
   for (const item of items) {
     const known = threads.get(item.thread);
+    // What came without a seal does not name a thread anew.
+    const title = item.seal === 'none' ? (known?.title ?? item.title) : (item.title ?? known?.title);
     threads.delete(item.thread);
     threads.set(item.thread, {
       id: item.thread,
-      title: titles.get(item.thread) ?? item.title ?? known?.title ?? null,
+      title: titles.get(item.thread) ?? title ?? null,
       last: item,
       unread: (known?.unread ?? 0) + (isUnread(item) ? 1 : 0),
     });

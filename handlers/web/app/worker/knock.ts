@@ -129,7 +129,7 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     const text = data.answers[index];
     if (text === undefined) return open(data);
     const items = (await keep.read<{ items: Item[] }>('items'))?.items ?? [];
-    const plain = items.some(({ id, seal }) => id === messageId && seal === 'none');
+    const plain = items.some(({ kind, id, seal }) => kind === 'message' && id === messageId && seal === 'none');
     const added = await outbox.add({ text, chat_id: chatId, reply_to: messageId, answer_index: index, plain });
     const { isEmpty, late } = await empty();
     const { title, ...other } = await words();

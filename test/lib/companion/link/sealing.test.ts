@@ -242,4 +242,6 @@ it('answers nothing in plain that home had sealed, when the edge sends the same 
   await device.sealing.openItem({ kind: 'message', message_id: 'm1' });
   guard.send('proactive', 'proactive.reply', { message_id: 'r1', text: 'Yes', reply_to: 'm1', ts: 3 }, 'r1');
   await expect.poll(() => sent.map(({ text }) => text)).toEqual([SEALED_TEXT]);
+  await expect.poll(() => device.log.lines.join('\n')).toContain('a message came again without a seal');
+  expect(delivered).toHaveLength(2);
 });
