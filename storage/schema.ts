@@ -504,6 +504,8 @@ export type PhoneHistoryItem = {
       peer?: MessageStanding;
       /** The other relay has the message to deliver. */
       away?: true;
+      /** At home: it came to the edge without a seal, while home sealed its own messages. */
+      unsealed?: true;
     }
   | {
       kind: 'reply';

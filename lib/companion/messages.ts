@@ -4,6 +4,7 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { answersOf } from '../phone/question.ts';
+import { hashOfShown } from '../phone/shown.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { LinkChannel, SendOnChannel } from './link/link.ts';
 import type { SettingsStore } from './safety-settings.ts';
@@ -46,6 +47,8 @@ export interface OutgoingReply {
   answer_index?: number;
   /** Epoch ms. */
   ts: number;
+  /** Hash of the message as it is shown here (contract 12 §4); absent where that is not known any more. */
+  shown?: string;
   /** For programs, such as where the words come from (contract 04 §5.5). */
   metadata?: Record<string, string>;
 }
@@ -166,6 +169,7 @@ export function createMessages(parts: MessagesParts): Messages {
         message_id: bytesToHex(randomBytes(6)),
         ts: clock.now(),
         ...(answerIndex !== undefined && { answer_index: answerIndex }),
+        ...(original && { shown: hashOfShown(original) }),
         ...(metadata && { metadata }),
       };
       if (!outbox.add(reply)) throw new RelayError('conflict', 'too many replies are waiting for the relay');

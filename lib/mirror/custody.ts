@@ -7,6 +7,8 @@ import { givesAway, isStanding } from '../phone/custody.ts';
 import { readGivenMessage } from '../phone/message.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
 import { readReply } from '../phone/reply.ts';
+import { SEALED_TEXT } from '../phone/sealed.ts';
+import { readShown } from '../phone/shown.ts';
 import type { Op, Origin } from './frames.ts';
 import { createItems } from './items.ts';
 import type { Outbox } from './outbox.ts';
@@ -48,7 +50,7 @@ export function createCustody(parts: CustodyParts) {
   const { side, phone, notifications, outbox, log, isOn, isLinked, flush, heard, seals } = parts;
   /** Messages that this process has offered and that are not acknowledged, by id. */
   const offered = new Map<string, PhoneMessage>();
-  const items = createItems({ side, phone, outbox, log, isOn, flush });
+  const items = createItems({ side, phone, outbox, log, isOn, flush, isSealed: () => seals?.isOn() ?? false });
   let isHeardThere = false;
   let isRecalling = false;
   let wasHeard: boolean | undefined;
@@ -96,8 +98,9 @@ export function createCustody(parts: CustodyParts) {
     },
     taken(id) {
       const body = outbox.isWaiting(replyKey(id)) ? outbox.body(replyKey(id)) : undefined;
-      // A reader here can read nothing sealed: home keeps it for its own.
-      if (!body || (body.reply as Reply).sealed || outbox.amend(replyKey(id), { ...body, taken: true })) return;
+      // A reader here has had nothing of a placeholder: home keeps the reply for its own.
+      if (!body || (body.reply as Reply).text === SEALED_TEXT || outbox.amend(replyKey(id), { ...body, taken: true }))
+        return;
       outbox.offer(takenKey(id), 'taken', { message_id: id });
       flush();
     },
@@ -128,7 +131,11 @@ export function createCustody(parts: CustodyParts) {
     const given = asObject(reply);
     const read = given && typeof given.ts === 'number' ? readReply(given, given.ts) : undefined;
     if (!read) return void log.warn('the other side gave a reply that cannot be read');
-    const done = phone.shared.takeReply(read, { device: String(device ?? ''), isTaken: taken === true });
+    const done = phone.shared.takeReply(read, {
+      device: String(device ?? ''),
+      isTaken: taken === true,
+      shown: readShown(given as JsonObject),
+    });
     items.numbered('reply', read.message_id, read.ts, phone.shared.replySeq(read.message_id));
     return done;
   }

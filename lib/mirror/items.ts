@@ -22,6 +22,8 @@ export interface ItemsParts {
   isOn(): boolean;
   /** Sends what was offered. */
   flush(): void;
+  /** At home: what comes to the edge without a seal is none of home's. */
+  isSealed(): boolean;
 }
 
 /**
@@ -29,7 +31,7 @@ export interface ItemsParts {
  * `item` op or by that of a reply, in the order in which they came. Home gives it the next `seq` of its own history, which
  * comes back as a `seq` op: the edge then shows the item under that.
  */
-export function createItems({ side, phone, outbox, log, isOn, flush }: ItemsParts) {
+export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }: ItemsParts) {
   function offerItem(item: PhoneHistoryItem, standing: MessageStanding | undefined, isAgain: boolean): boolean {
     const { seq: _, home: __, state: ___, ...rest } = item;
     const content: JsonObject = { ...rest };
@@ -57,7 +59,8 @@ export function createItems({ side, phone, outbox, log, isOn, flush }: ItemsPart
     }
     const content = readContent(given);
     if (!content || !isStanding(standing)) return void log.warn('the edge gave an item that cannot be read');
-    const { seq, done } = phone.shared.adopt(content, standing, isAgain);
+    const own = isSealed() ? { ...content, unsealed: true as const } : content;
+    const { seq, done } = phone.shared.adopt(own, standing, isAgain);
     numbered('message', content.message_id, content.ts, seq);
     return done;
   }

@@ -187,7 +187,8 @@ export async function openSeals(parts: SealsParts) {
       const { said, session } = await openFromDevice(sealed, kind, String(given.message_id));
       // A reader there has had nothing of a placeholder.
       const isTaken = body.taken === true && given.text !== SEALED_TEXT;
-      return { body: { ...body, reply: textOf(said), device: session.device.name, taken: isTaken } };
+      // A device that seals says what it has shown. One that does not answers none of home's questions.
+      return { body: { ...body, reply: { shown: '', ...textOf(said) }, device: session.device.name, taken: isTaken } };
     }
     const { said } = await openFromDevice(sealed, 'notification', String(given.id));
     return { body: { ...body, notification: textOf(said) } };

@@ -3,6 +3,7 @@ import { describeError, RelayError } from '../errors.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { newMessageId } from './message.ts';
+import type { Shown } from './shown.ts';
 
 /** Questions that may be open at once. */
 const MAX_ASKS = 256;
@@ -67,6 +68,7 @@ export interface AsksParts {
 
 interface Pending {
   startedAt: number;
+  words?: Shown;
   progress: AskProgress | null;
   onProgress(state: AskProgress): void;
   settle(result: AskResult): void;
@@ -145,6 +147,14 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
       }
       return end;
     },
+
+    /** The words of a question as devices show them. */
+    worded(messageId: string, words: Shown): void {
+      const pending = open.get(messageId);
+      if (pending) pending.words = words;
+    },
+
+    wordsOf: (messageId: string): Shown | undefined => open.get(messageId)?.words,
 
     /**
      * Claims the first reply to an open question, which came from a device of this name. Returns a function that hands

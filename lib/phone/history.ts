@@ -7,6 +7,7 @@ import { isLater, laterOf } from './custody.ts';
 import { cursorOf, placeOf, seqOf } from './numbers.ts';
 import { answersOf, isAnswerAt, isQuestion } from './question.ts';
 import { unsealedReply } from './reply.ts';
+import { isUnsealed } from './sealed.ts';
 
 const MAX_ITEMS = 500;
 /** Characters of texts in all items, sealed ones included: one reply may have a million. */
@@ -53,7 +54,7 @@ export type HistoryRow = PhoneHistoryItem & { origin?: 'edge' };
 /** The content of a message that came to the other relay. */
 export type MessageContent = Pick<
   MessageItem,
-  'message_id' | 'chat_id' | 'title' | 'text' | 'reply_to' | 'ts' | 'question' | 'answers'
+  'message_id' | 'chat_id' | 'title' | 'text' | 'reply_to' | 'ts' | 'question' | 'answers' | 'unsealed'
 >;
 
 export interface HistoryPage {
@@ -96,9 +97,12 @@ export async function openHistory(parts: HistoryParts) {
   let latest = 0;
   let characters = 0;
 
+  const find = (kind: PhoneHistoryItem['kind'], id: string): PhoneHistoryItem | undefined =>
+    items.get(seqs[kind].get(id) ?? 0);
+
   function insert(item: PhoneHistoryItem): void {
     items.set(item.seq, item);
-    seqs[item.kind].set(item.message_id, item.seq);
+    if (!isBeside(item, find(item.kind, item.message_id))) seqs[item.kind].set(item.message_id, item.seq);
     characters += lengthOf(item);
     latest = item.seq;
   }
@@ -158,12 +162,19 @@ export async function openHistory(parts: HistoryParts) {
     }
   }
 
-  const find = (kind: PhoneHistoryItem['kind'], id: string): PhoneHistoryItem | undefined =>
-    items.get(seqs[kind].get(id) ?? 0);
-
   function findMessage(id: string | null): MessageItem | undefined {
     const item = id === null ? undefined : find('message', id);
     return item?.kind === 'message' ? item : undefined;
+  }
+
+  /** A message that came to the edge under the id of home's: it changes nothing of that. Returns its `seq`. */
+  function adoptBeside(content: MessageContent, standing: MessageStanding, isAgain: boolean): number {
+    for (const item of items.values())
+      if (item.kind === 'message' && item.message_id === content.message_id && item.ts === content.ts) return item.seq;
+    if (isAgain && isTooOld(content.ts)) return 0;
+    const state = standing === 'withdrawn' ? 'cancelled' : standing;
+    add({ ...content, kind: 'message', seq: latest + 1, state, peer: standing });
+    return latest;
   }
 
   /** The `seq` of the newest item as clients see it. */
@@ -180,6 +191,7 @@ export async function openHistory(parts: HistoryParts) {
     if (others.kind === 'message') {
       delete others.peer;
       delete others.away;
+      delete others.unsealed;
     }
     const isAtEdge = isEdge();
     return {
@@ -213,16 +225,17 @@ export async function openHistory(parts: HistoryParts) {
         ...(isQuestion(metadata) && answers.length > 0 && { answers: [...answers] }),
         ...(isAsked && { asked: true }),
         ...(sealed && { sealed }),
+        ...(isUnsealed(message) && { unsealed: true }),
       };
       const queued = findMessage(message_id);
-      if (queued?.state === 'queued') {
+      if (queued?.state === 'queued' && !isBeside(content, queued)) {
         // Home has the message that this one replaces, and gets this one.
         const peer = isEdge() ? undefined : queued.peer;
         replace({ seq: queued.seq, ...content, ...(peer !== undefined && { peer }) });
       } else add({ seq: latest + 1, ...content });
     },
 
-    /** The newest message of an id. */
+    /** The newest message of an id, home's before one that came to the edge without a seal. */
     findMessage,
 
     /** Open questions whose callers ended with an earlier process. */
@@ -425,6 +438,8 @@ export async function openHistory(parts: HistoryParts) {
     ): number {
       const { message_id: id, ts } = content;
       const own = findMessage(id);
+      const isRepeated = wasDelivered && own !== undefined && hasSameWords(content, own);
+      if (own && own.ts !== ts && isBeside(content, own) && !isRepeated) return adoptBeside(content, standing, isAgain);
       if (own && own.ts > ts) {
         for (const item of items.values())
           if (item.kind === 'message' && item.message_id === id && item.ts === ts) return item.seq;
@@ -491,6 +506,13 @@ function lengthOf({ text, sealed }: PhoneHistoryItem): number {
   return text.length + (sealed?.content.length ?? 0) + keys;
 }
 
+const hasSameWords = (a: MessageContent, b: MessageContent): boolean =>
+  a.title === b.title && a.text === b.text && JSON.stringify(a.answers ?? []) === JSON.stringify(b.answers ?? []);
+
+/** True for a message that home's own of the same id goes before: with other words, it is none of home's questions. */
+const isBeside = (item: object, own: object | undefined): boolean =>
+  own !== undefined && 'unsealed' in item && !('unsealed' in own);
+
 const STATES = ['queued', 'sent', 'shown', 'answered', 'expired', 'cancelled', 'dropped'] as const;
 const common = {
   seq: v.pipe(v.number(), v.safeInteger()),
@@ -498,9 +520,7 @@ const common = {
   ...v.entriesFromList(['message_id', 'text'], v.string()),
   ...v.entriesFromList(['chat_id', 'title', 'reply_to'], v.fallback(v.nullable(v.string()), null)),
   ts: v.number(),
-  sealed: v.optional(
-    v.object({ by: v.string(), content: v.string(), keys: v.record(v.string(), v.string()) }),
-  ),
+  sealed: v.optional(v.object({ by: v.string(), content: v.string(), keys: v.record(v.string(), v.string()) })),
 };
 const Stored: v.GenericSchema<unknown, PhoneHistoryItem> = v.variant('kind', [
   v.object({
@@ -509,7 +529,7 @@ const Stored: v.GenericSchema<unknown, PhoneHistoryItem> = v.variant('kind', [
     state: v.picklist(STATES),
     answers: v.optional(v.array(v.string())),
     peer: v.optional(v.picklist([...STATES, 'withdrawn'])),
-    ...v.entriesFromList(['question', 'asked', 'withdrawn', 'away'], v.optional(v.literal(true))),
+    ...v.entriesFromList(['question', 'asked', 'withdrawn', 'away', 'unsealed'], v.optional(v.literal(true))),
   }),
   v.object({
     ...common,

@@ -45,6 +45,8 @@ import { isQuestion } from './question.ts';
 import { createReplies, type Handout, type Poll } from './replies.ts';
 import { readReply, readStoredReply } from './reply.ts';
 import { openRows, saveLater } from './rows.ts';
+import { isUnsealed } from './sealed.ts';
+import { isHashOf, readShown, shownOf, strayed } from './shown.ts';
 import { openSubscribers } from './subscribers.ts';
 import type { SeenChat } from './threads.ts';
 
@@ -283,6 +285,23 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return isLate ? { reason, isVoid: isTap && question.asked === true } : undefined;
   }
 
+  /**
+   * A reply whose device has shown this relay's own words (`shown`, the hash of them), or has named no message of this relay;
+   * any other is an answer to nothing. Undefined counts as today: clients that know nothing of `shown` come to home itself.
+   */
+  function meant(reply: Reply, shown: string | undefined): Reply {
+    const { reply_to: replyTo, message_id: messageId } = reply;
+    if (replyTo === null || shown === undefined) return reply;
+    const item = history.findMessage(replyTo);
+    // The history forgets, and what is there may be the edge's.
+    const own = asks.wordsOf(replyTo) ?? (item?.unsealed || item?.sealed ? undefined : item);
+    if (!own || isHashOf(shown, { ...own, answers: own.answers ?? [] })) return reply;
+    log.warn(
+      `reply ${messageId} answers other words than those of message ${replyTo}: it counts as an answer to nothing`,
+    );
+    return strayed(reply);
+  }
+
   /** State that a crash must not lose. */
   const undelivered = (): QueuedMessage[] => [...aside, ...state.custody.map(({ entry }) => entry), ...state.queue];
 
@@ -391,6 +410,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     }
     if (other?.isFull()) throw mirrorBacklog();
     history.message(message, isAsked);
+    if (isAsked) asks.worded(messageId, shownOf(message));
     dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
     const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));
     parts.accepted?.(message, !isQueued() || copies.length > 0);
@@ -493,7 +513,11 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const held = undelivered().find((entry) => entry.message.message_id === messageId)?.message;
       // A sender who repeats an id replaces what waits.
       const isNewer =
-        held !== undefined && held.sent_at < message.sent_at && state.queue.some((entry) => entry.message === held);
+        held !== undefined &&
+        held.sent_at < message.sent_at &&
+        state.queue.some((entry) => entry.message === held) &&
+        // Nobody at the edge replaces what home seals.
+        (isUnsealed(held) || !isUnsealed(message));
       const isHeld = held !== undefined && !isNewer;
       const known = { standing: item && standingOf(item), hasArrived: delivered.has(messageId), isHeld };
       switch (reception(known)) {
@@ -531,11 +555,12 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     },
 
     /**
-     * A reply that a device gave to the other relay, where a reader may have taken it (`isTaken`). Resolves once it is
-     * stored.
+     * A reply that a device gave to the other relay, where a reader may have taken it (`isTaken`), with what it says of the
+     * words that it answers (`shown`). Resolves once it is stored.
      */
-    takeReply: (reply: Reply, by: { device: string; isTaken: boolean }): Promise<unknown> =>
-      accept(history.checked(reply), by),
+    takeReply(reply: Reply, by: { device: string; isTaken: boolean; shown?: string }): Promise<unknown> {
+      return accept(history.checked(meant(reply, by.shown)), by);
+    },
 
     /** The other relay has stored a reply, which readers get there, or a reader has taken it there. */
     replyTaken: (messageId: string): Promise<unknown> =>
@@ -775,7 +800,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     async reply(link: PhoneLink, payload: Payload, id: string): Promise<void> {
       const read = readReply(payload, clock.now());
       if (!read) return log.debug(`ignored a reply without text from session ${link.session.prefix}`);
-      const reply = history.checked(read);
+      const reply = history.checked(meant(read, readShown(payload)));
       const { message_id: messageId, chat_id: chatId, text } = reply;
       const device = link.session.device.name;
       if (!history.hasReply(reply) && other?.replied(reply, device) === false) throw mirrorBacklog();

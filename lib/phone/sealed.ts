@@ -35,6 +35,9 @@ export const coveredMessage = (message: PhoneMessage, sealed: SealedText): Phone
   sealed,
 });
 
+/** True for a message that came to the edge without a seal, while home sealed its own. */
+export const isUnsealed = ({ metadata }: Pick<PhoneMessage, 'metadata'>): boolean => metadata.sealed === false;
+
 /** The sealed text of a message or a reply, as its only member; `null` where there is one that cannot be read. */
 export function sealedOf(value: Readonly<Record<string, unknown>>): Pick<Reply, 'sealed'> | null {
   if (value.sealed === undefined) return {};

@@ -6,11 +6,11 @@ import type { Upstream } from '../host/upstream.ts';
 import { isSuccess } from '../host/upstream.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
-import { visibleLine, visibleName } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { RETENTION } from '../phone/delivery.ts';
-import { answersOf, isQuestion } from '../phone/question.ts';
+import { isQuestion } from '../phone/question.ts';
+import { lineOf, noticeOf, shownOf } from '../phone/shown.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { encryptMessage } from './encrypt.ts';
@@ -25,8 +25,6 @@ import { createVapid } from './vapid.ts';
 const SHOW_TIMEOUT = 10_000;
 /** Milliseconds in which a push service must answer. */
 const ANSWER_TIMEOUT = 15_000;
-/** Characters of a message's text in a knock (contract 09 §6). */
-const MAX_TEXT = 120;
 /** Push services want to know whom to write to; this one is nobody. */
 const NO_CONTACT = 'mailto:nobody@example.com';
 
@@ -175,13 +173,13 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
      */
     accepted(message: PhoneMessage, isHeard: boolean): void {
       if (message.surfacing === 'inbox' || subscriptions.keys().length === 0) return;
-      const { message_id, chat_id, title, text, sent_at, metadata } = message;
-      const answers = answersOf(metadata);
+      const { message_id, chat_id, sent_at, metadata } = message;
+      const { title, text, answers } = noticeOf(shownOf(message));
       knocks.add({
         message_id,
         chat_id,
-        title: title === null ? null : visibleName(title),
-        text: visibleLine(text.slice(0, MAX_TEXT)).toWellFormed(),
+        title,
+        text,
         question: isQuestion(metadata),
         ...(answers.length > 0 && { answers: [...answers] }),
         due: clock.now() + (isHeard ? SHOW_TIMEOUT : 0),
@@ -193,13 +191,12 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     turns: {
       ended({ turnId, family, sessionId, state, question, text }: EndedTurn): void {
         if (state === 'running' || subscriptions.of({ family }).length === 0) return;
-        const line = (words: string) => visibleLine(words.slice(0, MAX_TEXT)).toWellFormed();
         const now = clock.now();
         knocks.add({
           message_id: turnId,
           chat_id: null,
-          title: line(question),
-          text: line(text),
+          title: lineOf(question),
+          text: lineOf(text),
           question: false,
           answer: { family, session_id: sessionId, state },
           due: now + SHOW_TIMEOUT,

@@ -17,11 +17,18 @@ const publicOf = ({ home }: World): string => home.url.replace('127.0.0.1', 'loc
 const pairingOf = async ({ page }: TestPage): Promise<StoredPairing | undefined> =>
   ((await stored(page)).databases.svc?.['pairing /'] as { pairing?: StoredPairing } | undefined)?.pairing;
 
-/** Waits until the edge's pages may call home: home tells it after its sessions. */
-const knowsHome = (world: World): Promise<void> =>
-  expect
-    .poll(async () => (await fetch(`${world.edge}/app/`)).headers.get('content-security-policy'))
+/** Waits until the edge's pages may call home: home tells it after its sessions, and the Worker keeps an answer a minute. */
+async function knowsHome(world: World): Promise<void> {
+  let now = Date.now();
+  const policy = async () => {
+    now += 60_000;
+    await world.runtime.stopClock(now);
+    return (await fetch(`${world.edge}/app/`)).headers.get('content-security-policy');
+  };
+  await expect
+    .poll(policy)
     .toContain(`connect-src 'self' ${publicOf(world).replace('http', 'ws')} ${publicOf(world)};`);
+}
 
 /** Waits until the page has been let in at home with credentials that the edge has not seen. */
 const isHome = (opened: TestPage, world: World): Promise<void> =>

@@ -1,11 +1,17 @@
 import { get, set, update } from 'idb-keyval';
 import { createSealing, type OwnKeys, type SealingParts } from '../../../lib/companion/link/sealing.ts';
 import { type BoxKey, newBoxKey } from '../../../lib/kit/box.ts';
+import { base64url, utf8ToBytes } from '../../../lib/kit/bytes.ts';
+import { digestOf } from '../../../lib/kit/ece.ts';
+import { type Shown, shownText } from '../../../lib/phone/shown.ts';
 import { boxKeyName, pairingDatabase } from './stored-pairing.ts';
 
 /** This browser's half of the sealed mailbox (contract 12 §4), for the page and its service worker. In secure contexts only. */
 export const openSealing = (base: string, parts: Pick<SealingParts, 'store' | 'log'>) =>
   createSealing({ ...parts, keys: browserKeys(base), deliversUnopened: true });
+
+/** What a reply says of the words that it answers. */
+export const hashOf = async (shown: Shown): Promise<string> => base64url(await digestOf(utf8ToBytes(shownText(shown))));
 
 /**
  * The key of a pairing, which nothing can export, the page included. A browser that does not store it has none, since

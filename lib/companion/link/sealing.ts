@@ -141,12 +141,13 @@ export function createSealing(parts: SealingParts) {
     );
   }
 
-  async function coveredReply({ plain: isPlain, ...payload }: Payload): Promise<Payload> {
+  async function coveredReply({ plain: isPlain, shown, ...payload }: Payload): Promise<Payload> {
     const { chat_id, reply_to, message_id, ts } = payload;
-    const text = await sealed('reply', String(message_id), payload);
+    // Within the seal alone: with it, the edge could guess the words.
+    const text = await sealed('reply', String(message_id), { ...payload, shown });
     if (!text) return payload;
     const isToPlain = isPlain ?? (typeof reply_to === 'string' && plain.has(reply_to));
-    // A caller that asked through the edge alone can open nothing. By the seal beside it, home knows who has replied.
+    // A caller that asked through the edge alone can open nothing. By the seal beside it, home knows who has replied, and to what.
     if (isToPlain === true) return { ...payload, sealed: text };
     return { text: SEALED_TEXT, chat_id, reply_to, message_id, ts, sealed: text };
   }

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { createMessages } from '../../../lib/companion/messages.ts';
+import { hashOfShown } from '../../../lib/phone/shown.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
@@ -147,9 +148,11 @@ describe('messages on the companion (contract 04 §5)', () => {
     phone.gets('phone.message', message('m1', { chat_id: 'c1' }));
     const first = phone.messages.reply({ text: 'one' });
     expect(first).toMatchObject({ text: 'one', chat_id: 'c1', reply_to: 'm1' });
+    expect(first.shown).toBe(hashOfShown({ title: null, text: 'hello', answers: [] }));
     const end = phone.online();
     const second = phone.messages.reply({ text: 'two', chatId: 't-new' });
     expect(second).toMatchObject({ chat_id: 't-new', reply_to: null });
+    expect(second).not.toHaveProperty('shown');
     end();
     phone.online();
     const replies = () => phone.sent.filter(([type]) => type === 'proactive.reply').map(([, { message_id: id }]) => id);

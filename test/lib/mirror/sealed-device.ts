@@ -2,7 +2,9 @@ import type { MediaKeys } from '../../../lib/companion/link/sealed-media.ts';
 import { createSealing, type SealedItem, type Sealing } from '../../../lib/companion/link/sealing.ts';
 import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import type { PhoneLink } from '../../../lib/phone/phone.ts';
+import { hashOfShown, shownOf } from '../../../lib/phone/shown.ts';
 import type { Message, Payload } from '../../../lib/socket/envelope.ts';
+import type { PhoneMessage } from '../../../storage/schema.ts';
 import type { World } from './world.ts';
 
 type Side = 'home' | 'edge';
@@ -19,6 +21,7 @@ export class SealedDevice {
   #sealing!: Sealing;
   #link: PhoneLink | undefined;
   #side: Side = 'home';
+  #sendPlainly: (channel: string, type: string, payload: Payload, id?: string) => void = () => {};
   #send: (channel: string, type: string, payload: Payload, id?: string) => void = () => {};
   /** Replies under way to a relay. */
   #sent: Promise<void>[] = [];
@@ -87,6 +90,7 @@ export class SealedDevice {
       if (channel === 'notifications') this.#world[side].notifications.post(payload);
     };
     const guard = this.#sealing.guard({ send, deliver: (message) => this.#deliver(message) });
+    this.#sendPlainly = send;
     this.#send = side === 'edge' ? guard.send : send;
     const link: PhoneLink = {
       id: `socket-${this.id}-${side}`,
@@ -109,8 +113,12 @@ export class SealedDevice {
     this.#link = undefined;
   }
 
-  reply(id: string, text: string, rest: Payload = {}): void {
-    this.#send('proactive', 'proactive.reply', { message_id: id, text, ts: 1, ...rest }, id);
+  /** `isPlain`: as a version that puts no seal beside a plain reply. */
+  reply(id: string, text: string, { isPlain, ...rest }: Payload & { isPlain?: boolean } = {}): void {
+    const asked = this.shown.findLast(({ message_id }) => message_id === rest.reply_to) as PhoneMessage | undefined;
+    const shown = asked && hashOfShown(shownOf(asked));
+    const send = isPlain ? this.#sendPlainly : this.#send;
+    send('proactive', 'proactive.reply', { message_id: id, text, ts: 1, shown, ...rest }, id);
   }
 
   notify(payload: Payload): void {

@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import { newBoxKey } from '../../../lib/kit/box.ts';
 import { base64url, randomBytes, sha256 } from '../../../lib/kit/bytes.ts';
 import { SEALED_TEXT } from '../../../lib/phone/sealed.ts';
+import { hashOfShown } from '../../../lib/phone/shown.ts';
 import { readReplies } from './device.ts';
 import { SealedDevice } from './sealed-device.ts';
 import { World } from './world.ts';
@@ -213,6 +214,65 @@ it('the edge forges no answer: a plain reply answers nothing, and says what it i
   expect(world.log.lines.join('\n')).toContain('ERROR');
 });
 
+it('the edge asks with words of its own under the id of a sealed question: their answer answers nothing of home', async () => {
+  const { world, device } = await start();
+  let isAnswered = false;
+  const asked = world.home.phone.ask({ text: 'Delete it?', answers: ['Yes', 'No'], timeoutMs: 86_400_000 });
+  void asked.then(() => {
+    isAnswered = true;
+  });
+  await expect.poll(() => world.home.phone.queued().length).toBe(1);
+  const [{ message_id: id = '' } = {}] = world.home.phone.queued();
+  await given(world, id);
+  await world.cut();
+  world.clock.advance(1000);
+  await world.edge.phone.push({ text: 'Lunch?', answers: ['Yes', 'No'], message_id: id });
+  device.connect('edge');
+  await expect.poll(() => device.shown).toMatchObject([{ message_id: id, text: 'Lunch?', sealed: false }]);
+  device.reply('r1', 'Yes', { reply_to: id, answer_index: 0 });
+  await expect.poll(() => device.acknowledged).toEqual(['r1']);
+  await world.settle();
+  // Nor does it where it comes to home itself.
+  device.connect('home');
+  device.reply('r2', 'Yes', { reply_to: id, answer_index: 0 });
+  await expect.poll(() => device.acknowledged).toEqual(['r1', 'r2']);
+  const replies = await repliesAt(world, 'home');
+  expect(replies.map(({ message_id }) => message_id)).toEqual(['r1', 'r2']);
+  for (const reply of replies) {
+    expect(reply).toMatchObject({ reply_to: null, chat_id: null, metadata: { other_words: true } });
+    expect(reply.text).toMatch(/showed other words\. It said: Yes$/);
+    expect(reply).not.toHaveProperty('answer_index');
+    expect(reply).not.toHaveProperty('shown');
+  }
+  expect(isAnswered).toBe(false);
+  expect(world.home.phone.history({ since: 0, limit: 10 }).items[0]).toMatchObject({ text: 'Delete it?' });
+  expect(world.log.lines.join('\n')).toContain(`answers other words than those of message ${id}`);
+
+  const shown = hashOfShown({ title: null, text: 'Delete it?', answers: ['Yes', 'No'] });
+  device.reply('r3', 'No', { reply_to: id, answer_index: 1, shown });
+  expect(await asked).toMatchObject({ answer: 'No', answer_index: 1 });
+});
+
+it('a sealed reply that says nothing of the words that it answers is no answer to what home has sealed', async () => {
+  const { world, device } = await start();
+  await world.home.phone.push(question);
+  await given(world, 'm1');
+  await world.cut();
+  await world.edge.phone.push({ text: 'from a webhook?', message_id: 'w1' });
+  device.connect('edge');
+  await expect.poll(() => device.shown.length).toBe(2);
+  device.reply('r1', 'Yes', { reply_to: 'm1', shown: undefined });
+  device.reply('r2', 'fine', { reply_to: 'w1', shown: undefined });
+  device.reply('r3', 'by the way', { chat_id: 'c1' });
+  await expect.poll(() => device.acknowledged).toEqual(['r1', 'r2', 'r3']);
+  await world.settle();
+  expect(await repliesAt(world, 'home')).toMatchObject([
+    { message_id: 'r1', reply_to: null, metadata: { other_words: true } },
+    { message_id: 'r2', reply_to: 'w1', text: 'fine' },
+    { message_id: 'r3', chat_id: 'c1', text: 'by the way' },
+  ]);
+});
+
 it('a sealed reply under another id, and a message that is sent back as a reply, are said to be unreadable', async () => {
   const { world, device } = await start();
   await world.home.phone.push({ text: 'Delete it?', message_id: 'm1' });
@@ -222,6 +282,7 @@ it('a sealed reply under another id, and a message that is sent back as a reply,
   );
   await world.cut();
   device.connect('edge');
+  await expect.poll(() => device.shown.length).toBe(1);
   device.reply('r1', 'Yes', { reply_to: 'm1' });
   await expect.poll(() => device.acknowledged).toEqual(['r1']);
   const [kept] = (await world.edge.phone.poll({ timeout: 0 })).replies;
@@ -287,15 +348,20 @@ it('a sealed reply that a reader at the edge takes while it is under way to home
   }
 });
 
-it.each(['edge', 'home'] as const)(
-  'a plain reply that a device gives to both sides is read once, where it came to %s first',
-  async (first) => {
+it.each([
+  ['edge', false],
+  ['home', false],
+  ['edge', true],
+  ['home', true],
+] as const)(
+  'a plain reply that a device gives to both sides is read once, where it came to %s first; without a seal: %s',
+  async (first, isPlain) => {
     const { world, device } = await start();
     await world.cut();
     await world.edge.phone.push({ text: 'from a webhook?', message_id: 'w1', answers: ['Yes', 'No'] });
     device.connect('edge');
     await expect.poll(() => device.shown).toMatchObject([{ message_id: 'w1', sealed: false }]);
-    const reply = () => device.reply('r1', 'Yes', { reply_to: 'w1', answer_index: 0 });
+    const reply = () => device.reply('r1', 'Yes', { reply_to: 'w1', answer_index: 0, isPlain });
     reply();
     await expect.poll(() => device.acknowledged).toEqual(['r1']);
     const read: string[] = [];
@@ -311,7 +377,8 @@ it.each(['edge', 'home'] as const)(
     await world.settle();
     await readAtHome();
     if (first === 'edge') await atHome();
-    expect(read).toEqual([expect.stringMatching(first === 'edge' ? /^A reply from the edge\. .*: Yes$/ : /^Yes$/)]);
+    const isDoubted = first === 'edge' && isPlain;
+    expect(read).toEqual([expect.stringMatching(isDoubted ? /^A reply from the edge\. .*: Yes$/ : /^Yes$/)]);
     const { items } = world.home.phone.history({ since: 0, limit: 9 });
     expect(items.map(({ message_id, state }) => [message_id, state]).sort()).toEqual([
       ['r1', 'taken'],

@@ -3,6 +3,7 @@ import memoryDriver from 'unstorage/drivers/memory';
 import { expect, it } from 'vitest';
 import type { Ask, AskProgress } from '../../../lib/phone/asks.ts';
 import { openPhoneMessaging, type PhoneLink } from '../../../lib/phone/phone.ts';
+import { hashOfShown, noticeOf } from '../../../lib/phone/shown.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
 import type { PhoneHistoryItem, QueuedMessage, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
@@ -119,6 +120,55 @@ it('09 §10: free text is an answer without an index, and so is a tap that does 
     await phone.reply(pixel, { ...reply, reply_to: pixel.question.message_id }, 'e');
     expect(await result).toEqual({ answer: reply.text, by: 'Pixel 9', after_s: 0 });
   }
+});
+
+it('12 §4: a device that has shown other words under the id answers nothing; its reply is read as what it is', async () => {
+  const { phone, connect, ask } = await setup();
+  const pixel = connect('Pixel 9');
+  const question = { title: 'Release', text: 'Deploy now?', answers: ['yes', 'no'] };
+  const result = ask({ title: question.title });
+  await settled();
+  const reply = { text: 'yes', reply_to: pixel.question.message_id, answer_index: 0, chat_id: 'c' };
+  const others = [hashOfShown({ ...question, text: 'Lunch now?' }), hashOfShown({ ...question, title: null }), ''];
+  for (const [at, shown] of others.entries()) await phone.reply(pixel, { ...reply, shown, message_id: `r${at}` }, 'e');
+  // It sends the first one again.
+  await phone.reply(pixel, { ...reply, shown: others[0], message_id: 'r0' }, 'e');
+  const { replies } = await phone.poll({ timeout: 0 });
+  expect(replies.map(({ message_id }) => message_id)).toEqual(['r0', 'r1', 'r2']);
+  for (const { text, ...rest } of replies) {
+    expect(text).toMatch(/showed other words\. It said: yes$/);
+    expect(rest).toMatchObject({ reply_to: null, chat_id: null, metadata: { other_words: true } });
+    expect(rest).not.toHaveProperty('answer_index');
+  }
+  expect(pixel.acknowledged.map(([id]) => id)).toEqual(['r0', 'r1', 'r2', 'r0']);
+  expect(phone.history({ since: 0, limit: 10 }).items[0]?.state).not.toBe('answered');
+
+  await phone.reply(pixel, { ...reply, shown: hashOfShown(question), message_id: 'r3' }, 'e');
+  expect(await result).toMatchObject({ answer: 'yes', answer_index: 0 });
+  expect(replies.concat((await phone.poll({ timeout: 0 })).replies)).toSatisfy((all: object[]) =>
+    all.every((one) => !('shown' in one)),
+  );
+});
+
+it('12 §4: a question is answered from its notification, and one that the history has forgotten still knows its words', async () => {
+  const { phone, connect, ask } = await setup();
+  const pixel = connect('Pixel 9');
+  const text = `Deploy ${'all of it '.repeat(30)}now?`;
+  const result = ask({ text });
+  await settled();
+  const { message_id: replyTo } = pixel.question;
+  for (let n = 0; n < 501; n++) await phone.push({ text: 'news', message_id: `n${n}` });
+  const question = { title: null, text, answers: ['yes', 'no'] };
+  const reply = { text: 'yes', reply_to: replyTo };
+  await phone.reply(pixel, { ...reply, shown: hashOfShown({ ...question, text: 'Lunch?' }), message_id: 'r1' }, 'e');
+  await phone.reply(pixel, { ...reply, shown: hashOfShown(noticeOf(question)), message_id: 'r2' }, 'e');
+  await phone.reply(pixel, { text: 'fine', reply_to: 'unknown', shown: hashOfShown(question), message_id: 'r3' }, 'e');
+  expect(await result).toMatchObject({ answer: 'yes' });
+  const { replies } = await phone.poll({ timeout: 0 });
+  expect(replies.map(({ message_id, reply_to }) => [message_id, reply_to])).toEqual([
+    ['r1', null],
+    ['r3', 'unknown'],
+  ]);
 });
 
 it('09 §7: a phone that numbers its replies from 1 again answers the next question, too', async () => {

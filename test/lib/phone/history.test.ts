@@ -148,3 +148,41 @@ it('§1: after a crash, a message that waits no longer counts as sent', async ()
     ['b', 'queued'],
   ]);
 });
+
+it('12 §4: what came to the edge without a seal under the id of home changes nothing of that, whichever came first', async () => {
+  const foreign = { ...message('a', 'Lunch?'), metadata: { sealed: false } };
+  const store = createStorage<PhoneHistoryItem>();
+  const history = await open(store);
+  history.message(message('a', 'Delete it?'));
+  history.message({ ...foreign, sent_at: 2 });
+  const { metadata: _, surfacing: __, sent_at: ___, ...words } = foreign;
+  const first = { isAgain: false, wasDelivered: false };
+  const repeat = { isAgain: false, wasDelivered: true };
+  const given = { ...words, ts: 3, unsealed: true } as const;
+  const seq = history.adopt(given, 'shown', repeat);
+  expect([seq, history.adopt(given, 'answered', { ...repeat, isAgain: true })]).toEqual([3, 3]);
+  history.became('a', 'shown');
+  await history.save();
+  for (const each of [history, await open(store)]) {
+    expect(each.page(ALL).items.map(({ text, state }) => [text, state])).toEqual([
+      ['Delete it?', 'shown'],
+      ['Lunch?', 'queued'],
+      ['Lunch?', 'shown'],
+    ]);
+    expect(each.findMessage('a')?.text).toBe('Delete it?');
+    expect(each.page(ALL).items.flatMap((item) => Object.keys(item))).not.toContain('unsealed');
+  }
+  const later = await open();
+  later.adopt({ ...given, message_id: 'b' }, 'sent', first);
+  later.message(message('b', 'Delete it?'));
+  expect(later.findMessage('b')?.text).toBe('Delete it?');
+  // Without one of home's, it is a message like any other.
+  later.adopt({ ...given, message_id: 'c' }, 'queued', first);
+  later.adopt({ ...given, message_id: 'c', text: 'Dinner?', ts: 4 }, 'queued', first);
+  expect(later.findMessage('c')?.text).toBe('Dinner?');
+  // Its sender has repeated home's own at the edge: nobody needs to forge the same words.
+  const repeated = await open();
+  repeated.message(message('a', 'Delete it?'));
+  expect(repeated.adopt({ ...given, text: 'Delete it?' }, 'shown', repeat)).toBe(1);
+  expect(repeated.page(ALL).items.map(({ text }) => text)).toEqual(['Delete it?']);
+});

@@ -54,7 +54,10 @@ export type Inbox = ReturnType<typeof createInbox>;
  * that none is lost or shown twice. Replies wait in the outbox until the relay has them.
  */
 export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
-  const outbox = createOutbox(keep);
+  const outbox = createOutbox(keep, async (shown) =>
+    // Without the chunk, home takes the reply on a connection with home alone.
+    isSecureContext ? (await import('../sealing.ts').catch(() => undefined))?.hashOf(shown) : undefined,
+  );
   const channel = inboxChannel(base);
   const port = session.port('proactive');
   const items = signal<ReadonlyMap<string, Item>>(new Map());
@@ -276,7 +279,12 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     /** Sends a reply, now or once there is a connection. @throws Error in words for people. */
     async reply(reply: NewReply): Promise<void> {
       const asked = reply.reply_to ? items.value.get(keyOf({ kind: 'message', id: reply.reply_to })) : undefined;
-      const added = await outbox.add({ ...reply, plain: asked?.seal === 'none' });
+      const added = await outbox.add({
+        ...reply,
+        plain: asked?.seal === 'none',
+        // Of an unopened one, this page shows no words.
+        asked: asked?.seal === 'unopened' ? undefined : asked,
+      });
       waiting.value = await outbox.list();
       send(added);
       channel.postMessage({ name: 'outbox' } satisfies InboxNews);

@@ -1,4 +1,5 @@
 import { bytesToHex, randomBytes } from '../../../../lib/kit/bytes.ts';
+import type { Shown } from '../../../../lib/phone/shown.ts';
 import { type Channel, openChannel } from '../browser-storage.ts';
 import type { Keep } from '../keep.ts';
 
@@ -15,9 +16,14 @@ export interface WaitingReply {
   ts: number;
   /** To a message without a seal: whoever has asked there can open nothing. Not on the wire. */
   plain?: boolean;
+  /** Hash of the message as it is shown here (contract 12 §4). Absent over plain http. */
+  shown?: string;
 }
 
-export type NewReply = Pick<WaitingReply, 'text' | 'chat_id' | 'reply_to' | 'answer_index' | 'plain'>;
+/** `asked` is the message as it is shown here. */
+export type NewReply = Pick<WaitingReply, 'text' | 'chat_id' | 'reply_to' | 'answer_index' | 'plain'> & {
+  asked?: Shown;
+};
 
 const NAME = 'outbox';
 const MAX_WAITING = 100;
@@ -26,12 +32,15 @@ const MAX_TEXT = 256 * 1024;
 
 export type Outbox = ReturnType<typeof createOutbox>;
 
-/** Replies that wait for the relay's acknowledgement, kept across pages and restarts of the browser. */
-export const createOutbox = (keep: Keep) => ({
+/**
+ * Replies that wait for the relay's acknowledgement, kept across pages and restarts of the browser. `hashOf` is that of
+ * `sealing.ts`.
+ */
+export const createOutbox = (keep: Keep, hashOf: (shown: Shown) => Promise<string | undefined>) => ({
   list: async (): Promise<readonly WaitingReply[]> => (await keep.read<WaitingReply[]>(NAME)) ?? [],
 
   /** @throws Error in words for people, when too many wait. */
-  async add({ text, chat_id, reply_to, answer_index, plain }: NewReply): Promise<WaitingReply> {
+  async add({ text, chat_id, reply_to, answer_index, plain, asked }: NewReply): Promise<WaitingReply> {
     const reply = {
       message_id: bytesToHex(randomBytes(6)),
       text: text.slice(0, MAX_TEXT).toWellFormed(),
@@ -40,6 +49,7 @@ export const createOutbox = (keep: Keep) => ({
       ...(answer_index !== undefined && { answer_index }),
       ts: Date.now(),
       ...(plain && { plain }),
+      ...(asked && { shown: await hashOf(asked) }),
     };
     const waiting = await keep.change<WaitingReply[]>(NAME, (replies = []) =>
       replies.length < MAX_WAITING ? [...replies, reply] : replies,

@@ -5,6 +5,7 @@ import type { InboxNews } from '../inbox/inbox.ts';
 import { type Item, threadOf } from '../inbox/items.ts';
 import { createOutbox, inboxChannel } from '../inbox/outbox.ts';
 import { openKeep } from '../keep.ts';
+import { hashOf } from '../sealing.ts';
 import type { Caller } from './caller.ts';
 import { deliver } from './deliver.ts';
 import type { FullNotificationOptions, WorkerScope } from './scope.ts';
@@ -24,6 +25,9 @@ export interface KnockData extends Place {
   chatId: string | null;
   /** As the buttons show them (contract 09 §10). */
   answers: readonly string[];
+  /** As the notification shows them. */
+  title: string | null;
+  text: string;
 }
 
 /** Name of the button of an answer. */
@@ -67,7 +71,7 @@ const maxActions = (): number | undefined => (Notification as { maxActions?: num
 export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): void {
   const base = new URL('../', app).href;
   const keep = openKeep(base);
-  const outbox = createOutbox(keep);
+  const outbox = createOutbox(keep, hashOf);
 
   async function words(): Promise<KnockWords> {
     // Those of an older version may lack a sentence.
@@ -92,6 +96,8 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
         screen: 'inbox',
         argument: thread,
         answers,
+        title: knock.title ?? null,
+        text: knock.text ?? '',
       } satisfies KnockData,
       actions: answers.slice(0, maxActions()).map((title, at) => ({ action: `answer-${at}`, title })),
     };
@@ -110,7 +116,14 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
       tag: isAnswer ? `${place.screen} ${place.argument}` : 'ends',
       renotify: true,
       timestamp: isAnswer ? knock.sent_at : Date.now(),
-      data: { messageId: knock.message_id, chatId: null, ...place, answers: [] } satisfies KnockData,
+      data: {
+        messageId: knock.message_id,
+        chatId: null,
+        ...place,
+        answers: [],
+        title: null,
+        text: '',
+      } satisfies KnockData,
     } as FullNotificationOptions);
   }
 
@@ -130,7 +143,8 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     if (text === undefined) return open(data);
     const items = (await keep.read<{ items: Item[] }>('items'))?.items ?? [];
     const plain = items.some(({ kind, id, seal }) => kind === 'message' && id === messageId && seal === 'none');
-    const added = await outbox.add({ text, chat_id: chatId, reply_to: messageId, answer_index: index, plain });
+    const asked = { title: data.title, text: data.text, answers: data.answers };
+    const added = await outbox.add({ text, chat_id: chatId, reply_to: messageId, answer_index: index, plain, asked });
     const { isEmpty, late } = await empty();
     const { title, ...other } = await words();
     const isLate = late.has(added.message_id);

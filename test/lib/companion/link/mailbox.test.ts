@@ -96,10 +96,10 @@ describe('the mailbox at the edge (12 §3)', () => {
     const received: Message[] = [];
     const proactive = { online: () => () => {}, message: (message: Message) => void received.push(message) };
     const sealing = createSealing({ store, log: createTestLog() });
-    const parts = { ...keeps, store, sealing, channels: { proactive } };
+    const parts = { ...keeps, store, sealing: () => sealing, channels: { proactive } };
     const { link, socket, clock, admit } = setup({ parts });
     const sealedMessage = async (id: string) => {
-      const purpose = { direction: 'to-device', kind: 'message', id, epoch: keyIdOf(home.point) } as const;
+      const purpose = { direction: 'to-device', kind: 'message', id, epoch: await keyIdOf(home.point) } as const;
       const context = contextOf({ ...purpose, deviceId: store.deviceId });
       const text = utf8ToBytes(JSON.stringify({ message_id: id, text: `Text of ${id}` }));
       return { message_id: id, sealed: await seal(text, home, [{ point: own.point, context }]) };
