@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { defineConfig, type UserWorkspaceConfig as ProjectConfig } from 'vitest/config';
-import { PATIENCE, POLL } from './test/support/limits.ts';
+import { POLL, TIMEOUT } from './test/support/limits.ts';
 import { LongFirst } from './test/support/sequencer.ts';
 
 /** What needs a browser, a build, kill rounds, floods or much time: `npm run test:long`. */
@@ -41,8 +41,8 @@ const project = (name: string, runtimes: Runtimes, test: ProjectConfig['test']) 
 const SLOW = {
   maxWorkers: 2,
   sequence: { groupOrder: 1 },
-  testTimeout: 10 * PATIENCE,
-  hookTimeout: 10 * PATIENCE,
+  testTimeout: 10 * TIMEOUT,
+  hookTimeout: 10 * TIMEOUT,
 };
 
 export default defineConfig({
@@ -58,14 +58,14 @@ export default defineConfig({
       project('long-timed', ['node', 'edge'], { include: TIMED, ...SLOW, maxWorkers: 1, sequence: { groupOrder: 2 } }),
     ],
     globalSetup: ['test/support/edge-bundle.ts'],
-    setupFiles: ['test/support/patience.ts', 'test/support/sizes.ts'],
+    setupFiles: ['test/support/wait-defaults.ts', 'test/support/sizes.ts'],
     reporters: ['default', 'test/support/budget.ts'],
     // The default is one worker less than cores, though most cases wait for sockets and children.
     maxWorkers: 4,
     sequence: { sequencer: LongFirst },
     // Only a failing case takes that long, so a busy machine does not fail one.
-    testTimeout: 2 * PATIENCE,
-    hookTimeout: 2 * PATIENCE,
-    expect: { poll: { timeout: PATIENCE, interval: POLL } },
+    testTimeout: 2 * TIMEOUT,
+    hookTimeout: 2 * TIMEOUT,
+    expect: { poll: { timeout: TIMEOUT, interval: POLL } },
   },
 });

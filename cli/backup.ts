@@ -2,7 +2,8 @@ import { resolve } from 'node:path';
 import type { Command } from 'cac';
 import { type Config, readConfig } from '../lib/config.ts';
 import type { Host } from '../lib/host/index.ts';
-import { base64, sha256 } from '../lib/kit/bytes.ts';
+import { base64 } from '../lib/kit/bytes.ts';
+import { sha256 } from '../lib/kit/sha256.ts';
 import type { StoredRow } from '../storage/sql-driver.ts';
 import { type Header, type Item, newHeader, writeContent } from './backup/format.ts';
 import { inventoryOf, readFiles } from './backup/inventory.ts';
@@ -55,9 +56,9 @@ async function run(file: string, options: Options, context: CommandContext): Pro
     throw new UsageError('--plain takes no passphrase');
   }
   const environment = loadEnvironment(context.env);
-  const { env, places } = environment;
-  const { config } = readConfig(env, places);
-  const host = await context.createHost(places.agentHome);
+  const { env, directories } = environment;
+  const { config } = readConfig(env, directories);
+  const host = await context.createHost(directories.agentHome);
   const path = resolve(file);
   const create = await newFile(path, flag(options, '--force'));
   if (!(await hasRelay(config, host))) {
@@ -191,7 +192,10 @@ function report(result: Report, options: Options, context: CommandContext): void
     return;
   }
   const { bold } = createStyle(context.stdout, context.env);
-  sentence(context.stdout, `The relay with ${devicesText(devices)} is in ${printable(path)} (${sizeText(bytes)}).`);
+  sentence(
+    context.stdout,
+    `The relay with ${amount(devices, 'device')} is in ${printable(path)} (${sizeText(bytes)}).`,
+  );
   const held: [string, string][] = [
     ['Stores', `${rows} records: sessions, queue, history, push keys, Reach`],
     ['Files', names.map((name) => name.replace(/^(?:agent|relay)\//, '')).join(', ') || 'none'],
@@ -204,9 +208,6 @@ function report(result: Report, options: Options, context: CommandContext): void
   sentence(context.stdout, `Whoever has ${who} is this relay and its operator.`);
   sentence(context.stdout, `Next, on the other machine: ${bold(`svc restore ${printable(file(path))}`)}`);
 }
-
-/** `3 devices`. */
-export const devicesText = (count: number): string => amount(count, 'device');
 
 const file = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
 

@@ -8,6 +8,7 @@ import { describeError } from '../lib/errors.ts';
 import { unlessMissing } from '../lib/host/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
+import { attempt } from '../lib/kit/attempt.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { reportOf } from '../lib/operator/doctor/report.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
@@ -18,7 +19,7 @@ import { newFile } from './new-file.ts';
 import { flag, type Options } from './options.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printJson, sentence } from './output.ts';
 import { callRelay, isSuccess, localRelay, relayPort } from './relay-client.ts';
-import { serviceParts } from './service.ts';
+import { serviceDeps } from './service.ts';
 
 const LOG_LINES = 500;
 /** Bytes of the log file, where no relay answers. */
@@ -46,7 +47,7 @@ async function run(file: string | undefined, options: Options, context: CommandC
   const path = resolve(file ?? `svc-bugreport-${stamp(new Date())}.tar.gz`);
   const create = await newFile(path, flag(options, '--force'));
   const environment = loadEnvironment(context.env);
-  const host = await context.createHost(environment.places.agentHome);
+  const host = await context.createHost(environment.directories.agentHome);
   const parts = await collect(environment, host, context);
   const archive = await createTarGzip(
     parts.map(({ name, text }) => ({ name: `svc-bugreport/${name}`, data: text, attrs: { mode: '600' } })),
@@ -76,13 +77,13 @@ async function run(file: string | undefined, options: Options, context: CommandC
 }
 
 async function collect(environment: Environment, host: Host, context: CommandContext): Promise<Part[]> {
-  const { env, places } = environment;
+  const { env, directories } = environment;
   // An invalid variable may be the reason for the report.
-  const config = attempt(() => readConfig(env, places).config);
-  const usual = readConfig({}, places).config;
+  const config = attempt(() => readConfig(env, directories).config);
+  const usual = readConfig({}, directories).config;
   const redact = createRedact(
     await readSecrets(config ?? usual, { ...context.env, ...env }, host.files),
-    places.home || homedir(),
+    directories.home || homedir(),
   );
   const json = (value: unknown) => `${JSON.stringify(value, null, 2)}\n`;
   const [doctor, versions, log] = await Promise.all([
@@ -95,7 +96,7 @@ async function collect(environment: Environment, host: Host, context: CommandCon
     logOf(config ?? usual, host),
   ]);
   const settings = { file_loaded: environment.fileLoaded, variables: settingsOf(env) };
-  const problem = config ? {} : { error: messageOf(() => readConfig(env, places)) };
+  const problem = config ? {} : { error: messageOf(() => readConfig(env, directories)) };
   const parts: Part[] = [
     { name: 'doctor.json', what: 'findings of svc doctor', text: doctor },
     {
@@ -125,7 +126,7 @@ async function collect(environment: Environment, host: Host, context: CommandCon
 async function versionsOf(config: Config, environment: Environment, host: Host, context: CommandContext) {
   const { ownPackage } = context;
   const lock = config.stateFile === null ? null : readRelayLock(config.stateFile);
-  const service = await serviceParts(environment, context, config.port)
+  const service = await serviceDeps(environment, context, config.port)
     .then(serviceStatus)
     .catch((error) => describeError(error));
   const system = await readFile('/etc/os-release', 'utf8').catch(() => '');
@@ -176,14 +177,6 @@ async function logOf(config: Config, host: Host): Promise<{ what: string; text: 
       : { what: 'the end of the log file; no relay answers', text: tail };
   } catch (error) {
     return { what: `no log: no relay answers, and its file cannot be read: ${describeError(error)}`, text: '' };
-  }
-}
-
-function attempt<T>(work: () => T): T | undefined {
-  try {
-    return work();
-  } catch {
-    return undefined;
   }
 }
 

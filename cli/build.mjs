@@ -59,7 +59,7 @@ const DASHBOARD = join(ROOT, 'dashboard');
 
 const MANIFEST = 'build.json';
 /** Records the build, for `svc status`. */
-const ABOUT = 'about.json';
+const BUILD_INFO_FILE = 'about.json';
 const COMMIT_DIGITS = 9;
 const BUILD = /^[0-9a-f]{16}$/;
 const STAGING = /^\.new-/;
@@ -163,7 +163,7 @@ const isCurrent = async (id) => (await isFixedFor(id)) && (await isIntact(id)) &
  * Which build it is: the fingerprint, the commit of a checkout, and epoch seconds. Equal for each build of an unchanged
  * commit, so that a package of it is the same byte for byte; the time is that of the commit then, or SOURCE_DATE_EPOCH.
  */
-function about(id) {
+function buildInfo(id) {
   const isCheckout = existsSync(join(ROOT, '.git'));
   const git = (...args) => {
     const { status, stdout } = spawnSync('git', ['-C', ROOT, ...args], { encoding: 'utf8' });
@@ -186,7 +186,7 @@ async function stage(id) {
     const { manPage } = await import(pathToFileURL(join(folder, 'man.js')));
     const { version } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
     await writeFile(join(folder, MAN), await manPage(version));
-    await writeFile(join(folder, ABOUT), `${JSON.stringify(about(id))}\n`);
+    await writeFile(join(folder, BUILD_INFO_FILE), `${JSON.stringify(buildInfo(id))}\n`);
     const files = (await readdir(folder)).filter((file) => file !== REPLACEABLE).sort();
     const hashes = await Promise.all(files.map(async (file) => [file, sha256(await readFile(join(folder, file)))]));
     await writeFile(join(folder, MANIFEST), JSON.stringify(Object.fromEntries(hashes), null, 1));

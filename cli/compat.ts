@@ -3,8 +3,8 @@ import type { Command } from 'cac';
 import { agentRoot, variables } from '../lib/config.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
 import {
+  type CompatDeps,
   type CompatInstalled,
-  type CompatParts,
   type CompatRemoved,
   type CompatStatus,
   compatStatus,
@@ -52,13 +52,13 @@ async function run(word: string | undefined, options: Options, context: CommandC
   if (action === 'status' && (change.dryRun || change.force)) {
     throw new UsageError(`${change.force ? '--force' : '--dry-run'} is of use with install and remove only`);
   }
-  const parts = await compatParts(loadEnvironment(context.env), context, hookDirectory);
+  const deps = await compatDeps(loadEnvironment(context.env), context, hookDirectory);
   const print = <T>(result: T, text: (result: T, context: CommandContext) => void) =>
     json ? printJson(context.stdout, result, 2) : text(result, context);
   try {
-    if (action === 'status') print(await compatStatus(parts), printStatus);
-    else if (action === 'install') print(await installHook(parts, change), printInstalled);
-    else print(await removeHook(parts, { ...change, all }), printRemoved);
+    if (action === 'status') print(await compatStatus(deps), printStatus);
+    else if (action === 'install') print(await installHook(deps, change), printInstalled);
+    else print(await removeHook(deps, { ...change, all }), printRemoved);
     return 0;
   } catch (error) {
     const explained = withNextStep(error);
@@ -69,13 +69,13 @@ async function run(word: string | undefined, options: Options, context: CommandC
 }
 
 /** Parts that the compat actions and the doctor share. */
-export async function compatParts(
+export async function compatDeps(
   environment: Environment,
   context: Pick<CommandContext, 'createHost' | 'ownPackage'>,
   hookDirectory?: string,
-): Promise<CompatParts> {
+): Promise<CompatDeps> {
   return {
-    host: await context.createHost(environment.places.agentHome),
+    host: await context.createHost(environment.directories.agentHome),
     pluginDirectory: context.ownPackage.directory,
     root: agentRoot({ agentConfig: readVariable(variables.agentConfig, environment) }),
     hookDirectory: hookDirectory === undefined ? undefined : resolve(hookDirectory),

@@ -12,14 +12,14 @@ const WHOLE_LINK = "Others have tried many wrong codes. A new link of 'svc pair'
  * store.
  * @throws CommandError when no route works, or the relay refuses.
  */
-export function connectOnce(parts: Omit<LinkParts, 'onState' | 'bridge'>): Promise<void> {
+export function connectOnce(deps: Omit<LinkParts, 'onState' | 'bridge'>): Promise<void> {
   return keepAlive(
     new Promise((resolve, reject) => {
       const tried: string[] = [];
       const settle = (act: () => void) => void link.stop().then(act, act);
       let last: LinkState | undefined;
       const link = createLink({
-        ...parts,
+        ...deps,
         onState(state) {
           const endpoint = last && 'endpoint' in last ? last.endpoint : undefined;
           const why = 'after' in state ? state.after : 'reason' in state ? state.reason : undefined;

@@ -62,14 +62,14 @@ export async function examine(options: Options, context: CommandContext): Promis
   const apiUrl = option(options, '--api-url', asHttpUrl);
   const dashboardUrl = option(options, '--dashboard-url', asHttpUrl);
   const environment = loadEnvironment(context.env);
-  const { env, places } = environment;
+  const { env, directories } = environment;
   const remote = await remoteRelay(options, environment);
   if (remote && givenPort !== undefined) throw new UsageError('--relay and --relay-port exclude each other');
-  const { doctorParts } = await import('./doctor-parts.ts');
+  const { doctorDeps } = await import('./doctor-deps.ts');
   const port = givenPort ?? relayPort(environment, context);
-  const headers = await (remote?.authorize ? remote.authorize() : operatorHeaders(places.agentHome, port));
+  const headers = await (remote?.authorize ? remote.authorize() : operatorHeaders(directories.agentHome, port));
   const config = validConfig(environment);
-  const parts = await doctorParts(environment, context, {
+  const deps = await doctorDeps(environment, context, {
     relay: remote
       ? { port: remote.port, tls: remote.tls, url: remote.url, headers }
       : { port, tls: hasCertificate(env), headers },
@@ -81,13 +81,13 @@ export async function examine(options: Options, context: CommandContext): Promis
     process: async () => (config && (await relayProcess({ ...config, port }))?.pid) ?? null,
     timeout,
   });
-  return keepAlive(diagnose(parts));
+  return keepAlive(diagnose(deps));
 }
 
 /** The relay's configuration. The relay itself reports invalid variables. */
-function validConfig({ env, places }: Environment): Config | undefined {
+function validConfig({ env, directories }: Environment): Config | undefined {
   try {
-    return readConfig(env, places).config;
+    return readConfig(env, directories).config;
   } catch {
     return undefined;
   }

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import type { Places, Variable } from '../lib/config.ts';
+import type { Directories, Variable } from '../lib/config.ts';
 import { errnoOf, isUnreadable } from '../lib/host/errors.ts';
 import { decodeEnvFile, parseEnvFile } from '../lib/kit/env-file.ts';
 import { CommandError, printable, UsageError } from './output.ts';
@@ -11,7 +11,7 @@ type Env = Record<string, string | undefined>;
 export interface Environment {
   /** The process's variables, overridden by those of `<agent_home>/.env`. */
   env: Env;
-  places: Places;
+  directories: Directories;
   fileLoaded: boolean;
 }
 
@@ -22,13 +22,13 @@ export interface Environment {
  * machine fails, since the file may demand an operator key or restrict what is served.
  */
 export function loadEnvironment(processEnv: Env = process.env): Environment {
-  const places = placesOf(processEnv);
-  const { agentHome } = places;
+  const directories = directoriesOf(processEnv);
+  const { agentHome } = directories;
   try {
     const file = parseEnvFile(decodeEnvFile(readFileSync(join(agentHome, '.env'))));
-    return { env: { ...processEnv, ...file, SVC_HOME: processEnv.SVC_HOME }, places, fileLoaded: true };
+    return { env: { ...processEnv, ...file, SVC_HOME: processEnv.SVC_HOME }, directories, fileLoaded: true };
   } catch (error) {
-    if (isUnreadable(error)) return { env: { ...processEnv }, places, fileLoaded: false };
+    if (isUnreadable(error)) return { env: { ...processEnv }, directories, fileLoaded: false };
     if (errnoOf(error) !== 'EIO') throw error;
     const file = printable(join(agentHome, '.env'));
     throw new CommandError(`${file} cannot be read: the disk reports an error (EIO)`, 'See what failed with: dmesg');
@@ -36,14 +36,14 @@ export function loadEnvironment(processEnv: Env = process.env): Environment {
 }
 
 /** Reads one variable by itself, so that a bad value of another does not stop the command. */
-export const readVariable = <T>(variable: Variable<T>, { env, places }: Environment): T =>
-  variable.read({ env, places, warn: () => {} });
+export const readVariable = <T>(variable: Variable<T>, { env, directories }: Environment): T =>
+  variable.read({ env, directories, warn: () => {} });
 
 /**
  * The base directories of this process, without reading anything.
  * @throws UsageError for a relative `SVC_HOME`.
  */
-export function placesOf(processEnv: Env): Places {
+export function directoriesOf(processEnv: Env): Directories {
   const home = processEnv.HOME || homedir();
   const chosen = processEnv.SVC_HOME?.trim();
   if (chosen && !/^(?:\/|~(?:\/|$))/.test(chosen)) {

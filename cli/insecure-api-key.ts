@@ -29,13 +29,13 @@ async function run(state: string | undefined, options: Options, context: Command
   const given = option(options, '--port', asPort);
   const host = option(options, '--host', asHost) ?? '127.0.0.1';
   const environment = loadEnvironment(context.env);
-  const { env, places } = environment;
+  const { env, directories } = environment;
   const port = given ?? relayPort(environment, context);
   const address: RelayAddress = {
     host,
     port,
     tls: Boolean(env.RELAY_SSL_CERT?.trim() && env.RELAY_SSL_KEY?.trim()),
-    authorize: isLoopbackName(host) ? () => operatorHeaders(places.agentHome, port) : undefined,
+    authorize: isLoopbackName(host) ? () => operatorHeaders(directories.agentHome, port) : undefined,
   };
 
   const answer = await requireAnswer(address, {

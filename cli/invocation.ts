@@ -65,7 +65,7 @@ export const isRunByNpm = (script: string, env: Record<string, string | undefine
   (env.npm_lifecycle_event === 'start' && /\.js$/.test(script));
 
 /** Names the commands in a text as the user has to call them: `npx svc pair --relay URL` for `svc pair`. */
-export function asCalled(text: string, { npx, relay, settings }: Invocation): string {
+export function asInvoked(text: string, { npx, relay, settings }: Invocation): string {
   let named = npx ? text.replace(COMMAND, 'npx $&') : text;
   if (relay !== undefined) named = named.replace(WITH_RELAY, (path) => `${path} --relay ${word(relay)}`);
   if (settings !== undefined) named = named.replace(WITH_SETTINGS, (path) => `${path} --settings ${word(settings)}`);
@@ -76,14 +76,14 @@ export function asCalled(text: string, { npx, relay, settings }: Invocation): st
 const word = (text: string): string => (/^[\w@%+=:,./~-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 /** The same stream, which names the commands in the texts of this program as the user has to call them. */
-export function namedAsCalled<Stream extends Writer>(
+export function withInvokedNames<Stream extends Writer>(
   stream: Stream,
   invocation: Invocation,
   onWrite: (text: string) => void = () => {},
 ): Stream {
   return new Proxy(stream, {
     get(target, name) {
-      if (name === 'asCalled') return (text: string) => asCalled(text, invocation);
+      if (name === 'asInvoked') return (text: string) => asInvoked(text, invocation);
       if (name === 'takeExtra') {
         return () => {
           const { extra } = invocation;

@@ -1,10 +1,10 @@
 import { type CAC, type Command, cac } from 'cac';
 import { describeError } from '../lib/errors.ts';
 import { type CommandEntry, nestedPrograms, type Program, type ProgramName, programs } from './commands.ts';
-import { type Invocation, isRunByNpm, namedAsCalled } from './invocation.ts';
+import { type Invocation, isRunByNpm, withInvokedNames } from './invocation.ts';
 import { parseCommandLine } from './options.ts';
 import {
-  asCalled,
+  asInvoked,
   type CommandContext,
   CommandError,
   exitCodeOf,
@@ -65,10 +65,10 @@ export async function main(
     // Loaded on demand: most commands and every `--help` do not need it.
     createHost: async (agentHome) => (await import('../lib/host/node/index.ts')).createNodeHost({ agentHome }),
     ...overrides,
-    stdout: namedAsCalled(stdout, invocation, () => {
+    stdout: withInvokedNames(stdout, invocation, () => {
       isAnswered = true;
     }),
-    stderr: namedAsCalled(stderr, invocation, (text) => {
+    stderr: withInvokedNames(stderr, invocation, (text) => {
       complaint = (complaint + text).slice(-MAX_ERROR);
     }),
   };
@@ -130,7 +130,7 @@ async function run(
     throw new UsageError(unknownCommand(cli.name, program, name));
   }
   const columns = (context.stdout.isTTY && context.stdout.columns) || HELP_WIDTH;
-  const named = (text: string) => asCalled(context.stdout, text);
+  const named = (text: string) => asInvoked(context.stdout, text);
   const wantsHelp = flags.includes('--help') || flags.includes('-h');
   if (!wantsHelp && (flags.includes('--version') || flags.includes('-v'))) {
     const { buildText } = await import('./builds.ts');

@@ -11,7 +11,7 @@ import { RELAY_OPTION } from './remote-relay.ts';
 
 type Action = (typeof ACTIONS.mcp)[number];
 
-/** The actions to which an option belongs. */
+/** The actions that an option belongs to. */
 const OWNERS: Readonly<Record<`--${string}`, readonly Action[]>> = {
   '--only': ['pair'],
   '--relay': ['pair'],
@@ -21,7 +21,9 @@ const OWNERS: Readonly<Record<`--${string}`, readonly Action[]>> = {
   '--json': ['pair', 'install', 'list', 'revoke'],
 };
 
-/** `svc mcp [serve|pair|install|list|revoke]`: agents of others, such as coding agents, reach the phone (contract 09 §7). */
+/**
+ * `svc mcp [serve|pair|install|list|revoke]`: lets other agents, such as coding agents, reach the phone (contract 09 §7).
+ */
 export function define(command: Command): void {
   command
     .option('--only <list>', 'pair: the only grants (default phone,bridge,desktop,files,devices)')
@@ -57,7 +59,7 @@ async function run(
   if (action === 'install') return install(name, options, context);
   if (action === 'list') return list(options, context);
   if (action === 'revoke') return revoke(name, options, context);
-  const pairings = await openPairings(loadEnvironment(context.env).places.agentHome, context);
+  const pairings = await openPairings(loadEnvironment(context.env).directories.agentHome, context);
   const pairing = pairings.require(option(options, '--name', asText));
   if (context.stdin.isTTY)
     sentence(context.stderr, 'Programs start this command, and speak MCP on its stdin. Stop it with Ctrl-C.');

@@ -24,7 +24,7 @@ export function misspeltVariables(env: Record<string, string | undefined>): stri
   const known = new Set([...Object.values(variables).map(({ name }) => name), ...OTHERS]);
   return Object.keys(env).flatMap((name) => {
     if (!/^(?:RELAY|SVC)_/.test(name) || env[name] === undefined || known.has(name)) return [];
-    const likely = closestWord(name, [...known]);
-    return likely === undefined ? [] : [`${name} is unknown, and ignored: did you mean ${likely}?`];
+    const suggestion = closestWord(name, [...known]);
+    return suggestion === undefined ? [] : [`${name} is unknown, and ignored: did you mean ${suggestion}?`];
   });
 }

@@ -20,10 +20,8 @@ export async function newFile(
   path: string,
   force: boolean,
 ): Promise<(write: (put: Put) => Promise<void>) => Promise<void>> {
-  const taken = () =>
-    new CommandError(`${printable(path)} exists already`, 'Choose another name, or replace it with --force.');
   // An early check; the final write is what counts.
-  if (!force && (await unlessMissing(stat(path)))) throw taken();
+  if (!force && (await unlessMissing(stat(path)))) throw existsAlready(path);
   return async (write) => {
     const directory = dirname(path);
     let temporary: string | undefined;
@@ -45,7 +43,7 @@ export async function newFile(
     } catch (error) {
       if (temporary !== undefined) await rm(temporary, { force: true });
       const { code = '' } = error as NodeJS.ErrnoException;
-      if (code === 'EEXIST') throw taken();
+      if (code === 'EEXIST') throw existsAlready(path);
       if (error instanceof CommandError || EXPLAINED.includes(code)) throw error;
       throw new CommandError(
         `cannot write ${printable(path)}: ${describeError(error)}`,
@@ -54,3 +52,6 @@ export async function newFile(
     }
   };
 }
+
+export const existsAlready = (path: string): CommandError =>
+  new CommandError(`${printable(path)} exists already`, 'Choose another name, or replace it with --force.');

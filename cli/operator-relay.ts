@@ -65,7 +65,7 @@ export class Refused extends CommandError {
 export async function openOperatorRelay(options: Options, context: CommandContext): Promise<OperatorRelay> {
   const environment = loadEnvironment(context.env);
   const remote = await remoteRelay(options, environment);
-  let address: RelayAddress = remote ?? localRelay(readConfig(environment.env, environment.places).config);
+  let address: RelayAddress = remote ?? localRelay(readConfig(environment.env, environment.directories).config);
   return {
     get name() {
       return addressText(address);
@@ -93,7 +93,7 @@ export async function openOperatorRelay(options: Options, context: CommandContex
       throw new Refused(
         `the relay on ${addressText(address)} refused: ${reason}`,
         nextAfterRefusal(answer) ??
-          (answer.status === 404 ? 'It may be of another version. Restart it.' : "The relay's log says more."),
+          (answer.status === 404 ? 'It may be of another version. Restart it.' : "See the relay's log for details."),
         answer.status,
         reason,
         body ?? undefined,

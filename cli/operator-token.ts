@@ -38,7 +38,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
 
   const audience = option(options, '--relay', asAudience);
   const environment = loadEnvironment(context.env);
-  const signer = await openOperatorSigner(environment.places.agentHome);
+  const signer = await openOperatorSigner(environment.directories.agentHome);
   const oneLine = signer.publicKey.trim().replaceAll('\n', '\\n');
   if (publicOnly) {
     return json ? printJson(context.stdout, { public_key: oneLine }) : quote(context.stdout, oneLine);

@@ -30,22 +30,10 @@ const camelCase = (name: string): string => name.replace(/-([a-z0-9])/g, (_, let
 /** The options of a command, each under every word that a command line may use for it. */
 export function knownOptions(command: Command): Map<string, KnownOption> {
   const known = new Map<string, KnownOption>();
-  for (const { rawName, description } of command.options) {
-    const flags = rawName
-      .replace(/[<[].*/, '')
-      .split(',')
-      .map((flag) => flag.trim().replace(/^--?/, ''));
-    const negated = flags.some((flag) => flag.startsWith('no-'));
-    const names = flags.map((flag) => camelCase(negated ? flag.replace(/^no-/, '') : flag));
-    const option = {
-      names,
-      takesValue: rawName.includes('<'),
-      optional: rawName.includes('['),
-      placeholder: /[<[](.*)[>\]]/.exec(rawName)?.[1] ?? '',
-      negated,
-      description,
-    };
-    for (const flag of flags) known.set(flag, option);
+  for (const option of command.options) {
+    const [flags = '', placeholder = ''] = option.rawName.split(/[<[>\]]/);
+    const row = { ...option, takesValue: option.required === true, optional: option.required === false, placeholder };
+    for (const flag of flags.split(',')) known.set(flag.trim().replace(/^--?/, ''), row);
   }
   return known;
 }
@@ -70,9 +58,9 @@ export function parseCommandLine(command: Command, words: string[]): CommandLine
   });
   const positionals: string[] = [];
   const options: Options = {};
-  const taken = new Set<number>();
+  const usedIndexes = new Set<number>();
   for (const token of tokens) {
-    if (token.kind === 'positional' && !taken.has(token.index)) positionals.push(token.value);
+    if (token.kind === 'positional' && !usedIndexes.has(token.index)) positionals.push(token.value);
     if (token.kind !== 'option') continue;
     const option = known.get(token.name);
     if (!option) throw new UsageError(`unknown option ${token.rawName}${suggestion(token.rawName, known)}`);
@@ -80,7 +68,7 @@ export function parseCommandLine(command: Command, words: string[]): CommandLine
       throw new UsageError(`${token.rawName} is given more than once`);
     }
     const following = option.optional && token.value === undefined ? valueAfter(token.index, tokens) : undefined;
-    if (following) taken.add(following.index);
+    if (following) usedIndexes.add(following.index);
     const value = following?.value ?? optionValue(option, token);
     for (const name of option.names) options[name] = value;
   }

@@ -13,7 +13,7 @@ export interface Writer {
   columns?: number;
   rows?: number;
   /** Names the commands in a text of this program as the user has to call them. */
-  asCalled?(text: string): string;
+  asInvoked?(text: string): string;
   /** Members of the next JSON document, beside its own. Each is given once. */
   takeExtra?(): object | undefined;
   /** `error`: the reader went away. `resize`: the terminal has another size. */
@@ -105,18 +105,25 @@ const LAYOUT = /([\t\n]|\u001b\[\d+m)/;
 /** Foreign text (a reply, a file) made safe for a terminal: one line of visible characters (contract 01 §3.3). */
 export const printable = (text: string): string => visible(text.replace(/\s+/g, ' ')).trim();
 
+/** A member of a foreign answer, likewise; '' unless it is text. */
+export const printableText = (value: unknown): string => (typeof value === 'string' ? printable(value) : '');
+
+/** Likewise the members of a list that have text; none unless it is one. */
+export const printableTexts = (value: unknown): string[] =>
+  Array.isArray(value) ? value.map(printableText).filter(Boolean) : [];
+
 /** The same for text of several lines: its line ends and tabs stay. */
 export const printableLines = (text: string): string => visibleBetween(text, /([\t\n])/);
 
 /** A text of ours without the invisible characters that foreign parts of it may have brought along. */
 export const clean = (text: string): string => visibleBetween(text, LAYOUT);
 
-/** `visible`, except for what `kept` matches, in a group. */
-const visibleBetween = (text: string, kept: RegExp): string =>
+/** `visible`, except for what `allowed` matches, in a group. */
+const visibleBetween = (text: string, allowed: RegExp): string =>
   isPrintable(text)
     ? text
     : text
-        .split(kept)
+        .split(allowed)
         .map((part, at) => (at % 2 === 0 ? visible(part) : part))
         .join('');
 
@@ -125,7 +132,7 @@ const visibleBetween = (text: string, kept: RegExp): string =>
  * command comes through here, `quote` or `printJson`.
  */
 export function line(writer: Writer, text = ''): void {
-  const named = asCalled(writer, text);
+  const named = asInvoked(writer, text);
   for (const row of belowIndent(named, writer.isTTY ? writer.columns : undefined)) quote(writer, row);
 }
 
@@ -143,7 +150,7 @@ export function quote(writer: Writer, text: string): void {
 }
 
 /** A text of ours that names commands as the user has to call them. */
-export const asCalled = (writer: Writer, text: string): string => writer.asCalled?.(text) ?? text;
+export const asInvoked = (writer: Writer, text: string): string => writer.asInvoked?.(text) ?? text;
 
 /** Prints a sentence, which on a terminal breaks between words. */
 export function sentence(writer: Writer, text: string): void {
@@ -152,12 +159,12 @@ export function sentence(writer: Writer, text: string): void {
 
 /** The rows of a text of ours: on a terminal it breaks between words, each row indented by `indent` spaces. */
 export const wrapped = (writer: Writer, text: string, indent = 0): string[] =>
-  hangingIndent(asCalled(writer, text), { indent, columns: writer.isTTY ? writer.columns : undefined });
+  hangingIndent(asInvoked(writer, text), { indent, columns: writer.isTTY ? writer.columns : undefined });
 
 /** Prints a value as JSON: on one line, or indented. Its `next` names commands as the user has to call them. */
 export function printJson(writer: Writer, value: unknown, indent?: number): void {
   const named = (key: string, part: unknown) =>
-    key === 'next' && typeof part === 'string' ? asCalled(writer, part) : part;
+    key === 'next' && typeof part === 'string' ? asInvoked(writer, part) : part;
   const extra = isObject(value) ? writer.takeExtra?.() : undefined;
   writer.write(`${visibleJson(JSON.stringify(extra ? { ...(value as object), ...extra } : value, named, indent))}\n`);
 }

@@ -12,13 +12,10 @@ import { drawIcon } from './page-icons.mjs';
 
 const WEB = 'handlers/web';
 
-/**
- * Pages: the files that they have as they are, under names that never change, and the screen that is shown first, which
- * loads together with the shell.
- */
+/** Pages, and the files that they have as they are, under names that never change. */
 const PAGES = {
-  app: { fixed: ['../shared/icon.svg', 'manifest.webmanifest'], first: 'screens/home.tsx' },
-  console: { fixed: ['../shared/icon.svg'], first: 'screens/overview.tsx' },
+  app: ['../shared/icon.svg', 'manifest.webmanifest'],
+  console: ['../shared/icon.svg'],
 };
 
 const TYPES = {
@@ -75,13 +72,18 @@ export async function buildPages(root, file) {
     write: false,
     define: { __VERSION__: JSON.stringify(version) },
   };
-  const worklet = await buildWorklet(build, options);
+  const [worklet, early] = await Promise.all([
+    buildAlone(build, options, 'microphone', 'app/voice/worklet.ts'),
+    buildAlone(build, options, 'early', 'app/early.ts'),
+  ]);
   options.define.__WORKLET__ = JSON.stringify(basename(worklet.path));
+  const scripts = { early: basename(early.path) };
   const results = await Promise.all(
-    Object.entries(PAGES).map(([page, parts]) => buildPage(build, options, root, page, parts)),
+    Object.entries(PAGES).map(([page, fixed]) => buildPage(build, options, root, page, { fixed, scripts })),
   );
   const [app] = results;
-  const extra = [worklet, ...icons(), ...(await buildWorkers(build, options, [...app.files, worklet]))];
+  const alone = [worklet, early];
+  const extra = [...alone, ...icons(), ...(await buildWorkers(build, options, [...app.files, ...alone]))];
   const rows = await Promise.all([...results.flatMap(({ files }) => files), ...extra].map(rowOf));
   await writeFile(file, `export const files = ${JSON.stringify(rows)};\n`);
   return { metafile: { inputs: Object.assign({}, ...results.map(({ inputs }) => inputs)), outputs: {} } };
@@ -91,7 +93,7 @@ const outputsOf = ({ outputs }) =>
   Object.entries(outputs).map(([path, output]) => ({ ...output, name: basename(path) }));
 
 /** The files of one page: chunks and styles under names with a hash, and the document that names them. */
-async function buildPage(build, options, root, page, { fixed, first }) {
+async function buildPage(build, options, root, page, { fixed, scripts }) {
   const source = (name) => join(WEB, page, name);
   const main = source('main.tsx');
   const all = {
@@ -105,22 +107,21 @@ async function buildPage(build, options, root, page, { fixed, first }) {
   const { metafile: loose } = await build(all);
   const joined = joinShell(
     root,
-    [main, source(first)],
+    main,
     outputsOf(loose).flatMap(({ entryPoint }) => entryPoint ?? []),
   );
   const { outputFiles, metafile } = await build({ ...all, plugins: [...options.plugins, joined] });
   const outputs = outputsOf(metafile);
   const nameOf = (entry) => outputs.find(({ entryPoint }) => entryPoint === source(entry)).name;
-  const [entry, firstScreen] = [nameOf('main.tsx'), nameOf(first)];
+  const entry = nameOf('main.tsx');
   const [shell, ...others] = staticImports(outputs, entry);
   if (!shell || others.length > 0) throw new Error(`the shell of the ${page} is not one chunk`);
   // What is left of the entry does nothing but import it.
   const named = (text) => text.replaceAll(shell, shell.replace('chunk', 'main'));
-  const late = [firstScreen, ...staticImports(outputs, firstScreen)].filter((name) => name !== shell);
   const document = (await readFile(join(root, source('index.html')), 'utf8'))
     .replaceAll('{style}', nameOf('style.css'))
-    .replaceAll('{main}', named(shell))
-    .replaceAll('{preload}', late.map((name) => `<link rel="modulepreload" href="${name}">`).join(''));
+    .replaceAll('{early}', scripts.early)
+    .replaceAll('{main}', named(shell));
   const files = outputFiles
     .filter(({ path }) => basename(path) !== entry)
     .map(({ path, contents, text }) => ({
@@ -139,11 +140,11 @@ async function buildPage(build, options, root, page, { fixed, first }) {
 const icons = () =>
   [192, 512].map((size) => ({ path: `app/icon-${size}.png`, contents: drawIcon(size), immutable: false }));
 
-/** The worklet that reads the microphone on the browser's audio thread. The page that names it is built after it. */
-async function buildWorklet(build, options) {
+/** A script of its own that shares no chunk with the app. The page that names it is built after it. */
+async function buildAlone(build, options, name, source) {
   const { outputFiles } = await build({
     ...options,
-    entryPoints: { microphone: join(WEB, 'app/voice/worklet.ts') },
+    entryPoints: { [name]: join(WEB, source) },
     outdir: '/app',
     entryNames: '[name]-[hash]',
   });
@@ -169,21 +170,20 @@ async function buildWorkers(build, options, files) {
 }
 
 /**
- * Puts everything that the shell and the first screen need into one chunk. esbuild makes one for each set of files that
+ * Puts everything that the shell needs into one chunk. esbuild makes one for each set of files that
  * share a module, 19 for the shell of the app, each of which costs a request. What is loaded later runs after the shell in
  * any case: when it says so, every module of the shell is shared by the same files.
  */
-function joinShell(root, [main, first], entries) {
-  const late = entries.filter((path) => ![main, first].includes(path) && !path.endsWith('.css'));
-  const added = new Map([[main, first], ...[...late, first].map((path) => [path, main])]);
-  const imports = new Map([...added].map(([path, name]) => [join(root, path), join(root, name)]));
+function joinShell(root, main, entries) {
+  const lazy = new Set(
+    entries.filter((path) => path !== main && !path.endsWith('.css')).map((path) => join(root, path)),
+  );
   return {
     name: 'join-shell',
     setup(build) {
       build.onLoad({ filter: /\.tsx?$/ }, async ({ path }) => {
-        const name = imports.get(path);
-        if (name === undefined) return undefined;
-        const contents = `${await readFile(path, 'utf8')}\nimport ${JSON.stringify(name)};\n`;
+        if (!lazy.has(path)) return undefined;
+        const contents = `${await readFile(path, 'utf8')}\nimport ${JSON.stringify(join(root, main))};\n`;
         return { contents, loader: path.endsWith('x') ? 'tsx' : 'ts' };
       });
     },

@@ -78,15 +78,15 @@ export function define(command: Command): void {
 async function run(given: Options, context: CommandContext): Promise<number | void> {
   const options = readPairOptions(given);
   const environment = loadEnvironment(context.env);
-  const { env, places } = environment;
-  const { config } = readConfig(env, places);
+  const { env, directories } = environment;
+  const { config } = readConfig(env, directories);
   const remote = options.relay ? await remoteRelay(given, environment) : undefined;
   if (remote) checkRemote(given);
   const find = async () => remote ?? (await findRelay(config));
   if (options.code !== undefined) return registerCode(options.code, options, await find(), context);
   if (options.token) return (await import('./pair/token.ts')).pairTool(options, await find(), context);
 
-  const host = await context.createHost(places.agentHome);
+  const host = await context.createHost(directories.agentHome);
   if (options.check) {
     const { checkPairing } = await import('./pair/check.ts');
     return checkPairing({ given, options, config, host, remote, context });
@@ -94,8 +94,8 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
   const log = createLog('WARNING', (text) => line(context.stderr, text));
   // A code without a relay would pair nothing (contract 11 §1).
   const relay = options.relay ? await find() : null;
-  // The key of this machine's API server goes to a relay elsewhere only together with an address given for it.
-  // A browser reaches the relay alone.
+  // The key of this machine's API server is sent to a remote relay only together with an address given for it. A browser
+  // uses the relay only.
   const api =
     options.web || (remote && options.host === undefined)
       ? null
@@ -103,7 +103,7 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
   if (options.without && api && api.key !== '') {
     printWarning(context, 'the code also holds the key of the API server, which grants do not restrict');
   }
-  await removeOldPngs(places.agentHome);
+  await removeOldPngs(directories.agentHome);
   const make = async () =>
     relay
       ? withPage(usable(await mint(options, relay, api, host, { context, operatorUids: config.operatorUids })))
@@ -112,13 +112,13 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
   const isElsewhere = options.via === 'edge' && !remote;
   const withPage = (pairing: Pairing): Pairing => {
     if (!options.web || !relay) return pairing;
-    // The relay's own answer counts: it may have been started with another RELAY_HOST.
+    // The relay's own answer takes precedence, since it may have been started with another RELAY_HOST.
     const listener = pairing.listenerHost ?? config.host;
     const isLocal = !remote && !isElsewhere && isLoopbackName(listener) && options.publicUrl === undefined;
     return { ...pairing, page: pageLink(pairing.payload, { local: isLocal ? relay : undefined }) };
   };
   const show = async (pairing: Pairing, waits: boolean) => {
-    // A relay of an older version names the LAN address all the same.
+    // A relay of an older version offers the LAN address nevertheless.
     const isOlder = relay && !remote && !options.web && pairing.listenerHost === undefined;
     if (isOlder && isLoopbackName(config.host) && ['auto', 'lan'].includes(options.mode)) {
       printWarning(context, `RELAY_HOST is ${config.host}: a phone cannot reach that relay over the local network`);
@@ -130,10 +130,10 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
       relay ? routeProblems(payload, pairing.listenerHost, host.network) : [],
     ]);
     const problem = options.web ? undefined : apiProblem(payload, state);
-    const parts = { options, directory: places.agentHome, api: state, context, waits };
+    const deps = { options, directory: directories.agentHome, api: state, context, waits };
     // The page's own address is the only route of a browser.
     const all = [...storage, ...(problem ? [problem] : []), ...routes.filter(({ isFirst }) => isFirst || !options.web)];
-    return (options.json ? printPairingJson : printPairing)(pairing, { ...parts, notices: all });
+    return (options.json ? printPairingJson : printPairing)(pairing, { ...deps, notices: all });
   };
   const waits = relay !== null && !isElsewhere && options.wait && !options.json && context.stdout.isTTY === true;
   const watch = waits ? await watchPairings(await openOperatorRelay(given, context), context, systemClock) : null;
@@ -144,15 +144,15 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
   return await keepAlive(waitForDevice(watch, { make, show, context }).finally(() => watch.stop()));
 }
 
-interface WaitingParts {
+interface WaitingDeps {
   make(): Promise<Pairing>;
   /** Returns the path of a PNG that the caller must remove. */
   show(pairing: Pairing, waits: boolean): Promise<string | undefined>;
   context: CommandContext;
 }
 
-/** Shows codes until one was used or is over. Its files are removed on every path. */
-async function waitForDevice(watch: PairingWatch, { make, show, context }: WaitingParts): Promise<number> {
+/** Shows codes until one is used or expires. Always removes its files. */
+async function waitForDevice(watch: PairingWatch, { make, show, context }: WaitingDeps): Promise<number> {
   for (;;) {
     const pairing = await make();
     const { code } = pairing;
@@ -192,7 +192,7 @@ async function waitForDevice(watch: PairingWatch, { make, show, context }: Waiti
   }
 }
 
-/** @throws CommandError for a code that names no address but a wildcard, which no device could use (contract 11 §1). */
+/** @throws CommandError for a code whose only address is a wildcard, which no device could use (contract 11 §1). */
 function usable(pairing: Pairing): Pairing {
   const payload = asObject(JSON.parse(pairing.payload)) ?? {};
   const endpoints = Array.isArray(payload.endpoints) ? payload.endpoints.map(asObject) : [];

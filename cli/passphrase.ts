@@ -6,15 +6,15 @@ import { readAll } from './stdin.ts';
 
 const MAX_PASSPHRASE = 4096;
 
-/** The options of the commands that call `readPassphrase`. Arguments and environment are seen by other users. */
+/** Options of the commands that call `readPassphrase`. Not an argument or a variable, which other users can see. */
 export const PASSPHRASE_OPTIONS: readonly (readonly [flag: string, description: string])[] = [
   ['--passphrase-file <path>', 'read the passphrase from the first line of this file'],
   ['--passphrase-stdin', 'read the passphrase from the first line of stdin'],
 ];
 
 /**
- * The passphrase, typed without echo, or from where the options say. A new one is typed twice.
- * @throws UsageError without a terminal and without an option; CommandError for one that cannot be used.
+ * The passphrase, typed without echo, or from the source in the options. A new one is typed twice.
+ * @throws UsageError without a terminal and without an option; CommandError for an unusable one.
  */
 export async function readPassphrase(
   options: Options,
@@ -56,14 +56,14 @@ async function readFile(path: string, { files }: Pick<Host, 'files'>): Promise<s
   );
 }
 
-/** Reads a line from the terminal without showing it. Ctrl-C gives up. */
+/** Reads a line from the terminal without echo. Ctrl-C cancels. */
 function type(label: string, { stdin, stderr }: CommandContext): Promise<string> {
   if (!stdin.isTTY || !stderr.isTTY) {
     throw new UsageError(
       'there is no terminal to type the passphrase on: give --passphrase-file or --passphrase-stdin',
     );
   }
-  // Before the label: a fast typist must not be echoed.
+  // Before the label, so that a fast typist is not echoed.
   stdin.setRawMode?.(true);
   stderr.write(`${label}: `);
   return new Promise((resolve, reject) => {

@@ -20,7 +20,7 @@ import {
   UsageError,
 } from './output.ts';
 
-/** `svc relay profiles [list|enable]` (contract 07 §5.5). Pairing is not affected by it. */
+/** `svc relay profiles [list|enable]` (contract 07 §5.5). Does not affect pairing. */
 export function define(command: Command): void {
   command
     .option('--all', 'with enable: every profile (the same as naming none)')
@@ -43,7 +43,7 @@ async function run(word: string | undefined, names: string[], options: Options, 
   }
   const environment = loadEnvironment(context.env);
   const agentConfig = readVariable(variables.agentConfig, environment);
-  const host = await context.createHost(environment.places.agentHome);
+  const host = await context.createHost(environment.directories.agentHome);
   try {
     return action === 'list'
       ? list(await readEnablement(host, { agentConfig }), { agentConfig, json }, context)

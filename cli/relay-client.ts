@@ -13,16 +13,16 @@ import { operatorHeaders } from './operator-key.ts';
 import { asPort } from './options.ts';
 import { type CommandContext, CommandError, printWarning } from './output.ts';
 
-/** Where the relay listens, as this process reaches it. */
+/** The relay's address, as reached by this process. */
 export interface RelayAddress {
   host: string;
   port: number;
   tls: boolean;
-  /** The origin of a relay elsewhere (`remote-relay.ts`). */
+  /** The origin of a remote relay (`remote-relay.ts`). */
   url?: string;
-  /** Why this address, for a relay of this machine: `no relay holds <state file>`. */
+  /** For a relay of this machine, why this address was used: `no relay holds <state file>`. */
   tried?: string;
-  /** The headers by which the relay knows its operator, new for each call. */
+  /** Returns the headers that authenticate the operator, new for each call. */
   authorize?(): Promise<Record<string, string>>;
 }
 
@@ -31,26 +31,26 @@ export interface RelayCall {
   path: string;
   /** Sent as JSON. */
   body?: object;
-  /** Sent instead of `body`, streamed. */
+  /** Sent in place of `body`, streamed. */
   form?: FormBody;
-  /** Milliseconds for the whole exchange; with `onText`, for each of its pieces. */
+  /** Milliseconds for the whole exchange, or with `onText`, for each piece. */
   timeout: number;
   headers?: Record<string, string>;
   /** Aborts the call. */
   signal?: AbortSignal;
   /** Bytes, 1 MiB by default. */
   maxAnswer?: number;
-  /** Gets the text of a successful answer as it arrives, such as an event stream. The answer then has no body. */
+  /** Called with the text of a successful answer as it arrives, such as an event stream. The answer then has no body. */
   onText?(text: string): void;
 }
 
 export interface RelayAnswer {
   status: number;
-  /** The parsed JSON; undefined when the answer is not JSON. */
+  /** The parsed JSON; undefined if the answer is not JSON. */
   body: unknown;
   /** The only line of a plain text answer, such as an error of voice. */
   text?: string;
-  /** The address called, with `tls` corrected to what the relay speaks. */
+  /** The called address, with `tls` corrected to the relay's actual protocol. */
   address: RelayAddress;
 }
 
@@ -62,8 +62,8 @@ const MAX_LINE = 512;
 export const START = "Start it with 'svc up', or in this terminal with 'svc relay start'.";
 
 /**
- * The relay of this machine: where the one that runs on this state listens, however it was started, and without one where
- * the configuration says (contract 11 §1). A relay on another address also listens on 127.0.0.1.
+ * The relay of this machine: the address of the one that runs on this state, however it was started, else the configured
+ * address (contract 11 §1). A relay on another address also listens on 127.0.0.1.
  */
 export function localRelay(config: Config): RelayAddress {
   const { stateFile, agentHome } = config;
@@ -83,8 +83,8 @@ export function localRelay(config: Config): RelayAddress {
 }
 
 /**
- * The port of the relay of this machine, like `localRelay`. An invalid configuration is only worth a warning here, unlike
- * for the listener itself.
+ * The port of the relay of this machine, like `localRelay`. An invalid configuration only causes a warning here, unlike for
+ * the listener itself.
  */
 export function relayPort(environment: Environment, context: CommandContext): number {
   const stateFile = readVariable(variables.stateFile, environment);
@@ -92,7 +92,7 @@ export function relayPort(environment: Environment, context: CommandContext): nu
   return lock?.port ?? configuredPort(environment.env, context);
 }
 
-/** The port in `RELAY_PORT`, on which a relay will listen. An invalid value is only worth a warning here. */
+/** The port in `RELAY_PORT`, on which a relay will listen. An invalid value only causes a warning here. */
 export function configuredPort(env: Record<string, string | undefined>, context: CommandContext): number {
   const value = env.RELAY_PORT?.trim();
   if (!value) return DEFAULT_PORT;
@@ -107,9 +107,9 @@ export function configuredPort(env: Record<string, string | undefined>, context:
 export const addressText = ({ host, port, url }: RelayAddress): string => url ?? `${urlHost(host)}:${port}`;
 
 /**
- * One call to the relay. One on this machine that speaks http where https was expected, or the reverse (started
- * with `--no-ssl`, or with other variables than this command sees), is called again the other way.
- * @throws Error with the socket's `code` when no HTTP answer comes.
+ * One call to the relay. If a relay on this machine speaks http where https was expected, or the reverse (started with
+ * `--no-ssl`, or with other variables than this command sees), the call is repeated with the other protocol.
+ * @throws Error with the socket's `code` if no HTTP answer comes.
  */
 export async function callRelay(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> {
   try {
@@ -124,8 +124,8 @@ export async function callRelay(address: RelayAddress, call: RelayCall): Promise
 
 /**
  * Calls the relay, which has to answer with success.
- * @param next what to do about a refusal whose status suggests nothing
- * @throws CommandError that says why, and what to do
+ * @param next advice for a refusal whose status suggests none
+ * @throws CommandError with the reason and the next step
  */
 export async function requireAnswer(address: RelayAddress, call: RelayCall, next?: string): Promise<RelayAnswer> {
   const answer = await callRelay(address, call).catch((error) => {
@@ -210,7 +210,7 @@ const isLine = (text: string, type = ''): boolean =>
 
 export const isSuccess = ({ status }: Pick<RelayAnswer, 'status'>): boolean => status >= 200 && status < 300;
 
-/** The relay's refusal in words: its error sentence, if any, and the status. */
+/** The text of the relay's refusal: its error sentence, if any, and the status. */
 export function refusal(answer: RelayAnswer): string {
   const sentence = asObject(answer.body)?.error ?? answer.text;
   return typeof sentence === 'string' && sentence !== ''
@@ -238,11 +238,11 @@ export function nextAfterRefusal({ status, address }: RelayAnswer): string | und
   return undefined;
 }
 
-/** No relay answers: what was tried, why there, and how to start it (contract 11 §1). */
+/** No relay answers: the address that was tried, the reason for it, and how to start the relay (contract 11 §1). */
 export const silent = (address: RelayAddress, error: unknown): CommandError =>
   new CommandError(...silence(address, error));
 
-/** The same as message and next step. */
+/** Like `silent`, as message and next step. */
 export function silence(address: RelayAddress, error: unknown): [message: string, next: string] {
   const { url, tried } = address;
   const why = tried === undefined ? '' : `; ${tried}`;

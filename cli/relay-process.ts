@@ -10,8 +10,8 @@ export interface RelayProcess {
 }
 
 /**
- * The process of the relay on this state, by the lock on its database; without a database by its port. Null when
- * this user can see no such process. Linux only.
+ * The process of the relay on this state, by the lock on its database; without a database, by its port. Null if this user
+ * cannot see it. Linux only.
  */
 export async function relayProcess({
   stateFile,

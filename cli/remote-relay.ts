@@ -10,7 +10,7 @@ import { asHttpUrl, type Options, option } from './options.ts';
 import { CommandError, printable, UsageError } from './output.ts';
 import type { RelayAddress } from './relay-client.ts';
 
-/** Seconds. Each call gets a token of its own. */
+/** Seconds. Each call gets a new token. */
 const TOKEN_TTL = 300;
 
 /** Description of `--relay` in every command that takes it. */
@@ -19,12 +19,12 @@ export const RELAY_OPTION = [
   'a relay at the edge, by its public URL: signs as its operator with the key of this machine',
 ] as const;
 
-/** Description of `--relay` in the commands that save and restore a state, for which it is refused. */
+/** Description of `--relay` in the commands that save and restore a state, which refuse it. */
 export const NO_RELAY_OPTION = ['--relay <url>', 'refused: a relay elsewhere is saved on its own machine'] as const;
 
 /**
- * Refuses `--relay`: a backup holds every secret of a relay, which leave its machine in no other way (contract 11 §3).
- * @throws CommandError with what to do instead.
+ * Refuses `--relay`: a backup contains every secret of a relay, which leave its machine in no other way (contract 11 §3).
+ * @throws CommandError with an alternative.
  */
 export function refuseRelayElsewhere(options: Options, command: 'backup' | 'restore'): void {
   if (typeof options.relay !== 'string') return;
@@ -36,15 +36,15 @@ export function refuseRelayElsewhere(options: Options, command: 'backup' | 'rest
 }
 
 /**
- * The relay that `--relay` names, else `SVC_RELAY`, else `svc use` (contract 11 §1), called as its operator; undefined
- * for the relay of this machine (contract 01 §12), which options such as `--no-relay` and `--relay-port` choose.
+ * The relay of `--relay`, else `SVC_RELAY`, else `svc use` (contract 11 §1), called as its operator; undefined for the relay
+ * of this machine (contract 01 §12), which options such as `--no-relay` and `--relay-port` select.
  */
 export async function remoteRelay(options: Options, environment: Environment): Promise<RelayAddress | undefined> {
   const isChosen = options.relay !== undefined || options.relayPort !== undefined;
   const chosen = isChosen ? option(options, '--relay', asRelayUrl) : defaultRelay(environment);
   if (!chosen) return undefined;
   const { url, tried } = chosen instanceof URL ? { url: chosen } : chosen;
-  const signer = await openOperatorSigner(environment.places.agentHome);
+  const signer = await openOperatorSigner(environment.directories.agentHome);
   const tls = url.protocol === 'https:';
   return {
     host: unbracket(url.hostname),
@@ -59,7 +59,7 @@ export async function remoteRelay(options: Options, environment: Environment): P
   };
 }
 
-/** @throws RelayError for what is not the https:// URL of a relay. */
+/** @throws RelayError for anything but the https:// URL of a relay. */
 export function asRelayUrl(text: string): URL {
   const url = new URL(asHttpUrl(text));
   if (!mayCarryCredentials(url))
@@ -71,15 +71,15 @@ export function asRelayUrl(text: string): URL {
 
 interface DefaultRelay {
   url: URL;
-  /** The origin of the choice. */
+  /** The source of the choice. */
   tried: string;
 }
 
 const usedFile = (environment: Environment): string => join(readVariable(variables.relayHome, environment), 'use');
 
 /**
- * The relay elsewhere that is the default of this shell or user.
- * @throws UsageError for a URL that is none.
+ * The remote relay that is the default of this shell or user.
+ * @throws UsageError for an invalid URL.
  */
 export function defaultRelay(environment: Environment): DefaultRelay | undefined {
   const shell = environment.env.SVC_RELAY?.trim();
@@ -99,18 +99,18 @@ function named(text: string, tried: string, where: string): DefaultRelay {
   }
 }
 
-/** The URL that `svc use` stored; null for none. */
+/** Reads the URL stored by `svc use`. Returns null if none was stored. */
 function readUsed(environment: Environment): string | null {
   try {
     return readFileSync(usedFile(environment), 'utf8').trim() || null;
   } catch (error) {
-    // A home that this user may not read, as after `sudo`, is somebody else's: it chooses nothing here.
+    // A home that this user may not read, as after `sudo`, belongs to another user, so it chooses nothing here.
     if (['ENOENT', 'ENOTDIR', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
     throw error;
   }
 }
 
-/** Makes a relay elsewhere the default of this user, or the one of this machine with null. */
+/** Makes a remote relay the default of this user, or with null the relay of this machine. */
 export async function writeUsed(url: URL | null, environment: Environment): Promise<void> {
   const path = usedFile(environment);
   if (url === null) rmSync(path, { force: true });

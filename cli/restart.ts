@@ -7,7 +7,7 @@ import type { CommandContext } from './output.ts';
 import { stopRelay } from './stop.ts';
 import { bringUp } from './up.ts';
 
-/** `svc restart`: stops the relay of this machine and starts it in the background, with the flags that it had. */
+/** `svc restart`: stops the relay of this machine and starts it in the background, with the same flags. */
 export function define(command: Command): void {
   command
     .option('--json', 'print one JSON document')
@@ -16,10 +16,10 @@ export function define(command: Command): void {
 }
 
 async function run(options: Options, context: CommandContext): Promise<void> {
-  const { env, places } = loadEnvironment(context.env);
-  const { stateFile } = readConfig(env, places).config;
+  const { env, directories } = loadEnvironment(context.env);
+  const { stateFile } = readConfig(env, directories).config;
   const lock = stateFile === null ? null : readRelayLock(stateFile);
   const { by } = await stopRelay(context);
-  // The manager has them in the unit.
+  // The manager has its flags in the unit.
   await bringUp(by === 'systemd' ? [] : (lock?.args ?? []), flag(options, '--json'), context);
 }

@@ -15,13 +15,13 @@ import { carryOut, type Journal, openStaging, type Staging, type Step } from './
 import { damaged, type Header, type Origin, readContent, readHeader } from './backup/format.ts';
 import { inventoryOf, isKnownFile, MAX_FILE, placeOf } from './backup/inventory.ts';
 import { isUnfinished, restoreFolder } from './backup/journal.ts';
-import { devicesText } from './backup.ts';
 import { confirm } from './confirm.ts';
 import { loadEnvironment } from './environment.ts';
 import { holdState } from './hold-state.ts';
 import { flag, type Options } from './options.ts';
 import {
   aligned,
+  amount,
   type CommandContext,
   CommandError,
   createStyle,
@@ -64,7 +64,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
     throw error instanceof CommandError ? error : unreadable(path, error);
   });
   const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.places);
+  const { config } = readConfig(environment.env, environment.directories);
   const host = await context.createHost(config.agentHome);
   const releases = [await holdState(config.stateFile, running)];
   try {
@@ -84,7 +84,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
       await carryOut(config.agentHome, plan.journal);
       report({ content, plan, header, home }, options, context);
     } finally {
-      // A decided restore is left for the next command.
+      // A committed restore is left for the next command.
       if (!isUnfinished(config.agentHome)) await staging.discard();
     }
   } finally {
@@ -104,7 +104,7 @@ const running = (stateFile: string) =>
     'Stop it with: svc down. Then restore again.',
   );
 
-/** One restore at a time: another one would take away what this one has prepared. */
+/** One restore at a time, since another one would remove the prepared files. */
 async function holdRestore({ agentHome }: Config): Promise<() => void> {
   const path = `${restoreFolder(agentHome)}.lock`;
   const first = await makeDirectory(dirname(path));
@@ -114,7 +114,7 @@ async function holdRestore({ agentHome }: Config): Promise<() => void> {
     return () => {
       lock.close?.();
       rmSync(path, { force: true });
-      // The folders of a home that stays empty.
+      // Removes the created folders if they stay empty.
       for (let made = dirname(path); first && made.length >= first.length; made = dirname(made)) removeEmpty(made);
     };
   } catch (error) {
@@ -130,11 +130,11 @@ function removeEmpty(folder: string): void {
   try {
     rmdirSync(folder);
   } catch {
-    // There is something in it.
+    // Not empty.
   }
 }
 
-/** Files of a relay that this home has. */
+/** Relay files that exist in this home. */
 async function presentFiles(config: Config): Promise<string[]> {
   const files = inventoryOf(config).names.map((name) => placeOf(name, config));
   const state = config.stateFile === null ? [] : [config.stateFile, ...logsOf(config.stateFile)];
@@ -161,11 +161,11 @@ interface Content {
   hasState: boolean;
   rows: number;
   devices: number;
-  /** Stores of another version, which are left out. */
+  /** Stores of another version, which are skipped. */
   ignored: Set<string>;
 }
 
-/** Reads the whole backup, checks it, and prepares its database; its files stay in memory. */
+/** Reads and checks the whole backup, and prepares its database; its files stay in memory. */
 async function stage(
   { path, header, passphrase }: { path: string; header: Header; passphrase: string | undefined },
   staging: Staging,
@@ -215,9 +215,10 @@ async function stage(
       }
     });
     if (!isOver || !origin) throw damaged('its end is missing');
+    if (state) putRows(state, [['restored', 'restored', JSON.stringify({ at: Math.floor(Date.now() / 1000) })]]);
     return { origin, files, hasState: state !== undefined, rows, devices, ignored };
   } finally {
-    // Writes what is still in its log into the file, and syncs it.
+    // Moves the rest of its log into the file, and syncs it.
     state?.close?.();
   }
 }
@@ -240,20 +241,20 @@ function rowsOf(value: unknown): StoredRow[] {
 
 interface Plan {
   journal: Journal;
-  /** Variables that get another value than in the backup, because their paths are of another machine. */
+  /** Variables with another value than in the backup, because their paths belong to another machine. */
   moved: Record<string, string>;
 }
 
 interface Home {
-  /** The configuration of this home now, and the one that the backup makes of it. */
+  /** The configuration of this home now, and the one after the restore. */
   config: Config;
   restored: Config;
   moved: Record<string, string>;
-  /** Files of the relay that is there now. */
+  /** Files of the present relay. */
   present: string[];
 }
 
-/** Prepares the files of a backup, and the steps that put them into place. */
+/** Prepares the files of a backup, and the steps that move them into place. */
 async function planOf({ files, hasState }: Content, home: Home, staging: Staging): Promise<Plan> {
   const { config, restored, moved, present } = home;
   const { agentHome } = config;
@@ -277,7 +278,7 @@ async function planOf({ files, hasState }: Content, home: Home, staging: Staging
   for (const target of old) {
     if (!databases.includes(target)) steps.push({ target, aside: asideName(target, config), staged: null });
   }
-  // The state comes last, when nothing of an old one is beside it.
+  // The state comes last, when no files of an old one are left beside it.
   for (const target of new Set(databases)) {
     const staged = target === restored.stateFile && hasState ? STATE : null;
     const aside = (await exists(target)) ? asideName(target, config) : null;
@@ -305,8 +306,8 @@ async function unusedName(path: string): Promise<string> {
 const stamp = (date: Date): string => date.toLocaleString('sv').replaceAll(/[-:]/g, '').replace(' ', '-');
 
 /**
- * The configuration that the backup's settings give here. Paths below the agent home of the other machine become paths
- * below this one; state and home of the relay are nowhere but where this home has them now, or by default.
+ * The configuration of the backup's settings for this home. Paths below the agent home of the other machine become paths
+ * below this one; state and home of the relay stay where this home has them, or at the default.
  */
 function restoredConfig(
   content: Content,
@@ -350,7 +351,7 @@ function restoredConfig(
 async function ask(content: Content, { agentHome }: Config, header: Header, context: CommandContext): Promise<void> {
   const withoutTerminal = 'restore asks before it replaces a relay: confirm with --yes';
   if (context.stdin.isTTY && context.stderr.isTTY) {
-    const made = `The backup is of ${dayOf(header)}, with ${devicesText(content.devices)}.`;
+    const made = `The backup is of ${dayOf(header)}, with ${amount(content.devices, 'device')}.`;
     sentence(context.stderr, `${made} The relay in ${printable(agentHome)} is kept aside.`);
   }
   if (await confirm(context, 'Replace it with the backup?', withoutTerminal)) return;
@@ -388,7 +389,7 @@ function report({ content, plan, header, home }: Restored, options: Options, con
   const { bold } = createStyle(context.stdout, context.env);
   sentence(
     context.stdout,
-    `${printable(agentHome)} is the relay of ${dayOf(header)}, with ${devicesText(content.devices)}.`,
+    `${printable(agentHome)} is the relay of ${dayOf(header)}, with ${amount(content.devices, 'device')}.`,
   );
   const rows: [string, string][] = [
     ['From', `svc-relay ${printable(header.version)}, ${printable(content.origin.agent_home)}`],

@@ -73,9 +73,9 @@ async function run(word: string | undefined, options: Options, context: CommandC
   if ((action === 'disable' || action === 'rotate') && (proposal.host ?? port) !== undefined) {
     throw new UsageError(`--host and --port are of no use with '${action}'`);
   }
-  const { env, places } = loadEnvironment(context.env);
-  const { config } = readConfig(env, places);
-  const host = await context.createHost(places.agentHome);
+  const { env, directories } = loadEnvironment(context.env);
+  const { config } = readConfig(env, directories);
+  const host = await context.createHost(directories.agentHome);
   const setting = { config, host, proposal, json: flag(options, '--json') };
   if (action === 'enable') return keepAlive(enable(setting, flag(options, '--force'), context));
   if (action === 'disable') return disable(setting, context);
@@ -103,8 +103,8 @@ async function askRelay({ config, proposal }: Setting): Promise<PreflightReport>
 /** The same report without a relay, for a machine where it does not run yet. */
 function askHere({ config, host, proposal }: Setting): Promise<PreflightReport> {
   const log = createLog('ERROR', () => {});
-  const parts = { config, host, upstream: createNodeUpstream(), clock: systemClock, log };
-  return createSecureLink(parts).preflight(proposal);
+  const deps = { config, host, upstream: createNodeUpstream(), clock: systemClock, log };
+  return createSecureLink(deps).preflight(proposal);
 }
 
 async function enable(setting: Setting, isForced: boolean, context: CommandContext): Promise<number> {
@@ -120,7 +120,7 @@ async function enable(setting: Setting, isForced: boolean, context: CommandConte
   if (report.url === null) throw new UsageError('--host must be an IP address or a DNS name of this machine');
   const { proposal, config } = setting;
   const variables: Record<string, string> = { RELAY_SECURE_LINK_ENABLED: '1' };
-  // Only what was asked for: a wildcard that is configured goes on to mean every address.
+  // Only what was asked for: a configured wildcard keeps meaning every address.
   if (proposal.host !== undefined) variables.RELAY_SECURE_LINK_HOST = parseHost(proposal.host) ?? proposal.host;
   if (proposal.port !== undefined) variables.RELAY_SECURE_LINK_PORT = proposal.port;
   const file = await writeEnvironment(setting.host, variables);
@@ -185,8 +185,8 @@ async function rotate(setting: Setting, isSure: boolean, context: CommandContext
 }
 
 /**
- * The host that the running relay serves or was started for, which its flags may have named; undefined for an address
- * that this machine no longer has.
+ * The host that the running relay serves or was started for, perhaps by its flags; undefined for an address that this
+ * machine no longer has.
  */
 async function servedHost(setting: Setting): Promise<string | undefined> {
   const report = await askRelay(setting).catch(() => undefined);
@@ -195,7 +195,7 @@ async function servedHost(setting: Setting): Promise<string | undefined> {
   return canonicalAddress(host) === null || setting.host.network.addresses().includes(host) ? host : undefined;
 }
 
-/** Sets variables in `<agent_home>/.env`, and leaves every other line as it is. Returns the path. */
+/** Sets variables in `<agent_home>/.env`, and leaves every other line unchanged. Returns the path. */
 async function writeEnvironment({ files, agentHome }: Host, variables: Record<string, string>): Promise<string> {
   const path = `${agentHome}/.env`;
   try {
@@ -214,7 +214,7 @@ async function writeEnvironment({ files, agentHome }: Host, variables: Record<st
   }
 }
 
-/** The file has the last word over the variables of a process (contract 07 §6.1), but flags have it over both. */
+/** The file overrides the variables of a process (contract 07 §6.1), but flags override both. */
 function warnOfProcess(variables: Record<string, string>, context: CommandContext): void {
   const other = Object.entries(variables).filter(([name, value]) => (context.env[name] ?? value) !== value);
   for (const [name] of other) printWarning(context, `${name} of this shell has another value; the file overrides it`);

@@ -3,8 +3,8 @@ import { describeError, RelayError } from '../lib/errors.ts';
 import {
   installService,
   removeService,
+  type ServiceDeps,
   type ServiceInstalled,
-  type ServiceParts,
   type ServiceRemoved,
   type ServiceStatus,
   serviceStatus,
@@ -49,38 +49,38 @@ async function run(word: string | undefined, options: Options, context: CommandC
     throw new UsageError(`${change.force ? '--force' : '--dry-run'} is of use with install and remove only`);
   }
   const environment = loadEnvironment(context.env);
-  const parts = await serviceParts(environment, context, configuredPort(environment.env, context));
+  const deps = await serviceDeps(environment, context, configuredPort(environment.env, context));
   const print = <T>(result: T, text: (result: T, context: CommandContext) => void) =>
     json ? printJson(context.stdout, result, 2) : text(result, context);
   try {
-    if (action === 'status') print(await serviceStatus(parts), printStatus);
-    else if (action === 'remove') print(await removeService(parts, change), printRemoved);
+    if (action === 'status') print(await serviceStatus(deps), printStatus);
+    else if (action === 'remove') print(await removeService(deps, change), printRemoved);
     else {
-      await checkBuilt(parts);
-      print(await installService(parts, { ...change, start }), printInstalled);
+      await checkBuilt(deps);
+      print(await installService(deps, { ...change, start }), printInstalled);
       if (!json) adviseOnVariables(environment, context);
     }
     return 0;
   } catch (error) {
-    throw new CommandError(describeError(error), nextStep(error, parts, context));
+    throw new CommandError(describeError(error), nextStep(error, deps, context));
   }
 }
 
-/** Parts that the service actions and the doctor share. */
-export async function serviceParts(
-  { places }: Environment,
+/** Dependencies that the service actions and the doctor share. */
+export async function serviceDeps(
+  { directories }: Environment,
   context: Pick<CommandContext, 'createHost' | 'ownPackage' | 'env'>,
   port: number,
-): Promise<ServiceParts> {
+): Promise<ServiceDeps> {
   const { directory } = context.ownPackage;
   return {
-    host: await context.createHost(places.agentHome),
-    home: places.home,
+    host: await context.createHost(directories.agentHome),
+    home: directories.home,
     port,
     unit: {
       node: process.execPath,
       script: `${directory ?? ''}/dist/cli/svc-relay.js`,
-      agentHome: places.agentHome,
+      agentHome: directories.agentHome,
       path: context.env.PATH?.split(':')
         .filter((entry) => entry.startsWith('/'))
         .join(':'),
@@ -88,22 +88,22 @@ export async function serviceParts(
   };
 }
 
-async function checkBuilt({ host, unit }: ServiceParts): Promise<void> {
+async function checkBuilt({ host, unit }: ServiceDeps): Promise<void> {
   if ((await host.files.stat(unit.script).catch(() => null))?.kind === 'file') return;
   throw new CommandError(`there is no ${unit.script} to run`, 'In a source tree, run: npm run build');
 }
 
-/** Names the variables of this shell that the service will not see. */
-function adviseOnVariables({ env, places }: Environment, context: CommandContext): void {
+/** Lists the variables of this shell that the service will not see. */
+function adviseOnVariables({ env, directories }: Environment, context: CommandContext): void {
   const here = Object.keys(context.env).filter(
     (name) => /^(?:RELAY|API_SERVER)_/.test(name) && context.env[name] === env[name],
   );
   if (here.length === 0) return;
   sentence(context.stdout, `Set in this shell only, and not for the service: ${here.sort().join(', ')}`);
-  sentence(context.stdout, `Next: put them into ${printable(places.agentHome)}/.env`);
+  sentence(context.stdout, `Next: put them into ${printable(directories.agentHome)}/.env`);
 }
 
-function nextStep(error: unknown, { unit }: ServiceParts, context: CommandContext): string | undefined {
+function nextStep(error: unknown, { unit }: ServiceDeps, context: CommandContext): string | undefined {
   if (error instanceof CommandError) return error.next;
   if (!(error instanceof RelayError)) return undefined;
   const { systemd, call, port } = error.extra ?? {};
@@ -129,7 +129,7 @@ function nextStep(error: unknown, { unit }: ServiceParts, context: CommandContex
   return undefined;
 }
 
-/** A word quoted for a shell. For people to read, never run from here. */
+/** A word quoted for a shell. For display, never executed from here. */
 const shellWord = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 

@@ -38,7 +38,7 @@ type Variables = Record<string, string | undefined>;
 
 /** Milliseconds after which an orderly stop is cut short. */
 const STOP_LIMIT = 4_500;
-/** Milliseconds for which a log line waits for others. One write per line would cost a tenth of a socket's CPU time. */
+/** Milliseconds for which log lines are collected. One write per line would cost a tenth of a socket's CPU time. */
 const LOG_DELAY = 20;
 
 /** `svc relay start` (contract 01 §9.2, 07 §5.1). */
@@ -71,11 +71,11 @@ export function define(command: Command): void {
 async function run(options: Options, context: CommandContext): Promise<number | void> {
   await checkDescriptors();
   const flags = variablesOf(options);
-  const { env: environment, places } = loadEnvironment(context.env);
+  const { env: environment, directories } = loadEnvironment(context.env);
   const env = { ...environment, ...defined(flags) };
-  const { config, warnings } = readConfig(env, places);
+  const { config, warnings } = readConfig(env, directories);
   const copy = await ownCopy(config, context);
-  // The program there reads the same command line, and sets the exit code.
+  // The program in the copy reads the same command line, and sets the exit code.
   if (copy !== null) {
     await import(copy);
     return Number(process.exitCode ?? 0);
@@ -100,7 +100,7 @@ async function run(options: Options, context: CommandContext): Promise<number | 
     output.flush();
     throw error;
   });
-  // Signals first: the relay already answers while its addresses are looked up.
+  // Signals first, since the relay already answers while its addresses are looked up.
   const ended = stopped(running, log);
   const unlock = await announceLock(running, argsOf(options), context, log);
   await Promise.all([ended.finally(unlock), showAddresses()]);
@@ -109,7 +109,7 @@ async function run(options: Options, context: CommandContext): Promise<number | 
     const addresses = await announce(running, context, log);
     if (!configured && !noTls) {
       const text = 'serving without TLS: fine on a trusted network or VPN; else set RELAY_SSL_CERT and RELAY_SSL_KEY';
-      // Only who names a public address has asked for one.
+      // The operator named a public address explicitly.
       if (isPublicAddress(config.host)) log.warn(text);
       else log.info(text);
     }
@@ -121,7 +121,7 @@ async function run(options: Options, context: CommandContext): Promise<number | 
   }
 }
 
-/** The URL of the program in a copy of this installation, for this process to run instead; null to go on here. */
+/** The URL of the program in a copy of this installation, to run in this process instead; null to continue here. */
 async function ownCopy({ stateFile, agentHome }: Config, context: CommandContext): Promise<string | null> {
   const folder = stateFile === null ? join(agentHome, 'svc-relay') : dirname(stateFile);
   const program = context.program === 'svc-relay' ? 'svc-relay.js' : 'svc.js';
@@ -131,10 +131,7 @@ async function ownCopy({ stateFile, agentHome }: Config, context: CommandContext
   });
 }
 
-/**
- * Lets the commands of this machine find the relay (contract 11 §1). One that they cannot find still serves its
- * devices.
- */
+/** Lets the commands of this machine find the relay (contract 11 §1). If that fails, the relay still serves its devices. */
 async function announceLock(
   { relay }: NodeRelay,
   args: string[],
@@ -150,16 +147,16 @@ async function announceLock(
   });
 }
 
-/** @throws CommandError when this process may not open the files that the relay needs. Only Linux tells. */
+/** @throws CommandError if this process may not open as many files as the relay needs. Only Linux tells. */
 async function checkDescriptors(): Promise<void> {
-  // Node has raised its own limit to the hard one.
+  // Node has raised its own limit to the hard limit.
   const { limit } = (await createMachine().descriptors(process.pid)) ?? { limit: MIN_DESCRIPTORS };
   if (limit < MIN_DESCRIPTORS) {
     throw new CommandError(`this process may open ${limit} files, and the relay needs ${MIN_DESCRIPTORS}`, RAISE_LIMIT);
   }
 }
 
-/** The flags as the variables that they override. */
+/** The flags, as the variables that they override. */
 function variablesOf(options: Options): Variables {
   const shell = option(options, '--shell', asText);
   if (shell !== undefined && !shell.startsWith('/')) throw new UsageError('--shell must be an absolute path');
@@ -186,7 +183,7 @@ function variablesOf(options: Options): Variables {
   };
 }
 
-/** Flags that the next start repeats: neither a credential, nor what is for people at a terminal. */
+/** Flags that the next start repeats. Excludes credentials, and flags for people at a terminal. */
 const REPEATED = [
   ...['host', 'port', 'ssl', 'shell', 'webapi-url', 'log-level', 'config', 'allow-insecure-api-key'],
   ...['secure-link', 'secure-link-host', 'secure-link-port'],
@@ -203,7 +200,7 @@ function argsOf(options: Options): string[] {
 const defined = (values: Variables) =>
   Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
 
-/** Writes log lines in batches, the last one when the process exits. */
+/** Writes log lines in batches, the last batch when the process exits. */
 function batched(writer: Pick<Writer, 'write'>): { write(text: string): void; flush(): void } {
   let waiting: string[] = [];
   const flush = () => {
@@ -221,7 +218,7 @@ function batched(writer: Pick<Writer, 'write'>): { write(text: string): void; fl
 }
 
 /**
- * Starts the relay. It is loaded only here, so that every other command works where it does not load.
+ * Starts the relay. It is loaded only here, so that every other command works if it cannot be loaded.
  * @throws CommandError with one line that says why it cannot start.
  */
 async function launch(config: Config, log: Log, options: { version: string; noTls: boolean }): Promise<NodeRelay> {
@@ -249,7 +246,7 @@ async function launch(config: Config, log: Log, options: { version: string; noTl
     if (error instanceof CertificateError) {
       throw new CommandError(error.message, 'Check RELAY_SSL_CERT and RELAY_SSL_KEY, or serve plain with --no-ssl.');
     }
-    // SQLite does not say which file it was.
+    // SQLite does not report which file it was.
     const isFull = (error as NodeJS.ErrnoException).code === 'SQLITE_FULL';
     const explained = withNextStep(isFull ? { code: 'ENOSPC', path: config.stateFile } : error);
     if (explained instanceof CommandError) throw explained;
@@ -285,7 +282,7 @@ async function startFailure(
   if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
     return new CommandError(`this machine has no address ${host}`, 'Choose one of its own with --host.');
   }
-  // SQLite only says that it cannot open it.
+  // SQLite only reports that it cannot open it.
   const denied = stateFile && (await access(stateFile, constants.R_OK | constants.W_OK).catch(errnoOf));
   if (denied) {
     return new CommandError(
@@ -296,7 +293,7 @@ async function startFailure(
   return undefined;
 }
 
-/** ` by node svc.js (process 7, user 1000)`, as far as the system tells (contract 01 §9.1a); else empty. */
+/** ` by node svc.js (process 7, user 1000)`, as far as the system reports it (contract 01 §9.1a); else empty. */
 async function holderOf(address: string, port: number): Promise<string> {
   const { listenersOn } = await import('../lib/host/node/port-holder.ts');
   const found = (await listenersOn(port)) ?? [];
@@ -316,7 +313,7 @@ async function announce({ relay, urls }: NodeRelay, context: CommandContext, log
   );
   if (!config.profileDiscovery) log.info('profile discovery: off');
   const addresses = await urls();
-  // The one that a phone needs comes first (contract 11 §5).
+  // The address for phones comes first (contract 11 §5).
   const [here = '', ...others] = addresses;
   const running = { version: relay.version, urls: [...others, here], stateFile: config.stateFile };
   printRunning(running, ' in another terminal', context);
@@ -324,9 +321,7 @@ async function announce({ relay, urls }: NodeRelay, context: CommandContext, log
   return addresses;
 }
 
-/**
- * Lines printed for a relay that has started. `urls` has at least one; `where` is where the next command can be typed.
- */
+/** Lines printed for a started relay. `urls` has at least one; `where` is where to type the next command. */
 export function printRunning(
   { version, urls, stateFile }: { version: string; urls: string[]; stateFile: string | null },
   where: ' in another terminal' | '',
@@ -343,7 +338,7 @@ export function printRunning(
   sentence(context.stdout, `Next: run ${style.bold('svc pair')}${where} and scan the code with the app.`);
 }
 
-/** Draws an address for the camera of a phone: one that other devices can reach, where there is one. */
+/** Draws a QR code of an address, preferably one that other devices can reach. */
 function drawCode(addresses: string[], context: CommandContext, log: Log): void {
   const url = addresses[1] ?? addresses[0] ?? '';
   const width = terminalQr(url, { colour: false })?.[0]?.length ?? 0;
@@ -355,7 +350,7 @@ function drawCode(addresses: string[], context: CommandContext, log: Log): void 
   for (const row of terminalQr(url, { colour: !context.env.NO_COLOR }) ?? []) line(context.stdout, row);
 }
 
-/** A URL without the parts that may hold secrets. */
+/** A URL without the parts that may contain secrets. */
 function withoutSecrets(text: string): string {
   const url = new URL(text);
   url.username = '';

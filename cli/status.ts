@@ -33,9 +33,9 @@ import {
 import { START } from './relay-client.ts';
 import { relayProcess } from './relay-process.ts';
 import { RELAY_OPTION } from './remote-relay.ts';
-import { serviceParts } from './service.ts';
+import { serviceDeps } from './service.ts';
 
-/** Milliseconds for each thing that is asked. */
+/** Milliseconds for each request. */
 const TIMEOUT = 2000;
 const LABEL_WIDTH = 11;
 const MAX_COMMANDS = 5;
@@ -50,14 +50,14 @@ interface CommandFacts {
   path: string;
   device_name: string | null;
   decision: string;
-  /** Whoever sent it (contract 09 §9); null in records of older versions. */
+  /** The sender (contract 09 §9); null in records of older versions. */
   actor: { kind: string; name: string; prefix?: string; run_id?: string } | null;
 }
 
 interface Reachable {
   url: string;
   reachable: boolean;
-  /** Why not. */
+  /** Why it cannot be reached. */
   error: string | null;
 }
 
@@ -72,7 +72,7 @@ interface Status {
     address: string;
     tls: boolean;
     version: string | null;
-    /** The build of a relay of this machine; null when it runs from the sources. */
+    /** The build of a relay of this machine; null if it runs from the sources. */
     build: RelayBuild | null;
     uptime_seconds: number | null;
     pid: number | null;
@@ -81,7 +81,7 @@ interface Status {
     failing_stores: { store: string; error: string }[];
     /** Problem of its machine's clock (contract 11 §5). */
     clock: ClockProblemFacts | null;
-    /** Addresses that the machine has no more, and the devices that know no other. */
+    /** Addresses that the machine no longer has, and the devices that know no other. */
     gone_addresses: GoneAddress[];
     error: string | null;
   };
@@ -89,16 +89,16 @@ interface Status {
   command: { version: string; build: RelayBuild | null };
   /** True if the relay is older than this program. */
   outdated: boolean;
-  /** Problem of the disk that holds the state, null without one. A relay elsewhere reports its own. */
+  /** A problem with the disk that holds the state, or null. A remote relay reports its own disk. */
   disk: DiskProblem | null;
-  /** Agent, dashboard and service belong to this machine: null for a relay elsewhere. */
+  /** Agent, dashboard and service belong to this machine, so they are null for a remote relay. */
   agent: Reachable | null;
   dashboard: Reachable | null;
   devices: { connected: number; stale: number; offline: number } | null;
   /** Devices whose session ends soon (contract 11 §2). */
   ending: { name: string; session: string; ends_at: number }[];
   queued: number | null;
-  /** The mirror at the edge in a line; null without one (contract 12 §1). */
+  /** The mirror at the edge, in one line; null without one (contract 12 §1). */
   mirror: string | null;
   /** The last commands to phones and desktops, newest first. */
   commands: CommandFacts[] | null;
@@ -106,7 +106,7 @@ interface Status {
   next: string;
 }
 
-/** `svc status`: one screen that says whether everything works, and what to do next (contract 09 §2). */
+/** `svc status`: one screen that says whether everything works, and the next step (contract 09 §2). */
 export function define(command: Command): void {
   command
     .option('--all', 'every running relay of this user, in any agent home')
@@ -117,10 +117,10 @@ export function define(command: Command): void {
     .action(run);
 }
 
-/** Exits with 1 when no relay is ready. */
+/** Exits with 1 if no relay is ready. */
 async function run(options: Options, context: CommandContext): Promise<number> {
   if (flag(options, '--all')) return listAll(options, context);
-  const status = await look(options, context);
+  const status = await fetchStatus(options, context);
   if (flag(options, '--json')) printJson(context.stdout, status, 2);
   else {
     printFreeze(status.frozen, context);
@@ -129,7 +129,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   return status.ok ? 0 : 1;
 }
 
-/** `svc status --all`: the relays of this user, each by its own lock (contract 11 §1). Exits with 1 when none runs. */
+/** `svc status --all`: the relays of this user, each by its own lock (contract 11 §1). Exits with 1 if none runs. */
 function listAll(options: Options, context: CommandContext): number {
   if (isGiven(options, '--relay')) throw new UsageError('--all and --relay exclude each other');
   const relays = listRelayLocks(readVariable(variables.relayHome, loadEnvironment(context.env)));
@@ -147,11 +147,11 @@ function listAll(options: Options, context: CommandContext): number {
   return relays.length > 0 ? 0 : 1;
 }
 
-async function look(options: Options, context: CommandContext): Promise<Status> {
+async function fetchStatus(options: Options, context: CommandContext): Promise<Status> {
   const relay = await openOperatorRelay(options, context);
   const isRemote = relay.url !== undefined;
   const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.places);
+  const { config } = readConfig(environment.env, environment.directories);
   const asked = Promise.all([
     ask(relay, '/health'),
     ask(relay, '/relay/info'),
@@ -161,7 +161,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
     ask(relay, `/desktop/activity?limit=${MAX_COMMANDS}`),
     ask(relay, '/relay/mirror'),
   ]);
-  const local = isRemote ? undefined : await lookAround(config, environment, context);
+  const local = isRemote ? undefined : await localStatus(config, environment, context);
   const [health, info, devices, queue, phones, desktops, mirror] = await asked;
   const isRelay = Boolean(asObject(health.body?.readiness));
   const rows = devices.body && devicesOf(devices.body, Date.now() / 1000);
@@ -206,7 +206,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
   return status;
 }
 
-/** Null where the relay tells of neither phones nor desktops: one of an older version tells of phones alone. */
+/** Null if the relay reports neither phones nor desktops; one of an older version reports only phones. */
 function lastCommands(...answers: (Record<string, unknown> | undefined)[]): CommandFacts[] | null {
   const lists = answers.map((answer) => answer?.activity).filter(Array.isArray);
   if (lists.length === 0) return null;
@@ -221,7 +221,7 @@ function commandOf(row: unknown): CommandFacts {
   return { request_id, sent_at, method, path, device_name, decision, actor };
 }
 
-/** The stores that a relay cannot write, by the `/relay/info` of its operator. */
+/** The stores that a relay cannot write, from the `/relay/info` of its operator. */
 function failingStores(info: Record<string, unknown> | undefined): { store: string; error: string }[] {
   const rows = Array.isArray(info?.failing_stores) ? info.failing_stores.map(asObject) : [];
   return rows.map((row) => ({ store: printable(String(row?.store)), error: printable(String(row?.error)) }));
@@ -233,7 +233,7 @@ interface Asked {
   next?: string;
 }
 
-/** One call, whose failure is part of the picture. */
+/** One call, whose failure is part of the result. */
 const ask = (relay: OperatorRelay, path: string): Promise<Asked> =>
   relay.call({ method: 'GET', path, timeout: TIMEOUT }).then(
     (body) => ({ body }),
@@ -243,8 +243,8 @@ const ask = (relay: OperatorRelay, path: string): Promise<Asked> =>
     }),
   );
 
-/** Everything that is found out without the relay. */
-async function lookAround(
+/** Everything that is determined without the relay. */
+async function localStatus(
   config: ReturnType<typeof readConfig>['config'],
   environment: ReturnType<typeof loadEnvironment>,
   context: CommandContext,
@@ -253,7 +253,7 @@ async function lookAround(
     import('../lib/host/node/probe.ts'),
     import('../lib/operator/disk-problem.ts'),
   ]);
-  const parts = await serviceParts(environment, context, config.port);
+  const deps = await serviceDeps(environment, context, config.port);
   const reach = async (url: string, path: string): Promise<Reachable> => {
     const result = await probe('GET', `${url}${path}`, TIMEOUT);
     return {
@@ -264,10 +264,10 @@ async function lookAround(
   };
   const [process, disk, agent, dashboard, service] = await Promise.all([
     relayProcess(config).catch(() => null),
-    findDiskProblem({ config, host: parts.host }),
+    findDiskProblem({ config, host: deps.host }),
     reach(apiBase(undefined, environment.env).url, '/health'),
     reach(dashboardBase(undefined, environment.env).url, '/api/status'),
-    serviceStatus(parts).catch(() => null),
+    serviceStatus(deps).catch(() => null),
   ]);
   return {
     pid: process?.pid ?? null,

@@ -3,8 +3,8 @@ import { type CommandContext, sentence, UsageError } from './output.ts';
 const MAX_INPUT = 256 * 1024;
 
 /**
- * Reads stdin to its end as text. On a terminal, says on stderr that it waits for `what`.
- * @throws UsageError with `surplus` as its message beyond 256 KiB.
+ * Reads stdin to its end as text. On a terminal, reports on stderr that it waits for `what`.
+ * @throws UsageError with `surplus` as its message over 256 KiB.
  */
 export function readAll(
   { stdin, stderr }: Pick<CommandContext, 'stdin' | 'stderr'>,

@@ -1,5 +1,6 @@
 import type { Command } from 'cac';
 import { readConfig } from '../lib/config.ts';
+import { isAlive } from '../lib/host/node/relay-lock.ts';
 import { createSystemd } from '../lib/operator/service/systemd.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { loadEnvironment } from './environment.ts';
@@ -9,8 +10,8 @@ import { pause } from './pause.ts';
 import { callRelay, localRelay } from './relay-client.ts';
 import { relayProcess } from './relay-process.ts';
 
-/** Milliseconds that a relay may take to stop; it ends by itself after 5 s. */
-const PATIENCE = 10_000;
+/** Milliseconds for a relay to stop; it ends by itself after 5 s. */
+const TIMEOUT = 10_000;
 const POLL = 50;
 const ANSWER_TIMEOUT = 2000;
 
@@ -20,7 +21,7 @@ export interface Stopped {
   by: 'signal' | 'systemd' | null;
 }
 
-/** `svc stop`: ends the relay of this machine in order, as a service or in a terminal. */
+/** `svc stop`: stops the relay of this machine in an orderly way, as a service or in a terminal. */
 export function define(command: Command): void {
   command
     .option('--json', 'print one JSON document')
@@ -42,8 +43,8 @@ async function run(options: Options, context: CommandContext): Promise<void> {
 
 /** Stops the relay of this machine, and waits until its process has ended. */
 export async function stopRelay(context: CommandContext): Promise<Stopped> {
-  const { env, places } = loadEnvironment(context.env);
-  const { config } = readConfig(env, places);
+  const { env, directories } = loadEnvironment(context.env);
+  const { config } = readConfig(env, directories);
   const found = await relayProcess(config);
   if (found === null) {
     const answer = await callRelay(localRelay(config), {
@@ -58,9 +59,9 @@ export async function stopRelay(context: CommandContext): Promise<Stopped> {
     );
   }
   const { pid, isService } = found;
-  if (isService) await stopService(context, places.agentHome);
+  if (isService) await stopService(context, directories.agentHome);
   else signal(pid);
-  const deadline = performance.now() + PATIENCE;
+  const deadline = performance.now() + TIMEOUT;
   while (isAlive(pid)) {
     if (performance.now() > deadline) {
       throw new CommandError(`the relay (process ${pid}) does not stop`, `End it at once with: kill -9 ${pid}`);
@@ -70,27 +71,19 @@ export async function stopRelay(context: CommandContext): Promise<Stopped> {
   return { stopped: true, pid, by: isService ? 'systemd' : 'signal' };
 }
 
-/** The manager would start a relay again that ended by itself. */
+/** The manager would restart a relay that ended by itself. */
 async function stopService(context: CommandContext, agentHome: string): Promise<void> {
   const systemd = createSystemd(await context.createHost(agentHome));
   if (await systemd.call('stop', UNIT)) return;
   throw new CommandError(`systemctl --user stop ${UNIT} failed`, `Find out why with: systemctl --user status ${UNIT}`);
 }
 
-/** @throws CommandError when the process belongs to somebody else. */
+/** @throws CommandError if the process belongs to another user. */
 function signal(pid: number): void {
   try {
     process.kill(pid, 'SIGTERM');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EPERM') return;
     throw new CommandError(`the relay (process ${pid}) belongs to another user`, `Stop it as that user, or as root.`);
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
   }
 }

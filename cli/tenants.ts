@@ -22,7 +22,7 @@ import { asRelayUrl, defaultRelay } from './remote-relay.ts';
 
 const TENANTS = '/relay/tenants';
 const CLAIM = '/relay/claim';
-/** A relay that is released removes its uploads before it answers. */
+/** A released relay removes its uploads before it answers. */
 const TIMEOUT = 30_000;
 
 type Action = (typeof ACTIONS.tenants)[number];
@@ -46,7 +46,7 @@ interface Target {
   relay: OperatorRelay;
   /** The origin of the address. */
   url: string;
-  /** By name; null unsets one. */
+  /** Keyed by name; null unsets one. */
   settings: Record<string, string | null>;
   options: Options;
   context: CommandContext;
@@ -73,7 +73,7 @@ async function run(
   await actions[action]({ relay, url, settings, options, context });
 }
 
-/** A list may be of the deployment of `svc use`; whatever changes something names its address. */
+/** A list may use the deployment of `svc use`; changes have to name the address. */
 function addressOf(action: Action, address: string | undefined, context: CommandContext): string {
   try {
     const url = address === undefined ? undefined : asRelayUrl(address);
@@ -98,7 +98,7 @@ function settingOf(text: string, action: Action): [name: string, value: string |
   return [name, value === '' ? null : value];
 }
 
-/** The PEM of `--public-key`: the text itself, or the content of the file that it names. */
+/** The PEM of `--public-key`: the text itself, or the content of the named file. */
 function publicKeyOf(options: Options): string | undefined {
   const given = option(options, '--public-key', asText)?.trim();
   if (given === undefined || given.startsWith('-----BEGIN')) return given;
@@ -199,7 +199,7 @@ async function release(target: Target): Promise<void> {
   if (answer.pending === true) sentence(context.stdout, 'Some of it could not be removed yet; that is tried again.');
 }
 
-/** One call about a tenant. A refusal says what to do next. */
+/** One call about a tenant. A refusal includes the next step. */
 async function call(action: Action, { relay, url }: Target, request: OperatorCall): Promise<Record<string, unknown>> {
   try {
     return await relay.call({ timeout: TIMEOUT, ...request });

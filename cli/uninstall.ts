@@ -5,7 +5,7 @@ import { describeError } from '../lib/errors.ts';
 import { unlessMissing } from '../lib/host/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { utf8ToBytes } from '../lib/kit/bytes.ts';
-import { removeService, type ServiceParts } from '../lib/operator/service/service.ts';
+import { removeService, type ServiceDeps } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { confirm } from './confirm.ts';
 import { loadEnvironment } from './environment.ts';
@@ -23,11 +23,11 @@ import {
   type Writer,
 } from './output.ts';
 import { configuredPort } from './relay-client.ts';
-import { serviceParts } from './service.ts';
+import { serviceDeps } from './service.ts';
 import { stopRelay } from './stop.ts';
 import { type Left, type Plan, planOf, type Removal, rowsOf } from './uninstall/plan.ts';
 
-/** `svc relay uninstall`: takes away what the relay has put on this machine, after asking (contract 11 §3). */
+/** `svc relay uninstall`: removes everything that the relay has put on this machine, after asking (contract 11 §3). */
 export function define(command: Command): void {
   command
     .option('--yes', 'do not ask')
@@ -40,9 +40,9 @@ export function define(command: Command): void {
 async function run(options: Options, context: CommandContext): Promise<number> {
   const isJson = flag(options, '--json');
   const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.places);
+  const { config } = readConfig(environment.env, environment.directories);
   const host = await context.createHost(config.agentHome);
-  const service = await serviceParts(environment, context, configuredPort(environment.env, context));
+  const service = await serviceDeps(environment, context, configuredPort(environment.env, context));
   const plan = await planOf({ environment, config, host, service, context });
   if (plan.removals.length === 0 && plan.service === null && plan.relay === null) {
     if (isJson)
@@ -93,13 +93,13 @@ const leftRows = (left: readonly Left[], columns: number | undefined): string[] 
 interface Doing {
   isJson: boolean;
   host: Host;
-  service: ServiceParts;
+  service: ServiceDeps;
   stateFile: string | null;
   context: CommandContext;
 }
 
 async function remove(plan: Plan, { isJson, host, service, stateFile, context }: Doing): Promise<number> {
-  // A relay that runs would write its state anew.
+  // A running relay would write its state again.
   const { pid } = plan.relay ? await stopRelay(context) : { pid: null };
   const release = await holdState(stateFile, started);
   const removed: string[] = [];
@@ -154,7 +154,7 @@ async function remove(plan: Plan, { isJson, host, service, stateFile, context }:
   return 0;
 }
 
-/** The rest of a text keeps its mode, and a link stays one. */
+/** The file with the remaining text keeps its mode, and for a link, the target is changed. */
 async function edit({ path }: Removal, rest: string, { files }: Host): Promise<void> {
   const place = (await files.realPath(path)) ?? path;
   const mode = (await unlessMissing(stat(place)))?.mode ?? 0o600;

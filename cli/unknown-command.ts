@@ -1,7 +1,7 @@
 import { type CommandEntry, nestedPrograms, type Program, programs } from './commands.ts';
 import { didYouMean } from './did-you-mean.ts';
 
-/** The message about a word that is no command of a program. Where it is one of another program, it names that. */
+/** The message for a word that is not a command of a program. If it is a command of another program, names that. */
 export function unknownCommand(path: string, { commands }: Program, name: string): string {
   const nested = Object.entries(nestedPrograms).map(([word, program]) => ({ path: `svc ${word}`, ...program }));
   if (path !== 'svc-relay') {

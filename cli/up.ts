@@ -23,14 +23,14 @@ import {
 import { pause } from './pause.ts';
 import { callRelay, isSuccess, localRelay } from './relay-client.ts';
 import { relayProcess } from './relay-process.ts';
-import { serviceParts } from './service.ts';
+import { serviceDeps } from './service.ts';
 import { printRunning } from './start.ts';
 
 /** Milliseconds until the relay has to be ready; reading a large state takes seconds. */
-const PATIENCE = 30_000;
+const TIMEOUT = 30_000;
 const POLL = 50;
 const ANSWER_TIMEOUT = 2000;
-/** Lines of the log that explain why a relay did not start: its error is the first of them. */
+/** Lines of the log that explain why a relay did not start, beginning with its error. */
 const LAST_LINES = 5;
 const ERROR = 'error: ';
 const MAX_TAIL = 16 * 1024;
@@ -56,10 +56,10 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   await bringUp(args, flag(options, '--json'), context);
 }
 
-/** Starts the relay unless one runs, waits until it is ready, and prints where it is. `args` are flags of `svc start`. */
+/** Starts the relay unless one runs, waits until it is ready, and prints its addresses. `args` are flags of `svc start`. */
 export async function bringUp(args: string[], isJson: boolean, context: CommandContext): Promise<void> {
   const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.places);
+  const { config } = readConfig(environment.env, environment.directories);
   const before = await relayProcess(config);
   const by = before ? null : await launch(args, environment, config, context);
   const running = await untilReady(config, by);
@@ -102,18 +102,18 @@ async function launch(
   config: Config,
   context: CommandContext,
 ): Promise<Launched> {
-  const parts = await serviceParts(environment, context, config.port);
-  if (await unitServes(parts)) {
+  const deps = await serviceDeps(environment, context, config.port);
+  if (await unitServes(deps)) {
     if (args.length > 0) {
       throw new UsageError(
-        `${args[0]} is not for the service: put RELAY_HOST and RELAY_PORT into ${parts.unit.agentHome}/.env`,
+        `${args[0]} is not for the service: put RELAY_HOST and RELAY_PORT into ${deps.unit.agentHome}/.env`,
       );
     }
-    await startService(parts);
+    await startService(deps);
     return { name: 'systemd', log: null, ended: () => null };
   }
-  const { script } = parts.unit;
-  if ((await parts.host.files.stat(script).catch(() => null))?.kind !== 'file') {
+  const { script } = deps.unit;
+  if ((await deps.host.files.stat(script).catch(() => null))?.kind !== 'file') {
     throw new CommandError(`there is no ${script} to run`, 'In a source tree, run: npm run build');
   }
   const folder = config.stateFile === null ? join(config.agentHome, 'svc-relay') : dirname(config.stateFile);
@@ -148,12 +148,12 @@ interface Running {
   version: string | null;
 }
 
-/** @throws CommandError when the relay ends, or is not ready in time. */
+/** @throws CommandError if the relay ends, or is not ready in time. */
 async function untilReady(config: Config, launched: Launched | null): Promise<Running> {
-  const deadline = performance.now() + PATIENCE;
+  const deadline = performance.now() + TIMEOUT;
   for (;;) {
     const lock = config.stateFile === null ? null : readRelayLock(config.stateFile);
-    // Without a state file there is no lock, and the configured port has to do.
+    // Without a state file there is no lock, so the configured port has to suffice.
     if (lock || config.stateFile === null) {
       const address = localRelay(config);
       const call = { method: 'GET', path: '/health', timeout: ANSWER_TIMEOUT } as const;
@@ -165,13 +165,13 @@ async function untilReady(config: Config, launched: Launched | null): Promise<Ru
       }
     }
     const why = launched?.ended() ?? null;
-    // Another svc up may have been faster: its relay holds the state.
+    // Another svc up may have been faster, and its relay holds the state.
     if (why !== null && (await relayProcess(config)) === null) {
       const [said, ...advice] = await complaintOf(launched?.log ?? null);
       throw new CommandError(`the relay did not start: ${said ?? why}`, [...advice, nextAfter(launched)].join(' '));
     }
     if (performance.now() > deadline) {
-      throw new CommandError(`the relay was not ready within ${PATIENCE / 1000} s`, nextAfter(launched));
+      throw new CommandError(`the relay was not ready within ${TIMEOUT / 1000} s`, nextAfter(launched));
     }
     await pause(POLL);
   }
@@ -184,7 +184,7 @@ const nextAfter = (launched: Launched | null): string => {
     : 'See how it is with: svc status';
 };
 
-/** The error with which a relay ended, and its advice, from the end of its log; nothing when it says nothing. */
+/** Finds the error that ended a relay, and its advice, at the end of the log. Returns an empty list if the log has no error. */
 async function complaintOf(log: string | null): Promise<string[]> {
   if (log === null) return [];
   const { createFiles } = await import('../lib/host/node/files.ts');

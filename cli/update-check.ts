@@ -6,7 +6,7 @@ import { asTimeout, flag, type Options, option } from './options.ts';
 import { type CommandContext, createStyle, line, printable, printJson, printWarning } from './output.ts';
 import { updateCommandOf } from './update-command.ts';
 
-/** `svc relay update-check` (contract 07 §5.3): exits 0 whatever the feed says. */
+/** `svc relay update-check` (contract 07 §5.3): exits 0 regardless of the feed. */
 export function define(command: Command): void {
   command
     .option('--timeout <seconds>', 'limit for the answer of the feed (default 4)')
@@ -26,7 +26,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     version: context.ownPackage.version,
     timeout,
   });
-  // Phones that ask the relay are not told: only the operator can set one.
+  // Phones that ask the relay do not get this text, since only the operator can set a feed.
   const result = updateFeedUrl ? checked : { ...checked, error: 'no release feed is configured' };
   if (flag(options, '--json')) return printJson(context.stdout, result, 2);
   print(result, Boolean(updateFeedUrl), context);

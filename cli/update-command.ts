@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import type { OwnPackage } from './own-package.ts';
 
-/** The command that brings an installation of this package to a version; null where this program knows none. */
+/** The command that updates an installation of this package to a version; null if unknown. */
 export function updateCommandOf({ directory }: OwnPackage, latest: string): string | null {
   if (directory === null) return null;
   if (directory.endsWith('/lib/node_modules/svc-relay')) return `npm install -g svc-relay@${latest}`;

@@ -5,7 +5,7 @@ import { flag, type Options } from './options.ts';
 import { type CommandContext, printJson, sentence, UsageError } from './output.ts';
 import { asRelayUrl, defaultRelay, writeUsed } from './remote-relay.ts';
 
-/** `svc use [url]`: chooses the relay that every command of this user means without `--relay` (contract 11 §1). */
+/** `svc use [url]`: sets the default relay of this user's commands (contract 11 §1). */
 export function define(command: Command): void {
   command
     .option('--here', 'go back to the relay of this machine')

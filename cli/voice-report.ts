@@ -77,7 +77,7 @@ function facts(reports: readonly NamedReport[], total: Report): [string, string]
   ];
 }
 
-/** The folder that a relay with these variables uses, unless its file names another. */
+/** The folder that a relay with these variables uses, unless its file sets another. */
 function usualDirectory(context: CommandContext): string {
   const environment = loadEnvironment(context.env);
   const relayHome = readVariable(variables.relayHome, environment);
@@ -85,7 +85,7 @@ function usualDirectory(context: CommandContext): string {
   return chosen === join(relayHome, 'realtime-voice-runs') ? join(relayHome, 'realtime-agent-runs') : chosen;
 }
 
-/** Oldest first; a folder that is not there has none. */
+/** Oldest first; empty for a missing folder. */
 async function readReports(directory: string, days: number | undefined): Promise<NamedReport[]> {
   const files = createFiles();
   const oldest = days === undefined ? Number.NEGATIVE_INFINITY : Date.now() - days * DAY;

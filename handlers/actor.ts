@@ -4,10 +4,10 @@ import type { Relay } from '../lib/relay.ts';
 import type { RelayRequest } from './request.ts';
 
 const MAX_LABEL = 256;
-/** Names the run of an agent that a call belongs to (contract 07 §2.4, 09 §9). */
+/** Header with the agent run that a call belongs to (contract 07 §2.4, 09 §9). */
 export const RUN_ID = 'x-svc-relay-run-id';
 
-/** At most 256 printable characters of a header; undefined when it has none (contract 07 §2.4). */
+/** At most 256 printable characters of a header; undefined if it has none (contract 07 §2.4). */
 export const label = ({ headers }: RelayRequest, name: string): string | undefined =>
   visible(headers.get(name) ?? '')
     .trim()
@@ -15,8 +15,8 @@ export const label = ({ headers }: RelayRequest, name: string): string | undefin
     .toWellFormed() || undefined;
 
 /**
- * The actor of a guarded request (contract 09 §9). An agent that carries out a run of realtime voice names it; the
- * session is the agent's own, so that revoking it ends what the run does.
+ * The actor of a guarded request (contract 09 §9). An agent that executes a run of realtime voice sends its id. The session
+ * is the agent's own, so that revoking it ends the run's actions.
  */
 export function actorOf(request: RelayRequest, relay: Relay): Actor {
   const { session } = request;
@@ -26,5 +26,5 @@ export function actorOf(request: RelayRequest, relay: Relay): Actor {
   return { kind: 'session', session, runId };
 }
 
-/** Name of the caller as others see it: an owner recognises it among the names of their devices. */
+/** Name of the caller for other people: an owner recognises it among the names of their devices. */
 export const nameOf = ({ session }: RelayRequest): string => session?.device.name ?? 'operator';

@@ -13,7 +13,8 @@ export const bridgeStatus: Handler = (request, relay) => {
   const status = relay.bridge.status(lastOf(request.query));
   if (status) return json(status);
   const error = 'no phone connected';
-  return json({ ok: false, phone_connected: false, last_seen_seconds_ago: null, error }, 503);
+  const advice = relay.bridge.advice();
+  return json({ ok: false, phone_connected: false, last_seen_seconds_ago: null, error, advice }, 503);
 };
 
 /** `GET /bridge/devices` (contract 03 §6). */
@@ -23,11 +24,11 @@ export const bridgeDevices: Handler = (_request, relay) => json(relay.bridge.dev
 export const bridgeActivity: Handler = (request, relay) =>
   json({ activity: relay.bridge.activity(recordsOf(request)) });
 
-/** `GET /desktop/activity?limit=`: the same of desktop tools (contract 09 §9). */
+/** `GET /desktop/activity?limit=`: the same for desktop tools (contract 09 §9). */
 export const desktopActivity: Handler = (request, relay) =>
   json({ activity: relay.desktop.activity(recordsOf(request)) });
 
-/** The number of records that the caller wants. */
+/** The number of records that the caller requests. */
 function recordsOf(request: RelayRequest): number {
   const given = lastOf(request.query).limit?.trim() ?? '';
   const limit = /^\+?\d+$/.test(given) ? Number(given) : 0;

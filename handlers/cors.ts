@@ -4,29 +4,29 @@ import { errorResponse } from '../lib/web/json.ts';
 import { WebResponse } from '../lib/web/response.ts';
 import { pathOf, type RelayRequest } from './request.ts';
 
-/** Paths that the app calls at its mailbox, and paths for which it gets the answer there that only home serves them. */
+/** Paths that the app calls at its mailbox, including those that answer there that only home serves them. */
 const OF_APP =
   /^\/(?:(?:api|chat|clipboard|context|media|notifications|phone|push|sessions|usage|voice)\/|(?:health|sessions|ws|relay\/freeze)(?:[?#]|$))/;
 /** Paths of home that its app calls without a session. */
 const OPEN_AT_HOME = /^\/(?:health|sessions\/nonce|ws)(?:[?#]|$)/;
 const PREFLIGHT = {
   'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE',
-  'access-control-allow-headers': 'authorization, content-type, dpop, range',
+  'access-control-allow-headers': 'authorization, content-type, dpop, idempotency-key, range',
   'access-control-max-age': '600',
 };
 const EXPOSED = 'dpop-nonce, retry-after, content-range, content-disposition';
 
-/** Answers of one side of a mirror for the page of the other one. */
+/** CORS for a page of the other side of a mirror. */
 export interface CrossOrigin {
   preflight?: Response;
-  /** Lets the page read the answer, unless that is the answer for a session of another page. */
+  /** Lets the page read the answer, unless it answers for a session of another page. */
   allow(response: Response): Response;
 }
 
 /**
- * Lets a page of the other side of a mirror call this one (contract 12 §3): the Fetch standard's CORS for its very
- * origin, without credentials of the browser. At the edge, that is a page which devices of home have been paired in; at
- * home, it is the page of the edge. Undefined for every other request.
+ * Lets a page of the other side of a mirror call this one (contract 12 §3): CORS per the Fetch standard for its exact
+ * origin, without browser credentials. At the edge, that is a page in which devices of home were paired; at home, it is the
+ * page of the edge. Undefined for every other request.
  */
 export function crossOrigin(request: RelayRequest, relay: Relay): CrossOrigin | undefined {
   const page = pageOf(request.headers);
@@ -50,11 +50,14 @@ export function crossOrigin(request: RelayRequest, relay: Relay): CrossOrigin | 
 function mayRead(origin: string, { method, url, headers }: RelayRequest, { edgeMirror, homeMirror }: Relay): boolean {
   if (edgeMirror) return edgeMirror.isPage(origin) && OF_APP.test(pathOf(url));
   if (homeMirror?.edgePage() !== origin) return false;
-  // In a browser on this very machine, a call without a bearer could be the operator's.
+  // In a browser on this machine, a call without a bearer could be taken for the operator's.
   return method === 'OPTIONS' || headers.has('authorization') || OPEN_AT_HOME.test(pathOf(url));
 }
 
-/** At the edge of a home, an upgrade by a page that is neither of this relay nor paired at home (contract 12 §3). */
+/**
+ * True for an upgrade, at the edge of a home, by a page that neither belongs to this relay nor was paired at home (contract
+ * 12 §3).
+ */
 export function foreignPage({ headers }: RelayRequest, { edgeMirror }: Relay): Response | undefined {
   const page = edgeMirror?.isExpected() ? pageOf(headers) : undefined;
   if (!page || page.isOwn || edgeMirror?.isPage(page.origin)) return undefined;

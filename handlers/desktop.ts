@@ -7,9 +7,9 @@ import { actorOf, label, RUN_ID } from './actor.ts';
 import { paired, pairedWithHint } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
-/** Bytes of the arguments of a tool (contract 07 §2.3). */
+/** Maximum bytes of a tool's arguments (contract 07 §2.3). */
 const LIMIT = 32 * 1024 * 1024;
-/** The tool that the relay itself answers. */
+/** The tool that the relay answers itself. */
 const HEALTH = 'desktop_health';
 const ALLOW = 'DELETE, GET, HEAD, PATCH, POST, PUT';
 

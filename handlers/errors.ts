@@ -30,7 +30,7 @@ const STATUS: Record<ErrorKind, number> = {
 /** The HTTP status of an expected failure. */
 export const statusOf = ({ kind }: RelayError): number => STATUS[kind];
 
-/** Their errors after authentication are JSON in the form of their answers. */
+/** Voice routes whose errors after authentication are JSON, like their answers. */
 const JSON_VOICE_ROUTES = new Set(['/voice/config', '/voice/transcribe', '/voice/synthesize']);
 const TEXT_HEADERS = {
   'content-type': 'text/plain; charset=utf-8',
@@ -38,7 +38,7 @@ const TEXT_HEADERS = {
   'cache-control': 'no-store',
 };
 
-/** The part of a request that decides on the body of its errors. */
+/** The part of a request that determines the form of its errors. */
 type Refused = Pick<RelayRequest, 'url' | 'voice'>;
 
 /**
@@ -60,14 +60,13 @@ export function errorFor(
   return new WebResponse(visibleLine(message), { status, headers: { ...TEXT_HEADERS, ...headers } });
 }
 
-/** The response to whatever a guard or handler threw. An unexpected error is logged with `what` and becomes a 500. */
+/** The response to an error of a guard or handler. An unexpected error is logged with `what` and becomes a 500. */
 export function failureResponse(error: unknown, request: Refused, what: string, log: Log): Response {
   if (!(error instanceof RelayError)) {
     log.error(`${what} failed: ${describeError(error)}`);
     return errorFor(request, 500, 'internal error');
   }
-  // Callers are told no more than the sentence. The log gets only the code of the cause: the text of a provider may
-  // hold a key.
+  // Callers get only the sentence, and the log only the code of the cause, since a provider's text may contain a key.
   const code = error.kind === 'internal' ? errnoOf(error.cause) : '';
   if (code) log.warn(`${what} failed: ${error.message}: ${code}`);
   const headers: Record<string, string> = {};

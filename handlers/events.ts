@@ -9,7 +9,7 @@ import { type Handler, integerOf, lastOf } from './request.ts';
 
 /** Milliseconds between comments, which show both sides that the connection is alive. */
 const COMMENT_PERIOD = 15_000;
-/** Characters of new events that may wait for a listener: it is then sent away, and resumes. */
+/** Characters of new events that may be queued for a listener. Over it, the listener is disconnected, and resumes. */
 const MAX_WAITING = 1024 * 1024;
 const MAX_LINES = 500;
 
@@ -20,14 +20,14 @@ export const relayLog: Handler = (request, relay) => {
 };
 
 /**
- * `GET /relay/events`: everything that happens, as it happens (contract 09 §4). Resumes after `Last-Event-ID`; when that
- * is not known, or absent, the first event is `reset`: the listener has to read the state anew.
+ * `GET /relay/events`: all events as they happen (contract 09 §4). Resumes after `Last-Event-ID`. If that is unknown or
+ * absent, the first event is `reset`, after which the listener has to read the state again.
  */
 export const relayEvents: Handler = (request, relay) => {
   const after = Number(request.headers.get('last-event-id') ?? Number.NaN);
   // Nobody reads the stream of a `HEAD`, which the edge would wait for.
   const isAsked = request.method !== 'HEAD';
-  // An operator token is good for minutes; the stream that it opened must not go on for days.
+  // An operator token is valid for minutes, so the stream that it opened must not continue for days.
   const mayFollow = async () => request.peer.via !== 'edge' || (await operatorRefusal(request, relay)) === undefined;
   const from = Number.isSafeInteger(after) ? after : undefined;
   return new WebResponse(isAsked ? follow(relay, from, mayFollow) : null, {
@@ -35,7 +35,7 @@ export const relayEvents: Handler = (request, relay) => {
       'content-type': 'text/event-stream',
       'x-content-type-options': 'nosniff',
       'cache-control': 'no-store',
-      // Tells proxies such as nginx not to hold the stream back.
+      // Tells proxies such as nginx not to buffer the stream.
       'x-accel-buffering': 'no',
     },
   });
@@ -43,7 +43,7 @@ export const relayEvents: Handler = (request, relay) => {
 
 const textOf = ({ id, event, data }: RelayEvent): string => `id: ${id}\nevent: ${event}\ndata: ${data}\n\n`;
 
-/** Asks `mayFollow` with every comment. @throws RelayError `rate-limited` when too many listen. */
+/** Calls `mayFollow` with every comment. @throws RelayError `rate-limited` if there are too many listeners. */
 function follow(
   { events, clock }: Relay,
   after: number | undefined,
@@ -77,7 +77,7 @@ function follow(
     });
   }
   const { missed, latest } = subscription;
-  // Not among what waits: the ring may hold more than that, and the listener would come back for it forever.
+  // Not counted as queued: the ring may contain more than the limit, and the listener would keep reconnecting.
   const backlog = [...(missed ?? [])];
   // The first bytes also send the head of the response.
   put(missed ? ': \n\n' : `id: ${latest}\nevent: reset\ndata: {}\n\n`);

@@ -3,7 +3,7 @@ import { json, readJson } from '../lib/web/json.ts';
 import { nameOf } from './actor.ts';
 import type { Handler } from './request.ts';
 
-/** `POST /relay/freeze` `{reason?}`: stops what agents do to devices (contract 09 §3). */
+/** `POST /relay/freeze` `{reason?}`: stops all actions of agents on devices (contract 09 §3). */
 export const freezeRelay: Handler = async (request, relay) => {
   const { reason = '' } = await readJson(request, { empty: true });
   if (typeof reason !== 'string') throw new RelayError('invalid', 'reason must be a string');

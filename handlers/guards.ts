@@ -18,8 +18,8 @@ const INVALID_OPERATOR_TOKEN =
 export const open: Guard = () => undefined;
 
 /**
- * Why the caller is not the operator, undefined when it is: on Node by the rules for local callers, at the edge, which has
- * no loopback, by a signed operator token.
+ * Returns why the caller is not the operator, undefined if it is: on Node by the rules for local callers, at the edge, which
+ * has no loopback, by a signed operator token.
  */
 export async function operatorRefusal(request: RelayRequest, relay: Relay): Promise<Refusal | undefined> {
   if (request.peer.via !== 'edge') return relay.localOperator.refusal(request);
@@ -27,14 +27,14 @@ export async function operatorRefusal(request: RelayRequest, relay: Relay): Prom
   return (await relay.operatorTokens.verify(token, audiences(request, relay))) ? undefined : 'remote';
 }
 
-/** When the operator's token of an admitted request ends, epoch seconds; null on Node, where the operator has none. */
+/** Expiry of the operator's token of an admitted request, epoch seconds; null on Node, where the operator has no token. */
 export function operatorTokenEnd({ peer, headers }: RelayRequest): number | null {
   return peer.via === 'edge' ? endOfOperatorToken(bearerOf(headers.get('authorization'))) : null;
 }
 
 /**
- * The names that an operator token may be made out to: the relay's own, its public URL, and the origin of the request
- * where a list of hosts vouches for that (contract 01 §12).
+ * The accepted audiences of an operator token: the relay's own name, its public URL, and the origin of the request if a list
+ * of hosts vouches for it (contract 01 §12).
  */
 function audiences({ url }: RelayRequest, { config }: Relay): string[] {
   const { origin, hostname } = new URL(url);
@@ -51,7 +51,7 @@ const SENTENCES: Record<Refusal, string> = {
 /** At the edge, which has no host and no processes. */
 const NO_OPERATOR_TOKEN = 'only the operator may call this, with an operator token';
 
-/** For the log. */
+/** Reasons for the log. */
 const REASONS: Record<Refusal, string> = {
   remote: 'remote, forwarded, or from a web page',
   'other-user': 'another user of this host, without the operator key',
@@ -87,7 +87,7 @@ function loggedPath({ url, params }: RelayRequest): string {
 
 const NO_BEARER = 'a valid session bearer is required';
 
-/** The session of the request's bearer, now marked as seen. A promise only for one that is bound to a key. */
+/** The session of the request's bearer, marked as seen. A promise only if the session is bound to a key. */
 function sessionOf(request: RelayRequest, relay: Relay, refusal = NO_BEARER): Session | Promise<Session> {
   const token = bearerOf(request.headers.get('authorization'));
   const found = token === null ? undefined : relay.sessionBearers.sessionOf(token, request);
@@ -105,14 +105,14 @@ export const operator: Guard = async (request, relay) => {
   const hasBearer = request.headers.has('authorization');
   const refusal = await operatorRefusal(request, relay);
   if (refusal) {
-    // A device's token is no operator token, but not an invalid one either.
+    // A device's token is not an operator token, but valid nevertheless.
     if (isEdge && hasBearer) await sessionOf(request, relay, INVALID_OPERATOR_TOKEN);
     await refuse(request, relay, refusal);
   }
   if (!isEdge && hasBearer) await sessionOf(request, relay);
 };
 
-/** A device with a live session and, where one is named, the grant. `refusal` is the error for a missing grant. */
+/** A device with a live session and, if given, the grant. `refusal` is the error for a missing grant. */
 export function paired(grant?: string, refusal = `this device has no ${grant} grant, or it has expired`): Guard {
   return (request, relay) => {
     const admit = (session: Session): undefined => {
@@ -128,11 +128,11 @@ export function paired(grant?: string, refusal = `this device has no ${grant} gr
 
 const anyDevice = paired();
 
-/** True if the caller of a guarded request still has a grant. The operator, who has no session, has them all. */
+/** True if the caller of a guarded request still has a grant. The operator, who has no session, has all grants. */
 export const hasGrant = ({ session }: RelayRequest, relay: Relay, grant: string): boolean =>
   session === undefined || (!session.ended && isGranted(session.grants, grant, relay.clock.now() / 1000));
 
-/** True if a session bearer decides, which is never downgraded. At the edge the bearer may be an operator token. */
+/** True for a session bearer, which is always checked as one. At the edge, the bearer may be an operator token. */
 const hasSessionBearer = ({ peer, headers }: RelayRequest): boolean =>
   peer.via !== 'edge' && headers.has('authorization');
 
@@ -140,13 +140,13 @@ const hasSessionBearer = ({ peer, headers }: RelayRequest): boolean =>
 export const isOperatorWithoutBearer = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
   !hasSessionBearer(request) && (await operatorRefusal(request, relay)) === undefined;
 
-/** The operator without a bearer, or a paired device. A bearer always has to be valid (contract 01 §1.1). */
+/** The operator without a bearer, or a paired device. A bearer must always be valid (contract 01 §1.1). */
 export function operatorOrPaired(grant?: string): Guard {
   const device = paired(grant);
   return (request, relay) => (hasSessionBearer(request) ? device(request, relay) : operatorOr(device, request, relay));
 }
 
-/** A local caller that is not the operator is told why, as 401. */
+/** A local caller that is not the operator gets the reason, as 401. */
 async function operatorOr(device: Guard, request: RelayRequest, relay: Relay): Promise<Response | undefined> {
   const refusal = await operatorRefusal(request, relay);
   if (refusal === 'remote') return device(request, relay);
@@ -165,7 +165,7 @@ export const loopbackOrPaired: Guard = async (request, relay) => {
 
 /**
  * A paired device, or a host tool that sends `X-Svc-Operator: 1` from strict loopback (contract 01 §6.3). At the edge the
- * operator's token says that much by itself.
+ * operator's token suffices.
  */
 export function pairedOrHostTool(grant?: string): Guard {
   const device = paired(grant);
@@ -178,7 +178,7 @@ export function pairedOrHostTool(grant?: string): Guard {
   };
 }
 
-/** A paired device. The operator's call without a bearer is told by `hint` what a tool of this host sends. */
+/** A paired device. For the operator's call without a bearer, `hint` names the header that a host tool has to send. */
 export function pairedWithHint(hint: string, device: Guard): Guard {
   const hinted: Guard = async (request, relay) => {
     if (await isOperatorWithoutBearer(request, relay)) {
@@ -195,7 +195,7 @@ export function pairedWithHint(hint: string, device: Guard): Guard {
  */
 export function voice(grant: VoiceGrant): Guard {
   return async (request, relay) => {
-    // The API server must not see it: the operator may do far more than that server's clients.
+    // The API server must not see an operator token, which grants far more than that server's clients have.
     const isOperatorToken = request.peer.via === 'edge' && (await operatorRefusal(request, relay)) === undefined;
     if (isOperatorToken) throw new RelayError('unauthorized', 'an operator token does not open voice');
     request.voice = await relay.voice.callers.authenticate(request, grant);
@@ -207,8 +207,8 @@ export function voice(grant: VoiceGrant): Guard {
 const FOREIGN_HOST = 'this relay does not answer browsers under that host name; its operator can add it to RELAY_HOSTS';
 
 /**
- * The refusal of a browser that calls this relay by a name which is not its own, such as a page that rebinds its name to
- * the relay's address (contract 01 §9.1a). Runs before everything that counts attempts.
+ * Refuses a browser that calls this relay by a foreign name, such as a page that rebinds its name to the relay's address
+ * (contract 01 §9.1a). Runs before everything that counts attempts.
  */
 export function misdirected(request: RelayRequest, { ownHosts }: Relay): Promise<Response | undefined> | undefined {
   const isForeign = ownHosts.isForeign(request.peer, request.headers);

@@ -24,7 +24,7 @@ const READINESS: Record<Readiness, string> = {
 
 const ANSWER = { status: 200, headers: { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' } };
 
-/** `GET /health` (contract 01 §2, 08 §6.1). Put together from finished pieces of JSON: probes ask for this all the time. */
+/** `GET /health` (contract 01 §2, 08 §6.1). Assembled from cached pieces of JSON, since probes request it constantly. */
 export const health: Handler = (request, relay) =>
   new WebResponse(
     `{"status":"ok","version":${JSON.stringify(relay.version)},"clients":${relay.sockets.count()},` +
@@ -37,7 +37,7 @@ export const health: Handler = (request, relay) =>
 function secureMembers(request: RelayRequest, { secureLink, reach }: Relay): string {
   const { problem = null, health: { proxy, members } = DISABLED } = secureLink ?? {};
   const hasReach = reach !== undefined && reach.health(false).state !== 'disabled';
-  // Why something fails, and where the broker is, is for the operator of this host only.
+  // Reasons of failures and the broker's URL are for this host's operator only.
   const isLocal = (problem !== null || hasReach) && isStrictLoopback(request);
   const link = problem !== null && isLocal ? `${members},"reason":${JSON.stringify(problem)}` : members;
   const broker = hasReach ? JSON.stringify(reach.health(isLocal)) : NO_REACH;

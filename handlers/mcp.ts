@@ -10,7 +10,10 @@ const LIMIT = 2 * 1024 * 1024;
 
 const device = paired();
 
-/** A paired session. A browser's page must be of this very address: others could use a token that was given to them. */
+/**
+ * A paired session. A browser's page must have the relay's own origin, since another page could use a token that it was
+ * given.
+ */
 export const mcpClient: Guard = (request, relay) => {
   if (isForeign(request)) return errorResponse(403, 'pages of other origins may not use MCP');
   return device(request, relay);
@@ -28,7 +31,7 @@ function isForeign({ headers }: RelayRequest): boolean {
 
 /** `/mcp`: Streamable HTTP of the Model Context Protocol (contract 09 §7). */
 export const mcp: Handler = async (request, relay) => {
-  // Its stream would never be read.
+  // The stream of a `HEAD` would never be read.
   if (request.method === 'HEAD') return errorResponse(405, 'method not allowed', { allow: 'DELETE, GET, POST' });
   const isPost = request.method === 'POST';
   const type = request.headers.get('content-type') ?? '';

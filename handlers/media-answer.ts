@@ -7,8 +7,8 @@ import { WebResponse } from '../lib/web/response.ts';
 import type { RelayRequest } from './request.ts';
 
 /**
- * Answers with a file, a part of it, or only what is known of it (contract 04 §3.6). The file is closed, or its body's
- * to close, whatever the answer is.
+ * Answers with a file, a range of it, or only its headers (contract 04 §3.6). Closes the file, or passes that on to the
+ * body, in every case.
  */
 export async function answerMedia(request: RelayRequest, media: ServedMedia): Promise<Response> {
   const { bytes } = media;
@@ -47,8 +47,8 @@ export async function answerMedia(request: RelayRequest, media: ServedMedia): Pr
 }
 
 /**
- * Text outside ASCII as a header's value, UTF-8 on the wire: Node takes a header's bytes as Latin-1 characters, while the
- * edge encodes characters as UTF-8 itself.
+ * Non-ASCII text as a header's value, UTF-8 on the wire: Node sends a header's characters as Latin-1 bytes, while the edge
+ * encodes them as UTF-8 itself.
  */
 function headerText(text: string, request: RelayRequest): string {
   if (request.peer.via === 'edge') return text;

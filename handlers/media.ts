@@ -17,7 +17,7 @@ export const MEDIA_TOKEN = '(?!(register|upload|by-path|folder|recent|inspect)(/
 
 function mediaOf({ media }: Relay): Media {
   if (media) return media;
-  throw new RelayError('unsupported', 'this relay keeps no media');
+  throw new RelayError('unsupported', 'this relay stores no media');
 }
 
 /** A flag in JSON or a query: `true`, an integer other than zero, or a word for yes (contract 04 §3.2). */
@@ -55,6 +55,14 @@ export const markSensitive: Handler = async (request, relay) => {
 
 const noMedia = () => new RelayError('not-found', 'there is no such media, or it has expired');
 
+/** The device's name for an upload that it may send again, which is not in the contract. */
+function uploadKey({ headers }: RelayRequest): string | undefined {
+  const key = headers.get('idempotency-key');
+  if (key === null) return undefined;
+  if (/^[\x21-\x7e]{1,256}$/.test(key)) return key;
+  throw new RelayError('invalid', 'Idempotency-Key must be 1 to 256 visible ASCII characters');
+}
+
 /** `POST /media/upload` (contract 04 §3.5). */
 export const uploadMedia: Handler = async (request, relay) => {
   const { headers } = request;
@@ -64,6 +72,7 @@ export const uploadMedia: Handler = async (request, relay) => {
     contentLength: length === null ? null : Number(length),
     chunks: request.chunks?.() ?? chunksOf(request.body),
     owner: request.session?.family ?? '',
+    key: uploadKey(request),
     isWelcome: () => hasGrant(request, relay, 'files'),
   });
   return json(ticket(entry));
@@ -87,8 +96,8 @@ export const getByPath: Handler = async (request, relay) => {
 };
 
 /**
- * `GET /media/folder`: the folders that media settings allow, or with `path` what is in one of them. Not in the contract;
- * checks and statuses are those of `/media/by-path`.
+ * `GET /media/folder`: the allowed folders, or with `path`, the contents of one. Not in the contract; checks and statuses
+ * are those of `/media/by-path`.
  */
 export const getFolder: Handler = async (request, relay) => {
   const path = (queryOf(request).path ?? '').trim();

@@ -12,8 +12,8 @@ export const mirrorStatus: Handler = async (_request, { homeMirror, edgeMirror }
   json(homeMirror ? await homeMirror.status() : requireEdge(edgeMirror).status());
 
 /**
- * `POST /relay/mirror`: at home `{url}` begins to mirror to that edge, and `{recall}` brings its messages home before an
- * end; at the edge `{key}` pins home (contract 12 §1).
+ * `POST /relay/mirror`: at home, `{url}` starts to mirror to that edge, and `{recall}` brings its messages home before the
+ * mirror ends; at the edge, `{key}` pins home (contract 12 §1).
  */
 export const enableMirror: Handler = async (request, { homeMirror, edgeMirror }) => {
   const { url, key, recall } = await readJson(request);
@@ -29,7 +29,7 @@ export const enableMirror: Handler = async (request, { homeMirror, edgeMirror })
   return json(await homeMirror.enable(parsed.origin));
 };
 
-/** `DELETE /relay/mirror`: ends the mirror on this side; at the edge, with the sessions of home there. */
+/** `DELETE /relay/mirror`: ends the mirror on this side; at the edge, also the sessions of home. */
 export const disableMirror: Handler = async (_request, { homeMirror, edgeMirror }) =>
   json(homeMirror ? await homeMirror.disable() : await requireEdge(edgeMirror).unpin());
 
@@ -38,17 +38,16 @@ function requireEdge(edgeMirror: Relay['edgeMirror']): NonNullable<Relay['edgeMi
   throw new RelayError('unsupported', 'this relay has no mirror');
 }
 
-/** A route that only home serves: at the edge a device of home is told since when that is off (contract 12 §2). */
+/** Wraps a route that only home serves: at the edge, a device of home is told since when home is off (contract 12 §2). */
 export const homeOnly =
   (handler: Handler): Handler =>
   (request, relay) => {
     const refusal = request.session && relay.edgeMirror?.homeRefusal(request.session);
-    if (!refusal) return handler(request, relay);
-    const { message, ...extra } = refusal;
-    throw new RelayError('unavailable', message, { extra });
+    if (refusal) throw refusal;
+    return handler(request, relay);
   };
 
-/** A channel that only home serves: nothing that a device of home sends there is done or kept. */
+/** Wraps a channel that only home serves: messages from a device of home are neither handled nor stored. */
 export function homeOnlyChannel(channel: Channel, { edgeMirror }: Relay): Channel {
   if (!edgeMirror) return channel;
   return {
@@ -56,13 +55,13 @@ export function homeOnlyChannel(channel: Channel, { edgeMirror }: Relay): Channe
     message(connection, message, text) {
       const refusal = edgeMirror.homeRefusal(connection.session);
       if (!refusal) return channel.message(connection, message, text);
-      const { message: sentence, ...extra } = refusal;
-      connection.sendError(sentence, refusal.error_code, message.id, { channel: message.channel, ...extra });
+      const { message: sentence, extra = {} } = refusal;
+      connection.sendError(sentence, String(extra.error_code), message.id, { channel: message.channel, ...extra });
     },
   };
 }
 
-/** The socket on which home calls the edge (contract 12 §2). */
+/** The socket from home to the edge (contract 12 §2). */
 export const homeSocket: SocketRow = {
   path: HOME_PATH,
   guard: (_request, { edgeMirror }) =>

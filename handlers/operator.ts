@@ -9,9 +9,9 @@ import { rowOf } from './sessions.ts';
 const PROTOCOL_VERSION = 1;
 
 /**
- * `GET /relay/info` (contract 01 §8.1, 07 §3.1), with the freeze in effect (09 §3). The operator is told which stores fail,
- * and why (01 §6.7), what is wrong with clock and disk (11 §5), which addresses of the machine are gone that devices depend on
- * (11 §2), and who is taken for the operator (01 §1.3 rule 6).
+ * `GET /relay/info` (contract 01 §8.1, 07 §3.1), with the freeze in effect (09 §3). For the operator, it includes failing
+ * stores with the reason (01 §6.7), problems of clock and disk (11 §5), lost addresses of the machine that devices depend on
+ * (11 §2), and the rule for operators (01 §1.3 rule 6).
  */
 export const relayInfo: Handler = async (request, relay) => {
   const [agent, capabilities] = await Promise.all([relay.info.agent(), relay.info.capabilities()]);
@@ -70,7 +70,7 @@ const securityResponse = ({ security, config }: Relay): Response =>
 /** `GET /relay/security` (contract 01 §8.2). */
 export const getSecurity: Handler = (_request, relay) => securityResponse(relay);
 
-/** `PATCH /relay/security`: effective at once, until the relay restarts (contract 01 §8.2). */
+/** `PATCH /relay/security`: takes effect at once, until the relay restarts (contract 01 §8.2). */
 export const patchSecurity: Handler = async (request, relay) => {
   const { allow_insecure_api_bearer: allow } = await readJson(request);
   if (typeof allow !== 'boolean') throw new RelayError('invalid', 'allow_insecure_api_bearer must be a boolean');

@@ -11,7 +11,7 @@ import { lastOf, ownAddress, type RelayRequest } from './request.ts';
 
 /**
  * `POST /pairing` (contract 01 §5.5). The operator gets a code without a policy. Any other caller only makes a request to
- * pair: its code is on the relay's console, and no good until the operator registers it. Ignores the body.
+ * pair, whose code is printed on the relay's console and invalid until the operator registers it. Ignores the body.
  */
 export async function createCode(request: RelayRequest, relay: Relay): Promise<Response> {
   const operator = await isOperatorWithoutBearer(request, relay);
@@ -31,7 +31,7 @@ export async function createCode(request: RelayRequest, relay: Relay): Promise<R
   return json({ ok: true, pending: true, expires_at: expiresAt }, 202);
 }
 
-/** `GET /pairing/pending` (contract 09 §4): codes that can be used, and requests to pair. Never a whole code. */
+/** `GET /pairing/pending` (contract 09 §4): usable codes, and requests to pair. Never a whole code. */
 export async function listPending(_request: RelayRequest, relay: Relay): Promise<Response> {
   await relay.codes.withdrawReplaced();
   const { codes, requests } = relay.codes.waiting();
@@ -97,8 +97,8 @@ export async function mintCode(request: RelayRequest, relay: Relay): Promise<Res
 }
 
 /**
- * `GET /pairing/routes?public_url=`: the addresses of this host that a code may name, best first, as `endpoints` of
- * `POST /pairing/mint` takes them. `local` says that the relay listens for this machine alone, `listener` where it does.
+ * `GET /pairing/routes?public_url=`: the addresses of this host for a code, best first, in the form of `endpoints` of `POST
+ * /pairing/mint`. `local` means that the relay listens for this machine only, `listener` is its address.
  */
 export async function listRoutes(request: RelayRequest, relay: Relay): Promise<Response> {
   const at = ownAddress(request, relay);

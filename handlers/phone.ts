@@ -31,12 +31,12 @@ export const postMessage: Handler = async (request, relay) => {
 };
 
 /**
- * `GET /phone/replies?timeout=` (contract 04 §5.5). Beyond the contract, a reader that waits for one reply may
- * select it: `chat_id` or `reply_to` must match, and `since` (epoch ms) is its earliest time. Such a reader comes before
- * readers of all replies and leaves other replies alone. `HEAD` takes nothing.
+ * `GET /phone/replies?timeout=` (contract 04 §5.5). Beyond the contract, a reader that waits for one reply may select it:
+ * `chat_id` or `reply_to` must match, and `since` (epoch ms) is its earliest time. Such a reader takes precedence over
+ * readers of all replies, and leaves other replies alone. `HEAD` takes nothing.
  *
- * With `lease=<seconds>`, 1 to 300, replies come again after that time unless they are acknowledged; without it they are
- * taken once the whole response has been written (§5.4a).
+ * With `lease=<seconds>`, 1 to 300, unacknowledged replies are available again after that time; without it they are taken
+ * once the whole response has been written (§5.4a).
  */
 export const takeReplies: Handler = async (request, relay) => {
   if (request.method === 'HEAD') return json({ replies: [] });
@@ -60,7 +60,10 @@ export const takeReplies: Handler = async (request, relay) => {
   return response;
 };
 
-/** `GET /phone/replies` with an upgrade: each reply is a frame, and the reader's once it acknowledges it (contract 12 §6, §7). */
+/**
+ * `GET /phone/replies` with an upgrade: each reply is a frame, which the reader takes by acknowledging it (contract 12 §6,
+ * §7).
+ */
 export const repliesSocket: SocketRow = {
   path: '/phone/replies',
   isRoute: true,
@@ -71,7 +74,7 @@ export const repliesSocket: SocketRow = {
   restore: async (socket, { replyReaders }) => replyReaders.restore(socket),
 };
 
-/** `POST /phone/replies/ack`: takes the replies of a lease. `taken` is 0 when they were taken before (contract 04 §5.4a). */
+/** `POST /phone/replies/ack`: takes the replies of a lease. `taken` is 0 if they were taken before (contract 04 §5.4a). */
 export const acknowledgeReplies: Handler = async (request, relay) => {
   const { lease_id: id } = await readJson(request, { limit: BODY_LIMIT });
   if (typeof id !== 'string' || id === '' || id.length > MAX_LEASE_ID) {
@@ -93,7 +96,7 @@ export const listOutbound: Handler = (_request, relay) => {
 
 /**
  * `DELETE /phone/outbound?message_id=`: cancels one message, or all queued ones without an id (contract 04 §5.6). With the
- * id of a question that a phone has already, it withdraws the question unless that is answered (09 §7).
+ * id of a question that a phone already has, withdraws the question unless it is answered (09 §7).
  */
 export const cancelOutbound: Handler = async (request, relay) => {
   const { message_id: id } = lastOf(request.query);
@@ -103,7 +106,7 @@ export const cancelOutbound: Handler = async (request, relay) => {
   });
 };
 
-/** `GET /phone/history?since=&limit=`: the last messages and replies, with what became of them (contract 09 §1). */
+/** `GET /phone/history?since=&limit=`: the last messages and replies, with their states (contract 09 §1). */
 export const phoneHistory: Handler = (request, relay) => {
   const query = lastOf(request.query);
   const since = integerOf(query.since, 'since', { min: 0, otherwise: 0 });

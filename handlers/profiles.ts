@@ -7,7 +7,7 @@ import { isKnown } from '../lib/web/ranges.ts';
 import { WebResponse } from '../lib/web/response.ts';
 import { type Handler, lastOf, pathSegment, type RelayRequest } from './request.ts';
 
-/** Bytes of a body in which every character of the document is escaped. */
+/** Maximum bytes of a body, with every character of the document escaped. */
 const BODY_LIMIT = 8 * 1024 * 1024;
 
 function filesOf(relay: Relay): ProfileFiles {
@@ -15,7 +15,7 @@ function filesOf(relay: Relay): ProfileFiles {
   throw new RelayError('unsupported', 'this relay runs without a host, so it has no profile files');
 }
 
-/** The profile named in the path. A segment that cannot be decoded matches none. */
+/** The profile in the path. A segment that cannot be decoded matches no profile. */
 function profileOf(request: RelayRequest): string {
   const name = pathSegment(request, 'name');
   if (name !== null) return name;
@@ -74,8 +74,8 @@ export const getProfileMemory: Handler = async (request, relay) => {
 };
 
 /**
- * `GET /api/profiles/{name}/avatar` (contract 07 §1.5). With `?missing=204`, a profile without a picture is 204: browsers
- * report every 404 as an error of the page.
+ * `GET /api/profiles/{name}/avatar` (contract 07 §1.5). With `?missing=204`, a profile without a picture answers 204, since
+ * browsers report every 404 as an error of the page.
  */
 export const getProfileAvatar: Handler = async (request, relay) => {
   const avatar = await filesOf(relay)
@@ -144,7 +144,7 @@ async function contentOf(request: RelayRequest): Promise<string> {
 
 const invalidBody = (detail: string) => new RelayError('invalid', 'invalid_body', { extra: { detail } });
 
-/** The announced size of a body that is over the limit; undefined when the client announced none or too little. */
+/** The announced size of a body that is over the limit; undefined if the client announced none, or less. */
 function announcedSize({ headers }: RelayRequest): number | undefined {
   const announced = Number(headers.get('content-length') ?? Number.NaN);
   return announced > BODY_LIMIT ? announced : undefined;

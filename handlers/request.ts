@@ -8,12 +8,12 @@ import type { VoicePrincipal } from '../lib/voice/principal.ts';
 
 /** A request on its way through the route table. */
 export type RelayRequest = Request & {
-  /** The sender, as the runtime saw it, or the client whom the dashboard's ingress has proved to forward. */
+  /** The sender as the runtime saw it, or the client for whom the dashboard's ingress forwards, with proof. */
   peer: Peer;
-  /** Version and target of the request line, as they were sent (`1.1`, `/health`). Absent at the edge. */
+  /** Version and target of the request line, as sent (`1.1`, `/health`). Absent at the edge. */
   readonly httpVersion?: string;
   readonly target?: string;
-  /** True if the runtime is about to upgrade it; headers alone do not say so. */
+  /** True if the runtime is about to upgrade it; the headers alone do not prove that. */
   isHandshake?: boolean;
   /** Parts of the path, still percent-encoded. */
   params: Record<string, string | undefined>;
@@ -23,8 +23,8 @@ export type RelayRequest = Request & {
   /** The caller of a voice route, set by the guard `voice(grant)`. A session is in `session` too. */
   voice?: VoicePrincipal;
   /**
-   * The body as it arrives, with backpressure. Leaving it early keeps the connection. Set where the runtime offers
-   * better than `body`. Its reader also takes over the time limit of the body.
+   * The body as it arrives, with backpressure. Leaving it early keeps the connection. Set if the runtime has a better way
+   * than `body`. Its reader also enforces the time limit of the body.
    */
   chunks?(): AsyncIterable<Uint8Array>;
   /** Limits the memory of long bodies. */
@@ -37,8 +37,8 @@ export type Handler = (request: RelayRequest, relay: Relay) => Response | Promis
 export type Guard = (request: RelayRequest, relay: Relay) => Response | undefined | Promise<Response | undefined>;
 
 /**
- * The address under which this relay is reached: on a host where it listens, at the edge `RELAY_PUBLIC_URL`, else the
- * origin of this very request, so that no other request has a say in it (contract 01 §12).
+ * This relay's own address: on a host, where it listens; at the edge, `RELAY_PUBLIC_URL`, else the origin of this request,
+ * so that no other request influences it (contract 01 §12).
  */
 export function ownAddress({ peer, url }: RelayRequest, { config, listener }: Relay): Listener {
   if (peer.via !== 'edge') return listener;
@@ -47,14 +47,14 @@ export function ownAddress({ peer, url }: RelayRequest, { config, listener }: Re
   return { host: hostname, port: Number(port) || (tls ? 443 : 80), tls };
 }
 
-/** A query with one value per name, the last of several. */
+/** A query with one value per name, the last one of several. */
 export function lastOf(query: RelayRequest['query']): Record<string, string> {
   const values: Record<string, string> = Object.create(null);
   for (const name in query) values[name] = [query[name]].flat().at(-1) ?? '';
   return values;
 }
 
-/** An integer of a query. @throws RelayError `invalid` for anything but one in its range. */
+/** An integer of a query. @throws RelayError `invalid` for anything but an integer in range. */
 export function integerOf(
   text: string | undefined,
   name: string,
@@ -70,10 +70,10 @@ export function integerOf(
 /** True if a query value is a word for yes. */
 export const isYes = (value: string | undefined): boolean => value !== undefined && /^(?:1|true|yes)$/i.test(value);
 
-/** A percent-decoded path parameter, trimmed. Empty when it cannot be decoded. */
+/** A percent-decoded path parameter, trimmed. Empty if it cannot be decoded. */
 export const pathParam = (request: RelayRequest, name: string): string => pathSegment(request, name)?.trim() ?? '';
 
-/** A percent-decoded path parameter. Null when it cannot be decoded. */
+/** A percent-decoded path parameter. Null if it cannot be decoded. */
 export function pathSegment(request: RelayRequest, name: string): string | null {
   try {
     return decodeURIComponent(request.params[name] ?? '');
@@ -82,7 +82,7 @@ export function pathSegment(request: RelayRequest, name: string): string | null 
   }
 }
 
-/** Path and query of an absolute URL, as they came. */
+/** Path and query of an absolute URL, as sent. */
 export const pathOf = (url: string): string => url.slice(url.indexOf('/', url.indexOf('//') + 2));
 
 /** A row of the route table. */

@@ -94,10 +94,7 @@ import { synthesize } from './voice/synthesize.ts';
 import { transcribe } from './voice/transcribe.ts';
 import { SHARE_PATH, serveApp, serveConsole, shareMissed, toApp, wantsPage } from './web/serve.ts';
 
-/**
- * THE route table. `ALL` is every method, which the guard then sorts out. Routes with the same first segment are tried
- * in their order.
- */
+/** THE route table. `ALL` is every method, checked by the guard. Routes with the same first segment are tried in order. */
 const table: readonly Route[] = [
   ['GET', '/health', open, health],
   ['GET', '/sessions', pairedOrHostTool(), listSessions],
@@ -212,12 +209,12 @@ export const routes: readonly Route[] = table.map((row) => {
   return path === DEVICE_PATHS || OF_HOME.test(path) ? [method, path, guard, homeOnly(handler)] : row;
 });
 
-/** `GET` of a socket's path without an upgrade. In voice, nobody is told anything before authentication (contract 05 §2). */
+/** `GET` of a socket's path without an upgrade. In voice, nothing is revealed before authentication (contract 05 §2). */
 function plainGet({ path, guard }: SocketRow): Route {
   return ['GET', path, path.startsWith('/voice/') ? guard : open, path === '/' ? homePage : upgradeRequired];
 }
 
-/** A browser that somebody points at the relay gets the page for phones. */
+/** A browser opened at the relay's address gets the page for phones. */
 function homePage(request: RelayRequest, relay: Relay): Response | Promise<Response> {
   return wantsPage(request) ? toApp() : upgradeRequired(request, relay);
 }
@@ -243,7 +240,7 @@ export function createFetch(relay: Relay): Fetch {
     const segment = segmentOf(path);
     const response: Response | undefined = await routers.get(segment)?.fetch(request, relay);
     if (response) return response;
-    // The path may have been written in another way: `/x/../health`.
+    // The path may have been written differently: `/x/../health`.
     const { pathname } = new URL(request.url);
     const router = routers.get(segmentOf(pathname));
     if (segmentOf(pathname) === segment) return noRoute(request, router);
@@ -273,7 +270,7 @@ export function createFetch(relay: Relay): Fetch {
 const createRouter = () => Router<RelayRequest, [Relay]>();
 type SegmentRouter = ReturnType<typeof createRouter>;
 
-/** One router for each first segment of a path: a router goes through its routes one by one. */
+/** One router per first segment of a path, since a router tries its routes one by one. */
 function routersOf(rows: readonly Route[]): Map<string, SegmentRouter> {
   const routers = new Map<string, SegmentRouter>();
   const add = (segment: string, method: string, [, path, guard, handler]: Route) => {
@@ -286,7 +283,7 @@ function routersOf(rows: readonly Route[]): Map<string, SegmentRouter> {
     const segments = path === DEVICE_PATHS ? DEVICE_ROWS.map((route) => route.path) : [path];
     for (const segment of new Set(segments.map(segmentOf))) {
       add(segment, method, row);
-      // `HEAD` works wherever `GET` does; the runtimes leave its body out.
+      // `HEAD` works wherever `GET` does; the runtimes omit its body.
       if (method === 'GET') add(segment, 'HEAD', row);
     }
   }
@@ -294,8 +291,8 @@ function routersOf(rows: readonly Route[]): Map<string, SegmentRouter> {
 }
 
 /**
- * Tells whether a path is in the route table, for callers that have no relay to ask. `rows` is the socket table, whose
- * paths count too.
+ * Checks whether a path is in the route table, for callers without a relay. `rows` is the socket table, whose paths count
+ * too.
  */
 export function createPathCheck(rows: readonly SocketRow[] = sockets): (pathname: string) => boolean {
   const routers = routersOf([...routes, ...rows.map(plainGet)]);

@@ -34,8 +34,8 @@ export const rowOf = (session: Session, isCurrent: boolean, now: number) => ({
 });
 
 /**
- * `GET /sessions` (contract 01 §6.3). A host tool has no `request.session`, and none of the rows is its own. A device
- * without the grant `devices` gets its own row only (§6.2).
+ * `GET /sessions` (contract 01 §6.3). A host tool has no `request.session`, so none of the rows is current. A device without
+ * the grant `devices` gets its own row only (§6.2).
  */
 export const listSessions: Handler = (request, relay) => {
   const own = request.session;
@@ -44,12 +44,12 @@ export const listSessions: Handler = (request, relay) => {
   return json({ sessions: sessions.map((session) => rowOf(session, session === own, now)) });
 };
 
-/** `GET /sessions/ended`: the sessions that ended last, with why (contract 11 §2). */
+/** `GET /sessions/ended`: the sessions that ended last, with the reasons (contract 11 §2). */
 export const listEndedSessions: Handler = (_request, relay) => json({ sessions: relay.sessions.ended() });
 
 /**
- * `POST /sessions/{prefix}/extend` `{ttl_seconds?}`: gives a session its policy anew, counted from now (contract 11 §2). The
- * operator only: no device extends itself (01 §6.4).
+ * `POST /sessions/{prefix}/extend` `{ttl_seconds?}`: renews a session's policy, counted from now (contract 11 §2). For the
+ * operator only, since no device may extend itself (01 §6.4).
  */
 export const extendSession: Handler = async (request, relay) => {
   const prefix = prefixOf(request);
@@ -60,7 +60,7 @@ export const extendSession: Handler = async (request, relay) => {
   return json({ ok: true, token_prefix: session.prefix, expires_at: session.expiresAt, grants: session.grants });
 };
 
-/** `PUT /sessions/{prefix}/name` `{name}`: the owner's name of a device (contract 11 §2). */
+/** `PUT /sessions/{prefix}/name` `{name}`: sets the owner's name for a device (contract 11 §2). */
 export const renameSession: Handler = async (request, relay) => {
   const prefix = prefixOf(request);
   const { name } = await readJson(request);
@@ -71,15 +71,15 @@ export const renameSession: Handler = async (request, relay) => {
   return json({ ok: true, token_prefix: session.prefix, device_name: shown });
 };
 
-/** `GET /sessions/nonce`: the nonce for proofs of a key (README of `web`). Says nothing about any session. */
+/** `GET /sessions/nonce`: the nonce for proofs of a key (README of `web`). Reveals nothing about any session. */
 export function sessionNonce(_request: RelayRequest, relay: Relay): Response {
   const { nonce, expiresIn } = relay.proofs.nonce();
   return json({ nonce, expires_in: expiresIn });
 }
 
 /**
- * `DELETE /sessions/{prefix}/key`: a device lets its own session go from its key, to take it elsewhere in a backup. The
- * proof that the request carries is the last one that it needs.
+ * `DELETE /sessions/{prefix}/key`: a device unbinds its own session from its key, to move it elsewhere in a backup. The
+ * proof in this request is the last one that it needs.
  */
 export const unbindSession: Handler = async (request, relay) => {
   const session = sessionByPrefix(prefixOf(request), request, relay);
@@ -90,7 +90,8 @@ export const unbindSession: Handler = async (request, relay) => {
 
 /**
  * `DELETE /sessions/{prefix}`: itself, or any other with the grant `devices` (contract 01 §6.4). Ends the device's shells
- * too, unless `keep_shells=1` (02 §1.5); a device that revokes another one is answered when they have ended, and how many.
+ * too, unless `keep_shells=1` (02 §1.5); a device that revokes another one gets the answer after they have ended, with their
+ * number.
  */
 export const revokeSession: Handler = async (request, relay) => {
   const session = sessionByPrefix(prefixOf(request), request, relay);
@@ -103,8 +104,8 @@ export const revokeSession: Handler = async (request, relay) => {
 
 /**
  * `PATCH /sessions/{prefix}`: reduces a device's own rights; a host tool reduces those of any device (contract 01 §6.4,
- * checks in that order; 09 §1). One that takes the grant `terminal` away is answered when the device's shells have ended,
- * and how many.
+ * checks in that order; 09 §1). If it removes the grant `terminal`, the answer comes after the device's shells have ended,
+ * with their number.
  */
 export const reduceSession: Handler = async (request, relay) => {
   const prefix = prefixOf(request);
@@ -117,7 +118,7 @@ export const reduceSession: Handler = async (request, relay) => {
   return json({ ok: true, token_prefix, expires_at, grants, shells_ended, ...(await atEdge(session, relay)) });
 };
 
-/** The state of a change at the edge that mirrors this relay; empty without a mirror (contract 12 §2). */
+/** The state of a change at the edge of this relay's mirror; empty without a mirror (contract 12 §2). */
 async function atEdge({ family }: Session, { homeMirror }: Relay): Promise<{ edge?: 'confirmed' | 'pending' }> {
   const edge = await homeMirror?.confirmed(family);
   return edge ? { edge } : {};
@@ -125,8 +126,8 @@ async function atEdge({ family }: Session, { homeMirror }: Relay): Promise<{ edg
 
 /**
  * Number of shells that ended with a change.
- * @throws RelayError `unavailable` when some may go on: like what could not be stored, the change is in effect all the same
- * (contract 01 §6.7).
+ * @throws RelayError `unavailable` if some may still run. Like a change that could not be stored, the change is in effect
+ * nevertheless (contract 01 §6.7).
  */
 function countOf({ count, isLeft }: ShellsGone, change: string): number {
   if (!isLeft) return count;
@@ -141,12 +142,12 @@ function prefixOf(request: RelayRequest): string {
   throw new RelayError('invalid', `a session prefix has at least ${MIN_PREFIX} characters`);
 }
 
-/** The one session that a prefix names. */
+/** The one session for a prefix. */
 function sessionByPrefix(prefix: string, request: RelayRequest, relay: Relay): Session {
   const found = relay.sessions.find(prefix);
   const own = request.session;
   if (own && !hasGrant(request, relay, 'devices')) {
-    // Refused alike for every other prefix, so that such a device does not learn which ones exist.
+    // The same refusal for every other prefix, so that such a device does not learn which ones exist.
     if (!found.includes(own)) throw anotherSession();
     return own;
   }

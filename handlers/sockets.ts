@@ -19,18 +19,18 @@ import { agentSocket, labSocket, outputSocket } from './voice/sessions.ts';
 export interface SocketRow {
   /** As in the route table, with parameters: `/voice/output/:id`. */
   path: string;
-  /** Runs before the upgrade: what it answers is a plain response. */
+  /** Runs before the upgrade, so its response is a plain one. */
   guard: Guard;
   /** Bytes of the largest message. A larger one closes the socket with 1009. */
   maxMessage: number;
-  /** True if binary messages are delivered. Without it they are ignored. */
+  /** True if binary messages are delivered rather than ignored. */
   binary: boolean;
-  /** A request of the path without an upgrade is a route of its own. */
+  /** True if a request of the path without an upgrade is a separate route. */
   isRoute?: true;
-  /** Subprotocol that is selected when the client offers it. */
+  /** Subprotocol to select if the client offers it. */
   protocol?: string;
   open(request: RelayRequest, socket: Transport, relay: Relay): SocketEvents;
-  /** Restores a socket that outlived a sleep of its object (edge). Sockets of a row without it are closed then. */
+  /** Restores a socket that survived a sleep of its object (edge). Without it, such sockets are closed. */
   restore?(socket: Transport, relay: Relay): Promise<SocketEvents | undefined>;
 }
 
@@ -55,15 +55,15 @@ export const sockets: readonly SocketRow[] = [
 ];
 
 /**
- * `GET` of a socket's path without upgrade headers. `Retry-After` says that an upgrade would be refused now, and until
- * when: a page cannot read the status of its own. While the relay stops, this is 503.
+ * `GET` of a socket's path without upgrade headers. `Retry-After` means that an upgrade would be refused now, and until
+ * when, because a page cannot read the status of its upgrade. While the relay stops, this is 503.
  */
 export const upgradeRequired: Handler = (request, relay) => {
   const refusal = relay.sockets.refusal(callerOf(request, relay).key);
   if (refusal?.stopping) return refuse(refusal);
   return errorFor(request, 426, 'connect to this path with a WebSocket', {
     upgrade: 'websocket',
-    // Whatever is said of the connection here replaces what the runtime would say.
+    // This header replaces the one that the runtime would set.
     connection: asksToClose(request) ? 'Upgrade, close' : 'Upgrade',
     ...(refusal && { 'retry-after': String(refusal.retryAfter) }),
   });
@@ -75,7 +75,9 @@ const asksToClose = ({ headers, httpVersion }: RelayRequest): boolean => {
   return has('close') || (httpVersion === '1.0' && !has('keep-alive'));
 };
 
-/** Pages of other origins, a block after failed attempts, and the limits on sockets that have not authenticated (contract 01 §3.1). */
+/**
+ * Refuses pages of other origins, blocked peers, and sockets over the limits for unauthenticated ones (contract 01 §3.1).
+ */
 function mayConnect(request: RelayRequest, relay: Relay): Response | undefined {
   const foreign = foreignPage(request, relay);
   if (foreign) return foreign;
@@ -109,7 +111,7 @@ export type Upgrade = Accepted | { refusal: Response };
 export interface Accepted {
   refusal?: undefined;
   row: SocketRow;
-  /** The selected subprotocol: a browser that offered some drops a connection without one. */
+  /** The selected subprotocol, without which a browser that offered some drops the connection. */
   protocol?: string;
   open(socket: Transport): SocketEvents;
 }
@@ -121,7 +123,7 @@ export interface SocketTable {
   rowOf(path: string): SocketRow | undefined;
 }
 
-/** The relay's sockets: all that a runtime knows of them. */
+/** The relay's sockets, the only part that a runtime knows of them. */
 export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = sockets): SocketTable {
   const router = Router<RelayRequest, [Relay]>();
   for (const row of rows) {
@@ -133,7 +135,7 @@ export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = soc
     router.get(row.path, row.guard, accept);
   }
 
-  /** Matches a path as it was sent: the router by itself would also take `/ws/` and `/x/../ws`. */
+  /** Matches a path as sent; the router itself would also accept `/ws/` and `/x/../ws`. */
   function rowOf(path: string): SocketRow | undefined {
     if (path !== '/' && path.endsWith('/')) return undefined;
     return rows.find((_row, index) => router.routes[index]?.[1].test(path));
@@ -145,8 +147,8 @@ export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = soc
       request.peer = await relay.ingressMarker.peerOf(request.peer, request.headers);
       const refusal = await misdirected(request, relay);
       if (refusal) return refusal;
-      const decided: Accepted | Response | undefined = rowOf(path) && (await router.fetch(request, relay));
-      return decided ?? errorFor(request, 404, 'not found');
+      const decision: Accepted | Response | undefined = rowOf(path) && (await router.fetch(request, relay));
+      return decision ?? errorFor(request, 404, 'not found');
     } catch (error) {
       return failureResponse(error, request, 'upgrade', relay.log);
     }
@@ -154,10 +156,10 @@ export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = soc
 
   return {
     async upgrade(request, peer) {
-      const decided = await decide(Object.assign(request as RelayRequest, { peer, isHandshake: true }));
-      if ('row' in decided) return decided;
-      decided.headers.set('connection', 'close');
-      return { refusal: decided };
+      const decision = await decide(Object.assign(request as RelayRequest, { peer, isHandshake: true }));
+      if ('row' in decision) return decision;
+      decision.headers.set('connection', 'close');
+      return { refusal: decision };
     },
     rowOf,
   };

@@ -3,7 +3,7 @@ import { isLoopbackName } from './kit/addresses.ts';
 import type { LogLevel } from './log-tail.ts';
 
 /** Base directories of default paths: `home` for `~`, `agentHome` for the agent's files. */
-export interface Places {
+export interface Directories {
   home: string;
   agentHome: string;
 }
@@ -11,7 +11,7 @@ export interface Places {
 type Env = Record<string, string | undefined>;
 
 interface Reading {
-  places: Places;
+  directories: Directories;
   env: Env;
   warn(message: string): void;
 }
@@ -35,8 +35,8 @@ export function parseBoolean(text: string): boolean | null {
   return TRUE.has(word) ? true : FALSE.has(word) ? false : null;
 }
 
-const expand = (path: string, places: Places): string =>
-  path === '~' || path.startsWith('~/') ? places.home + path.slice(1) : path;
+const expand = (path: string, directories: Directories): string =>
+  path === '~' || path.startsWith('~/') ? directories.home + path.slice(1) : path;
 
 const raw = (reading: Reading, name: string): string | undefined => reading.env[name]?.trim() || undefined;
 
@@ -98,7 +98,7 @@ const integer = (
   },
 });
 
-/** For a value that other sources replace when it is absent: anything but a boolean counts as unset. */
+/** For a value with other sources: anything but a boolean counts as unset. */
 const optionalBool = (name: string, meaning: string): Variable<boolean | undefined> => ({
   name,
   type: 'bool',
@@ -152,9 +152,9 @@ const path = (name: string, meaning: string, fallback?: string, legacy?: string)
   read(reading) {
     const value = raw(reading, name) ?? (legacy && raw(reading, legacy)) ?? fallback;
     const absolute = value
-      ?.replace('<agent_home>', reading.places.agentHome)
+      ?.replace('<agent_home>', reading.directories.agentHome)
       .replace('<relay_home>', raw(reading, RELAY_HOME) ?? DEFAULT_RELAY_HOME);
-    return absolute && expand(absolute, reading.places);
+    return absolute && expand(absolute, reading.directories);
   },
 });
 
@@ -165,7 +165,7 @@ const paths = (name: string, meaning: string): Variable<string[]> => ({
   fallback: 'unset',
   meaning,
   read(reading) {
-    const entries = (reading.env[name] ?? '').split(':').map((entry) => expand(entry.trim(), reading.places));
+    const entries = (reading.env[name] ?? '').split(':').map((entry) => expand(entry.trim(), reading.directories));
     return entries.filter((entry) => {
       if (entry !== '' && !entry.startsWith('/')) reading.warn(`${name} contains a relative path, which is ignored`);
       return entry.startsWith('/');
@@ -176,7 +176,7 @@ const paths = (name: string, meaning: string): Variable<string[]> => ({
 /** The relay of each host name, or undefined when any host name is the relay's own. */
 type RelayHosts = ReadonlyMap<string, string> | undefined;
 
-/** `host` or `host=name`, separated by commas. A bad entry is left out, so that its host is refused. */
+/** `host` or `host=name`, separated by commas. A bad entry is omitted, so that its host is refused. */
 function readRelayHosts(reading: Reading, name: string): RelayHosts {
   const value = raw(reading, name);
   if (value === undefined) return undefined;
@@ -209,7 +209,7 @@ const uids = (name: string, meaning: string): Variable<number[]> => ({
   },
 });
 
-/** Lower-case words, separated by commas. Set but empty, there are none. */
+/** Lower-case words, separated by commas. A variable that is set but empty yields an empty list. */
 const words = (name: string, fallback: string, meaning: string): Variable<string[]> => ({
   name,
   type: 'words',
@@ -280,7 +280,10 @@ export const variables = {
     read(reading) {
       const value = reading.env[this.name];
       if (value !== undefined && value.trim() === '') return null;
-      return expand((value?.trim() ?? this.fallback).replace('<agent_home>', reading.places.agentHome), reading.places);
+      return expand(
+        (value?.trim() ?? this.fallback).replace('<agent_home>', reading.directories.agentHome),
+        reading.directories,
+      );
     },
   } as Variable<string | null>,
   trustProxyHeaders: bool(
@@ -548,7 +551,7 @@ export const variables = {
     'address to listen on, and host of the origin; for 0.0.0.0 and :: an address of this host',
     { legacy: 'RELAY_SECURE_PROXY_HOST' },
   ),
-  /** As written: a bad one makes Secure Link unavailable, and stops nothing (contract 08 §1). */
+  /** Unparsed: a bad value makes Secure Link unavailable but does not stop the relay (contract 08 §1). */
   secureLinkPort: text('RELAY_SECURE_LINK_PORT', '9443', 'port to listen on, and of the origin', {
     type: 'port',
     legacy: 'RELAY_SECURE_PROXY_PORT',
@@ -655,16 +658,16 @@ export const variables = {
   } as Variable<string | undefined>,
 } satisfies Record<string, Variable<unknown>>;
 
-export type Config = { [K in keyof typeof variables]: ReturnType<(typeof variables)[K]['read']> } & Places;
+export type Config = { [K in keyof typeof variables]: ReturnType<(typeof variables)[K]['read']> } & Directories;
 
 /**
  * Reads the configuration. The caller merges flags and `.env` into `env` (flag > `.env` > environment > default).
- * @throws RelayError `invalid` naming the variable, where falling back to a default would be dangerous.
+ * @throws RelayError `invalid` naming the variable, if falling back to a default would be dangerous.
  */
-export function readConfig(env: Env, places: Places): { config: Config; warnings: string[] } {
+export function readConfig(env: Env, directories: Directories): { config: Config; warnings: string[] } {
   const warnings: string[] = [];
-  const reading: Reading = { env, places, warn: (message) => warnings.push(message) };
-  const config: Record<string, unknown> = { ...places };
+  const reading: Reading = { env, directories, warn: (message) => warnings.push(message) };
+  const config: Record<string, unknown> = { ...directories };
   for (const [key, variable] of Object.entries(variables)) config[key] = variable.read(reading);
   return { config: config as unknown as Config, warnings };
 }

@@ -25,7 +25,7 @@ export class RelayError extends Error {
   readonly retryAfter?: number;
   /** For `unauthorized`: the nonce for a proof of the caller's key. */
   readonly nonce?: string;
-  /** Further members of the error body, named by the contract. */
+  /** Further members of the error body, as named in the contract. */
   readonly extra?: Readonly<Record<string, unknown>>;
 
   constructor(
@@ -46,7 +46,7 @@ export class RelayError extends Error {
 export const notStored = (cause?: unknown): RelayError =>
   new RelayError('unavailable', 'could not be stored: try again later', { cause });
 
-/** The edge of a mirror takes no more, because as much as may wait for home does (contract 12 §2). */
+/** The edge of a mirror refuses more items, because the backlog for home is full (contract 12 §2). */
 export const mirrorBacklog = (sentence = 'too much waits for home: try again later'): RelayError =>
   new RelayError('unavailable', sentence, { extra: { error_code: 'mirror_backlog' } });
 

@@ -1,7 +1,8 @@
+import { createEvent } from './kit/event.ts';
 export type LogLevel = 'DEBUG' | 'INFO' | 'WARNING' | 'ERROR';
 
 const MAX_LINES = 500;
-/** Characters of one line: a stack trace may have any number. */
+/** Maximum characters of one line, since a stack trace may have any number. */
 const MAX_TEXT = 4096;
 
 /** A line of the log. `ts` is epoch seconds. */
@@ -14,39 +15,36 @@ export interface LogLine {
 
 export type LogTail = ReturnType<typeof createLogTail>;
 
-/** Lines of refused requests, beside the others. */
+/** Lines of refused requests, in addition to the others. */
 const MAX_REFUSED = 100;
 
 /**
- * The last 500 lines of a log, for the operator's page (contract 09 §4), and up to 100 of refused requests, which push none
- * of them out (contract 01 §9.1a).
+ * The last 500 lines of a log, for the operator's page (contract 09 §4), and separately up to 100 of refused requests, so
+ * that these push out no others (contract 01 §9.1a).
  */
 export function createLogTail() {
   const rings = { own: createLines(MAX_LINES), refused: createLines(MAX_REFUSED) };
-  const listeners = new Set<(line: LogLine) => void>();
+  const lines = createEvent<[line: LogLine]>();
 
   return {
     push(level: LogLevel, name: string, text: string, ring: keyof typeof rings = 'own'): void {
       const line = { ts: Date.now() / 1000, level, name, text: text.slice(0, MAX_TEXT) };
       rings[ring].push(line);
-      for (const listener of listeners) listener(line);
+      lines.emit(line);
     },
 
-    /** At most `limit` lines, and as many of refused requests, in the order of their times. */
+    /** At most `limit` lines, and as many of refused requests, ordered by time. */
     last: (limit: number): LogLine[] =>
       [...rings.own.last(limit), ...rings.refused.last(limit)].sort((one, other) => one.ts - other.ts),
 
     /** Calls back with every new line. Returns a function that ends it. */
-    onLine(listener: (line: LogLine) => void): () => void {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
+    onLine: lines.on,
   };
 }
 
 function createLines(max: number) {
   const lines: LogLine[] = [];
-  /** Index of the oldest line, once there are as many as are kept. */
+  /** Index of the oldest line, once the ring is full. */
   let oldest = 0;
   return {
     push(line: LogLine): void {

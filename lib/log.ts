@@ -9,11 +9,11 @@ export interface Log {
   error(message: string): void;
   /** A logger of another name with the same output. */
   named(name: string): Log;
-  /** The last lines, where the log keeps them. */
+  /** The last lines, if the log keeps them. */
   readonly tail?: LogTail;
 }
 
-/** Name of the logger for refused requests, whose lines anyone can cause: they have a ring of their own. */
+/** Name of the logger for refused requests, which anyone can cause, so their lines have a separate ring. */
 export const REFUSED = 'refused';
 
 const LEVELS: readonly LogLevel[] = ['ERROR', 'WARNING', 'INFO', 'DEBUG'];

@@ -3,17 +3,17 @@ import { describeError } from './errors.ts';
 import { type Clock, every, seconds } from './kit/clock.ts';
 import type { Log } from './log.ts';
 
-/** Seconds after the last write from which a start means that the clock may be wrong (contract 11 §2). */
+/** Seconds between the last write and a start that suggest a wrong clock (contract 11 §2). */
 const JUMP = 26 * 3600;
-/** Seconds for which what such a start found expired is kept aside. */
+/** Seconds for which records that such a start found expired are set aside. */
 const ASIDE = 24 * 3600;
-/** Seconds by which a clock goes back when it is set right, and not only adjusted. */
+/** Seconds by which a clock goes back when it is corrected, rather than only adjusted. */
 const RETURN = 3600;
 /** Milliseconds between two records of the time. */
 const PERIOD = 15 * 60_000;
-/** Seconds by which a clock may be before the last write without being wrong: what an adjustment takes back. */
+/** Seconds by which a correct clock may be before the last write, because of an adjustment. */
 const ADJUSTED = 60;
-/** Milliseconds that have to pass before a clock that reads the same has stopped. */
+/** Milliseconds with the same reading after which a clock counts as stopped. */
 const STOPPED = 60_000;
 
 /**
@@ -24,36 +24,36 @@ export type JumpState = 'ahead' | 'returned' | 'over';
 
 /** A start long after the last write. */
 export interface ClockJump {
-  /** The last write before it, epoch seconds: what ended later may not be over. */
+  /** The last write before it, epoch seconds. Items that expired later may still be valid. */
   readonly from: number;
   state(): JumpState;
-  /** The jump is dealt with: the time counts from `from` on again when the clock has returned. */
+  /** Ends the handling of the jump: if the clock has returned, the time counts from `from` on again. */
   settle(): void;
 }
 
 /** The problem with the host's clock (contract 11 §5). Times in epoch seconds. */
 export interface ClockProblem {
-  /** `ahead`: a jump that is not settled. `behind`: before the last write. `stopped`: it reads the same all the time. */
+  /** `ahead`: an unsettled jump. `behind`: before the last write. `stopped`: its reading does not change. */
   state: 'ahead' | 'behind' | 'stopped';
   reads_at: number;
   last_write: number;
 }
 
 export interface SteadyClock extends Clock {
-  /** The jump that is not settled yet, if there was one. */
+  /** The unsettled jump, if any. */
   jump(): ClockJump | undefined;
   problem(): ClockProblem | undefined;
   start(): void;
   stop(): Promise<void>;
 }
 
-export interface SteadyClockParts {
+export interface SteadyClockDeps {
   clock: Clock;
   store: Store<'clock'>;
   log: Log;
 }
 
-/** A clock that is never wrong: that of an object at the edge. */
+/** A clock that is never wrong, such as that of an object at the edge. */
 export const trustedClock = (clock: Clock): SteadyClock => ({
   now: () => clock.now(),
   monotonic: () => clock.monotonic(),
@@ -65,16 +65,16 @@ export const trustedClock = (clock: Clock): SteadyClock => ({
 });
 
 /**
- * The host's clock, but never before the last moment at which the relay is known to have run: a clock that was set back
- * revives nothing. A clock that leaps ahead is reported by `jump`, so that nothing is lost to one that is wrong
- * (contract 11 §2).
+ * The host's clock, but never before the last time at which the relay is known to have run, so that a clock that was set
+ * back revives nothing. A clock that jumps ahead is reported by `jump`, so that a wrong clock loses nothing (contract 11
+ * §2).
  */
-export async function openSteadyClock({ clock, store, log }: SteadyClockParts): Promise<SteadyClock> {
+export async function openSteadyClock({ clock, store, log }: SteadyClockDeps): Promise<SteadyClock> {
   const started = seconds(clock);
   const stored = await readRecord(store);
   let record: ClockRecord = stored ?? { at: started };
 
-  // A jump stays until the clock has returned, or has proved right.
+  // A jump lasts until the clock has returned, or has proved right.
   if (!record.jump && started > record.at + JUMP) {
     record = { at: record.at, jump: { from: record.at, at: started } };
     log.warn(
@@ -88,9 +88,9 @@ export async function openSteadyClock({ clock, store, log }: SteadyClockParts): 
   }
 
   const floor = () => record.jump?.from ?? record.at;
-  /** When the clock first read what it reads, by monotonic time. */
+  /** When the clock first had its present reading, by monotonic time. */
   let moved = { now: clock.now(), monotonic: clock.monotonic() };
-  /** Every caller of `now` takes part in noticing that the clock stands still. */
+  /** Every call of `now` helps to notice that the clock stands still. */
   function read(): number {
     const now = clock.now();
     if (now !== moved.now) moved = { now, monotonic: clock.monotonic() };

@@ -1,4 +1,4 @@
-import { createStorage, prefixStorage, type Storage } from 'unstorage';
+import { createStorage } from 'unstorage';
 import type { Backend } from './backend.ts';
 import { memoryBackend } from './memory.ts';
 import type { BrokerRecord } from './schema.ts';
@@ -22,9 +22,7 @@ const STORE = 'broker';
 
 /** The state of a Reach broker, which is not a relay and has none of its stores. */
 export function openBrokerStore(backend: Backend = memoryBackend()): BrokerStore {
-  const storage = createStorage();
-  storage.mount(STORE, backend.driver(STORE));
-  const store = prefixStorage(storage, STORE) as unknown as Storage<BrokerRecord>;
+  const store = createStorage<BrokerRecord>({ driver: backend.driver(STORE) });
   return {
     async all() {
       if (backend.entries) return (await backend.entries(STORE)).map(([, value]) => value);

@@ -1,7 +1,7 @@
-import { createStorage, type Driver, prefixStorage } from 'unstorage';
+import { createStorage } from 'unstorage';
 import type { Backend } from './backend.ts';
 import { memoryBackend } from './memory.ts';
-import type { Store, StoreName, StoreSchema, Stores } from './schema.ts';
+import type { Store, StoreName, Stores } from './schema.ts';
 
 export type Runtime = 'node' | 'edge';
 
@@ -13,6 +13,7 @@ export const LOCATIONS: Record<StoreName, { node: 'disk' | 'memory'; edge: 'obje
   sessions: { node: 'disk', edge: 'object' },
   'ended-sessions': { node: 'disk', edge: 'object' },
   clock: { node: 'disk', edge: 'memory' },
+  restored: { node: 'disk', edge: 'memory' },
   pairing: { node: 'memory', edge: 'object' },
   'pairing-codes': { node: 'memory', edge: 'object' },
   limiter: { node: 'memory', edge: 'object' },
@@ -46,45 +47,23 @@ export const SCHEMA_VERSION = 1;
 export function createStores(runtime: Runtime, backend: Backend = memoryBackend()): Stores {
   const memory = memoryBackend();
   const backendOf = (store: StoreName) => (LOCATIONS[store][runtime] === 'memory' ? memory : backend);
-  const storage = createStorage();
-  const drivers = new Map<StoreName, Driver>();
-  for (const store of Object.keys(LOCATIONS) as StoreName[]) {
-    const driver = backendOf(store).driver(store);
-    drivers.set(store, driver);
-    storage.mount(store, driver);
-  }
+  // One for each store: below mounts of a shared one, unstorage normalizes a key four times, and a write takes 4 µs instead of 2 (2026-11).
+  const storages = new Map(
+    (Object.keys(LOCATIONS) as StoreName[]).map((name) => [
+      name,
+      createStorage({ driver: backendOf(name).driver(name) }),
+    ]),
+  );
   const { snapshot } = backend;
   return {
     durable: backend.durable,
     failing: backend.failing as Stores['failing'],
     open: <K extends StoreName>(name: K) => {
       const { entries, lookups, batch } = backendOf(name);
-      const store = prefixStorage(storage, name) as unknown as Store<K>;
-      const direct = directWrites(store, drivers.get(name) as Driver);
       const read = entries && { entries: (base?: string) => entries(name, base) };
-      return Object.assign(store, { ...direct, ...read, lookups: lookups?.(name), batch });
+      return { ...storages.get(name), ...read, lookups: lookups?.(name), batch } as unknown as Store<K>;
     },
     ...(snapshot && { snapshot }),
     close: () => backend.close(),
-  };
-}
-
-/** A key that unstorage passes to a driver as it is. */
-const PLAIN = /^[\w-]+$/;
-
-/**
- * Writes an object under a plain key without the layers of unstorage, which normalize the key four times: 3 of the 26 µs that
- * a row costs, eight in a transaction (2026-11).
- */
-function directWrites<K extends StoreName>(store: Store<K>, driver: Driver) {
-  const { setItem, removeItem } = store;
-  return {
-    async setItem(key: string, value: StoreSchema[K], options?: object): Promise<void> {
-      const isDirect = PLAIN.test(key) && typeof value === 'object' && value !== null;
-      return isDirect ? driver.setItem?.(key, JSON.stringify(value), {}) : setItem(key, value as never, options);
-    },
-    async removeItem(key: string, options?: object): Promise<void> {
-      return PLAIN.test(key) && options === undefined ? driver.removeItem?.(key, {}) : removeItem(key, options);
-    },
   };
 }

@@ -8,6 +8,8 @@ export interface StoreSchema {
   sessions: SessionRecord;
   'ended-sessions': EndedSessionRecord;
   clock: ClockRecord;
+  /** When `svc restore` put this state in place, epoch seconds. */
+  restored: { at: number };
   pairing: PairingRecord;
   'pairing-codes': PairingCodeRecord;
   limiter: LimiterRecord;
@@ -405,6 +407,8 @@ export interface MediaEntry {
   sensitive: boolean;
   /** True if the relay owns the bytes and removes them with their last token. */
   owned: boolean;
+  /** Hash of an upload as received, hex. */
+  sha256?: string;
   /** On a host: it came from the edge and survives the process (contract 12 §2). */
   kept?: true;
 }
@@ -543,7 +547,7 @@ export interface PushSubscriptionRecord {
 }
 
 /** A push notice of a message, keyed `knock:<SHA-256 of the message id>`. Times are epoch milliseconds. */
-export interface PushKnockRecord {
+export interface PushNoticeRecord {
   seq: number;
   message_id: string;
   chat_id: string | null;
@@ -584,7 +588,7 @@ export interface PushServiceRecord {
 /** The key pair that identifies this relay to push services (RFC 8292), keyed `vapid`. */
 export type PushRecord =
   | { subscription: PushSubscriptionRecord }
-  | { knock: PushKnockRecord }
+  | { knock: PushNoticeRecord }
   | { services: PushServiceRecord[] }
   | { vapid: { d: string; x: string; y: string } };
 
@@ -701,7 +705,7 @@ export interface DeviceBoxRecord {
 
 /**
  * At home, an upload that a device made at the edge, keyed `upload:<token>`. Times are epoch seconds. `place` is a path,
- * once home has the bytes; `told` once the edge knows that.
+ * once home has the bytes; `told` once the edge knows that, or of the refusal.
  */
 export interface MirrorUploadRecord {
   token: string;
@@ -715,6 +719,8 @@ export interface MirrorUploadRecord {
   place?: string;
   /** Content of the seal of the upload at `place`. */
   opened?: { file_name: string; content_type: string; size: number };
+  /** Why home keeps nothing of it. */
+  refused?: string;
   told?: true;
 }
 

@@ -131,7 +131,7 @@ export function openStateFile(
 }
 
 /**
- * Opens a state database as `openStateFile` does, but leaves a damaged one as it is. Null when there is none.
+ * Opens a state database as `openStateFile` does, but leaves a damaged one as it is. Returns null for a missing file.
  * @throws StateInUseError when another relay holds it, and SQLite's error for a damaged one.
  */
 export function openSoundState(path: string): SqlExecutor | null {

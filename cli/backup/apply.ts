@@ -74,10 +74,10 @@ export async function carryOut(agentHome: string, { aside, steps }: Journal): Pr
   const changed = new Set<string>();
   for (const step of steps) {
     if (step.aside !== null) {
-      const kept = join(aside, step.aside);
-      await makeDirectory(dirname(kept));
-      await keep(step.target, kept);
-      changed.add(dirname(kept));
+      const backup = join(aside, step.aside);
+      await makeDirectory(dirname(backup));
+      await linkTo(step.target, backup);
+      changed.add(dirname(backup));
     }
     if (step.staged === null) await remove(step.target);
     else {
@@ -93,7 +93,7 @@ export async function carryOut(agentHome: string, { aside, steps }: Journal): Pr
 }
 
 /** Gives a file a second name. A name that exists already may be the new file by now. */
-async function keep(from: string, to: string): Promise<void> {
+async function linkTo(from: string, to: string): Promise<void> {
   try {
     await link(from, to);
   } catch (error) {

@@ -1,10 +1,10 @@
-import { placesOf } from '../environment.ts';
+import { directoriesOf } from '../environment.ts';
 import { type CommandContext, printWarning } from '../output.ts';
 import { isUnfinished } from './journal.ts';
 
 /** Finishes a restore that was killed after its commit, before anything reads the home (contract 11 §3). */
 export async function endRestore(context: CommandContext): Promise<void> {
-  const { agentHome } = placesOf(context.env);
+  const { agentHome } = directoriesOf(context.env);
   if (!isUnfinished(agentHome)) return;
   const [{ finishRestore }, { StateInUseError }] = await Promise.all([
     import('./apply.ts'),

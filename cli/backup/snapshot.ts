@@ -8,7 +8,7 @@ import { localRelay, requireAnswer } from '../relay-client.ts';
 import { relayProcess } from '../relay-process.ts';
 
 /** Milliseconds for a copy of a large state on a slow disk. */
-const PATIENCE = 120_000;
+const TIMEOUT = 120_000;
 const NAME = /-snapshot-\d+-[0-9a-f]{16}$/;
 
 /** A copy of a state, as a database of its own. */
@@ -55,7 +55,7 @@ async function copyHere(stateFile: string): Promise<string | null | undefined> {
 }
 
 async function copyByRelay(config: Config, stateFile: string): Promise<string> {
-  const call = { method: 'POST', path: '/relay/snapshot', timeout: PATIENCE } as const;
+  const call = { method: 'POST', path: '/relay/snapshot', timeout: TIMEOUT } as const;
   const older = "It may be older than this command: restart it with 'svc restart', and try again.";
   const { path } = asObject((await requireAnswer(localRelay(config), call, older)).body) ?? {};
   // Removed afterwards, so it must be a file of our own.

@@ -31,9 +31,9 @@ export function define(command: Command): void {
 
 async function run(word: string | undefined, words: string[], options: Options, context: CommandContext) {
   const action = actionOf(word, ...ACTIONS.blocklist);
-  const takesNames = action === 'add' || action === 'remove';
-  if (!takesNames && words.length > 0) throw new UsageError(`unexpected argument '${words[0]}'`);
-  if (takesNames && words.length === 0) {
+  const expectsNames = action === 'add' || action === 'remove';
+  if (!expectsNames && words.length > 0) throw new UsageError(`unexpected argument '${words[0]}'`);
+  if (expectsNames && words.length === 0) {
     throw new UsageError(`missing <packages>: name what to ${action}, such as org.example.shop`);
   }
   if (action === 'list') {

@@ -3,6 +3,7 @@ import type { Command } from 'cac';
 import { sealBackup } from '../../lib/companion/backup.ts';
 import { describeError } from '../../lib/errors.ts';
 import { utf8ToBytes } from '../../lib/kit/bytes.ts';
+import { existsAlready } from '../new-file.ts';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, CommandError, createStyle, printable, printJson, sentence } from '../output.ts';
 import { PASSPHRASE_OPTIONS, readPassphrase } from '../passphrase.ts';
@@ -28,10 +29,8 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   const { settings, host } = companion;
   const path = resolve(file);
   const force = flag(options, '--force');
-  const taken = () =>
-    new CommandError(`${printable(path)} exists already`, 'Choose another name, or replace it with --force.');
   // An early check, before anybody types a passphrase; the write below is what counts.
-  if (!force && (await host.files.stat(path))) throw taken();
+  if (!force && (await host.files.stat(path))) throw existsAlready(path);
   const backup = settings.backup();
   const text = await sealBackup(backup, await readPassphrase(options, context, { host, isNew: true }));
   const bytes = utf8ToBytes(`${text}\n`);
@@ -39,7 +38,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
     if (force) await host.files.writeAtomic(path, bytes, MODE);
     else await host.files.createExclusive(path, bytes, MODE);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EEXIST') throw taken();
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') throw existsAlready(path);
     throw new CommandError(`cannot write ${printable(path)}: ${describeError(error)}`, 'Choose another place for it.');
   }
   const paired = backup.pairing !== null;

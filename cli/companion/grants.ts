@@ -58,3 +58,21 @@ export const expiryText = (expiry: number | null): string =>
 
 /** A time in epoch seconds, to the minute. */
 export const timeText = (at: number): string => new Date(at * 1000).toISOString().replace(/:\d\d\.\d+Z$/, 'Z');
+
+/** The relay's grant for the bridge, as text. */
+export const bridgeText = ({ bridge }: Grants): string =>
+  bridge === undefined ? `not granted: ${PAIR_AGAIN}` : expiryText(bridge);
+
+/** A notice of the relay in the words of this phone, with the next step. */
+export function noticeText(text: string, code: string | undefined, grants: Grants = {}): string {
+  if (code === 'home_offline') return `${text}: ${WAITING}`;
+  if (!text.startsWith('Bridge grant expired')) return text;
+  return grants.bridge === undefined
+    ? `this phone is paired without the bridge grant: ${PAIR_AGAIN}`
+    : `${text}: extend it at the relay with: svc devices extend`;
+}
+
+type Grants = Readonly<Record<string, number | null>>;
+
+const PAIR_AGAIN = 'to let agents control this phone, pair it again with: svc pair';
+const WAITING = 'until it is back, messages wait at the edge and agents cannot control this phone';

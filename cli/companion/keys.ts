@@ -38,7 +38,7 @@ const HELP = [
   '  q        quit (so does Ctrl-C)',
 ];
 
-export interface KeyParts {
+export interface KeyDeps {
   input: Input;
   view: TerminalView;
   questions: Questions;
@@ -57,9 +57,9 @@ export interface KeyParts {
 }
 
 /** Reads single keys from a terminal. Returns a function that stops and restores the terminal. */
-export function readKeys(parts: KeyParts): () => void {
-  const { input, view, questions, settings, messages, prompt, freeze, clock } = parts;
-  const { showScreen, receiveSms, reconnect, quit, onFailure } = parts;
+export function readKeys(deps: KeyDeps): () => void {
+  const { input, view, questions, settings, messages, prompt, freeze, clock } = deps;
+  const { showScreen, receiveSms, reconnect, quit, onFailure } = deps;
   /** `f` was pressed while the relay is frozen: Enter ends the freeze, every other key leaves it. */
   let isEnding = false;
   const update = (change: Parameters<SettingsStore['update']>[0]) => void settings.update(change).catch(onFailure);

@@ -20,7 +20,7 @@ import {
   UsageError,
 } from '../output.ts';
 import { readAll } from '../stdin.ts';
-import { expiryText } from './grants.ts';
+import { bridgeText, expiryText } from './grants.ts';
 import { openNetwork } from './network.ts';
 import { routeText } from './routes.ts';
 import { deviceFacts, lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
@@ -57,8 +57,8 @@ async function pair(link: string | undefined, options: Options, context: Command
     const { dial } = await openNetwork(context);
     const log = createLog('ERROR', (text) => line(context.stderr, text));
     const reordered = { ...offer, endpoints: preferred ?? offer.endpoints };
-    const parts = { dial, store: companion.settings, clock: companion.clock, log, device, offer: reordered };
-    await connectOnce(parts);
+    const deps = { dial, store: companion.settings, clock: companion.clock, log, device, offer: reordered };
+    await connectOnce(deps);
     await companion.settings.updatePairing({ device_name: option(options, '--name', asName) });
   } finally {
     await release();
@@ -127,7 +127,7 @@ function report(pairing: Pairing, device: PairedDevice, options: Options, contex
     ['Relay', `${printable(url)} (version ${printable(pairing.server_version)})`],
     ['Device', `${name} (${deviceId})`],
     ['Session', expiryText(pairing.expires_at)],
-    ['Bridge', pairing.grants.bridge === undefined ? 'not granted' : expiryText(pairing.grants.bridge)],
+    ['Bridge', bridgeText(pairing.grants)],
     ['Route', endpoint ? routeText(endpoint) : ''],
     ['Security', security(url, endpoint?.pinned, pin)],
     ['Settings', path],

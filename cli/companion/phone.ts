@@ -20,7 +20,7 @@ export type CommandRow = Pick<
   'requestId' | 'method' | 'path' | 'summary' | 'decision' | 'status' | 'durationMs'
 >;
 
-export interface SimulatedPhoneParts {
+export interface SimulatedPhoneDeps {
   settings: SettingsStore;
   confirm: Confirm;
   clock: Clock;
@@ -31,9 +31,9 @@ export interface SimulatedPhoneParts {
 }
 
 /** The phone of `--device simulated`, and the rows to show for its commands. */
-export function createSimulatedPhone({ name, media, ...parts }: SimulatedPhoneParts) {
-  const device = createSimulatedDevice({ clock: parts.clock, name });
-  const phone = createPhone({ ...parts, ...media, settings: trustUntilQuit(parts.settings), device });
+export function createSimulatedPhone({ name, media, ...deps }: SimulatedPhoneDeps) {
+  const device = createSimulatedDevice({ clock: deps.clock, name });
+  const phone = createPhone({ ...deps, ...media, settings: trustUntilQuit(deps.settings), device });
   return {
     phone,
     trackRows: (onOwnRow: (row: CommandRow) => void) => trackRows(phone, onOwnRow),
@@ -70,8 +70,8 @@ function trustUntilQuit(settings: SettingsStore): SettingsStore {
   return {
     get: () => merged(settings.get()),
     async update({ trustedVerbs, ...change }) {
-      const kept = new Set(settings.get().trustedVerbs);
-      if (trustedVerbs) untilQuit = trustedVerbs.filter((verb) => !kept.has(verb));
+      const trusted = new Set(settings.get().trustedVerbs);
+      if (trustedVerbs) untilQuit = trustedVerbs.filter((verb) => !trusted.has(verb));
       if (Object.keys(change).length > 0) await settings.update(change);
     },
     onChange: (listener) => settings.onChange((stored) => listener(merged(stored))),

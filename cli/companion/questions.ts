@@ -14,7 +14,7 @@ export interface OpenQuestion extends Question {
  */
 export type QuestionOutcome = 'allowed' | 'denied' | 'timeout' | 'nobody' | 'gone' | 'frozen';
 
-export interface QuestionsParts {
+export interface QuestionsDeps {
   approve: ApprovalMode;
   /** True if a person or script can answer. */
   attended: boolean;
@@ -27,7 +27,7 @@ export interface Questions {
   confirm: Confirm;
   /** Oldest first. */
   open(): readonly OpenQuestion[];
-  /** Answers the question of this request, or the oldest one. False if there is none. */
+  /** Answers the question of this request, or the oldest one. Returns false if no question is open. */
   answer(decision: Exclude<Decision, boolean>, requestId?: string): boolean;
   /** Denies all open questions. */
   close(): void;
@@ -39,7 +39,7 @@ interface Entry {
 }
 
 /** Passes the phone's questions to the person at the terminal, or answers them as `--approve` says. */
-export function createQuestions({ approve, attended, clock, onAsked, onAnswered }: QuestionsParts): Questions {
+export function createQuestions({ approve, attended, clock, onAsked, onAnswered }: QuestionsDeps): Questions {
   const entries: Entry[] = [];
 
   const confirm: Confirm = (question) => {

@@ -10,8 +10,9 @@ import { parseCapabilities } from './grants.ts';
 import type { Questions } from './questions.ts';
 
 const MAX_LINE = 64 * 1024;
+const INSTRUCTIONS = 'allow, master, grant, messages, settings, notification, reply, upload and quit';
 
-export interface ScriptParts {
+export interface ScriptDeps {
   input: Input;
   questions: Questions;
   settings: SettingsStore;
@@ -19,6 +20,8 @@ export interface ScriptParts {
   clock: Clock;
   /** Lets the phone show a notification. */
   post(notification: PostedNotification): void;
+  /** Uploads a file of this machine, and reports the outcome. */
+  upload(path: string): Promise<void>;
   notice(text: string): void;
   quit(): void;
 }
@@ -29,7 +32,8 @@ export interface ScriptParts {
  * `{"messages":true}` set the toggles, `{"grant":"screen_control=30m"}` replaces all grants (`""` revokes them),
  * `{"settings":{"blocklist":[]}}` sets what a backup may hold, by the same keys, at once, `{"notification":{…}}` lets the
  * phone show a notification, `{"reply":{"text":"…"}}` replies to the newest message, or to `reply_to` or `chat_id`, where
- * `answer_index` in place of the text chooses one of its answers, and `{"quit":true}` ends.
+ * `answer_index` in place of the text chooses one of its answers, `{"upload":"/path"}` gives the relay a file, and
+ * `{"quit":true}` ends.
  * The end of the input ends nothing. Returns a function that stops reading.
  */
 export function readScript({
@@ -39,9 +43,10 @@ export function readScript({
   messages,
   clock,
   post,
+  upload,
   notice,
   quit,
-}: ScriptParts): () => void {
+}: ScriptDeps): () => void {
   let rest = '';
 
   async function execute(text: string): Promise<void> {
@@ -63,8 +68,9 @@ export function readScript({
       await settings.update(readSettings(instruction.settings));
     } else if (instruction.notification !== undefined) post(readNotification(instruction.notification));
     else if (instruction.reply !== undefined) reply(instruction.reply, messages);
+    else if (typeof instruction.upload === 'string') await upload(instruction.upload);
     else if (instruction.quit === true) quit();
-    else notice('a line on stdin has none of allow, master, grant, messages, settings, notification, reply and quit');
+    else notice(`a line on stdin has none of ${INSTRUCTIONS}`);
   }
 
   const onData = (data: Buffer | string) => {

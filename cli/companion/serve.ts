@@ -1,8 +1,9 @@
+import { basename } from 'node:path';
 import type { DeviceFacts } from '../../lib/companion/link/auth.ts';
 import { createBridge } from '../../lib/companion/link/commands.ts';
 import { createFreezeSwitch } from '../../lib/companion/link/freeze.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
-import { createMediaClient } from '../../lib/companion/link/media.ts';
+import { createMediaClient, MAX_FILE_BYTES } from '../../lib/companion/link/media.ts';
 import { takeHome, withMailbox, withRoutes } from '../../lib/companion/link/new-routes.ts';
 import { createSealing } from '../../lib/companion/link/sealing.ts';
 import { createMessages, type ReceivedMessage } from '../../lib/companion/messages.ts';
@@ -11,8 +12,10 @@ import { createTriggerRunner } from '../../lib/companion/trigger-runner.ts';
 import { describeError } from '../../lib/errors.ts';
 import { deferred } from '../../lib/kit/deferred.ts';
 import { createLog } from '../../lib/log.ts';
+import { guessType } from '../../lib/media/content-types.ts';
 import type { CommandContext } from '../output.ts';
 import { onSignals } from '../signals.ts';
+import { noticeText } from './grants.ts';
 import { readKeys } from './keys.ts';
 import { openNetwork } from './network.ts';
 import { createSimulatedPhone } from './phone.ts';
@@ -30,7 +33,7 @@ export interface RunOptions {
   change: SettingsChange;
 }
 
-export interface ServeParts {
+export interface ServeDeps {
   options: RunOptions;
   companion: Companion;
   context: CommandContext;
@@ -38,7 +41,7 @@ export interface ServeParts {
 }
 
 /** Runs the phone and its link until told to quit (null), or until the relay refuses this device (its reason). */
-export async function serve({ options, companion, context, device }: ServeParts): Promise<string | null> {
+export async function serve({ options, companion, context, device }: ServeDeps): Promise<string | null> {
   const { settings, clock } = companion;
   const live = !options.json && context.stdin.isTTY === true && context.stdout.isTTY === true;
   const { dial, callRelay, isSignedBy } = await openNetwork(context);
@@ -75,7 +78,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
     log,
     onMessage: (message, surface) => view.message(message, surface),
     onBacklog: (count) => view.backlog(count),
-    onAcknowledged: (reply, late) => triggers.acknowledged(reply.message_id) || view.replied(reply, late),
+    onAcknowledged: (reply, lateReason) => triggers.acknowledged(reply.message_id) || view.replied(reply, lateReason),
     onClosed: (message, reason) => view.closed(message, reason),
     onSubscribed: (isSubscribed) => view.subscribed(isSubscribed),
   });
@@ -96,12 +99,23 @@ export async function serve({ options, companion, context, device }: ServeParts)
   const triggers = createTriggerRunner({
     settings,
     confirm: questions.confirm,
-    tell: (text, metadata) => messages.reply({ text, chatId: null, metadata }).message_id,
+    sendToAgent: (text, metadata) => messages.reply({ text, chatId: null, metadata }).message_id,
     appName,
     clock,
     log,
     onActivity: (row) => view.triggered(row),
   });
+  async function upload(path: string): Promise<void> {
+    try {
+      const bytes = await companion.host.files.read(path, MAX_FILE_BYTES + 1);
+      if (!bytes) throw new Error('there is no such file');
+      if (bytes.length > MAX_FILE_BYTES) throw new Error('the file is too large');
+      const answer = await media.upload({ name: basename(path), type: guessType(path), bytes });
+      view.uploaded?.(path, 'token' in answer ? answer : { error: `the relay answered ${answer.status}` });
+    } catch (error) {
+      view.uploaded?.(path, { error: describeError(error) });
+    }
+  }
   const freeze = createFreezeSwitch({ callRelay, store: settings, clock, onChange: (state) => view.frozen(state) });
   const rows = simulated.trackRows((row) => view.command(row));
   const link = createLink({
@@ -121,7 +135,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
       view.state(state);
       if (state.name === 'unpaired') finished.resolve(state.reason ?? 'no reason given');
     },
-    onNotice: notice,
+    onNotice: (text, code) => notice(noticeText(text, code, settings.pairing()?.grants)),
     isAttended: () => live,
   });
 
@@ -153,7 +167,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
         context.stdout.off?.('resize', onResize),
       );
     } else if (options.json) {
-      cleanups.push(readScript({ input, questions, settings, messages, clock, post, notice, quit }));
+      cleanups.push(readScript({ input, questions, settings, messages, clock, post, upload, notice, quit }));
     }
     view.settings(settings.get());
     link.start();

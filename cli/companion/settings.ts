@@ -27,9 +27,11 @@ export interface Companion {
 
 /** Opens the settings at `--settings`, or at `<agent home>/companion/settings.json`. */
 export async function openCompanion(options: Options, context: CommandContext): Promise<Companion> {
-  const { places } = loadEnvironment(context.env);
-  const host = await context.createHost(places.agentHome);
-  const path = resolve(option(options, '--settings', asText) ?? join(places.agentHome, 'companion', 'settings.json'));
+  const { directories } = loadEnvironment(context.env);
+  const host = await context.createHost(directories.agentHome);
+  const path = resolve(
+    option(options, '--settings', asText) ?? join(directories.agentHome, 'companion', 'settings.json'),
+  );
   const settings = await openSettings({ files: host.files, path, clock: systemClock }).catch((error) => {
     throw new CommandError(
       `cannot use the settings ${path}: ${describeError(error)}`,

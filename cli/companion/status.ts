@@ -3,7 +3,7 @@ import { inPreference, lastEndpoint, routeKind, routesOf } from '../../lib/compa
 import { areActive } from '../../lib/companion/triggers.ts';
 import { flag, type Options } from '../options.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printJson } from '../output.ts';
-import { CAPABILITIES, expiryText, grantText, timeText } from './grants.ts';
+import { bridgeText, CAPABILITIES, expiryText, grantText, timeText } from './grants.ts';
 import { routeFacts, routeText } from './routes.ts';
 import { lockHolder, openCompanion, SETTINGS_OPTION } from './settings.ts';
 
@@ -60,7 +60,7 @@ async function status(options: Options, context: CommandContext): Promise<void> 
         ['Route', current ? `${routeText(current)} (${running === null ? 'last used' : 'in use'})` : 'none used yet'],
         ...(offSince === undefined ? [] : [['Home', `off since ${timeText(offSince)}`] as [string, string]]),
         ['Session', expiryText(pairing.expires_at)],
-        ['Bridge', pairing.grants.bridge === undefined ? 'not granted' : expiryText(pairing.grants.bridge)],
+        ['Bridge', bridgeText(pairing.grants)],
         ['Routes', inPreference(routes).map(routeText).join(', ')],
       ]
     : [];

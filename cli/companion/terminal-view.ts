@@ -30,7 +30,7 @@ const WRAP = '\u001b[?7h';
 /** Below this many columns, commands are shown without the columns of a table. */
 const NARROW = 72;
 
-export interface TerminalViewParts {
+export interface TerminalViewDeps {
   context: CommandContext;
   clock: Clock;
   /** Draws a status line at the bottom, on a terminal that reads keys. */
@@ -38,9 +38,9 @@ export interface TerminalViewParts {
   /** Open questions, oldest first. */
   open(): readonly OpenQuestion[];
   settings(): SafetySettings;
-  /** The reply being written; null if there is none. */
+  /** The reply being written, or null. */
   prompt?(): string | null;
-  /** The agent's question whose answers the number keys choose; undefined if there is none. */
+  /** The agent's open question, whose answers the number keys choose. */
   question?(): ReceivedMessage | undefined;
 }
 
@@ -53,8 +53,8 @@ export interface TerminalView extends View {
 }
 
 /** The view for people: events as scrolling lines, and on a terminal a status line below them. */
-export function createTerminalView(parts: TerminalViewParts): TerminalView {
-  const { context, clock, live, open, settings, prompt, question: agentQuestion } = parts;
+export function createTerminalView(deps: TerminalViewDeps): TerminalView {
+  const { context, clock, live, open, settings, prompt, question: agentQuestion } = deps;
   const { stdout } = context;
   const style = createStyle(stdout, context.env);
   let link: LinkState | null = null;
@@ -88,12 +88,12 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     if (question) {
       const left = Math.max(0, Math.ceil((question.deadline - clock.monotonic()) / 1000));
       const more = open().length > 1 ? `  (${open().length - 1} more)` : '';
-      const isRule = question.about !== undefined && 'rule' in question.about;
+      const isRule = question.subject !== undefined && 'rule' in question.subject;
       const keys = `y allow  n deny${isRule ? '' : '  a always'}  ${left} s`;
-      const about = question.about ? `  ${printable(question.about.app).replace(/ \(.*/, '')}: ` : '  ';
+      const subject = question.subject ? `  ${printable(question.subject.app).replace(/ \(.*/, '')}: ` : '  ';
       const title = printable(question.title);
       return [
-        `? ${title}${about}${printable(question.detail)}  ${keys}${more}`,
+        `? ${title}${subject}${printable(question.detail)}  ${keys}${more}`,
         `? ${title}  ${keys}${more}`,
         `? ${keys}`,
       ];
@@ -190,10 +190,14 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     },
     backlog: (count) =>
       stamped(style.dim(`${count === 1 ? '1 queued message' : `${count} queued messages`} received.`)),
-    replied: ({ text }, late) =>
-      late === null
+    replied: ({ text }, lateReason) =>
+      lateReason === null
         ? stamped(style.dim(`The relay received your reply: ${printable(text).slice(0, 60)}`))
-        : stamped(style.yellow(`! ${printable(text).slice(0, 60)}: too late. ${LATE[late] ?? 'It does not count.'}`)),
+        : stamped(
+            style.yellow(
+              `! ${printable(text).slice(0, 60)}: too late. ${LATE_REASONS[lateReason] ?? 'It does not count.'}`,
+            ),
+          ),
     closed: ({ text }, reason) =>
       stamped(style.dim(`${reason === 'expired' ? 'Expired' : 'Withdrawn'}: ${printable(text).slice(0, 60)}`)),
     triggered: (row) => stamped(triggerText(row)),
@@ -224,22 +228,22 @@ function wrapped(text: string, { isTTY, columns }: Writer): string[] {
 }
 
 /** The content of a question, the app and the command that it is about, and its effect. */
-function questionRows({ detail, about, verb }: OpenQuestion): [label: string, value: string][] {
+function questionRows({ detail, subject, verb }: OpenQuestion): [label: string, value: string][] {
   const what: [string, string][] = detail === '' ? [] : [['What', printable(detail)]];
-  if (!about) return what;
-  if ('rule' in about) {
+  if (!subject) return what;
+  if ('rule' in subject) {
     return [
       ...what,
-      ['App', printable(about.app)],
-      ['Rule', printable(about.rule)],
-      ['Allowed', `it ${printable(about.effect)}`],
+      ['App', printable(subject.app)],
+      ['Rule', printable(subject.rule)],
+      ['Allowed', `it ${printable(subject.effect)}`],
     ];
   }
   return [
     ...what,
-    ['App', printable(about.app)],
-    ['Command', printable(about.command)],
-    ['Allowed', `it ${printable(about.effect)}; "always" stops asking about ${printable(verb)}`],
+    ['App', printable(subject.app)],
+    ['Command', printable(subject.command)],
+    ['Allowed', `it ${printable(subject.effect)}; "always" stops asking about ${printable(verb)}`],
   ];
 }
 
@@ -308,11 +312,11 @@ const OUTCOMES: Record<QuestionOutcome, string> = {
   nobody: 'denied: no terminal to ask on (--approve always allows without asking; with --json, a script can answer)',
 };
 
-const outcomeText = ({ about }: Question, outcome: QuestionOutcome): string =>
-  outcome === 'gone' && about && 'rule' in about ? 'dropped: the trigger was stopped' : OUTCOMES[outcome];
+const outcomeText = ({ subject }: Question, outcome: QuestionOutcome): string =>
+  outcome === 'gone' && subject && 'rule' in subject ? 'dropped: the trigger was stopped' : OUTCOMES[outcome];
 
 /** Why an answer no longer counts. */
-const LATE: Readonly<Record<string, string>> = {
+const LATE_REASONS: Readonly<Record<string, string>> = {
   answered: 'Another answer came first.',
   withdrawn: 'The question was withdrawn.',
   expired: 'The question has expired.',

@@ -55,9 +55,10 @@ async function run(word: string | undefined, ids: string[], options: Options, co
   const action = actionOf(word, ...ACTIONS.triggers);
   const surplus = ADD_OPTIONS.find((name) => action !== 'add' && isGiven(options, name));
   if (surplus !== undefined) throw new UsageError(`${surplus} is of use with add only`);
-  const takesIds = action === 'remove' || action === 'enable' || action === 'disable';
-  if (takesIds && ids.length === 0) throw new UsageError(`missing <rules>: give the id of what to ${action}`);
-  if (!takesIds && ids.length > (action === 'add' ? 1 : 0)) throw new UsageError(`unexpected argument '${ids.at(-1)}'`);
+  const expectsIds = action === 'remove' || action === 'enable' || action === 'disable';
+  if (expectsIds && ids.length === 0) throw new UsageError(`missing <rules>: give the id of what to ${action}`);
+  if (!expectsIds && ids.length > (action === 'add' ? 1 : 0))
+    throw new UsageError(`unexpected argument '${ids.at(-1)}'`);
   if (action === 'list') {
     const { settings } = await openCompanion(options, context);
     return show(settings.get().triggers, options, context);

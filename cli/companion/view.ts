@@ -21,7 +21,7 @@ export interface View {
   /** All queued messages have arrived. */
   backlog(count: number): void;
   /** The relay has acknowledged a reply; `late` says why it counts no more. */
-  replied(reply: OutgoingReply, late: string | null): void;
+  replied(reply: OutgoingReply, lateReason: string | null): void;
   /** A question of the agent was withdrawn or has expired. */
   closed(message: ReceivedMessage, reason: string): void;
   subscribed(isSubscribed: boolean): void;
@@ -30,6 +30,8 @@ export interface View {
   settings(settings: SafetySettings): void;
   /** A freeze of the relay has begun (null: ended). */
   frozen(freeze: FreezeState | null): void;
+  /** The relay has a file that a script had it given, or why not. Only of a view for scripts. */
+  uploaded?(path: string, outcome: { token: string } | { error: string }): void;
   notice(text: string): void;
   /** Restores the terminal. */
   close(): void;
@@ -56,8 +58,8 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
     },
     command: ({ requestId, method, path, summary, decision, status, durationMs }) =>
       put('command', { request_id: requestId, method, path, summary, decision, status, ms: Math.round(durationMs) }),
-    asked: ({ requestId, verb, title, detail, about, timeoutMs }) =>
-      put('confirm', { request_id: requestId, verb, title, detail, ...about, timeout_ms: timeoutMs }),
+    asked: ({ requestId, verb, title, detail, subject, timeoutMs }) =>
+      put('confirm', { request_id: requestId, verb, title, detail, ...subject, timeout_ms: timeoutMs }),
     answered: ({ requestId }, outcome) => put('confirmed', { request_id: requestId, answer: outcome }),
     message({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued, answers, unsealed }, surface) {
       put('message', {
@@ -77,14 +79,14 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
       return false;
     },
     backlog: (count) => put('backlog', { count }),
-    replied: ({ message_id, chat_id, reply_to, answer_index }, late) =>
+    replied: ({ message_id, chat_id, reply_to, answer_index }, lateReason) =>
       put('reply', {
         message_id,
         chat_id,
         reply_to,
         ...(answer_index !== undefined && { answer_index }),
         state: 'received',
-        ...(late !== null && { late }),
+        ...(lateReason !== null && { late: lateReason }),
       }),
     closed: ({ messageId }, reason) => put('closed', { message_id: messageId, reason }),
     subscribed: (isSubscribed) => put('messages', { subscribed: isSubscribed }),
@@ -99,6 +101,7 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
         notification_triggers_kill_switch: triggers.notification_triggers_kill_switch,
       }),
     frozen: (freeze) => put('frozen', freeze ? { frozen: true, ...freeze } : { frozen: false }),
+    uploaded: (path, outcome) => put('upload', { path, ...outcome }),
     notice: (text) => put('notice', { message: text }),
     close() {},
   };

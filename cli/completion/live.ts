@@ -25,12 +25,12 @@ const SOURCES: Record<Live, (context: CommandContext) => Promise<string[]>> = { 
  * None when the relay does not answer within a second. Never throws.
  */
 export async function liveValues(kind: Live, context: CommandContext): Promise<string[]> {
-  const late = new AbortController();
+  const deadline = new AbortController();
   const values = await Promise.race([
     SOURCES[kind](context).catch(() => []),
-    pause(TIMEOUT, late.signal).then((): string[] => []),
+    pause(TIMEOUT, deadline.signal).then((): string[] => []),
   ]);
-  late.abort();
+  deadline.abort();
   return [...new Set(values)].filter(isValue).slice(0, MAX_VALUES);
 }
 
@@ -67,12 +67,12 @@ async function messages(context: CommandContext): Promise<string[]> {
 
 async function profiles({ env, createHost }: CommandContext): Promise<string[]> {
   const environment = loadEnvironment(env);
-  const host = await createHost(environment.places.agentHome);
+  const host = await createHost(environment.directories.agentHome);
   const rows = await readEnablement(host, { agentConfig: readVariable(variables.agentConfig, environment) });
   return rows.map(({ profile }) => (profile === ROOT_PROFILE ? 'default' : profile));
 }
 
 async function mcp(context: CommandContext): Promise<string[]> {
-  const pairings = await openPairings(loadEnvironment(context.env).places.agentHome, context);
+  const pairings = await openPairings(loadEnvironment(context.env).directories.agentHome, context);
   return pairings.all().map(({ name }) => name);
 }

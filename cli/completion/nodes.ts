@@ -61,7 +61,7 @@ async function programNodes(path: string, commands: CommandEntry[], nested: Word
 async function commandNodes(parent: string, entry: CommandEntry): Promise<CompletionNode[]> {
   const command = cac().command(entry.usage, entry.summary);
   (await entry.load()).define(command);
-  const takesFile = command.args.some(({ value }) => value === 'file');
+  const expectsFile = command.args.some(({ value }) => value === 'file');
   return [command.name, ...(entry.alias === undefined ? [] : [entry.alias])].flatMap((name) => {
     const path = `${parent}/${name}`;
     const words = (entry.actions ?? []).map((word) => ({ word, summary: '' }));
@@ -70,7 +70,7 @@ async function commandNodes(parent: string, entry: CommandEntry): Promise<Comple
       const argument = argumentValues(`${path}/${word}`);
       return argument === undefined ? [] : [{ path: `${path}/${word}`, words: [], options, argument }];
     });
-    return [{ path, words, options, argument: takesFile ? '@files' : argumentValues(path) }, ...actions];
+    return [{ path, words, options, argument: expectsFile ? '@files' : argumentValues(path) }, ...actions];
   });
 }
 

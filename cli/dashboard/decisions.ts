@@ -4,13 +4,13 @@ import { withTimeout } from '../../lib/kit/timeouts.ts';
 /** Milliseconds that the dashboard gets for each decision. */
 export const DECISION_TIMEOUT = 5_000;
 
-export type Decided = ReturnType<typeof createDecided>;
+export type Decisions = ReturnType<typeof createDecisions>;
 
 /**
  * Waits for an answer of the dashboard, whether that comes at once or later. Rejects after `timeout` milliseconds: a
  * dashboard that hangs counts as one that throws.
  */
-export const createDecided =
+export const createDecisions =
   (timeout = DECISION_TIMEOUT) =>
   <T>(asked: T | Promise<T>): Promise<T> =>
     withTimeout({ clock: systemClock, timeout }, Promise.resolve(asked), () => {

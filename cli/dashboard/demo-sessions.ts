@@ -1,5 +1,6 @@
-import { base64url, randomBytes, randomString, sha256, timingSafeEqual } from '../../lib/kit/bytes.ts';
+import { base64url, randomBytes, randomString, timingSafeEqual } from '../../lib/kit/bytes.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
+import { sha256 } from '../../lib/kit/sha256.ts';
 
 /** The one user of the demo. */
 export const DEMO_USER = 'demo';
@@ -13,8 +14,6 @@ const FAILURE_WINDOW = 60_000;
 const MAX_SESSIONS = 64;
 const MAX_TICKETS = 256;
 const MAX_FAILURES = 10;
-
-export type DemoSessions = ReturnType<typeof createDemoSessions>;
 
 /**
  * Sign-in of the demo dashboard: one user with a random password, sessions and single-use tickets, all in memory. Tokens

@@ -17,7 +17,7 @@ const COOKIE = 'svc_demo_session';
 const MAX_FORM = 4096;
 const MAX_MESSAGE = 64 * 1024;
 
-export interface DemoParts {
+export interface DemoOptions {
   port: number;
   version: string;
   /** Files of the tab: `manifest.json`, `tab.js`, `tab.css`. */
@@ -35,7 +35,7 @@ const CONTENT_POLICY =
  * tickets, and the plugin with its tab. Listens on 127.0.0.1 only, and answers to no other name than that and localhost,
  * so that no foreign page reaches it by a name of its own.
  */
-export async function startDemo({ port, version, assets, createPlugin, log }: DemoParts) {
+export async function startDemo({ port, version, assets, createPlugin, log }: DemoOptions) {
   const sessions = createDemoSessions(systemClock);
   let isEnabled = true;
   const sockets = new WebSocketServer({ noServer: true, maxPayload: MAX_MESSAGE });

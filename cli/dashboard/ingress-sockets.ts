@@ -7,7 +7,7 @@ import { MiB } from '../../lib/kit/units.ts';
 import { isHandshake } from '../runtime/node/handshake.ts';
 import { createSocketPairs, type Dialled, isBroken, NO_CODE, type PairLimits } from '../runtime/node/socket-pairs.ts';
 import { refuseUpgrade, refuseUpgradeWith } from './answers.ts';
-import type { Decided } from './decisions.ts';
+import type { Decisions } from './decisions.ts';
 import type { Marker } from './marker.ts';
 import type { DashboardHost } from './plugin.ts';
 import type { RelayLink } from './relay-link.ts';
@@ -45,16 +45,16 @@ interface RelayRefusal {
   body: Buffer;
 }
 
-export interface IngressSocketsParts {
+export interface IngressSocketsDeps {
   host: DashboardHost;
-  decided: Decided;
+  decisions: Decisions;
   link: RelayLink;
   marker: Marker;
   limits: SocketLimits;
 }
 
 /** The sockets of the ingress (contract 07 §4.3). */
-export function createIngressSockets({ host, decided, link, marker, limits }: IngressSocketsParts) {
+export function createIngressSockets({ host, decisions, link, marker, limits }: IngressSocketsDeps) {
   const pairs = createSocketPairs({
     limits,
     mirror: (code, reason) => ({ code: code === NO_CODE ? 1000 : isBroken(code) ? 1011 : code, reason }),
@@ -66,14 +66,14 @@ export function createIngressSockets({ host, decided, link, marker, limits }: In
 
   /** The refusal of an upgrade by the dashboard, or the path at the relay and the headers that it gets. */
   async function admit(req: IncomingMessage, path: string | null): Promise<Refusal | Admitted> {
-    if (isClosed || !(await decided(host.isPluginEnabled()))) return { status: 403, detail: 'plugin disabled' };
+    if (isClosed || !(await decisions(host.isPluginEnabled()))) return { status: 403, detail: 'plugin disabled' };
     // A dashboard in JavaScript may answer with a promise, which is never false itself.
-    if (!(await decided(host.checkHostOrigin(req)))) return { status: 403, detail: 'host or origin not allowed' };
+    if (!(await decisions(host.checkHostOrigin(req)))) return { status: 403, detail: 'host or origin not allowed' };
     const target = path === null ? null : matchIngressSocket(path);
     if (!target) return { status: 404, detail: 'not found' };
     if (!isHandshake(req)) return { status: 400, detail: 'a WebSocket handshake of version 13 is required' };
     if (opening + pairs.size > limits.maxSockets) return { status: 503, detail: 'too many sockets' };
-    const ticket = await decided(host.consumeWsTicket(req));
+    const ticket = await decisions(host.consumeWsTicket(req));
     if (!ticket) return { status: 403, detail: 'a fresh WebSocket ticket is required' };
     if (target.path === null) return { status: 404, detail: 'not found' };
     const headers: Record<string, string> = {};
@@ -107,7 +107,7 @@ export function createIngressSockets({ host, decided, link, marker, limits }: In
     if (isChecking) return;
     isChecking = true;
     try {
-      if (!(await decided(host.isPluginEnabled()))) pairs.closeAll(1008, DISABLED);
+      if (!(await decisions(host.isPluginEnabled()))) pairs.closeAll(1008, DISABLED);
     } catch {
       pairs.closeAll(1008, DISABLED);
     } finally {

@@ -44,7 +44,7 @@ const returnedOfHealth = new HeaderFilter(RESPONSE_HEADERS);
 /** True if a method has no body. */
 const isReading = (method: string): boolean => method === 'GET' || method === 'HEAD';
 
-export interface IngressParts {
+export interface IngressDeps {
   link: RelayLink;
   marker: Marker;
   limits: ForwardLimits;
@@ -53,12 +53,12 @@ export interface IngressParts {
 }
 
 /** The same-origin ingress: the routes of the allowlist, forwarded to the relay as they are (contract 07 §4.3). */
-export function createIngress({ link, marker, limits, base }: IngressParts) {
+export function createIngress({ link, marker, limits, base }: IngressDeps) {
   const match = createIngressMatcher();
   const { addBody, forward, carryAnswer } = createForwarder({ link, limits, refuse: refuseFailed });
-  const about = { available: true, path: base, capabilities: ['relay_http', 'relay_websocket'] };
+  const pluginInfo = { available: true, path: base, capabilities: ['relay_http', 'relay_websocket'] };
   const description = {
-    ...about,
+    ...pluginInfo,
     schema_version: 1,
     session_header: SESSION_HEADER,
     routes: ingressRoutes.map(([method, path]) => ({ method, path })),
@@ -136,7 +136,7 @@ export function createIngress({ link, marker, limits, base }: IngressParts) {
       else chunks.push(chunk);
     });
     answer.on('end', () => {
-      const body = withIngress(Buffer.concat(chunks), about);
+      const body = withIngress(Buffer.concat(chunks), pluginInfo);
       const head = returnedOfHealth.pick(answer.rawHeaders);
       if (res.req.method !== 'HEAD') head.push('content-length', String(body.length));
       res.writeHead(answer.statusCode as number, head).end(body);

@@ -17,7 +17,7 @@ import { type Environment, readVariable } from '../environment.ts';
 import type { CallAsOperator } from './operator-calls.ts';
 import { PluginRefusal, type PluginRoute } from './plugin-routes.ts';
 
-export interface ManagementParts {
+export interface ManagementDeps {
   /** Calls the relay on this host. */
   call: CallAsOperator;
   host: Host;
@@ -49,8 +49,8 @@ const PROBE_TIMEOUT = 2_000;
 const invalid = (message: string) => new RelayError('invalid', message);
 
 /** The management routes of the dashboard plugin (contract 07 §4.1, §4.2): proxies to the relay, and some in process. */
-export function managementRoutes(parts: ManagementParts): PluginRoute[] {
-  const { call, host, publicUrl, updates } = parts;
+export function managementRoutes(deps: ManagementDeps): PluginRoute[] {
+  const { call, host, publicUrl, updates } = deps;
   const get = (path: string) => call({ method: 'GET', path });
 
   return [
@@ -64,15 +64,15 @@ export function managementRoutes(parts: ManagementParts): PluginRoute[] {
     [
       'POST',
       '/pairing',
-      async ({ body }) => call({ method: 'POST', path: '/pairing/mint', body: await mintBody(await body(), parts) }),
+      async ({ body }) => call({ method: 'POST', path: '/pairing/mint', body: await mintBody(await body(), deps) }),
     ],
     ['GET', '/bridge-activity', ({ query }) => get(`/bridge/activity${onlyQuery(query, 'limit')}`)],
     ['GET', '/media', ({ query }) => get(`/media/inspect?include_expired=${isTrue(query.get('include_expired'))}`)],
-    ['GET', '/agent-context', () => agentContext(parts)],
+    ['GET', '/agent-context', () => agentContext(deps)],
     ['GET', '/push', () => pushState(get)],
-    ['GET', '/phone/config', async () => phoneConfig(parts.environment())],
-    ['GET', '/update-check', ({ query }) => updateCheck(updates, isTrue(query.get('refresh')), parts.environment())],
-    ['GET', '/provider-usage', ({ query }) => providerUsage(parts, query)],
+    ['GET', '/phone/config', async () => phoneConfig(deps.environment())],
+    ['GET', '/update-check', ({ query }) => updateCheck(updates, isTrue(query.get('refresh')), deps.environment())],
+    ['GET', '/provider-usage', ({ query }) => providerUsage(deps, query)],
     [
       'GET',
       '/remote-access/status',
@@ -88,11 +88,11 @@ export function managementRoutes(parts: ManagementParts): PluginRoute[] {
     ['GET', '/remote-access/public-url', () => publicUrl.read()],
     ['PUT', '/remote-access/public-url', async ({ body }) => publicUrl.write(urlOf(await body()))],
     ['POST', '/remote-access/probe', async ({ body }) => probeAll(await body())],
-    ['POST', '/remote-access/tailscale/enable', async ({ body }) => serveOnTailnet(portsOf(await body()), true, parts)],
+    ['POST', '/remote-access/tailscale/enable', async ({ body }) => serveOnTailnet(portsOf(await body()), true, deps)],
     [
       'POST',
       '/remote-access/tailscale/disable',
-      async ({ body }) => serveOnTailnet(portsOf(await body()), false, parts),
+      async ({ body }) => serveOnTailnet(portsOf(await body()), false, deps),
     ],
     [
       'GET',
@@ -128,12 +128,12 @@ function urlOf({ url }: JsonObject): string | null {
 
 /** The named parameters of a query, as a query; empty when none is given. */
 function onlyQuery(query: URLSearchParams, ...names: string[]): string {
-  const kept = new URLSearchParams();
+  const params = new URLSearchParams();
   for (const name of names) {
     const value = query.get(name);
-    if (value !== null) kept.set(name, value);
+    if (value !== null) params.set(name, value);
   }
-  return kept.size === 0 ? '' : `?${kept}`;
+  return params.size === 0 ? '' : `?${params}`;
 }
 
 function prefixOf(text = ''): string {
@@ -147,11 +147,11 @@ function prefixOf(text = ''): string {
 }
 
 /** The body of `POST /pairing/mint`: what the client gave, with the addresses of this host as `endpoints`. */
-async function mintBody(given: JsonObject, parts: ManagementParts): Promise<JsonObject> {
+async function mintBody(given: JsonObject, deps: ManagementDeps): Promise<JsonObject> {
   const { mode = 'auto', public_url, prefer, ...body } = given;
   if (!MODES.includes(mode)) throw invalid(`mode must be one of ${MODES.join(', ')}`);
   if (prefer != null && typeof prefer !== 'string') throw invalid('prefer must be a role: lan, tailscale or public');
-  const endpoints = await endpointsOf(mode as Mode, readPublicUrl(public_url), prefer ?? undefined, body, parts);
+  const endpoints = await endpointsOf(mode as Mode, readPublicUrl(public_url), prefer ?? undefined, body, deps);
   return { ...body, endpoints: endpoints.length > 0 ? endpoints : undefined };
 }
 
@@ -160,10 +160,10 @@ async function endpointsOf(
   givenUrl: string | null,
   prefer: string | undefined,
   body: JsonObject,
-  { host, relay, publicUrl, environment, log }: ManagementParts,
+  { host, relay, publicUrl, environment, log }: ManagementDeps,
 ) {
-  const { env, places } = environment();
-  const { config } = readConfig(env, places);
+  const { env, directories } = environment();
+  const { config } = readConfig(env, directories);
   const [pinned, api] = await Promise.all([
     publicUrl.read(),
     resolveApiTarget(readApiOverrides(body), { config, host, log }),
@@ -177,7 +177,7 @@ async function endpointsOf(
   return prefer === undefined ? built : (preferRole(built, prefer) ?? built);
 }
 
-async function agentContext({ call, environment }: ManagementParts) {
+async function agentContext({ call, environment }: ManagementDeps) {
   const now = environment();
   return {
     settings: {
@@ -201,7 +201,7 @@ async function updateCheck(updates: UpdateCheck, refresh: boolean, environment: 
   return { ...result, error: hasFeed ? error : 'no release feed is configured', checked_at: updates.checkedAt() };
 }
 
-async function providerUsage({ usage, activeCredential, log }: ManagementParts, query: URLSearchParams) {
+async function providerUsage({ usage, activeCredential, log }: ManagementDeps, query: URLSearchParams) {
   const sessionId = query.get('session_id')?.trim() ?? '';
   const ask = sessionId === '' || !activeCredential ? null : activeCredential(sessionId);
   const live = await ask?.catch((error: unknown) => {
@@ -251,7 +251,7 @@ function portsOf({ port, stack }: JsonObject): number[] {
 }
 
 /** Lets the tailnet serve local ports under the same numbers, or ends that. */
-async function serveOnTailnet(ports: number[], enabled: boolean, { host, relay, environment }: ManagementParts) {
+async function serveOnTailnet(ports: number[], enabled: boolean, { host, relay, environment }: ManagementDeps) {
   const file = await host.children.find('tailscale');
   if (file === null) throw new PluginRefusal(503, 'tailscale is not installed on this machine');
   const apiTls = readVariable(variables.webapiUrl, environment()).startsWith('https:');

@@ -9,7 +9,7 @@ import { createQrSecret } from '../../lib/pairing/secret.ts';
 /** Milliseconds after which the secret is read again: the relay makes one at each start. */
 const SECRET_AGE = 1_000;
 
-export interface MarkerParts {
+export interface MarkerDeps {
   /** `SVC_RELAY_DASHBOARD_PROXY_SECRET`. */
   configured: string | undefined;
   files: HostFiles;
@@ -20,7 +20,7 @@ export interface MarkerParts {
 export type Marker = ReturnType<typeof createMarker>;
 
 /** Dashboard side of the marker that the relay recognizes (contract 07 §4.3). */
-export function createMarker({ configured, files, agentHome, log }: MarkerParts) {
+export function createMarker({ configured, files, agentHome, log }: MarkerDeps) {
   let secret: string | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
 

@@ -22,7 +22,7 @@ export interface OperatorCall {
 /** Makes a call and returns the JSON value of the answer, or its text. */
 export type CallAsOperator = (call: OperatorCall) => Promise<unknown>;
 
-export interface OperatorCallParts {
+export interface OperatorCallDeps {
   link: Pick<RelayLink, 'host' | 'port' | 'request' | 'unreachable'>;
   agentHome: string;
 }
@@ -34,7 +34,7 @@ export interface OperatorCallParts {
  * A call throws PluginRefusal: with status and body of the relay for a 4xx, and with 502 for a 5xx, for anything that is
  * no answer to such a call, and without an answer.
  */
-export function createOperatorCalls({ link, agentHome }: OperatorCallParts): CallAsOperator {
+export function createOperatorCalls({ link, agentHome }: OperatorCallDeps): CallAsOperator {
   const unreachable = (error: unknown) => new PluginRefusal(502, link.unreachable(error));
 
   return async ({ method, path, body, timeout = CALL_TIMEOUT }) => {

@@ -15,7 +15,7 @@ import { createOperatorCalls } from './operator-calls.ts';
 import { createPluginRoutes } from './plugin-routes.ts';
 import type { RelayLink } from './relay-link.ts';
 
-export interface OwnRoutesParts {
+export interface OwnRoutesDeps {
   link: Pick<RelayLink, 'host' | 'port' | 'request' | 'unreachable'>;
   /** Where the relay listens on this host. */
   relay: { port: number; tls: boolean };
@@ -27,10 +27,10 @@ export interface OwnRoutesParts {
 }
 
 /** The routes that the plugin answers itself: management, provider usage and the mobile page store (contract 07 §4). */
-export function createOwnRoutes({ link, relay, env, activeCredential, log }: OwnRoutesParts) {
+export function createOwnRoutes({ link, relay, env, activeCredential, log }: OwnRoutesDeps) {
   const environment = () => loadEnvironment(env);
   const now = environment();
-  const { agentHome } = now.places;
+  const { agentHome } = now.directories;
   const host = createNodeHost({ agentHome, env: now.env, log });
   let usage: Promise<Usage> | undefined;
 
@@ -40,8 +40,8 @@ export function createOwnRoutes({ link, relay, env, activeCredential, log }: Own
       import('../../lib/host/node/trust.ts'),
       import('../../lib/host/node/upstream.ts'),
     ]);
-    const { env: variables, places } = environment();
-    const { config } = readConfig(variables, places);
+    const { env: variables, directories } = environment();
+    const { config } = readConfig(variables, directories);
     const trust = await readTrust(config, log.warn);
     return createUsage({ host, config, clock: systemClock, log, upstream: createNodeUpstream({ trust }) });
   }

@@ -11,7 +11,7 @@ import type { LiveCredential } from '../../lib/usage/usage.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
 import type { ForwardLimits } from '../runtime/node/forward.ts';
 import { type Exchange, refuse, sendJson } from './answers.ts';
-import { createDecided } from './decisions.ts';
+import { createDecisions } from './decisions.ts';
 import { createIngress, INGRESS_LIMITS } from './ingress.ts';
 import { createIngressSockets, SOCKET_LIMITS, type SocketLimits } from './ingress-sockets.ts';
 import { createMarker } from './marker.ts';
@@ -78,21 +78,21 @@ export interface PluginLimits {
 }
 
 /** Milliseconds for which the address of the relay is cached: a page makes many requests at once. */
-const KEPT = 1_000;
+const CACHE_TIME = 1_000;
 
-interface RunningParts {
+interface RunningOptions {
   stateFile: string | null;
   otherwise: { port: number; tls: boolean };
   clock: Clock;
 }
 
 /** Where the relay on this state runs, by its lock; without one, where it is configured to (contract 11 §1). */
-function createRunningRelay({ stateFile, otherwise, clock }: RunningParts): () => { port: number; tls: boolean } {
+function createRunningRelay({ stateFile, otherwise, clock }: RunningOptions): () => { port: number; tls: boolean } {
   let found = otherwise;
   let until = Number.NEGATIVE_INFINITY;
   return () => {
     if (stateFile === null || clock.monotonic() < until) return found;
-    until = clock.monotonic() + KEPT;
+    until = clock.monotonic() + CACHE_TIME;
     try {
       found = readRelayLock(stateFile) ?? otherwise;
     } catch {
@@ -113,7 +113,7 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
   const processEnv = { ...(options.env ?? process.env) };
   if (options.agentHome !== undefined) processEnv.SVC_HOME = options.agentHome;
   const environment = loadEnvironment(processEnv);
-  const { agentHome } = environment.places;
+  const { agentHome } = environment.directories;
   const [certificate, key] = [
     readVariable(variables.sslCert, environment),
     readVariable(variables.sslKey, environment),
@@ -148,10 +148,10 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     limits: { ...INGRESS_LIMITS, ...limits.http },
     base: `${mountPath}/transport`,
   });
-  const decided = createDecided(limits.decision);
+  const decisions = createDecisions(limits.decision);
   const sockets = createIngressSockets({
     host,
-    decided,
+    decisions,
     link,
     marker,
     limits: { ...SOCKET_LIMITS, ...limits.sockets },
@@ -168,7 +168,7 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
       },
     },
     env: processEnv,
-    activeCredential: activeCredential && (async (sessionId) => decided(activeCredential.call(host, sessionId))),
+    activeCredential: activeCredential && (async (sessionId) => decisions(activeCredential.call(host, sessionId))),
     log,
   });
 
@@ -187,9 +187,9 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
   async function answer(req: IncomingMessage, res: ServerResponse, { path, query }: RequestTarget): Promise<void> {
     const isEnabled = isClosed ? false : host.isPluginEnabled();
     // Awaiting a known value would cost a turn of the microtask queue.
-    if (!(typeof isEnabled === 'boolean' ? isEnabled : await decided(isEnabled)))
+    if (!(typeof isEnabled === 'boolean' ? isEnabled : await decisions(isEnabled)))
       return refuse(res, 404, 'plugin disabled');
-    const user = await decided(host.authenticate(req));
+    const user = await decisions(host.authenticate(req));
     if (!user) return refuse(res, 401, 'dashboard authentication required');
     if (res.destroyed) return;
     for (const { prefix, handle } of areas) {

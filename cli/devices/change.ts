@@ -209,9 +209,9 @@ async function find(relay: OperatorRelay, device: string, context: CommandContex
   if (!row) {
     const names = devices.map(({ name }) => name);
     const begun = names.find((name) => name.toLowerCase().startsWith(wanted));
-    const likely = begun === undefined ? didYouMean(wanted, names) : `; did you mean '${begun}'?`;
+    const suggestion = begun === undefined ? didYouMean(wanted, names) : `; did you mean '${begun}'?`;
     throw new CommandError(
-      `no paired device has the name or session '${printable(device)}'${likely}`,
+      `no paired device has the name or session '${printable(device)}'${suggestion}`,
       `List them with: ${context.program} devices`,
     );
   }

@@ -1,6 +1,6 @@
 import { asObject } from '../../lib/kit/json.ts';
 import { grantsLeft as allLeft, type Liveness, livenessOf } from '../../lib/operator/device-state.ts';
-import { printable } from '../output.ts';
+import { printable, printableText } from '../output.ts';
 
 /** A paired device and its connections. All text is safe for a terminal. */
 export interface Device extends Liveness {
@@ -19,23 +19,22 @@ export interface Device extends Liveness {
   raw: Record<string, unknown>;
 }
 
-const text = (value: unknown) => (typeof value === 'string' ? printable(value) : '');
 const number = (value: unknown) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
 const objects = (value: unknown) => (Array.isArray(value) ? value.map((item) => asObject(item) ?? {}) : []);
 
 /** The rows of `GET /relay/devices` (contract 09 §2). `now` is epoch seconds. */
 export const devicesOf = ({ devices }: Record<string, unknown>, now: number): Device[] =>
   objects(devices).map((raw) => ({
-    prefix: text(raw.token_prefix),
-    name: text(raw.device_name),
-    platform: text(raw.device_platform) || text(raw.client_surface),
+    prefix: printableText(raw.token_prefix),
+    name: printableText(raw.device_name),
+    platform: printableText(raw.device_platform) || printableText(raw.client_surface),
     ...livenessOf(raw, now),
     expiresAt: number(raw.expires_at),
     grants: asObject(raw.grants) ?? {},
     endsSoon: raw.ends_soon === true,
     route:
       objects(raw.connections)
-        .map(({ route }) => text(route))
+        .map(({ route }) => printableText(route))
         .find((route) => route !== '') ?? '',
     raw,
   }));

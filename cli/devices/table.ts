@@ -71,9 +71,9 @@ export function cutLine(text: string, room: number): string {
   return parts
     .map((part, at) => {
       if (at % 2 === 1) return part;
-      const kept = part.slice(0, left);
-      left -= kept.length;
-      return kept;
+      const visible = part.slice(0, left);
+      left -= visible.length;
+      return visible;
     })
     .join('')
     .concat('…');

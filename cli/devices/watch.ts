@@ -2,7 +2,7 @@ import type { FreezeState } from '../../lib/operations/freeze-state.ts';
 import { freezeOf, freezeText } from '../freeze-text.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
-import { asCalled, type CommandContext, createStyle, line, printJson, type Style } from '../output.ts';
+import { asInvoked, type CommandContext, createStyle, line, printJson, type Style } from '../output.ts';
 import { pause } from '../pause.ts';
 import { followEvents, mayRecover } from '../relay-events.ts';
 import { onSignals } from '../signals.ts';
@@ -67,11 +67,11 @@ async function read(relay: OperatorRelay, signal: AbortSignal): Promise<State> {
 async function follow(relay: OperatorRelay, view: View, over: AbortController): Promise<void> {
   const { signal } = over;
   let wake = new AbortController();
-  const look = () => wake.abort();
-  signal.addEventListener('abort', look);
+  const wakeUp = () => wake.abort();
+  signal.addEventListener('abort', wakeUp);
   let isLost = false;
 
-  async function looking(): Promise<void> {
+  async function watch(): Promise<void> {
     while (!signal.aborted) {
       wake = new AbortController();
       try {
@@ -92,15 +92,15 @@ async function follow(relay: OperatorRelay, view: View, over: AbortController): 
     relay,
     signal,
     onEvent(event) {
-      if (event === 'device' || event === 'freeze' || event === 'reset') look();
+      if (event === 'device' || event === 'freeze' || event === 'reset') wakeUp();
     },
-    onLost: look,
+    onLost: wakeUp,
   });
   try {
-    await Promise.all([looking(), events]);
+    await Promise.all([watch(), events]);
   } finally {
     over.abort();
-    signal.removeEventListener('abort', look);
+    signal.removeEventListener('abort', wakeUp);
     await Promise.allSettled([events]);
   }
 }
@@ -125,7 +125,7 @@ function screenView(relay: OperatorRelay, _options: Options, context: CommandCon
     const banner = frozen
       ? [
           style.red(
-            `${freezeText(frozen, now.getTime() / 1000)}. End it with: ${asCalled(context.stdout, 'svc unfreeze')}`,
+            `${freezeText(frozen, now.getTime() / 1000)}. End it with: ${asInvoked(context.stdout, 'svc unfreeze')}`,
           ),
         ]
       : [];

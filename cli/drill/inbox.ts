@@ -33,13 +33,13 @@ export function createInbox(stage: Stage) {
     return sender ? [sender.handedOut(Number(number), String(id))] : [];
   }
 
-  async function acknowledge(leaseId: string, count: number, taken: (() => void)[]): Promise<void> {
+  async function acknowledge(leaseId: string, count: number, marks: (() => void)[]): Promise<void> {
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
       const body = { lease_id: leaseId };
       const answer = await stage.asOperator({ method: 'POST', path: '/phone/replies/ack', body });
       if (!answer) continue;
       // With fewer, some had been taken or given to another lease before.
-      if (answer.body.taken === count) for (const take of taken) take();
+      if (answer.body.taken === count) for (const take of marks) take();
       return;
     }
   }
@@ -60,8 +60,8 @@ export function createInbox(stage: Stage) {
           continue;
         }
         const list = Array.isArray(answer.body.replies) ? answer.body.replies : [];
-        const taken = list.flatMap(note);
-        if (typeof answer.body.lease_id === 'string') await acknowledge(answer.body.lease_id, list.length, taken);
+        const received = list.flatMap(note);
+        if (typeof answer.body.lease_id === 'string') await acknowledge(answer.body.lease_id, list.length, received);
       }
     },
   };
@@ -69,7 +69,7 @@ export function createInbox(stage: Stage) {
 
 function createSender() {
   const received = createLog();
-  const taken = createLog();
+  const handled = createLog();
   const ids: string[] = [];
   let doubled = 0;
   return {
@@ -82,8 +82,8 @@ function createSender() {
     },
     handedOut(number: number, id: string): () => void {
       ids[number] ??= id;
-      if (received.add(number) > 1 && (taken.times(number) > 0 || ids[number] !== id)) doubled++;
-      return () => void taken.add(number);
+      if (received.add(number) > 1 && (handled.times(number) > 0 || ids[number] !== id)) doubled++;
+      return () => void handled.add(number);
     },
   };
 }

@@ -20,8 +20,6 @@ export interface Reader {
   reply(messageId: string, text: string): string | null;
 }
 
-export type MessageWork = ReturnType<typeof createMessageWork>;
-
 /** Messages to the phone, and its replies. Both are numbered in their text. */
 export function createMessageWork(stage: Stage, inbox: Inbox, reader: () => Reader | undefined) {
   let sent = 0;

@@ -37,11 +37,11 @@ export async function createShellWork(
   let counted = -1;
   let lines: number[] = [];
   let tail = '';
-  let heard = 0;
+  let received = 0;
 
   function output({ type, payload }: Message): void {
     if (type !== 'terminal.output') return;
-    heard = performance.now();
+    received = performance.now();
     const text = tail + String(payload.data);
     let end = 0;
     for (const found of text.matchAll(/<(\d+):(\d+)>/g)) {
@@ -55,11 +55,11 @@ export async function createShellWork(
   async function run({ connection }: Session, signal: AbortSignal): Promise<boolean> {
     counted = runs++;
     lines = [];
-    heard = performance.now();
+    received = performance.now();
     tally.sent += LINES;
     connection.send('terminal', 'terminal.input', { session_name: NAME, data: `sh '${script}' ${counted}\r` });
     while (lines.at(-1) !== LINES) {
-      if (signal.aborted || connection.gone.aborted || performance.now() - heard > SILENCE) return false;
+      if (signal.aborted || connection.gone.aborted || performance.now() - received > SILENCE) return false;
       await pause(10);
     }
     const distinct = new Set(lines).size;

@@ -10,11 +10,11 @@ const MAX_FILE = 16 * 1024;
 /** Milliseconds. */
 const PACE = 100;
 /** An upload that takes longer is given up, as a person would; its connection ends by itself. */
-const PATIENCE = 5000;
+const TIMEOUT = 5000;
 /** Files that are fetched again at the end, where the relay keeps them over its restarts. */
-const MAX_KEPT = 50;
+const MAX_STORED = 50;
 
-export interface UploadParts {
+export interface UploadOptions {
   stage: Stage;
   phone: DrillPhone;
   /** Which run of the relay answers: files of another one are gone on Node (contract 04 §3.1). */
@@ -30,9 +30,9 @@ interface Upload {
 }
 
 /** Uploads of the phone, each of which is fetched back and compared. */
-export function createUploadWork({ stage, phone, life, isDurable }: UploadParts): Work & { verify(): Promise<void> } {
+export function createUploadWork({ stage, phone, life, isDurable }: UploadOptions): Work & { verify(): Promise<void> } {
   const tally: Tally = { kind: 'uploads', sent: 0, acknowledged: 0, repeated: 0, lost: 0, doubled: 0 };
-  const kept: Upload[] = [];
+  const stored: Upload[] = [];
 
   /** Fetches an upload until there is an answer, and compares it. */
   async function check({ token, bytes, life: own }: Upload, signal?: AbortSignal): Promise<void> {
@@ -59,12 +59,12 @@ export function createUploadWork({ stage, phone, life, isDurable }: UploadParts)
       const before = life();
       const file = { name: `drill-${tally.sent}.bin`, type: 'application/octet-stream', bytes };
       const sending = phone.media.upload(file).catch(() => null);
-      const result = await Promise.race([sending, pause(PATIENCE, signal).then(() => null)]);
+      const result = await Promise.race([sending, pause(TIMEOUT, signal).then(() => null)]);
       if (result && 'token' in result) {
         tally.acknowledged++;
         const upload = { token: result.token, bytes, life: before };
         await check(upload, signal);
-        if (isDurable && kept.push(upload) > MAX_KEPT) kept.shift();
+        if (isDurable && stored.push(upload) > MAX_STORED) stored.shift();
       } else if (result && result.status < 500 && result.status !== 429)
         stage.note(`an upload was answered with ${result.status}`);
       await pause(PACE, signal);
@@ -75,7 +75,7 @@ export function createUploadWork({ stage, phone, life, isDurable }: UploadParts)
     run: async (signal) => void (await Promise.all(Array.from({ length: SENDERS }, () => send(signal)))),
     /** Fetches the last uploads again, over a network that works. */
     async verify() {
-      for (const upload of kept) await check(upload);
+      for (const upload of stored) await check(upload);
     },
     isSettled: () => true,
     tallies: () => [tally],

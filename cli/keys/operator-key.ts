@@ -25,8 +25,8 @@ async function run(word: string | undefined, options: Options, context: CommandC
   const action = actionOf(word, ...ACTIONS['operator-key']);
   const isEdge = flag(options, '--edge');
   if (isEdge && action !== 'rotate') throw new UsageError("--edge belongs to 'rotate'");
-  const { env, places } = loadEnvironment(context.env);
-  const { agentHome } = places;
+  const { env, directories } = loadEnvironment(context.env);
+  const { agentHome } = directories;
   const isJson = flag(options, '--json');
   const { files } = await context.createHost(agentHome);
   const path = operatorKeyPath(agentHome);
@@ -43,7 +43,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
   }
   if (isEdge) return rotateEdge(edgePath, agentHome, isJson, context);
   await replaceKey(path, utf8ToBytes(newOperatorKey()), files);
-  const restart = needsRestart(readConfig(env, places).config, context);
+  const restart = needsRestart(readConfig(env, directories).config, context);
   if (isJson) return printJson(context.stdout, { ok: true, rotated: path, devices_to_pair: [], restart });
   sentence(context.stdout, `There is a new operator key in ${printable(path)}. No device has to pair again.`);
   sentence(

@@ -24,10 +24,10 @@ export function define(command: Command): void {
 
 async function run(word: string | undefined, options: Options, context: CommandContext): Promise<void> {
   const action = actionOf(word, ...ACTIONS['qr-key']);
-  const { env, places } = loadEnvironment(context.env);
+  const { env, directories } = loadEnvironment(context.env);
   const isJson = flag(options, '--json');
-  const { files } = await context.createHost(places.agentHome);
-  const path = qrSecretPath(places.agentHome);
+  const { files } = await context.createHost(directories.agentHome);
+  const path = qrSecretPath(directories.agentHome);
   if (action === 'status') {
     const made = await madeAt(path, files);
     if (isJson) return printJson(context.stdout, { ok: true, path, made_at: made });
@@ -36,7 +36,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
     sentence(context.stdout, 'To replace it: svc relay qr-key rotate');
     return;
   }
-  const { config } = readConfig(env, places);
+  const { config } = readConfig(env, directories);
   const before = await unusedCodes(config);
   await replaceKey(path, randomBytes(QR_SECRET_SIZE), files);
   const restart = needsRestart(config, context);

@@ -15,15 +15,15 @@ import type { McpPairing } from './pairings.ts';
 
 const CONNECT_TIMEOUT = 10_000;
 
-/** Where the relay of a pairing is. A relay of this machine is looked for, as it may speak TLS or not. */
+/** The address of a pairing's relay. A relay of this machine is probed, since it may use TLS or not. */
 export async function addressOf({ url }: McpPairing, context: CommandContext): Promise<RelayAddress> {
   if (url !== undefined) {
     const { hostname, port, protocol } = new URL(url);
     const tls = protocol === 'https:';
     return { host: hostname, port: Number(port) || (tls ? 443 : 80), tls, url };
   }
-  const { env, places } = loadEnvironment(context.env);
-  const { config } = readConfig(env, places);
+  const { env, directories } = loadEnvironment(context.env);
+  const { config } = readConfig(env, directories);
   return await findRelay(config).catch(() => localRelay(config));
 }
 
@@ -31,20 +31,20 @@ export const endpointOf = ({ host, port, tls, url }: RelayAddress): URL =>
   new URL('/mcp', url ?? `${tls ? 'https' : 'http'}://${urlHost(host)}:${port}`);
 
 /**
- * `fetch` over Node's own client: without a limit of time between two pieces of a stream, and for the self-signed
- * certificate of a relay on this machine. Looks at who serves each connection before the token is sent over it: another
- * user may have taken the port of a stopped relay (contract 01 §9.1a).
+ * `fetch` over Node's own client: without a timeout between two pieces of a stream, and for the self-signed certificate of a
+ * relay on this machine. Checks who serves each connection before the token is sent over it, since another user may have
+ * taken the port of a stopped relay (contract 01 §9.1a).
  */
 export async function createRelayFetch(context: CommandContext): Promise<typeof fetch> {
-  const { env, places } = loadEnvironment(context.env);
-  const { config } = readConfig(env, places);
-  const { users } = await context.createHost(places.agentHome);
-  const operatorUids = await trustedUids(places.agentHome, config.operatorUids);
+  const { env, directories } = loadEnvironment(context.env);
+  const { config } = readConfig(env, directories);
+  const { users } = await context.createHost(directories.agentHome);
+  const operatorUids = await trustedUids(directories.agentHome, config.operatorUids);
   const guard = createLoopbackGuard({ users, operatorUids, log: createLog('ERROR', () => {}) });
   const agents = createAgents({ guard, connectTimeout: CONNECT_TIMEOUT });
   return (input, init = {}) => {
     const url = new URL(input instanceof Request ? input.url : input);
-    return send(url, init, agents.pick({ secure: url.protocol === 'https:', kept: false, guarded: true }));
+    return send(url, init, agents.pick({ secure: url.protocol === 'https:', keepAlive: false, guarded: true }));
   };
 }
 

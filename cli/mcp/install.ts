@@ -23,15 +23,15 @@ export async function install(word: string | undefined, options: Options, contex
     const given = word === undefined ? 'missing <program>' : `unknown program '${printable(word)}'`;
     throw new UsageError(`${given}: give one of ${names.join(', ')}`);
   }
-  const { places } = loadEnvironment(context.env);
+  const { directories } = loadEnvironment(context.env);
   const name = option(options, '--name', asText);
-  const pairings = await openPairings(places.agentHome, context);
+  const pairings = await openPairings(directories.agentHome, context);
   if (name !== undefined) pairings.require(name);
   const pipe: Pipe = {
     command: 'svc',
     args: name === undefined || name === DEFAULT_NAME ? ['mcp'] : ['mcp', '--name', name],
   };
-  const where = { home: places.home, cwd: process.cwd() };
+  const where = { home: directories.home, cwd: process.cwd() };
   const file = program.file(where);
   const skill = program.skill?.(where);
   const isJson = flag(options, '--json');
@@ -49,13 +49,13 @@ export async function install(word: string | undefined, options: Options, contex
     explain(program, skill, context);
     sentence(context.stderr, `Or let this command add them: ${context.program} mcp install ${word} --write`);
   } else {
-    const { files } = await context.createHost(places.agentHome);
+    const { files } = await context.createHost(directories.agentHome);
     const byHand = (problem: string) =>
       new CommandError(
         `${printable(file)} ${problem}, so nothing was changed`,
         `Add these lines by hand: ${context.program} mcp install ${word}`,
       );
-    // A link stays one, and others who may read the file still may.
+    // For a link, the target is changed, and the file keeps its permissions.
     const place = (await files.realPath(file)) ?? file;
     const facts = await files.stat(place);
     if (facts && facts.size > MAX_FILE) throw byHand('is larger than 4 MiB');

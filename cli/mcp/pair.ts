@@ -11,19 +11,19 @@ import { remoteRelay } from '../remote-relay.ts';
 import { addressOf, createRelayFetch, endpointOf } from './connection.ts';
 import { DEFAULT_NAME, type McpPairing, openPairings, type Pairings, prefixOf } from './pairings.ts';
 
-/** Grants that tools of MCP need: an agent gets no shell, no chat and no voice. */
+/** Grants that MCP tools need: an agent gets no shell, no chat and no voice. */
 const USEFUL = ['phone', 'bridge', 'desktop', 'files', 'devices'];
 /** Seconds. */
 const TTL = 90 * 86_400;
 const TIMEOUT = 5_000;
 
-/** `svc mcp pair`: makes the session of this machine's agents, and keeps its token (contract 09 §7). */
+/** `svc mcp pair`: creates the session of this machine's agents, and stores its token (contract 09 §7). */
 export async function pair(options: Options, context: CommandContext): Promise<number | void> {
   const name = option(options, '--name', asText) ?? DEFAULT_NAME;
   const only = option(options, '--only', parseGrantNames) ?? USEFUL;
   const environment = loadEnvironment(context.env);
-  const { env, places } = environment;
-  const pairings = await openPairings(places.agentHome, context);
+  const { env, directories } = environment;
+  const pairings = await openPairings(directories.agentHome, context);
   const old = pairings.find(name);
   if (old && !flag(options, '--yes')) {
     const question = `'${printable(name)}' is paired already. Replace its session? Programs that use it go on with the new one.`;
@@ -45,7 +45,7 @@ export async function pair(options: Options, context: CommandContext): Promise<n
       name: name === DEFAULT_NAME ? 'MCP agents' : name,
       hint: undefined,
     },
-    remote ?? (await findRelay(readConfig(env, places).config)),
+    remote ?? (await findRelay(readConfig(env, directories).config)),
     context,
   );
   await pairings.put({
@@ -74,8 +74,8 @@ export async function revoke(
   options: Options,
   context: CommandContext,
 ): Promise<number | void> {
-  const { places } = loadEnvironment(context.env);
-  const pairings = await openPairings(places.agentHome, context);
+  const { directories } = loadEnvironment(context.env);
+  const pairings = await openPairings(directories.agentHome, context);
   const pairing = pairings.require(name);
   if (!flag(options, '--yes')) {
     const question = `Revoke '${printable(pairing.name)}'? Agents that use it lose the phone at once.`;
@@ -117,8 +117,8 @@ async function revokeSession(pairing: McpPairing, context: CommandContext): Prom
 
 /** `svc mcp list`: the pairings of this machine, and whether they still work. */
 export async function list(options: Options, context: CommandContext): Promise<void> {
-  const { places } = loadEnvironment(context.env);
-  const pairings: Pairings = await openPairings(places.agentHome, context);
+  const { directories } = loadEnvironment(context.env);
+  const pairings: Pairings = await openPairings(directories.agentHome, context);
   const rows = await Promise.all(
     pairings.all().map(async (pairing) => {
       const { name, url, created_at } = pairing;

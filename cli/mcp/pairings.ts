@@ -15,7 +15,7 @@ const Stored = v.object({
     v.object({
       name: v.string(),
       token: v.pipe(v.string(), v.minLength(8)),
-      /** For a relay elsewhere. */
+      /** For a remote relay. */
       url: v.optional(v.string()),
       /** Epoch seconds. */
       created_at: v.number(),
@@ -28,7 +28,7 @@ export type McpPairing = v.InferOutput<typeof Stored>['pairings'][number];
 
 export type Pairings = Awaited<ReturnType<typeof openPairings>>;
 
-/** The sessions that `svc mcp pair` has made, in a file that only this user can read (contract 09 §7). */
+/** The sessions made by `svc mcp pair`, in a file that only this user can read (contract 09 §7). */
 export async function openPairings(agentHome: string, context: CommandContext) {
   const { files }: { files: HostFiles } = await context.createHost(agentHome);
   const path = `${agentHome}/svc-relay/mcp.json`;
@@ -56,7 +56,7 @@ export async function openPairings(agentHome: string, context: CommandContext) {
     put: (pairing: McpPairing) => save([...pairings.filter(({ name }) => name !== pairing.name), pairing]),
     remove: (name: string) => save(pairings.filter((one) => one.name !== name)),
 
-    /** @throws CommandError when there is no such pairing. */
+    /** @throws CommandError if the pairing does not exist. */
     require(name: string = DEFAULT_NAME): McpPairing {
       const found = this.find(name) ?? (name === DEFAULT_NAME && pairings.length === 1 ? pairings[0] : undefined);
       if (found) return found;
@@ -69,5 +69,5 @@ export async function openPairings(agentHome: string, context: CommandContext) {
   };
 }
 
-/** The public part of a token, which names its session. */
+/** The public part of a token, which identifies its session. */
 export const prefixOf = ({ token }: Pick<McpPairing, 'token'>): string => token.slice(0, 8);

@@ -7,7 +7,7 @@ import { addressOf, createRelayFetch, endpointOf } from './connection.ts';
 import type { McpPairing } from './pairings.ts';
 
 const INTERNAL_ERROR = -32603;
-/** A program may run for weeks, and the relay restart meanwhile. */
+/** A program may run for weeks, and the relay may restart meanwhile. */
 const RECONNECTION = {
   initialReconnectionDelay: 1_000,
   maxReconnectionDelay: 30_000,
@@ -16,8 +16,8 @@ const RECONNECTION = {
 };
 
 /**
- * `svc mcp`: what a program on this machine writes to stdin goes to the relay's `/mcp`, and what comes back to stdout
- * (contract 09 §7). Ends with stdin.
+ * `svc mcp`: forwards a local program's stdin to the relay's `/mcp`, and the answers to stdout (contract 09 §7). Ends with
+ * stdin.
  */
 export async function pipe(pairing: McpPairing, context: CommandContext): Promise<void> {
   const { ReadBuffer, serializeMessage, StreamableHTTPClientTransport, isInitializeRequest, isJSONRPCRequest } =
@@ -55,7 +55,7 @@ export async function pipe(pairing: McpPairing, context: CommandContext): Promis
   }
 
   const input = new ReadBuffer();
-  // In their order until the relay has them: a cancellation must not overtake what it cancels.
+  // In order until the relay has them, since a cancellation must not overtake the request that it cancels.
   let last: Promise<unknown> = Promise.resolve();
   let isFirst = true;
   await keepAlive(

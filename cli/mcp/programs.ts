@@ -14,14 +14,14 @@ export interface Pipe {
 
 export interface AgentProgram {
   title: string;
-  /** Its configuration. */
-  file(places: { home: string; cwd: string }): string;
+  /** Path of its configuration. */
+  file(directories: { home: string; cwd: string }): string;
   /** The lines to add to it. */
   lines(pipe: Pipe): string;
-  /** The file with the lines added; the same text when they are there already, undefined when it cannot be read. */
+  /** The file with the lines added; the same text if they are already there, undefined if it cannot be parsed. */
   merge(text: string, pipe: Pipe): string | undefined;
-  /** Where it takes skills from, if it does. */
-  skill?(places: { home: string }): string;
+  /** Folder from which it loads skills, if it does. */
+  skill?(directories: { home: string }): string;
   /** Further notes for its user. */
   note?: string;
 }

@@ -6,12 +6,12 @@ import { asObject } from '../../lib/kit/json.ts';
 const TIMEOUT = 1500;
 
 /**
- * The API server, seen from the address in a payload: `open` admits callers without a key, `keyed` refuses them, `local`
- * is only reachable on this machine, `absent` is not in the payload.
+ * The API server as reached from the address in a payload: `open` admits callers without a key, `keyed` refuses them,
+ * `local` is only reachable on this machine, `absent` is not in the payload.
  */
 export type ApiState = 'open' | 'keyed' | 'answers' | 'local' | 'silent' | 'absent';
 
-/** Where a payload says that the API server is. */
+/** The address of the API server in a payload. */
 export const apiOf = (
   payload: Record<string, unknown>,
 ): { host: string; port: number; url: string; key: string } | null => {
@@ -25,7 +25,7 @@ export const apiOf = (
   };
 };
 
-/** Finds out whether the API server of a payload can be reached. Sends no key. */
+/** Checks whether the API server of a payload can be reached. Sends no key. */
 export async function findApiState(payload: Record<string, unknown>, network: HostNetwork): Promise<ApiState> {
   const api = apiOf(payload);
   if (!api) return 'absent';
@@ -43,7 +43,7 @@ export async function findApiState(payload: Record<string, unknown>, network: Ho
   return status < 400 ? 'open' : 'answers';
 }
 
-/** The problem with an API server and its fix; null if there is none. */
+/** Describes the problem with an API server and how to fix it. Returns null if the device can use the server. */
 export function apiProblem(payload: Record<string, unknown>, state: ApiState): { text: string; next: string } | null {
   const api = apiOf(payload);
   if (!api) return null;

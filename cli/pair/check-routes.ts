@@ -12,7 +12,7 @@ import { failed, ok, type Step, skipped, warning } from './check-step.ts';
 
 /** Milliseconds for each route. */
 export const ROUTE_TIMEOUT = 5000;
-/** Days before the end of a certificate from which it is worth a warning. */
+/** Days before the end of a certificate from which a warning is given. */
 const SOON = 14;
 
 const IDS: Record<string, { id: string; title: string; next: string }> = {
@@ -58,7 +58,7 @@ export async function checkRoutes(candidates: readonly BuiltCandidate[], isLoopb
 
 const isHealthy = (body: unknown): boolean => asObject(body)?.status === 'ok';
 
-/** As a phone that pins the key asks: without an authority. */
+/** Like a phone that pins the key: without a certificate authority. */
 async function health(socketUrl: string): Promise<string | null> {
   const call = createCallRelay(createPinnedConnector());
   try {
@@ -78,7 +78,7 @@ async function health(socketUrl: string): Promise<string | null> {
   }
 }
 
-/** As any client on the internet asks: with a valid certificate. */
+/** Like any client on the internet: requires a valid certificate. */
 async function healthThroughUrl(socketUrl: string): Promise<string | null> {
   const base = socketUrl.replace(/^ws/, 'http').replace(/\/(?:ws)?$/, '');
   const { ok: isOk, status, error, json } = await probe('GET', `${base}/health`, ROUTE_TIMEOUT);
@@ -118,7 +118,7 @@ function judgeCertificate(id: string, cert: X509Certificate, now: number): Step 
   return ok(id, `valid until ${until}, ${kind}`);
 }
 
-/** Checks that Secure Link serves the key that codes name (contract 08 §2.5). */
+/** Checks that Secure Link serves the key in pairing codes (contract 08 §2.5). */
 export async function checkSecureLink(healthBody: unknown, { identities }: Pick<Host, 'identities'>): Promise<Step> {
   const id = 'secure-link';
   const link = asObject(asObject(healthBody)?.secure_link);
@@ -134,7 +134,9 @@ export async function checkSecureLink(healthBody: unknown, { identities }: Pick<
     : failed(id, `${proxy?.url} serves another key than codes name`, fix);
 }
 
-/** Checks that the clock of this machine is plausible, because certificates, codes and sessions expire by it. */
+/**
+ * Checks that the clock of this machine is plausible, because the expiry of certificates, codes and sessions depends on it.
+ */
 export async function checkClock({ children, env }: Pick<Host, 'children' | 'env'>, now: number): Promise<Step> {
   const id = 'clock';
   if (now < Date.UTC(2026, 0))

@@ -1,6 +1,6 @@
 export type StepStatus = 'ok' | 'warning' | 'failed' | 'skipped';
 
-/** One step on the way of a phone. `next` is a command to type. */
+/** One step of a phone's pairing. `next` is a command to type. */
 export interface Step {
   id: string;
   status: StepStatus;
@@ -9,12 +9,12 @@ export interface Step {
 }
 
 export const ok = (id: string, summary: string): Step => ({ id, status: 'ok', summary });
-/** Does not apply here, or was not reached. */
+/** A step that does not apply here, or was not reached. */
 export const skipped = (id: string, summary: string): Step => ({ id, status: 'skipped', summary });
 export const warning = (id: string, summary: string, next: string): Step => ({ id, status: 'warning', summary, next });
 export const failed = (id: string, summary: string, next: string): Step => ({ id, status: 'failed', summary, next });
 
-/** One route that works is enough: the others then are only worth a warning. None of them offered is a failure. */
+/** Judges the routes: if one works, failures of the others are only warnings. No route at all is a failure. */
 export function judgeRoutes(steps: readonly Step[]): Step[] {
   if (!steps.some(({ status }) => status === 'ok')) return [...steps];
   return steps.map((step) => (step.status === 'failed' ? { ...step, status: 'warning' } : step));

@@ -23,7 +23,7 @@ import { type Trial, tryPairing } from './trial.ts';
 /** Lifetime of the trial session in seconds, in case it is not revoked. */
 const TRIAL_TTL = 60;
 
-export interface CheckParts {
+export interface CheckDeps {
   given: Options;
   options: PairOptions;
   config: Config;
@@ -34,16 +34,15 @@ export interface CheckParts {
 }
 
 /**
- * `svc pair --check`: walks the route that a phone would take, in its order, and names the first step that fails
- * (contract 09 §2). The only trace that it leaves is in the relay's log. Returns the exit code: 0 when a phone could
- * pair now.
+ * `svc pair --check`: performs the steps of a phone in order, and names the first one that fails (contract 09 §2). It leaves
+ * a trace only in the relay's log. Returns the exit code: 0 if a phone could pair now.
  */
-export async function checkPairing(parts: CheckParts): Promise<number> {
-  const { options, context } = parts;
+export async function checkPairing(deps: CheckDeps): Promise<number> {
+  const { options, context } = deps;
   const stop = new AbortController();
   const release = onSignals(() => stop.abort(), context);
   try {
-    const steps = await keepAlive(walk(parts, stop.signal));
+    const steps = await keepAlive(walk(deps, stop.signal));
     const first = steps.find(({ status }) => status === 'failed');
     if (options.json) {
       printJson(
@@ -64,8 +63,8 @@ export async function checkPairing(parts: CheckParts): Promise<number> {
   }
 }
 
-async function walk(parts: CheckParts, signal: AbortSignal): Promise<Step[]> {
-  const { config, host, remote, given, context, options } = parts;
+async function walk(deps: CheckDeps, signal: AbortSignal): Promise<Step[]> {
+  const { config, host, remote, given, context, options } = deps;
   const named = remote ?? localRelay(config);
   const answer = await callRelay(named, { method: 'GET', path: '/health', timeout: ROUTE_TIMEOUT }).catch(() => null);
   const body = asObject(answer?.body);
@@ -91,14 +90,14 @@ async function walk(parts: CheckParts, signal: AbortSignal): Promise<Step[]> {
     checkState(asObject(readiness?.checks)?.session_store, remote ? null : config.stateFile),
   ];
   if (remote) steps.push(ok('public-url', `${remote.url} answers`));
-  else steps.push(...(await localSteps(parts, address, body, await listenerOf(relay, config))));
+  else steps.push(...(await localSteps(deps, address, body, await listenerOf(relay, config))));
   steps.push(await checkClock(host, systemClock.now()), ...(await trialSteps(relay, address, signal)));
   steps.push(await checkApiKey(config, host, options, remote !== undefined));
   return steps;
 }
 
 async function localSteps(
-  { host, options }: CheckParts,
+  { host, options }: CheckDeps,
   address: RelayAddress,
   body: unknown,
   listener: Listening,
@@ -135,20 +134,20 @@ interface Listening {
   port: number;
 }
 
-/** Where the relay says that it listens; one of an older version is taken to listen where it is configured to. */
+/** The address at which the relay reports to listen; for an older version, the configured one. */
 async function listenerOf(relay: OperatorRelay, { host, port }: Config): Promise<Listening> {
   const answer = await relay.call({ method: 'GET', path: '/pairing/routes' }).catch(() => null);
-  const told = asObject(asObject(answer)?.listener);
-  return typeof told?.host === 'string' && typeof told.port === 'number'
-    ? { host: told.host, port: told.port }
+  const listener = asObject(asObject(answer)?.listener);
+  return typeof listener?.host === 'string' && typeof listener.port === 'number'
+    ? { host: listener.host, port: listener.port }
     : { host, port };
 }
 
-/** Registers a code of its own, pairs with it over loopback, pings, and revokes the session. */
+/** Registers a separate code, pairs with it over loopback, pings, and revokes the session. */
 async function trialSteps(relay: OperatorRelay, address: RelayAddress, signal: AbortSignal): Promise<Step[]> {
   const ids = ['pairing-code', 'auth', 'round-trip'] as const;
   const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);
-  // Useful for this check only: no grants, valid for one minute.
+  // Useless outside of this check: no grants, valid for one minute.
   const body = { code, ttl_seconds: TRIAL_TTL, without: [...GRANTS] };
   try {
     await relay.call({ method: 'POST', path: '/pairing/register', body, signal });
@@ -192,7 +191,7 @@ async function revoke(relay: OperatorRelay, token: string): Promise<Step> {
   }
 }
 
-/** Checks that the key of a code opens the API server. Without that, a phone pairs, and cannot chat. */
+/** Checks that the API server accepts the key in a code. Otherwise a phone could pair, but not chat. */
 async function checkApiKey(config: Config, host: Host, options: PairOptions, isRemote: boolean): Promise<Step> {
   const id = 'api-key';
   if (isRemote && options.host === undefined) return skipped(id, 'a code of a relay elsewhere holds no API server');

@@ -1,5 +1,4 @@
 import type { Config } from '../../lib/config.ts';
-import { describeError } from '../../lib/errors.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { asObject, parseObject } from '../../lib/kit/json.ts';
 import { type BuiltCandidate, preferRole } from '../../lib/pairing/build-candidates.ts';
@@ -13,13 +12,13 @@ import {
   isSuccess,
   localRelay,
   nextAfterRefusal,
-  nextAfterSilence,
   type RelayAddress,
   refusal,
   silent,
 } from '../relay-client.ts';
 import type { PairOptions } from './options.ts';
 import type { Pairing } from './print.ts';
+import { postTo } from './register.ts';
 
 const PROBE_TIMEOUT = 1000;
 /** A mint may wait for the broker twice. */
@@ -27,7 +26,7 @@ const CALL_TIMEOUT = 30_000;
 
 /**
  * Address of the running relay of this machine.
- * @throws CommandError when nothing answers where it should be, or something else does.
+ * @throws CommandError if nothing answers at its address, or something else does.
  */
 export async function findRelay(config: Config): Promise<RelayAddress> {
   const address = localRelay(config);
@@ -42,7 +41,7 @@ export async function findRelay(config: Config): Promise<RelayAddress> {
 
 /**
  * Has the relay make a code in a signed payload.
- * @throws CommandError when it refuses, does not answer, or answers otherwise than a relay.
+ * @throws CommandError if it refuses, does not answer, or does not answer like a relay.
  */
 export async function mint(
   options: PairOptions,
@@ -58,7 +57,7 @@ export async function mint(
     printWarning(context, `what answers on ${addressText(relay)} belongs to ${stranger}${its}`);
   }
   const body = {
-    // A key that this command cannot find may still be known to the relay, so an empty one is not sent.
+    // The relay may know a key that this command cannot find, so an empty one is not sent.
     ...(api && {
       host: api.host,
       port: api.port,
@@ -73,20 +72,14 @@ export async function mint(
     dashboard_url: options.dashboardUrl,
     redeem: options.via,
   };
-  const call = { method: 'POST', path: '/pairing/mint', body, timeout: CALL_TIMEOUT } as const;
-  const answer = await callRelay(relay, call).catch((error) => {
-    throw new CommandError(
-      `the relay on ${addressText(relay)} did not answer: ${describeError(error)}`,
-      nextAfterSilence(relay),
-    );
-  });
+  const answer = await postTo(relay, { path: '/pairing/mint', body, timeout: CALL_TIMEOUT });
   if (!isSuccess(answer)) {
     const hasNoMirror = options.via === 'edge' && answer.status === 409;
     throw new CommandError(
       `the relay refused to make a pairing code: ${refusal(answer)}`,
       hasNoMirror
         ? 'Give this relay a mirror first, with: svc relay mirror enable --relay <URL of the edge>'
-        : (nextAfterRefusal(answer) ?? "Nothing was paired. The relay's log says more."),
+        : (nextAfterRefusal(answer) ?? "Nothing was paired. See the relay's log for details."),
     );
   }
   const minted = asObject(answer.body);

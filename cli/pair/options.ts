@@ -36,7 +36,7 @@ export interface PairOptions {
   publicUrl?: string;
   prefer?: string;
   relay: boolean;
-  /** `auto` draws the QR code on a terminal and writes the file, `file` only writes it, `none` does neither. */
+  /** `auto` draws the QR code on a terminal or writes the file, `file` only writes it, `none` does neither. */
   picture: 'auto' | 'file' | 'none';
   /** The code that a phone shows, to be registered. */
   code?: string;
@@ -46,7 +46,7 @@ export interface PairOptions {
   token: boolean;
   /** Device name of the tool. */
   name?: string;
-  /** Stay until a device has used the code, on a terminal. */
+  /** On a terminal, stay until a device has used the code. */
   wait: boolean;
   /** Print one JSON document. */
   json: boolean;
@@ -102,7 +102,7 @@ function checkCombinations(read: PairOptions, options: Options): void {
   const isRelayOff = !read.relay;
   const hasCode = read.code !== undefined;
   const isSpecial = hasCode || isRelayOff;
-  const cannotMint = isSpecial || picture === 'file';
+  const isMintImpossible = isSpecial || picture === 'file';
   if (read.mode === 'public' && read.publicUrl === undefined) throw new UsageError('--mode public needs --public-url');
   if (hasCode && isRelayOff) throw new UsageError('--register-code and --api-only exclude each other');
   if (web && (token || isSpecial || check)) {
@@ -110,10 +110,10 @@ function checkCombinations(read: PairOptions, options: Options): void {
   }
   checkGrants(read, options);
   if (typeof options.relay === 'string') checkRemote(options);
-  if (token && cannotMint) {
+  if (token && isMintImpossible) {
     throw new UsageError('--token excludes --register-code, --api-only and --png');
   }
-  if (check && (token || cannotMint)) {
+  if (check && (token || isMintImpossible)) {
     throw new UsageError('--check excludes --token, --register-code, --api-only and --png');
   }
   if (read.via !== undefined && (token || isRelayOff || check)) {
@@ -132,7 +132,7 @@ function checkPrinting({ json, token, picture, name }: PairOptions, options: Opt
 }
 
 /**
- * The options that a relay elsewhere has no use for, also when `svc use` chose it.
+ * Refuses the options that a remote relay cannot use, including one chosen by `svc use`.
  * @throws UsageError naming the option.
  */
 export function checkRemote(options: Options): void {
@@ -152,7 +152,7 @@ function checkGrants({ grants = {}, only, without, relay }: PairOptions, options
   if (contradicted) throw new UsageError(`--grants names ${contradicted}, which ${flag} takes away`);
 }
 
-/** The relay stores any name, so a typing error would end in a grant that nothing asks for. */
+/** The relay stores any name, so a typing error would create a useless grant. */
 function asGrants(text: string): Record<string, number> {
   const grants = parseGrants(text);
   for (const name of Object.keys(grants)) checkGrantName(name);

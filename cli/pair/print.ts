@@ -20,7 +20,7 @@ import { terminalQr, writeQrPng } from './qr.ts';
 const DEFAULT_LIFETIME = '30 days (default; the app suggests one for the transport)';
 const DEFAULT_GRANTS = 'defaults of the relay';
 
-/** `abcd...xyz`. A key of up to 8 characters shows nothing, not even its length. */
+/** `abcd...xyz`. A key of up to 8 characters is hidden completely, even its length. */
 export const maskKey = (key: string): string =>
   key.length <= 8 ? '********' : `${key.slice(0, 4)}...${key.slice(-3)}`;
 
@@ -40,49 +40,48 @@ export interface Pairing {
   /** The JSON text in the QR code. */
   payload: string;
   pairingUrl: string;
-  /** The address of the app for browsers with the code, which is shown instead of the payload. */
+  /** The address of the app for browsers with the code, shown in place of the payload. */
   page?: string;
-  /** The one-shot code, and when it ends (epoch seconds). */
+  /** The one-time code, and its expiry (epoch seconds). */
   code?: { text: string; expiresAt: number };
-  /** The address on which the relay listens, as it says itself. */
+  /** The address on which the relay listens, as reported by itself. */
   listenerHost?: string;
 }
 
-/** A problem that the user has to know about, said after everything else. */
+/** A problem that the user has to know about, printed after everything else. */
 export interface Notice {
   text: string;
   next: string;
-  /** Said before everything else instead. */
+  /** Print it before everything else instead. */
   isFirst?: boolean;
 }
 
-export interface PrintParts {
+export interface PrintDeps {
   options: PairOptions;
   /** Agent home, where a PNG is written. */
   directory: string;
   api: ApiState;
   notices: readonly Notice[];
-  /** True if the command stays until the code was used or is over. */
+  /** True if the command stays until the code is used or expires. */
   waits: boolean;
   context: CommandContext;
 }
 
-/** Characters of a folded link. */
+/** Characters of a shortened link. */
 const FOLDED = 48;
-/** Seconds that a code lives. */
+/** Lifetime of a code in seconds. */
 const CODE_LIFETIME = 600;
 
 /**
- * Prints a payload for people: sections, link, warning, the QR code as `options.picture` says, and the problems. On a
- * terminal the code is last, so that it can be scanned without scrolling. Returns the path of the PNG, if one was
- * written.
+ * Prints a payload for people: sections, link, warning, the QR code per `options.picture`, and the problems. On a terminal
+ * the code is last, so that it can be scanned without scrolling. Returns the path of the PNG, if one was written.
  */
-export async function printPairing(pairing: Pairing, parts: PrintParts): Promise<string | undefined> {
-  const { options, api, notices, waits, context } = parts;
+export async function printPairing(pairing: Pairing, deps: PrintDeps): Promise<string | undefined> {
+  const { options, api, notices, waits, context } = deps;
   const payload = asObject(JSON.parse(pairing.payload)) ?? {};
   const { bold, yellow } = createStyle(context.stdout, context.env);
   const { page, pairingUrl } = pairing;
-  const drawing = draw(page ?? pairing.payload, parts);
+  const drawing = draw(page ?? pairing.payload, deps);
   // A link of a thousand characters would push everything else off the screen.
   const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
   const folds = waits && drawing.rows !== null;
@@ -113,7 +112,7 @@ export async function printPairing(pairing: Pairing, parts: PrintParts): Promise
       ? 'Next: scan the code with the camera of the phone, or open the link in a browser, within 10 minutes.'
       : `Next: scan the code in the app, or open the link on the device${relay ? ', within 10 minutes' : ''}.`,
   );
-  const png = await printPicture(pairing, drawing, parts);
+  const png = await printPicture(pairing, drawing, deps);
   for (const { text, next } of notices.filter(({ isFirst }) => !isFirst)) {
     printWarning(context, text);
     sentence(context.stderr, next);
@@ -165,20 +164,20 @@ function relayRows(payload: Record<string, unknown>, options: PairOptions): [str
   ];
 }
 
-/** Where a route leads: to the relay itself, to the pinned origin in front of it, or to the broker. */
+/** Destination of a route: the relay itself, the pinned origin in front of it, or the broker. */
 const addressOf = (endpoint: Record<string, unknown> | null | undefined) =>
   asObject(endpoint?.relay)?.url ?? asObject(endpoint?.broker)?.url ?? asObject(endpoint?.proxy)?.url ?? '';
 
 interface Drawing {
-  /** The QR code in half blocks; null when it is not to be printed. */
+  /** The QR code in half blocks; null if it is not printed. */
   rows: string[] | null;
   /** Why it is in a file instead. */
   reason?: string;
   file: boolean;
 }
 
-/** Decides how a code is shown: drawn where it fits and a camera can read it, else as a file (contract 09 §2). */
-function draw(payload: string, { options, notices, waits, context }: PrintParts): Drawing {
+/** Decides how to show a code: drawn if it fits and a camera can read it, else as a file (contract 09 §2). */
+function draw(payload: string, { options, notices, waits, context }: PrintDeps): Drawing {
   const terminal = context.stdout.isTTY === true;
   if (options.picture === 'file') return { rows: null, file: true };
   if (options.picture === 'none' || !terminal) return { rows: null, file: false };
@@ -208,7 +207,7 @@ function draw(payload: string, { options, notices, waits, context }: PrintParts)
 async function printPicture(
   { payload, page, code }: Pairing,
   { rows, file, reason }: Drawing,
-  { directory, waits, context }: PrintParts,
+  { directory, waits, context }: PrintDeps,
 ): Promise<string | undefined> {
   if (rows) for (const row of rows) quote(context.stdout, row);
   if (!file) return undefined;
@@ -224,11 +223,11 @@ async function printPicture(
   line(context.stdout);
   if (reason !== undefined) sentence(context.stdout, reason);
   sentence(context.stdout, `QR code as PNG: ${path}`);
-  sentence(context.stdout, waits ? 'The file is removed when this command ends.' : keptText(code));
+  sentence(context.stdout, waits ? 'The file is removed when this command ends.' : removalText(code));
   return path;
 }
 
-function keptText(code: Pairing['code']): string {
+function removalText(code: Pairing['code']): string {
   const until = timeOfDay(code?.expiresAt ?? Date.now() / 1000 + CODE_LIFETIME);
   return `Delete the file after use. The next 'svc pair' after ${until} removes it.`;
 }
@@ -239,9 +238,9 @@ export function timeOfDay(epoch: number): string {
   return `${String(time.getHours()).padStart(2, '0')}:${String(time.getMinutes()).padStart(2, '0')}`;
 }
 
-/** `svc pair --json`: everything that `printPairing` says, and the whole link. Returns the path of the PNG, if any. */
-export async function printPairingJson(pairing: Pairing, parts: PrintParts): Promise<string | undefined> {
-  const { options, directory, api, notices, context } = parts;
+/** `svc pair --json`: everything printed by `printPairing`, with the complete link. Returns the path of the PNG, if any. */
+export async function printPairingJson(pairing: Pairing, deps: PrintDeps): Promise<string | undefined> {
+  const { options, directory, api, notices, context } = deps;
   const payload = asObject(JSON.parse(pairing.payload)) ?? {};
   const png = options.picture === 'file' ? await writeQrPng(pairing.page ?? pairing.payload, directory) : undefined;
   const relay = asObject(payload.relay);
@@ -260,7 +259,7 @@ export async function printPairingJson(pairing: Pairing, parts: PrintParts): Pro
     pairing_url: pairing.pairingUrl,
     ...(pairing.page !== undefined && { page_url: pairing.page }),
     ...(options.showKey && { qr_payload: pairing.payload }),
-    // The link has the key of the API server in it, when it has one.
+    // The link contains the key of the API server, if it has one.
     contains_api_key: typeof payload.key === 'string' && payload.key !== '',
     png: png ?? null,
     problems: notices.map(({ text, next }) => ({ text, next })),

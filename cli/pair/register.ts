@@ -8,6 +8,7 @@ import {
   nextAfterRefusal,
   nextAfterSilence,
   type RelayAddress,
+  type RelayCall,
   refusal,
 } from '../relay-client.ts';
 import type { PairOptions } from './options.ts';
@@ -31,16 +32,10 @@ interface Registration {
  */
 export async function registerAt(relay: RelayAddress, { code, ttl, grants, without, hint, via }: Registration) {
   const transport = hint ?? (relay.tls ? 'wss' : 'ws');
-  const answer = await callRelay(relay, {
-    method: 'POST',
+  const answer = await postTo(relay, {
     path: '/pairing/register',
     body: { code, ttl_seconds: ttl, grants, without, transport_hint: transport, redeem: via },
     timeout: TIMEOUT,
-  }).catch((error) => {
-    throw new CommandError(
-      `the relay on ${addressText(relay)} did not answer: ${describeError(error)}`,
-      nextAfterSilence(relay),
-    );
   });
   if (!isSuccess(answer))
     throw new CommandError(`the relay refused the code: ${refusal(answer)}`, nextAfterRefusal(answer));
@@ -78,3 +73,12 @@ export async function registerCode(
   ];
   for (const text of [bold('Registered'), ...rows, '', bold('In the app'), ...steps]) line(context.stdout, text);
 }
+
+/** @throws CommandError when the relay does not answer. */
+export const postTo = (relay: RelayAddress, call: Pick<RelayCall, 'path' | 'body' | 'timeout'>) =>
+  callRelay(relay, { method: 'POST', ...call }).catch((error) => {
+    throw new CommandError(
+      `the relay on ${addressText(relay)} did not answer: ${describeError(error)}`,
+      nextAfterSilence(relay),
+    );
+  });

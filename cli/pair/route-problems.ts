@@ -7,8 +7,8 @@ import { callRelay, type RelayAddress } from '../relay-client.ts';
 import type { Notice } from './print.ts';
 
 /**
- * Says first that the relay may refuse the device, because it cannot store its session: its disk is full or read-only
- * (contract 11 §5). Nothing for a relay that does not say.
+ * Reports, before other problems, that the relay may refuse the device because it cannot store its session: its disk is full
+ * or read-only (contract 11 §5). Empty for a relay that does not report its disk.
  */
 export async function storageProblem(relay: RelayAddress): Promise<Notice[]> {
   const call = { method: 'GET', path: '/relay/info', timeout: TIMEOUT, headers: { 'x-svc-operator': '1' } } as const;
@@ -24,9 +24,9 @@ const TIMEOUT = 1500;
 const LISTEN_EVERYWHERE = 'Listen on every address with: svc relay start --host 0.0.0.0 (or RELAY_HOST)';
 
 /**
- * Tries each route to the relay that a code names by one connection (contract 01 §9.4), and says which of them nothing
- * answers, and whether the code is for this machine alone. `listenerHost` is the address on which the relay listens, as
- * it says itself.
+ * Tries each route to the relay in a code with one connection (contract 01 §9.4), and reports those that nothing answers,
+ * and whether the code is for this machine only. `listenerHost` is the address on which the relay listens, as reported by
+ * itself.
  */
 export async function routeProblems(
   payload: Record<string, unknown>,

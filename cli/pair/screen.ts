@@ -3,9 +3,9 @@ import type { WaitScreen } from './wait.ts';
 
 const DEFAULT_COLUMNS = 80;
 
-/** The status line below a code: the time left, and the keys where stdin is a terminal. */
+/** The status line below a code: the remaining time, and the keys if stdin is a terminal. */
 export function createWaitScreen(link: string, { stdin, stdout }: CommandContext): WaitScreen {
-  /** Characters on the line now. */
+  /** Number of characters on the line now. */
   let shown = 0;
   let text = '';
   const erase = () => {

@@ -12,7 +12,7 @@ import { registerAt } from './register.ts';
 
 /** Seconds. */
 const DAY = 86_400;
-/** Grants that a tool gets only when `--only` or `--grants` names them (contract 11 §2). */
+/** Grants that a tool gets only if `--only` or `--grants` names them (contract 11 §2). */
 const ON_REQUEST = ['terminal', 'tui', 'desktop', 'devices', 'files'];
 
 /**
@@ -42,7 +42,7 @@ export interface ToolSession extends Pick<PairOptions, 'grants' | 'without' | 'h
 
 /**
  * Creates a session at the running relay: registers a code as its operator, and redeems it at once.
- * @throws CommandError when the relay is not running or refuses.
+ * @throws CommandError if the relay is not running or refuses.
  */
 export async function createToolSession(
   { ttl, grants, without, name, hint }: ToolSession,
@@ -55,7 +55,7 @@ export async function createToolSession(
   const { dial, dialVerified } = await import('../../lib/host/node/dial.ts');
   const store = memoryStore();
   await connectOnce({
-    // Nobody can intercept loopback; elsewhere the code is a credential.
+    // Nobody can intercept loopback; elsewhere the code is a credential, so the certificate is verified.
     dial: relay.url === undefined ? dial : dialVerified,
     store,
     clock: systemClock,
@@ -69,7 +69,7 @@ export async function createToolSession(
   return { token: store.pairing()?.session_token ?? '', relay };
 }
 
-/** Holds a pairing while this command runs. */
+/** Stores a pairing while this command runs. */
 function memoryStore(): PairingStore {
   let pairing: Pairing | null = null;
   return {

@@ -3,18 +3,18 @@ import { openConnection } from '../../lib/companion/link/connection.ts';
 import type { Dial } from '../../lib/host/dial.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 
-/** Milliseconds for the socket, for `auth.ok` and for the answer to a ping: each. */
+/** Milliseconds for each of the socket, `auth.ok` and the answer to a ping. */
 const STEP_TIMEOUT = 5000;
 
 export const TRIAL_NAME = 'svc pair --check';
 
-/** The last step of a client that paired for a trial. */
+/** Result of a trial pairing. */
 export interface Trial {
-  /** The session's token, as soon as there is one: it has to be revoked. */
+  /** The session's token, once issued, which must be revoked. */
   token: string | null;
-  /** Milliseconds of a ping; null when it was not answered. */
+  /** Milliseconds of a ping; null if it was not answered. */
   roundTrip: number | null;
-  /** Why it went no further; null when it came to the end. */
+  /** Why it stopped; null if it completed. */
   problem: string | null;
 }
 

@@ -11,17 +11,17 @@ import { onSignals } from '../signals.ts';
 /** Milliseconds from the use of a code until its device is connected. */
 const CONNECT_TIMEOUT = 10_000;
 const CALL_TIMEOUT = 5000;
-/** Milliseconds without the relay after which the wait is given up. A restart takes less. */
+/** Milliseconds without the relay after which the wait ends. A restart takes less. */
 const GONE_AFTER = 30_000;
 const SECOND = 1000;
 
 /** Outcome of a wait. */
 export type WaitEnd =
   | { name: 'paired'; device: string }
-  /** The code was used, and the device is not known. */
+  /** The code was used by an unknown device. */
   | { name: 'used' }
   | { name: 'expired' }
-  /** The relay was restarted, and forgot the code; or it is gone. */
+  /** The relay was restarted and forgot the code, or it is gone. */
   | { name: 'lost'; why: string }
   /** `r` */
   | { name: 'again' }
@@ -30,15 +30,15 @@ export type WaitEnd =
 
 /** Input and output of a terminal: redraws and further text go through here. */
 export interface WaitScreen {
-  /** Shows the time that is left, in seconds. */
+  /** Shows the remaining seconds. */
   countdown(left: number): void;
   /** Ends the line of the countdown. */
   close(): void;
-  /** `l`: the whole link. */
+  /** `l`: shows the complete link. */
   showLink(): void;
 }
 
-/** Follows a relay from before a code is made until it was used. */
+/** Follows a relay from before a code is made until the code is used. */
 export interface PairingWatch {
   /** Waits for the use of one code. */
   wait(code: { text: string; expiresAt: number }, screen: WaitScreen): Promise<WaitEnd>;
@@ -46,8 +46,8 @@ export interface PairingWatch {
 }
 
 /**
- * Starts to follow the relay's events, so that no use of a code that is made afterwards is missed (contract 09 §2, §4).
- * Resolves with null when the relay does not tell its events, as one of an older version.
+ * Starts to follow the relay's events, so that no use of a later code is missed (contract 09 §2, §4). Resolves with null if
+ * the relay does not report its events, like older versions.
  */
 export async function watchPairings(
   relay: OperatorRelay,
@@ -104,7 +104,7 @@ export async function watchPairings(
           screen.close();
           resolve(how);
         }
-        /** The device that came with the code: one whose session is new. */
+        /** The device that used the code: one with a new session. */
         async function identify(prefix?: string): Promise<void> {
           const fresh = (await devices(relay)).filter((device) => !known.has(device.prefix));
           const device =
@@ -114,10 +114,10 @@ export async function watchPairings(
         function used(): void {
           if (wasUsed) return;
           wasUsed = true;
-          // The device connects right after; if it was quicker than its event, it is in the list.
+          // The device connects right afterwards; if it was faster than its event, it is in the list.
           cancels.push(clock.after(CONNECT_TIMEOUT, () => void identify().then(() => end({ name: 'used' }))));
         }
-        /** Events may have been missed: whether the code still waits tells what happened. */
+        /** Events may have been missed, so whether the code is still pending tells what happened. */
         async function readAnew(): Promise<void> {
           const waiting = await pending(relay);
           if (waiting === null || waiting.some((one) => one.masked === masked && one.expiresAt === code.expiresAt))
@@ -158,7 +158,7 @@ export async function watchPairings(
   };
 }
 
-/** Reads single keys where stdin is a terminal. Returns a function that ends this. */
+/** Reads single keys if stdin is a terminal. Returns a function that stops this. */
 function readKeys({ stdin }: CommandContext, keys: { again(): void; leave(): void; link(): void }): () => void {
   if (!stdin.isTTY) return () => {};
   const onData = (data: Buffer | string) => {
@@ -185,7 +185,7 @@ const get = (relay: OperatorRelay, path: string): Promise<Record<string, unknown
 const rows = (value: unknown): Record<string, unknown>[] =>
   Array.isArray(value) ? value.map((row) => asObject(row) ?? {}) : [];
 
-/** The paired devices, oldest first, with their name and kind in words. */
+/** The paired devices, oldest first, with their name and a description of their kind. */
 async function devices(relay: OperatorRelay): Promise<{ prefix: string; text: string }[]> {
   const found = rows((await get(relay, '/relay/devices'))?.devices);
   return found
@@ -196,7 +196,7 @@ async function devices(relay: OperatorRelay): Promise<{ prefix: string; text: st
     }));
 }
 
-/** The codes that wait; null when the relay does not tell. */
+/** The pending codes; null if the relay does not report them. */
 async function pending(relay: OperatorRelay): Promise<{ masked: unknown; expiresAt: unknown }[] | null> {
   const answer = await get(relay, '/pairing/pending');
   return answer && rows(answer.codes).map(({ masked, expires_at: expiresAt }) => ({ masked, expiresAt }));

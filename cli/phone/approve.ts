@@ -53,14 +53,14 @@ function asTimeout(text: string): number {
   throw new RelayError('invalid', 'must be from 1 second to 1 hour');
 }
 
-/** Asks the phone. Whatever fails denies, with the reason. */
+/** Asks the phone. Any failure denies, with the reason. */
 async function decide(
   { tool, input, timeout, name }: { tool: string; input: JsonObject; timeout: number; name?: string },
   context: CommandContext,
 ): Promise<Verdict> {
   try {
-    const { places } = loadEnvironment(context.env);
-    const pairing = (await openPairings(places.agentHome, context)).require(name);
+    const { directories } = loadEnvironment(context.env);
+    const pairing = (await openPairings(directories.agentHome, context)).require(name);
     const args = { tool_name: tool, input, timeout_s: timeout };
     const verdict = parseObject(await callTool(pairing, 'phone_approve', args, timeout * 1000 + GRACE, context));
     if (verdict?.behavior === 'allow') return { behavior: 'allow', updatedInput: input };
@@ -97,7 +97,7 @@ async function callTool(
   }
 }
 
-/** Answer format of a hook's event. */
+/** The answer in the format of a hook's event. */
 function outputOf(event: string, verdict: Verdict, agent: Agent): JsonObject {
   const isAllowed = verdict.behavior === 'allow';
   if (event === 'PreToolUse') {
@@ -110,7 +110,7 @@ function outputOf(event: string, verdict: Verdict, agent: Agent): JsonObject {
       ...(!isAllowed && verdict.interrupt && { continue: false, stopReason: verdict.message }),
     };
   }
-  // Codex refuses the members that it does not know yet.
+  // Codex refuses members that it does not know yet.
   const decision =
     agent === 'claude' ? verdict : isAllowed ? { behavior: 'allow' } : { behavior: 'deny', message: verdict.message };
   return { hookSpecificOutput: { hookEventName: event, decision } };

@@ -17,7 +17,7 @@ const DEFAULT_TIMEOUT = 300;
 /** As long as a message waits for a phone. */
 const MAX_TIMEOUT = 86_400;
 
-/** Exit codes (contract 09 §7): the first answer is 0, as for any command that succeeds. */
+/** Exit codes (contract 09 §7): the first answer is 0, like success of any command. */
 const OTHER_ANSWER = 10;
 const FREE_TEXT = 3;
 const NO_ANSWER = 4;
@@ -57,7 +57,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
   const endSignals = onSignals(() => over.abort(), context);
   const waiting = startWaiting({
     relay,
-    // A reply in a chat of its own answers too; in a shared one, only a reply to this very question does.
+    // In a chat of its own, any reply is the answer; in a shared one, only a reply to this question.
     chatId: chat === undefined ? message.chat_id : undefined,
     messageId: message.message_id,
     seconds: timeout,
@@ -84,7 +84,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     if (!reply) {
       const inTime = isGone ? '' : ` within ${timeout} s`;
       const reason = over.signal.aborted ? 'stopped before an answer came' : `no answer came${inTime}`;
-      return unanswered({ sent, reason, state: await tracker.look(), last, isReceived }, options, context);
+      return unanswered({ sent, reason, state: await tracker.refresh(), last, isReceived }, options, context);
     }
     const index = indexOf(reply, answers);
     const after_s = Math.round((performance.now() - begun) / 100) / 10;
@@ -108,7 +108,7 @@ function asTimeout(text: string): number {
   return value;
 }
 
-/** Which answer a reply is: the one that was tapped, or one that was typed. */
+/** Index of the answer in a reply: the tapped one, or a typed one. */
 function indexOf({ answer_index: index, text }: PhoneReply, answers: readonly string[]): number | undefined {
   if (index !== undefined) return index;
   const typed = answers.findIndex((answer) => answer.toLowerCase() === text.trim().toLowerCase());
@@ -116,11 +116,11 @@ function indexOf({ answer_index: index, text }: PhoneReply, answers: readonly st
 }
 
 interface Withdrawn extends Waited {
-  /** Why phones still show the question; absent when they do not. */
+  /** Why phones still show the question; absent if they do not. */
   problem?: string;
 }
 
-/** Takes the question away from phones. The answer may have come in the last moment: then that is returned. */
+/** Withdraws the question from phones. If the answer has come at the last moment, returns it. */
 async function withdraw(relay: OperatorRelay, messageId: string): Promise<Withdrawn> {
   const none = { replies: [], acknowledge: async () => {} };
   try {

@@ -9,12 +9,12 @@ import { age, cell, printMessages } from './list.ts';
 
 const DEFAULT_COUNT = 20;
 const MAX_COUNT = 200;
-/** A relay keeps 500 items. */
+/** A relay stores 500 items. */
 const MAX_PAGES = 10;
 const MAX_TEXT = 60;
 const MAX_LABEL = 24;
 
-/** `svc phone history`: the last messages and replies, and what became of them (contract 09 §1). */
+/** `svc phone history`: the last messages and replies, with their states (contract 09 §1). */
 export function define(command: Command): void {
   command
     .option('-n, --limit <n>', `how many of the last (default ${DEFAULT_COUNT}, at most ${MAX_COUNT})`)
@@ -30,7 +30,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const relay = await openOperatorRelay(options, context);
   const page = (since: number, limit: number) =>
     relay.call({ method: 'GET', path: `/phone/history?since=${since}&limit=${limit}` });
-  // The relay lists forward from a number, so its newest one is asked for first.
+  // The relay lists forwards from a number, so the newest one is requested first.
   const { latest } = await page(0, 1);
   const newest = typeof latest === 'number' ? latest : 0;
   let answer = await page(Math.max(0, newest - count), count);

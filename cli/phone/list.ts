@@ -41,8 +41,8 @@ async function run(options: Options, context: CommandContext): Promise<void> {
 }
 
 /**
- * A table of messages, whose last column is their text. On a terminal the text is cut to its width, and stands below the
- * other cells where little room is left beside them.
+ * A table of messages, whose last column is their text. On a terminal the text is cut to its width, and is put below the
+ * other cells if little room is left beside them.
  */
 export function printMessages(rows: string[][], { stdout, env }: CommandContext): void {
   const { bold } = createStyle(stdout, env);

@@ -13,16 +13,16 @@ export interface Sent {
   message_id: string;
   chat_id: string | null;
   delivered: boolean;
-  /** Queued messages including this one; 0 when it was delivered. */
+  /** Queued messages including this one; 0 if it was delivered. */
   buffered: number;
-  /** The last state that was seen, as in `GET /phone/history`; null where the relay does not tell. */
+  /** The last known state, as in `GET /phone/history`; null if the relay does not report it. */
   state: string | null;
 }
 
-/** Separates `yes,no`. */
+/** Splits `yes,no`. */
 export const asAnswers = (text: string): string[] => text.split(',').map((answer) => answer.trim());
 
-/** The message as the relay reads it. @throws UsageError before the relay is called. */
+/** The message, parsed like by the relay. @throws UsageError before the relay is called. */
 export function check(message: Record<string, unknown>): PhoneMessage {
   try {
     return readMessage(message, 0);
@@ -31,7 +31,7 @@ export function check(message: Record<string, unknown>): PhoneMessage {
   }
 }
 
-/** A time to wait that ends. */
+/** A finite time to wait. */
 export function seconds(text: string): number {
   const value = parseDuration(text);
   if (value === 0) throw new RelayError('invalid', 'must have an end, such as 90 or 10m');
@@ -61,14 +61,14 @@ export async function post(
   };
 }
 
-/** Devices that an explanation names at most. */
+/** Maximum devices named in an explanation. */
 const MAX_NAMED = 3;
-/** Clients that take messages. */
+/** Clients that accept messages. */
 const SURFACES: readonly unknown[] = ['android', 'quest', 'web'];
 
 /**
- * Why a message waits, in sentences. A phone takes messages from the moment it connects unless they are switched off
- * there (contract 04 §5), so one that is connected while a message waits has them off.
+ * Explains why a message waits. A phone accepts messages as soon as it connects unless they are switched off there (contract
+ * 04 §5), so a connected one with a waiting message has them off.
  */
 export async function whyQueued(relay: OperatorRelay): Promise<string> {
   const answer = await relay.call({ method: 'GET', path: '/relay/devices' }).catch(() => ({}));
@@ -88,7 +88,7 @@ export async function explain(sent: Sent, relay: OperatorRelay, context: Command
   sentence(context.stderr, `${await whyQueued(relay)} It is queued (${sent.buffered} waiting). ${next}`);
 }
 
-/** Reports on stderr what becomes of the message while its reply is awaited. `onState` is called with every new state. */
+/** Reports the state of the message on stderr while its reply is awaited. `onState` is called with every new state. */
 export function progress(
   tracker: Tracker,
   { delivered }: Sent,
@@ -112,7 +112,7 @@ export function progress(
   void tracker.follow(delivered ? 'sent' : 'queued', report, signal);
 }
 
-/** Why a message reaches no phone any more, by its state. */
+/** Why a message can no longer reach a phone, by its state. */
 export const GONE: Record<string, string> = {
   expired: 'It has expired: no phone connected in time.',
   cancelled: 'It was cancelled.',

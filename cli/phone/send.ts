@@ -15,7 +15,7 @@ const DEFAULT_WAIT = 300;
 const SHOWN_WAIT = 2000;
 const SURFACINGS = ['default', 'notification', 'inbox', 'session'] as const;
 
-/** `svc phone send`: lets people and scripts on this machine reach the phone as the agent does. */
+/** `svc phone send`: lets people and scripts on this machine send messages to the phone like the agent. */
 export function define(command: Command): void {
   command
     .option('--title <title>', 'title of the notification')
@@ -72,7 +72,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     progress(tracker, sent, over.signal, options, context);
     const { replies, acknowledge } = await waiting.replies;
     over.abort();
-    const state = await tracker.look();
+    const state = await tracker.refresh();
     await finish({ ...sent, state: replies.length > 0 ? 'answered' : state }, replies, wait, options, context);
     await acknowledge();
   } finally {
@@ -96,7 +96,7 @@ async function report(sent: Sent, relay: OperatorRelay, options: Options, contex
   }
 }
 
-/** Next step without a reply, by the last state that was seen. */
+/** Next step without a reply, by the last known state. */
 function afterSilence({ state, delivered }: Sent, { program }: CommandContext): string {
   const gone = GONE[state ?? ''];
   if (gone !== undefined) return `${gone} See: ${program} history`;

@@ -2,32 +2,35 @@ import { asObject } from '../../lib/kit/json.ts';
 import type { OperatorRelay } from '../operator-relay.ts';
 import { pause } from '../pause.ts';
 
-/** Milliseconds between looks. */
+/** Milliseconds between polls. */
 const PERIOD = 500;
-/** Items that may be newer than the message when it is looked up first. */
+/** Maximum items that may be newer than the message at the first lookup. */
 const PAGE = 200;
 
 export interface Tracker {
-  /** The state of the message now (contract 09 §1); the last known one when the relay does not answer, null without any. */
-  look(): Promise<string | null>;
-  /** Looks until `isEnough`, for at most `ms` milliseconds. Returns the last state. */
+  /**
+   * The present state of the message (contract 09 §1); the last known one if the relay does not answer, null if there is
+   * none.
+   */
+  refresh(): Promise<string | null>;
+  /** Polls until `isEnough`, for at most `ms` milliseconds. Returns the last state. */
   until(isEnough: (state: string) => boolean, ms: number, signal?: AbortSignal): Promise<string | null>;
   /** Calls back with every state after `known` until `signal` aborts. Never rejects. */
   follow(known: string, onState: (state: string) => void, signal: AbortSignal): Promise<void>;
 }
 
 /**
- * Follows what becomes of a message that is about to be sent. It is about information only: where the relay has no
- * history, or does not answer, nothing fails.
+ * Tracks the state of a message that is about to be sent, for information only: if the relay has no history or does not
+ * answer, nothing fails.
  */
 export async function createTracker(relay: OperatorRelay, messageId: string): Promise<Tracker> {
   const page = (since: number, limit: number) =>
     relay.call({ method: 'GET', path: `/phone/history?since=${since}&limit=${limit}` }).catch(() => undefined);
   const latest = (await page(0, 1))?.latest;
-  /** `seq` before the message; undefined where there is no history. */
+  /** `seq` before the message; undefined without a history. */
   const since = typeof latest === 'number' ? latest : undefined;
   let state: string | null = null;
-  /** Its number when it was seen last, which the edge of a mirror changes once. */
+  /** Its number when last seen, which the edge of a mirror changes once. */
   let found: number | undefined;
 
   async function ownOf(since: number, limit: number) {
@@ -36,7 +39,7 @@ export async function createTracker(relay: OperatorRelay, messageId: string): Pr
     return items.find((item) => item.kind === 'message' && item.message_id === messageId);
   }
 
-  async function look(): Promise<string | null> {
+  async function refresh(): Promise<string | null> {
     if (since === undefined) return null;
     const own = (found !== undefined && (await ownOf(found - 1, 1))) || (await ownOf(since, PAGE));
     if (typeof own?.seq === 'number' && typeof own.state === 'string') {
@@ -47,11 +50,11 @@ export async function createTracker(relay: OperatorRelay, messageId: string): Pr
   }
 
   return {
-    look,
+    refresh,
     async until(isEnough, ms, signal) {
       const deadline = performance.now() + ms;
       for (;;) {
-        const seen = await look();
+        const seen = await refresh();
         const left = deadline - performance.now();
         if (seen === null || isEnough(seen) || left <= 0 || signal?.aborted) return seen;
         await pause(Math.min(PERIOD, left), signal);
@@ -59,7 +62,7 @@ export async function createTracker(relay: OperatorRelay, messageId: string): Pr
     },
     async follow(known, onState, signal) {
       for (let before = known; since !== undefined && !signal.aborted; ) {
-        const now = await look();
+        const now = await refresh();
         if (signal.aborted) return;
         if (now !== null && now !== before) {
           before = now;

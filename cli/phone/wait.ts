@@ -5,29 +5,29 @@ import { pause } from '../pause.ts';
 
 /** Seconds of one poll; the relay allows 30. */
 const POLL_WINDOW = 25;
-/** Seconds for which a reply is this command's: it is acknowledged once it is printed. */
+/** Seconds for which a reply is leased to this command, which acknowledges it once it is printed. */
 const LEASE = 30;
 /** Milliseconds that the answer to a poll may take beyond its window. */
 const GRACE = 10_000;
-/** Milliseconds between attempts to reach a relay that does not answer. */
+/** Milliseconds between attempts while the relay does not answer. */
 const RETRY_DELAY = 1000;
 
 export interface PhoneReply extends Record<string, unknown> {
   text: string;
-  /** Which of the offered answers it is, from 0 (contract 09 §10). */
+  /** Index of the offered answer (contract 09 §10). */
   answer_index?: number;
 }
 
-/** The replies that came, none when time is up. */
+/** The received replies, empty if time is up. */
 export interface Waited {
   replies: PhoneReply[];
-  /** Takes them from the relay, which gives them to the next reader otherwise. Never rejects. */
+  /** Takes them from the relay, which otherwise gives them to the next reader. Never rejects. */
   acknowledge(): Promise<void>;
 }
 
-export interface WaitParts {
+export interface WaitOptions {
   relay: OperatorRelay;
-  /** Any reply in this chat counts too, when it comes after this call. */
+  /** Any later reply in this chat counts too. */
   chatId?: string;
   messageId: string;
   seconds: number;
@@ -36,20 +36,20 @@ export interface WaitParts {
 
 /**
  * Starts to wait for the reply to a message before it is sent, so that an agent that reads every reply does not get it
- * first. Takes only replies to this message, or new ones in its chat, from the relay; all others stay for their readers.
- * Survives a restart of the relay. `replies` is empty when time is up.
+ * first. Takes only replies to this message, or new ones in its chat; all others stay for their readers. Survives a restart
+ * of the relay. `replies` resolves with an empty list on a timeout.
  */
-export function startWaiting(parts: WaitParts): { replies: Promise<Waited>; end(): void } {
+export function startWaiting(options: WaitOptions): { replies: Promise<Waited>; end(): void } {
   const over = new AbortController();
   const end = () => over.abort();
-  parts.stop?.addEventListener('abort', end);
-  const replies = keepAlive(poll(parts, over.signal)).finally(() => parts.stop?.removeEventListener('abort', end));
-  // Nobody awaits this when sending fails first.
+  options.stop?.addEventListener('abort', end);
+  const replies = keepAlive(poll(options, over.signal)).finally(() => options.stop?.removeEventListener('abort', end));
+  // Nobody awaits this if sending fails first.
   replies.catch(() => {});
   return { replies, end };
 }
 
-async function poll({ relay, chatId, messageId, seconds }: WaitParts, signal: AbortSignal): Promise<Waited> {
+async function poll({ relay, chatId, messageId, seconds }: WaitOptions, signal: AbortSignal): Promise<Waited> {
   const wanted = new URLSearchParams({ reply_to: messageId, lease: String(LEASE) });
   if (chatId !== undefined) {
     wanted.set('chat_id', chatId);
@@ -75,7 +75,7 @@ async function poll({ relay, chatId, messageId, seconds }: WaitParts, signal: Ab
   return { replies: [], acknowledge: async () => {} };
 }
 
-/** A relay that gave no lease has let go of the replies already. */
+/** A relay that gave no lease has already released the replies. */
 async function acknowledge(relay: OperatorRelay, leaseId: unknown): Promise<void> {
   if (typeof leaseId !== 'string') return;
   const call = () => relay.call({ method: 'POST', path: '/phone/replies/ack', body: { lease_id: leaseId } });

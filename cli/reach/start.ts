@@ -13,7 +13,7 @@ import type { NodeBroker } from '../runtime/node/broker.ts';
 
 const DEFAULT_HOST = '127.0.0.1';
 const DEFAULT_PORT = 9444;
-/** Hosts that only this machine reaches: no TLS is needed for a trial there. */
+/** Hosts that only this machine reaches, where a trial needs no TLS. */
 const LOOPBACK = ['127.0.0.1', '::1', 'localhost'];
 /** Bytes of the largest credentials file. */
 const MAX_CREDENTIALS = 4 * 1024 * 1024;
@@ -105,7 +105,7 @@ function readLevel(options: Options) {
   throw new UsageError('--log-level must be one of DEBUG, INFO, WARNING, ERROR');
 }
 
-/** The state database: the given path, or a file in it when it is a folder. */
+/** The state database: the given path, or a file in it if it is a folder. */
 function stateFile(given: string | undefined, credentials: string): string {
   const path = given === undefined ? join(dirname(credentials), 'reach-state') : resolve(given);
   const found = statSync(path, { throwIfNoEntry: false });
@@ -113,7 +113,7 @@ function stateFile(given: string | undefined, credentials: string): string {
   return isFolder ? join(path, 'broker.db') : path;
 }
 
-/** @throws CommandError for a file that cannot be read or is invalid. */
+/** @throws CommandError for an unreadable or invalid file. */
 function readCredentials(path: string, log: Log): Map<string, string[]> {
   let text: string;
   try {
@@ -153,7 +153,7 @@ function readTls(files: Settings['tls']): { cert: Buffer; key: Buffer } | undefi
 
 async function launch(
   { state, host, port, clientIpHeader }: Settings,
-  parts: { hosts: Map<string, string[]>; tls: ReturnType<typeof readTls>; log: Log },
+  deps: { hosts: Map<string, string[]>; tls: ReturnType<typeof readTls>; log: Log },
 ): Promise<NodeBroker> {
   const [{ startNodeBroker }, { openBrokerStore }, { sqlBackend }, { openStateFile, StateInUseError }] =
     await Promise.all([
@@ -163,11 +163,11 @@ async function launch(
       import('../../storage/sqlite.ts'),
     ]);
   try {
-    await makePrivate(dirname(state), parts.log);
+    await makePrivate(dirname(state), deps.log);
     const store = openBrokerStore(
-      sqlBackend(openStateFile(state, (message) => parts.log.warn(message), BROKER_STARTS_EMPTY)),
+      sqlBackend(openStateFile(state, (message) => deps.log.warn(message), BROKER_STARTS_EMPTY)),
     );
-    return await startNodeBroker({ ...parts, store, host, port, clientIpHeader });
+    return await startNodeBroker({ ...deps, store, host, port, clientIpHeader });
   } catch (error) {
     if (error instanceof StateInUseError) {
       throw new CommandError(
@@ -188,7 +188,7 @@ async function launch(
 
 const BROKER_STARTS_EMPTY = 'the broker starts empty: hosts publish their routes again when devices connect';
 
-/** Makes the folder of the state, and takes away what others may do in one that is ours alone. */
+/** Creates the folder of the state, and removes other users' permissions from one that is ours alone. */
 async function makePrivate(folder: string, log: Log): Promise<void> {
   await makeDirectory(folder);
   const { mode, uid } = statSync(folder);

@@ -12,7 +12,7 @@ import { addressText, callRelay, isSuccess, type RelayAddress, refusal, relayPor
 /** Milliseconds. */
 const TIMEOUT = 5_000;
 
-/** `svc reach status`: whether this machine's relay is connected to its broker, or how a broker is. */
+/** `svc reach status`: whether this machine's relay is connected to its broker, or the state of a broker. */
 export function define(command: Command): void {
   command
     .option('--broker <url>', 'ask this broker, by its wss:// or https:// URL, instead of the relay of this machine')
@@ -24,7 +24,7 @@ export function define(command: Command): void {
     .action(run);
 }
 
-/** Exits with 1 when the relay is not connected. */
+/** Exits with 1 if the relay is not connected. */
 async function run(options: Options, context: CommandContext): Promise<number> {
   const broker = option(options, '--broker', asBroker);
   const timeout = option(options, '--timeout', asTimeout) ?? TIMEOUT;

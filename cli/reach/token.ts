@@ -7,15 +7,16 @@ import { createFiles } from '../../lib/host/node/files.ts';
 import { base64url, randomBytes, utf8ToBytes } from '../../lib/kit/bytes.ts';
 import { parseHosts } from '../../lib/reach/broker/hosts.ts';
 import { labelOf } from '../../lib/reach/broker/label.ts';
-import { digestOf, isId, newId } from '../../lib/reach/ids.ts';
+import { digestOf } from '../../lib/reach/digest.ts';
+import { isId, newId } from '../../lib/reach/ids.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
 import { asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, printJson } from '../output.ts';
 
-/** Bytes of a token. Its 64 characters cannot be taken for a digest, so a file of digests refuses it. */
+/** Bytes of a token. Its 64 characters cannot be mistaken for a digest, so a file of digests refuses it. */
 const TOKEN_BYTES = 48;
 
-/** `svc reach token`: the credential by which a broker knows one host. The broker gets its digest only. */
+/** `svc reach token`: the credential with which one host authenticates to a broker, which gets only its digest. */
 export function define(command: Command): void {
   command
     .option('--host-id <id>', "ID of the host (default this machine's, or a new one)")
@@ -78,7 +79,7 @@ function asHostId(text: string): string {
   throw new RelayError('invalid', 'must be a host ID: 22 characters of base64url');
 }
 
-/** The ID of this machine, if it has one. @throws CommandError when the file holds anything else. */
+/** The ID of this machine, if it has one. @throws CommandError if the file contains anything else. */
 function readOwnId(path: string): string | undefined {
   let text: string;
   try {

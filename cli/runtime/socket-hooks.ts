@@ -6,19 +6,19 @@ import { isLongerThan } from '../../lib/socket/envelope.ts';
 import { releaseFrame, type TextFrame, textOfFrame } from '../../lib/socket/envelope-head.ts';
 import type { SocketEvents } from '../../lib/socket/transport.ts';
 
-/** An open socket: its row of the socket table, and the object that takes its events. */
+/** An open socket: its row of the socket table, and the handler of its events. */
 export interface OpenSocket {
   row: SocketRow;
   events: SocketEvents;
 }
 
-/** The difference between the runtimes: where the sockets of peers are kept. */
+/** The part that differs between the runtimes: the storage of the sockets of peers. */
 export interface SocketRuntime {
-  /** Bytes of the largest message that the platform passes on, where that is less than a row allows. */
+  /** Bytes of the largest message that the platform delivers, if less than a row allows. */
   maxMessage?: number;
-  /** A peer has sent a message, by which alone the runtime tells that its client has room again (edge). */
-  heard?(peer: Peer): void;
-  /** The accepted handshake of a peer, once: it holds the request. */
+  /** A peer has sent a message, the only sign in this runtime that its client has room again (edge). */
+  onReceived?(peer: Peer): void;
+  /** Takes the accepted handshake of a peer, once, since it holds the request. */
   take(peer: Peer): Accepted | undefined;
   /** Opens the socket of a handshake. */
   open(peer: Peer, accepted: Accepted): void;
@@ -26,7 +26,7 @@ export interface SocketRuntime {
   find(peer: Peer): OpenSocket | undefined;
   /** Forgets the socket of a peer; its events are no longer delivered. */
   forget(peer: Peer): void;
-  /** Answers a ping, where the platform does not. */
+  /** Answers a ping, if the platform does not. */
   pong?(peer: Peer, data: Uint8Array): void;
 }
 
@@ -35,7 +35,7 @@ type SocketHooks = Pick<Hooks, 'open' | 'message' | 'drain' | 'ping' | 'close' |
 
 /** The hooks of crossws, shared by the Node server and the Durable Object. */
 export function createSocketHooks(runtime: SocketRuntime, log: Log) {
-  /** Runs what a row does with an event: a failure closes this socket and must not end the process, or others. */
+  /** Runs a row's handler: a failure closes this socket, but must not end the process or affect other sockets. */
   function guarded(peer: Peer, path: string, action: () => void): void {
     try {
       action();
@@ -58,14 +58,14 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log) {
     if (socket) guarded(peer, socket.row.path, () => action(socket));
   }
 
-  /** Returns whether the row has taken over the release of a long frame. */
+  /** Returns true if the row has taken over the release of a long frame. */
   function take(peer: Peer, { row, events }: OpenSocket, data: TextFrame, isBinary: boolean): boolean {
-    if (runtime.heard) {
-      runtime.heard(peer);
+    if (runtime.onReceived) {
+      runtime.onReceived(peer);
       events.drained();
     }
     if (isLongerThan(data, Math.min(row.maxMessage, runtime.maxMessage ?? row.maxMessage))) {
-      // Only at the edge: on Node the server refuses a message before it is whole.
+      // Only at the edge; on Node the server refuses a message before it is complete.
       peer.close(1009, 'message too large');
       end(peer);
     } else if (typeof data === 'string') events.message(data);
@@ -80,11 +80,11 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log) {
 
   /** Delivers a message: text as a string, or as the bytes of a long one, or a binary message. */
   function receive(peer: Peer, data: TextFrame, isBinary: boolean): void {
-    let isTaken = false;
+    let isConsumed = false;
     deliver(peer, (socket) => {
-      isTaken = take(peer, socket, data, isBinary);
+      isConsumed = take(peer, socket, data, isBinary);
     });
-    if (!isTaken) releaseFrame(data);
+    if (!isConsumed) releaseFrame(data);
   }
 
   const hooks: SocketHooks = {

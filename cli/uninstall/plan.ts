@@ -6,16 +6,16 @@ import type { Host } from '../../lib/host/index.ts';
 import { listRelayLocks } from '../../lib/host/node/relay-lock.ts';
 import { UPLOAD_PREFIX, uploadWriter } from '../../lib/media/host-media.ts';
 import { compatStatus } from '../../lib/operator/compat.ts';
-import { type ServiceParts, serviceStatus, unitServes } from '../../lib/operator/service/service.ts';
+import { type ServiceDeps, serviceStatus, unitServes } from '../../lib/operator/service/service.ts';
 import { qrSecretPath } from '../../lib/pairing/secret.ts';
 import { DIRECTORY, EARLIER_DIRECTORY } from '../../lib/secure-link/identity.ts';
 import { socketOf } from '../../lib/terminal/tmux.ts';
-import { compatParts } from '../compat.ts';
+import { compatDeps } from '../compat.ts';
 import type { Environment } from '../environment.ts';
 import { type CommandContext, printable } from '../output.ts';
 import { relayProcess } from '../relay-process.ts';
 
-/** Files of a folder that are counted; a larger one is said to have more. */
+/** Maximum files of a folder that are counted; more are reported as such. */
 const MAX_FILES = 20_000;
 const MAX_TEXT = 1024 * 1024;
 /** Milliseconds. */
@@ -23,30 +23,30 @@ const TMUX_TIMEOUT = 2000;
 
 const PAIRING_PICTURE = /^svc-pair-[\w-]{16}\.png$/;
 const INBOX_PICTURE = /^clip_[\w.-]+$/;
-/** Beside a state file: its log, the lock of its relay, copies that were set aside or made for a backup. */
+/** Files beside a state file: its log, the lock of its relay, and copies that were set aside or made for a backup. */
 const BESIDE_STATE = /^(?:-wal|-shm|-journal|\.lock|(?:\.corrupt-|-snapshot-)[\w.-]+)?$/;
 /** The lines that `svc completion` tells people to add, and the scripts that it prints. */
 const COMPLETION_LINE =
   /^[ \t]*(?:source <\(svc(?:-relay)? completion (?:bash|zsh)\)|svc(?:-relay)? completion fish \| source)[ \t]*$/;
 const COMPLETION_SCRIPT = /^(?:# Completes svc and svc-relay in|#compdef svc svc-relay\n)/;
 
-/** Something that an uninstallation removes. */
+/** An item that an uninstallation removes. */
 export interface Removal {
   path: string;
   what: string;
   bytes: number;
-  /** The text that is left of a file, without the lines that go; the whole file or folder goes without it. */
+  /** The remaining text of a file, without the removed lines; if absent, the whole file or folder is removed. */
   rest?: string;
 }
 
-/** Something that stays, and how it goes. */
+/** An item that stays, and how to remove it. */
 export interface Left {
   path: string;
   what: string;
 }
 
 export interface Plan {
-  /** The relay that runs, and whether systemd runs it. */
+  /** The running relay, and whether systemd runs it. */
   relay: { pid: number; isService: boolean } | null;
   /** The unit file of the service of this home. */
   service: string | null;
@@ -54,20 +54,20 @@ export interface Plan {
   left: Left[];
 }
 
-interface Parts {
+interface Deps {
   environment: Environment;
   config: Config;
   host: Host;
-  service: ServiceParts;
+  service: ServiceDeps;
   context: CommandContext;
 }
 
 /**
- * Plans an uninstallation, and changes nothing.
- * @throws when the disk fails: what it does not show would be left behind without a word.
+ * Plans an uninstallation without any change.
+ * @throws if the disk fails, since unseen items would silently be left behind.
  */
-export async function planOf(parts: Parts): Promise<Plan> {
-  const { config, service } = parts;
+export async function planOf(deps: Deps): Promise<Plan> {
+  const { config, service } = deps;
   const [relay, serves, status] = await Promise.all([
     relayProcess(config),
     unitServes(service),
@@ -77,12 +77,12 @@ export async function planOf(parts: Parts): Promise<Plan> {
   const others = listRelayLocks(config.relayHome).filter((lock) => lock.agent_home !== config.agentHome);
   const isShared = others.length > 0;
   const removals = [
-    ...(await completions(parts)),
-    ...(isShared ? [] : await recordings(parts)),
-    ...(await pictures(parts, relay?.pid)),
-    ...(await state(parts)),
+    ...(await completions(deps)),
+    ...(isShared ? [] : await recordings(deps)),
+    ...(await pictures(deps, relay?.pid)),
+    ...(await state(deps)),
   ];
-  const left = await leftovers(parts, isShared);
+  const left = await leftovers(deps, isShared);
   if (status.installed && !isOwn)
     left.unshift({ path: status.unit_path, what: 'a service of another home, or of your own' });
   if (isOwn && status.linger)
@@ -93,7 +93,7 @@ export async function planOf(parts: Parts): Promise<Plan> {
   return { relay, service: isOwn ? status.unit_path : null, removals, left };
 }
 
-async function completions({ config: { home }, host }: Parts): Promise<Removal[]> {
+async function completions({ config: { home }, host }: Deps): Promise<Removal[]> {
   const found: Removal[] = [];
   for (const name of ['.bashrc', '.zshrc', '.config/fish/config.fish']) {
     const path = join(home, name);
@@ -121,8 +121,8 @@ async function completions({ config: { home }, host }: Parts): Promise<Removal[]
   return found;
 }
 
-/** Logs and recordings of voice, and whatever else the relay's own home holds besides settings. */
-async function recordings({ config: { relayHome } }: Parts): Promise<Removal[]> {
+/** Logs and recordings of voice, and everything else in the relay's own home besides settings. */
+async function recordings({ config: { relayHome } }: Deps): Promise<Removal[]> {
   const runs = ['voice-output-runs', 'realtime-voice-runs', 'realtime-agent-runs'].map((name) =>
     removal(join(relayHome, name), 'logs and recordings of voice'),
   );
@@ -133,7 +133,7 @@ async function recordings({ config: { relayHome } }: Parts): Promise<Removal[]> 
   return (await Promise.all([...runs, ...rest])).flat();
 }
 
-async function pictures({ config: { agentHome }, host }: Parts, relay: number | undefined): Promise<Removal[]> {
+async function pictures({ config: { agentHome }, host }: Deps, relay: number | undefined): Promise<Removal[]> {
   const inbox = join(agentHome, 'images/inbox');
   const named = async (folder: string, pattern: RegExp, what: string) => {
     const names = (await namesIn(folder)).filter((name) => pattern.test(name));
@@ -152,7 +152,7 @@ async function pictures({ config: { agentHome }, host }: Parts, relay: number | 
   ];
 }
 
-async function state({ config }: Parts): Promise<Removal[]> {
+async function state({ config }: Deps): Promise<Removal[]> {
   const { agentHome, stateFile } = config;
   const folder = join(agentHome, 'svc-relay');
   const found = await removal(folder, 'state: sessions, queue, history, operator keys, agents, log');
@@ -176,10 +176,10 @@ async function state({ config }: Parts): Promise<Removal[]> {
   return found;
 }
 
-async function leftovers(parts: Parts, isShared: boolean): Promise<Left[]> {
-  const { config, context, environment, host } = parts;
+async function leftovers(deps: Deps, isShared: boolean): Promise<Left[]> {
+  const { config, context, environment, host } = deps;
   const { agentHome, relayHome } = config;
-  const compat = await compatStatus(await compatParts(environment, context));
+  const compat = await compatStatus(await compatDeps(environment, context));
   const hooks = compat.hook_files.filter(({ managed_content: isOurs }) => isOurs);
   const usual = ['voice-output-runs', 'realtime-voice-runs'].map((name) => join(relayHome, name));
   const named: [path: string | undefined, what: string][] = [
@@ -207,7 +207,7 @@ async function leftovers(parts: Parts, isShared: boolean): Promise<Left[]> {
   return found;
 }
 
-/** The tmux server that has shells of this home; null without any. */
+/** The tmux server with shells of this home; null if there are none. */
 async function shells(host: Host, agentHome: string): Promise<string | null> {
   const file = await host.children.find('tmux');
   if (file === null) return null;
@@ -225,7 +225,7 @@ const exists = async (path: string): Promise<boolean> => (await unlessUnreadable
 
 const namesIn = async (folder: string): Promise<string[]> => (await unlessUnreadable(readdir(folder))) ?? [];
 
-/** A file or folder with its size; none where there is none. A link counts as itself. */
+/** A file or folder with its size; empty if it does not exist. A link counts as itself. */
 async function removal(path: string, what: string): Promise<Removal[]> {
   const found = await unlessUnreadable(lstat(path));
   if (!found) return [];
@@ -242,7 +242,7 @@ async function removal(path: string, what: string): Promise<Removal[]> {
   return [{ path, what, bytes: sizes.reduce((sum, size) => sum + size, 0) }];
 }
 
-/** Rows for people: pictures of one folder are one row. */
+/** Rows for display: pictures of one folder are one row. */
 export function rowsOf(removals: readonly Removal[]): [path: string, what: string][] {
   const groups = new Map<string, { path: string; what: string; bytes: number; count: number }>();
   for (const { path, what, bytes } of removals) {

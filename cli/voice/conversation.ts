@@ -1,17 +1,17 @@
 import { asObject, type JsonObject } from '../../lib/kit/json.ts';
-import { CommandError, printable } from '../output.ts';
+import { CommandError, printable, printableText } from '../output.ts';
 import type { VoiceRelay } from './relay.ts';
 import { followSession, type Send, type SessionClient, type VoiceEvent } from './socket.ts';
 import type { SpeechPart } from './speech.ts';
 
-/** A network may come and go, for as long as the relay waits for the client. */
+/** A network may come and go for as long as the relay waits for the client. */
 const PERSISTENT = { resumes: Number.POSITIVE_INFINITY, comeBack: 30_000 };
 const BYTES_PER_SAMPLE = 2;
-/** Milliseconds without any event while an answer is due: the relay sends progress every five seconds. */
+/** Milliseconds without any event while an answer is pending; the relay sends progress every five seconds. */
 const SILENCE = 90_000;
 const SEE_DOCTOR = 'See which providers and keys the relay has: svc voice doctor';
 
-/** Body of `POST /voice/realtime-agent/session`; absent members are left to the settings of the relay. */
+/** Body of `POST /voice/realtime-agent/session`; absent members come from the settings of the relay. */
 export interface ConversationRequest {
   profile?: string;
   provider?: string;
@@ -28,7 +28,7 @@ export interface Confirmation {
   message: string;
 }
 
-/** Output for the person, or for the script in their place. */
+/** Output for the person, or for a script in their place. */
 export interface Audience {
   /** Every event of the relay, in order. */
   event(event: JsonObject): void;
@@ -40,8 +40,8 @@ export interface Audience {
   /** Activity of the agent. */
   progress(text: string): void;
   confirmation(confirmation: Confirmation): void;
-  /** Milliseconds until everything that was passed to `audio` has been heard. */
-  unheard(): number;
+  /** Milliseconds until everything passed to `audio` has been heard. */
+  unplayed(): number;
   connection(state: 'lost' | 'resumed', reason?: string): void;
 }
 
@@ -52,32 +52,32 @@ interface Chunk {
 }
 
 /**
- * A conversation with the realtime agent, as a phone has it: one session whose socket is taken up again as often as it is
- * lost (contract 06 §4). Audio that was sent and not acknowledged is sent again then.
+ * A conversation with the realtime agent, like a phone's: one session whose socket is resumed whenever it is lost (contract
+ * 06 §4). Unacknowledged audio is then sent again.
  */
 export class Conversation implements SessionClient<void> {
   readonly #audience: Audience;
   readonly #resumeToken: string;
-  /** Goes nowhere while no socket is open. */
+  /** Has no effect while no socket is open. */
   #send: Send = () => {};
   #lastEvent = 0;
   #lastAudio = 0;
-  /** Sent audio, the oldest first, until the relay has it. */
+  /** Sent audio, oldest first, until the relay has acknowledged it. */
   #chunks: Chunk[] = [];
   #lastChunk = 0;
-  /** The utterance was committed, and nothing has come of it yet. */
+  /** The utterance was committed, and has no result yet. */
   #isCommitted = false;
-  /** A text turn of which the relay has not heard yet. */
+  /** A text turn that the relay has not received yet. */
   #text: string | undefined;
-  /** An answer to a confirmation that is not known to have arrived. */
+  /** An answer to a confirmation that may not have arrived. */
   #decision: JsonObject | undefined;
   #confirmation: Confirmation | undefined;
-  /** The user waits for an answer. */
+  /** True while the user waits for an answer. */
   #isTurn = false;
-  /** Tasks in the background, and those that wait for one. */
+  /** Background tasks, running and queued. */
   #running = 0;
   #queued = 0;
-  /** Answers of the background that are to be delivered. */
+  /** Pending answers of background tasks. */
   #due = 0;
   #said = '';
   #isResuming = false;
@@ -92,17 +92,17 @@ export class Conversation implements SessionClient<void> {
     this.#audience = audience;
   }
 
-  /** The confirmation that nobody has answered yet. */
+  /** The unanswered confirmation. */
   get confirmation(): Confirmation | undefined {
     return this.#confirmation;
   }
 
-  /** True if the user waits for an answer to what they said. */
+  /** True if the user waits for an answer. */
   get isTurn(): boolean {
     return this.#isTurn;
   }
 
-  /** True if nothing is to come any more unless the user says something. */
+  /** True if no more events are expected unless the user says something. */
   get isSettled(): boolean {
     return !this.#isTurn && this.#running === 0 && this.#queued === 0 && this.#due === 0;
   }
@@ -154,13 +154,16 @@ export class Conversation implements SessionClient<void> {
     this.#send({ type: 'session.close' });
   }
 
-  /** Resolves once `holds` does, and rejects when the session ends before, or falls silent while an answer is due. */
+  /** Resolves once `holds` is true; rejects if the session ends before, or is silent while an answer is pending. */
   async until(holds: (conversation: Conversation) => boolean): Promise<void> {
     while (!holds(this)) {
       if (this.isOver) throw this.#failure ?? new CommandError('the relay has ended the session', SEE_DOCTOR);
       const silence = performance.now() - this.#lastHeard;
       if (!this.isSettled && !this.#confirmation && silence > SILENCE) {
-        throw new CommandError(`the relay has sent nothing for ${SILENCE / 1000} s`, 'Its log and event log say more.');
+        throw new CommandError(
+          `the relay has sent nothing for ${SILENCE / 1000} s`,
+          'See its log and event log for details.',
+        );
       }
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, 1000);
@@ -207,7 +210,7 @@ export class Conversation implements SessionClient<void> {
     this.#send = send;
     for (const chunk of this.#chunks) this.#sendChunk(chunk);
     if (this.#isCommitted) send({ type: 'input_audio.commit' });
-    // After a resume, the replay shows first whether the relay has it.
+    // After a resume, the replay first shows whether the relay has it.
     if (this.#text !== undefined && !this.#isResuming) send({ type: 'response.create', text: this.#text });
     if (this.#decision) send(this.#decision);
     if (this.#isClosing) send({ type: 'session.close' });
@@ -230,7 +233,7 @@ export class Conversation implements SessionClient<void> {
     return { outcome: undefined };
   }
 
-  heard(event: VoiceEvent, send: Send): undefined {
+  onEvent(event: VoiceEvent, send: Send): undefined {
     const { type, event_id: id, audio_base64: audio, ...rest } = event;
     this.#lastHeard = performance.now();
     const shown = typeof audio === 'string' ? { audio_base64: `<${rest.byte_count} bytes>` } : {};
@@ -289,7 +292,7 @@ export class Conversation implements SessionClient<void> {
 
   #transcribed({ source, text: words }: VoiceEvent): void {
     if (source === 'client_text') this.#text = undefined;
-    else if (text(words) !== '') this.#audience.transcript(text(words));
+    else if (printableText(words) !== '') this.#audience.transcript(printableText(words));
     else {
       this.#isTurn = false;
       this.#audience.progress('Nothing was understood.');
@@ -302,16 +305,16 @@ export class Conversation implements SessionClient<void> {
     this.#audience.audio({ pcm: Buffer.from(String(audio), 'base64'), sampleRate: Number(rate) });
   }
 
-  /** The relay may go on once everything was heard. */
+  /** The relay may continue once everything was heard. */
   #drain({ call_id }: VoiceEvent): void {
     const lastAudio = this.#lastAudio;
     setTimeout(() => {
       this.#send({ type: 'playback.drained', call_id, played_audio_event_id: lastAudio });
-    }, this.#audience.unheard());
+    }, this.#audience.unplayed());
   }
 
   #responded({ delivery, final_text: whole, cancelled }: VoiceEvent): void {
-    const said = this.#said || text(whole);
+    const said = this.#said || printableText(whole);
     this.#said = '';
     if (said !== '') this.#audience.answer(said);
     if (cancelled === true) this.#running = this.#queued = this.#due = 0;
@@ -339,10 +342,10 @@ export class Conversation implements SessionClient<void> {
         this.#audience.progress('The task was cancelled.');
         break;
       case 'svc.run.progress':
-        this.#audience.progress(text(event.message) || text(event.status));
+        this.#audience.progress(printableText(event.message) || printableText(event.status));
         break;
       case 'svc.tool.started':
-        this.#audience.progress(`Using ${text(event.tool_name)}.`);
+        this.#audience.progress(`Using ${printableText(event.tool_name)}.`);
         break;
       case 'svc.confirmation.requested':
         this.#ask(event);
@@ -359,7 +362,7 @@ export class Conversation implements SessionClient<void> {
 
   #ask({ confirmation_id: id, message }: VoiceEvent): void {
     if (typeof id !== 'string') return;
-    this.#confirmation = { id, message: text(message) };
+    this.#confirmation = { id, message: printableText(message) };
     this.#audience.confirmation(this.#confirmation);
   }
 
@@ -368,9 +371,9 @@ export class Conversation implements SessionClient<void> {
     this.#lastHeard = performance.now();
   }
 
-  /** The last audio that was heard, as far as that is known: all of it or nothing. */
+  /** The last audio that was heard, as far as known: all of it or nothing. */
   get #played(): number {
-    return this.#audience.unheard() === 0 ? this.#lastAudio : 0;
+    return this.#audience.unplayed() === 0 ? this.#lastAudio : 0;
   }
 
   #sendChunk({ id, pcm, rate }: Chunk): void {
@@ -389,8 +392,6 @@ export class Conversation implements SessionClient<void> {
   }
 }
 
-const text = (value: unknown): string => (typeof value === 'string' ? printable(value) : '');
-
 /** Errors that end nothing (contract 06 §1). */
 function isHarmless({ message }: VoiceEvent): boolean {
   const words = String(message).toLowerCase();
@@ -408,8 +409,8 @@ function failureOf({ message, error_code: code }: VoiceEvent): CommandError {
 }
 
 /**
- * Begins a conversation.
- * @throws CommandError when the relay refuses a session.
+ * Starts a conversation.
+ * @throws CommandError if the relay refuses a session.
  */
 export async function startConversation(relay: VoiceRelay, request: ConversationRequest, audience: Audience) {
   const session = await relay.call({ method: 'POST', path: '/voice/realtime-agent/session', body: request });

@@ -9,7 +9,17 @@ import { wavFile } from '../../lib/voice/streaming/wav.ts';
 import { formData } from '../../lib/web/form-data.ts';
 import { printChecks } from '../checks.ts';
 import { asText, flag, negated, type Options, option } from '../options.ts';
-import { aligned, type CommandContext, CommandError, createStyle, line, printable, printJson } from '../output.ts';
+import {
+  aligned,
+  type CommandContext,
+  CommandError,
+  createStyle,
+  line,
+  printable,
+  printableText,
+  printableTexts,
+  printJson,
+} from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { type Paths, withPaths } from './paths.ts';
 import { createProgress, type Progress } from './progress.ts';
@@ -18,17 +28,17 @@ import { type Speech, speak } from './speech.ts';
 
 const SAMPLE = 'Voice works.';
 const WORD = 'Hello';
-/** Milliseconds of one call of the basic path: a slow machine may load its model first. */
+/** Milliseconds for one call of the basic path, since a slow machine may load its model first. */
 const CALL_TIMEOUT = 120_000;
 const MAX_MP3 = 16 * 1024 * 1024;
-/** Hertz of what the relay speaks, and of what every server transcribes. */
+/** Hertz of the relay's speech, and of audio that every server transcribes. */
 const SPOKEN_RATE = 24_000;
 const WRITTEN_RATE = 16_000;
 /** The provider that needs neither key nor network. */
 const STUB = 'stub';
 /** `auth_source` of a server that is called without a key. */
 const NO_KEY = 'none';
-/** The way in which a deployment gets a key. */
+/** How a deployment gets a key. */
 const SECRET = "with 'npx wrangler secret put'";
 
 type Body = Record<string, unknown>;
@@ -37,9 +47,9 @@ type Body = Record<string, unknown>;
 interface KeyRow {
   provider: string;
   key: 'present' | 'missing' | 'none';
-  /** Where the key is from, or the variables that may hold it. */
+  /** Source of the key, or the variables that may contain it. */
   names: string[];
-  /** Answer of the provider when it was asked for its voices. */
+  /** Error of the provider when its voices were requested. */
   problem?: string;
 }
 
@@ -53,11 +63,11 @@ interface Findings {
   output: Body;
   realtime: Body;
   keys: KeyRow[];
-  /** Provider of each path, where this command sees the same settings as the relay. */
+  /** Provider of each path, if this command sees the same settings as the relay. */
   paths: Partial<Paths>;
   /** Answers of the owner's own servers and programs. */
   servers: Check[];
-  /** Calls of the basic path to these. */
+  /** Result of calls of the basic path to these. */
   spoken?: Latency | CommandError;
   written?: (Latency & { text: string }) | CommandError;
   /** Renders of the stub and of the chosen provider. */
@@ -65,7 +75,7 @@ interface Findings {
   provider?: Speech | CommandError;
 }
 
-/** `svc voice doctor`: what voice would use, and how long it takes. */
+/** `svc voice doctor`: the providers that voice would use, and their latency. */
 export function define(command: Command): void {
   command
     .option('--profile <name>', "check the voice settings of one of the agent's profiles")
@@ -87,7 +97,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const { name, isLocal, findings, provider } = await withVoiceRelay(options, context, grants, async (relay) => {
     try {
       const findings = await examine(relay, profile, progress);
-      const provider = given ?? textOf(findings.output.provider);
+      const provider = given ?? printableText(findings.output.provider);
       if (relay.isLocal) await askServers(relay, findings, { profile, provider, context, progress });
       await measure(relay, findings, { profile, provider, isSilent: negated(options, '--speech'), progress });
       return { name: relay.name, isLocal: relay.isLocal, findings, provider };
@@ -122,7 +132,7 @@ async function examine(relay: VoiceRelay, profile: string | undefined, progress:
   return { basic, output, realtime, keys, paths: {}, servers: [] };
 }
 
-/** The providers, of which the owner's own are listed where they are configured. */
+/** The providers, of which the owner's own are listed only if configured. */
 function listedIn({ providers }: Body): StreamingProvider[] {
   const ids = (Array.isArray(providers) ? providers : []).map((each) => asObject(each)?.id);
   return streamingProviders.filter((provider) => !isOwners(provider) || ids.includes(provider.info.id));
@@ -135,9 +145,7 @@ interface Asking {
   progress: Progress;
 }
 
-/**
- * Asks the servers and programs of the owner, each once, and compares what this command sees with what the relay says.
- */
+/** Checks the owner's servers and programs, each once, and compares this command's settings with the relay's. */
 async function askServers(
   { signal }: VoiceRelay,
   findings: Findings,
@@ -146,13 +154,13 @@ async function askServers(
   const { basic, output, realtime } = findings;
   const reported = { speech: asObject(basic.tts), transcription: asObject(basic.stt), output, realtime };
   await withPaths(profile, context, async ({ paths, agentConfig, ask }) => {
-    const agentFile = textOf(basic.config_path) || agentConfig;
+    const agentFile = printableText(basic.config_path) || agentConfig;
     const files = { speech: agentFile, transcription: agentFile, output: agentFile, realtime: sourceOf(realtime) };
     const asked = new Set<string>();
     for (const id of ['speech', 'transcription', 'output', 'realtime'] as const) {
       const path = paths[id];
       const { provider: says, enabled, available } = reported[id] ?? {};
-      // With other variables than the relay has, this command would speak of another server.
+      // With variables other than the relay's, this command would check another server.
       const isOther = typeof says === 'string' && says !== path.provider;
       if (isOther || (available === true && path.problem !== null)) continue;
       findings.paths[id] = path;
@@ -172,22 +180,23 @@ async function askServers(
 const isDown = ({ servers }: Findings, id: VoicePath): boolean =>
   servers.some((check) => check.id === `${id} server` && check.status === 'error');
 
-/** The key of one provider: from the settings' `auth`, or as the relay found it when it asked the provider. */
+/** The key of one provider: from the settings' `auth`, or as the relay used it for a request to the provider. */
 async function keyRow(provider: string, { auth }: Body, options: () => Promise<Body>): Promise<KeyRow> {
   const wanted = [...keyNames(provider)];
   if (wanted.length === 0) return { provider, key: 'none', names: [] };
   const known = asObject(auth) ?? {};
   const [family = ''] = provider.split('_');
-  const present = listOf(known[`${family}_env_names`]);
+  const present = printableTexts(known[`${family}_env_names`]);
   if (typeof known.xai_oauth_source === 'string' && family === 'xai') present.unshift('OAuth');
   const dynamic = asObject((await options()).dynamic) ?? {};
   if (typeof dynamic.auth_source === 'string' && present.length === 0) {
-    // A server of the owner, which needs none.
+    // An owner's server, which needs none.
     if (dynamic.auth_source === NO_KEY) return { provider, key: 'none', names: [] };
     present.push(dynamic.auth_source);
   }
   if (present.length === 0) return { provider, key: 'missing', names: wanted };
-  const problem = dynamic.status === 'error' ? textOf(dynamic.message) || 'it does not list its voices' : undefined;
+  const problem =
+    dynamic.status === 'error' ? printableText(dynamic.message) || 'it does not list its voices' : undefined;
   return { provider, key: 'present', names: present, problem };
 }
 
@@ -198,24 +207,24 @@ interface Measurement {
   progress: Progress;
 }
 
-/** Measures the relay by itself, then the provider where there is one that can be used. */
+/** Measures the relay itself, then a usable provider, if any. */
 async function measure(relay: VoiceRelay, findings: Findings, { profile, provider, isSilent, progress }: Measurement) {
   if (findings.output.enabled !== true) return;
-  const heard: Buffer[] = [];
+  const recording: Buffer[] = [];
   const say = (id: string) => {
     progress.step(`Measuring the time to the first audio of ${printable(id)}.`);
     return orError(relay, () =>
-      speak(relay, { text: SAMPLE, profile, provider: id }, ({ pcm }) => void (id === provider && heard.push(pcm))),
+      speak(relay, { text: SAMPLE, profile, provider: id }, ({ pcm }) => void (id === provider && recording.push(pcm))),
     );
   };
   findings.relay = await say(STUB);
   const key = findings.keys.find((row) => row.provider === provider)?.key;
   const isUsable = key !== 'missing' && !isDown(findings, 'output') && !isDown(findings, 'speech');
   if (!isSilent && provider !== STUB && isUsable) findings.provider = await say(provider);
-  if (!isSilent) await measureBasic(relay, findings, { profile, progress, pcm: Buffer.concat(heard) });
+  if (!isSilent) await measureBasic(relay, findings, { profile, progress, pcm: Buffer.concat(recording) });
 }
 
-/** One word through the basic path, where it costs nothing: with servers and programs of the owner. */
+/** Sends one word through the basic path if that is free: with the owner's servers and programs. */
 async function measureBasic(
   relay: VoiceRelay,
   findings: Findings,
@@ -241,7 +250,7 @@ async function measureBasic(
       const began = performance.now();
       const call = { method: 'POST', path: `/voice/transcribe${query}`, form, timeout: CALL_TIMEOUT } as const;
       const { text } = await relay.call(call);
-      return { text: textOf(text), totalMs: Math.round(performance.now() - began) };
+      return { text: printableText(text), totalMs: Math.round(performance.now() - began) };
     });
   }
 }
@@ -250,7 +259,7 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
 
-/** Result of `work`, or the reason why it failed. @throws any error but an answer of the relay. */
+/** Result of `work`, or the reason of its failure. @throws any error other than an answer of the relay. */
 async function orError<T>(relay: VoiceRelay, work: () => Promise<T>): Promise<T | CommandError> {
   try {
     return await work();
@@ -297,19 +306,19 @@ function realtimeCheck(realtime: Body, keys: readonly KeyRow[], { place, path }:
   if (realtime.enabled !== true) return ok('realtime', `${facts}, switched off`);
   const key = keys.find(({ provider }) => provider === realtime.provider);
   if (key?.key !== 'missing') return ok('realtime', facts);
-  return warn('realtime', `${textOf(realtime.provider)} has no key`, `Set ${key.names.join(' or ')} ${place}.`);
+  return warn('realtime', `${printableText(realtime.provider)} has no key`, `Set ${key.names.join(' or ')} ${place}.`);
 }
 
 /** One half of the basic path (contract 05 §5). */
 function basicCheck(id: string, body: Body, half: 'tts' | 'stt', { place, path }: Place): Check {
   const facts = asObject(body[half]) ?? {};
-  const missing = listOf(asObject(body.requirements)?.missing);
-  const chosen = textOf(facts.provider) || 'chosen by key';
+  const missing = printableTexts(asObject(body.requirements)?.missing);
+  const chosen = printableText(facts.provider) || 'chosen by key';
   const effective = path && path.problem === null && { model: path.model, voice: path.voice };
   if (facts.available === true) {
     return ok(id, `${settingsOf({ ...facts, ...effective, provider: chosen })}${placeOf(path)}, ${basicSource(body)}`);
   }
-  // One line for each half that cannot be used, speech first.
+  // One line per unusable half, speech first.
   const why = half === 'tts' ? missing[0] : missing.at(-1);
   return warn(
     id,
@@ -319,23 +328,25 @@ function basicCheck(id: string, body: Body, half: 'tts' | 'stt', { place, path }
 }
 
 function latencyCheck(id: string, result: Speech | CommandError): Check {
-  if (result instanceof CommandError) return fail(id, result.message, result.next ?? "The relay's log says more.");
+  if (result instanceof CommandError)
+    return fail(id, result.message, result.next ?? "See the relay's log for details.");
   const { provider, voice, firstAudioMs, totalMs } = result;
   return ok(id, `${firstAudioMs} ms to the first audio, ${totalMs} ms in all (${provider}, voice ${voice})`);
 }
 
 function callCheck(id: string, result: Latency | CommandError, more: string): Check {
-  if (result instanceof CommandError) return fail(id, result.message, result.next ?? "The relay's log says more.");
+  if (result instanceof CommandError)
+    return fail(id, result.message, result.next ?? "See the relay's log for details.");
   return ok(id, `${result.totalMs} ms${more}`);
 }
 
-/** Where to set a key, and what a path uses. */
+/** Where to set a key, and the target of a path. */
 interface Place {
   place: string;
   path?: EffectivePath;
 }
 
-/** The server or the program of a path, where this command knows it. */
+/** The server or the program of a path, if this command knows it. */
 function placeOf(path: EffectivePath | undefined): string {
   if (path?.command) return `, program ${printable(path.command.join(' '))}`;
   return path?.baseUrl ? `, at ${printable(path.baseUrl)}` : '';
@@ -343,24 +354,20 @@ function placeOf(path: EffectivePath | undefined): string {
 
 const settingsOf = ({ provider, model, voice, voice_id: voiceId }: Body): string =>
   [
-    textOf(provider),
-    textOf(model) && `model ${textOf(model)}`,
-    (textOf(voice) || textOf(voiceId)) && `voice ${textOf(voice) || textOf(voiceId)}`,
+    printableText(provider),
+    printableText(model) && `model ${printableText(model)}`,
+    (printableText(voice) || printableText(voiceId)) && `voice ${printableText(voice) || printableText(voiceId)}`,
   ]
     .filter(Boolean)
     .join(', ');
 
 const sourceOf = ({ config_path: path, profile, fallback_to_global: isFallback }: Body): string =>
-  `${textOf(path) || 'no file'}${isFallback === true ? ` (the profile ${textOf(profile)} has none)` : ''}`;
+  `${printableText(path) || 'no file'}${isFallback === true ? ` (the profile ${printableText(profile)} has none)` : ''}`;
 
-const basicFile = ({ config_path: path }: Body): string => textOf(path) || "the agent's configuration";
+const basicFile = ({ config_path: path }: Body): string => printableText(path) || "the agent's configuration";
 
 const basicSource = (body: Body): string =>
-  `settings of ${basicFile(body)}${body.fallback_to_global === true ? ` (the profile ${textOf(body.profile)} has none)` : ''}`;
-
-const textOf = (value: unknown): string => (typeof value === 'string' ? printable(value) : '');
-
-const listOf = (value: unknown): string[] => (Array.isArray(value) ? value.map(textOf).filter(Boolean) : []);
+  `settings of ${basicFile(body)}${body.fallback_to_global === true ? ` (the profile ${printableText(body.profile)} has none)` : ''}`;
 
 function report(
   name: string,

@@ -4,7 +4,7 @@ import { describeError } from '../../lib/errors.ts';
 import { CommandError, printable } from '../output.ts';
 import { findProgram } from './player.ts';
 
-/** Hertz and bytes of a chunk, as phones send them (contract 06 §9). */
+/** Hertz and bytes of a chunk, the same as from phones (contract 06 §9). */
 export const MICROPHONE_RATE = 16_000;
 export const CHUNK = 6400;
 /** Bytes of an utterance (contract 06 §6.1). */
@@ -21,12 +21,12 @@ export interface Microphone {
 }
 
 /**
- * Records with `arecord` until it is stopped, and passes chunks on. No shell is involved.
+ * Records with `arecord` until stopped, and passes chunks on. Uses no shell.
  * @throws CommandError without `arecord`.
  */
 export async function openMicrophone(
   env: Record<string, string | undefined>,
-  heard: (pcm: Buffer) => void,
+  onPcm: (pcm: Buffer) => void,
 ): Promise<Microphone> {
   const path = await findProgram('arecord', env);
   if (path === undefined) throw new CommandError('the program arecord was not found', TYPE_INSTEAD);
@@ -39,13 +39,13 @@ export async function openMicrophone(
   });
   child.stdout.on('data', (bytes: Buffer) => {
     rest = Buffer.concat([rest, bytes]);
-    for (; rest.length >= CHUNK; rest = rest.subarray(CHUNK)) heard(rest.subarray(0, CHUNK));
+    for (; rest.length >= CHUNK; rest = rest.subarray(CHUNK)) onPcm(rest.subarray(0, CHUNK));
   });
   const ended = new Promise<void>((resolve, reject) => {
     child.on('error', (error) => reject(new CommandError(`arecord failed: ${printable(error.message)}`, TYPE_INSTEAD)));
     child.on('close', (code) => {
       const whole = rest.subarray(0, rest.length - (rest.length % 2));
-      if (whole.length > 0) heard(whole);
+      if (whole.length > 0) onPcm(whole);
       if (isStopped) resolve();
       else reject(new CommandError(`arecord failed: ${printable(complaint) || `exit ${code}`}`, TYPE_INSTEAD));
     });
@@ -97,12 +97,12 @@ export function samplesOf(file: Buffer): Recording | string {
     if (id === 'fmt ' && begin + 16 <= file.length) {
       const [format, channels, bits] = [begin, begin + 2, begin + 14].map((place) => file.readUInt16LE(place));
       rate = file.readUInt32LE(begin + 4);
-      // 0xfffe: the format follows in an extension, with the same samples.
+      // 0xfffe: the format is in an extension, with the same samples.
       if ((format !== 1 && format !== 0xfffe) || bits !== 16) return 'has no 16-bit PCM samples';
       if (channels !== 1) return `has ${channels} channels instead of one`;
       if (rate < MIN_RATE || rate > MAX_RATE) return `has ${rate} Hz instead of ${MIN_RATE} to ${MAX_RATE}`;
     } else if (id === 'data' && rate !== undefined) {
-      // A file that was not completed has a length beyond its end.
+      // An incomplete file announces a length beyond its end.
       const pcm = file.subarray(begin, Math.min(begin + size, file.length));
       const whole = pcm.subarray(0, pcm.length - (pcm.length % 2));
       return whole.length > 0 ? { pcm: whole, rate } : 'has no samples';

@@ -9,17 +9,17 @@ import { createVoiceCredentials } from '../../lib/voice/credentials.ts';
 import { discoverLocal, type Listed } from '../../lib/voice/discovery.ts';
 import { type EffectivePath, effectivePaths, type VoicePath } from '../../lib/voice/effective.ts';
 import { createOauthStore } from '../../lib/voice/oauth-store.ts';
-import { askRealtime, askStt, askTts, type PathState, type ProbeParts } from '../../lib/voice/own-servers.ts';
+import { askRealtime, askStt, askTts, type PathState, type ProbeDeps } from '../../lib/voice/own-servers.ts';
 import { createVoiceScopes } from '../../lib/voice/scope.ts';
 import { PROGRAM_VOICE } from '../../lib/voice/servers.ts';
 import { loadEnvironment } from '../environment.ts';
 import { type CommandContext, printable } from '../output.ts';
 import { createProbe } from './probe.ts';
 
-/** Provider of each path by the files and variables of this machine. */
+/** Provider of each path according to the files and variables of this machine. */
 export type Paths = Record<VoicePath, EffectivePath>;
 
-/** A path to be asked, and where its settings are. */
+/** A path to check, and the location of its settings. */
 interface Asked {
   id: VoicePath;
   path: EffectivePath;
@@ -27,23 +27,26 @@ interface Asked {
   file: string;
 }
 
-/** The settings as this command sees them. */
+/** The settings as seen by this command. */
 interface Seen {
   paths: Paths;
   /** The agent's root configuration. */
   agentConfig: string;
-  /** Asks the server or the program of a path that is the owner's own. */
+  /** Checks the owner's own server or program of a path. */
   ask(asked: Asked, signal: AbortSignal): Promise<Check>;
 }
 
-/** Runs `use` with what each path of a relay on this machine uses, as this command sees its files and variables. */
+/**
+ * Runs `use` with the targets of each path of a relay on this machine, according to the files and variables that this
+ * command sees.
+ */
 export async function withPaths<T>(
   profile: string | undefined,
   context: CommandContext,
   use: (seen: Seen) => Promise<T>,
 ): Promise<T> {
   const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.places);
+  const { config } = readConfig(environment.env, environment.directories);
   const host = createNodeHost({ agentHome: config.agentHome, env: environment.env });
   try {
     const scopes = createVoiceScopes(host, config);
@@ -63,7 +66,7 @@ export async function withPaths<T>(
   }
 }
 
-/** Asks the owner's own server or program of a path. One finding, with its cause and what to do about it. */
+/** Checks the owner's own server or program of a path. One finding, with its cause and the remedy. */
 async function examine(host: Host, { id, path, file }: Asked, signal: AbortSignal): Promise<Check> {
   const check = `${id} server`;
   const key = keyOf(id, path);
@@ -81,7 +84,7 @@ async function examine(host: Host, { id, path, file }: Asked, signal: AbortSigna
   if (state.is === 'there' && !state.needsKey) return listed(probe, check, { id, path, file });
   if (state.is === 'missing') {
     const other = await elsewhere(url, id, ask);
-    // The relay goes there by itself.
+    // The relay itself uses this path.
     if (other?.endsWith('/inference')) return ok(check, `${other} answers`);
     const next = other
       ? `Set ${key}.base_url in ${file} to ${other}`
@@ -98,12 +101,12 @@ const WORDS: Readonly<Record<VoicePath, string>> = {
   realtime: '/realtime',
 };
 
-function askPath(probe: ProbeParts, id: VoicePath, url: string, { secret, model }: EffectivePath): Promise<PathState> {
+function askPath(probe: ProbeDeps, id: VoicePath, url: string, { secret, model }: EffectivePath): Promise<PathState> {
   if (id === 'transcription') return askStt(probe, url, secret);
   return id === 'realtime' ? askRealtime(probe, url, model ?? '', secret) : askTts(probe, url, secret);
 }
 
-/** Where a server has the path that it does not have at `url`. */
+/** The URL at which a server has the path that is missing at `url`. */
 async function elsewhere(
   url: string,
   id: VoicePath,
@@ -115,7 +118,7 @@ async function elsewhere(
   return undefined;
 }
 
-/** The cause and the remedy of a server that cannot be used. */
+/** The cause of a server problem, and the remedy. */
 function trouble(
   state: Exclude<PathState, { is: 'missing' }>,
   { url, key, file, hasKey }: { url: string; key: string; file: string; hasKey: boolean },
@@ -130,7 +133,7 @@ function trouble(
 }
 
 /** True if a server that answers has the model and the voice, as far as it lists them. */
-async function listed(probe: ProbeParts, check: string, { id, path, file }: Asked): Promise<Check> {
+async function listed(probe: ProbeDeps, check: string, { id, path, file }: Asked): Promise<Check> {
   const { baseUrl, secret, model, voice } = path;
   const url = baseUrl ?? '';
   const { models, voices } = await discoverLocal(probe, { secret, baseUrl: url, source: 'none' });
@@ -146,7 +149,7 @@ async function listed(probe: ProbeParts, check: string, { id, path, file }: Aske
     const next = `Set ${key}.model in ${file} to one that it has: ${some(models)}`;
     return warn(check, `${url} answers, and does not list the model ${printable(model ?? '')}`, next);
   }
-  // A mixture such as `af_bella+af_sky` is a voice of Kokoro that no list has.
+  // A mixture such as `af_bella+af_sky` is a voice of Kokoro that is in no list.
   if (id !== 'transcription' && voice !== PROGRAM_VOICE && !voice?.includes('+') && lacks(voices, voice)) {
     const next = `Set ${key}.voice in ${file} to one that it has: ${some(voices)}`;
     return warn(check, `${url} answers, and does not list the voice ${printable(voice ?? '')}`, next);

@@ -6,11 +6,11 @@ import { wavHeader } from '../../lib/voice/streaming/wav.ts';
 import { CommandError, printable } from '../output.ts';
 import type { SpeechPart } from './speech.ts';
 
-/** Programs that play raw samples from stdin, in the order of preference. No shell is involved. */
+/** Programs that play raw samples from stdin, by preference. No shell is used. */
 const PLAYERS: readonly (readonly [name: string, args: (rate: number) => string[]])[] = [
   ['aplay', (rate) => ['-q', '-t', 'raw', '-f', 'S16_LE', '-c', '1', '-r', String(rate), '-']],
   ['paplay', (rate) => ['--raw', '--format=s16le', '--channels=1', `--rate=${rate}`]],
-  // Options for channels differ between versions, so that it gets the samples as a WAV.
+  // Options for channels differ between versions, so it gets the samples as a WAV.
   ['ffplay', () => ['-nodisp', '-autoexit', '-loglevel', 'error', '-f', 'wav', '-i', 'pipe:0']],
   ['play', (rate) => ['-q', '-t', 'raw', '-e', 'signed', '-b', '16', '-c', '1', '-r', String(rate), '-']],
 ];
@@ -21,17 +21,17 @@ const MAX_COMPLAINT = 300;
 
 export interface Player {
   name: string;
-  /** Passes samples on. Audio that the player has not taken yet waits in memory. */
+  /** Queues samples. Audio that the player has not read yet stays in memory. */
   play(part: SpeechPart): void;
-  /** Resolves when everything was played. Rejects when the player failed. */
+  /** Resolves when everything was played. Rejects if the player failed. */
   finish(): Promise<void>;
-  /** Stops at once. Later audio begins anew. */
+  /** Stops at once. Later audio starts again. */
   stop(): void;
 }
 
 /**
- * Finds the first player on `PATH`. `instead` is what to do without one.
- * @throws CommandError when there is none.
+ * Finds the first player on `PATH`.
+ * @throws CommandError with the advice `instead` if no player is installed.
  */
 export async function findPlayer(env: Record<string, string | undefined>, instead = WRITE_A_FILE): Promise<Player> {
   for (const [name, args] of PLAYERS) {
@@ -65,7 +65,7 @@ function createPlayer(name: string, path: string, args: (rate: number) => string
     own.stderr.setEncoding('utf8').on('data', (text: string) => {
       complaint = (complaint + text).slice(-MAX_COMPLAINT);
     });
-    // It went away: its exit says why.
+    // The player has exited; its status explains why.
     own.stdin.on('error', () => {});
     ended = new Promise((resolve, reject) => {
       const fail = (why: string) => reject(new CommandError(`${name} failed: ${printable(why)}`, instead));

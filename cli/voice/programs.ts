@@ -14,20 +14,20 @@ export type FoundProgram = {
   sample_rate: number | null;
   models: string[];
   voices: string[];
-  /** The voice for `{voice}`; null where the command names it. */
+  /** The voice for `{voice}`; null if the command contains it. */
   voice: string | null;
 };
 
-/** Milliseconds for a program that is asked for its options. */
+/** Milliseconds for a program to list its options. */
 const HELP_TIMEOUT = 5000;
 const MAX_LEVELS = 4;
 const MAX_ENTRIES = 2000;
-/** Hertz where a voice of piper does not tell. */
+/** Hertz if a voice of piper does not specify it. */
 const PIPER_RATE = 22_050;
 
 type Env = Record<string, string | undefined>;
 
-/** The programs that speak: piper where it has a voice, and espeak-ng. `language` is a code such as `de`. */
+/** The programs that speak: piper if it has a voice, and espeak-ng. `language` is a code such as `de`. */
 export async function findPrograms(
   host: Host,
   env: Env,
@@ -42,7 +42,7 @@ async function findEspeak(host: Host, language: string, signal: AbortSignal): Pr
   const program = (await host.children.find('espeak-ng')) === null ? 'espeak' : 'espeak-ng';
   if ((await host.children.find(program)) === null) return undefined;
   const voices = (await programVoices(host, [program], signal)).map(({ id }) => id);
-  // A code without a region is one of its voices too, though it is not listed.
+  // A code without a region is a voice too, though it is not listed.
   const isKnown = voices.some((id) => id === language || id.startsWith(`${language}-`));
   const command = [program, '--stdin', '--stdout', '-v', '{voice}', '-s', '{words_per_minute}'];
   return {
@@ -57,7 +57,7 @@ async function findEspeak(host: Host, language: string, signal: AbortSignal): Pr
   };
 }
 
-/** Debian's `piper` is for mice: only one that knows of raw output is meant. */
+/** Debian's `piper` configures mice, so the program must know raw output. */
 async function findPiper(host: Host, env: Env, language: string): Promise<FoundProgram | undefined> {
   if ((await host.children.find('piper')) === null) return undefined;
   const run = { file: 'piper', args: ['--help'], env: { PATH: env.PATH ?? '' }, cwd: '/' };
@@ -65,11 +65,11 @@ async function findPiper(host: Host, env: Env, language: string): Promise<FoundP
   const raw = /--output[-_]raw/.exec(stdout + stderr)?.[0];
   if (raw === undefined) return undefined;
   const home = env.HOME ?? '/root';
-  const places = [`${home}/.local/share/piper`, `${home}/.local/share/piper-voices`, `${home}/piper`];
+  const folders = [`${home}/.local/share/piper`, `${home}/.local/share/piper-voices`, `${home}/piper`];
   const shared = ['/usr/share/piper-voices', '/usr/local/share/piper-voices', '/usr/local/share/piper'];
   const models: string[] = [];
   const budget = { left: MAX_ENTRIES };
-  for (const place of [...places, ...shared]) await collectVoices(place, MAX_LEVELS, budget, models);
+  for (const place of [...folders, ...shared]) await collectVoices(place, MAX_LEVELS, budget, models);
   const model = models.find((path) => path.slice(path.lastIndexOf('/') + 1).startsWith(language)) ?? models[0];
   if (model === undefined) return undefined;
   return {

@@ -1,19 +1,19 @@
 import { type CommandContext, line } from '../output.ts';
 
-/** Milliseconds between two states on a terminal. */
+/** Milliseconds between two updates on a terminal. */
 const INTERVAL = 100;
 
 /** Reports the progress of a command on stderr. */
 export interface Progress {
-  /** Begins a step: a line of its own where there is no terminal. */
+  /** Starts a step, on a separate line without a terminal. */
   step(text: string): void;
-  /** Progress of the step. Shown on a terminal only, and not more than ten times a second. */
+  /** Progress of the step. Shown on a terminal only, at most ten times a second. */
   update(text: string): void;
-  /** Leaves no unfinished line behind. */
+  /** Removes an unfinished line. */
   end(): void;
 }
 
-/** Progress that overwrites one line on a terminal. With `quiet`, there is none. */
+/** Progress that overwrites one line on a terminal. Empty with `quiet`. */
 export function createProgress({ stderr, env }: CommandContext, quiet: boolean): Progress {
   const isTty = stderr.isTTY === true && env.TERM !== 'dumb';
   let isShown = false;

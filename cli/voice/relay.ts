@@ -25,36 +25,36 @@ import {
 import { remoteRelay } from '../remote-relay.ts';
 import { onSignals } from '../signals.ts';
 
-/** Seconds that the session of a short command lasts. It is revoked earlier, unless the command is killed. */
+/** Lifetime in seconds of a short command's session. It is revoked earlier, unless the command is killed. */
 const SESSION_TTL = 900;
 /** Milliseconds. Listing the voices of a provider may take ten seconds. */
 const CALL_TIMEOUT = 15_000;
 const PROBE_TIMEOUT = 3000;
 
-/** The running relay, called as a device with voice grants and nothing else. */
+/** The running relay, called as a device that has only voice grants. */
 export interface VoiceRelay {
-  /** Host and port, or the URL of a relay elsewhere. */
+  /** Host and port, or the URL of a remote relay. */
   name: string;
   /** True if it runs on this machine. */
   isLocal: boolean;
-  /** Aborted when the command is to stop. */
+  /** Aborted when the command has to stop. */
   signal: AbortSignal;
   /**
    * Makes one call and returns the JSON object of its answer.
-   * @throws CommandError when the relay refuses or does not answer.
+   * @throws CommandError if the relay refuses or does not answer.
    */
   call(call: Omit<RelayCall, 'timeout'> & { timeout?: number }): Promise<Record<string, unknown>>;
-  /** The same for an answer that is something else, such as audio. */
+  /** The same for other answers, such as audio. */
   fetch(call: Omit<RelayCall, 'timeout'> & { timeout?: number }): Promise<void>;
-  /** URL, headers and trust with which a socket of the session is opened. */
+  /** URL, headers and trust for a socket of the session. */
   socket(path: string): { url: string; headers: Record<string, string>; rejectUnauthorized: boolean };
 }
 
 /**
- * Runs `use` with a session of its own at the running relay, or at the one of `--relay`: a pairing that the operator
- * makes for this command, with these grants only. It is revoked on every path, also after a signal, and ends by itself
- * after `ttl` seconds, by default a quarter of an hour. The API key of the agent is not used: it would depend on the
- * agent's API server, and on TLS.
+ * Runs `use` with a new session at the running relay, or at that of `--relay`: a pairing that the operator makes for this
+ * command, with these grants only. It is always revoked, even after a signal, and ends by itself after `ttl` seconds, by
+ * default a quarter of an hour. The API key of the agent is not used, since it would depend on the agent's API server, and
+ * on TLS.
  */
 export async function withVoiceRelay<T>(
   options: Options,
@@ -99,11 +99,11 @@ export function profileOption(options: Options): string | undefined {
   return profile;
 }
 
-/** The address at which the relay answers, with the transport that it speaks. */
+/** The address at which the relay answers, with its actual protocol. */
 async function findRelay(options: Options, context: CommandContext): Promise<RelayAddress> {
   const environment = loadEnvironment(context.env);
   const remote = await remoteRelay(options, environment);
-  const address = remote ?? localRelay(readConfig(environment.env, environment.places).config);
+  const address = remote ?? localRelay(readConfig(environment.env, environment.directories).config);
   const probe = await callRelay(address, { method: 'GET', path: '/health', timeout: PROBE_TIMEOUT }).catch((error) => {
     throw silent(address, error);
   });
@@ -143,7 +143,7 @@ function asDevice(address: RelayAddress, token: string, signal: AbortSignal): Vo
     socket: (path) => ({
       url: `${address.tls ? 'wss' : 'ws'}://${urlHost(address.host)}:${address.port}${path}`,
       headers,
-      // As for calls: the certificate of a relay on this machine is usually self-signed.
+      // Like for calls, since the certificate of a relay on this machine is usually self-signed.
       rejectUnauthorized: !isLocal || !isLoopbackName(address.host),
     }),
   };

@@ -13,11 +13,11 @@ import { createProgress } from './progress.ts';
 import { profileOption, type VoiceRelay, withVoiceRelay } from './relay.ts';
 import { asSpeed, type Speech, type SpeechRequest, speak } from './speech.ts';
 
-/** Code points that the relay says; it would leave out the rest (contract 05 §12). */
+/** Code points that the relay speaks; it would omit the rest (contract 05 §12). */
 const MAX_TEXT = 5000;
 const BYTES_PER_SAMPLE = 2;
 
-/** `svc voice say`: speech from the voice output of the relay, to a file or to be heard. */
+/** `svc voice say`: speech from the voice output of the relay, to a file or a player. */
 export function define(command: Command): void {
   command
     .option('--out <file>', 'write a WAV file (16-bit mono)')
@@ -145,7 +145,7 @@ async function textOf(given: string, context: CommandContext): Promise<string> {
   return text;
 }
 
-/** Fails before anything is spoken that could not be kept. */
+/** Fails before anything is spoken that could not be stored. */
 async function checkFolder(out: string): Promise<void> {
   const folder = dirname(resolve(out));
   await access(folder, constants.W_OK).catch(() => {

@@ -64,11 +64,11 @@ export function define(command: Command): void {
 
 async function run(options: Options, context: CommandContext): Promise<number> {
   const end = new AbortController();
-  // Many questions are under way at once.
+  // Many requests run at the same time.
   setMaxListeners(0, end.signal);
   const endSignals = onSignals(() => end.abort(), context);
   const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.places);
+  const { config } = readConfig(environment.env, environment.directories);
   const host = createNodeHost({ agentHome: config.agentHome, env: environment.env });
   try {
     return await keepAlive(setUp({ host, config, environment, signal: end.signal, options, context }));
@@ -81,7 +81,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   }
 }
 
-interface Parts {
+interface Deps {
   host: Host;
   config: Config;
   environment: Environment;
@@ -90,20 +90,20 @@ interface Parts {
   context: CommandContext;
 }
 
-async function setUp(parts: Parts): Promise<number> {
-  const { options, context, signal } = parts;
+async function setUp(deps: Deps): Promise<number> {
+  const { options, context, signal } = deps;
   const [isJson, isSure] = [flag(options, '--json'), flag(options, '--yes')];
   const progress = createProgress(context, isJson);
   progress.step('Looking for speech servers and programs on this machine.');
-  const found = await search(parts).finally(() => progress.end());
+  const found = await search(deps).finally(() => progress.end());
   signal.throwIfAborted();
   if (!isJson) printFound(found, context);
   const isGuided = !isJson && !isSure;
-  const choices = await choose(found, parts, isGuided);
+  const choices = await choose(found, deps, isGuided);
   if (!choices.tts && !choices.stt && !choices.realtime) return nothing(found, isJson, context);
   let tried: Tried | undefined;
   if ((isSure || isGuided) && options.try !== false) {
-    tried = await attempt(choices, parts, await playerFor(choices, parts, isGuided));
+    tried = await attempt(choices, deps, await playerFor(choices, deps, isGuided));
     if (tried.problem !== undefined)
       throw new CommandError(tried.problem, tried.next ?? 'Choose another one, or --no-try.');
     if (!isJson) printTried(tried, context);
@@ -112,14 +112,14 @@ async function setUp(parts: Parts): Promise<number> {
     line(context.stdout, 'Nothing was changed.');
     return 0;
   }
-  const written = isSure || isGuided ? await write(choices, parts) : [];
+  const written = isSure || isGuided ? await write(choices, deps) : [];
   if (isJson) printJson(context.stdout, { found, chosen: shown(choices), tried: tried ?? null, written }, 2);
-  else printWritten(choices, written, parts);
+  else printWritten(choices, written, deps);
   return 0;
 }
 
-/** The servers at the usual ports and those that flags name, and the programs. Each server is asked once. */
-async function search({ host, environment: { env }, signal, options }: Parts): Promise<Found[]> {
+/** The servers at the usual ports and those in flags, and the programs. Each server is probed once. */
+async function search({ host, environment: { env }, signal, options }: Deps): Promise<Found[]> {
   const probe = createProbe(signal);
   const ports = new Set<number>([...USUAL_PORTS, ...(option(options, '--port', asPorts) ?? [])]);
   const named = ['--tts', '--stt', '--realtime'] as const;
@@ -143,7 +143,7 @@ function asPorts(text: string): number[] {
   return ports;
 }
 
-/** The base URL that a flag names; undefined for a word or without the flag. */
+/** The base URL of a flag; undefined for a word or without the flag. */
 const urlOption = (options: Options, name: '--tts' | '--stt' | '--realtime'): string | undefined =>
   option(options, name, (text) => (/^https?:/i.test(text) ? asHttpUrl(text) : undefined));
 
@@ -154,26 +154,26 @@ function languageOf(options: Options, env: Environment['env']): string {
   return named || (/^([a-z]{2,3})(?:[_.@]|$)/.exec(locale)?.[1] ?? 'en');
 }
 
-async function choose(found: Found[], parts: Parts, isGuided: boolean): Promise<Choices> {
-  const { options } = parts;
+async function choose(found: Found[], deps: Deps, isGuided: boolean): Promise<Choices> {
+  const { options } = deps;
   const choices: Choices = {};
   for (const kind of ['tts', 'stt', 'realtime'] as const) {
     const fitting = found.filter((each) => each.kind === kind);
     const given = option(options, `--${kind}`, asText)?.trim();
-    const chosen = given === undefined ? await unnamed(kind, fitting, parts, isGuided) : namedOne(kind, given, fitting);
-    if (chosen) choices[kind] = { found: chosen, local: localOf(chosen, parts) };
+    const chosen = given === undefined ? await unnamed(kind, fitting, deps, isGuided) : namedOne(kind, given, fitting);
+    if (chosen) choices[kind] = { found: chosen, local: localOf(chosen, deps) };
   }
   return choices;
 }
 
-/** Value named by a flag. A server that does not answer is an error: nothing could be tried. */
+/** The choice named by a flag. A server that does not answer is an error, since it could not be tried. */
 function namedOne(kind: ServerKind, given: string, fitting: readonly Found[]): Found | undefined {
   if (given.toLowerCase() === NONE) return undefined;
   const url = given.replace(/\/+$/, '');
   const origin = URL.canParse(url) ? new URL(url).origin : undefined;
   const found =
     fitting.find((each) => each.url === url || ('program' in each && each.program === given)) ??
-    // The server of whisper.cpp has another path than is usual.
+    // The server of whisper.cpp has an unusual path.
     fitting.find((each) => each.url !== null && each.url === `${origin}/inference`);
   if (found) return found;
   const words: Record<ServerKind, string> = { tts: 'speaks', stt: 'transcribes', realtime: 'opens a realtime session' };
@@ -183,8 +183,8 @@ function namedOne(kind: ServerKind, given: string, fitting: readonly Found[]): F
   );
 }
 
-/** The best of what was found, or the one that a person chooses. A realtime server is never chosen unasked. */
-async function unnamed(kind: ServerKind, fitting: Found[], { context }: Parts, isGuided: boolean) {
+/** The best of the found choices, or a person's choice. A realtime server is never chosen automatically. */
+async function unnamed(kind: ServerKind, fitting: Found[], { context }: Deps, isGuided: boolean) {
   const usable = fitting.filter((each) => !('needs_key' in each && each.needs_key));
   const [first] = usable;
   if (!isGuided || usable.length === 0) return kind === 'realtime' ? undefined : first;
@@ -201,7 +201,7 @@ async function unnamed(kind: ServerKind, fitting: Found[], { context }: Parts, i
 }
 
 /** The members of `local` for a choice. */
-function localOf(found: Found, { options, environment: { env } }: Parts): LocalChoice {
+function localOf(found: Found, { options, environment: { env } }: Deps): LocalChoice {
   const text = (name: `--${string}`) => option(options, name, asText)?.trim() || undefined;
   const isTts = found.kind === 'tts';
   const voice = isTts ? text('--voice') : undefined;
@@ -217,7 +217,7 @@ function localOf(found: Found, { options, environment: { env } }: Parts): LocalC
   return defined({ base_url: found.url, api_key: isNamed ? key : undefined, model, voice: suggested, language });
 }
 
-/** Kokoro has a letter for the language: `a` and `b` for English, and so on. */
+/** Kokoro's voices begin with a letter for the language: `a` and `b` for English, and so on. */
 const suggestedVoice = (voices: readonly string[], language: string): string | undefined =>
   (language === 'en' ? voices.find((voice) => voice === 'af_heart') : undefined) ??
   voices.find(
@@ -228,12 +228,8 @@ const suggestedVoice = (voices: readonly string[], language: string): string | u
 const defined = (members: Record<string, unknown>): LocalChoice =>
   Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as LocalChoice;
 
-/** The player of `--play`; a person is asked, where there is one. */
-async function playerFor(
-  { tts }: Choices,
-  { options, context }: Parts,
-  isGuided: boolean,
-): Promise<Player | undefined> {
+/** The player of `--play`, or on a terminal, after asking. */
+async function playerFor({ tts }: Choices, { options, context }: Deps, isGuided: boolean): Promise<Player | undefined> {
   if (flag(options, '--play')) return findPlayer(context.env, INSTALL_PLAYER);
   if (!isGuided || !tts) return undefined;
   const player = await findPlayer(context.env).catch(() => undefined);
@@ -242,7 +238,7 @@ async function playerFor(
 
 async function attempt(
   choices: Choices,
-  { host, signal, options, context }: Parts,
+  { host, signal, options, context }: Deps,
   player: Player | undefined,
 ): Promise<Tried> {
   const isJson = flag(options, '--json');
@@ -263,8 +259,8 @@ async function attempt(
   }
 }
 
-/** Writes the choices; returns the files that were changed. */
-async function write({ tts, stt, realtime }: Choices, { host, config, options }: Parts): Promise<string[]> {
+/** Writes the choices; returns the changed files. */
+async function write({ tts, stt, realtime }: Choices, { host, config, options }: Deps): Promise<string[]> {
   const editor = createConfigEditor(host);
   const scopes = createVoiceScopes(host, config);
   const log = createLog('ERROR', () => {});
@@ -333,7 +329,7 @@ function printTried({ tts, stt }: Tried, { stdout }: CommandContext): void {
   if (stt) line(stdout, `Transcribed it in ${stt.total_ms} ms: ${printable(stt.text) || '(nothing was recognised)'}`);
 }
 
-function printWritten(choices: Choices, written: readonly string[], { context, environment }: Parts): void {
+function printWritten(choices: Choices, written: readonly string[], { context, environment }: Deps): void {
   const { stdout } = context;
   for (const [kind, { local }] of Object.entries(choices)) {
     const facts = Object.entries(local).filter(([key]) => key !== 'api_key');

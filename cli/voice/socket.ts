@@ -5,12 +5,12 @@ import { CommandError, printable } from '../output.ts';
 import { nextAfter, throwIfStopped, type VoiceRelay } from './relay.ts';
 
 const MAX_MESSAGE = 4 * 1024 * 1024;
-/** Milliseconds without a word from the relay, which pings every 20 s. */
+/** Milliseconds of silence from the relay, which pings every 20 s. */
 const SILENCE = 45_000;
 /** Milliseconds for the handshake of a socket. */
 const HANDSHAKE = 10_000;
 const RETRY_DELAY = 200;
-/** Milliseconds after which a relay that does not answer a close frame is left. */
+/** Milliseconds after which a relay that does not answer a close frame is abandoned. */
 const LINGER = 1000;
 const SEE_DOCTOR = 'See which providers and keys the relay has: svc voice doctor';
 
@@ -20,37 +20,37 @@ export type Send = (message: object) => void;
 
 /** A client of one voice session. */
 export interface SessionClient<T> {
-  /** Messages with which its first socket begins, and every later one. */
+  /** Messages that start its first socket, and every later one. */
   start(): object[];
   resume(): object[];
-  /** Takes over the socket that is open now. */
+  /** A socket is open now. */
   opened?(send: Send): void;
   /**
    * Handles an event. Returns the outcome with the last one.
    * @throws CommandError that ends the session.
    */
-  heard(event: VoiceEvent, send: Send): { outcome: T } | undefined;
-  /** The command is to stop, and the socket will be closed. */
+  onEvent(event: VoiceEvent, send: Send): { outcome: T } | undefined;
+  /** The command has to stop, and the socket will be closed. */
   stopped?(send: Send): void;
-  /** The socket was lost, and the session will be taken up again. */
+  /** The socket was lost, and the session will be resumed. */
   lost?(reason: string): void;
-  /** Judges a socket that the relay has closed for good; without it, or without an outcome, that is an error. */
+  /** Handles a socket that the relay has closed permanently; without it, or without an outcome, that is an error. */
   closed?(code: number, reason: string): { outcome: T } | undefined;
 }
 
 export interface Persistence {
-  /** Number of times that a lost session is taken up again. */
+  /** Maximum number of resumes of a lost session. */
   resumes: number;
   /** Milliseconds in which a lost socket has to be open again. */
   comeBack: number;
 }
 
-/** The socket was lost, which is no failure yet. */
+/** The socket was lost, which is not a failure yet. */
 class Lost extends Error {}
 
 /**
- * Runs a voice session over its socket, as a phone does, and over another one when that is lost (contract 05 §12,
- * contract 06 §4).
+ * Runs a voice session over its socket, like a phone, and over another one if that is lost (contract 05 §12, contract 06
+ * §4).
  * @throws CommandError with the relay's reason.
  */
 export async function followSession<T>(
@@ -60,9 +60,9 @@ export async function followSession<T>(
   { resumes, comeBack }: Persistence,
 ): Promise<T> {
   let isStarted = false;
-  /** Sockets over which anything was heard. */
+  /** Number of sockets that received anything. */
   let sockets = 0;
-  /** When the last of them was lost; undefined while there is one. */
+  /** Time at which the last of them was lost; undefined while one is open. */
   let lostAt: number | undefined = performance.now();
 
   const attempt = (): Promise<T> =>
@@ -72,7 +72,7 @@ export async function followSession<T>(
       opened() {
         isStarted = true;
       },
-      heard() {
+      onReceived() {
         if (lostAt !== undefined) sockets++;
         lostAt = undefined;
       },
@@ -117,10 +117,10 @@ interface Beginning {
   first(): object[];
   opened(): void;
   /** Called with every message. */
-  heard(): void;
+  onReceived(): void;
 }
 
-/** Opens a socket, sends `first`, and listens to the outcome. Throws `Lost` when the socket ends before. */
+/** Opens a socket, sends `first`, and waits for the outcome. Throws `Lost` if the socket ends before. */
 function connect<T>(relay: VoiceRelay, path: string, client: SessionClient<T>, beginning: Beginning): Promise<T> {
   const { signal } = relay;
   const { url, ...options } = relay.socket(path);
@@ -149,7 +149,7 @@ function connect<T>(relay: VoiceRelay, path: string, client: SessionClient<T>, b
       isSettled = true;
       act();
       socket.close(code);
-      // A relay that has nothing more to say answers at once.
+      // A relay that has nothing more to send answers at once.
       setTimeout(() => socket.terminate(), LINGER).unref();
     };
     const abort = () => {
@@ -166,9 +166,9 @@ function connect<T>(relay: VoiceRelay, path: string, client: SessionClient<T>, b
     socket.on('message', (data) => {
       const event = parseObject(String(data));
       if (typeof event?.type !== 'string' || isSettled) return;
-      beginning.heard();
+      beginning.onReceived();
       try {
-        const end = client.heard(event as VoiceEvent, send);
+        const end = client.onEvent(event as VoiceEvent, send);
         if (end) settle(() => resolve(end.outcome), 1000);
       } catch (error) {
         settle(() => reject(error), 1011);

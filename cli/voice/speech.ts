@@ -1,12 +1,12 @@
 import { RelayError } from '../../lib/errors.ts';
 import { asObject } from '../../lib/kit/json.ts';
-import { CommandError, printable } from '../output.ts';
+import { CommandError, printable, printableText } from '../output.ts';
 import type { VoiceRelay } from './relay.ts';
 import { followSession, type Send, type SessionClient, type VoiceEvent } from './socket.ts';
 
 /** Bytes. The relay makes no longer renders. */
 const MAX_AUDIO = 64 * 1024 * 1024;
-/** A socket that is lost again is an error. It has to be open again in ten seconds; the relay waits for 30. */
+/** A second loss of the socket is an error. It has to be open again in ten seconds; the relay waits for 30. */
 const ONCE = { resumes: 1, comeBack: 10_000 };
 const SEE_DOCTOR = 'See which providers and keys the relay has: svc voice doctor';
 
@@ -23,7 +23,7 @@ export interface SpeechRequest {
   speed?: number;
 }
 
-/** A speed of `--speed`. @throws RelayError for one that no provider takes. */
+/** A speed of `--speed`. @throws RelayError for one that no provider accepts. */
 export function asSpeed(text: string): number {
   const speed = Number(text);
   if (/^\d(?:\.\d{1,3})?$/.test(text) && speed >= 0.25 && speed <= 4) return speed;
@@ -37,7 +37,7 @@ export interface SpeechPart {
   sampleRate: number;
 }
 
-/** Result of a render, and how fast it came. */
+/** Result of a render, with its timing. */
 export interface Speech {
   provider: string;
   model: string;
@@ -49,20 +49,20 @@ export interface Speech {
   firstAudioMs: number;
   /** Milliseconds to the last event. */
   totalMs: number;
-  /** True if the connection was lost and taken up again. */
+  /** True if the connection was lost and resumed. */
   resumed: boolean;
   eventLog: string;
 }
 
 /**
- * Has the relay say a text by `/voice/output`, as a phone does: a session, its socket, one resume when the socket is lost
- * (contract 05 §12, §16). `heard` gets every sample once, in order.
+ * Has the relay speak a text through `/voice/output`, like a phone: a session, its socket, and one resume if the socket is
+ * lost (contract 05 §12, §16). `onPart` gets every sample once, in order.
  * @throws CommandError with the relay's reason.
  */
 export async function speak(
   relay: VoiceRelay,
   request: SpeechRequest,
-  heard: (part: SpeechPart) => void,
+  onPart: (part: SpeechPart) => void,
 ): Promise<Speech> {
   const began = performance.now();
   const { text, speed, ...voice } = request;
@@ -71,21 +71,21 @@ export async function speak(
   if (typeof path !== 'string' || !path.startsWith('/voice/output/') || typeof resumeToken !== 'string') {
     throw new CommandError(`the relay on ${relay.name} answers like another version`, 'Restart it, and try again.');
   }
-  return followSession(relay, path, new Listener({ text, speed, resumeToken, began, heard }), ONCE);
+  return followSession(relay, path, new Listener({ text, speed, resumeToken, began, onPart }), ONCE);
 }
 
-interface ListenerParts {
+interface ListenerOptions {
   text: string;
   speed: number | undefined;
   resumeToken: string;
-  /** When the session was asked for, in ms of `performance`. */
+  /** Time of the request for the session, in ms of `performance`. */
   began: number;
-  heard(part: SpeechPart): void;
+  onPart(part: SpeechPart): void;
 }
 
 /** One session of voice output, over one socket or two. */
 class Listener implements SessionClient<Speech> {
-  readonly #parts: ListenerParts;
+  readonly #options: ListenerOptions;
   #lastEvent = 0;
   #lastAudio = 0;
   #bytes = 0;
@@ -93,12 +93,12 @@ class Listener implements SessionClient<Speech> {
   #firstAudioMs = 0;
   #resumed = false;
 
-  constructor(parts: ListenerParts) {
-    this.#parts = parts;
+  constructor(options: ListenerOptions) {
+    this.#options = options;
   }
 
   start(): object[] {
-    const { text, speed } = this.#parts;
+    const { text, speed } = this.#options;
     const options = speed === undefined ? {} : { provider_options: { speed } };
     return [{ type: 'session.start' }, { type: 'response.create', text, ...options }];
   }
@@ -107,7 +107,7 @@ class Listener implements SessionClient<Speech> {
     return [
       {
         type: 'session.resume',
-        resume_token: this.#parts.resumeToken,
+        resume_token: this.#options.resumeToken,
         last_event_id: this.#lastEvent,
         last_audio_event_id: this.#lastAudio,
         last_played_audio_event_id: 0,
@@ -119,8 +119,8 @@ class Listener implements SessionClient<Speech> {
     this.#resumed = true;
   }
 
-  /** Reads one event: audio goes to the caller, and everything is acknowledged. */
-  heard(event: VoiceEvent, send: Send): { outcome: Speech } | undefined {
+  /** Handles one event: audio goes to the caller, and everything is acknowledged. */
+  onEvent(event: VoiceEvent, send: Send): { outcome: Speech } | undefined {
     const { type, event_id: id, audio_event_id: audioId } = event;
     if (type === 'voice.session.resume_failed') {
       throw new CommandError('the relay did not resume the session after the connection was lost', 'Run it again.');
@@ -139,28 +139,27 @@ class Listener implements SessionClient<Speech> {
     }
     const pcm = Buffer.from(String(text), 'base64');
     if (this.#lastAudio === 0) {
-      this.#firstAudioMs = performance.now() - this.#parts.began;
+      this.#firstAudioMs = performance.now() - this.#options.began;
       this.#sampleRate = Number(rate);
     }
     this.#lastAudio = id;
     this.#bytes += pcm.length;
     if (this.#bytes > MAX_AUDIO) throw new CommandError('the speech is longer than 64 MiB', 'Use a shorter text.');
-    this.#parts.heard({ pcm, sampleRate: this.#sampleRate });
+    this.#options.onPart({ pcm, sampleRate: this.#sampleRate });
   }
 
   #outcome(event: Record<string, unknown>): Speech {
     const { provider, model, voice, event_log_path: eventLog } = asObject(event) ?? {};
-    const text = (value: unknown) => (typeof value === 'string' ? printable(value) : '');
     return {
-      provider: text(provider),
-      model: text(model),
-      voice: text(voice),
+      provider: printableText(provider),
+      model: printableText(model),
+      voice: printableText(voice),
       sampleRate: this.#sampleRate,
       bytes: this.#bytes,
       firstAudioMs: Math.round(this.#firstAudioMs),
-      totalMs: Math.round(performance.now() - this.#parts.began),
+      totalMs: Math.round(performance.now() - this.#options.began),
       resumed: this.#resumed,
-      eventLog: text(eventLog),
+      eventLog: printableText(eventLog),
     };
   }
 }

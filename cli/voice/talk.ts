@@ -37,9 +37,9 @@ import { createProgress } from './progress.ts';
 import { profileOption, Stopped, type VoiceRelay, withVoiceRelay } from './relay.ts';
 import type { SpeechPart } from './speech.ts';
 
-/** Seconds. A conversation may last for as long; providers allow an hour at most without a pause. */
+/** Seconds, the maximum length of a conversation; providers allow an hour at most without a pause. */
 const SESSION_TTL = 4 * 3600;
-/** Bytes of speech that are kept for `--out`: about 90 minutes. */
+/** Bytes of speech that are stored for `--out`: about 90 minutes. */
 const MAX_KEPT = 256 * 1024 * 1024;
 
 /** `svc voice talk`: a conversation with the agent. */
@@ -80,8 +80,8 @@ interface Setup {
 interface Stage extends Setup {
   sound: Sound;
   say(who: string, text: string): void;
-  /** Prints a line for the person at the terminal, on a line of its own. */
-  tell(text: string): void;
+  /** Prints a line for the person at the terminal, on a separate line. */
+  printLine(text: string): void;
   /** Ends the line of a question that Ctrl-D left open. */
   endQuestion(): void;
 }
@@ -97,7 +97,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   try {
     await withVoiceRelay(options, context, ['voice:realtime'], converseWith, SESSION_TTL);
   } catch (error) {
-    // Ctrl-C is how a person ends a conversation; a script is to see that it was stopped.
+    // A person ends a conversation with Ctrl-C; a script should see that it was stopped.
     if (!(hasBegun && context.stdin.isTTY && error instanceof Stopped)) throw error;
   } finally {
     setup.player?.stop();
@@ -105,7 +105,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   }
 }
 
-/** Reads the options, and fails before anything is said that could not be sent or kept. */
+/** Reads the options, and fails before anything is said that could not be sent or stored. */
 async function setupOf(options: Options, context: CommandContext): Promise<Setup> {
   const [path, out] = [option(options, '--in', asText), option(options, '--out', asText)];
   const isSpoken = flag(options, '--mic');
@@ -157,7 +157,7 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
       if (canAnswer(setup)) context.stderr.write(isJson ? '' : 'Allow it? [y/n] ');
       else conversation.decide('deny');
     },
-    unheard: sound.unheard,
+    unplayed: sound.unplayed,
     connection: (state, reason) =>
       progress.step(state === 'lost' ? `The connection was lost: ${printable(reason ?? '')}` : 'Connected again.'),
   };
@@ -165,7 +165,7 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
     progress.end();
     if (!isJson) quote(context.stdout, `${who}: ${text}`);
   }
-  function tell(text: string): void {
+  function printLine(text: string): void {
     progress.end();
     sentence(context.stderr, text);
   }
@@ -174,7 +174,7 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
   }
   function leave(): void {
     progress.end();
-    // The terminal has shown ^C, maybe after a question or a half-typed line.
+    // The terminal has shown ^C, perhaps after a question or a half-typed line.
     if (relay.signal.aborted && context.stderr.isTTY) context.stderr.write('\r\u001b[K');
   }
 
@@ -185,27 +185,27 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
   });
   audience.event({ type: 'session', ...(session as JsonObject) });
   const ended = run();
-  const spoken = converse(conversation, { ...setup, sound, say, tell, endQuestion }, lines).then(() =>
+  const spoken = converse(conversation, { ...setup, sound, say, printLine, endQuestion }, lines).then(() =>
     conversation.close(),
   );
   try {
-    // Whichever fails ends the other: a session that is over has nobody to talk to.
+    // A failure of either ends the other, since a session that is over has no use.
     await Promise.all([ended, Promise.race([spoken, ended])]);
     if (player) await player.finish();
   } finally {
     leave();
     spoken.catch(() => {});
     lines.end();
-    if (out !== undefined) await writeSound(out, sound.kept());
+    if (out !== undefined) await writeSound(out, sound.recorded());
   }
 }
 
 /** True if somebody can answer a confirmation: at a terminal, or with a line of stdin. */
 const canAnswer = ({ recording, context }: Setup): boolean => recording === undefined || context.stdin.isTTY === true;
 
-/** Says what there is to say, until the answers are there. */
+/** Says the given input, until the answers have arrived. */
 async function converse(conversation: Conversation, setup: Stage, lines: Lines): Promise<void> {
-  const { recording, isSpoken, context, isJson, say, tell, endQuestion } = setup;
+  const { recording, isSpoken, context, isJson, say, printLine, endQuestion } = setup;
   if (recording) {
     for (let at = 0; at < recording.pcm.length; at += CHUNK) {
       conversation.append(recording.pcm.subarray(at, at + CHUNK), recording.rate);
@@ -213,7 +213,7 @@ async function converse(conversation: Conversation, setup: Stage, lines: Lines):
     conversation.commit();
   } else if (context.stdin.isTTY && !isJson) {
     const how = isSpoken ? 'Press Enter to speak, and Enter again to send it.' : 'Type what you want to say.';
-    tell(`${how} /cancel stops the agent, /again repeats its last result, /quit ends the conversation.`);
+    printLine(`${how} /cancel stops the agent, /again repeats its last result, /quit ends the conversation.`);
   }
   const isAttended = context.stdin.isTTY === true;
   let microphone: Microphone | undefined;
@@ -250,11 +250,11 @@ function decide(conversation: Conversation, text: string, { context }: Setup): v
   else context.stderr.write('Please answer y or n: ');
 }
 
-/** Begins an utterance, which interrupts the agent, or sends it. */
+/** Starts an utterance, which interrupts the agent, or sends it. */
 async function toggle(
   conversation: Conversation,
   microphone: Microphone | undefined,
-  { context, sound, tell }: Stage,
+  { context, sound, printLine }: Stage,
 ): Promise<Microphone | undefined> {
   if (microphone) {
     await microphone.stop();
@@ -263,18 +263,18 @@ async function toggle(
   }
   if (conversation.isTurn) conversation.cancel();
   sound.interrupt();
-  tell('Recording. Press Enter to send it.');
+  printLine('Recording. Press Enter to send it.');
   return openMicrophone(context.env, (pcm) => conversation.append(pcm, MICROPHONE_RATE));
 }
 
 type Sound = ReturnType<typeof createSound>;
 
-/** The agent's speech: played if there is a player, and kept for `--out`. */
+/** The agent's speech: played if there is a player, and stored for `--out`. */
 function createSound(player: Player | undefined) {
   const parts: Buffer[] = [];
   let bytes = 0;
   let sampleRate = 0;
-  /** When the player will have played everything, in ms of `performance`. */
+  /** Time at which the player will have played everything, in ms of `performance`. */
   let playedAt = 0;
   return {
     hear(part: SpeechPart): void {
@@ -285,13 +285,13 @@ function createSound(player: Player | undefined) {
       player.play(part);
       playedAt = Math.max(playedAt, performance.now()) + durationOf(part);
     },
-    /** Nobody is to hear the rest. */
+    /** Drops the rest. */
     interrupt(): void {
       player?.stop();
       playedAt = 0;
     },
-    unheard: (): number => Math.max(0, playedAt - performance.now()),
-    kept: () => ({ pcm: Buffer.concat(parts), sampleRate }),
+    unplayed: (): number => Math.max(0, playedAt - performance.now()),
+    recorded: () => ({ pcm: Buffer.concat(parts), sampleRate }),
   };
 }
 

@@ -14,7 +14,7 @@ import { profileOption, withVoiceRelay } from './relay.ts';
 
 /** Contract 05 §6. */
 const MAX_SIZE = 25 * MiB;
-/** Milliseconds: a program on the host may take five minutes. */
+/** Milliseconds, since a program on the host may take five minutes. */
 const TIMEOUT = 330_000;
 
 /** Extensions that providers accept, and their content types (contract 05 §6). */
@@ -97,7 +97,7 @@ async function sizeOf(path: string): Promise<number> {
   );
 }
 
-/** The file in chunks, as the relay takes them. */
+/** The file in chunks, on demand. */
 async function* read(path: string, size: number, progress: Progress): AsyncGenerator<Uint8Array> {
   let sent = 0;
   try {

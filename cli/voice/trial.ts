@@ -18,7 +18,7 @@ import type { Progress } from './progress.ts';
 
 const SENTENCE = 'Hello, this is the voice of my own machine.';
 const RATE = 24_000;
-/** Hertz of what is transcribed: some take no other. */
+/** Hertz of audio for transcription, since some servers support no other. */
 const STT_RATE = 16_000;
 
 export interface Trial {
@@ -34,16 +34,16 @@ export interface Trial {
 /** Outcome of trying the choices. A type, so that it is a JSON value. */
 export type Tried = {
   tts?: { seconds: number; first_audio_ms: number; total_ms: number };
-  /** `text` is what was understood of the sentence that was spoken, or of silence where nothing speaks. */
+  /** `text` is the transcript of the spoken sentence, or of silence if nothing speaks. */
   stt?: { text: string; total_ms: number };
   problem?: string;
   next?: string;
 };
 
-/** Speaks a sentence with the choice for speech, and has the choice for transcription understand it. */
+/** Speaks a sentence with the choice for speech, and transcribes it with the other choice. */
 export async function tryChoices({ tts, stt, language, host, player, progress, signal }: Trial): Promise<Tried> {
   const credentials = createVoiceCredentials({ env: {} });
-  const parts = { ...createProbe(signal), host, credentials };
+  const deps = { ...createProbe(signal), host, credentials };
   const tried: Tried = {};
   let pcm: Buffer = Buffer.alloc(RATE * 2);
   try {
@@ -63,7 +63,7 @@ export async function tryChoices({ tts, stt, language, host, player, progress, s
       const began = performance.now();
       const chunks: Uint8Array[] = [];
       let first = 0;
-      for await (const chunk of createAdapters(parts)('local_tts')?.(renderRequest(settings, message)) ?? []) {
+      for await (const chunk of createAdapters(deps)('local_tts')?.(renderRequest(settings, message)) ?? []) {
         if (chunks.length === 0) first = performance.now() - began;
         chunks.push(chunk.pcm);
         player?.play({ pcm: Buffer.from(chunk.pcm), sampleRate: chunk.sampleRate });
@@ -79,7 +79,7 @@ export async function tryChoices({ tts, stt, language, host, player, progress, s
     if (stt) {
       progress.step('Transcribing it.');
       tried.stt = await transcribeOnce(
-        parts,
+        deps,
         { stt, language, wav: wavFile(createResampler(RATE, STT_RATE)(pcm), STT_RATE) },
         signal,
       );
@@ -94,11 +94,11 @@ export async function tryChoices({ tts, stt, language, host, player, progress, s
 }
 
 async function transcribeOnce(
-  parts: Omit<Parameters<typeof transcribe>[0], 'settings'> & { host: Host },
+  deps: Omit<Parameters<typeof transcribe>[0], 'settings'> & { host: Host },
   { stt, language, wav }: { stt: LocalChoice; language?: string; wav: Uint8Array },
   signal: AbortSignal,
 ): Promise<{ text: string; total_ms: number }> {
-  const { host } = parts;
+  const { host } = deps;
   const sections = { tts: {}, stt: { provider: 'local', local: stt, ...(language && { language }) } };
   const scope = { profile: null, configScope: 'global', configPath: null, fallbackToGlobal: false } as const;
   const settings = { basic: async () => ({ ...sections, ...scope }) };
@@ -114,7 +114,7 @@ async function transcribeOnce(
       files: { path, directory },
     };
     const began = performance.now();
-    const { text } = await transcribe({ ...parts, settings }, clip, null, signal);
+    const { text } = await transcribe({ ...deps, settings }, clip, null, signal);
     return { text, total_ms: Math.round(performance.now() - began) };
   } finally {
     await host.files.removeAll(directory).catch(() => {});

@@ -9,6 +9,8 @@ import {
   createStyle,
   line,
   printable,
+  printableText,
+  printableTexts,
   printJson,
   UsageError,
 } from '../output.ts';
@@ -18,9 +20,9 @@ import { createProgress } from './progress.ts';
 import { profileOption, type VoiceRelay, withVoiceRelay } from './relay.ts';
 import { asSpeed, speak } from './speech.ts';
 
-/** Voices that are played without being named: a provider may charge for each. */
+/** Maximum voices that are played without naming them, since a provider may charge for each. */
 const MAX_PLAYED = 12;
-/** Voices of one provider that are shown. */
+/** Maximum voices of one provider that are shown. */
 const MAX_SHOWN = 40;
 const STUB = 'stub';
 
@@ -32,7 +34,7 @@ type ProviderVoices = {
   models: string[];
   languages: string[];
   voices: { id: string; label: string | null; is_chosen: boolean }[];
-  /** Source of the lists, and why they may not be whole. */
+  /** Source of the lists, and why they may be incomplete. */
   status: string;
   message: string | null;
 };
@@ -70,13 +72,13 @@ async function run(ids: string[], options: Options, context: CommandContext): Pr
   if (flag(options, '--json')) printJson(context.stdout, { player: player?.name ?? null, providers }, 2);
 }
 
-/** The voices of the providers that the relay lists, or of the one that is named. */
+/** The voices of the providers that the relay lists, or of the named one. */
 async function voicesOf(relay: VoiceRelay, profile: string | undefined, named?: string): Promise<ProviderVoices[]> {
   const query = profile === undefined ? '' : `?profile=${encodeURIComponent(profile)}`;
   const get = (path: string) => relay.call({ method: 'GET', path: `/voice/output/${path}${query}` });
   const settings = await get('config');
   const listed = (Array.isArray(settings.providers) ? settings.providers : [])
-    .map((each) => textOf(asObject(each)?.id))
+    .map((each) => printableText(asObject(each)?.id))
     .filter((id) => id !== '' && id !== STUB);
   return Promise.all(
     (named === undefined ? listed : [named]).map(async (id): Promise<ProviderVoices> => {
@@ -86,17 +88,17 @@ async function voicesOf(relay: VoiceRelay, profile: string | undefined, named?: 
       const labels = asObject(provider.voice_labels) ?? {};
       const isChosen = settings.provider === answer.provider_id;
       return {
-        id: textOf(answer.provider_id),
+        id: printableText(answer.provider_id),
         is_chosen: isChosen,
-        models: listOf(provider.models),
-        languages: listOf(provider.languages),
-        voices: listOf(provider.voices).map((voice) => ({
+        models: printableTexts(provider.models),
+        languages: printableTexts(provider.languages),
+        voices: printableTexts(provider.voices).map((voice) => ({
           id: voice,
-          label: textOf(labels[voice]) || null,
+          label: printableText(labels[voice]) || null,
           is_chosen: isChosen && voice === settings.voice,
         })),
-        status: textOf(dynamic.status),
-        message: textOf(dynamic.message) || null,
+        status: printableText(dynamic.status),
+        message: printableText(dynamic.message) || null,
       };
     }),
   );
@@ -111,7 +113,7 @@ interface Playing {
   context: CommandContext;
 }
 
-/** Plays the voices that are named, else the first ones, of the named or the chosen provider. */
+/** Plays the named voices, else the first ones, of the named or the chosen provider. */
 async function playAll(relay: VoiceRelay, { found, ids, profile, player, options, context }: Playing): Promise<void> {
   const provider = found.find((each) => each.is_chosen) ?? found[0];
   if (!provider) throw new CommandError('the relay lists no provider', 'See: svc voice doctor');
@@ -162,7 +164,3 @@ function print(found: readonly ProviderVoices[], context: CommandContext): void 
     if (voices.length > MAX_SHOWN) line(context.stdout, `  and ${voices.length - MAX_SHOWN} more: --json has them all`);
   }
 }
-
-const textOf = (value: unknown): string => (typeof value === 'string' ? printable(value) : '');
-
-const listOf = (value: unknown): string[] => (Array.isArray(value) ? value.map(textOf).filter(Boolean) : []);

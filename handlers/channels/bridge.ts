@@ -20,6 +20,9 @@ export const createBridgeChannel = ({ bridge, log }: Pick<Relay, 'bridge' | 'log
   },
 
   badPayload() {},
+  denied(connection, { type }) {
+    if (type === 'bridge.status') bridge.denied(connection);
+  },
   describe: (connection) => bridge.describe(connection),
   opened: (connection, slept) => bridge.opened(connection, slept),
   closed: (connection) => bridge.closed(connection),

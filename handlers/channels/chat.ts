@@ -9,8 +9,8 @@ const GRANT = { name: 'chat', label: 'Chat' };
 const MAX_SHOWN_TYPE = 256;
 
 /**
- * `chat`: turns with the agent's API server (contract 02 §5, 10 §1). Requests run concurrently and only start in order,
- * so nothing here awaits them; a snapshot is awaited, as it is large.
+ * `chat`: turns with the agent's API server (contract 02 §5, 10 §1). Requests run concurrently and only start in order, so
+ * they are not awaited; a snapshot is, because it is large.
  */
 export function createChatChannel({ chat, chatTurns }: Relay): Channel {
   return {

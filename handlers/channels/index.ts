@@ -11,8 +11,8 @@ import { createTerminalChannel } from './terminal.ts';
 import { createTuiChannel } from './tui.ts';
 
 /**
- * THE channel table, in the order in which channels are closed when a socket ends. `pairing` is not in it, because it
- * only carries pushes to the client.
+ * THE channel table, in the order in which channels are closed when a socket ends. `pairing` is missing, because it only
+ * carries messages to the client.
  */
 export const createChannels = (relay: Relay): Channels => {
   const ofHome = (channel: Channel) => homeOnlyChannel(channel, relay);

@@ -10,8 +10,8 @@ export function createNotificationsChannel({ notifications, log: root }: Relay):
     message(_connection, { type, payload }) {
       if (type !== 'notification.posted') return;
       const name = typeof payload.package_name === 'string' ? payload.package_name.slice(0, 128) : 'an unnamed app';
-      const kept = notifications.post(payload);
-      log.debug(`notification of ${name}${kept ? '' : ' dropped: too large'}`);
+      const posted = notifications.post(payload);
+      log.debug(`notification of ${name}${posted ? '' : ' dropped: too large'}`);
     },
     badPayload() {},
   };

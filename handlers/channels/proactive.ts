@@ -32,7 +32,7 @@ export const createProactiveChannel = ({ phone, log: root }: Pick<Relay, 'phone'
     grantLost: (connection) => phone.leave(connection),
   };
 
-  /** A cancel without a message id clears the queue. One with an invalid id must not. */
+  /** A cancel without a message id clears the queue. A cancel with an invalid id must not. */
   async function cancel(id: unknown): Promise<void> {
     if (id === undefined || id === null) await phone.cancel();
     else if (typeof id === 'string' || typeof id === 'number') await phone.cancel(String(id));

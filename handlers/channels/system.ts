@@ -2,16 +2,16 @@ import { describeError, RelayError } from '../../lib/errors.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel, Connection } from '../../lib/socket/channel.ts';
 
-/** Characters of a ping whose time is sent back, whatever JSON it is. A longer one gets the relay's time. */
+/** Maximum characters of a ping whose `ts`, which may be any JSON, is echoed. A longer ping gets the relay's time. */
 const MAX_ECHOED = 4096;
 
 /**
- * `system`: answers `ping`, takes `pong` as a sign of life, gives a device its credentials for the mailbox (contract 12
- * §3), hears that it has home's key (§4), and ignores everything else (contract 02 §2).
+ * `system`: answers `ping`, counts `pong` as a sign of life, sends a device its credentials for the mailbox (contract 12
+ * §3), records that it has home's key (§4), and ignores everything else (contract 02 §2).
  */
 export function createSystemChannel({ homeMirror, log: root }: Relay): Channel {
   const log = root.named('mirror');
-  /** Connections whose question about the mailbox is not answered yet: another one waits for no second answer. */
+  /** Connections with an unanswered request for the mailbox, which need no second answer. */
   const asking = new Set<Connection>();
 
   async function giveMailbox(connection: Connection, id?: string): Promise<void> {
@@ -19,9 +19,9 @@ export function createSystemChannel({ homeMirror, log: root }: Relay): Channel {
     asking.add(connection);
     try {
       if (!homeMirror) throw new RelayError('unsupported', 'only the home of a device knows its mailbox');
-      const { mailbox, taken } = await homeMirror.renewMailbox(connection.session);
+      const { mailbox, onDelivered } = await homeMirror.renewMailbox(connection.session);
       connection.send('system', 'mailbox', { mailbox }, id);
-      connection.probe(taken);
+      connection.probe(onDelivered);
     } catch (error) {
       const expected = error instanceof RelayError;
       if (!expected) log.error(`a device did not get its mailbox: ${describeError(error)}`);
@@ -37,7 +37,7 @@ export function createSystemChannel({ homeMirror, log: root }: Relay): Channel {
 
     message(connection, { type, id, payload }, text) {
       if (type === 'pong') return connection.ponged(payload.ts);
-      // Pings go on being answered meanwhile.
+      // Not awaited, so that pings are still answered.
       if (type === 'mailbox.get') return void giveMailbox(connection, id);
       if (type === 'box.known') return void homeMirror?.boxKnown(connection.session, payload.key);
       if (type !== 'ping') return;

@@ -54,7 +54,7 @@ export const createTerminalChannel = ({ terminals }: Pick<Relay, 'terminals'>): 
   closed: (connection) => terminals.release(connection, 'lost'),
 });
 
-/** The session that a message names. An empty name counts as none. */
+/** The session named in a message. An empty name counts as absent. */
 const nameIn = ({ session_name: name }: Payload): string | undefined =>
   typeof name === 'string' && name !== '' ? name : undefined;
 
@@ -88,12 +88,12 @@ function readAttach({ session_name: given, cols, rows, window: chars, mode, shel
   }
   const isWatch = mode === 'watch';
   if (!isWatch && mode !== undefined && mode !== null) return 'mode must be watch';
-  // An id of the wrong type is an agent's all the same: only without one are these its owner's hands.
+  // An id of the wrong type still comes from an agent. Only without an id, it is the owner.
   const runId = run === undefined || run === null || run === '' ? undefined : typeof run === 'string' ? run : 'unnamed';
   return { name, shell: typeof shell === 'string' ? shell : undefined, size, window, runId, isWatch };
 }
 
-/** Sentence and code of the error for a session that was not attached. */
+/** Sentence and code of the error for a failed attach. */
 function refusalOf(result: Exclude<AttachResult, { kind: 'attached' }>, name: string): [text: string, error?: string] {
   switch (result.kind) {
     case 'gone':

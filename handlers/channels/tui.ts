@@ -47,7 +47,7 @@ async function attach(tui: Relay['tui'], version: string, connection: Connection
   const { id, payload } = message;
   const attached = await tui.attach(connection, payload, {
     attached: (pid) => connection.send('tui', 'tui.attached', { pid, server_version: version }, id),
-    // Spliced instead of encoded again, so that numbers and duplicate keys stay as the gateway wrote them.
+    // Spliced rather than encoded again, so that numbers and duplicate keys stay as the gateway wrote them.
     received: (kind, text) => connection.sendFrame(encodeEnvelopeAround('tui', `tui.rpc.${kind}`, text)),
     exited: (exit) => fail(connection, `tui_gateway exited (${describeExit(exit)})`),
   });

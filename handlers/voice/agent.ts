@@ -41,7 +41,7 @@ async function configBody(relay: Relay, effective: Effective<AgentSettings>): Pr
     mode: MODE,
     stable_engine: 'svc_voice_output',
     protocol: 'svc.voice.realtime_agent.v0',
-    // At the edge there is no file, and clients take no null here.
+    // At the edge there is no file, and clients do not accept null here.
     config_path: configPath ?? '',
     default_provider: settings.provider,
     default_model: settings.model,
@@ -133,7 +133,7 @@ function providerOf(request: RelayRequest): StreamingProvider {
   return isAgentProvider(provider) ? provider : requireProvider(id, 'realtime');
 }
 
-/** Choices that a provider offers, and how they were found; without members that are null. */
+/** The choices that a provider offers, and how they were found; without null members. */
 async function optionsOf(relay: Relay, provider: StreamingProvider, { oauthPath, servers }: Effective<AgentSettings>) {
   const found = await relay.voice.options.of(MODE, provider, oauthPath, servers);
   const { supports_speech_to_speech, supports_tool_use, supports_realtime_agent_native } = agentInfo(provider);

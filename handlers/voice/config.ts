@@ -24,8 +24,8 @@ import { profileOf, readVoiceBody, selected } from './request.ts';
 /** `GET /voice/config` (contract 05 §5). */
 export const getVoiceConfig: Handler = async (request, relay) => {
   const { config, credentials } = relay.voice;
-  const parts = { config, credentials, hasHost: relay.host !== undefined };
-  const { tts, stt, missing, ...scope } = await describeBasic(parts, profileOf(request));
+  const deps = { config, credentials, hasHost: relay.host !== undefined };
+  const { tts, stt, missing, ...scope } = await describeBasic(deps, profileOf(request));
   return json({
     success: true,
     profile: scope.profile,
@@ -131,7 +131,7 @@ function commonBody(protocol: string, { settings, configPath, servers }: Effecti
   };
 }
 
-/** The providers that a client can choose: the owner's own only once there is something behind them. */
+/** The providers that a client can choose; the owner's own only once it is configured. */
 export const listed = ({ servers, settings }: Effective<StreamingSettings>): StreamingProvider[] =>
   streamingProviders
     .filter((provider) => {
@@ -140,7 +140,7 @@ export const listed = ({ servers, settings }: Effective<StreamingSettings>): Str
     })
     .map((provider) => withOwn(provider, servers));
 
-/** The settings with another provider, which brings its own model and voice. */
+/** The settings with another provider, including its own model and voice. */
 export const settingsWith = <S extends StreamingSettings>(
   { settings, defaultsFor }: Effective<S>,
   provider: StreamingProvider,

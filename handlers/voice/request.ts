@@ -7,7 +7,7 @@ import { readJson } from '../../lib/web/json.ts';
 import { lastOf, type RelayRequest } from '../request.ts';
 
 const BODY_LIMIT = 2 * 1024 * 1024;
-/** Characters. No longer name is that of a directory, and each event of a session may repeat it. */
+/** Maximum characters of a profile name. No directory has a longer one, and each event of a session may repeat it. */
 const MAX_PROFILE = 1024;
 
 /**
@@ -22,7 +22,8 @@ export const readVoiceBody = (
   readJson(request, { limit: BODY_LIMIT, empty: optional, null: optional, notObject: 'JSON body must be an object' });
 
 /**
- * The profile that a request names, in its query or else in its body. Null when it names none (contract 05 §3).
+ * Reads the profile that a request names in its query or, failing that, in its body. Returns null if it names none
+ * (contract 05 §3).
  * @throws RelayError `invalid` for a name of more than 1024 characters
  */
 export function profileOf({ query }: RelayRequest, body: Record<string, unknown> = {}): string | null {
@@ -34,7 +35,7 @@ export function profileOf({ query }: RelayRequest, body: Record<string, unknown>
 }
 
 /**
- * A model or voice to check: what a body does not name comes from the settings, and an empty one stays empty.
+ * A model or voice to check. A missing one comes from the settings, an empty one stays empty.
  * @throws RelayError `invalid`
  */
 export const selected = (body: Record<string, unknown>, name: string, fallback: string): string =>

@@ -10,12 +10,12 @@ import { profileOf, readVoiceBody } from './request.ts';
 /** Sessions of one kind. */
 type Kind = 'output' | 'lab' | 'agent';
 
-/** Id of a session in a path, where the other names are routes. */
+/** Id of a session in a path, excluding the names of routes. */
 export const VOICE_SESSION = '(?!(config|providers|session)(/|$)):id';
 
 const MAX_MESSAGE = 2 * 1024 * 1024;
 
-/** The caller that the guard `voice(grant)` let through. */
+/** The caller admitted by the guard `voice(grant)`. */
 const callerOf = (request: RelayRequest): VoicePrincipal => request.voice as VoicePrincipal;
 
 /** `POST` of a new session (contract 05 §12, §14, 06 §3.3). */
@@ -37,7 +37,7 @@ function voiceSocket(path: string, grant: VoiceGrant, kind: Kind): SocketRow {
     path: `${path}/${VOICE_SESSION}`,
     async guard(request, relay) {
       const refusal = await authenticate(request, relay);
-      // Without an upgrade, the answer is 426 whatever the id.
+      // Without an upgrade, the answer is 426 for any id.
       if (refusal || !request.headers.has('upgrade')) return refusal;
       await relay.voice[kind].admit(pathParam(request, 'id'), callerOf(request));
       return undefined;

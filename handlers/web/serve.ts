@@ -56,25 +56,25 @@ const HEADERS: Readonly<Record<string, Record<string, string>>> = {
 
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 
-export interface PageParts {
+export interface PageDeps {
   pages: Pages;
   config: Pick<Config, 'serviceWorker'>;
-  /** The client's `Accept-Encoding`, where a platform has replaced the header. */
+  /** The client's `Accept-Encoding`, if a platform has replaced the header. */
   accepted?: string | null;
-  /** True if the browser sees no secure context: plain http under a name that is not this machine's own. */
+  /** True without a secure context: plain http under a name that is not this machine's own. */
   isPlain?: boolean;
   /** Origins to which the app may connect too: the other side of a mirror (contract 12 §3). */
   others?: readonly string[];
 }
 
-/** The service worker of the app, and what removes it where it is turned off. */
+/** The service worker of the app, and the one that removes it if it is turned off. */
 const WORKER = 'app/sw.js';
 const NO_WORKER = 'app/sw-off.js';
 
-/** The answer to a `GET` below a page; undefined for a path that is no file of it. */
+/** The answer to a `GET` below a page; undefined for a path without a file. */
 export async function pageResponse(
   request: Request,
-  { pages, config, accepted = request.headers.get('accept-encoding'), isPlain = false, others = [] }: PageParts,
+  { pages, config, accepted = request.headers.get('accept-encoding'), isPlain = false, others = [] }: PageDeps,
 ): Promise<Response | undefined> {
   const [path = ''] = pathOf(request.url).slice(1).split(/[?#]/, 1);
   const known = HEADERS[path.split('/', 1)[0] ?? ''];
@@ -120,15 +120,16 @@ export const toApp = (): Response => redirect('app/');
 export const SHARE_PATH = '/app/share';
 
 /**
- * `POST /app/share`: the form is for the app's service worker, which was not there. Nothing of it is read; the page says so.
+ * `POST /app/share`: the form was meant for the app's service worker, which was not running. The form is not read; the page
+ * reports that.
  */
 export const shareMissed = (): Response => redirect('./#/shared?lost=1', 303);
 
 const notFound = (request: RelayRequest): Response => errorFor(request, 404, 'not found');
 
 /**
- * `GET /app/…`: the page for phones. It is never served under the address of the console: what goes wrong in it must not
- * be the operator's.
+ * `GET /app/…`: the page for phones. Never served under the address of the console, so that a vulnerability in it does not
+ * expose the operator.
  */
 export const serveApp: Handler = async (request, relay) => {
   const host = request.headers.get('host');
@@ -138,25 +139,25 @@ export const serveApp: Handler = async (request, relay) => {
     return redirect(`${protocol}//localhost${port ? `:${port}` : ''}${pathOf(request.url)}`);
   }
   const edge = relay.homeMirror?.edgePage();
-  const parts = { ...relay, isPlain: isPlain(request), others: edge === undefined ? [] : [edge] };
-  return (await pageResponse(request, parts)) ?? notFound(request);
+  const deps = { ...relay, isPlain: isPlain(request), others: edge === undefined ? [] : [edge] };
+  return (await pageResponse(request, deps)) ?? notFound(request);
 };
 
-/** True if the browser got here over plain http under a name that is not this machine's own. */
+/** True if the browser used plain http under a name that is not this machine's own. */
 function isPlain({ headers, peer }: RelayRequest): boolean {
-  // A proxy here may announce https to a relay that is not told to trust it otherwise.
+  // A proxy here may announce https to a relay that does not trust it otherwise.
   if (peer.via !== 'direct' || isSecureTransport(peer, headers, true)) return false;
   return !isLoopbackName(splitUrl(`http://${headers.get('host') ?? ''}`)?.host ?? '');
 }
 
-/** `GET /console/…`: the operator's page, for browsers on this host alone. */
+/** `GET /console/…`: the operator's page, for browsers on this host only. */
 export const serveConsole: Handler = async (request, relay) => {
   const isOperators = isLocalCaller(request) && namesLoopbackAddress(request.headers.get('host'));
   if (!isOperators) return refusedConsole(request, relay.listener.port);
   return (await pageResponse(request, relay)) ?? notFound(request);
 };
 
-/** Tells people on other machines how to get at the console. It has no style, as its policy allows none but files. */
+/** Tells people on other machines how to reach the console. Without style, since its policy allows only files. */
 function refusedConsole({ headers, peer }: RelayRequest, port: number): Response {
   const name = (headers.get('host') ?? '').replace(/:\d+$/, '');
   const target = isHost(name.replace(/^\[|\]$/g, '')) && name !== 'localhost' ? name : 'the-relay-host';

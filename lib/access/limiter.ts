@@ -1,9 +1,9 @@
 import type { Storage } from 'unstorage';
 import * as v from 'valibot';
 import type { LimiterRecord, PeerLimitRecord } from '../../storage/schema.ts';
-import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { listOf, loadAll, readAs } from '../kit/entries.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { createWriteBehind } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 import { addressOf, allowancesOf } from './peer.ts';
@@ -23,10 +23,10 @@ const MAX_PEERS = 10_000;
 /** Wrong codes in a window, over all peers together, and for how long one more of them restricts codes. */
 const CODE_BUDGET = 60;
 const RESTRICTION = 600_000;
-/** Peers that are remembered as having paired. */
+/** Peers remembered because a device has paired from them. */
 const MAX_PAIRED = 1_000;
 
-/** Keys of the records that belong to no single peer. */
+/** Keys of records that belong to no single peer. */
 const BUDGET_KEY = 'code-budget';
 const PAIRED_KEY = 'paired-peers';
 
@@ -37,7 +37,7 @@ interface Counts {
   mint: number[];
 }
 
-export interface LimiterParts {
+export interface LimiterDeps {
   store: Storage<LimiterRecord>;
   clock: Clock;
   log: Log;
@@ -48,19 +48,21 @@ export type Limiter = Awaited<ReturnType<typeof openLimiter>>;
 const recent = (times: number[], now: number): number[] => times.filter((time) => time > now - WINDOW);
 
 /**
- * Failed authentications and code requests, per peer, and wrong pairing codes over all peers (contract 01 §4). At most
- * 10,000 peers are kept: the least recently used without a running block goes first, a running block never. While blocks
- * take up all the room, failures of other peers count towards the budget of wrong codes only.
+ * Failed authentications and code requests, per peer, and wrong pairing codes over all peers (contract 01 §4). Keeps at
+ * most 10,000 peers and evicts the least recently used one without a running block; a running block is never evicted.
+ * While blocks fill the table, failures of other peers count only towards the budget of wrong codes.
  *
- * A page of a foreign origin is a peer of its own, limited also with all other origins of its address and refused while
- * that address is blocked (contract 01 §1.4).
+ * A page of a foreign origin is a separate peer. It also shares a limit with all other origins of its address, and is
+ * refused while that address is blocked (contract 01 §1.4).
  *
  * Times are monotonic in memory and wall-clock in the store: a process that slept has another monotonic clock.
  */
-export async function openLimiter({ store, clock, log }: LimiterParts) {
-  /** The least recently used first. */
+export async function openLimiter({ store, clock, log }: LimiterDeps) {
+  /** Least recently used first. */
   const counts = new Map<string, Counts>();
-  /** Ends of running blocks. All blocks of one map are of one length, so each map is in the order of its ends. */
+  /**
+   * Ends of running blocks. All blocks of one map have the same length, so insertion order is the order of their ends.
+   */
   const blocks: Record<Bucket, Map<string, number>> = { pairing: new Map(), session: new Map() };
   /** Peers from which a device has paired, the latest last. */
   const paired = new Set<string>();
@@ -116,7 +118,7 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
 
   const isFull = () => counts.size + blocks.pairing.size + blocks.session.size >= MAX_PEERS;
 
-  /** Makes room for one more. False when all of it is taken up by running blocks. */
+  /** Makes room for one more. Returns false if running blocks fill the table. */
   function makeRoom(): boolean {
     if (!isFull()) return true;
     dropEndedBlocks(clock.monotonic());
@@ -143,7 +145,7 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
     entry[bucket] = [];
     if (entry.pairing.length + entry.session.length + entry.mint.length === 0) counts.delete(peer);
     makeRoom();
-    // An ended block would leave the peer at its former place in the order.
+    // An ended block would keep the peer's old position in the order.
     blocks[bucket].delete(peer);
     blocks[bucket].set(peer, clock.monotonic() + FAILURES[bucket].block);
   }
@@ -162,7 +164,7 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
     saveBudget();
   }
 
-  /** Takes up the stored records and removes what is over. A wall clock that was set back lengthens nothing. */
+  /** Restores the stored records and removes expired ones. A wall clock that was set back lengthens no block. */
   async function restore(records: [key: string, record: LimiterRecord][]): Promise<void> {
     const offset = wallTime();
     const now = clock.monotonic();
@@ -189,7 +191,7 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
       }
     }
     for (const [peer, entry] of counted.sort(([, , a], [, , b]) => a - b)) counts.set(peer, entry);
-    // A block that starts from now on ends no earlier than these: the map stays in order.
+    // A new block ends no earlier than these, so the map stays in order.
     for (const [peer, until] of running.sort(([, a], [, b]) => a - b)) blocks.session.set(peer, until);
   }
 
@@ -202,8 +204,8 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
     },
 
     /**
-     * Counts a failure. True when it starts a block. A wrong secret is no guess at a code: it counts for its peer, and not
-     * towards what restricts codes for all.
+     * Counts a failure. True when it starts a block. A wrong secret is not a guess at a code: it counts for its peer,
+     * but not towards the restriction of codes for all peers.
      */
     fail(peer: string, bucket: Bucket, { isGuess = true } = {}): boolean {
       const now = clock.monotonic();
@@ -224,7 +226,7 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
       return isBlocked;
     },
 
-    /** Counts a code request. Whole seconds to wait when there were too many, else 0. */
+    /** Counts a code request. Returns the whole seconds to wait after too many, otherwise 0. */
     mint(peer: string): number {
       const now = clock.monotonic();
       for (const { key, share } of allowancesOf(peer)) {
@@ -270,8 +272,8 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
     },
 
     /**
-     * Seconds for which codes are restricted still, 0 when they are not. In tens: desktops take a reason that contains 429
-     * for a refusal by status, and wait for five minutes (contract 01 §3.6).
+     * Seconds until codes are no longer restricted; 0 if they are not. Rounded to tens: desktops take a reason that
+     * contains 429 for a refusal by status, and wait for five minutes (contract 01 §3.6).
      */
     restrictedFor(): number {
       return Math.max(0, Math.ceil((restrictedUntil - clock.monotonic()) / 10_000) * 10);

@@ -17,18 +17,19 @@ const MAX_FORWARDERS = 16;
 
 /**
  * Why a caller is not the operator: `remote` breaks one of the rules 1 to 5 and 7, `other-user` is another account of
- * this host, `no-key` lacks the key that this relay demands of everybody.
+ * this host, `no-key` lacks the key that this relay requires of every caller.
  */
 export type Refusal = 'remote' | 'other-user' | 'no-key';
 
-export interface LocalOperatorParts {
+export interface LocalOperatorDeps {
   /** Absent at the edge, where nobody is local. */
   host?: Host;
   config: Pick<Config, 'port' | 'requireOperatorKey' | 'operatorUids'>;
   clock: Clock;
   log: Log;
   /**
-   * True if a proxy on this machine forwards to the relay: everybody needs the key then, unless the owner has decided.
+   * True if a proxy on this machine forwards to the relay. Every caller then needs the key, unless the owner has
+   * configured otherwise.
    */
   isBehindProxy?(): Promise<boolean>;
 }
@@ -37,22 +38,22 @@ export interface LocalOperatorParts {
 export interface OperatorState {
   /** True if every caller needs the operator key. */
   keyRequired: boolean;
-  /** Programs that called as the relay's own user without the key, and listen on ports themselves: a proxy is one. */
+  /** Programs that called as the relay's own user without the key and listen on ports themselves, as a proxy does. */
   forwarders: readonly LocalProxy[];
 }
 
 export type LocalOperator = Awaited<ReturnType<typeof openLocalOperator>>;
 
 /**
- * Tells the operator from every other caller on this host, by the one rule for every area (contract 01 §1.3). Makes the
- * operator key at the first start; without one, no key is right. The file is read for each call that shows a key, so that
- * `svc relay operator-key rotate` ends the old one at once (contract 11 §3).
+ * Distinguishes the operator from every other caller on this host, by the same rule everywhere (contract 01 §1.3).
+ * Creates the operator key at the first start; without a key file, no key is accepted. The file is read for each call
+ * that presents a key, so that `svc relay operator-key rotate` takes effect at once (contract 11 §3).
  */
-export async function openLocalOperator({ host, config, clock, log, isBehindProxy }: LocalOperatorParts) {
+export async function openLocalOperator({ host, config, clock, log, isBehindProxy }: LocalOperatorDeps) {
   const users = host?.users;
   const trusted = new Set([...(users?.own == null ? [] : [users.own]), ...config.operatorUids]);
   if (host) await makeKey(host, log);
-  /** Asked once per connection, and only for operator routes. */
+  /** Looked up once per connection, and only for operator routes. */
   const owners = new WeakMap<Peer, Promise<Owner>>();
 
   function ownerOf(peer: Peer): Promise<Owner> {
@@ -69,7 +70,9 @@ export async function openLocalOperator({ host, config, clock, log, isBehindProx
   const forwarders = new Map<string, LocalProxy>();
   let searchAgain = Number.NEGATIVE_INFINITY;
 
-  /** Looks for forwarders while a call is under way: most proxies hold a connection only as long as that. Never rejects. */
+  /**
+   * Searches for forwarders during a call, because most proxies hold a connection no longer than that. Never rejects.
+   */
   async function searchForwarders(): Promise<void> {
     if (users?.own == null || clock.monotonic() < searchAgain) return;
     searchAgain = clock.monotonic() + SEARCH_PERIOD;
@@ -83,7 +86,7 @@ export async function openLocalOperator({ host, config, clock, log, isBehindProx
   }
 
   return {
-    /** Why the caller is not the operator; undefined when it is. */
+    /** Returns why the caller is not the operator; undefined if it is. */
     async refusal(caller: CallerFacts): Promise<Refusal | undefined> {
       if (!isStrictLoopback(caller)) return 'remote';
       const given = caller.headers.get(OPERATOR_KEY_HEADER);
@@ -101,7 +104,7 @@ export async function openLocalOperator({ host, config, clock, log, isBehindProx
       forwarders: [...forwarders.values()],
     }),
 
-    /** The account at the other end of a connection that was asked for an operator route, for the log. */
+    /** Returns the account at the other end of a connection, for the log. */
     async describe(peer: Peer): Promise<string> {
       const owner = await owners.get(peer);
       return typeof owner === 'number' ? `${peer.address}, user ${owner}` : (peer.address ?? 'unknown');
@@ -114,11 +117,13 @@ async function makeKey({ files, agentHome }: Host, log: Log): Promise<void> {
   try {
     await openOperatorKey(files, path, log);
   } catch (error) {
-    log.warn(`the operator key ${path} can be neither read nor made, so none is accepted: ${describeError(error)}`);
+    log.warn(
+      `the operator key ${path} can be neither read nor created, so no key is accepted: ${describeError(error)}`,
+    );
   }
 }
 
-/** A key that cannot be read now is nobody's. */
+/** Without a readable key file, no key matches. */
 async function isKey({ files, agentHome }: Host, given: string): Promise<boolean> {
   const key = await readOperatorKey(files, operatorKeyPath(agentHome)).catch(() => null);
   return key !== null && timingSafeEqual(given, key);

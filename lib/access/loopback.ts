@@ -7,7 +7,7 @@ export interface CallerFacts {
   readonly method: string;
   /** `1.1` of `GET / HTTP/1.1`; absent where the runtime does not report it. */
   readonly httpVersion?: string;
-  /** The target of the request line as it was sent. */
+  /** The target of the request line, as sent. */
   readonly target?: string;
   /** True if it is the handshake of a WebSocket, and not a plain request with its headers. */
   readonly isHandshake?: boolean;
@@ -43,7 +43,7 @@ export function isStrictLoopback(caller: CallerFacts): boolean {
   return isLocalCaller(caller) && isSameOrigin(headers, own, method);
 }
 
-/** The same without rule 4, which is about what a page calls: for files that a browser shows. */
+/** Like `isStrictLoopback` without rule 4, which is about calls by a page: for files that a browser shows. */
 export function isLocalCaller({ peer, headers, httpVersion, target }: Omit<CallerFacts, 'method'>): boolean {
   if (peer.via !== 'direct' || !isLoopbackAddress(peer.address)) return false;
   if (!(Number(httpVersion) >= 1.1) || !target?.startsWith('/')) return false;
@@ -58,12 +58,12 @@ const isProxyHeader = (name: string): boolean =>
 const hostName = (host: string | null): string => HOST.exec(host?.trim() ?? '')?.[1]?.toLowerCase() ?? '';
 
 /**
- * True if `Host` is one of the addresses of this host, and not `localhost`: there, the app for phones has its own
- * origin, which is not the operator's (contract 09 §5).
+ * True if `Host` is one of the addresses of this host, and not `localhost`, under which the phone app has an origin of
+ * its own, apart from the operator's (contract 09 §5).
  */
 export const namesLoopbackAddress = (host: string | null): boolean => /^(?:127\.0\.0\.1|\[::1\])$/.test(hostName(host));
 
-/** Rule 4. Not every browser sends `Sec-Fetch-Site`, so a page on another local port is told by its `Origin`. */
+/** Rule 4. Not every browser sends `Sec-Fetch-Site`, so a page on another local port is recognised by its `Origin`. */
 function isSameOrigin(headers: HeaderReader, own: string, method: string): boolean {
   const origin = headers.get('origin');
   const site = headers.get('sec-fetch-site');

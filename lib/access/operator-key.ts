@@ -22,7 +22,7 @@ export function parseOperatorKey(text: string): string | null {
 export const newOperatorKey = (): string => base64url(randomBytes(SIZE));
 
 /**
- * The key that counts now: none in a file that is missing, damaged, or open to other accounts.
+ * The current key; null if the file is missing, damaged, or readable by other accounts.
  * @throws when the file cannot be read.
  */
 export async function readOperatorKey(files: HostFiles, path: string): Promise<string | null> {
@@ -49,7 +49,7 @@ export async function openOperatorKey(files: HostFiles, path: string, log: Log):
       await files.createExclusive(path, new TextEncoder().encode(fresh), 0o600);
       return fresh;
     } catch (error) {
-      // Another process created it meanwhile: the next attempt reads that one.
+      // Another process has just created it; the next attempt reads that key.
       if ((error as { code?: unknown }).code !== 'EEXIST') throw error;
     }
   }

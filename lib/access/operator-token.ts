@@ -11,15 +11,13 @@ export const OPERATOR_ALGORITHM = 'EdDSA';
 export const MAX_OPERATOR_TTL = 900;
 
 /**
- * The first characters of a public key (SPKI, base64) of each algorithm: its object identifier. The key decides the
- * algorithm, never the token, which cannot ask for `none` or for HMAC with the public key.
+ * The first characters of a public key (SPKI, base64) of each algorithm, its object identifier. The key determines the
+ * algorithm, so a token cannot ask for `none` or for HMAC with the public key.
  */
 const ALGORITHMS: Readonly<Record<string, string>> = {
   EdDSA: 'MCowBQYDK2Vw',
   ES256: 'MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQc',
 };
-
-export type OperatorTokens = ReturnType<typeof createOperatorTokens>;
 
 /**
  * Verifies operator tokens: short-lived JWTs signed by the operator's key for one relay (contract 01 §12). Without a
@@ -58,7 +56,7 @@ export const isOperatorKey = (pem: string): Promise<boolean> =>
     () => false,
   );
 
-/** When a token ends that `verify` has accepted, epoch seconds. Null for anything that is no token. */
+/** The expiry of a token that `verify` has accepted, epoch seconds. Null for anything but a token. */
 export function endOfOperatorToken(token: string | null): number | null {
   try {
     return decodeJwt(token ?? '').exp ?? null;

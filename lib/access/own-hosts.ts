@@ -14,40 +14,38 @@ import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { HeaderReader, Peer } from './peer.ts';
 
-/** Milliseconds for which names are kept that cost a look at a file or a program. */
-const KEPT = 60_000;
-/** Milliseconds after which names are resolved again: the network may have been missing at the start. */
+/** Milliseconds for which the results of file reads and programs are cached. */
+const CACHE_TIME = 60_000;
+/** Milliseconds after which names are resolved again, because the network may have been missing at the start. */
 const JUDGED = 600_000;
 const MAX_ADVERTISED = 64;
 const RESOLVE_TIMEOUT = 2_000;
 const MAX_FILE = 32 * 1024;
 
-export interface OwnHostsParts {
+export interface OwnHostsDeps {
   config: Pick<Config, 'host' | 'port' | 'relayHosts' | 'publicUrl'>;
   /** Absent at the edge, where the Worker in front knows the names. */
   host?: Host;
-  /** URLs under which this relay can be reached beside those of the configuration. */
+  /** Further URLs of this relay, besides those of the configuration. */
   urls(): Promise<(string | null | undefined)[]>;
-  /** The URL of its Secure Link, while there is one. */
+  /** The URL of its Secure Link, if enabled. */
   secureLink?(): string | undefined;
   clock: Clock;
   log: Log;
 }
 
-export type OwnHosts = ReturnType<typeof createOwnHosts>;
-
 /**
  * The names by which browsers may call this relay (contract 01 §9.1a): any address literal, `localhost`, and the names
  * that it knows. A page that rebinds its own name to the address of the relay is a stranger under any other.
  */
-export function createOwnHosts({ config, host, urls, secureLink, clock, log }: OwnHostsParts) {
+export function createOwnHosts({ config, host, urls, secureLink, clock, log }: OwnHostsDeps) {
   const configured = new Set(
     [config.host, config.publicUrl && hostOf(config.publicUrl), ...(config.relayHosts?.keys() ?? [])].flatMap((name) =>
       name ? [nameOf(name)] : [],
     ),
   );
   const path = host && `${host.agentHome}/svc-relay/advertised-hosts`;
-  let looking: Promise<ReadonlySet<string>> | undefined;
+  let lookup: Promise<ReadonlySet<string>> | undefined;
   let until = Number.NEGATIVE_INFINITY;
   let proxied: Promise<boolean> | undefined;
   let judgeAgain = Number.NEGATIVE_INFINITY;
@@ -57,8 +55,8 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     return (text ?? '').split('\n').filter((line) => isHost(hostOf(`http://${line}`)));
   }
 
-  /** Names that are known elsewhere. A failure leaves some out, which refuses a browser until the next look. */
-  async function look(): Promise<ReadonlySet<string>> {
+  /** Names that come from elsewhere. A failure omits some, so that a browser is refused until the next lookup. */
+  async function lookUp(): Promise<ReadonlySet<string>> {
     const found = await Promise.all([
       advertised().then((lines) => lines.map((line) => hostOf(`http://${line}`))),
       urls().then((list) => [...list, secureLink?.()].flatMap((url) => (url ? [hostOf(url)] : []))),
@@ -71,21 +69,21 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
   }
 
   function known(): Promise<ReadonlySet<string>> {
-    if (!looking || clock.monotonic() >= until) {
-      looking = look();
-      until = clock.monotonic() + KEPT;
+    if (!lookup || clock.monotonic() >= until) {
+      lookup = lookUp();
+      until = clock.monotonic() + CACHE_TIME;
     }
-    return looking;
+    return lookup;
   }
 
-  /** True if what listens on an address of this machine is the relay itself. */
+  /** True if this relay itself listens on an address of this machine. */
   function isOwn(address: string, port: number): boolean {
     const link = splitUrl(secureLink?.() ?? '');
     if (link?.port === port) return true;
     return port === config.port && (!isLoopbackName(config.host) || isLoopbackName(address));
   }
 
-  /** True if an authority leads to this machine, and there to another program than the relay. */
+  /** True if an authority leads to another program on this machine. */
   async function isProxy(authority: string, of: Host): Promise<boolean> {
     const { host: name = '', port = 0 } = splitUrl(`http://${authority}`) ?? {};
     const addresses = canonicalAddress(name) === null ? await of.network.resolve(name, RESOLVE_TIMEOUT) : [name];
@@ -93,7 +91,7 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     return addresses.some((address) => own.has(canonicalAddress(address)) && !isOwn(address, port));
   }
 
-  /** A failure counts as a proxy, for a minute: the operator key is then asked for once too often. */
+  /** For a minute, a failure counts as a proxy: at worst, the operator key is required without need. */
   async function findProxy(of: Host): Promise<boolean> {
     try {
       const pinned = [...(await urls()), config.publicUrl].flatMap((url) => (url && authorityOf(url)) || []);
@@ -106,16 +104,15 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
       return true;
     } catch (error) {
       log.warn(`it is not known whether a proxy on this machine leads here: ${describeError(error)}`);
-      judgeAgain = clock.monotonic() + KEPT;
+      judgeAgain = clock.monotonic() + CACHE_TIME;
       return true;
     }
   }
 
   return {
     /**
-     * True if a name under which the relay is published leads to a proxy on this machine: what that forwards may look
-     * like a call of the operator (contract 01 §1.3 rule 6). Looked up every ten minutes, and when a new name is
-     * advertised.
+     * True if a published name of this relay leads to a proxy on this machine, whose forwarded requests may look like
+     * calls of the operator (contract 01 §1.3 rule 6). Looked up every ten minutes, and when a new name is advertised.
      */
     isBehindProxy(): Promise<boolean> {
       if (!proxied || clock.monotonic() >= judgeAgain) {
@@ -126,8 +123,8 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     },
 
     /**
-     * True if a request is one of a browser that calls this relay by a name which is not its own. Returns a promise
-     * only for a name that the configuration does not know.
+     * True if a browser calls this relay by a foreign name. Returns a promise only for a name that is not in the
+     * configuration.
      */
     isForeign(peer: Peer, headers: HeaderReader): boolean | Promise<boolean> {
       if (peer.via !== 'direct' || !isFromBrowser(headers)) return false;
@@ -137,8 +134,8 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     },
 
     /**
-     * Remembers the hosts of URLs that the operator gives to devices: names, and of `published`, which lead here through
-     * something else, addresses too. Never rejects.
+     * Remembers the hosts of URLs that the operator gives to devices: names, and for `published` URLs, which lead here
+     * through another program, addresses too. Never rejects.
      */
     async advertise(given: readonly string[], published: readonly string[] = []): Promise<void> {
       const named = given.filter((url) => canonicalAddress(hostOf(url)) === null);
@@ -147,7 +144,7 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
       try {
         const before = await advertised();
         const all = [...new Set([...names, ...before])].slice(0, MAX_ADVERTISED);
-        looking = undefined;
+        lookup = undefined;
         if (all.join() === before.join()) return;
         proxied = undefined;
         await host.files.writeAtomic(path, new TextEncoder().encode(`${all.join('\n')}\n`), 0o600);
@@ -160,11 +157,11 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
   };
 }
 
-/** True if a browser says that it has sent this. */
+/** True for a request from a browser, by its headers. */
 const isFromBrowser = (headers: HeaderReader): boolean =>
   headers.get('origin') !== null || headers.get('sec-fetch-site') !== null;
 
-/** Host and port of a URL, `home.test:443`; undefined for an address that only this machine has. */
+/** Host and port of a URL, `home.test:443`; undefined for an address that is valid on this machine only. */
 function authorityOf(url: string): string | undefined {
   const { scheme = '', host = '', port = defaultPort(scheme) } = splitUrl(url) ?? {};
   if (!isHost(host) || (canonicalAddress(host) !== null && isLoopbackName(host))) return undefined;

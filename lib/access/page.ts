@@ -1,6 +1,6 @@
 import type { HeaderReader } from './peer.ts';
 
-/** Characters of an origin that count; browsers know no longer one. */
+/** Maximum characters of an origin; browsers know no longer one. */
 const MAX_ORIGIN = 300;
 
 /** The web page that a request comes from, as the browser says. `isOwn`: this relay has served it under the same name. */

@@ -12,9 +12,9 @@ export interface Peer {
    * a stream of Reach, whose client has no address.
    */
   readonly via: 'direct' | 'ingress' | 'edge' | 'secure-link' | 'reach';
-  /** The client's way to the proxy that forwards it, where that was announced. */
+  /** The client's transport to the proxy in front, if the proxy announced it. */
   readonly transportHint?: 'wss' | 'ws' | 'unknown';
-  /** Both ends of the connection, of a direct one. */
+  /** Both ends of a direct connection. */
   ends?(): ConnectionEnds;
 }
 
@@ -57,15 +57,15 @@ export function limitKey(address: string | null): string {
   return plain.includes(':') ? network64(plain) : plain;
 }
 
-/** Characters of an origin that count; browsers know no longer one. */
+/** Maximum characters of an origin; browsers know no longer one. */
 const MAX_ORIGIN = 300;
-/** Between the address and the origin of a key. */
+/** Separates the address from the origin in a key. */
 const FROM_ORIGIN = ' origin ';
 
 /**
  * The limit key of a caller: its socket's address, or the last entry of `X-Forwarded-For` behind a loopback proxy that
- * the operator trusts. A page of another origin has a key of its own, below that of its address: it locks out neither
- * the tools nor the phones that share the address (contract 01 §1.4).
+ * the operator trusts. A page of another origin has a separate key below that of its address, so that it cannot lock
+ * out tools or phones that share the address (contract 01 §1.4).
  */
 export function peerKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): string {
   const key = addressKey(peer, headers, trustProxyHeaders);
@@ -79,25 +79,25 @@ function addressKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolea
   if (peer.via === 'reach') return REACH;
   if (trustProxyHeaders && peer.via === 'direct' && isLoopbackAddress(peer.address)) {
     const last = headers.get('x-forwarded-for')?.split(',').at(-1)?.trim();
-    // Some proxies add the port, which would make every connection a peer of its own.
+    // Some proxies append the port, which would make every connection a separate peer.
     const port = last ? WITH_PORT.exec(last) : null;
     if (last) return limitKey((port?.[1] ?? port?.[2] ?? last).slice(0, 64));
   }
   return limitKey(peer.address);
 }
 
-/** All foreign origins of an address have this many times the limit of one. */
+/** All foreign origins of an address share this multiple of one peer's limit. */
 const ORIGINS_SHARE = 3;
 
-/** The limit that an attempt counts towards: its key, and how many times the usual limit it has. */
+/** A limit that an attempt counts towards: its key, and its multiple of the usual limit. */
 export interface Allowance {
   key: string;
   share: number;
 }
 
 /**
- * Everything that an attempt under a limit key counts towards. A client that is no browser writes any `Origin` it likes,
- * so all foreign origins of an address have a limit together.
+ * Every limit that an attempt counts towards. A client other than a browser can send any `Origin`, so all foreign
+ * origins of an address also share a limit.
  */
 export function allowancesOf(key: string): Allowance[] {
   const address = addressOf(key);
@@ -105,7 +105,7 @@ export function allowancesOf(key: string): Allowance[] {
   return address === key ? [own] : [own, { key: `${address} origins`, share: ORIGINS_SHARE }];
 }
 
-/** The limit key without its origin. A block of the address is one of all its origins. */
+/** The limit key without its origin. Blocking the address blocks all of its origins. */
 export function addressOf(key: string): string {
   const at = key.indexOf(FROM_ORIGIN);
   return at < 0 ? key : key.slice(0, at);

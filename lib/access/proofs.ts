@@ -1,8 +1,9 @@
 import { decodeProtectedHeader } from 'jose/decode/protected_header';
 import { compactVerify } from 'jose/jws/compact/verify';
-import { base64url, fromBase64url, hexToBytes, randomBytes, sha256 } from '../kit/bytes.ts';
+import { base64url, fromBase64url, hexToBytes, randomBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject, parseObject } from '../kit/json.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 import type { HeaderReader } from './peer.ts';
 
@@ -14,22 +15,22 @@ const PROOF_PROTOCOL = 'svc.proof.';
 
 const ALGORITHM = 'ES256';
 const TYPE = 'dpop+jwt';
-/** A proof of ours takes some 500 characters. */
+/** Our proofs take some 500 characters. */
 const MAX_PROOF = 2048;
 const JTI = /^[\w-]{16,64}$/;
 /** A coordinate of P-256, 32 bytes. */
 const COORDINATE = /^[\w-]{43}$/;
-/** Milliseconds for which a nonce is given out, and is accepted still after that. */
+/** Milliseconds for which a nonce is issued, and for which it is still accepted afterwards. */
 const WINDOW = 300_000;
-/** Proofs that are accepted with one nonce. After them it is stale, so that none has to be forgotten. */
+/** Proofs accepted per nonce, which is stale after them, so that no id of a used proof is ever evicted. */
 const MAX_USED = 50_000;
-/** Imported keys that are kept: importing one costs as much as a verification. */
+/** Imported keys to cache: importing one costs as much as a verification. */
 const MAX_KEYS = 256;
 
 /** The values that a proof has to cover. */
 export interface ProofTarget {
   method: string;
-  /** Below the address of the relay, without a query: a page cannot tell what proxies in between take away. */
+  /** Path below the address of the relay, without the query: a page cannot know the prefix that proxies remove. */
   path: string;
   /** The credential that the proof goes with. */
   token: string;
@@ -38,7 +39,7 @@ export interface ProofTarget {
 export type Verdict =
   /** `thumbprint` is that of the key (RFC 7638). */
   | { kind: 'proved'; thumbprint: string }
-  /** Made with an old nonce, or with none. */
+  /** Made with an old nonce, or without one. */
   | { kind: 'stale' }
   | { kind: 'wrong' };
 
@@ -48,7 +49,7 @@ interface NonceWindow {
   nonce: string;
   /** Monotonic ms. */
   from: number;
-  /** Ids of the proofs that were accepted with the nonce. */
+  /** Ids of the proofs accepted with this nonce. */
   used: Set<string>;
 }
 
@@ -61,10 +62,10 @@ const WRONG: Verdict = { kind: 'wrong' };
 const STALE: Verdict = { kind: 'stale' };
 
 /**
- * Verifies proofs that a caller holds the key to which its session is bound, in the manner of DPoP (RFC 9449;
- * handlers/web/README.md). The relay's nonce limits their life, not `iat`: phones have wrong clocks, and whoever can use a
- * key for a moment could otherwise sign for next year. Nonces and the ids of used proofs are in memory alone: after a
- * restart or a sleep no earlier proof is good, and clients make another one with the new nonce.
+ * Verifies proofs that a caller holds the key of its key-bound session, like DPoP (RFC 9449; handlers/web/README.md).
+ * Their life is limited by the relay's nonce and not by `iat`: phones have wrong clocks, and an attacker with a
+ * moment's use of a key could sign proofs for next year. Nonces and the ids of used proofs are in memory only: a
+ * restart or a sleep invalidates earlier proofs, and clients make another one with the new nonce.
  */
 export function createProofs(clock: Clock) {
   let current: NonceWindow | undefined;
@@ -96,15 +97,15 @@ export function createProofs(clock: Clock) {
   }
 
   return {
-    /** The nonce for new proofs, and for how many seconds it is accepted at least. */
+    /** The nonce for new proofs, and the seconds for which it is accepted at least. */
     nonce(): { nonce: string; expiresIn: number } {
       const window = issuing();
       return { nonce: window.nonce, expiresIn: Math.floor((2 * WINDOW - age(window)) / 1000) };
     },
 
     /**
-     * Judges a proof, once: a second time it is wrong. With `expected`, that of another key is not even verified. Never
-     * rejects.
+     * Verifies a proof, which is accepted once only. With `expected`, a proof of another key is refused without
+     * verifying it. Never rejects.
      */
     async verify(proof: string, { method, path, token }: ProofTarget, expected?: string): Promise<Verdict> {
       const read = readProof(proof);
@@ -121,10 +122,10 @@ export function createProofs(clock: Clock) {
       } catch {
         return WRONG;
       }
-      // The nonce may have become stale meanwhile.
+      // The nonce may have become stale during the await.
       const window = windowOf(nonce);
       if (!window) return STALE;
-      // A browser sends a request again by itself when its connection breaks: the page makes another proof then.
+      // A browser repeats a request by itself when its connection breaks; the page then makes another proof.
       if (window.used.has(jti)) return STALE;
       window.used.add(jti);
       return { kind: 'proved', thumbprint };
@@ -132,7 +133,7 @@ export function createProofs(clock: Clock) {
   };
 }
 
-/** Key and claims of a proof, unverified; null when it is none. */
+/** Key and claims of a proof, unverified; null if malformed. */
 function readProof(proof: string): { key: PublicKey; claims: Record<string, unknown> } | null {
   if (proof.length > MAX_PROOF) return null;
   try {
@@ -152,7 +153,7 @@ const isCoordinate = (value: unknown): value is string => typeof value === 'stri
 
 const hashOf = (text: string): string => base64url(hexToBytes(sha256(text)));
 
-/** RFC 7638: the hash of the required members in the order of their names. */
+/** RFC 7638: the hash of the required members in alphabetical order. */
 const thumbprintOf = ({ x, y }: PublicKey): string => hashOf(`{"crv":"P-256","kty":"EC","x":"${x}","y":"${y}"}`);
 
 /** The proof of a request; a page's upgrade has it in a subprotocol, exactly one. Null without it. */

@@ -1,9 +1,9 @@
 import type { Clock } from '../kit/clock.ts';
 import { type Log, REFUSED } from '../log.ts';
 
-/** Milliseconds for which one line stands for every refusal of its kind. */
+/** Milliseconds in which one line is logged for all refusals of a kind. */
 const PERIOD = 60_000;
-/** Kinds of refusals that are told apart; further ones share a line. */
+/** Maximum number of distinct kinds; further ones share a line. */
 const MAX_KINDS = 256;
 
 const SHARED = 'refused further calls from other peers';
@@ -17,8 +17,8 @@ interface Kind {
 }
 
 /**
- * Logs refused requests: one line per peer and route in a minute, with the number of those that came since the last one
- * (contract 01 §9.1a). They have a ring of their own in the log, so that a flood washes out nothing else.
+ * Logs refused requests: at most one line per peer and route in a minute, with the number of refusals since the last
+ * one (contract 01 §9.1a). They have a separate ring in the log, so that a flood pushes out no other lines.
  */
 export function createRefusals({ clock, log: all }: { clock: Clock; log: Log }) {
   const log = all.named(REFUSED);
@@ -29,7 +29,7 @@ export function createRefusals({ clock, log: all }: { clock: Clock; log: Log }) 
     Object.assign(kind, { more: 0, next: clock.monotonic() + PERIOD });
   }
 
-  /** Writes what was only counted, from kinds whose time is over. */
+  /** Logs the counted refusals of kinds whose minute is over. */
   function flush(now: number): void {
     for (const [key, kind] of kinds) {
       if (kind.next > now) continue;
@@ -42,7 +42,7 @@ export function createRefusals({ clock, log: all }: { clock: Clock; log: Log }) 
   }
 
   return {
-    /** A request was refused. `text` is the line for the first one of this peer and route. */
+    /** Records a refused request. `text` is the line for the first one of this peer and route. */
     note(peer: string, route: string, text: string): void {
       const now = clock.monotonic();
       let key = `${peer} ${route}`;
@@ -57,7 +57,7 @@ export function createRefusals({ clock, log: all }: { clock: Clock; log: Log }) 
 
     sweep: (): void => flush(clock.monotonic()),
 
-    /** Writes all that was only counted. Whatever comes after begins anew. */
+    /** Logs every counted refusal, and forgets them. */
     stop(): void {
       flush(Number.POSITIVE_INFINITY);
       kinds.clear();

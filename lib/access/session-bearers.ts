@@ -13,8 +13,8 @@ export interface BearerRequest {
 export type SessionBearers = ReturnType<typeof createSessionBearers>;
 
 /**
- * The session of a bearer that came with a request or upgrade. One that is bound to a key takes a proof of it
- * (handlers/web/README.md); without one, nothing is verified and nothing waits.
+ * Finds the session of the bearer of a request or upgrade. A session that is bound to a key needs a proof
+ * (handlers/web/README.md); any other is found synchronously.
  */
 export function createSessionBearers({ sessions, proofs }: { sessions: Sessions; proofs: Proofs }) {
   async function proved(token: string, request: BearerRequest, key: string): Promise<Session | undefined> {
@@ -30,8 +30,8 @@ export function createSessionBearers({ sessions, proofs }: { sessions: Sessions;
 
   return {
     /**
-     * @throws RelayError `unauthorized` with a nonce when the session is bound to a key, and the proof is not good;
-     * `unavailable` when a clock that may be wrong has ended it (contract 11 §2).
+     * @throws RelayError `unauthorized` with a nonce when the session is bound to a key and the proof is not valid;
+     * `unavailable` when the session was ended by a clock that may be wrong (contract 11 §2).
      */
     sessionOf(token: string, request: BearerRequest): Session | undefined | Promise<Session | undefined> {
       const session = sessions.authenticate(token);
@@ -44,7 +44,7 @@ export function createSessionBearers({ sessions, proofs }: { sessions: Sessions;
   };
 }
 
-/** The path of an absolute URL as it was sent, without its query. */
+/** The path of an absolute URL as sent, without the query. */
 function pathOf(url: string): string {
   const path = url.slice(url.indexOf('/', url.indexOf('//') + 2));
   return path.slice(0, path.search(/[?#]|$/));

@@ -1,8 +1,9 @@
 import type { Store } from '../../storage/schema.ts';
 import { OWNER_TIMEOUT } from '../dispatch/commands.ts';
-import { newRecord, openDispatcher, type RoomParts, type Rules } from '../dispatch/dispatcher.ts';
+import { newRecord, openDispatcher, type RoomDeps, type Rules } from '../dispatch/dispatcher.ts';
 import { createUseCheck, type Link } from '../dispatch/link.ts';
 import { RelayError } from '../errors.ts';
+import { createEvent } from '../kit/event.ts';
 import { isObject } from '../kit/json.ts';
 import { withoutMembers } from '../kit/json-text.ts';
 import type { Actor } from '../operations/actor.ts';
@@ -20,10 +21,10 @@ import { departedStatus, statusOf } from './status.ts';
 
 /** Milliseconds in which a phone must answer (contract 03 §4.2). */
 const COMMAND_TIMEOUT = 30_000;
-/** Longer reports are ignored: the relay keeps the last one of every phone. */
+/** Longer reports are ignored, since the relay keeps the last one of every phone. */
 const MAX_REPORT = 256 * 1024;
 
-export interface BridgeParts extends RoomParts<ActivityRecord> {
+export interface BridgeDeps extends RoomDeps {
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'bridge'>;
 }
@@ -33,45 +34,49 @@ export interface Call {
   route: DeviceRow;
   /** The query, one value for each name. */
   query: Readonly<Record<string, string>>;
-  /** The body of a POST: its text, which goes to the phone as it is, and the same read. */
+  /** The body of a POST: its text, which goes to the phone unchanged, and its parsed value. */
   body?: Readonly<JsonText>;
-  /** The caller's own end. */
+  /** Aborts when the caller disconnects. */
   signal?: AbortSignal;
   actor: Actor;
 }
 
-export type Bridge = Awaited<ReturnType<typeof openBridge>>;
-
 /** The relay's side of the bridge: the connected phones, and the commands sent to them (contract 03 §1-6). */
-export async function openBridge(parts: BridgeParts) {
-  const { sessions, clock, log } = parts;
-  const mayBeUsed = createUseCheck('bridge', parts);
+export async function openBridge(deps: BridgeDeps) {
+  const { sessions, clock, log } = deps;
+  const devices = createEvent<[]>();
+  const mayBeUsed = createUseCheck('bridge', deps);
   const registry = createPhoneRegistry({
     now: clock.now,
     isEligible: mayBeUsed,
     isForeign: sessions.isDeviceOfAnother,
     departedChanged: (key) => persistence?.departedChanged(key, registry),
   });
-  const persistence = parts.registry && (await openPersistence({ store: parts.registry, clock, log }));
-  const dispatcher = await openDispatcher<ActivityRecord, boolean, PhoneResponse, Reply>(parts, rules);
+  const persistence = deps.registry && (await openPersistence({ store: deps.registry, clock, log }));
+  const dispatcher = await openDispatcher<ActivityRecord, boolean, PhoneResponse, Reply>(deps, rules);
   /** When a socket last answered a command. */
   const answers = new WeakMap<Link, number>();
+  /** Sockets whose phone has reported although its session lacks the grant, latest last. */
+  const ungranted = new Set<Link>();
   let stopping = false;
 
-  /** The device can no longer be used, for this reason. */
+  /** Removes a device that can no longer be used, for this reason. */
   function drop(link: Link, reason: (device: Device) => string): void {
     const device = registry.remove(link);
     if (device || registry.supersededOn(link) !== undefined) persistence?.socketChanged(link, registry);
     if (!device) return;
     dispatcher.failAllOf(link, reason(device));
-    parts.devicesChanged?.();
+    devices.emit();
     log.info(`phone ${device.id} disconnected`);
   }
 
-  /** The device for a call. */
+  /** Returns the device for a call. */
   function deviceFor(selector: string | undefined, { onStoreBuild }: DeviceRow): Device {
     const device = registry.choose(selector);
-    if (!device) throw new RelayError('unavailable', 'No phone connected: open the app and turn the bridge on');
+    if (!device) {
+      const advice = adviceFor(ungranted) ?? 'open the app and turn the bridge on';
+      throw new RelayError('unavailable', `No phone connected: ${advice}`);
+    }
     if (!onStoreBuild && isStoreBuild(device)) {
       throw new RelayError('forbidden', 'this phone runs the store build, which has no device control', {
         extra: { error_code: 'device_control_sideload_only' },
@@ -87,7 +92,7 @@ export async function openBridge(parts: BridgeParts) {
 
   const isActive = (device: Device): boolean => registry.selection.active === keyOf(device);
 
-  /** Restores a socket after a sleep, with its device and the commands that were under way on it. */
+  /** Restores a socket after a sleep, with its device and commands in flight. */
   function restore(link: Link): void {
     persistence?.restore(link, registry);
     dispatcher.restore(link, isPrivate);
@@ -97,7 +102,7 @@ export async function openBridge(parts: BridgeParts) {
     /** Number of commands that wait for a response. */
     pendingCount: dispatcher.pendingCount,
 
-    /** Commands under way on a socket, and the milliseconds since it last answered one; null before the first. */
+    /** Commands in flight on a socket, and the milliseconds since it last answered one; null before the first. */
     describe(link: Link): { in_flight: number; last_answer_ms: number | null } {
       const answeredAt = answers.get(link);
       return {
@@ -119,14 +124,24 @@ export async function openBridge(parts: BridgeParts) {
         return;
       }
       const { device, replaced } = result;
+      ungranted.delete(link);
       persistence?.socketChanged(link, registry);
       if (replaced) {
         persistence?.socketChanged(replaced.link, registry);
         dispatcher.failAllOf(replaced.link, `Bridge device ${device.name} reconnected`);
       }
-      parts.devicesChanged?.();
+      devices.emit();
       if (isNew) log.info(`phone ${device.id} connected`);
     },
+
+    /** `bridge.status` of a phone whose session lacks the grant. */
+    denied(link: Link): void {
+      ungranted.delete(link);
+      ungranted.add(link);
+    },
+
+    /** Why a phone that is connected cannot be controlled, and the next step; undefined if none lacks the grant. */
+    advice: () => adviceFor(ungranted),
 
     /** `bridge.response` in the frame `text`. Ignored unless it answers a pending command of this socket. */
     answered(link: Link, payload: Payload, text: string): void {
@@ -137,23 +152,23 @@ export async function openBridge(parts: BridgeParts) {
 
     waiting: dispatcher.waiting,
 
-    /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
+    /** A socket has authenticated, or, with `slept`, was restored after a sleep of the process (edge). */
     opened(link: Link, slept: boolean): void {
       if (slept) restore(link);
       else if (mayBeUsed(link) && registry.welcome(link)) {
         persistence?.socketChanged(link, registry);
-        parts.devicesChanged?.();
+        devices.emit();
       }
     },
 
-    /** True if a phone is connected that a call of this route can reach. */
+    /** True if a connected phone can serve a call of this route. */
     isOffered: ({ onStoreBuild }: Pick<DeviceRow, 'onStoreBuild'>): boolean =>
       registry.list().some((device) => onStoreBuild || !isStoreBuild(device)),
 
-    /** True if a session is that of a connected phone. */
+    /** True if a session belongs to a connected phone. */
     hasPhone: (session: Session): boolean => registry.list().some(({ link }) => link.session === session),
 
-    /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
+    /** Every socket that survived the sleep is restored. Commands to other sockets get no answer any more. */
     restored(): void {
       persistence?.restored(registry);
       dispatcher.restored(() => 'Phone disconnected', isPrivate);
@@ -161,16 +176,17 @@ export async function openBridge(parts: BridgeParts) {
 
     /** The socket is gone. */
     closed(link: Link): void {
+      ungranted.delete(link);
       drop(link, ({ name }) => (link.session.ended ? `Bridge device ${name} was revoked` : 'Phone disconnected'));
     },
 
-    /** The socket stays, but its session may not use the bridge any more. */
+    /** The socket stays open, but its session lost the grant for the bridge. */
     grantLost(link: Link): void {
       drop(link, ({ name }) => `Bridge grant of ${name} ended`);
     },
 
     /**
-     * Carries one call to a phone and its response back.
+     * Sends one call to a phone and returns its response.
      * @throws RelayError `invalid`, `not-found`, `conflict`, `unavailable`, `forbidden`, `rate-limited` when nothing
      * was sent; `bad-gateway` and `gateway-timeout` when it was sent and no usable response came.
      */
@@ -225,7 +241,7 @@ export async function openBridge(parts: BridgeParts) {
       return { active_device_id: idOf(active), most_recent_device_id: idOf(recent), devices, count: devices.length };
     },
 
-    /** Makes the named device the one for calls that name none (contract 03 §6). */
+    /** Makes the named device the default for calls without a name (contract 03 §6). */
     select(selector: string): Payload {
       const device = registry.choose(selector) as Device;
       registry.select(device);
@@ -242,7 +258,13 @@ export async function openBridge(parts: BridgeParts) {
 
     activity: dispatcher.list,
 
-    /** Fails what is pending, and refuses new commands. */
+    /** Calls back when a command was sent, has ended, or was refused. */
+    onCommand: dispatcher.onChange,
+
+    /** Calls back when devices have come or gone, or have sent a status. */
+    onDevices: devices.on,
+
+    /** Fails pending commands and refuses new ones. */
     stop(): void {
       stopping = true;
       dispatcher.stop();
@@ -250,7 +272,17 @@ export async function openBridge(parts: BridgeParts) {
   };
 }
 
-/** The row of a command that is known by its record alone. */
+/** Advice about the phone that has reported last without the grant. */
+function adviceFor(ungranted: ReadonlySet<Link>): string | undefined {
+  const session = [...ungranted].at(-1)?.session;
+  if (!session) return undefined;
+  const name = session.ownerName ?? session.device.name;
+  return Object.hasOwn(session.grants, 'bridge')
+    ? `the bridge grant of "${name}" has expired; extend it with: svc devices extend "${name}"`
+    : `"${name}" is paired without the bridge grant; pair it again with: svc pair`;
+}
+
+/** The row of a command, from its record. */
 const rowOf = ({ path, method }: ActivityRecord): DeviceRow | undefined =>
   deviceRoutes(path).find((route) => route.method === method);
 
@@ -296,7 +328,7 @@ function paramsText(query: Readonly<Record<string, string>>): string {
 const withoutSelectorKeys = <T>(values: Readonly<Record<string, T>>): Record<string, T> =>
   Object.fromEntries(Object.entries(values).filter(([key]) => !isSelectorKey(key)));
 
-/** Scans the text only when there is something to remove. */
+/** Scans the text only if there is something to remove. */
 const withoutSelectors = ({ text, value }: Readonly<JsonText>): string => {
   if (text === '') return '{}';
   return Object.keys(value).some(isSelectorKey) ? withoutMembers(text, isSelectorKey) : text;

@@ -6,7 +6,7 @@ import type { Payload } from '../socket/envelope.ts';
 /** A phone's identity (contract 03 §1.2). */
 export interface Identity {
   id: string;
-  /** Where the id comes from; only a session's is proof. */
+  /** Source of the id; only an id of the session is authenticated. */
   source: 'session' | 'payload' | 'socket';
   name: string;
   surface: string;
@@ -30,8 +30,8 @@ const known = (text: string, nothing: string): string | undefined =>
   text === '' || text === nothing ? undefined : text;
 
 /**
- * The identity of a phone that reports: from its session, else from its report, else from its socket. `mayClaim` decides
- * whether an id that only the report gives may be used: one that belongs to another phone may not.
+ * Identifies a reporting phone by its session, else by its report, else by its socket. `mayClaim` rejects an id from the
+ * report that belongs to another phone.
  */
 export function identify(
   device: SessionDevice,

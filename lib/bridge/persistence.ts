@@ -2,10 +2,10 @@ import * as v from 'valibot';
 import type { BridgeDeviceRecord, BridgeSelectionRecord, Store } from '../../storage/schema.ts';
 import type { Link } from '../dispatch/link.ts';
 import { openSocketStore } from '../dispatch/socket-store.ts';
-import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { readAs } from '../kit/entries.ts';
 import { isObject, type JsonObject, parseObject } from '../kit/json.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { aliasesOf } from './identity.ts';
@@ -17,17 +17,15 @@ const NEWEST = 'newest';
 const socketKey = (socketId: string): string => `socket:${socketId}`;
 const departedKey = (key: string): string => `departed:${sha256(key)}`;
 
-export interface PersistenceParts {
+export interface PersistenceDeps {
   store: Store<'bridge'>;
   clock: Clock;
   log: Log;
 }
 
-export type Persistence = Awaited<ReturnType<typeof openPersistence>>;
-
 /** Stores the registry for an object that is evicted while its sockets stay open (edge). */
-export async function openPersistence(parts: PersistenceParts) {
-  const stored = await openSocketStore({ ...parts, name: 'the bridge registry' });
+export async function openPersistence(deps: PersistenceDeps) {
+  const stored = await openSocketStore({ ...deps, name: 'the bridge registry' });
   let selection = '';
 
   return {
@@ -46,7 +44,7 @@ export async function openPersistence(parts: PersistenceParts) {
       stored.save(SELECTION, () => ({ ...registry.selection }));
     },
 
-    /** The device of this key has departed, or is back. */
+    /** The device of this key has departed, or has returned. */
     departedChanged(key: string, registry: PhoneRegistry): void {
       const record = (known: KnownDevice | undefined) => (known ? toRecord(known, null) : null);
       stored.save(departedKey(key), () => record(registry.departed(key)));
@@ -63,13 +61,13 @@ export async function openPersistence(parts: PersistenceParts) {
       if (known && typeof connectedAt === 'number') registry.restore(link, { ...known, connectedAt });
     },
 
-    /** Every socket is back: restores the rest. Devices whose sockets are not back have departed. */
+    /** Every socket is restored: restores the rest. Devices without a restored socket have departed. */
     restored(registry: PhoneRegistry): void {
       const saved = stored.take(SELECTION) as BridgeSelectionRecord | undefined;
       const rest = stored.takeRest().map(([key, record]) => ({ key, known: fromRecord(record) }));
       for (const { key, known } of rest.sort((a, b) => (a.known?.lastSeenAt ?? 0) - (b.known?.lastSeenAt ?? 0))) {
         if (known) registry.restoreDeparted(known);
-        // Earlier versions kept departed devices under a key of their id alone.
+        // Earlier versions stored departed devices under their id alone.
         if (key === NEWEST || (known && key === departedKey(keyOf(known)))) continue;
         stored.save(key, () => null);
         if (known) this.departedChanged(keyOf(known), registry);
@@ -108,7 +106,7 @@ function fromRecord(record: JsonObject): KnownDevice | undefined {
   return { id, source, name, surface, formFactor, aliases, family, prefix, status, lastSeenAt };
 }
 
-/** A report that may be stored: of one that is too long, only what the relay itself reads. */
+/** A report in storable length: a longer one is reduced to the members that the relay reads. */
 function shortText(status: Payload): string {
   const text = JSON.stringify(status);
   if (text.length <= MAX_STATUS) return text;

@@ -1,3 +1,4 @@
+import type { BridgeSelectionRecord } from '../../storage/schema.ts';
 import { type IsForeign, type Link, mayClaim } from '../dispatch/link.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { type Identity, identify } from './identity.ts';
@@ -14,52 +15,49 @@ export interface KnownDevice extends Identity {
   lastSeenAt: number;
 }
 
-/** A phone that has reported itself on an open socket. */
+/** A phone that has reported on an open socket. */
 export interface Device extends KnownDevice {
   readonly link: Link;
   /** Epoch milliseconds. */
   connectedAt: number;
 }
 
-/** Keys (`keyOf`) of the devices that a call without a selector goes to. */
-export interface Selection {
-  active: string | null;
-  recent: string | null;
-}
-
-export interface RegistryParts {
+export interface RegistryDeps {
   now(): number;
-  /** Returns whether commands may be sent to the socket's session now. */
+  /** True if commands may be sent to the socket's session now. */
   isEligible(link: Link): boolean;
-  /** True if an id is that of a device of another session. */
+  /** True if an id belongs to a device of another session. */
   isForeign?: IsForeign;
-  /** The device of this key is departed now, or not any more. */
+  /** A device of this key has departed, or has returned. */
   departedChanged?(key: string): void;
 }
 
 /**
- * Identifies a device. Its id alone does not: every paired device can read the ids of the others, and one that took the
- * id of another must not get its place (contract 03 §1.2).
+ * Identifies a device. Its id alone is not enough: every paired device can read the ids of the others, and a device
+ * that claims another's id must not take its place (contract 03 §1.2).
  */
 export const keyOf = ({ family, id }: Pick<KnownDevice, 'family' | 'id'>): string => `${family}:${id}`;
 
 export type PhoneRegistry = ReturnType<typeof createPhoneRegistry>;
 
-/** Devices that disconnected, kept so that they are usable before their next report when they reconnect. */
+/**
+ * Maximum number of disconnected devices, kept so that they are usable before their next report when they reconnect.
+ */
 const MAX_DEPARTED = 64;
 
 /**
- * The connected phones, and which of them gets a call that names none (contract 03 §1.2, 1.5, 3). Indexed by key and by
- * socket: neither a report nor a response scans the others.
+ * The connected phones, and the default for calls without a name (contract 03 §1.2, 1.5, 3). Indexed by key and by
+ * socket, so that reports and responses need no scan.
  */
-export function createPhoneRegistry(parts: RegistryParts) {
-  const { now, isEligible, isForeign = () => false, departedChanged = () => {} } = parts;
+export function createPhoneRegistry(deps: RegistryDeps) {
+  const { now, isEligible, isForeign = () => false, departedChanged = () => {} } = deps;
   const devices = new Map<string, Device>();
   const byLink = new Map<Link, Device>();
-  /** Sockets whose device moved to another socket, and its id. */
+  /** Sockets whose device moved to another socket, and the id of the device. */
   const superseded = new WeakMap<Link, string>();
   const departed = new Map<string, KnownDevice>();
-  const selection: Selection = { active: null, recent: null };
+  /** Keys (`keyOf`) of the devices that a call without a selector goes to. */
+  const selection: BridgeSelectionRecord = { active: null, recent: null };
   let newest: KnownDevice | undefined;
 
   const eligible = (key: string | null): Device | undefined => {
@@ -80,7 +78,7 @@ export function createPhoneRegistry(parts: RegistryParts) {
     if (departed.delete(key)) departedChanged(key);
   }
 
-  /** Keeps a device that is not connected. Only an id of the session proves that it is the same one later. */
+  /** Keeps a device that has disconnected. Only an id of the session proves that the same device returns later. */
   function depart(device: KnownDevice): void {
     departed.delete(keyOf(device));
     if (device.source === 'session') departed.set(keyOf(device), device);
@@ -125,7 +123,7 @@ export function createPhoneRegistry(parts: RegistryParts) {
   }
 
   return {
-    selection: selection as Readonly<Selection>,
+    selection: selection as Readonly<BridgeSelectionRecord>,
     list,
     of: (link: Link): Device | undefined => byLink.get(link),
     /** Id of the device that moved from this socket to another one. */
@@ -137,8 +135,8 @@ export function createPhoneRegistry(parts: RegistryParts) {
     connected: (key: string | null): Device | undefined => (key === null ? undefined : devices.get(key)),
 
     /**
-     * A `bridge.status` came: makes its sender a device and the most recent one. Returns the device that it replaced on
-     * another socket, or undefined when the sender is itself the replaced one.
+     * Handles `bridge.status`: its sender becomes a device and the most recent one. Returns the device that it replaced
+     * on another socket, or undefined when the sender is itself the replaced one.
      */
     report(link: Link, status: Payload): { device: Device; replaced?: Device } | undefined {
       const result = register(link, status, now());
@@ -173,8 +171,8 @@ export function createPhoneRegistry(parts: RegistryParts) {
       if (!devices.has(keyOf(device))) depart(device);
     },
 
-    /** Restores the selection, once the devices are back. */
-    restoreSelection(saved: Selection): void {
+    /** Restores the selection, after the devices. */
+    restoreSelection(saved: BridgeSelectionRecord): void {
       if (saved.active !== null && devices.has(saved.active)) selection.active = saved.active;
       if (saved.recent !== null && devices.has(saved.recent)) selection.recent = saved.recent;
     },
@@ -182,13 +180,13 @@ export function createPhoneRegistry(parts: RegistryParts) {
     /** Marks a socket whose device moved to another one before the process slept. */
     supersede: (link: Link, id: string): void => void superseded.set(link, id),
 
-    /** The device answered. */
+    /** The device has answered. */
     seen(link: Link): void {
       const device = byLink.get(link);
       if (device) device.lastSeenAt = now();
     },
 
-    /** The socket is gone, or may no longer be used. The device seen last takes over its place in the selection. */
+    /** The socket has closed, or lost its grant. The device seen last takes over its place in the selection. */
     remove(link: Link): Device | undefined {
       const device = byLink.get(link);
       if (!device) return undefined;
@@ -205,15 +203,15 @@ export function createPhoneRegistry(parts: RegistryParts) {
       return device;
     },
 
-    /** Makes a device the one for calls that name none. */
+    /** Makes a device the default for calls without a name. */
     select(device: Device): void {
       selection.active = keyOf(device);
     },
 
     /**
-     * The device for a call: the named one; without a name the active, the most recent, the one seen last, or none. A
-     * device that has the id of another one for a name is not meant by it.
-     * @throws RelayError `not-found` or `conflict` for a name that does not stand for exactly one.
+     * The device for a call: the named one; without a name the active, the most recent, or the one seen last, if any. A
+     * name that is the id of one device never selects another device with that name.
+     * @throws RelayError `not-found` or `conflict` unless a name selects exactly one device.
      */
     choose(selector?: string): Device | undefined {
       if (selector === undefined) return eligible(selection.active) ?? eligible(selection.recent) ?? list()[0];

@@ -4,10 +4,10 @@ import type { Payload } from '../socket/envelope.ts';
 
 /** A parsed `bridge.response`. The phone chose everything in it. */
 export interface PhoneResponse {
-  /** As the phone gave it, also outside 200..599; 200 where it gave no integer. */
+  /** As sent by the phone, even outside 200..599; 200 if it sent no integer. */
   status: number;
   result: unknown;
-  /** `result` as it stands in the frame. */
+  /** `result` exactly as in the frame. */
   resultText: string;
   error?: string;
   blocked: boolean;
@@ -20,7 +20,7 @@ export interface Reply {
   body: string;
 }
 
-/** Reads the payload of a `bridge.response`; `frame` is the text that it came in. */
+/** Reads the payload of a `bridge.response`; `frame` is the text of its frame. */
 export function readResponse({ status, result, error, blocked }: Payload, frame: string): PhoneResponse {
   return {
     status: Number.isInteger(status) ? (status as number) : 200,

@@ -29,7 +29,7 @@ export function readSelector(
   return undefined;
 }
 
-/** The devices that a selector matches. An empty normalised form never matches. */
+/** The devices that a selector matches. An empty normalised form matches none. */
 export function matching<T extends Pick<Identity, 'aliases'>>(devices: Iterable<T>, selector: string): T[] {
   const plain = normalise(selector);
   const found: T[] = [];

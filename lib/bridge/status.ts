@@ -4,13 +4,13 @@ import type { Device, KnownDevice } from './registry.ts';
 
 const secondsSince = (time: number, now: number): number => Math.max(0, Math.floor((now - time) / 1000));
 
-/** The phone's own report, with its name and id filled in where it left them out. */
+/** The phone's own report, with missing names and ids filled in. */
 function groupsOf({ status, id, name }: KnownDevice): Payload {
   const device = isObject(status.device) ? status.device : {};
   return { ...status, device: { ...device, name: device.name ?? name, device_id: device.device_id ?? id } };
 }
 
-/** The relay's own fields win over the phone's (contract 03 §6). */
+/** The relay's own fields override the phone's (contract 03 §6). */
 const statusWith = (device: KnownDevice, connected: boolean, active: boolean, now: number): Payload => ({
   ...groupsOf(device),
   phone_connected: connected,

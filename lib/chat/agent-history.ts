@@ -8,9 +8,9 @@ import { containsAll, globOf, matchOf } from './search-words.ts';
 
 export interface PageQuery {
   sessionId: string;
-  /** As clients name it. */
+  /** As named by clients. */
   profile: string;
-  /** The id of an item: the page ends before it. */
+  /** Id of an item; the page ends before it. */
   before?: string;
   limit: number;
 }
@@ -22,26 +22,27 @@ export interface SearchQuery {
   limit: number;
 }
 
+/** The question of a turn that the relay's end has interrupted. */
 export interface AskedQuestion {
   sessionId: string;
-  /** As clients name it; null for the default. */
+  /** As named by clients; null for the default. */
   profile: string | null;
   /** The message as it was sent to the agent. */
   question: string;
   /** Epoch seconds. */
   startedAt: number;
-  /** The same words at this time (epoch seconds) or later are another question. */
+  /** The same words at this time (epoch seconds) or later belong to another question. */
   askedBefore?: number;
 }
 
 /**
- * `absent`: there is no database of the agent, or none with the tables of one. `unreadable`: there is one, but it is
- * locked, damaged or too slow, so nobody knows what it holds.
+ * `absent`: the agent has no database, or one without the expected tables. `unreadable`: the database is locked,
+ * damaged or too slow, so its content is unknown.
  */
 export type DatabaseProblem = 'absent' | 'unreadable';
 
 /**
- * The agent's stored conversations (contract 10 §2), read from `state.db` in a profile's home by another process,
+ * The agent's stored conversations (contract 10 §2), which another process reads from `state.db` in a profile's home,
  * within the limits of `HostDatabases`. All methods reject with `not-found` for an unknown profile.
  */
 export interface AgentHistory {
@@ -55,26 +56,25 @@ export interface AgentHistory {
   /** Conversations whose title or messages contain all words, the newest first. */
   search(query: SearchQuery): Promise<SearchHit[] | DatabaseProblem>;
   /**
-   * The answer to a question that was sent when nobody listened to its end: for a turn that a restart of the relay has
-   * interrupted (contract 10 §1). It is the text of the assistant that ends what followed the first message of the user
-   * with this very text at or after `startedAt` and before `askedBefore`; the answer to the same question that was asked
-   * earlier or later is none. Undefined while the agent
-   * still works on it (its last message calls a tool or is a tool's result), when the question never arrived, and when the
-   * database cannot be read. Never rejects for a database; an unknown profile has no answer either. At most 2 MiB, so
-   * that a caller with a lower limit sees that it is exceeded.
+   * The answer to a question whose turn was interrupted by a restart of the relay (contract 10 §1): the last text of
+   * the assistant that follows the user's first message with exactly this text, sent at or after `startedAt` and before
+   * `askedBefore`. Answers to the same question at other times do not count. Undefined while the agent still works on
+   * it (its last message calls a tool or is a tool's result), when the question never arrived, when the database cannot
+   * be read, and for an unknown profile; never rejects for these. At most 2 MiB, so that a caller with a lower limit
+   * notices a longer answer.
    */
   answerTo(asked: AskedQuestion): Promise<{ text: string } | undefined>;
 }
 
 const MAX_TEXT = 64 * 1024;
-/** The beginning of a tool's result, of which 1,600 characters are shown. */
+/** Bytes read of a tool's result, of which 1,600 characters are shown. */
 const MAX_TOOL_TEXT = 16 * 1024;
 const MAX_ANSWER = 2 * 1024 * 1024;
-/** A longer text is not loaded, since SQLite loads all of it for its beginning. */
+/** Longer texts are not loaded, since SQLite loads a whole text to return its beginning. */
 const MAX_STORED = 16 * 1024 * 1024;
-/** Messages that a search goes through, and the window in which an unindexed table is sorted. */
+/** Messages that a search scans, and the window in which an unindexed table is sorted. */
 const MAX_SCANNED = 20_000;
-/** Characters before a found word, and of the whole text around it. */
+/** Characters of an excerpt before the found word, and in total. */
 const LEAD = 60;
 const WINDOW = 400;
 
@@ -108,9 +108,9 @@ interface AgentDatabase {
   has(part: string): boolean;
   /** The time of a message; NULL in every row without the column. */
   time: string;
-  /** Condition of messages that count. */
+  /** Condition for messages that count. */
   active: string;
-  /** Condition of messages that clients see. */
+  /** Condition for messages that clients see. */
   shown: string;
   /** True if an index leads to the messages of a session; `isOrdered` if it has them in their order. */
   isIndexed: boolean;
@@ -181,7 +181,7 @@ export function createAgentHistory({ host, config }: { host?: Host; config: Conf
   };
 }
 
-/** The columns of a text: its first bytes, since text functions of SQLite end at a NUL, and its length. */
+/** The columns of a text: its first bytes (as bytes, because SQLite's text functions stop at a NUL) and its length. */
 const textColumns = (limit: string | number): string =>
   `CASE WHEN octet_length(m.content) <= ${MAX_STORED} THEN substr(CAST(m.content AS BLOB), 1, ${limit}) END AS text,
   octet_length(m.content) AS length`;
@@ -220,7 +220,7 @@ async function readPage(database: AgentDatabase, { sessionId, before, limit }: P
   return { kind: 'page', items, hasMore: isCut || rows.length > limit } as const;
 }
 
-/** The place of an item in its session. */
+/** The position of an item in its session. */
 async function findMark({ run, has }: AgentDatabase, sessionId: string, id: string) {
   if (!/^\d{1,15}$/.test(id)) return undefined;
   const time = has('messages.timestamp') ? 'timestamp' : 'NULL';
@@ -282,7 +282,7 @@ async function searchMessages(database: AgentDatabase, query: SearchQuery): Prom
         [match],
       );
     } catch (error) {
-      // The agent's table may need a tokenizer that is not here, or be damaged by itself.
+      // The agent's table may need a tokenizer that is missing here, or be damaged while the others are not.
       if (!(error instanceof NoRows)) throw error;
     }
   }
@@ -290,9 +290,9 @@ async function searchMessages(database: AgentDatabase, query: SearchQuery): Prom
 }
 
 /**
- * The full-text table decides by whole words, whatever stands between them, and may index more than the text: so the words
- * are looked for in the text of every candidate. Results of tools are candidates of their own, because they are found
- * only by what clients may see of them.
+ * The full-text table matches whole words, ignores the characters between them, and may index more than the text. So
+ * every candidate's text is searched for the words. Results of tools are separate candidates, because only the part
+ * that clients see may match.
  */
 async function searchAmong(
   { run, has, time, shown }: AgentDatabase,
@@ -328,14 +328,14 @@ async function searchAmong(
   });
 }
 
-/** Conversations by their title, each with the last thing that was said in it. */
+/** Conversations found by their title, each with its last message. */
 async function searchTitles(
   { run, has, time, shown, isIndexed }: AgentDatabase,
   { words, limit }: SearchQuery,
 ): Promise<SearchHit[]> {
   if (!has('sessions.id') || !has('sessions.title')) return [];
   const newestFirst = has('sessions.started_at') ? 'ORDER BY s.started_at DESC' : '';
-  // Without an index, each would go through all messages.
+  // Without an index, each would scan all messages.
   const last = isIndexed
     ? `(SELECT m.id FROM messages AS m WHERE m.session_id = named.id AND ${shown} AND m.role IN ('user', 'assistant')
         ORDER BY ${time} DESC, m.id DESC LIMIT 1)`
@@ -361,7 +361,7 @@ const toHit = ({ session_id: sessionId, title, id, at }: DatabaseRow, text: stri
   excerpt: text,
 });
 
-/** The last message that followed a question, when it ends the turn. With `+`, only what came after it is read. */
+/** The last message after a question, if it ends the turn. With `+`, only messages after the question are read. */
 async function readAnswer(
   { run, has, active }: AgentDatabase,
   { sessionId, question, startedAt, askedBefore = Number.MAX_SAFE_INTEGER }: AskedQuestion,

@@ -7,6 +7,7 @@ import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
+import type { AskedQuestion } from './agent-history.ts';
 import { describeTurn, sendChatError, type Turn } from './chat.ts';
 import { createTurnRunner } from './turn-runner.ts';
 import { createTurnFollowers, type TurnClient } from './turn-sockets.ts';
@@ -14,19 +15,24 @@ import { openTurnStore, type TurnTexts } from './turn-store.ts';
 import { type Answer, MAX_TEXT, newHead, previewOf, rowOf, snapshotOf } from './turns.ts';
 import { createAgentApi } from './upstream.ts';
 
-/** The grant without which a family has no turns. */
+/** The grant that turns need. */
 const GRANT = 'chat';
 const MAX_RUNNING = { family: 8, relay: 32 };
 /** Turns in one `chat.turns`. */
 const MAX_LISTED = 100;
-/** More than any number of events in the second that a crash loses: no client may take an older `seq` for the current one. */
+/**
+ * More than the events of the second that a crash can lose, so that no client takes an older `seq` for the current one.
+ */
 const LOST_EVENTS = 2 ** 20;
-/** Seconds within which a question reaches the agent, or never does: its session and its request have their own limits. */
+/**
+ * Seconds after which a question has reached the agent or never will: its session and its request have their own
+ * timeouts.
+ */
 const MAX_ARRIVAL = 60;
-/** Milliseconds between two looks for turns that are too old: at least, and at most. */
+/** Minimum and maximum milliseconds between two checks for expired turns. */
 const EXPIRY = { min: 60_000, max: 86_400_000 };
 
-/** A turn whose end devices of its family may have to be called to. */
+/** A finished turn, of which the devices of its family may have to be notified. */
 export interface EndedTurn {
   turnId: string;
   family: string;
@@ -36,27 +42,17 @@ export interface EndedTurn {
   text: string;
 }
 
-/** Calls devices to the end of a turn that nobody gets in time. */
+/** Notifies devices of a finished turn that no client has received in time. */
 export interface TurnCalls {
   /** A turn has ended. */
   ended(turn: EndedTurn): void;
-  /** Somebody has got its end. */
+  /** A client has received the end of the turn. */
   seen(turnId: string): void;
-  /** True if a device is called, or will be. */
+  /** True if a device was notified, or will be. */
   isWaiting(turnId: string): boolean;
 }
 
-/** A turn that the relay's end has interrupted. Times are epoch seconds. */
-export interface InterruptedTurn {
-  sessionId: string;
-  profile: string | null;
-  question: string;
-  startedAt: number;
-  /** A message with the same words at this time or later is another question. */
-  askedBefore?: number;
-}
-
-export interface ChatTurnsParts {
+export interface ChatTurnsDeps {
   config: Pick<Config, 'webapiUrl' | 'apiServerKey'>;
   upstream: Upstream;
   store: Store<'chat-turns'>;
@@ -67,28 +63,26 @@ export interface ChatTurnsParts {
   /** True if sockets may outlive this process's memory (edge). */
   sleeps: boolean;
   /** Asks the agent's history for the answer to an interrupted turn. */
-  recover?(turn: InterruptedTurn): Promise<{ text: string } | undefined>;
+  recover?(turn: AskedQuestion): Promise<{ text: string } | undefined>;
 }
-
-export type ChatTurns = Awaited<ReturnType<typeof openChatTurns>>;
 
 /**
  * Chat turns that belong to a pairing and outlive its sockets (contract 10 §1). A turn is stored before its question
  * goes to the agent, once a second while it runs, and before its end goes to clients. Nothing here rejects, unless a turn
  * cannot be read: errors are sent to the client.
  */
-export async function openChatTurns(parts: ChatTurnsParts) {
-  const { sessions, clock, log, calls } = parts;
-  const store = await openTurnStore({ store: parts.store, log });
+export async function openChatTurns(deps: ChatTurnsDeps) {
+  const { sessions, clock, log, calls } = deps;
+  const store = await openTurnStore({ store: deps.store, log });
   const followers = createTurnFollowers({
-    slept: parts.sleeps ? await store.followers() : new Set(),
-    save: parts.sleeps ? store.saveFollowers : undefined,
+    slept: deps.sleeps ? await store.followers() : new Set(),
+    save: deps.sleeps ? store.saveFollowers : undefined,
   });
   let lastStamp = store.all().reduce((last, head) => Math.max(last, changedAt(head) * 1000), 0);
   let cancelExpiry: Cancel | undefined;
   let isStopping = false;
 
-  /** A time that no other change has, epoch seconds: `since` of `chat.follow` tells changes apart by it. */
+  /** Returns a unique time, epoch seconds, since `chat.follow` distinguishes changes by `since`. */
   function stamp(): number {
     const now = clock.now();
     const isNear = lastStamp >= now && lastStamp - now < 1000;
@@ -109,14 +103,14 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     unasked: true,
   });
 
-  // Turns that ran when the last process ended do not run any more.
+  // Turns that ran when the last process ended are over.
   for (const head of store.all()) {
     if (!sessions.byFamily(head.family)) store.removeFamily(head.family);
     else if (head.state === 'running') void store.save(interrupted(head, head.seq + LOST_EVENTS));
   }
 
   const runner = createTurnRunner({
-    api: createAgentApi(parts),
+    api: createAgentApi(deps),
     store,
     clock,
     log,
@@ -138,7 +132,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
   });
 
   sessions.onEnd(({ family }) => {
-    // A refresh ends a session too, and puts another of the same family in its place at once.
+    // A refresh also ends a session, but at once replaces it by another of the same family.
     queueMicrotask(() => {
       if (sessions.byFamily(family)) return;
       cancelFamily(family);
@@ -153,7 +147,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     for (const { head } of runner.running(family)) runner.cancel(head.id);
   }
 
-  /** A turn as lists show it: as its stream has it while that is open. */
+  /** A turn as shown in lists, from its stream while that is open. */
   function row(head: ChatTurnHead): Payload {
     const stream = runner.find(head.id);
     return rowOf(stream ? { ...stream.head, preview: previewOf(stream.answer.text) } : head);
@@ -163,13 +157,16 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     followers.announce(head.family, row(head));
   }
 
-  /** Has devices called to an answer that nobody gets. Its owner knows of a turn that was cancelled. */
+  /**
+   * Notifies devices of an answer that no client receives. A cancelled turn needs no notice, because its owner
+   * cancelled it.
+   */
   function callDevices(head: ChatTurnHead, question: string, text: string): void {
     const { id: turnId, family, session_id: sessionId, state } = head;
     if (state !== 'cancelled') calls?.ended({ turnId, family, sessionId, state, question, text });
   }
 
-  /** Calls nobody to the end of a turn once a client has got it, which its answer to a ping proves. */
+  /** Cancels the notice of a finished turn once a client has it, which its answer to a ping proves. */
   function confirm({ id }: ChatTurnHead, client: TurnClient): void {
     if (calls?.isWaiting(id)) client.probe(() => calls.seen(id));
   }
@@ -179,7 +176,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     confirm(head, client);
   }
 
-  /** Sends a turn that has ended as it is stored. */
+  /** Sends a finished turn from the store. */
   async function sendStored(turnId: string, client: TurnClient, id: string): Promise<void> {
     const said = await store.read(turnId);
     const head = store.find(turnId);
@@ -188,7 +185,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     else sendChatError(client, id, 'Unknown turn', 'not_found');
   }
 
-  /** Removes turns that are too old, now and when the next ones are. */
+  /** Removes expired turns now, and schedules the next removal. */
   function armExpiry(): void {
     const now = seconds(clock);
     const next = store.sweep(now);
@@ -198,7 +195,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
     cancelExpiry = clock.after(Math.min(Math.max((next - now) * 1000, EXPIRY.min), EXPIRY.max), armExpiry);
   }
 
-  /** Asks the agent's history once for what came of the turns that the last process left. */
+  /** Asks the agent's history once for the answers to turns that the last process left behind. */
   async function recoverAll(): Promise<void> {
     for (const head of store.all()) {
       if (isStopping) return;
@@ -213,7 +210,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
       log.warn(`the agent's history could not be asked: ${describeError(error)}`);
       return undefined;
     });
-    // It may have been removed meanwhile.
+    // The turn may have been removed during the await.
     if (isStopping || !store.find(head.id)) return;
     if (found) {
       const text = found.text.slice(0, MAX_TEXT);
@@ -241,7 +238,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
   async function askHistory(head: ChatTurnHead, { question, text, tools }: TurnTexts) {
     const { session_id: sessionId, profile, started_at: startedAt } = head;
     if (sessionId === null) return undefined;
-    // Without an event of its own, the question may never have reached the agent.
+    // Without an event, the question may never have reached the agent.
     let askedBefore = text === '' && tools.length === 0 ? startedAt + MAX_ARRIVAL : undefined;
     for (const { id, started_at: next } of store.all()) {
       const isLater = next > startedAt && next < (askedBefore ?? Number.POSITIVE_INFINITY);
@@ -249,7 +246,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
       const later = await store.read(id);
       if (later?.question.trim() === question.trim()) askedBefore = next;
     }
-    return parts.recover?.({
+    return deps.recover?.({
       sessionId,
       profile,
       question,
@@ -265,7 +262,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
 
   return {
     /**
-     * Starts a turn, or answers with the one that the client has named so before. Sends `chat.session` if it creates a
+     * Starts a turn, or answers with the existing one of that client turn id. Sends `chat.session` if it creates a
      * session, then the agent's stream.
      */
     send(client: TurnClient, id: string, turn: Turn, clientTurnId?: string): void {
@@ -286,7 +283,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
       runner.start(client, id, head, turn);
     },
 
-    /** Sends the newest turns of the family that have changed since (epoch seconds), then each that changes. */
+    /** Sends the newest turns of the family that have changed since `since` (epoch seconds), then every change. */
     follow(client: TurnClient, id: string, since = Number.NEGATIVE_INFINITY): void {
       const own = store.ofFamily(client.session.family).map((head) => runner.find(head.id)?.head ?? head);
       const turns = own.filter((head) => changedAt(head) > since).slice(-MAX_LISTED);
@@ -294,14 +291,14 @@ export async function openChatTurns(parts: ChatTurnsParts) {
       followers.add(client);
     },
 
-    /** Sends a turn as it stands, unless the client has it all, then its events while it runs. */
+    /** Sends the present state of a turn, unless the client has all of it, then its events while it runs. */
     async resume(client: TurnClient, id: string, turnId: string, after?: number): Promise<void> {
       const stream = runner.find(turnId);
       const known = stream?.head ?? store.find(turnId);
       if (known?.family !== client.session.family) return sendChatError(client, id, 'Unknown turn', 'not_found');
       if (stream) {
         stream.views.add(client, id);
-        // While the end is being stored, the client gets the turn after that.
+        // While the end is being stored, the client gets the turn afterwards.
         if (after !== stream.head.seq) stream.views.show(client);
         else confirm(stream.head, client);
       } else if (after === known.seq) confirm(known, client);
@@ -318,7 +315,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
       for (const { head, views } of runner.all()) if (views.idOf(client) === requestId) runner.cancel(head.id);
     },
 
-    /** A socket is back after a sleep of the process (edge). */
+    /** A socket is restored after a sleep of the process (edge). */
     restore(client: TurnClient): void {
       if (mayChat(client.session.family)) followers.restore(client);
     },
@@ -329,7 +326,7 @@ export async function openChatTurns(parts: ChatTurnsParts) {
       followers.remove(client);
     },
 
-    /** Cancels the turns of a family that has lost its grant, and tells the socket (contract 02 §1.5). */
+    /** Cancels the turns of a family that lost its grant, and notifies the socket (contract 02 §1.5). */
     revoke(client: TurnClient, text: string): void {
       for (const { head, views } of runner.all()) {
         const id = views.idOf(client);
@@ -344,14 +341,14 @@ export async function openChatTurns(parts: ChatTurnsParts) {
       cancelFamily(client.session.family);
     },
 
-    /** Turns that run and whose events this socket gets. */
+    /** Number of running turns whose events this socket gets. */
     viewsOf: (client: TurnClient): number =>
       runner.running().filter(({ views }) => views.idOf(client) !== undefined).length,
 
     /** Number of running turns. */
     running: (): number => runner.running().length,
 
-    /** The turns of a family in a conversation, else in all, with what was said, the oldest first (contract 10 §2). */
+    /** The turns of a family in one conversation or in all, with their texts, oldest first (contract 10 §2). */
     async conversation(family: string, sessionId?: string): Promise<(ChatTurnHead & { said: TurnTexts })[]> {
       const turns: (ChatTurnHead & { said: TurnTexts })[] = [];
       for (const { id, session_id } of store.ofFamily(family)) {
@@ -366,16 +363,16 @@ export async function openChatTurns(parts: ChatTurnsParts) {
 
     start: begin,
 
-    /** At the edge, once a woken object has its sockets back. */
+    /** At the edge, once a woken object has restored its sockets. */
     async restored(): Promise<void> {
       followers.restored();
       await begin();
     },
 
-    /** Removes what is too old (edge). */
+    /** Removes expired turns (edge). */
     sweep: armExpiry,
 
-    /** Interrupts what runs, and writes it. */
+    /** Interrupts running turns and stores them. */
     async stop(): Promise<void> {
       isStopping = true;
       cancelExpiry?.();

@@ -24,7 +24,7 @@ const LINGER_TIMEOUT = 30_000;
 /** The part of a connection that chat uses. */
 export type ChatClient = Pick<Connection, 'send' | 'sendError' | 'follow' | 'typedStream'>;
 
-export interface ChatParts {
+export interface ChatDeps {
   config: Pick<Config, 'webapiUrl' | 'apiServerKey'>;
   upstream: Upstream;
   clock: Clock;
@@ -40,21 +40,21 @@ export interface Turn {
 
 /** Chat between sockets and the agent's API server (contract 02 §5). Nothing rejects: errors are sent to the client. */
 export interface Chat {
-  /** Starts a turn. Sends `chat.session` if it creates one, then the agent's stream. */
+  /** Starts a turn. Sends `chat.session` if it creates a session, then the agent's stream. */
   send(client: ChatClient, id: string, turn: Turn): void;
   /** Sends `chat.sessions`. */
   listSessions(client: ChatClient, id: string, profile?: string): void;
-  /** Ends a turn at the client's request, with a last event that says so (contract 09 §1). Ignores unknown ids. */
+  /** Ends a turn at the client's request, with a final event that says so (contract 09 §1). Ignores unknown ids. */
   cancel(client: ChatClient, id: string): void;
   /** Cancels the requests of a closed socket. */
   drop(client: ChatClient): void;
-  /** Cancels the requests of a socket that has lost its grant, and tells it (contract 02 §1.5). */
+  /** Cancels the requests of a socket that lost its grant, and notifies it (contract 02 §1.5). */
   revoke(client: ChatClient, text: string): void;
   /** Cancels all requests. */
   stop(): void;
   /** Number of running requests. */
   running(): number;
-  /** Turns under way for one client. */
+  /** Number of running turns of one client. */
   streamsOf(client: ChatClient): number;
 }
 
@@ -81,11 +81,11 @@ export function sendChatError(client: Pick<ChatClient, 'send'>, id: string, mess
   client.send('chat', 'chat.error', { message, error }, id);
 }
 
-/** A turn for the log, without its text. */
+/** Describes a turn for the log, without its text. */
 export const describeTurn = ({ message, sessionId, profile }: Turn): string =>
   `${message.length} characters to ${sessionId ?? 'a new session'}${profile === undefined ? '' : ` of ${profile}`}`;
 
-export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
+export function createChat({ config, upstream, clock, log }: ChatDeps): Chat {
   const api = createAgentApi({ config, upstream, clock, log });
   const tasks = new Map<ChatClient, Set<Task>>();
 
@@ -100,7 +100,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     const { signal } = task.controller;
     void work(task)
       .catch((error) => {
-        // The canceller of a request tells the client as needed.
+        // The code that aborted the request notifies the client if needed.
         if (!signal.aborted) report(client, id, error);
       })
       .finally(() => {
@@ -155,7 +155,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     log.debug(`chat: the stream of session ${sessionId} ended`);
   }
 
-  /** Sends the events of one stream in the form that the client takes. */
+  /** Sends the events of one stream in the dialect of the client. */
   function createEmitter(client: ChatClient, first: StreamState, reply: Reply): Emitter {
     const dialect = client.typedStream ? typed : legacy;
     let state = first;
@@ -169,7 +169,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     };
   }
 
-  /** Forwards a stream, no faster than the client reads it (contract 02 §1.7). */
+  /** Forwards a stream no faster than the client reads it (contract 02 §1.7). */
   async function pump(
     client: ChatClient,
     body: AsyncIterable<Uint8Array>,
@@ -186,7 +186,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     const reader = createSseReader((sse) => {
       const event = readEvent(sse);
       if (!event) return;
-      silence.heard();
+      silence.restart();
       emit(event);
       if (isLast(event)) linger ??= clock.after(LINGER_TIMEOUT, finish);
     });
@@ -194,7 +194,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     const unfollow = client.follow({
       high: HIGH_WATER_MARK,
       low: LOW_WATER_MARK,
-      // While the client is behind, nobody listens to the agent.
+      // While the client is behind, nothing reads from the agent, so its silence is not counted.
       pause() {
         pause();
         silence.stop();

@@ -27,18 +27,18 @@ export interface Step {
   send?: { type: string; payload: Payload };
 }
 
-/** One of the two forms in which clients get the stream (contract 02 §5.4). `now` is epoch ms. */
+/** One of the two dialects in which clients get the stream (contract 02 §5.4). `now` is epoch ms. */
 export type Dialect = (state: StreamState, event: AgentEvent, now: number) => Step;
 
 export const initialState = (sessionId: string): StreamState => ({ sessionId, runId: null, seq: 0, final: false });
 
 /** The first value that is a non-empty string, or `''`. */
-export const firstText = (...values: unknown[]): string =>
+export const firstString = (...values: unknown[]): string =>
   values.find((value): value is string => typeof value === 'string' && value !== '') ?? '';
 
 /** The first error that has a text: a string, or an object with a `message`. */
 export const errorText = (...values: unknown[]): string =>
-  firstText(...values.map((value) => (isObject(value) ? value.message : value)));
+  firstString(...values.map((value) => (isObject(value) ? value.message : value)));
 
 export const flag = (value: unknown, fallback: boolean): boolean => (typeof value === 'boolean' ? value : fallback);
 
@@ -47,5 +47,5 @@ export function readEvent({ event, data }: SseEvent): AgentEvent | undefined {
   if (data.trim() === '[DONE]') return { kind: 'mark' };
   const value = parseObject(data);
   if (!value) return undefined;
-  return { kind: 'event', type: firstText(event, value.type, value.event) || undefined, data: value };
+  return { kind: 'event', type: firstString(event, value.type, value.event) || undefined, data: value };
 }

@@ -11,15 +11,18 @@ export interface HistoryItem {
   /** Epoch seconds; null where the agent stores no times. */
   ts: number | null;
   tool_name?: string;
-  /** The text is longer than what is shown. */
+  /** The text is longer than the part shown. */
   truncated?: true;
 }
 
-/** A conversation that a search has found, with one of its messages (contract 10 §2). */
+/** A conversation found by a search, with one of its messages (contract 10 §2). */
 export interface SearchHit {
   session_id: string;
   title: string | null;
-  /** Id of the newest message that contains the words, else of the last message. Null in a conversation without any. */
+  /**
+   * Id of the newest message that contains the words, else of the last message. Null in a conversation without
+   * messages.
+   */
   id: string | null;
   ts: number | null;
   excerpt: string;

@@ -6,12 +6,12 @@ import { excerptAround, type HistoryItem, type Role, type SearchHit } from './hi
 import { containsAll } from './search-words.ts';
 
 /** The part of a kept turn (contract 10 §1) that the history shows, with the answer so far. */
-export type KeptTurn = Pick<ChatTurnHead, 'id' | 'session_id' | 'started_at' | 'ended_at' | 'truncated'> & {
+export type StoredTurn = Pick<ChatTurnHead, 'id' | 'session_id' | 'started_at' | 'ended_at' | 'truncated'> & {
   said: { question: string; text: string; tools: readonly ChatTool[] };
 };
 
 /** The kept turns of a session family, in one conversation or in all, the oldest first. */
-export type KeptTurns = (family: string, sessionId?: string) => Promise<readonly KeptTurn[]>;
+export type StoredTurns = (family: string, sessionId?: string) => Promise<readonly StoredTurn[]>;
 
 export interface HistoryPage {
   /** Newest last. */
@@ -32,19 +32,25 @@ export interface ChatHistory {
 }
 
 const MAX_TEXT = 64 * 1024;
-/** Characters that a search goes through in one turn of the event loop. */
+/** Characters that a search scans in one turn of the event loop. */
 const SLICE = 1024 * 1024;
 
-export function createChatHistory({ agent, keptTurns }: { agent: AgentHistory; keptTurns: KeptTurns }): ChatHistory {
+export function createChatHistory({
+  agent,
+  storedTurns,
+}: {
+  agent: AgentHistory;
+  storedTurns: StoredTurns;
+}): ChatHistory {
   return {
     async page(family, query) {
       const { sessionId, before, limit } = query;
       const answer = await agent.page(query);
       if (answer.kind === 'page') return { items: answer.items, has_more: answer.hasMore, source: 'agent' };
-      const items = (await keptTurns(family, sessionId)).flatMap(itemsOf);
+      const items = (await storedTurns(family, sessionId)).flatMap(itemsOf);
       const end = before === undefined ? items.length : items.findIndex(({ id }) => id === before);
       if (answer.kind === 'unreadable') {
-        // Nobody knows the session and the item, nor whether there is more before it.
+        // Neither the session nor the item is known, nor whether earlier messages exist.
         if (end < 0) return { items: [], has_more: true, source: 'relay' };
       } else {
         if (answer.kind !== 'unknown-before' && items.length === 0) {
@@ -58,13 +64,13 @@ export function createChatHistory({ agent, keptTurns }: { agent: AgentHistory; k
 
     async search(family, query) {
       const found = await agent.search(query);
-      return typeof found === 'string' ? searchTurns(await keptTurns(family), query) : found;
+      return typeof found === 'string' ? searchTurns(await storedTurns(family), query) : found;
     },
   };
 }
 
-/** A kept turn as its question, its calls of tools, and the answer so far. */
-function itemsOf({ id, started_at, ended_at, truncated, said }: KeptTurn): HistoryItem[] {
+/** A kept turn as its question, its tool calls, and the answer so far. */
+function itemsOf({ id, started_at, ended_at, truncated, said }: StoredTurn): HistoryItem[] {
   const at = ended_at ?? started_at;
   const item = (name: string, role: Role, full: string, ts: number, isCut = false): HistoryItem => ({
     ...{ id: `${id}:${name}`, role, text: full.slice(0, MAX_TEXT).toWellFormed(), ts },
@@ -79,7 +85,7 @@ function itemsOf({ id, started_at, ended_at, truncated, said }: KeptTurn): Histo
 }
 
 /** The newest item of each conversation that contains all words, the newest first. */
-async function searchTurns(turns: readonly KeptTurn[], { words, limit }: SearchQuery): Promise<SearchHit[]> {
+async function searchTurns(turns: readonly StoredTurn[], { words, limit }: SearchQuery): Promise<SearchHit[]> {
   const hits = new Map<string, SearchHit>();
   let searched = 0;
   for (const turn of turns.toReversed()) {

@@ -10,8 +10,9 @@ export type ImageActivity = {
 };
 
 /**
- * Parses the last 250 messages of a session inside the database, so that no prompt, argument or result leaves it.
- * `kind` is `call`, one row per call, or `result`. An element of `tool_calls` that is not an object has no id.
+ * Parses the last 250 messages of a session inside the database, so that no prompt, argument or result leaves the
+ * database. `kind` is `call`, one row per call, or `result`. An element of `tool_calls` that is not an object has no
+ * id.
  */
 const SQL = `
 WITH newest AS (

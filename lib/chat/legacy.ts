@@ -1,5 +1,5 @@
 import type { Payload } from '../socket/envelope.ts';
-import { type Dialect, errorText, firstText, flag } from './events.ts';
+import { type Dialect, errorText, firstString, flag } from './events.ts';
 import { preview } from './preview.ts';
 
 type Shape = (data: Payload, sessionId: string) => Payload;
@@ -8,23 +8,23 @@ type Shape = (data: Payload, sessionId: string) => Payload;
 const firstOf = (...values: unknown[]): unknown =>
   values.find((value) => value !== undefined && value !== null && value !== '');
 
-const messageId = (data: Payload) => firstText(data.message_id, data.id);
+const messageId = (data: Payload) => firstString(data.message_id, data.id);
 
 const tool = (data: Payload) => ({
-  tool_name: firstText(data.tool_name, data.name),
-  tool_call_id: firstText(data.tool_call_id, data.call_id),
+  tool_name: firstString(data.tool_name, data.name),
+  tool_call_id: firstString(data.tool_call_id, data.call_id),
 });
 
 const delta: Shape = (data, session_id) => ({
   session_id,
   message_id: messageId(data),
-  delta: firstText(data.delta, data.content),
+  delta: firstString(data.delta, data.content),
 });
 
 const progress: Shape = (data, session_id) => ({
   session_id,
   message_id: messageId(data),
-  delta: firstText(data.delta, data.thinking_delta, data.text),
+  delta: firstString(data.delta, data.thinking_delta, data.text),
 });
 
 const toolStarted: Shape = (data) => ({
@@ -47,7 +47,7 @@ const toolFailed: Shape = (data) => ({
 const turnCompleted: Shape = (data, session_id) => ({
   session_id,
   message_id: messageId(data),
-  content: firstText(data.content),
+  content: firstString(data.content),
   completed: flag(data.completed, true),
   partial: flag(data.partial, false),
   interrupted: flag(data.interrupted, false),
@@ -56,7 +56,7 @@ const turnCompleted: Shape = (data, session_id) => ({
 const completed: Shape = (data, session_id) => ({
   session_id,
   message_id: messageId(data),
-  content: firstText(data.content),
+  content: firstString(data.content),
   api_calls: Number.isInteger(data.api_calls) ? data.api_calls : 0,
 });
 

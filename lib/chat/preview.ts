@@ -26,8 +26,8 @@ export function preview(value: unknown, depth = 0): unknown {
 }
 
 /**
- * The text of a tool's result as clients may see it: JSON is previewed, and everything cut to 1,600 characters. Only
- * the beginning of a cut text is given.
+ * The text of a tool's result as clients may see it: JSON is previewed, and everything cut to 1,600 characters.
+ * `isCut`: the text is only the beginning of a longer one.
  */
 export function previewText(text: string, isCut: boolean): { text: string; isCut: boolean } {
   const value = isCut ? parseCutJson(text) : parseJson(text);

@@ -6,17 +6,17 @@ const TIMEOUT = 2_000;
 const REMEMBER_REACHABLE = 60_000;
 const REMEMBER_UNREACHABLE = 10_000;
 
-export interface ReachabilityParts {
+export interface ReachabilityDeps {
   config: Pick<Config, 'webapiUrl'>;
   upstream: Upstream;
   clock: Clock;
 }
 
 /**
- * Tells whether the agent's API server answers: a relay away from the agent's host announces `chat` only then (contract
- * 01 §12). Sends no credential. Remembers the result for a minute, a failure for ten seconds.
+ * Checks whether the agent's API server answers; otherwise a relay away from the agent's host does not announce `chat`
+ * (contract 01 §12). Sends no credential. Caches the result for a minute, a failure for ten seconds.
  */
-export function createReachability({ config, upstream, clock }: ReachabilityParts): () => Promise<boolean> {
+export function createReachability({ config, upstream, clock }: ReachabilityDeps): () => Promise<boolean> {
   let known: { isReachable: boolean; until: number } | undefined;
   let flight: Promise<boolean> | undefined;
 

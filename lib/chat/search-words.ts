@@ -1,4 +1,4 @@
-/** Scripts that write words without spaces between them, which SQLite's tokenizers take for one long word. */
+/** Scripts without spaces between words, whose text SQLite's tokenizers take for one long word. */
 const UNSPACED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}]/u;
 const SPECIAL = new Set(['*', '?', '[']);
 
@@ -19,8 +19,8 @@ export function containsAll(text: string, words: readonly string[]): boolean {
 }
 
 /**
- * The `GLOB` pattern of texts that contain a word in whatever case. `LIKE` ignores the case of ASCII letters only.
- * Nothing in the word is a wildcard.
+ * The `GLOB` pattern of texts that contain a word in any case; `LIKE` ignores the case of ASCII letters only. Wildcards
+ * in the word are escaped.
  */
 export function globOf(word: string): string {
   const characters = [...word].map((character) => {
@@ -33,8 +33,8 @@ export function globOf(word: string): string {
 }
 
 /**
- * The full-text query for the words that a full-text table can find, each as a quoted phrase, in which nothing is an
- * operator. Undefined when it can find none of them.
+ * The full-text query for the words that a full-text table can find, each as a quoted phrase without operators.
+ * Undefined if it can find none of them.
  */
 export function matchOf(words: readonly string[]): string | undefined {
   const findable = words.filter((word) => /[\p{L}\p{N}]/u.test(word) && !UNSPACED.test(word));

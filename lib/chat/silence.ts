@@ -3,22 +3,22 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 /** Milliseconds of an agent's silence between two reports of it. */
 const REPORT_EVERY = 30_000;
 
-/** Reports how long nothing has been heard, time and again. */
+/** Reports repeatedly how long an agent has been silent. */
 export interface SilenceWatch {
-  /** Begins to count, or counts anew. */
+  /** Starts or restarts the count. */
   start(): void;
-  /** Something was heard. */
-  heard(): void;
+  /** An event arrived: the count starts again. */
+  restart(): void;
   stop(): void;
 }
 
-/** Calls `onSilence` with the seconds of silence: 30, 60, 90 and so on. One timer for any number of `heard`. */
+/** Calls `onSilence` with the seconds of silence: 30, 60, 90 and so on. One timer for any number of `restart`. */
 export function watchSilence(clock: Clock, onSilence: (seconds: number) => void): SilenceWatch {
   let since = 0;
   let reports = 0;
   let cancel: Cancel = () => {};
 
-  function heard(): void {
+  function restart(): void {
     since = clock.monotonic();
     reports = 0;
   }
@@ -37,10 +37,10 @@ export function watchSilence(clock: Clock, onSilence: (seconds: number) => void)
   return {
     start() {
       cancel();
-      heard();
+      restart();
       arm();
     },
-    heard,
+    restart,
     stop: () => cancel(),
   };
 }

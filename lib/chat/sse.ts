@@ -16,8 +16,8 @@ export interface SseReader {
 }
 
 /**
- * Reads an event stream as it arrives (contract 02 §5.3). Events of more than `limit` bytes are skipped and never held in
- * memory. `onEvent` is called for every event in order, before `push` returns.
+ * Reads an event stream as it arrives (contract 02 §5.3). Events of more than `limit` bytes are skipped without
+ * buffering them. `onEvent` is called for every event in order, before `push` returns.
  */
 export function createSseReader(onEvent: (event: SseEvent) => void, limit = MAX_EVENT_BYTES): SseReader {
   const parser = createParser({ onEvent: ({ event, data }) => onEvent({ event, data }) });

@@ -13,59 +13,62 @@ import { type Answer, advanceAnswer, type Ending, emptyAnswer, MAX_TEXT, preview
 import { typed } from './typed.ts';
 import type { AgentApi } from './upstream.ts';
 
-/** Streams that may be open, with those of turns that have ended already. */
+/** Open streams at most, including those of finished turns. */
 const MAX_STREAMS = 64;
 /** Milliseconds that a turn may take. */
 const MAX_DURATION = 4 * 3_600_000;
-/** Milliseconds between two writes of a turn that runs, and between two checks of its family's grant. */
+/** Milliseconds between two writes of a running turn, and between two checks of its family's grant. */
 const TICK = 1_000;
-/** A timer this long is an alarm at the edge: an event, without which an object with nothing but timers is evicted. */
+/**
+ * A timer this long is an alarm at the edge. An alarm is an event, without which an object that has only timers is
+ * evicted.
+ */
 const ALARM = 60_000;
 /** Milliseconds for which upstream may keep its stream open after the end of a turn. */
 const LINGER = 30_000;
 
-export interface TurnRunnerParts {
+export interface TurnRunnerDeps {
   api: Pick<AgentApi, 'createSession' | 'stream'>;
   store: TurnStore;
   clock: Clock;
   log: Log;
   /** True if the family's turns may go on. */
   mayRun(family: string): boolean;
-  /** A time that no other change has, epoch seconds. */
+  /** Returns a unique time, epoch seconds. */
   stamp(): number;
-  /** The agent has a session for the turn, and gets the question now. */
+  /** The agent has a session for the turn, and is about to get the question. */
   started(head: ChatTurnHead): void;
-  /** The end of a turn is being stored, with all that is stored before this returns. */
+  /** The end of a turn is being stored. Writes made before this returns are stored with it. */
   ending(head: ChatTurnHead, question: string, answer: Answer): void;
-  /** It is stored, and has gone to those that view the turn. */
+  /** The end is stored and was sent to the clients that view the turn. */
   ended(head: ChatTurnHead): void;
-  /** Sends a client the turn as it stands. */
+  /** Sends a client the present state of a turn. */
   sendSnapshot(stream: TurnStream, client: TurnClient, id: string): void;
   /** The same for a turn whose stream is closed. */
   sendStored(turnId: string, client: TurnClient, id: string): void;
-  /** The end of a turn was sent to this client. */
+  /** The end of a turn was sent to a client. */
   sentEnd(head: ChatTurnHead, client: TurnClient): void;
 }
 
 /** A turn whose stream is open. */
 export interface TurnStream {
-  /** As it is shown; `running` until its end is stored. */
+  /** The head as shown to clients: `running` until its end is stored. */
   head: ChatTurnHead;
   question: string;
   answer: Answer;
   readonly views: TurnViews;
-  /** Set from its end on; settles when that is stored and sent. */
+  /** Set at the end of the turn; settles when that is stored and sent. */
   saved?: Promise<void>;
 }
 
-/** With what only the runner knows of it. */
+/** A stream with the private state of the runner. */
 interface Running extends TurnStream {
   readonly controller: AbortController;
   /** Monotonic milliseconds. */
   readonly startedAt: number;
   typed: StreamState;
   legacy: StreamState;
-  /** Something has changed since it was written. */
+  /** True if something has changed since the last write. */
   isDirty: boolean;
   isSaving: boolean;
   /** Events to send once the end has been stored. */
@@ -73,12 +76,10 @@ interface Running extends TurnStream {
   cancelLinger?: Cancel;
 }
 
-export type TurnRunner = ReturnType<typeof createTurnRunner>;
-
 /** Runs turns without their sockets (contract 10 §1). Nothing rejects: errors become the end of a turn. */
-export function createTurnRunner(parts: TurnRunnerParts) {
-  const { api, store, clock, log } = parts;
-  /** Those that run, and those that have ended and whose stream is still open. */
+export function createTurnRunner(deps: TurnRunnerDeps) {
+  const { api, store, clock, log } = deps;
+  /** Running turns, and finished turns whose stream is still open. */
   const streams = new Map<string, Running>();
   let cancelTick: Cancel | undefined;
   let cancelAlarm: Cancel | undefined;
@@ -86,7 +87,7 @@ export function createTurnRunner(parts: TurnRunnerParts) {
 
   const isRunning = ({ head }: TurnStream): boolean => head.state === 'running';
 
-  /** Begins the periodic work for open streams, which also keeps an object awake. */
+  /** Starts the periodic work for open streams, which also keeps an object awake. */
   function keepTicking(): void {
     if (isStopping) return;
     cancelTick ??= clock.after(TICK, tick);
@@ -99,7 +100,7 @@ export function createTurnRunner(parts: TurnRunnerParts) {
   function tick(): void {
     cancelTick = undefined;
     for (const stream of [...streams.values()]) {
-      if (!stream.saved && !parts.mayRun(stream.head.family)) cancel(stream);
+      if (!stream.saved && !deps.mayRun(stream.head.family)) cancel(stream);
       if (!stream.saved && clock.monotonic() - stream.startedAt >= MAX_DURATION) {
         fail(stream, 'The turn took more than four hours', 'upstream_error');
         stream.controller.abort();
@@ -113,7 +114,7 @@ export function createTurnRunner(parts: TurnRunnerParts) {
     }
   }
 
-  /** Writes a turn as it is. */
+  /** Writes the present state of a turn. */
   async function write(stream: Running): Promise<void> {
     stream.isDirty = false;
     stream.isSaving = true;
@@ -122,14 +123,14 @@ export function createTurnRunner(parts: TurnRunnerParts) {
     stream.isSaving = false;
   }
 
-  /** Writes a turn whose stream is closed until that succeeds, and lets its texts go then. */
+  /** Writes a turn whose stream is closed, repeated until that succeeds, then releases its texts. */
   async function writeLast(stream: Running): Promise<void> {
     if (stream.isDirty) await write(stream);
     if (!stream.isDirty) Object.assign(stream, { answer: emptyAnswer(), question: '' });
     else if (!isStopping) clock.after(TICK, () => void writeLast(stream));
   }
 
-  /** Adds an event of the agent, or of the relay, to a turn, and sends it to those that view it. */
+  /** Adds an event of the agent or the relay to a turn, and sends it to the clients that view it. */
   function emit(stream: Running, event: AgentEvent): void {
     const now = clock.now();
     const forTyped = typed(stream.typed, event, now);
@@ -167,19 +168,19 @@ export function createTurnRunner(parts: TurnRunnerParts) {
 
   /** Stores the end of a turn, then sends it. */
   async function end(stream: Running, ending: Ending): Promise<void> {
-    const over = { ...ending, ended_at: parts.stamp(), preview: previewOf(stream.answer.text) };
+    const over = { ...ending, ended_at: deps.stamp(), preview: previewOf(stream.answer.text) };
     stream.isDirty = false;
     const saving = store.save({ ...stream.head, ...over }, stream.answer);
-    parts.ending({ ...stream.head, ...over }, stream.question, stream.answer);
+    deps.ending({ ...stream.head, ...over }, stream.question, stream.answer);
     if (!(await saving)) stream.isDirty = true;
-    // Events that came meanwhile have raised its `seq`.
+    // Events during the write have raised its `seq`.
     stream.head = { ...stream.head, ...over };
     const held = stream.held ?? [];
     stream.held = undefined;
     log.debug(`chat: turn ${stream.head.id} is ${stream.head.state}`);
     for (const output of held) stream.views.deliver(output);
-    for (const client of stream.views.shown()) parts.sentEnd(stream.head, client);
-    parts.ended(stream.head);
+    for (const client of stream.views.shown()) deps.sentEnd(stream.head, client);
+    deps.ended(stream.head);
   }
 
   async function run(stream: Running, { message, profile }: Turn): Promise<void> {
@@ -194,7 +195,7 @@ export function createTurnRunner(parts: TurnRunnerParts) {
       if (signal.aborted) return;
       const sessionId = stream.head.session_id ?? (await createSession(stream, profile));
       if (signal.aborted) return;
-      parts.started(stream.head);
+      deps.started(stream.head);
       await pump(stream, { sessionId, message, profile });
     } catch (error) {
       if (!signal.aborted) report(stream, error);
@@ -203,7 +204,7 @@ export function createTurnRunner(parts: TurnRunnerParts) {
     }
   }
 
-  /** A turn could not be stored: nothing was sent upstream, and nothing is left of it. */
+  /** The turn could not be stored: nothing was sent upstream, and no record is left. */
   function refuse(stream: Running, error: unknown): void {
     log.warn(`a chat turn was refused: ${describeError((error as Error).cause ?? error)}`);
     streams.delete(stream.head.id);
@@ -219,7 +220,7 @@ export function createTurnRunner(parts: TurnRunnerParts) {
     stream.typed = { ...stream.typed, sessionId: id };
     stream.legacy = { ...stream.legacy, sessionId: id };
     stream.head = { ...stream.head, session_id: id };
-    // After a crash, the agent's history is asked by it.
+    // After a crash, recovery asks the agent's history with this record.
     await write(stream);
     stream.views.send('chat.session', { session_id: id, title, model });
     return id;
@@ -233,7 +234,7 @@ export function createTurnRunner(parts: TurnRunnerParts) {
     const reader = createSseReader((sse) => {
       const event = readEvent(sse);
       if (!event || signal.aborted) return;
-      silence.heard();
+      silence.restart();
       emit(stream, event);
       if (stream.saved) stream.cancelLinger ??= clock.after(LINGER, () => stream.controller.abort());
     });
@@ -265,7 +266,7 @@ export function createTurnRunner(parts: TurnRunnerParts) {
     }
   }
 
-  /** Nothing more comes of a stream. */
+  /** Handles the end of a stream. */
   async function close(stream: Running): Promise<void> {
     if (isStopping) return;
     await stream.saved;
@@ -274,14 +275,14 @@ export function createTurnRunner(parts: TurnRunnerParts) {
     await writeLast(stream);
   }
 
-  /** Ends a turn at its owner's request, or with the owner's session or grant. */
+  /** Ends a turn at its owner's request, or when the owner loses the session or grant. */
   function cancel(stream: Running): void {
     if (stream.saved) return;
     emit(stream, { kind: 'cancelled' });
     stream.controller.abort();
   }
 
-  /** Streams of turns that have ended must not pile up. */
+  /** Streams of finished turns must not pile up. */
   function limitStreams(): void {
     for (const stream of streams.values()) {
       if (streams.size < MAX_STREAMS) return;
@@ -290,7 +291,7 @@ export function createTurnRunner(parts: TurnRunnerParts) {
   }
 
   return {
-    /** Begins a turn whose head is new. The client gets its events. */
+    /** Starts a turn with a new head. The client gets its events. */
     start(client: TurnClient, id: string, head: ChatTurnHead, turn: Turn): void {
       limitStreams();
       const first = initialState(head.session_id ?? '');
@@ -299,8 +300,8 @@ export function createTurnRunner(parts: TurnRunnerParts) {
         turnId: head.id,
         mayShow: () => stream.held === undefined,
         sendSnapshot: (client, id) => {
-          if (isOpen()) parts.sendSnapshot(stream, client, id);
-          else parts.sendStored(head.id, client, id);
+          if (isOpen()) deps.sendSnapshot(stream, client, id);
+          else deps.sendStored(head.id, client, id);
         },
       });
       const stream: Running = {
@@ -325,19 +326,19 @@ export function createTurnRunner(parts: TurnRunnerParts) {
 
     all: (): TurnStream[] => [...streams.values()],
 
-    /** Turns that run, of a family or of all. */
+    /** Running turns, of one family or of all. */
     running: (family?: string): TurnStream[] =>
       [...streams.values()].filter(
         (stream) => isRunning(stream) && (family === undefined || stream.head.family === family),
       ),
 
-    /** Ends a turn with a last event that says so. Ignores one that has ended. */
+    /** Ends a turn with a final event that says so. Ignores finished turns. */
     cancel(turnId: string): void {
       const stream = streams.get(turnId);
       if (stream) cancel(stream);
     },
 
-    /** Ends all streams: turns that run are `interrupted`, and stored as they are. */
+    /** Ends all streams. Running turns become `interrupted` and are stored. */
     async stop(interrupt: (head: ChatTurnHead) => ChatTurnHead): Promise<void> {
       isStopping = true;
       cancelTick?.();

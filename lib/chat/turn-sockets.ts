@@ -7,11 +7,11 @@ export type TurnClient = Pick<
   'id' | 'session' | 'isOpen' | 'send' | 'sendError' | 'follow' | 'typedStream' | 'probe'
 >;
 
-/** Unsent bytes of a socket above which it gets no events, and below which it gets a snapshot in place of those. */
+/** Unsent bytes above which a socket gets no more events; below it again, it gets a snapshot in their place. */
 const HIGH_WATER_MARK = 1024 * 1024;
 const LOW_WATER_MARK = HIGH_WATER_MARK / 4;
 
-/** The messages for one event of a turn, by the form in which a client takes the stream. */
+/** The messages for one event of a turn, one per dialect. */
 export interface Output {
   seq: number;
   typed?: { type: string; payload: Payload };
@@ -20,28 +20,28 @@ export interface Output {
 
 /** A socket that gets the events of a turn. */
 interface View {
-  /** Id of the request that they answer. */
+  /** Id of the request that the events answer. */
   id: string;
   isBehind: boolean;
   hasMissed: boolean;
   unfollow(): void;
 }
 
-export interface TurnViewsParts {
+export interface TurnViewsDeps {
   turnId: string;
-  /** True if the turn may be shown as it stands: not while its end is being stored. */
+  /** False while the end of the turn is being stored, when it must not be shown. */
   mayShow(): boolean;
-  /** Sends the turn as it stands. */
+  /** Sends the present state of the turn. */
   sendSnapshot(client: TurnClient, id: string): void;
 }
 
 export type TurnViews = ReturnType<typeof createTurnViews>;
 
 /**
- * The sockets that get the events of one turn. One that reads too slowly gets none until it has read the rest, and then a
- * snapshot of the turn: its memory is bounded, and neither the agent nor another socket waits for it.
+ * The sockets that get the events of one turn. A socket that reads too slowly gets none until it has read the rest,
+ * then a snapshot of the turn. So its memory is bounded, and neither the agent nor another socket waits for it.
  */
-export function createTurnViews({ turnId, mayShow, sendSnapshot }: TurnViewsParts) {
+export function createTurnViews({ turnId, mayShow, sendSnapshot }: TurnViewsDeps) {
   const views = new Map<TurnClient, View>();
 
   function catchUp(client: TurnClient, view: View): void {
@@ -56,7 +56,7 @@ export function createTurnViews({ turnId, mayShow, sendSnapshot }: TurnViewsPart
   }
 
   return {
-    /** Sends events to a socket from now on, under the id of its latest request. */
+    /** Sends a socket all later events, under the id of its latest request. */
     add(client: TurnClient, id: string): void {
       const known = views.get(client);
       if (known) {
@@ -78,7 +78,7 @@ export function createTurnViews({ turnId, mayShow, sendSnapshot }: TurnViewsPart
       });
     },
 
-    /** Sends a socket the turn as it stands: at once, or when it may be shown and the socket has read what waits. */
+    /** Sends a socket the present state of the turn: at once, or when it may be shown and the socket has drained. */
     show(client: TurnClient): void {
       const view = views.get(client);
       if (!view) return;
@@ -95,12 +95,12 @@ export function createTurnViews({ turnId, mayShow, sendSnapshot }: TurnViewsPart
       }
     },
 
-    /** Sends a message that is no event of the stream. */
+    /** Sends a message outside the stream of events. */
     send(type: string, payload: Payload): void {
       for (const [client, { id }] of views) client.send('chat', type, { ...payload, turn_id: turnId }, id);
     },
 
-    /** The turn may be shown again: those that have missed something get it. Returns the others that are not behind. */
+    /** The turn may be shown again: sockets that missed something get it. Returns the others that are not behind. */
     shown(): TurnClient[] {
       const current: TurnClient[] = [];
       for (const [client, view] of views) {
@@ -118,7 +118,7 @@ export function createTurnViews({ turnId, mayShow, sendSnapshot }: TurnViewsPart
 
     drop,
 
-    /** No more events come: only those stay that are still to get a snapshot. */
+    /** No more events come: keeps only sockets that still need a snapshot. */
     close(): void {
       for (const [client, { hasMissed }] of [...views]) if (!hasMissed) drop(client);
     },
@@ -129,17 +129,15 @@ export function createTurnViews({ turnId, mayShow, sendSnapshot }: TurnViewsPart
   };
 }
 
-export interface TurnFollowersParts {
-  /** Ids of the sockets that had followed when the process went to sleep (edge). */
+export interface TurnFollowersDeps {
+  /** Ids of the sockets that followed when the process went to sleep (edge). */
   slept: ReadonlySet<string>;
   /** Stores the ids; absent where the process lives as long as its sockets. */
   save?(ids: string[]): void;
 }
 
-export type TurnFollowers = ReturnType<typeof createTurnFollowers>;
-
-/** The sockets that are told of every turn of their family (`chat.follow`, contract 10 §1). */
-export function createTurnFollowers({ slept, save }: TurnFollowersParts) {
+/** The sockets that follow every turn of their family (`chat.follow`, contract 10 §1). */
+export function createTurnFollowers({ slept, save }: TurnFollowersDeps) {
   const families = new Map<string, Set<TurnClient>>();
 
   const saveAll = () => save?.([...families.values()].flatMap((own) => [...own].map(({ id }) => id)));
@@ -163,12 +161,12 @@ export function createTurnFollowers({ slept, save }: TurnFollowersParts) {
       saveAll();
     },
 
-    /** A socket is back after a sleep of the process. */
+    /** A socket is restored after a sleep of the process. */
     restore(client: TurnClient): void {
       if (slept.has(client.id)) add(client);
     },
 
-    /** Every socket that outlived a sleep is back. */
+    /** Every socket that survived a sleep is restored. */
     restored: saveAll,
 
     announce(family: string, payload: Payload): void {

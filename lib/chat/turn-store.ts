@@ -12,12 +12,12 @@ export const MAX_PER_FAMILY = 100;
 export const MAX_BYTES = 32 * 1024 * 1024;
 /** Seconds. */
 export const RETENTION = 7 * 86_400;
-/** Bytes that a turn counts for beside its texts. */
+/** Bytes counted for a turn in addition to its texts. */
 const OVERHEAD = 1024;
 /** Only the last block of an answer is written again as it grows. */
 const TEXT_BLOCK = 32 * 1024;
 const TOOL_BLOCK = 16;
-/** Blocks of one kind that a turn may have. */
+/** Maximum blocks of one kind in a turn. */
 const MAX_BLOCKS = 64;
 
 /** The texts of a turn. */
@@ -32,15 +32,15 @@ type Write = [key: string, value: ChatTurnRecord | null];
 
 interface Entry {
   head: ChatTurnHead;
-  /** Length of the answer that has been written. */
+  /** Length of the answer as written so far. */
   text: number;
   tools: readonly ChatTool[];
-  /** UTF-8 bytes of the question and of the text that has been written, and of the tools. */
+  /** UTF-8 bytes of the question, of the answer as written so far, and of the tools. */
   bytes: number;
   toolBytes: number;
 }
 
-export interface TurnStoreParts {
+export interface TurnStoreDeps {
   store: Store<'chat-turns'>;
   log: Log;
 }
@@ -48,15 +48,15 @@ export interface TurnStoreParts {
 export type TurnStore = Awaited<ReturnType<typeof openTurnStore>>;
 
 /**
- * Chat turns by family: their heads in memory, their texts on disk only, read when a client asks. Changes take effect in
- * memory at once; a promise resolves when they are durable. Beyond the limits the turn that ended first is removed; one
- * that runs never is.
+ * Chat turns by family: their heads in memory, their texts on disk only, read when a client asks. Changes take effect
+ * in memory at once; a promise resolves when they are durable. Over the limits, the turn that ended first is removed; a
+ * running turn never is.
  */
-export async function openTurnStore({ store, log }: TurnStoreParts) {
+export async function openTurnStore({ store, log }: TurnStoreDeps) {
   const entries = new Map<string, Entry>();
-  /** Those that have ended, the earliest first. */
+  /** Finished turns, earliest end first. */
   const ended = new Map<string, Entry>();
-  /** In the order in which they started. */
+  /** In the order of their start. */
   const families = new Map<string, Map<string, Entry>>();
   const byClientId = new Map<string, Entry>();
   let total = 0;
@@ -86,7 +86,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
   const written = (write: Promise<unknown>): void =>
     void write.catch((error) => log.warn(`chat turns could not be saved: ${describeError(error)}`));
 
-  /** Removes turns with all of their records. */
+  /** Removes turns and all of their records. */
   function remove(gone: readonly Entry[]): void {
     for (const entry of gone) {
       forget(entry);
@@ -94,7 +94,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
     }
   }
 
-  /** Removes what ended first, but for one, until the rest fits; `isOver` says whether it does not. */
+  /** Removes candidates in their order, but not `except`, until `isOver` is false. */
   function trim(candidates: Iterable<Entry>, isOver: () => boolean, except?: Entry): void {
     for (const entry of candidates) {
       if (!isOver()) return;
@@ -134,11 +134,11 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
     /** A turn by its id. */
     find: (id: string): ChatTurnHead | undefined => entries.get(id)?.head,
 
-    /** The turn that a family's client has named so. */
+    /** The turn with this client turn id. */
     byClientId: (family: string, clientTurnId: string): ChatTurnHead | undefined =>
       byClientId.get(clientKey(family, clientTurnId))?.head,
 
-    /** Turns of a family in the order in which they started. */
+    /** Turns of a family, in the order of their start. */
     ofFamily: (family: string): ChatTurnHead[] => [...(families.get(family)?.values() ?? [])].map(({ head }) => head),
 
     /** Every turn. */
@@ -149,7 +149,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
 
     /**
      * Adds a turn. Resolves when it is durable.
-     * @throws RelayError `unavailable` when it cannot be stored: it is forgotten then.
+     * @throws RelayError `unavailable` when it cannot be stored, in which case it is forgotten.
      */
     async create(head: ChatTurnHead, question: string): Promise<void> {
       const bytes = utf8Length(question) + OVERHEAD;
@@ -178,9 +178,9 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
     },
 
     /**
-     * Writes a turn, and what has changed of its answer: a `replaced` one is written anew. Resolves when it is durable;
-     * with false when it could not be written, and the next call writes that part again. Does nothing for a turn that
-     * was removed.
+     * Writes a turn and the changed part of its answer; a `replaced` answer is written as a whole. Resolves when it is
+     * durable, with false if the write failed, after which the next call writes that part again. Does nothing for a
+     * removed turn.
      */
     async save(head: ChatTurnHead, answer?: Answer, replaced = false): Promise<boolean> {
       const entry = entries.get(head.id);
@@ -190,7 +190,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
       let { texts, tools } = entry.head;
       if (answer) {
         const from = replaced ? 0 : entry.text;
-        // The bytes of a text that is replaced are not known any more: it counts until its turn is removed.
+        // The size of a replaced text is no longer known, so it counts until its turn is removed.
         entry.bytes += utf8Length(answer.text.slice(from));
         texts = Math.ceil(answer.text.length / TEXT_BLOCK);
         if (answer.text.length > from) writes.push(...textBlocks(`text:${head.id}`, answer.text, from));
@@ -225,7 +225,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
       return true;
     },
 
-    /** The texts of a turn as they were stored last; undefined when it is gone. */
+    /** The texts of a turn as last stored; undefined if it was removed. */
     async read(id: string): Promise<TurnTexts | undefined> {
       const head = entries.get(id)?.head;
       if (!head) return undefined;
@@ -254,7 +254,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
       remove([...(families.get(family)?.values() ?? [])]);
     },
 
-    /** Removes turns that ended too long ago. `now` is epoch seconds. Returns when the next one is due, if any. */
+    /** Removes turns that ended too long ago. `now` is epoch seconds. Returns the time of the next removal, if any. */
     sweep(now: number): number | undefined {
       for (const entry of [...ended.values()]) {
         const due = endOf(entry) + RETENTION;
@@ -265,7 +265,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
       return undefined;
     },
 
-    /** The sockets that were told of their family's turns when the process went to sleep. */
+    /** The sockets that followed their family's turns when the process went to sleep. */
     async followers(): Promise<ReadonlySet<string>> {
       return new Set(readAs(Followers)(await store.getItem('followers'))?.sockets);
     },
@@ -276,7 +276,7 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
   };
 }
 
-/** The blocks of a text, from the one with the character `from` on. */
+/** The blocks of a text, beginning with that of the character `from`. */
 function textBlocks(key: string, text: string, from = 0): Write[] {
   const blocks: Write[] = [];
   for (let at = Math.floor(from / TEXT_BLOCK); at * TEXT_BLOCK < text.length; at++) {

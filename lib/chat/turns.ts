@@ -21,14 +21,14 @@ export interface Answer {
   readonly text: string;
   readonly tools: readonly ChatTool[];
   readonly usage?: Payload;
-  /** Text or tools beyond the limits were left out. */
+  /** True if text or tools beyond the limits were left out. */
   readonly truncated: boolean;
 }
 
 /** The end of a turn. */
 export type Ending = { state: 'done' | 'cancelled' } | { state: 'failed'; error: string };
 
-/** The answer after an event, and the end of the turn when the event is that. */
+/** The answer after an event, and the end of the turn if the event ends it. */
 export interface AnswerStep {
   answer: Answer;
   ending?: Ending;
@@ -75,7 +75,7 @@ export function advanceAnswer(answer: Answer, event: AgentEvent): AnswerStep {
   }
 }
 
-/** Adds text to an answer, up to the limit. Text only grows: the store relies on it. */
+/** Adds text to an answer, up to the limit. Text only grows, which the store relies on. */
 function append(answer: Answer, text: string): AnswerStep {
   if (text === '' || answer.text.length >= MAX_TEXT) {
     return { answer: text === '' || answer.truncated ? answer : { ...answer, truncated: true } };
@@ -85,7 +85,7 @@ function append(answer: Answer, text: string): AnswerStep {
   return { answer: { ...answer, text: answer.text + text.slice(0, room), truncated } };
 }
 
-/** Some agents send the whole text at the end, and some nothing but that. */
+/** Some agents send the whole text at the end, some of them without deltas. */
 const whole = (answer: Answer, { content }: Payload): AnswerStep =>
   typeof content === 'string' && answer.text === '' ? append(answer, content) : { answer };
 
@@ -104,7 +104,7 @@ function startTool(answer: Answer, { tool_call_id, tool_name, preview: shown, ar
   return putTool(answer, known < 0 ? answer.tools.length : known, tool);
 }
 
-/** Ends the call that an event names, else the last one of that name that runs. */
+/** Ends the call that an event names, else the last running call of that name. */
 function endTool(answer: Answer, payload: Payload, state: 'done' | 'failed'): AnswerStep {
   const id = String(payload.tool_call_id).slice(0, 256);
   const name = cutText(String(payload.tool_name) || 'tool', 256);

@@ -7,7 +7,7 @@ const ENVELOPE_FIELDS = ['type', 'event', 'session_id', 'run_id', 'seq', 'ts', '
 
 /**
  * Events with the assistant's own text, which is not cut like a preview. Includes the names of other agents, and the
- * ends of a turn, which hold its whole text where an agent streams nothing (contract 02 §5.6).
+ * ends of a turn, which hold the whole text if an agent streams nothing (contract 02 §5.6).
  */
 const ASSISTANT_EVENT =
   /^(?:assistant\..*|message\..*|tool\.progress|(?:content_|thinking_|reasoning_)?delta|(?:run\.|content_)?completed?|done)$/s;

@@ -8,7 +8,7 @@ import { MINUTE } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { readUpTo } from '../web/streams.ts';
-import { firstText } from './events.ts';
+import { firstString } from './events.ts';
 import { createIdleTimer } from './idle-timer.ts';
 
 const CALL_TIMEOUT = 30_000;
@@ -24,7 +24,7 @@ export interface AgentSession {
   model: string;
 }
 
-export interface AgentApiParts {
+export interface AgentApiDeps {
   config: Pick<Config, 'webapiUrl' | 'apiServerKey'>;
   upstream: Upstream;
   clock: Clock;
@@ -33,7 +33,7 @@ export interface AgentApiParts {
   idleTimeout?: number;
 }
 
-/** The API server answered with a status that is not expected. */
+/** The API server answered with an unexpected status. */
 export class RefusedCall extends RelayError {
   readonly status: number;
   /** The beginning of the answer, without the key; at most 8 KiB. */
@@ -86,8 +86,8 @@ export const isSessionId = (id: string): boolean =>
 
 const unavailable = (message: string) => new RelayError('unavailable', message);
 
-export function createAgentApi(parts: AgentApiParts): AgentApi {
-  const { config, upstream, clock, log, idleTimeout = IDLE_TIMEOUT } = parts;
+export function createAgentApi(deps: AgentApiDeps): AgentApi {
+  const { config, upstream, clock, log, idleTimeout = IDLE_TIMEOUT } = deps;
   const key = config.apiServerKey ?? '';
   const authorization: Record<string, string> = {};
   if (key !== '' && isPrintable(key)) authorization.authorization = `Bearer ${key}`;
@@ -109,7 +109,7 @@ export function createAgentApi(parts: AgentApiParts): AgentApi {
     }
   }
 
-  /** Makes a call whose answer is read to its end. */
+  /** Makes a call and reads its answer to the end. */
   async function callForBytes(
     request: { method: 'GET' | 'POST'; path: string; body?: string; keepAlive?: boolean },
     { expected, failure, timeout = CALL_TIMEOUT, signal }: CallLimits & { expected: number[] },
@@ -129,7 +129,7 @@ export function createAgentApi(parts: AgentApiParts): AgentApi {
     });
   }
 
-  /** Makes a call that is answered with JSON. */
+  /** Makes a call whose answer is JSON. */
   async function callForJson(...call: Parameters<typeof callForBytes>): Promise<unknown> {
     const value = parseJson(decodeUtf8(await callForBytes(...call)));
     if (value === undefined) throw unavailable(`${call[1].failure}: the answer is not JSON`);
@@ -144,8 +144,8 @@ export function createAgentApi(parts: AgentApiParts): AgentApi {
     const forward = () => controller.abort(signal.reason);
     if (signal.aborted) forward();
     signal.addEventListener('abort', forward);
-    const late = `Cannot reach the API server: no answer within ${timeout / 1000} seconds`;
-    const cancel = clock.after(timeout, () => controller.abort(new RelayError('timeout', late)));
+    const timeoutMessage = `Cannot reach the API server: no answer within ${timeout / 1000} seconds`;
+    const cancel = clock.after(timeout, () => controller.abort(new RelayError('timeout', timeoutMessage)));
     try {
       return await work(controller.signal);
     } finally {
@@ -178,9 +178,9 @@ export function createAgentApi(parts: AgentApiParts): AgentApi {
       const whole = isObject(answer) ? answer : {};
       const session = isObject(whole.session) ? whole.session : whole;
       const { id, session_id, title, model } = session;
-      const usable = firstText(whole.id, whole.session_id, id, session_id);
+      const usable = firstString(whole.id, whole.session_id, id, session_id);
       if (!isSessionId(usable)) throw unavailable(`${failure}: the answer has no usable session id`);
-      return { id: usable, title: firstText(title) || 'New chat', model: firstText(model) || 'unknown' };
+      return { id: usable, title: firstString(title) || 'New chat', model: firstString(model) || 'unknown' };
     },
 
     async stream({ sessionId, message, profile, systemMessage }, signal) {

@@ -37,7 +37,7 @@ export interface InboxEntry {
 export interface ClipboardInbox {
   /**
    * Reads an image and puts it into the inbox, unless too many are being received.
-   * @throws RelayError `rate-limited` before anything is read; whatever `read` and `put` throw.
+   * @throws RelayError `rate-limited` before anything is read, and any error of `read` and `put`.
    */
   receive(device: string, read: () => Promise<ClipboardImage>): Promise<InboxEntry>;
   /**
@@ -80,13 +80,13 @@ export function createClipboardInbox({ host, clock, log }: { host: Host; clock: 
     }
   }
 
-  /** Removes stale files, and the oldest beyond the limit. Leaves those that cannot be removed to the next sweep. */
-  async function sweep(kept: string): Promise<number> {
+  /** Removes stale files, and the oldest beyond the limit. A file that cannot be removed is left for the next sweep. */
+  async function sweep(newest: string): Promise<number> {
     let swept = 0;
     const fresh: { path: string; modified: number }[] = [];
     for (const entry of (await files.list(inbox).catch(() => null)) ?? []) {
       const path = `${inbox}/${entry.name}`;
-      if (entry.kind !== 'file' || path === kept) continue;
+      if (entry.kind !== 'file' || path === newest) continue;
       const modified = (await files.stat(path).catch(() => null))?.modified;
       if (modified === undefined) continue;
       if (clock.now() - modified > STALE_AFTER) swept += await remove(path);
@@ -98,7 +98,7 @@ export function createClipboardInbox({ host, clock, log }: { host: Host; clock: 
     return swept;
   }
 
-  /** Number of files removed: 0 when the agent has just taken it. */
+  /** Number of files removed: 0 if the agent has just taken it. */
   const remove = (path: string): Promise<number> =>
     files.remove(path).then(
       () => 1,

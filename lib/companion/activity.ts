@@ -29,7 +29,7 @@ function summaryOf(route: CommandRoute | null, command: PhoneCommand): string {
   return singleLine(details === '' ? name : `${name} ${details}`, 80);
 }
 
-/** The outcome without any content that was read: the error, or the member names of the result. */
+/** The outcome without any content that was read: the error, or the names of the result's members. */
 function resultText({ answer }: Outcome): string | undefined {
   if (answer.error !== undefined) return singleLine(answer.error, 140);
   if (!isObject(answer.result)) return undefined;

@@ -4,7 +4,7 @@ import { MINUTE } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import { finiteLeases, type SettingsStore } from './safety-settings.ts';
 
-/** Leases are not rewritten for a smaller gain than this: commands may arrive by the hundred a second. */
+/** Smaller extensions than this are not stored, since hundreds of commands may arrive per second. */
 const MIN_EXTENSION_MS = 1000;
 
 /** The single timer behind all timed leases (contract 03 §8.5). */
@@ -17,13 +17,13 @@ export interface AutoDisable {
 }
 
 /** Calls `onExpired` once the expired leases are removed and unattended access is switched off. */
-export function createAutoDisable(parts: {
+export function createAutoDisable(deps: {
   settings: SettingsStore;
   clock: Clock;
   log: Log;
   onExpired(): void;
 }): AutoDisable {
-  const { settings, clock, log } = parts;
+  const { settings, clock, log } = deps;
   let cancel: Cancel | null = null;
   let armedFor: number | null = null;
   let closed = false;
@@ -43,9 +43,9 @@ export function createAutoDisable(parts: {
     const now = clock.now();
     const current = settings.get();
     const expired = new Set<string>(finiteLeases(current).flatMap(({ id, expiry }) => (expiry <= now ? [id] : [])));
-    const kept = Object.entries(current.capabilities).filter(([id]) => !expired.has(id));
-    save({ capabilities: Object.fromEntries(kept), unattended: false });
-    parts.onExpired();
+    const active = Object.entries(current.capabilities).filter(([id]) => !expired.has(id));
+    save({ capabilities: Object.fromEntries(active), unattended: false });
+    deps.onExpired();
   }
 
   function arm(): void {

@@ -5,7 +5,7 @@ import type { CommandRoute } from './gates/gate.ts';
 export interface AutoReturn {
   /** A logged command has started; nothing happens while it runs. */
   begin(): void;
-  /** It has ended. `route` is null for an unknown command. */
+  /** The command has ended. `route` is null for an unknown command. */
   end(route: CommandRoute | null, status: number): void;
   close(): void;
 }

@@ -6,19 +6,19 @@ import { decodeUtf8 } from '../kit/text.ts';
 
 /** Contents of a backup: the settings of one companion and its pairing, with the tokens. Apps and terminals share it. */
 export interface Backup {
-  /** By their keys of specification 2.1; each companion takes those that it knows. */
+  /** Settings by their keys of specification 2.1; each companion reads the keys that it knows. */
   settings: JsonObject;
   pairing: JsonObject | null;
-  /** The id under which the relay knows the device of `pairing`. */
+  /** The device id of `pairing` at the relay. */
   deviceId: string | null;
 }
 
 const FORMAT = 1;
 const IV_BYTES = 12;
-/** Characters of a backup; a larger file is not even read to its end. */
+/** Maximum characters of a backup; a larger file is not read to its end. */
 export const MAX_BACKUP = 1024 * 1024;
 
-/** Seals a backup behind a passphrase, as JSON text. In a browser, this needs a secure context. */
+/** Encrypts a backup with a passphrase, as JSON text. In a browser, this needs a secure context. */
 export async function sealBackup({ settings, pairing, deviceId }: Backup, passphrase: string): Promise<string> {
   const [salt, iv] = [randomBytes(SALT_BYTES), randomBytes(IV_BYTES)];
   const plain = utf8ToBytes(JSON.stringify({ settings, pairing, device_id: deviceId }));
@@ -39,8 +39,8 @@ interface SealedBackup {
 }
 
 /**
- * Reads the text of a backup that is still sealed.
- * @throws RelayError with a sentence for people: `too-large`, or `unsupported-media` for another file.
+ * Parses a backup that is still sealed.
+ * @throws RelayError with a sentence for the user: `too-large`, or `unsupported-media` for another file.
  */
 export function readSealed(text: string): SealedBackup {
   if (text.length > MAX_BACKUP) throw new RelayError('too-large', 'This file is larger than any backup.');
@@ -56,7 +56,7 @@ export function readSealed(text: string): SealedBackup {
 
 /**
  * Opens a backup.
- * @throws RelayError as `readSealed`, and `forbidden` for another passphrase or a file that was changed.
+ * @throws RelayError like `readSealed`, and `forbidden` for a wrong passphrase or a changed file.
  */
 export async function openBackup(text: string, passphrase: string): Promise<Backup> {
   const { salt, iv, data } = readSealed(text);

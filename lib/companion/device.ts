@@ -110,7 +110,7 @@ export interface Contact {
   phones: ContactPhone[];
 }
 
-/** `RESULT_OK`, or `RESULT_ERROR_…` from the carrier. A promise of it that never settles means a silent carrier. */
+/** `RESULT_OK`, or `RESULT_ERROR_…` from the carrier. A silent carrier is a promise that never settles. */
 export type SmsResult = 'RESULT_OK' | `RESULT_ERROR_${string}`;
 
 /** Text and files for the share sheet, or for a message when `to` is given. */
@@ -136,8 +136,8 @@ export interface UiEvent {
 }
 
 /**
- * The hardware and operating system behind the companion. Actions resolve to false when the system declines, and reject
- * with a `DeviceFailure` when a permission or service is missing.
+ * The hardware and operating system behind the companion. Actions resolve to false if the system declines, and reject
+ * with a `DeviceFailure` if a permission or service is missing.
  */
 export interface Device {
   info(): DeviceInfo;
@@ -149,14 +149,17 @@ export interface Device {
   setText(node: UiNode, text: string): Promise<boolean>;
   gesture(gesture: Gesture): Promise<boolean>;
   global(action: GlobalAction): Promise<boolean>;
-  /** Turns the screen on and dismisses the keyguard: `woken` when that changed anything, `locked` when it needs a credential. */
+  /**
+   * Turns the screen on and dismisses the keyguard: `woken` if that changed anything, `locked` if it needs a
+   * credential.
+   */
   wake(): Promise<'awake' | 'woken' | 'locked'>;
 
   /** Launchable activities; a package may appear more than once. */
   apps(): Promise<AppInfo[]>;
-  /** False when the package has no launch intent. */
+  /** False if the package has no launch intent. */
   launch(packageName: string): Promise<boolean>;
-  /** The package that an intent resolves to, or null when no activity accepts it. */
+  /** The package that an intent resolves to, or null if no activity accepts it. */
   resolve(intent: Intent): Promise<string | null>;
   startActivity(intent: Intent): Promise<boolean>;
   broadcast(intent: Intent): Promise<void>;

@@ -11,12 +11,12 @@ import type { SettingsStore } from './safety-settings.ts';
 
 const MAX_TEXT = 64 * 1024;
 const MAX_MESSAGES = 100;
-/** Ids of messages that are known when they come again (contract 04 §5.4a). */
+/** Ids of messages remembered, to detect duplicates (contract 04 §5.4a). */
 const MAX_KNOWN = 1000;
 const MAX_PENDING_REPLIES = 100;
 const MAX_REASON = 40;
 
-/** A message from the agent, as kept on this phone (contract 04 §5.2). */
+/** A message from the agent, as stored on this phone (contract 04 §5.2). */
 export interface ReceivedMessage {
   messageId: string;
   chatId: string | null;
@@ -30,11 +30,11 @@ export interface ReceivedMessage {
   queued: boolean;
   /** Answers to choose from (contract 09 §10). */
   answers: readonly string[];
-  /** It came without a seal through the edge, where anybody may have written it (contract 12 §4). */
+  /** Arrived unsealed through the edge, where anybody may have written it (contract 12 §4). */
   unsealed?: true;
 }
 
-/** Where a message is shown: as a notification, only in its thread, or in the open thread. */
+/** Where a message is shown: as a notification, silently in its thread, or in the open thread. */
 export type Surface = 'notification' | 'silent' | 'open';
 
 /** A reply from the person at this phone, as it goes on the wire. */
@@ -43,37 +43,37 @@ export interface OutgoingReply {
   chat_id: string | null;
   reply_to: string | null;
   message_id: string;
-  /** Which of the message's answers it is, from 0 (contract 09 §10). */
+  /** Index of the chosen answer of the message (contract 09 §10). */
   answer_index?: number;
   /** Epoch ms. */
   ts: number;
-  /** Hash of the message as it is shown here (contract 12 §4); absent where that is not known any more. */
+  /** Hash of the message as shown here (contract 12 §4); absent if that is no longer known. */
   shown?: string;
-  /** For programs, such as where the words come from (contract 04 §5.5). */
+  /** For programs, such as the source of the words (contract 04 §5.5). */
   metadata?: Record<string, string>;
 }
 
 /** A reply to a message (`replyTo`) or into a chat; with neither, to the newest message. */
 export interface ReplyDraft {
-  /** Not needed for one of the message's answers. */
+  /** Not needed with one of the message's answers. */
   text?: string;
-  /** One of the message's answers, from 0. */
+  /** Index of one of the message's answers. */
   answerIndex?: number;
   chatId?: string | null;
   replyTo?: string;
   metadata?: Record<string, string>;
 }
 
-export interface MessagesParts {
+export interface MessagesDeps {
   settings: Pick<SettingsStore, 'get' | 'onChange'>;
   clock: Clock;
   log: Log;
-  /** True if the owner sees it now. */
+  /** Returns true if the owner sees the message now. */
   onMessage(message: ReceivedMessage, surface: Surface): boolean;
   /** All queued messages have arrived. */
   onBacklog(count: number): void;
-  /** The relay has acknowledged a reply; `late` says why it counts no more (contract 09 §7). */
-  onAcknowledged(reply: OutgoingReply, late: string | null): void;
+  /** The relay has acknowledged a reply; `late` is the reason if it came too late (contract 09 §7). */
+  onAcknowledged(reply: OutgoingReply, lateReason: string | null): void;
   /** A question was closed without an answer: `withdrawn` or `expired`. */
   onClosed(message: ReceivedMessage, reason: string): void;
   /** The subscription has started or ended. */
@@ -81,18 +81,19 @@ export interface MessagesParts {
 }
 
 export interface Messages {
-  /** To be registered on the link. */
+  /** Register this on the link. */
   readonly channel: LinkChannel;
   /** Newest first. */
   list(): readonly ReceivedMessage[];
   /**
    * Sends a reply, now or as soon as the link is online.
-   * @throws RelayError `invalid` for blank text or an answer that the message does not offer, `conflict` when there is nothing to reply to or the outbox is full.
+   * @throws RelayError `invalid` for blank text or an answer that the message does not offer, `conflict` if there is
+   * nothing to reply to or the outbox is full.
    */
   reply(draft: ReplyDraft): OutgoingReply;
-  /** The newest question with answers to choose from that is still open; undefined without any. */
+  /** The newest open question with answers to choose from, if any. */
   question(): ReceivedMessage | undefined;
-  /** Leaves a question for later: it is no longer offered, and a reply answers it all the same. */
+  /** Puts a question aside: it is no longer offered, but a reply still answers it. */
   putAside(messageId: string): void;
   /** Tells whether a thread is open on the screen, for the surfacing rules. */
   setThreadOpen(isOpen: boolean): void;
@@ -100,8 +101,8 @@ export interface Messages {
 }
 
 /** The phone's side of channel `proactive` (contract 04 §5). It is subscribed while the messages toggle is on. */
-export function createMessages(parts: MessagesParts): Messages {
-  const { settings, clock, log } = parts;
+export function createMessages(deps: MessagesDeps): Messages {
+  const { settings, clock, log } = deps;
   const cache = createMessageCache();
   const outbox = createOutbox();
   let send: SendOnChannel | null = null;
@@ -112,7 +113,7 @@ export function createMessages(parts: MessagesParts): Messages {
     if (messagesEnabled === isWanted) return;
     isWanted = messagesEnabled;
     send?.(isWanted ? 'proactive.subscribe' : 'proactive.unsubscribe', {});
-    if (!isWanted && send) parts.onSubscribed(false);
+    if (!isWanted && send) deps.onSubscribed(false);
   });
 
   function online(sendNow: SendOnChannel): Cancel {
@@ -131,20 +132,20 @@ export function createMessages(parts: MessagesParts): Messages {
         if (type === 'phone.message') {
           const message = readMessage(payload);
           if (!message) return log.warn('the relay sent a malformed message');
-          // Kept before it is shown; a duplicate is shown once.
+          // Stored before it is shown; a duplicate is shown once.
           const isNew = cache.add(message);
-          if (isNew && parts.onMessage(message, surfaceOf(message, isThreadOpen))) cache.shown(message);
-          // One that comes again: its receipt may be lost (contract 09 §1).
+          if (isNew && deps.onMessage(message, surfaceOf(message, isThreadOpen))) cache.shown(message);
+          // For a duplicate, whose receipt may have been lost (contract 09 §1).
           if (cache.isShown(message)) send?.('proactive.shown', { message_id: message.messageId });
         } else if (type === 'proactive.backlog.complete') {
-          if (typeof payload.count === 'number') parts.onBacklog(payload.count);
+          if (typeof payload.count === 'number') deps.onBacklog(payload.count);
         } else if (type === 'proactive.reply.ack') {
           const reply = outbox.acknowledge(payload);
-          if (reply) parts.onAcknowledged(reply, typeof payload.late === 'string' ? payload.late : null);
+          if (reply) deps.onAcknowledged(reply, typeof payload.late === 'string' ? payload.late : null);
         } else if (type === 'phone.message.cancelled') {
           const message = cache.close(payload.message_id);
-          if (message) parts.onClosed(message, String(payload.reason ?? 'withdrawn').slice(0, MAX_REASON));
-        } else if (type === 'proactive.subscribed' && isWanted) parts.onSubscribed(true);
+          if (message) deps.onClosed(message, String(payload.reason ?? 'withdrawn').slice(0, MAX_REASON));
+        } else if (type === 'proactive.subscribed' && isWanted) deps.onSubscribed(true);
       },
     },
     list: cache.list,
@@ -184,7 +185,7 @@ export function createMessages(parts: MessagesParts): Messages {
   };
 }
 
-/** Reads `phone.message`. null for what a phone's decoder rejects, such as an object in place of a string. */
+/** Reads `phone.message`. Null for a payload that a phone's decoder rejects, such as an object in place of a string. */
 function readMessage(payload: Payload): ReceivedMessage | null {
   const { message_id: messageId, text, sent_at: sentAt } = payload;
   const labels = [payload.chat_id, payload.title, payload.surfacing, payload.reply_to].map((value) => value ?? null);
@@ -214,12 +215,15 @@ function surfaceOf({ surfacing }: ReceivedMessage, isThreadOpen: boolean): Surfa
   return surfacing === 'session' && isThreadOpen ? 'open' : 'notification';
 }
 
-/** The 100 newest messages (contract 04 §5.3), each once: a relay that cannot know whether one arrived sends it again. */
+/**
+ * The 100 newest messages (contract 04 §5.3), without duplicates: a relay sends a message again unless it knows that it
+ * arrived.
+ */
 function createMessageCache() {
   let messages: readonly ReceivedMessage[] = [];
-  /** True if each was shown, oldest first. */
+  /** Whether each was shown, oldest first. */
   const known = new Map<string, boolean>();
-  /** Ids of questions with answers that nobody has chosen from. */
+  /** Ids of unanswered questions with answers to choose from. */
   const open = new Set<string>();
   const get = (messageId: string) => messages.find((message) => message.messageId === messageId);
   return {
@@ -247,17 +251,17 @@ function createMessageCache() {
   };
 }
 
-/** Replies that the relay has not acknowledged. They are sent again under the same id after a reconnect. */
+/** Replies that the relay has not acknowledged. After a reconnect, they are sent again under the same id. */
 function createOutbox() {
   const replies = new Map<string, OutgoingReply>();
   return {
-    /** False when the outbox is full. */
+    /** False if the outbox is full. */
     add(reply: OutgoingReply): boolean {
       if (replies.size >= MAX_PENDING_REPLIES) return false;
       replies.set(reply.message_id, reply);
       return true;
     },
-    /** Removes and returns the reply that a `proactive.reply.ack` names; undefined for an unknown id. */
+    /** Removes and returns the reply of a `proactive.reply.ack`; undefined for an unknown id. */
     acknowledge({ client_msg_id: id }: Payload): OutgoingReply | undefined {
       const reply = typeof id === 'string' ? replies.get(id) : undefined;
       if (reply) replies.delete(reply.message_id);

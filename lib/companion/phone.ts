@@ -14,10 +14,10 @@ import type { SettingsStore } from './safety-settings.ts';
 import { statusPayload } from './status.ts';
 import type { ActivityEntry, Confirm, FetchMedia, Phone, PhoneCommand, Upload } from './types.ts';
 
-export interface PhoneParts {
+export interface PhoneDeps {
   device: Device;
   settings: SettingsStore;
-  /** Without it nothing can be confirmed: destructive text is denied, routes that always ask answer 503. */
+  /** Without it nothing can be confirmed: destructive text is denied, and routes that always ask answer 503. */
   confirm?: Confirm;
   clock: Clock;
   log: Log;
@@ -31,7 +31,7 @@ export interface PhoneParts {
   autoReturnMs?: number | null;
 }
 
-/** A set of listeners. A listener that throws does not keep the others from being called. */
+/** A set of listeners. All are called even if one throws. */
 function createEmitter<T>(log: Log) {
   const listeners = new Set<(value: T) => void>();
   return {
@@ -62,9 +62,9 @@ function createSerialQueue() {
 }
 
 /** The phone's side of the bridge: the safety pipeline of contract 03 §8 in front of a device. */
-export function createPhone(parts: PhoneParts): Phone {
-  const { device, settings, clock } = parts;
-  const log = parts.log.named('phone');
+export function createPhone(deps: PhoneDeps): Phone {
+  const { device, settings, clock } = deps;
+  const log = deps.log.named('phone');
   const events = createEventRing(clock);
   const activity = createActivityLog();
   const activityEmitter = createEmitter<ActivityEntry>(log);
@@ -90,17 +90,17 @@ export function createPhone(parts: PhoneParts): Phone {
     settings,
     clock,
     log,
-    confirm: parts.confirm,
-    upload: parts.upload,
-    fetchMedia: parts.fetchMedia,
-    captureTimeoutMs: Math.min(Math.max(parts.captureTimeoutMs ?? 10_000, 2500), 30_000),
+    confirm: deps.confirm,
+    upload: deps.upload,
+    fetchMedia: deps.fetchMedia,
+    captureTimeoutMs: Math.min(Math.max(deps.captureTimeoutMs ?? 10_000, 2500), 30_000),
     events,
     autoDisable,
     serially: createSerialQueue(),
     closed: closing.signal,
   };
 
-  const autoReturn = createAutoReturn(clock, parts.autoReturnMs ?? 12_000, () => {
+  const autoReturn = createAutoReturn(clock, deps.autoReturnMs ?? 12_000, () => {
     const requestId = `auto-return-${++autoReturns}`;
     void execute({ requestId, method: 'POST', path: '/return_to_hermes', params: {}, body: {} }, true);
   });
@@ -129,7 +129,7 @@ export function createPhone(parts: PhoneParts): Phone {
       const entry = activityEntry(command, route, outcome, { at, durationMs: clock.monotonic() - receivedAt, own });
       activity.add(entry);
       activityEmitter.emit(entry);
-      if (!closing.signal.aborted && parts.autoReturnMs !== null) autoReturn.end(route, outcome.answer.status);
+      if (!closing.signal.aborted && deps.autoReturnMs !== null) autoReturn.end(route, outcome.answer.status);
     }
     return outcome.answer;
   }

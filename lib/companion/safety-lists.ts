@@ -2,7 +2,7 @@ import { RelayError } from '../errors.ts';
 import { ROUTE_VERBS, type SafetySettings } from './safety-settings.ts';
 import { isPackageName } from './text.ts';
 
-/** Entries of the blocklist. */
+/** Maximum entries of the blocklist. */
 export const MAX_BLOCKED = 1000;
 
 /** Every verb that can be trusted: the destructive words, and the routes that always ask (contract 03 §8.3). */
@@ -17,7 +17,7 @@ export function readPackageName(text: string): string {
   throw new RelayError('invalid', 'must be a package name such as org.example.app');
 }
 
-/** A list with entries added at its end, none of them twice. */
+/** A list with entries appended, without duplicates. */
 export const withAdded = (list: readonly string[], more: readonly string[]): string[] => [
   ...new Set([...list, ...more]),
 ];

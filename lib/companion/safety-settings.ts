@@ -1,12 +1,12 @@
 import { defaultTriggers, type NotificationTriggers } from './triggers.ts';
 
 /**
- * State of the grants of the current relay connection. `bound` means that a policy of schema version 1 and of this
- * install was read; every other state denies every capability (contract 03 §8.2).
+ * State of the grants of the current relay connection. `bound`: a policy of schema version 1 and of this install was
+ * read. Every other state denies every capability (contract 03 §8.2).
  */
 export type PolicyState = 'bound' | 'unbound' | 'unavailable' | 'invalid';
 
-/** Everything the owner decides (contract 03 §8.6). */
+/** Every setting that the owner controls (contract 03 §8.6). */
 export interface SafetySettings {
   masterEnabled: boolean;
   /** True if the phone subscribes to messages from the agent (contract 04 §5). */
@@ -25,16 +25,19 @@ export interface SafetySettings {
   triggers: NotificationTriggers;
   policy: PolicyState;
   /**
-   * Capability id -> epoch ms, null = unlimited, absent = not granted. A permanent capability may only be null: a number
-   * there makes the whole policy malformed, which denies everything.
+   * Capability id -> epoch ms, null = unlimited, absent = not granted. A permanent capability must be null: a number
+   * makes the whole policy malformed, which denies everything.
    */
   capabilities: Record<string, number | null>;
 }
 
-/** A change of settings. That of `triggers` names only the keys that change. */
+/** A change of settings. Its `triggers` contain only the changed keys. */
 export type SettingsChange = Partial<Omit<SafetySettings, 'triggers'>> & { triggers?: Partial<NotificationTriggers> };
 
-/** Holds the settings. `get` reflects a change as soon as `update` is called; its promise resolves once it is durable. */
+/**
+ * Holds the settings. `get` reflects a change as soon as `update` is called, whose promise resolves once the change is
+ * durable.
+ */
 export interface SettingsStore {
   get(): SafetySettings;
   update(change: SettingsChange): Promise<void>;
@@ -71,7 +74,7 @@ export const defaultSettings = (): SafetySettings => ({
   capabilities: {},
 });
 
-/** Capabilities that are granted without an end or not at all (contract 03 §8.2). */
+/** Capabilities that are granted permanently or not at all (contract 03 §8.2). */
 export const PERMANENT = [
   'device_info',
   'contacts_read',
@@ -83,7 +86,7 @@ export const PERMANENT = [
   'outbound_sharing',
 ] as const;
 
-/** Capabilities that are granted as a lease with an absolute end, or without one. */
+/** Capabilities that are granted as a lease with an absolute end, or without an end. */
 export const TIMED = ['screen_inspection', 'screen_control'] as const;
 
 export type TimedCapability = (typeof TIMED)[number];

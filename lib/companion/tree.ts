@@ -4,7 +4,7 @@ import { isBlank, truncate } from './text.ts';
 /** Limit of listed nodes, over all windows together (contract 03 §5). */
 export const MAX_NODES = 512;
 const MAX_TEXT = 2000;
-/** Levels that `/tap_text` walks up for a clickable ancestor. */
+/** Levels that `/tap_text` searches upwards for a clickable ancestor. */
 const MAX_ANCESTORS = 8;
 
 /** A node that callers can see and address. */
@@ -54,7 +54,9 @@ interface Frame {
   ancestors: Chain | null;
 }
 
-/** A linked list that shares its tail: copying all ancestors of every node would be quadratic in the tree's depth. */
+/**
+ * A linked list that shares its tail, since copying all ancestors of every node would be quadratic in the tree's depth.
+ */
 interface Chain {
   node: UiNode;
   up: Chain | null;
@@ -117,7 +119,7 @@ export function listNodes(windows: UiWindow[]): Screen {
 /** The current screen. */
 export const readScreen = async (device: Device): Promise<Screen> => listNodes(await device.windows());
 
-/** The deepest node at a point, in the topmost window that contains it. Among siblings the one drawn last wins. */
+/** The deepest node at a point, in the topmost window that contains it. The last drawn of several siblings wins. */
 export function nodeAt(screen: Screen, x: number, y: number): UiNode | null {
   for (const { root } of screen.windows) {
     if (!contains(root.bounds, x, y)) continue;

@@ -15,36 +15,36 @@ import {
 } from './triggers.ts';
 import type { Confirm } from './types.ts';
 
-/** Questions of triggers that may be open at once: a chatty app must not bury those of commands. */
+/** Open questions of triggers at most, so that a chatty app does not bury those of commands. */
 const MAX_OPEN = 3;
 const MAX_TITLE = 200;
 const MAX_TEXT = 2000;
 
-export interface TriggerRunnerParts {
+export interface TriggerRunnerDeps {
   settings: SettingsStore;
   /** Asks the owner (`ask_me`). */
   confirm: Confirm;
-  /** Sends words of the owner to the agent, and returns their id. @throws RelayError when that is not possible. */
-  tell(text: string, metadata: Record<string, string>): string;
-  /** The name of an app for people. */
+  /** Sends the owner's words to the agent, and returns their id. @throws RelayError if that is impossible. */
+  sendToAgent(text: string, metadata: Record<string, string>): string;
+  /** The display name of an app. */
   appName(packageName: string): Promise<string>;
   clock: Clock;
   log: Log;
   onActivity(row: TriggerActivity): void;
 }
 
-/** Watches the notifications of the phone for those that a rule names. */
+/** Watches the phone's notifications for those that match a rule. */
 export interface TriggerRunner {
   /** The phone has shown a notification. Never throws. */
   posted(notification: PostedNotification): void;
-  /** The relay has what `tell` sent under this id. False for words that no trigger sent. */
+  /** The relay has acknowledged the words that `sendToAgent` sent under this id. Returns false if no trigger sent them. */
   acknowledged(id: string): boolean;
   /** Withdraws all questions. */
   close(): void;
 }
 
-export function createTriggerRunner(parts: TriggerRunnerParts): TriggerRunner {
-  const { settings, confirm, tell, clock, log } = parts;
+export function createTriggerRunner(deps: TriggerRunnerDeps): TriggerRunner {
+  const { settings, confirm, sendToAgent, clock, log } = deps;
   const open = new Set<AbortController>();
   const sending = new Set<string>();
   let questions = 0;
@@ -53,10 +53,10 @@ export function createTriggerRunner(parts: TriggerRunnerParts): TriggerRunner {
     const { notification_trigger_activity_log_json: rows } = settings.get().triggers;
     const change = { triggers: { notification_trigger_activity_log_json: withActivity(rows, row) } };
     settings.update(change).catch((error) => log.warn(`cannot store the activity log: ${describeError(error)}`));
-    parts.onActivity(row);
+    deps.onActivity(row);
   }
 
-  /** Aborted by whatever ends all questions. */
+  /** Aborted by every event that ends all questions. */
   function withdraw(): void {
     for (const end of [...open]) end.abort();
   }
@@ -67,21 +67,21 @@ export function createTriggerRunner(parts: TriggerRunnerParts): TriggerRunner {
 
   async function ask(rule: TriggerRule, notification: PostedNotification, end: AbortController): Promise<boolean> {
     const { packageName, title, text } = notification;
-    const name = await parts.appName(packageName).catch(() => packageName);
+    const name = await deps.appName(packageName).catch(() => packageName);
     if (end.signal.aborted) return false;
     const decision = await confirm({
       requestId: `trigger-${++questions}`,
       verb: 'notification_trigger',
       title: 'Tell the agent about this notification?',
       detail: singleLine([title, text].filter(Boolean).join(': '), 200),
-      about: { rule: rule.label, app: singleLine(name, 80), effect: 'sends its title and text to the agent' },
+      subject: { rule: rule.label, app: singleLine(name, 80), effect: 'sends its title and text to the agent' },
       timeoutMs: settings.get().confirmationTimeoutSeconds * 1000,
       gone: end.signal,
     });
     return decision === true || (typeof decision === 'object' && decision.allowed);
   }
 
-  /** Outcome of a notification that a rule matched. */
+  /** The outcome of a notification that matched a rule. */
   async function outcomeOf(rule: TriggerRule, notification: PostedNotification) {
     const id = bytesToHex(randomBytes(6));
     if (settings.get().blocklist.includes(notification.packageName)) return { id, outcome: 'blocked' } as const;
@@ -90,17 +90,17 @@ export function createTriggerRunner(parts: TriggerRunnerParts): TriggerRunner {
     open.add(end);
     try {
       const allowed = await ask(rule, notification, end);
-      // A switch turned off while the question was open counts.
+      // A switch that was turned off while the question was open counts.
       const isStopped = end.signal.aborted || matchingRule(settings.get().triggers, notification)?.id !== rule.id;
       if (isStopped) return { id, outcome: 'stopped' } as const;
       if (settings.get().blocklist.includes(notification.packageName)) return { id, outcome: 'blocked' } as const;
       if (!allowed) return { id, outcome: 'denied' } as const;
       const metadata = { source: 'notification_trigger', rule_id: rule.id, app_package: rule.app_package };
-      const sent = tell(wordsFor(rule, notification), metadata);
+      const sent = sendToAgent(wordsFor(rule, notification), metadata);
       sending.add(sent);
       return { id: sent, outcome: 'sending' } as const;
     } catch (error) {
-      log.warn(`the agent cannot be told of a notification: ${describeError(error)}`);
+      log.warn(`a notification cannot be forwarded to the agent: ${describeError(error)}`);
       return { id, outcome: 'failed' } as const;
     } finally {
       open.delete(end);
@@ -134,7 +134,7 @@ export function createTriggerRunner(parts: TriggerRunnerParts): TriggerRunner {
   };
 }
 
-/** The message to the agent. It marks the words of a notification as those of its sender. */
+/** The message to the agent, which marks the text of a notification as its sender's words. */
 export function wordsFor({ label, app_package }: TriggerRule, { title, text }: PostedNotification): string {
   return [
     `My phone shows a notification of ${app_package}, which my rule "${singleLine(label, 80)}" is about.`,

@@ -5,7 +5,7 @@ import { isBlank, isPackageName, singleLine } from './text.ts';
 /** The store `notification_triggers`, by its keys (specification 2.1). */
 export interface NotificationTriggers {
   notification_triggers_enabled: boolean;
-  /** Overrides everything: while it is on, no rule asks, and open questions are withdrawn. */
+  /** Overrides everything: while it is on, no rule asks and open questions are withdrawn. */
   notification_triggers_kill_switch: boolean;
   notification_trigger_rules_json: string;
   notification_trigger_activity_log_json: string;
@@ -40,7 +40,7 @@ const RuleSchema = v.object({
   title_contains: v.nullish(line(200)),
   text_contains: v.nullish(line(200)),
   action: v.literal('ask_me'),
-  /** `ask_me` asks in any case. */
+  /** Ignored, since `ask_me` always asks. */
   require_confirmation: v.optional(v.boolean(), false),
 });
 
@@ -53,7 +53,7 @@ const RulesSchema = v.pipe(
   v.check((rules) => new Set(rules.map(({ id }) => id)).size === rules.length, 'two rules have the same id'),
 );
 
-/** The rules, or the problem with them: a single malformed one leaves none, so that nothing is matched by accident. */
+/** The rules, or the problem with them. A single malformed rule disables all, so that nothing matches by accident. */
 export type ReadRules = { rules: TriggerRule[]; problem?: undefined } | { rules: []; problem: string };
 
 export function readRules(json: string): ReadRules {
@@ -79,7 +79,7 @@ const folded = (text: string): string => text.slice(0, MAX_COMPARED).normalize('
 const contains = (text: string | null, part: string | null | undefined): boolean =>
   isBlank(part) || folded(text ?? '').includes(folded(part as string));
 
-/** True if a rule is meant for a notification. Case does not matter, nor does how letters are composed. */
+/** True if a rule matches a notification. Ignores case and Unicode composition. */
 export const matches = (rule: TriggerRule, { packageName, title, text }: PostedNotification): boolean =>
   rule.enabled &&
   rule.app_package === packageName &&
@@ -90,7 +90,7 @@ export const matches = (rule: TriggerRule, { packageName, title, text }: PostedN
 export const areActive = (triggers: NotificationTriggers): boolean =>
   triggers.notification_triggers_enabled && !triggers.notification_triggers_kill_switch;
 
-/** The first rule that matches, or null: one notification asks at most once. */
+/** The first rule that matches, or null. One notification asks at most once. */
 export function matchingRule(triggers: NotificationTriggers, notification: PostedNotification): TriggerRule | null {
   if (!areActive(triggers)) return null;
   const { rules } = readRules(triggers.notification_trigger_rules_json);
@@ -104,12 +104,12 @@ const ActivitySchema = v.object({
   rule_id: v.string(),
   label: v.string(),
   app_package: v.string(),
-  /** At most 80 characters; the text of a notification is never kept. */
+  /** At most 80 characters; the text of a notification is never stored. */
   title: v.string(),
   /**
-   * `told`: the relay has it for the agent. `sending`: not acknowledged yet. `denied`: the owner said no, or nothing.
-   * `stopped`: the rule or all rules were switched off meanwhile. `blocked`: the app is on the blocklist. `busy`: too
-   * many questions were open. `failed`: it could not be sent.
+   * `told`: the relay has it for the agent. `sending`: not acknowledged yet. `denied`: the owner refused, or did not
+   * answer. `stopped`: the rule or all rules were switched off meanwhile. `blocked`: the app is on the blocklist.
+   * `busy`: too many questions were open. `failed`: it could not be sent.
    */
   outcome: v.picklist(['told', 'sending', 'denied', 'stopped', 'blocked', 'busy', 'failed']),
 });
@@ -117,14 +117,14 @@ const ActivitySchema = v.object({
 /** A row of the activity log. */
 export type TriggerActivity = v.InferOutput<typeof ActivitySchema>;
 
-/** The activity log, newest first. Rows that cannot be read are left out. */
+/** The activity log, newest first. Unreadable rows are omitted. */
 export function readActivity(json: string): TriggerActivity[] {
   const value = json.length > MAX_ACTIVITY_JSON ? null : parseJson(json);
   if (!Array.isArray(value)) return [];
   return value.filter((row): row is TriggerActivity => v.is(ActivitySchema, row)).slice(0, MAX_ACTIVITY);
 }
 
-/** The log with this row as its newest, or in the place of the one with the same id; the latest 25 stay. */
+/** The log with this row as its newest, or replacing the row with the same id. Keeps the latest 25. */
 export function withActivity(json: string, row: TriggerActivity): string {
   const rows = readActivity(json);
   const known = rows.some(({ id }) => id === row.id);

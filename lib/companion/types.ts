@@ -7,13 +7,13 @@ export interface PhoneCommand {
   /** The arguments, for GET too: query values arrive here as strings (contract 03 §4.1). */
   body: Record<string, unknown>;
   /**
-   * Aborted when the command's socket ends, or with the reason of `bridge.cancel`: its caller has been told that it failed,
-   * so it must not act any more.
+   * Aborted when the command's socket closes, or with the reason of `bridge.cancel`: its caller has been told that the
+   * command failed, so it must not act any more.
    */
   gone?: AbortSignal;
   /**
-   * Tells the relay that the owner is asked. Resolves with the milliseconds from the arrival of the command in which the
-   * relay takes an answer; null from a relay that does not wait.
+   * Tells the relay that the owner is asked. Resolves with the milliseconds since the arrival of the command for which
+   * the relay waits; null if the relay does not support waiting.
    */
   ownerAsked?(): Promise<number | null>;
 }
@@ -34,17 +34,17 @@ export interface Question {
   title: string;
   detail: string;
   /**
-   * The command that asks, such as `POST /tap_text`, or the notification rule, which asks each time; the app that it is
-   * about, and its effect, as in `taps it`.
+   * The command that asks, such as `POST /tap_text`, or the notification rule, which asks each time; the app concerned,
+   * and the effect there, such as `taps it`.
    */
-  about?: { app: string; effect: string } & ({ command: string } | { rule: string });
+  subject?: { app: string; effect: string } & ({ command: string } | { rule: string });
   /** Milliseconds to wait for a decision; silence is a denial. */
   timeoutMs: number;
   /** Aborted when a decision no longer matters, before the timeout. */
   gone?: AbortSignal;
 }
 
-/** `dontAskAgain` only counts together with `allowed`: it makes the verbs trusted (contract 03 §8.3). */
+/** `dontAskAgain` only counts together with `allowed`, and makes the verbs trusted (contract 03 §8.3). */
 export type Decision = boolean | { allowed: boolean; dontAskAgain?: boolean };
 
 /** Asks the person at the phone. Resolves to false on denial or timeout; a rejection is a denial too. */
@@ -68,7 +68,7 @@ export interface ActivityEntry {
   resultText?: string;
   thumbnailToken?: string;
   durationMs: number;
-  /** Started by the phone itself (auto-return), not by a frame from the relay (contract 03 §8.8). */
+  /** True if the phone itself started it (auto-return), not a frame from the relay (contract 03 §8.8). */
   own: boolean;
 }
 

@@ -46,8 +46,8 @@ export interface InjectedContextReader {
  * The relay's contribution to the agent's system prompt (contract 04 §8). On a host, the flags are read for each request
  * from the agent home's `.env`, then the environment; at the edge they are part of the configuration.
  */
-export function createInjectedContext(parts: { host?: Host; config: Config; log: Log }): InjectedContextReader {
-  const { host, config, log } = parts;
+export function createInjectedContext(deps: { host?: Host; config: Config; log: Log }): InjectedContextReader {
+  const { host, config, log } = deps;
   /** Warnings logged so far: each is logged once rather than with every request. */
   const warned = new Set<string>();
 
@@ -59,7 +59,7 @@ export function createInjectedContext(parts: { host?: Host; config: Config; log:
       if (!warned.has(message)) log.warn(message);
       warned.add(message);
     };
-    const read = FLAGS.map((flag) => [flag, variables[flag].read({ env, places: config, warn })]);
+    const read = FLAGS.map((flag) => [flag, variables[flag].read({ env, directories: config, warn })]);
     return Object.fromEntries(read) as Flags;
   }
 

@@ -33,12 +33,12 @@ export const RESPONSE_HEADERS: readonly string[] = [
   'x-content-type-options',
 ];
 
-/** Without these, the body of a response could be cut short unnoticed, or not be read at all. */
+/** Without these, the body of a response could be cut short unnoticed, or be unreadable. */
 export const FRAMING_HEADERS: readonly string[] = ['content-encoding', 'content-length'];
 
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
-/** A set of header names, by which headers are picked from a message as it was sent. */
+/** A set of header names that picks headers from a raw message. */
 export class HeaderFilter {
   readonly #names: ReadonlySet<string>;
 
@@ -47,7 +47,7 @@ export class HeaderFilter {
     this.#names = new Set(names);
   }
 
-  /** The named ones of alternating names and values, as they are; nothing is joined or left out as a duplicate. */
+  /** Picks from alternating names and values, unchanged; nothing is joined or deduplicated. */
   pick(raw: readonly string[]): string[] {
     const picked: string[] = [];
     for (let at = 0; at < raw.length; at += 2) {
@@ -58,7 +58,7 @@ export class HeaderFilter {
   }
 }
 
-/** The named ones of some headers, whose names are in lower case, as alternating names and values. */
+/** Picks from headers with lower-case names; returns alternating names and values. */
 export function pickHeaders(headers: Headers, names: readonly string[]): string[] {
   const picked: string[] = [];
   for (const name of names) {

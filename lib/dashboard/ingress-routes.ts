@@ -1,6 +1,6 @@
 const VOICE_AREAS = ['output', 'realtime', 'realtime-agent'];
 
-/** THE allowlist: what the dashboard's ingress forwards to the relay, and nothing else (contract 07 §4.3). */
+/** THE allowlist of the dashboard's ingress, which forwards nothing else to the relay (contract 07 §4.3). */
 export const ingressRoutes: readonly (readonly [method: string, path: string])[] = [
   ['GET', '/health'],
   ['POST', '/media/upload'],
@@ -39,7 +39,7 @@ export const ingressRoutes: readonly (readonly [method: string, path: string])[]
 /** The sockets that the ingress forwards. */
 export const ingressSockets: readonly string[] = ['/ws', ...VOICE_AREAS.map((area) => `/voice/${area}/{session_id}`)];
 
-/** Parameters with a form of their own; any other is one segment. */
+/** Forms of parameters; any other parameter is one segment. */
 const FORMS: Readonly<Record<string, RegExp>> = {
   '{token}': /^[A-Za-z0-9_-]{20,64}$/,
   '{token_prefix}': /^[A-Za-z0-9_-]{8,64}$/,
@@ -56,8 +56,8 @@ export type IngressMatch =
 const NONE: IngressMatch = { kind: 'none' };
 
 /**
- * Prepares the match of a method and a path, as a request line has it, without its query. Fixed segments are compared as
- * they were sent: an escaped one is no route. `HEAD` goes where `GET` does (contract 00).
+ * Returns a matcher for the method and path of a request line, without the query. Fixed segments are compared as sent,
+ * so an escaped one does not match. `HEAD` goes where `GET` does (contract 00).
  */
 export function createIngressMatcher(
   routes: readonly (readonly [method: string, path: string])[] = ingressRoutes,
@@ -89,7 +89,7 @@ export function createIngressMatcher(
   };
 }
 
-/** The path as a pattern rebuilds it: every parameter decoded, checked and encoded anew. Null when it does not match. */
+/** The path rebuilt from a pattern: every parameter decoded, checked and encoded again. Null if it does not match. */
 function forwardedPath(pattern: readonly string[], path: string): string | null {
   const segments = path.split('/');
   if (segments.length !== pattern.length) return null;
@@ -106,7 +106,7 @@ function forwardedPath(pattern: readonly string[], path: string): string | null 
   return segments.join('/');
 }
 
-/** A path segment, decoded once. Null for one that is empty, malformed, or could lead to another path. */
+/** A path segment, decoded once. Null if it is empty, malformed, or could lead to another path. */
 function decodeSegment(segment: string): string | null {
   try {
     const value = decodeURIComponent(segment);
@@ -117,13 +117,13 @@ function decodeSegment(segment: string): string | null {
 }
 
 export interface IngressSocket {
-  /** The relay's path; null where the session id does not have the form of one. */
+  /** The relay's path; null if the session id is malformed. */
   path: string | null;
   /** True if the upgrade has to carry the session header. */
   needsSession: boolean;
 }
 
-/** The socket of a path, as a request line has it, without its query; null when there is none. */
+/** Returns the socket route for the path of a request line, without the query; null if no route matches. */
 export function matchIngressSocket(path: string): IngressSocket | null {
   if (path === '/ws') return { path, needsSession: false };
   for (const pattern of ingressSockets) {

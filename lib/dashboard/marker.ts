@@ -5,28 +5,30 @@ import { describeError } from '../errors.ts';
 import type { HostFiles } from '../host/index.ts';
 import type { HostUsers, Owner } from '../host/users.ts';
 import { canonicalAddress } from '../kit/addresses.ts';
-import { base64url, bytesToHex, randomBytes, sha256, timingSafeEqual, utf8ToBytes } from '../kit/bytes.ts';
+import { base64url, bytesToHex, randomBytes, timingSafeEqual, utf8ToBytes } from '../kit/bytes.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 
-// Marks what the dashboard's ingress forwards, so that the relay never takes it for a local caller (contract 07 §4.3).
+// Marks requests that the dashboard's ingress forwards, so that the relay never takes one for a local caller (contract
+// 07 §4.3).
 
 export const SECRET_HEADER = 'x-svc-dashboard-proxy-secret';
 export const PEER_HEADER = 'x-svc-proxy-peer';
 export const PROTO_HEADER = 'x-svc-proxy-proto';
 
 const LABEL = 'svc-relay/dashboard-ingress/v1';
-/** Characters of an address that are sent and read. */
+/** Characters of an address that are sent and read at most. */
 const MAX_ADDRESS = 128;
 const ROOT = 0;
 
 /** Source of the marker secret: `SVC_RELAY_DASHBOARD_PROXY_SECRET`, else the secret that signs QR payloads. */
 export interface MarkerSource {
   configured: string | undefined;
-  /** Null when it can be neither read nor made. */
+  /** Null if it can be neither read nor created. */
   signingSecret(): Promise<Uint8Array | null>;
 }
 
-/** The marker secret as lower-case hex; null when there is nothing to derive it from. */
+/** The marker secret as lower-case hex; null if there is nothing to derive it from. */
 export async function markerSecret({ configured, signingSecret }: MarkerSource): Promise<string | null> {
   if (configured !== undefined) return sha256(LABEL + configured);
   const secret = await signingSecret();
@@ -44,12 +46,12 @@ export const markerHeaders = (secret: string, address: string | undefined, isSec
 ];
 
 const SIZE = 32;
-/** Starts whose markers are still known as such: of this relay before, and of others on the same home. */
+/** Starts whose markers are still recognised: of this relay before, and of others on the same home. */
 const MAX_STARTS = 8;
 /** Base64url of 32 bytes. */
 const FORM = /^[\w-]{43}$/;
 
-/** Holds a secret for each of the last starts of relays on this home, the newest first (contract 01 §9.1a). */
+/** The file with the secrets of the last starts of relays on this home, newest first (contract 01 §9.1a). */
 const startsPath = (agentHome: string): string => `${agentHome}/svc-relay/dashboard-marker`;
 
 /**
@@ -65,7 +67,7 @@ export async function readStarts(files: HostFiles, agentHome: string): Promise<s
 export const markerOfStart = (start: string, user: number | null): string =>
   bytesToHex(hmac(sha256Bytes, utf8ToBytes(start), utf8ToBytes(`${LABEL}/${user}`)));
 
-/** The parts with which a relay on a host makes its marker anew at each start, and learns whose process sends it. */
+/** What a relay on a host needs to make a new marker at each start and to identify the account of its sender. */
 export interface MarkerStarts {
   files: HostFiles;
   agentHome: string;
@@ -87,7 +89,7 @@ async function addStart({ files, agentHome, log }: MarkerStarts): Promise<string
   return fresh;
 }
 
-/** Opens the relay side of the marker on a host, with a secret of this start unless one is configured. */
+/** Opens the relay side of the marker on a host, with a new secret for this start unless one is configured. */
 export async function openIngressMarker(source: MarkerSource, starts: MarkerStarts): Promise<IngressMarker> {
   const start = source.configured === undefined ? await addStart(starts) : undefined;
   return createIngressMarker(source, { ...starts, start });
@@ -96,14 +98,14 @@ export async function openIngressMarker(source: MarkerSource, starts: MarkerStar
 export type IngressMarker = ReturnType<typeof createIngressMarker>;
 
 /**
- * Relay side of the marker. Derives the secret when the first marked request arrives. With `host`, the marker is that of
- * this start and of the account at the other end of the connection. Markers of earlier starts, of other relays on this
- * home and of dashboards that know no starts prove nothing about the client; they show that a request was forwarded, so
- * it is not a local one.
+ * Relay side of the marker. Derives the secret when the first marked request arrives. With `host`, the marker covers
+ * this start and the account at the other end of the connection. Markers of earlier starts, of other relays on this
+ * home and of dashboards without starts prove nothing about the client, only that a request was forwarded and so is not
+ * local.
  */
 export function createIngressMarker(source: MarkerSource, host?: MarkerStarts & { start: string | undefined }) {
   let deriving: Promise<string | null> | undefined;
-  /** Asked once per connection. */
+  /** Looked up once per connection. */
   const owners = new WeakMap<Peer, Promise<Owner>>();
 
   function ownerOf(peer: Peer, users: HostUsers): Promise<Owner> {
@@ -121,7 +123,7 @@ export function createIngressMarker(source: MarkerSource, host?: MarkerStarts & 
     // Lets the next call try again.
     if (secret === null) deriving = undefined;
     const isShared = secret !== null && timingSafeEqual(given, secret);
-    /** Without the shared secret nobody can say that the request was not forwarded. */
+    /** Without the shared secret, a forwarded request cannot be ruled out. */
     const unmarked = secret === null ? forwarded : peer;
     if (!host) return isShared ? peerBehind(peer, headers) : unmarked;
     const trusted = [host.users.own, ROOT, ...host.operatorUids];
@@ -144,9 +146,9 @@ export function createIngressMarker(source: MarkerSource, host?: MarkerStarts & 
 
   return {
     /**
-     * The peer by which a request is judged: the dashboard's client where a loopback peer proves that it is the ingress,
-     * else the peer itself. With no secret to compare, the peer counts as the ingress: its client would pass for a caller
-     * on this host. Returns a promise only for requests that carry the secret's header.
+     * The peer to judge a request by: the dashboard's client if a loopback peer proves that it is the ingress, else the
+     * peer itself. Without a secret to compare with, the peer counts as the ingress, since its client could otherwise
+     * pass for a caller on this host. Returns a promise only for requests with the secret's header.
      */
     peerOf(peer: Peer, headers: HeaderReader): Peer | Promise<Peer> {
       if (peer.via !== 'direct' || !isLoopbackAddress(peer.address)) return peer;

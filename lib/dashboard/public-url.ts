@@ -16,14 +16,14 @@ export interface PinnedUrl {
 
 /** The URL under which the operator publishes the relay (contract 07 §4.1). */
 export interface PublicUrl {
-  /** A file that is damaged counts as absent. */
+  /** A damaged file counts as absent. */
   read(): Promise<PinnedUrl>;
   /** Pins a URL, or clears it. */
   write(url: string | null): Promise<PinnedUrl>;
 }
 
 /**
- * Reads a public URL: `http(s)://host[:port]`, as written but for a trailing slash; empty or null clears it.
+ * Reads a public URL: `http(s)://host[:port]`, kept as written except for a trailing slash; empty or null clears it.
  * @throws RelayError `invalid` for any other value.
  */
 export function readPublicUrl(value: unknown): string | null {
@@ -38,7 +38,7 @@ export function readPublicUrl(value: unknown): string | null {
 
 const pathOf = (agentHome: string): string => `${agentHome}/relay-remote.json`;
 
-/** Reads the pinned URL. A file that is damaged counts as absent. */
+/** Reads the pinned URL. A damaged file counts as absent. */
 export async function readPinnedUrl({ files, agentHome }: { files: HostFiles; agentHome: string }): Promise<PinnedUrl> {
   const stored = parseObject((await files.readText(pathOf(agentHome), MAX_FILE)) ?? '');
   try {
@@ -53,10 +53,10 @@ export async function readPinnedUrl({ files, agentHome }: { files: HostFiles; ag
 }
 
 /** The pinned URL, in `<agent_home>/relay-remote.json`. */
-export function createPublicUrl(parts: { files: HostFiles; agentHome: string; clock: Clock }): PublicUrl {
-  const { files, agentHome, clock } = parts;
+export function createPublicUrl(deps: { files: HostFiles; agentHome: string; clock: Clock }): PublicUrl {
+  const { files, agentHome, clock } = deps;
   return {
-    read: () => readPinnedUrl(parts),
+    read: () => readPinnedUrl(deps),
     async write(url) {
       const pinned = { url, updated_at: seconds(clock) };
       await files.writeAtomic(pathOf(agentHome), utf8ToBytes(JSON.stringify(pinned)), 0o600);

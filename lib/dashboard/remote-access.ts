@@ -1,7 +1,9 @@
 import type { Tailnet } from '../host/index.ts';
 import { asObject, type JsonObject } from '../kit/json.ts';
 
-/** Members of `secure_link` and `secure_proxy` in the relay's health that a dashboard may show. No pin is among them. */
+/**
+ * Members of `secure_link` and `secure_proxy` in the relay's health that a dashboard may show. Pins are not included.
+ */
 const LINK_MEMBERS = ['reason', 'role', 'recommended', 'security', 'url'];
 const REACH_MEMBERS = ['enabled', 'state', 'status', 'connected', 'last_error', 'transport'];
 
@@ -10,7 +12,7 @@ const pick = (from: JsonObject, names: string[]): JsonObject =>
 
 /**
  * The ways to this relay from elsewhere (contract 07 §4.1), from its health, the tailnet and the pinned public URL.
- * `upstream_canonical` tells whether whatever answers on the relay's port answers as a relay does (contract 01 §2).
+ * `upstream_canonical` is true if the program on the relay's port answers like a relay (contract 01 §2).
  */
 export function readRemoteAccess(health: unknown, tailnet: Tailnet | null, publicUrl: string | null) {
   const { status, version, secure_link: link, secure_proxy: route } = asObject(health) ?? {};

@@ -4,8 +4,9 @@ import { RelayError } from '../errors.ts';
 const TAB = /\/relay\/?$/;
 
 /**
- * The text of the Setup QR ("Connect mobile app"), which tells a phone where the dashboard is: `{"dashboard_url":…}`
- * (contract 07 §4.1). It holds no credentials: user info, query, fragment and the tab's segment are left out.
+ * The text of the Setup QR ("Connect mobile app"), which gives a phone the address of the dashboard:
+ * `{"dashboard_url":…}` (contract 07 §4.1). It holds no credentials: user info, query, fragment and the tab's segment
+ * are left out.
  * @throws RelayError `invalid` unless `address` is an http(s) URL.
  */
 export function setupQrText(address: string): string {

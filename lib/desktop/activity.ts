@@ -7,7 +7,7 @@ export interface ActivityRecord extends CommandRecord<Decision> {
   tool: string;
   /** Null for a call that was refused before a desktop was chosen. */
   device_id: string | null;
-  /** Null likewise; absent in records of older versions. */
+  /** Null in the same case; absent in records of older versions. */
   device_name?: string | null;
   args: Payload;
 }

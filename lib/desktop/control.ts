@@ -12,7 +12,7 @@ const MAX_SESSIONS = 256;
 export interface Requester {
   /** Family of the paired session that calls. */
   family: string;
-  /** Its device, as the target is told. */
+  /** Its device, as shown to the target. */
   deviceId: string;
   chatSession?: string;
   runId: string;
@@ -25,7 +25,7 @@ interface ControlSession extends DesktopControlRecord {
   cancelIdle: Cancel;
 }
 
-export interface ControlParts {
+export interface ControlDeps {
   clock: Clock;
   /** Tells a desktop that a session is over: payload of `desktop.control_session_end`. */
   ended(link: Link, payload: Payload): void;
@@ -40,10 +40,10 @@ const keyOf = ({ family, chatSession, profile }: Requester, link: Link): string 
   JSON.stringify([family, chatSession, profile, link.id]);
 
 /**
- * Binds a desktop to one run of an agent: an approval that its owner gave to one run does not extend to the next
- * (contract 07 §2.4). One session per requester (session family), chat, profile and target; another run replaces it.
+ * Binds a desktop to one run of an agent, so that an owner's approval of one run does not extend to the next (contract
+ * 07 §2.4). One session per requester (session family), chat, profile and target; another run replaces it.
  */
-export function createControlSessions({ clock, ended, changed }: ControlParts) {
+export function createControlSessions({ clock, ended, changed }: ControlDeps) {
   const sessions = new Map<string, ControlSession>();
 
   function forget(session: ControlSession): void {
@@ -81,7 +81,7 @@ export function createControlSessions({ clock, ended, changed }: ControlParts) {
   }
 
   return {
-    /** The `control_session` to send with a command. Begins one if there is none. */
+    /** Returns the `control_session` to send with a command. Begins one if needed. */
     use({ link, id: targetId }: Device, requester: Requester, requestId: string): Payload {
       let session = sessions.get(keyOf(requester, link));
       if (session && session.runId !== requester.runId) {
@@ -89,7 +89,7 @@ export function createControlSessions({ clock, ended, changed }: ControlParts) {
         session = undefined;
       }
       if (session) {
-        // Moved to the end, so that among sessions used in the same millisecond the first is the oldest.
+        // Moved to the end, so that the first of several sessions used in the same millisecond is the oldest.
         sessions.delete(session.key);
         sessions.set(session.key, session);
         session.usedAt = clock.now();
@@ -116,12 +116,12 @@ export function createControlSessions({ clock, ended, changed }: ControlParts) {
       for (const session of [...sessions.values()]) if (isOver(session)) end(session, reason);
     },
 
-    /** The target is gone: forgets its sessions without telling it. */
+    /** The target is gone: removes its sessions without notifying it. */
     drop(link: Link): void {
       for (const session of [...sessions.values()]) if (session.link === link) forget(session);
     },
 
-    /** A target's sessions, to be stored. */
+    /** A target's sessions in stored form. */
     records: (link: Link): DesktopControlRecord[] =>
       [...sessions.values()]
         .filter((session) => session.link === link)

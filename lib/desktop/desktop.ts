@@ -1,7 +1,8 @@
 import type { Store } from '../../storage/schema.ts';
 import { OWNER_TIMEOUT } from '../dispatch/commands.ts';
-import { newRecord, openDispatcher, type RoomParts, type Rules } from '../dispatch/dispatcher.ts';
+import { newRecord, openDispatcher, type RoomDeps, type Rules } from '../dispatch/dispatcher.ts';
 import { createUseCheck, type Link } from '../dispatch/link.ts';
+import { createEvent } from '../kit/event.ts';
 import { parseJson } from '../kit/json.ts';
 import { textOf, withoutMembers } from '../kit/json-text.ts';
 import type { Actor } from '../operations/actor.ts';
@@ -21,7 +22,7 @@ import { choose, named, offers, readSelector, SELECTOR_KEYS } from './selection.
 import { healthOf } from './status.ts';
 import { isComputerTool, isToolName, timeoutOf } from './tools.ts';
 
-/** Largest status, workspace or editor description that is kept (contract 07 §2.2). */
+/** Maximum size of a stored status, workspace or editor description (contract 07 §2.2). */
 const MAX_DESCRIPTION = 64 * 1024;
 const SHOWN_COMMANDS = 20;
 
@@ -29,7 +30,7 @@ const SHOWN_COMMANDS = 20;
 const NOT_ARGUMENTS: ReadonlySet<string> = new Set([...SELECTOR_KEYS, 'control_session', 'control_context']);
 const isNoArgument = (key: string): boolean => NOT_ARGUMENTS.has(key);
 
-export interface DesktopParts extends RoomParts<ActivityRecord> {
+export interface DesktopDeps extends RoomDeps {
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'desktop'>;
 }
@@ -39,26 +40,25 @@ export interface ToolCall {
   tool: string;
   /** Its arguments, including those that name the desktop. */
   args: Readonly<JsonText>;
-  /** The query: it may name the desktop where the arguments do not. */
+  /** The query, which may name the desktop if the arguments do not. */
   query: Readonly<Record<string, string>>;
   /** The caller, and its run of an agent (contract 07 §2.4). */
   session: Session;
   run: { chatSession?: string; runId?: string; profile?: string };
-  /** The caller's own end. */
+  /** Aborts when the caller disconnects. */
   signal?: AbortSignal;
   actor: Actor;
 }
 
-export type Desktop = Awaited<ReturnType<typeof openDesktop>>;
-
 /** The relay's side of desktop tools: the connected desktops, and the commands sent to them (contract 07 §2). */
-export async function openDesktop(parts: DesktopParts) {
-  const { sessions, clock, log } = parts;
-  const mayBeUsed = createUseCheck('desktop', parts);
+export async function openDesktop(deps: DesktopDeps) {
+  const { sessions, clock, log } = deps;
+  const devices = createEvent<[]>();
+  const mayBeUsed = createUseCheck('desktop', deps);
   const isForeign = sessions.isDeviceOfAnother;
   const registry = createDesktopRegistry({ now: clock.now, isEligible: mayBeUsed, isForeign });
-  const persistence = parts.registry && (await openPersistence({ store: parts.registry, clock, log }));
-  const dispatcher = await openDispatcher<ActivityRecord, Target, DesktopResponse, string>(parts, rules);
+  const persistence = deps.registry && (await openPersistence({ store: deps.registry, clock, log }));
+  const dispatcher = await openDispatcher<ActivityRecord, Target, DesktopResponse, string>(deps, rules);
   const control = createControlSessions({
     clock,
     ended: (link, payload) =>
@@ -76,7 +76,7 @@ export async function openDesktop(parts: DesktopParts) {
     return false;
   }
 
-  /** Restores a socket after a sleep, with its device, control sessions and the commands under way on it. */
+  /** Restores a socket after a sleep, with its device, control sessions and commands in flight. */
   function restore(link: Link): void {
     persistence?.restore(link, { registry, control });
     const isOver = (session: { link: Link; family: string }) =>
@@ -86,7 +86,7 @@ export async function openDesktop(parts: DesktopParts) {
     dispatcher.restore(link, (record) => device ?? targetOf(record));
   }
 
-  /** The requester of a control session; undefined where the caller does not say enough (contract 07 §2.4). */
+  /** The requester of a control session; undefined if the caller does not identify itself enough (contract 07 §2.4). */
   function requesterOf({ session, run: { chatSession, runId, profile } }: ToolCall): Requester | undefined {
     const { family, device } = session;
     if (runId === undefined || !isDeviceId(device.id)) return undefined;
@@ -107,17 +107,17 @@ export async function openDesktop(parts: DesktopParts) {
     /** Names of the tools that the desktop on a socket advertises. */
     toolsOf: (link: Link): string[] => [...(registry.of(link)?.tools ?? [])],
 
-    /** `status`: makes its sender a device. `frame` is the text that it came in. */
+    /** Handles `status`: its sender becomes a device. `frame` is the text of the frame. */
     report(link: Link, status: Payload, frame: string): void {
       if (!fits(link, 'status', frame)) return;
       const isNew = registry.of(link) === undefined;
       const { id } = registry.report(link, status);
       persistence?.socketChanged(link, registry);
-      parts.devicesChanged?.();
+      devices.emit();
       if (isNew) log.info(`desktop ${id} connected`);
     },
 
-    /** `workspace` and `active_editor`. */
+    /** Handles `workspace` and `active_editor`. */
     hint(link: Link, kind: Hint, payload: Payload, frame: string): void {
       if (!fits(link, kind, frame)) return;
       registry.hint(link, kind, payload);
@@ -132,12 +132,12 @@ export async function openDesktop(parts: DesktopParts) {
 
     waiting: dispatcher.waiting,
 
-    /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
+    /** A socket has authenticated, or, with `slept`, was restored after a sleep of the process (edge). */
     opened(link: Link, slept: boolean): void {
       if (slept) restore(link);
     },
 
-    /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
+    /** Every socket that survived the sleep is restored. Commands to other sockets get no answer any more. */
     restored(): void {
       persistence?.restored();
       dispatcher.restored(({ device_id: id }) => `${id} disconnected`, targetOf);
@@ -152,28 +152,28 @@ export async function openDesktop(parts: DesktopParts) {
       persistence?.controlChanged(link, control);
       if (!device) return;
       dispatcher.failAllOf(link, `${device.name} disconnected`);
-      parts.devicesChanged?.();
+      devices.emit();
       log.info(`desktop ${device.id} disconnected`);
     },
 
-    /** The socket stays, but its session may not use desktop tools any more. */
+    /** The socket stays open, but its session lost the grant for desktop tools. */
     grantLost(link: Link): void {
       const device = registry.of(link);
       if (!device) return;
       control.endWhere((session) => session.link === link, 'desktop grant ended');
       dispatcher.failAllOf(link, `the desktop grant of ${device.name} ended`);
-      parts.devicesChanged?.();
+      devices.emit();
     },
 
     isTool: isToolName,
 
-    /** True if an answer says that the desktop did not do what was asked. It may be many MiB, so it is not parsed. */
+    /** True if an answer says that the desktop refused or failed. Not parsed, since it may be many MiB. */
     isRefused(json: string): boolean {
       const member = (name: string): unknown => parseJson(textOf(json, name) ?? '');
       return decide({ payload: { ok: member('ok'), status: member('status') }, text: json }) === 'error';
     },
 
-    /** The tools that connected desktops advertise, each once; of two desktops, the one heard last describes it. */
+    /** The tools that connected desktops advertise, each once, as described by the desktop heard last. */
     offered(): AdvertisedTool[] {
       const tools = new Map<string, AdvertisedTool>();
       for (const { status } of registry.list()) {
@@ -183,7 +183,7 @@ export async function openDesktop(parts: DesktopParts) {
     },
 
     /**
-     * Carries one call to a desktop; resolves with the JSON of its response.
+     * Sends one call to a desktop; resolves with the JSON of its response.
      * @throws RelayError with the `error_code` of contract 07 §2.3.
      */
     async call(call: ToolCall): Promise<string> {
@@ -202,7 +202,7 @@ export async function openDesktop(parts: DesktopParts) {
       const device = choose(registry.list(), { selector, tool, isForeign });
       const { link } = device;
       dispatcher.requireRoom(link);
-      // Scans the text only when there is something to remove.
+      // Scans the text only if there is something to remove.
       const args = Object.keys(value).some(isNoArgument) ? withoutMembers(text, isNoArgument) : text;
       const record = recordFor(device);
       const frame = frameOf(record.request_id, call, args, device);
@@ -224,7 +224,10 @@ export async function openDesktop(parts: DesktopParts) {
 
     activity: dispatcher.list,
 
-    /** Fails what is pending, and refuses new commands. */
+    onCommand: dispatcher.onChange,
+    onDevices: devices.on,
+
+    /** Fails pending commands and refuses new ones. */
     stop(): void {
       stopping = true;
       control.stop();
@@ -233,10 +236,10 @@ export async function openDesktop(parts: DesktopParts) {
   };
 }
 
-/** The desktop of a command, in its errors and its reply. */
+/** The desktop of a command, for its errors and its reply. */
 type Target = Pick<Device, 'id' | 'name'>;
 
-/** The desktop of a command that is known by its record alone. */
+/** The desktop of a command, from its record. */
 const targetOf = ({ device_id: id }: ActivityRecord): Target => ({ id: id ?? '', name: id ?? 'the desktop' });
 
 const rules: Rules<ActivityRecord, Target, DesktopResponse, string> = {
@@ -262,7 +265,7 @@ const rules: Rules<ActivityRecord, Target, DesktopResponse, string> = {
 
   unsent: (cause) => `the command could not be sent: ${cause}`,
   lost: (error) => refusal('bad-gateway', 'desktop_disconnected', error),
-  // Not its arguments: they are in the activity, and texts in them belong into no file.
+  // Redacts arguments: they are in the activity, but texts in them do not belong in a log file.
   details: ({ tool, args }) => `arguments of ${tool}: ${summarise(args)}`,
   describe: ({ tool, device_id: id, decision, response_status: status }) =>
     `${tool} on ${id ?? 'no desktop'}: ${decision} ${status ?? '-'}`,

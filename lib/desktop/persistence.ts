@@ -11,17 +11,15 @@ import type { DesktopRegistry } from './registry.ts';
 const socketKey = ({ id }: Link): string => `socket:${id}`;
 const controlKey = ({ id }: Link): string => `control:${id}`;
 
-export interface PersistenceParts {
+export interface PersistenceDeps {
   store: Store<'desktop'>;
   clock: Clock;
   log: Log;
 }
 
-export type Persistence = Awaited<ReturnType<typeof openPersistence>>;
-
 /** Stores the registry and the control sessions for an object that is evicted while its sockets stay open (edge). */
-export async function openPersistence(parts: PersistenceParts) {
-  const stored = await openSocketStore({ ...parts, name: 'the desktop registry' });
+export async function openPersistence(deps: PersistenceDeps) {
+  const stored = await openSocketStore({ ...deps, name: 'the desktop registry' });
 
   return {
     /** The state that a socket reported has changed, or the socket is gone. */
@@ -46,7 +44,7 @@ export async function openPersistence(parts: PersistenceParts) {
       control.restore(link, readAs(StoredControl)(sessions)?.sessions ?? []);
     },
 
-    /** Every socket is back: drops what belongs to others. */
+    /** Every socket is restored: drops the records of all others. */
     restored(): void {
       for (const [key] of stored.takeRest()) stored.save(key, () => null);
     },

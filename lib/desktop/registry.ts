@@ -20,7 +20,7 @@ interface SocketState {
   /** Its identity, since its first status. */
   id: string;
   name: string;
-  /** The tools that it advertises; empty for one that does not say. */
+  /** The tools that it advertises; empty if it advertises none. */
   tools: ReadonlySet<string>;
   hints: Partial<Record<Hint, Payload>>;
   /** Times of the first status and of the last message, epoch milliseconds. */
@@ -31,11 +31,11 @@ interface SocketState {
 /** A desktop on a socket that may be sent commands (contract 07 §2.2). */
 export type Device = SocketState & { status: Payload };
 
-export interface RegistryParts {
+export interface RegistryDeps {
   now(): number;
-  /** Returns whether commands may be sent to the socket's session now. */
+  /** True if commands may be sent to the socket's session now. */
   isEligible(link: Link): boolean;
-  /** True if an id is that of a device of another session. */
+  /** True if an id belongs to a device of another session. */
   isForeign: IsForeign;
 }
 
@@ -43,7 +43,7 @@ export type DesktopRegistry = ReturnType<typeof createDesktopRegistry>;
 
 const MAX_TOOL_DESCRIPTION = 1024;
 
-/** The tools in a status, by name or described (contract 09 §7), without those that cannot be called by their name. */
+/** The tools in a status, by name or described (contract 09 §7), except those with an invalid name. */
 export function describedTools({ advertised_tools: tools }: Payload): AdvertisedTool[] {
   return Array.isArray(tools) ? tools.map(describedTool).filter(({ name }) => isToolName(name)) : [];
 }
@@ -67,8 +67,8 @@ const toolsIn = ({ advertised_tools: tools }: Payload): Set<string> | undefined 
 
 const isDevice = (state: SocketState | undefined): state is Device => state?.status !== undefined;
 
-/** The connected desktops: state of their sockets, and gone with them. */
-export function createDesktopRegistry({ now, isEligible, isForeign }: RegistryParts) {
+/** The connected desktops: the state of their sockets, dropped with them. */
+export function createDesktopRegistry({ now, isEligible, isForeign }: RegistryDeps) {
   const sockets = new Map<Link, SocketState>();
 
   function stateOf(link: Link): SocketState {
@@ -87,7 +87,7 @@ export function createDesktopRegistry({ now, isEligible, isForeign }: RegistryPa
   }
 
   return {
-    /** A status came: its sender is a device from the first one on. */
+    /** Handles a status: its sender is a device from the first one on. */
     report(link: Link, status: Payload): Device {
       const state = stateOf(link);
       if (!state.status) {
@@ -101,7 +101,7 @@ export function createDesktopRegistry({ now, isEligible, isForeign }: RegistryPa
       return Object.assign(state, { status });
     },
 
-    /** Keeps the newest of its kind. */
+    /** Keeps the newest hint of each kind. */
     hint(link: Link, kind: Hint, payload: Payload): void {
       stateOf(link).hints[kind] = payload;
     },
@@ -131,7 +131,7 @@ export function createDesktopRegistry({ now, isEligible, isForeign }: RegistryPa
       return device;
     },
 
-    /** The state of a socket to store; undefined for one that said nothing. */
+    /** The stored form of a socket's state; undefined if it reported nothing. */
     record(link: Link): DesktopDeviceRecord | undefined {
       const state = sockets.get(link);
       if (!state) return undefined;

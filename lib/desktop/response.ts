@@ -6,11 +6,11 @@ import { isPrivateTool } from './tools.ts';
 /** A `desktop.response`. The desktop chose everything in it. */
 export interface DesktopResponse {
   payload: Payload;
-  /** The payload as it stands in the frame. */
+  /** The payload exactly as in the frame. */
   text: string;
 }
 
-/** Reads a `desktop.response`; `frame` is the text that it came in. */
+/** Reads a `desktop.response`; `frame` is the text of its frame. */
 export const readResponse = (payload: Payload, frame: string): DesktopResponse => ({
   payload,
   text: textOf(frame, 'payload') ?? JSON.stringify(payload),
@@ -30,7 +30,7 @@ export type Decision = 'pending' | 'executed' | 'error' | 'timeout';
 const statusIn = ({ status }: Payload): number | undefined =>
   Number.isInteger(status) ? (status as number) : undefined;
 
-/** The recorded outcome of an answered command, by the newer `ok` or the older `status`. */
+/** The recorded outcome of an answered command, from the newer `ok` or the older `status`. */
 export function decide({ payload }: DesktopResponse): Decision {
   if (typeof payload.ok === 'boolean') return payload.ok ? 'executed' : 'error';
   return (statusIn(payload) ?? Infinity) < 400 ? 'executed' : 'error';
@@ -46,6 +46,6 @@ export function summaryOf(tool: string, { payload, text }: DesktopResponse): str
   return `[${new TextEncoder().encode(textOf(text, 'result') ?? '').length} bytes]`;
 }
 
-/** The error sentence of a failure; the JSON of an error that is not text. */
+/** The error sentence of a failure; JSON if the error is not a text. */
 export const errorOf = ({ payload: { error } }: DesktopResponse): string | null =>
   typeof error === 'string' ? error : summarise(error);

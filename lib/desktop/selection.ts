@@ -20,8 +20,8 @@ export function readSelector(values: Readonly<Record<string, unknown>>): string 
 }
 
 /**
- * The devices that a selector matches; all of them without one. A device that has the id of another one for a name is
- * not meant by it.
+ * The devices that a selector matches; all of them without one. A name that is the id of one device never selects
+ * another device with that name.
  */
 export const named = (devices: readonly Device[], selector: string | undefined, isForeign: IsForeign): Device[] =>
   devices.filter(
@@ -31,7 +31,10 @@ export const named = (devices: readonly Device[], selector: string | undefined, 
         (device.id === selector || !isForeign(selector, device.link.session.family))),
   );
 
-/** True if a desktop can run the tool. One that advertises nothing may, except for tools of the whole computer. */
+/**
+ * True if a desktop can run the tool. A desktop that advertises nothing is assumed to, except for tools of the whole
+ * computer.
+ */
 export const offers = ({ tools }: Device, tool: string): boolean =>
   tools.size > 0 ? tools.has(tool) : !isComputerTool(tool);
 
@@ -48,7 +51,7 @@ const isSameDesktop = (a: Device, b: Device): boolean =>
   a.link.session.family === b.link.session.family && a.id === b.id;
 
 /**
- * The one device for a tool: never a guess between desktops. Among one desktop's own sockets, the youngest that offers
+ * The one device for a tool, never guessing between desktops. Among one desktop's own sockets, the youngest that offers
  * the tool; sockets that advertise nothing count only if all of them do.
  * @throws RelayError `bad-gateway` with `error_code` `no_desktop`, `unknown_device`, `ambiguous_device` or
  * `tool_not_advertised`.

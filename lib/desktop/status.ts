@@ -10,7 +10,10 @@ const object = (value: unknown): Payload | null => (isObject(value) ? value : nu
 
 const toolsOf = ({ tools }: Device): string[] => [...tools].sort();
 
-/** The health body: the desktop heard last at the top level, then all of them, then the newest commands (contract 07 §2.3). */
+/**
+ * The health body: the desktop heard last at the top level, then all desktops, then the newest commands (contract 07
+ * §2.3).
+ */
 export function healthOf(devices: readonly Device[], pending: number, commands: readonly ActivityRecord[]): Payload {
   const [newest] = devices;
   const status = newest?.status ?? {};

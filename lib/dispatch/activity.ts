@@ -1,38 +1,38 @@
 import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
-import { openRing, type RingParts } from '../kit/ring.ts';
+import { openRing, type RingOptions } from '../kit/ring.ts';
 
-export type ActivityParts = Pick<RingParts<never>, 'store' | 'log' | 'name'> & { clock: Clock };
+export type ActivityDeps = Pick<RingOptions<never>, 'store' | 'log' | 'name'> & { clock: Clock };
 
 /** Stored with a command, besides its record. */
 interface Entry<R> {
   record: R;
   /** Id of the socket that the command was sent to. */
   socket: string;
-  /** When it times out, epoch milliseconds. */
+  /** Time of the timeout, epoch milliseconds. */
   deadline: number;
 }
 
-/** A command that was under way when the process slept. */
+/** A command that was in flight when the process went to sleep. */
 export interface Interrupted<R> {
   record: R;
-  /** Milliseconds until it times out; 0 when it already has. */
+  /** Milliseconds until the timeout; 0 if it has passed. */
   timeLeft: number;
-  /** Stores the record as it is now. */
+  /** Stores the present state of the record. */
   save(): void;
-  /** Gives it this long from its start, in milliseconds; returns how much is left. */
+  /** Sets the timeout to this many milliseconds from the start; returns the milliseconds that are left. */
   extend(timeout: number): number;
 }
 
 /**
- * The records of the last 100 commands; one stays `pending` until it is settled, also over a sleep of the process
+ * The records of the last 100 commands. A record stays `pending` until it is settled, even over a sleep of the process
  * (contract 03 §6, 07 §2.3, 00).
  */
-export async function openActivity<R extends { decision: string; sent_at: number }>(parts: ActivityParts) {
-  const { clock } = parts;
+export async function openActivity<R extends { decision: string; sent_at: number }>(deps: ActivityDeps) {
+  const { clock } = deps;
   const interrupted = new Map<string, Interrupted<R>[]>();
   const ring = await openRing<Entry<R>>({
-    ...parts,
+    ...deps,
     isEntry: ({ record, socket, deadline }) =>
       isObject(record) && typeof socket === 'string' && typeof deadline === 'number',
     loaded(entry, save) {
@@ -65,7 +65,7 @@ export async function openActivity<R extends { decision: string; sent_at: number
     /** At most `limit` records, newest first. */
     list: (limit: number): R[] => ring.list(limit).map(({ record }) => record),
 
-    /** Takes the commands that were under way on a socket; without one, all that are left. */
+    /** Takes the interrupted commands of a socket, or without one, all that are left. */
     takeInterrupted(socket?: string): Interrupted<R>[] {
       if (socket === undefined) {
         const rest = [...interrupted.values()].flat();

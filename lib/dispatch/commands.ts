@@ -2,35 +2,35 @@ import { describeError, type RelayError } from '../errors.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Link } from './link.ts';
 
-/** Commands under way on one socket (contract 03 §4.2, 07 §2.3). */
+/** Maximum commands in flight on one socket (contract 03 §4.2, 07 §2.3). */
 export const MAX_IN_FLIGHT = 64;
 /** Milliseconds from its start for a command whose device asks its owner first (`command.waiting`). */
 export const OWNER_TIMEOUT = 150_000;
 
-/** The end of a command: exactly one of these. */
+/** The outcome of a command: exactly one of these. */
 export type Outcome<Response> =
   | { kind: 'answered'; response: Response }
   | { kind: 'timeout' }
   /** It could not be sent. */
   | { kind: 'unsent'; error: string }
-  /** The device that should answer it is gone. */
+  /** The device that should have answered is gone. */
   | { kind: 'failed'; error: string }
   /** The relay was frozen (contract 09 §3). */
   | { kind: 'frozen'; why: RelayError }
-  /** The caller is gone. */
+  /** The caller has disconnected. */
   | { kind: 'abandoned' };
 
 export interface Command<Owner, Response> {
   id: string;
-  /** The socket that it is sent to, and the only one that may answer it. */
+  /** The socket to send it to, the only one that may answer it. */
   owner: Owner;
   /** The text to send; undefined for a command that was sent before the process slept. */
   frame: string | undefined;
   /** Milliseconds in which the response must come. */
   timeout: number;
-  /** Aborted when the caller leaves. */
+  /** Aborted when the caller disconnects. */
   signal?: AbortSignal;
-  /** The device asks its owner first: returns the milliseconds that are left then. */
+  /** The device asks its owner first: returns the milliseconds that are left. */
   ownerAsked?(): number;
   /** Called once, possibly before `open` returns. */
   settled(outcome: Outcome<Response>): void;
@@ -47,9 +47,9 @@ interface Pending<Owner, Response> {
 type Sendable = Pick<Link, 'isOpen' | 'sendFrame'>;
 
 /**
- * The life cycle of commands that are sent over a socket: `pending`, then settled exactly once by whichever event
- * comes first (contract 03 §1.4, 07 §2.3). A command is pending while it is in the table; every event removes it
- * before it calls back. `full` makes the refusal of one command too many on a socket.
+ * The life cycle of commands that are sent over a socket: `pending`, then settled exactly once by whichever event comes
+ * first (contract 03 §1.4, 07 §2.3). A command is pending while it is in the table; every event removes it before it
+ * calls back. `full` creates the error for one command too many on a socket.
  */
 export function createCommands<Owner extends Sendable, Response>(clock: Clock, full: () => RelayError) {
   const pending = new Map<string, Pending<Owner, Response>>();
@@ -57,7 +57,7 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
 
   const add = (owner: Owner, count: number) => inFlight.set(owner, (inFlight.get(owner) ?? 0) + count);
 
-  /** The only way out of the table. */
+  /** The only function that removes from the table. */
   function settle(id: string, outcome: Outcome<Response>): void {
     const command = pending.get(id);
     if (!command) return;
@@ -84,13 +84,13 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
   return {
     count: (): number => pending.size,
 
-    /** Commands under way on one socket. */
+    /** Number of commands in flight on one socket. */
     countOf: (owner: Owner): number => inFlight.get(owner) ?? 0,
 
-    /** @throws what `full` makes, when 64 commands are under way on this socket. */
+    /** @throws the error of `full` when 64 commands are in flight on this socket. */
     requireRoom,
 
-    /** Begins a command: sends it and starts its timeout. Throws as `requireRoom`. */
+    /** Begins a command: sends it and starts its timeout. Throws like `requireRoom`. */
     open({ id, owner, frame, timeout, signal, ownerAsked, settled }: Command<Owner, Response>): void {
       requireRoom(owner);
       add(owner, 1);
@@ -121,14 +121,16 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
       else if (frame !== undefined) send(id, owner, frame);
     },
 
-    /** A response came. False unless it is from the socket that the command went to, which still waits for it. */
+    /**
+     * Handles a response. Returns false unless it comes from the command's own socket and the command is still pending.
+     */
     answer(id: string, owner: Owner, read: () => Response): boolean {
       if (pending.get(id)?.owner !== owner) return false;
       settle(id, { kind: 'answered', response: read() });
       return true;
     },
 
-    /** The device asks its owner first. False unless it is a pending command of this socket. */
+    /** The device asks its owner first. Returns false unless it is a pending command of this socket. */
     wait(id: string, owner: Owner): boolean {
       const command = pending.get(id);
       if (command?.owner !== owner) return false;
@@ -136,7 +138,7 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
       return true;
     },
 
-    /** The relay is frozen. False when the command is no longer pending. */
+    /** Ends a command because of a freeze. Returns false if it is no longer pending. */
     freeze(id: string, why: RelayError): boolean {
       const isPending = pending.has(id);
       settle(id, { kind: 'frozen', why });

@@ -1,6 +1,7 @@
 import type { Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
+import { createEvent } from '../kit/event.ts';
 import type { Log } from '../log.ts';
 import { type Actor, type ActorRecord, describeActor, recordOf } from '../operations/actor.ts';
 import type { Gate, Lease } from '../operations/gate.ts';
@@ -12,10 +13,10 @@ import type { Link } from './link.ts';
 import { truncated } from './recorder.ts';
 
 const MAX_ERROR = 500;
-/** Actors whose refusals during one freeze are logged once each. */
+/** Actors whose refusals during one freeze are remembered, so that each is logged once. */
 const MAX_REFUSED = 64;
 
-/** The members that every room records about a command (contract 03 §6, 07 §2.3, 09 §9). */
+/** The members that bridge and desktop record for every command (contract 03 §6, 07 §2.3, 09 §9). */
 export interface CommandRecord<Decision extends string = string> {
   request_id: string;
   /** Epoch milliseconds. */
@@ -28,7 +29,7 @@ export interface CommandRecord<Decision extends string = string> {
   actor?: ActorRecord;
 }
 
-/** The record of a command that begins at `now`, epoch milliseconds. */
+/** The record of a command that begins at `now` (epoch milliseconds). */
 export const newRecord = (now: number) =>
   ({
     request_id: crypto.randomUUID(),
@@ -39,75 +40,74 @@ export const newRecord = (now: number) =>
     decision: 'pending' as const,
   }) satisfies CommandRecord;
 
-/** The parts that differ between rooms. `Target` is what the outcome of a command needs to know beside its record. */
+/**
+ * The rules that differ between bridge and desktop. `Target` is the data besides the record that determines an outcome.
+ */
 export interface Rules<R extends CommandRecord, Target, Response, Reply> {
   channel: 'bridge' | 'desktop';
-  /** The refusal of one command too many on a socket. */
+  /** The error for one command too many on a socket. */
   full(): RelayError;
-  /** Writes a response into the record, its error in full length; returns the reply for the caller. */
+  /** Writes a response into the record, with its full error; returns the caller's reply. */
   answered(record: R, response: Response, target: Target): Reply | RelayError;
   timeout(record: R, target: Target, isOwnerAsked: boolean): RelayError;
-  /** The sentence for a command that could not be sent. */
+  /** The error sentence for a command that could not be sent. */
   unsent(cause: string): string;
-  /** No answer can come any more. */
+  /** The error for a command that can get no answer any more. */
   lost(error: string): RelayError;
-  /** The command and its outcome in a line of the log. */
+  /** The log line for a command and its outcome. */
   describe(record: R): string;
-  /** A line of the log for debugging beside it. */
+  /** A further log line at debug level. */
   details?(record: R): string;
-  /** True if the command only reads: it is then logged for debugging alone. */
+  /** True if the command only reads, so that it is logged at debug level. */
   isRead(record: R): boolean;
 }
 
-export interface DispatcherParts<R extends CommandRecord> {
+export interface DispatcherDeps {
   activity: Store<'bridge-activity'> | Store<'desktop-activity'>;
   gate: Gate;
   clock: Clock;
   log: Log;
-  /** A command was sent, has ended, or was refused. */
-  changed?(record: R): void;
 }
 
-/** The common core of bridge and desktop tools. */
-export interface RoomParts<R extends CommandRecord> extends DispatcherParts<R> {
+/** The common parts of bridge and desktop tools. */
+export interface RoomDeps extends DispatcherDeps {
   sessions: Sessions;
-  /** Devices have come or gone, or have sent a status. */
-  devicesChanged?(): void;
 }
 
 export interface Dispatch<R, Target> {
-  /** Its actor is filled in. */
+  /** The dispatcher fills in its actor. */
   record: R;
   actor: Actor;
   target: Target;
-  /** The socket that it is sent to. */
+  /** The socket to send it to. */
   link: Link;
   frame: string;
-  /** Milliseconds for the response. */
+  /** Milliseconds to wait for the response. */
   timeout: number;
-  /** The caller's own end. */
+  /** Aborts when the caller disconnects. */
   signal?: AbortSignal;
   ignoresFreeze?: boolean;
 }
 
 /**
- * Sends commands to devices and records them: what the bridge and desktop tools share (contract 03 §1.4, 07 §2.3). A
- * freeze ends what is under way, tells the device, and refuses what comes (contract 09 §3).
+ * Sends commands to devices and records them, for both bridge and desktop tools (contract 03 §1.4, 07 §2.3). A freeze
+ * ends commands in flight, notifies the device, and refuses new commands (contract 09 §3).
  */
 export async function openDispatcher<R extends CommandRecord, Target, Response, Reply>(
-  { activity: store, gate, clock, log, changed }: DispatcherParts<R>,
+  { activity: store, gate, clock, log }: DispatcherDeps,
   rules: Rules<R, Target, Response, Reply>,
 ) {
   const { channel } = rules;
+  const changes = createEvent<[record: R]>();
   const commands = createCommands<Link, Response>(clock, rules.full);
   const activity = await openActivity<R>({ store, clock, log, name: `the ${channel} activity` });
-  /** Commands whose device said that it asks its owner. */
+  /** Commands whose device has said that it asks its owner. */
   const asked = new WeakSet<R>();
-  /** Actors that were refused since the freeze began. */
+  /** Actors refused since the freeze began. */
   const refused = new Set<string>();
   gate.onChange(() => refused.clear());
 
-  /** Writes into the record how a command ended; returns the caller's reply or rejection. */
+  /** Writes the outcome of a command into the record; returns the caller's reply or rejection. */
   function conclude(record: R, outcome: Outcome<Response>, target: Target): Reply | RelayError {
     const failed = (error: string) => {
       record.decision = 'error';
@@ -136,9 +136,9 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
     }
   }
 
-  /** Everybody who follows the activity learns of a command that has ended. */
+  /** Reports a finished command to everybody who follows the activity. */
   function ended(record: R, isQuiet = rules.isRead(record)): void {
-    changed?.(record);
+    changes.emit(record);
     const { actor, sent_at: sentAt } = record;
     const who = actor ? ` for ${describeActor(actor)}` : '';
     const line = `${rules.describe(record)} in ${clock.now() - sentAt} ms${who}`;
@@ -148,7 +148,8 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
   }
 
   /**
-   * True if an actor tries again during a freeze: an agent that repeats itself must not push everything out of the log.
+   * True if an actor was already refused during this freeze: an agent that retries must not push other lines out of the
+   * log.
    */
   function isRepeated(actor: ActorRecord): boolean {
     const who = describeActor(actor);
@@ -166,17 +167,18 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
   }
 
   return {
+    onChange: changes.on,
     pendingCount: commands.count,
-    /** Commands under way on one socket. */
+    /** Number of commands in flight on one socket. */
     countOf: commands.countOf,
-    /** @throws what `full` makes, when too many commands are under way on this socket. */
+    /** @throws the error of `full` when too many commands are in flight on this socket. */
     requireRoom: commands.requireRoom,
     failAllOf: commands.failAllOf,
     /** At most `limit` records, newest first. */
     list: activity.list,
 
     /**
-     * Refuses a command while the relay is frozen; `record` is the one that the refusal leaves.
+     * Refuses a command while the relay is frozen, and adds `record` to the activity.
      * @throws RelayError `locked`
      */
     requireThawed(actor: Actor, record: () => R): void {
@@ -199,7 +201,7 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
     send({ record, actor, target, link, frame, timeout, signal, ignoresFreeze }: Dispatch<R, Target>): Promise<Reply> {
       const { request_id: id } = record;
       record.actor = recordOf(actor);
-      // Captures live as long as the command: not the frame, which may be many MiB.
+      // Captures live as long as the command, so they must not include the frame, which may be many MiB.
       let settled!: (outcome: Outcome<Response>) => void;
       const reply = new Promise<Reply>((resolve, reject) => {
         settled = (outcome) => {
@@ -213,7 +215,7 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
       });
       const lease = ignoresFreeze ? undefined : gate.enter((why) => cancel(id, link, why));
       const { save, extend } = activity.add(record, { socket: link.id, timeout });
-      changed?.(record);
+      changes.emit(record);
       const ownerAsked = () => {
         asked.add(record);
         return extend(OWNER_TIMEOUT);
@@ -222,14 +224,16 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
       return reply;
     },
 
-    /** A response came. False unless it is from the socket that the command went to, which still waits for it. */
+    /**
+     * Handles a response. Returns false unless it comes from the command's own socket and the command is still pending.
+     */
     answered(link: Link, { request_id: id }: Payload, read: () => Response): boolean {
       return typeof id === 'string' && commands.answer(id, link, read);
     },
 
     /**
-     * `command.waiting` `{request_id, for:"owner"}`: the device asks its owner before it acts, so the command has 150 s from
-     * its start. Is confirmed with `timeout_ms`, so that the device knows a relay that waits.
+     * `command.waiting` `{request_id, for:"owner"}`: the device asks its owner before it acts, so the command gets 150
+     * s from its start. Confirmed with `timeout_ms`, from which the device knows that the relay waits.
      */
     waiting(link: Link, { request_id: id, for: whom }: Payload): void {
       if (typeof id !== 'string' || whom !== 'owner' || !commands.wait(id, link)) return;
@@ -238,8 +242,8 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
     },
 
     /**
-     * Takes up the commands that were under way on a socket which outlived a sleep (edge). Those that a freeze ended right
-     * before it, so that their records were not stored, end now.
+     * Resumes the commands in flight on a socket that survived a sleep (edge). Commands that a freeze ended right
+     * before it, too late to be stored, end now.
      */
     restore(link: Link, targetOf: (record: R) => Target): void {
       for (const { record, timeLeft, save, extend } of activity.takeInterrupted(link.id)) {
@@ -269,7 +273,7 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
       }
     },
 
-    /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
+    /** Every socket that survived the sleep is restored. Commands to other sockets get no answer any more. */
     restored(error: (record: R) => string, targetOf: (record: R) => Target): void {
       for (const { record, save } of activity.takeInterrupted()) {
         conclude(record, { kind: 'failed', error: error(record) }, targetOf(record));
@@ -277,7 +281,7 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
       }
     },
 
-    /** Fails what is pending. */
+    /** Fails pending commands. */
     stop: () => commands.failAll('Relay is shutting down'),
   };
 }

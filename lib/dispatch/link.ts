@@ -11,18 +11,18 @@ export interface Link {
   sendFrame(frame: string): void;
 }
 
-/** Returns the check whether a socket may be sent commands now: it is open, and its session has this grant. */
+/** Creates the check whether a socket may be sent commands now: it is open, and its session has this grant. */
 export const createUseCheck =
   (grant: string, { sessions, clock }: { sessions: Sessions; clock: Clock }) =>
   ({ isOpen, session }: Link): boolean =>
     isOpen && sessions.isAlive(session) && isGranted(session.grants, grant, clock.now() / 1000);
 
-/** True if an id is that of a device of another session. */
+/** True if an id belongs to a device of another session. */
 export type IsForeign = (id: string, family: string) => boolean;
 
 /**
- * True if a device may take an id that only its report gives (contract 03 §1.2, 07 §2.2): it must not be that of
- * another session's device, connected or not, nor look like a socket's.
+ * True if a device may use an id that only its report gives (contract 03 §1.2, 07 §2.2). The id must not belong to
+ * another session's device, connected or not, nor look like that of a socket.
  */
 export function mayClaim(
   id: string,

@@ -1,8 +1,8 @@
-/** Which parts of a command may not be recorded. */
+/** Rules about the parts of a command that must not be recorded. */
 export interface RecordRules {
   /** The text that replaces a whole value because of its key; undefined if the value must be looked into. */
   placeholder(key: string, value: unknown): string | undefined;
-  /** True if only the length of texts under this key is kept. */
+  /** True if only the length of texts under this key is recorded. */
   isPrivateKey(key: string): boolean;
 }
 
@@ -27,7 +27,7 @@ export const cut = (text: string): string =>
 
 /** Records commands and their results under the given rules. */
 export function createRecorder({ placeholder, isPrivateKey }: RecordRules) {
-  /** A copy of a caller's parameters: nothing that the rules forbid, and at most a screenful, however much was sent. */
+  /** A copy of a caller's parameters: without forbidden values, and at most a screenful, however much was sent. */
   function redact(value: Readonly<Record<string, unknown>>): Record<string, unknown> {
     let items = MAX_ITEMS;
     const copy = (value: unknown, isPrivate: boolean, depth: number): unknown => {
@@ -87,7 +87,10 @@ export function createRecorder({ placeholder, isPrivateKey }: RecordRules) {
     return text;
   }
 
-  /** One line of JSON of at most 500 characters, or null if there is no result. Reads no further: it may be megabytes. */
+  /**
+   * One line of JSON of at most 500 characters, or null if there is no result. Reads no more than that, since a result
+   * may be megabytes.
+   */
   function summarise(result: unknown): string | null {
     return result === undefined || result === null ? null : cut(write(result));
   }

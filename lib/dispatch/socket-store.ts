@@ -1,15 +1,15 @@
 import type { StorageValue } from 'unstorage';
 import { loadAll } from '../kit/entries.ts';
 import { asObject, type JsonObject } from '../kit/json.ts';
-import { createWriteBehind, type WriteBehindParts } from '../kit/write-behind.ts';
+import { createWriteBehind, type WriteBehindOptions } from '../kit/write-behind.ts';
 
 /**
- * The store of a registry whose process is evicted while its sockets stay open (edge): loaded once, handed out to each
- * socket that is back, and written behind, because a lost write costs no more than the device's next report brings back.
+ * The store of a registry whose process is evicted while its sockets stay open (edge). It is loaded once, handed out to
+ * each restored socket, and written behind: a lost write costs no more than the state of the device's next report.
  */
-export async function openSocketStore<T extends StorageValue>(parts: WriteBehindParts<T>) {
-  const behind = createWriteBehind(parts);
-  const loaded = new Map(await loadAll({ ...parts, read: (value) => asObject(value) ?? undefined }));
+export async function openSocketStore<T extends StorageValue>(options: WriteBehindOptions<T>) {
+  const behind = createWriteBehind(options);
+  const loaded = new Map(await loadAll({ ...options, read: (value) => asObject(value) ?? undefined }));
 
   return {
     save: behind.save,
@@ -21,7 +21,7 @@ export async function openSocketStore<T extends StorageValue>(parts: WriteBehind
       return record;
     },
 
-    /** Takes what is left of what was loaded. */
+    /** Takes the loaded records that are left. */
     takeRest(): [key: string, record: JsonObject][] {
       const rest = [...loaded];
       loaded.clear();

@@ -1,18 +1,21 @@
 import type { UpstreamSocket, UpstreamSocketEvents, UpstreamSocketRequest } from './upstream-socket.ts';
 
 export interface BrokerSocketEvents extends UpstreamSocketEvents {
-  /** A binary message, which stays valid. */
+  /** A binary message. The bytes stay valid afterwards. */
   bytes(bytes: Uint8Array): void;
 }
 
-/** The connector's WebSocket to its broker (contract 08 §6.4): as other sockets to servers, and with binary messages. */
+/**
+ * The connector's WebSocket to its broker (contract 08 §6.4). Like other sockets to servers, with binary messages in
+ * addition.
+ */
 export interface BrokerSocket extends UpstreamSocket {
-  /** Sends a binary message. `sent` is called once it has left the process, or never will. */
+  /** Sends a binary message. `sent` is called once it has left the process, or never can. */
   sendBytes(bytes: Uint8Array, sent: () => void): void;
 }
 
 /**
- * Opens the socket. The broker's certificate is always verified, whatever the environment says.
- * @throws UpstreamSocketError when it does not open. No event is reported then.
+ * Opens the socket. The broker's certificate is always verified, regardless of the environment.
+ * @throws UpstreamSocketError when it cannot be opened, in which case no event is reported.
  */
 export type DialBroker = (request: UpstreamSocketRequest, events: BrokerSocketEvents) => Promise<BrokerSocket>;

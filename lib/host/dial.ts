@@ -7,19 +7,19 @@ export interface SocketEnd {
   status?: number;
   /** Nothing listens there, or behind the broker: see `NotListening`. */
   isRefused?: true;
-  /** The peer is another one than the pinned origin: see `OtherPeer`. */
+  /** The peer is not the pinned origin: see `OtherPeer`. */
   isOtherPeer?: true;
 }
 
-/** The broker is there, and its host is not; or the broker is away itself. */
+/** The broker answers but its host is not connected, or the broker itself is down. */
 export class NotListening extends Error {}
 
-/** The server at a pinned origin has another key or certificate. Nothing but the handshake was sent. */
+/** The server at a pinned origin has another key or certificate. Only the handshake was sent. */
 export class OtherPeer extends Error {}
 
 /**
- * SHA-256 of the SPKI of the peer's certificate in hex. Undefined without TLS; null where the platform has checked the
- * certificate for the peer's name and shows it to nobody (a browser).
+ * SHA-256 of the SPKI of the peer's certificate in hex. Undefined without TLS; null on a platform that verifies the
+ * certificate itself and does not expose it (a browser).
  */
 export type PeerKey = string | null | undefined;
 
@@ -42,10 +42,7 @@ export interface DialedSocket {
   terminate(): void;
 }
 
-/**
- * A pinned origin, as a pairing link describes it (contract 08 §2.5). Nothing that is learned later adds to it or changes
- * it.
- */
+/** A pinned origin, as a pairing link describes it (contract 08 §2.5). Never changed by anything learned later. */
 export interface PinnedOrigin {
   /** `sha256/` and the standard base64 of the SHA-256 of the certificate's SubjectPublicKeyInfo. */
   pin: string;
@@ -55,17 +52,17 @@ export interface PinnedOrigin {
 
 /** A byte stream to a host over a WebSocket: binary messages in both directions, after one text message in each. */
 export interface TunnelRequest {
-  /** `wss:`. The server has to have a certificate of a known authority. */
+  /** `wss:`. The server needs a certificate of a known authority. */
   url: string;
-  /** First message; made anew for every tunnel. Secret. */
+  /** First message, created again for every tunnel. Secret. */
   hello(): string;
-  /** Why the tunnel is refused after the server's first message, or null. */
+  /** Returns why the server's first message means a refusal, or null. */
   refuse(answer: string): string | null;
   /** True if that refusal says that the host is not connected. */
   isOffline?(answer: string): boolean;
 }
 
-/** The route to a pinned origin: direct, or through a tunnel of its own for every connection. */
+/** The route to a pinned origin: direct, or through a separate tunnel for every connection. */
 export interface PinnedRoute {
   origin: PinnedOrigin;
   tunnel?: TunnelRequest;
@@ -73,7 +70,7 @@ export interface PinnedRoute {
 
 /**
  * Opens a WebSocket. Never throws: every failure is reported by `close`. Redirects are not followed. With `route`, the
- * URL has to be `wss:`, and the peer has to be the pinned origin before anything is sent.
+ * URL must be `wss:`, and nothing is sent before the peer has proved to be the pinned origin.
  */
 export type Dial = (url: string, events: SocketEvents, route?: PinnedRoute) => DialedSocket;
 
@@ -92,7 +89,7 @@ export interface RelayCall {
   body?: Uint8Array;
   /** Maximum size of the response body, bytes. */
   limit: number;
-  /** Ends the call. */
+  /** Aborts the call. */
   signal?: AbortSignal;
 }
 
@@ -102,5 +99,5 @@ export interface RelayResponse {
   bytes: Uint8Array;
 }
 
-/** Performs the call. Follows no redirect. Rejects without a complete response, and after 15 s of silence. */
+/** Performs the call. Follows no redirect. Rejects if the response is incomplete, and after 15 s of silence. */
 export type CallRelay = (call: RelayCall) => Promise<RelayResponse>;

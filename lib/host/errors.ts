@@ -1,27 +1,26 @@
-/** Codes of a path that names nothing. */
+/** Error codes for a path that does not exist. */
 const MISSING = new Set(['ENOENT', 'ENOTDIR']);
 
-/** Codes of a path that this account cannot use, now or later: without permission, of another kind, in a loop of links. */
+/**
+ * Error codes for a path that stays unusable for this account: no permission, another kind of file, or a loop of links.
+ */
 const UNREADABLE = new Set([
   ...MISSING,
   ...['EACCES', 'EPERM', 'EISDIR', 'EINVAL', 'ELOOP', 'ENAMETOOLONG', 'ENXIO', 'EAGAIN'],
 ]);
 
-/**
- * True if a file access failed because there is nothing at the path: the only failure that may count as "nothing
- * there".
- */
+/** True if a file access failed because the path does not exist: the only failure that may count as "nothing there". */
 export const isMissing = (error: unknown): boolean => MISSING.has(errnoOf(error));
 
-/** True if a file access failed for good, and not because the disk or the machine failed. */
+/** True if a file access failed permanently, rather than because the disk or the machine failed. */
 export const isUnreadable = (error: unknown): boolean => UNREADABLE.has(errnoOf(error));
 
-/** Null when there is nothing at the path. Throws on every other failure, so that a check of a path fails closed. */
+/** Null when the path does not exist. Throws on every other failure, so that a check of a path fails closed. */
 export const unlessMissing = <T>(reading: Promise<T>): Promise<T | null> => unless(isMissing, reading);
 
 /**
- * Null when the file cannot be read (missing, no permission, a directory, a loop of links). Throws when the disk fails or
- * the machine is short of descriptors or memory: the file may well be there then.
+ * Null when the file cannot be read (missing, no permission, a directory, a loop of links). Throws when the disk fails
+ * or the machine is short of descriptors or memory, in which case the file may well exist.
  */
 export const unlessUnreadable = <T>(reading: Promise<T>): Promise<T | null> => unless(isUnreadable, reading);
 

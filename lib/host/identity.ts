@@ -9,11 +9,11 @@ export interface IdentityFacts {
   /** Epoch milliseconds. */
   validFrom: number;
   validTo: number;
-  /** Names of the certificate for people, such as `IP Address:10.0.0.1`. Never a basis of decisions: see `isFor`. */
+  /** Names in the certificate for display, such as `IP Address:10.0.0.1`. Never decide by them: see `isFor`. */
   names: string;
   /** True if the key belongs to the certificate. */
   keyMatches: boolean;
-  /** True if the key is one that clients accept: EC, or RSA with 2048 bits or more. */
+  /** True if clients accept the key: EC, or RSA with 2048 bits or more. */
   keyIsStrong: boolean;
   /** `sha256/` and the base64 SHA-256 of the public key (SubjectPublicKeyInfo), which is what clients pin. */
   pin: string;
@@ -26,7 +26,7 @@ export interface IdentityFacts {
   isFor(host: string): boolean;
 }
 
-/** Why a pair of PEM texts is no identity. */
+/** Why a pair of PEM texts is not a usable identity. */
 export type IdentityProblem = 'certificate-unreadable' | 'key-unreadable' | 'key-encrypted';
 
 /** X.509 identities of TLS servers (contract 08 §2). */
@@ -38,8 +38,11 @@ export interface HostIdentities {
   generate(host: string, now: number): Promise<IdentityPem>;
   /** Reads the first certificate of `cert`, and `key`. */
   read(pem: IdentityPem): IdentityFacts | IdentityProblem;
-  /** Signs with a private key (PEM): SHA-256 with ECDSA, r and s as they are, or with RSA (PKCS #1). */
+  /** Signs with a private key (PEM): SHA-256 with ECDSA, raw r and s, or with RSA (PKCS #1). */
   sign(key: string, bytes: Uint8Array): Uint8Array;
-  /** The pin of the key that a TLS server proves to have, whatever its certificate says; null without one in `timeout` ms. */
+  /**
+   * The pin of the key that a TLS server proves to hold, regardless of its certificate; null if none is served within
+   * `timeout` ms.
+   */
   servedPin(host: string, port: number, timeout: number): Promise<string | null>;
 }

@@ -20,7 +20,7 @@ export interface Host {
   readonly identities: HostIdentities;
   readonly processes: HostProcesses;
   readonly users: HostUsers;
-  /** The relay's own environment, from which those of children derive. */
+  /** The relay's own environment, from which those of child processes derive. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly children: HostChildren;
   readonly databases: HostDatabases;
@@ -40,14 +40,14 @@ export interface Command {
 
 export type Signal = 'SIGHUP' | 'SIGINT' | 'SIGTERM' | 'SIGKILL';
 
-/** The exit of a child; one of the two is set. */
+/** The exit of a child. Exactly one member is set. */
 export interface Exit {
   code: number | null;
   signal: string | null;
 }
 
 export interface HostChildren {
-  /** Absolute path of an executable, by path or on `PATH`; null when there is none. Rejects when the disk fails. */
+  /** Absolute path of an executable, by path or on `PATH`; null if it does not exist. Rejects when the disk fails. */
   find(file: string): Promise<string | null>;
   /** Runs a short command, for at most `timeout` ms and 1 MiB of output. Never throws; `code` is null if it did not run. */
   run(command: Command, timeout: number): Promise<{ code: number | null; stdout: string; stderr: string }>;
@@ -57,12 +57,12 @@ export interface HostChildren {
 
 export interface Child {
   readonly pid: number;
-  /** Output of the child; `pause()` stops it. */
+  /** Output of the child; `pause()` stops the reading. */
   onStdout(listener: (bytes: Uint8Array) => void): void;
   onStderr(listener: (bytes: Uint8Array) => void): void;
   /**
-   * Called once, after the process has exited, all of its output was delivered, and the rest of its group has ended:
-   * that gets SIGTERM, then SIGKILL after 2 s.
+   * Called once, after the process has exited, all of its output was delivered, and the rest of its process group has
+   * ended, which gets SIGTERM, then SIGKILL after 2 s.
    */
   onExit(listener: (exit: Exit) => void): void;
   pause(): void;
@@ -72,12 +72,15 @@ export interface Child {
   /** Bytes waiting for stdin. */
   unwritten(): number;
   closeStdin(): void;
-  /** Signals the whole process group; no effect when it is gone. */
+  /** Signals the whole process group. No effect once it is gone. */
   kill(signal: Signal): void;
 }
 
 export interface HostTerminals {
-  /** Starts a program as leader of a new session on a new pseudo-terminal. Throws on failure, and leaves nothing open. */
+  /**
+   * Starts a program as leader of a new session on a new pseudo-terminal. Throws on failure, without leaking
+   * descriptors.
+   */
   open(command: Command, size: { cols: number; rows: number }): Terminal;
 }
 
@@ -94,7 +97,7 @@ export interface Terminal {
   write(bytes: Uint8Array): void;
   /** Bytes waiting to be written. */
   unwritten(): number;
-  /** Called once, when writing has failed permanently while the program still runs. */
+  /** Called once, if writing fails permanently while the program still runs. */
   onWriteFailed(listener: () => void): void;
   resize(size: { cols: number; rows: number }): void;
   /** Signals the foreground program's process group and the leader's. */
@@ -135,20 +138,20 @@ export interface HostFiles {
   createExclusive(path: string, bytes: Uint8Array, mode: number): Promise<void>;
   /**
    * Appends to a file, or creates it with mode 0600, and missing directories with mode 0700. Follows no link at `path`.
-   * Durable some time later, as the system sees fit.
+   * Not synced: the system decides when it is durable.
    */
   append(path: string, bytes: Uint8Array): Promise<void>;
   /** Overwrites the beginning of an existing file. */
   overwriteStart(path: string, bytes: Uint8Array): Promise<void>;
   remove(path: string): Promise<void>;
   /**
-   * Takes away the permission bits of a file or directory that `mode` does not have. Returns whether there were any; null
-   * when it is missing.
+   * Removes the permission bits of a file or directory that are not in `mode`. Returns whether any were set; null if it
+   * does not exist.
    */
   tighten(path: string, mode: number): Promise<boolean | null>;
   /** True if this process may write to a file, or create files in a directory. */
   isWritable(path: string): Promise<boolean>;
-  /** The bytes of a regular file, read as they are taken. Leaving the loop closes it. A missing file throws `ENOENT`. */
+  /** The bytes of a regular file, read on demand. Leaving the loop closes the file. A missing file throws `ENOENT`. */
   chunks(path: string): AsyncIterable<Uint8Array>;
   /** Creates a directory, mode 0700, whose path is `prefix` and some random letters. Returns the path. */
   createDirectory(prefix: string): Promise<string>;
@@ -170,22 +173,22 @@ export interface DatabaseQuery {
 export type DatabaseRow = Record<string, string | number | bigint | Uint8Array | null>;
 
 /**
- * The rows of a query, or why there are none: `absent` without the file, or without a table or column that the query
- * names; `unreadable` when the file is locked (for 500 ms) or corrupt, or gave no result within 2.5 s.
+ * The rows of a query, or why there are none. `absent`: the file, or a table or column in the query, does not exist.
+ * `unreadable`: the file is locked (for 500 ms) or corrupt, or gave no result within 2.5 s.
  */
 export type DatabaseResult =
   | {
       rows: DatabaseRow[];
-      /** There are more rows than the limits allow. */
+      /** True if there are more rows than the limits allow. */
       isCut: boolean;
     }
   | { rows: null; problem: 'absent' | 'unreadable' };
 
 export interface HostDatabases {
   /**
-   * Runs a query, for at most 5,000 rows and about 4 MiB of texts and blobs, including rows that are only in the
-   * write-ahead log. Creates, migrates and writes nothing, and takes no lock that would block the owner of the database.
-   * Never rejects.
+   * Runs a query, for at most 5,000 rows and about 4 MiB of texts and blobs. The rows include those that are only in
+   * the write-ahead log. Creates, migrates and writes nothing, and takes no lock that would block the owner of the
+   * database. Never rejects.
    */
   read(query: DatabaseQuery): Promise<DatabaseResult>;
   /** Ends running queries. A later `read` works again. */
@@ -193,14 +196,14 @@ export interface HostDatabases {
 }
 
 /**
- * YAML of files that others write, away from the thread that serves clients: no text stops it. Never rejects; a text
- * over a bound, or one that takes 10 s, is a `problem`, which quotes nothing of it.
+ * Parses YAML files of other programs, away from the thread that serves clients, so that no text can block that thread.
+ * Never rejects; a text over a bound, or one that takes 10 s, is a `problem`, which quotes nothing of it.
  */
 export interface HostYaml {
   parseMapping(text: string): Promise<ParsedMapping>;
-  /** Changes values in place: comments, key order and everything else stay. */
+  /** Changes values in place; comments, key order and everything else stay. */
   edit(text: string, changes: YamlChange[]): Promise<EditedText>;
-  /** Ends what waits for its answer. A later call works again. */
+  /** Ends pending calls. A later call works again. */
   close(): void;
 }
 
@@ -211,14 +214,14 @@ export interface HostNetwork {
   tailnet(): Promise<Tailnet | null>;
   /** True if a TCP connection succeeds within `timeout` milliseconds. */
   canConnect(host: string, port: number, timeout: number): Promise<boolean>;
-  /** IP addresses of this machine's interfaces, loopback included, without zones. */
+  /** IP addresses of this machine's interfaces, including loopback, without zones. */
   addresses(): string[];
   /**
-   * IP addresses of a host name, at most 16, or the address itself; empty for a name without any. Rejects when the system
-   * does not tell: after `timeout` ms, or for want of a name server or of descriptors.
+   * IP addresses of a host name, at most 16, or the address itself; empty for a name without addresses. Rejects when
+   * the system gives no answer: after `timeout` ms, or without a name server or free descriptors.
    */
   resolve(host: string, timeout: number): Promise<string[]>;
-  /** True if an IP address and port can be listened on: listens and closes at once, without accepting a connection. */
+  /** True if an IP address and port can be bound: listens and closes at once, without accepting a connection. */
   canListen(address: string, port: number): Promise<boolean>;
 }
 
@@ -236,22 +239,22 @@ export interface Tailnet {
 export interface HostProcesses {
   /** Id of this process. */
   readonly own: number;
-  /** True if a process exists, also one of another user (signal 0). */
+  /** True if a process exists, even one of another user (signal 0). */
   exists(pid: number): boolean;
   /** Facts from `/proc`; null without it, or when the process is gone. */
   facts(pid: number): Promise<{ startTime: number; command: string } | null>;
   /**
-   * Ends processes with everything that they have started: SIGHUP and SIGTERM, SIGKILL to what is left after a second.
-   * Resolves within three seconds and never rejects. Without `/proc` it has no effect. Where that cannot be read, it ends
-   * the groups of the leaders, and counts them as left.
+   * Ends processes and everything that they started: SIGHUP and SIGTERM, then SIGKILL after a second. Resolves within
+   * three seconds and never rejects. Without `/proc` it has no effect. If `/proc` cannot be read, it ends the groups of
+   * the leaders, and counts them as left.
    */
   endAll(origin: ProcessOrigin): Promise<{ ended: number; left: number }>;
 }
 
-/** Where processes come from. Whatever descends from one of them, or belongs to its session, comes from there too. */
+/** Identifies processes by their origin: descendants of one of these, and members of its session, belong to it too. */
 export interface ProcessOrigin {
   /** Session leaders. */
   leaders: readonly number[];
-  /** `NAME=value` in the environment of their programs: recognizes daemons, which have left session and parent. */
+  /** `NAME=value` in the environment of their programs, which recognizes daemons that have left session and parent. */
   marks: readonly string[];
 }

@@ -1,6 +1,6 @@
 /** Result of one probe (contract 07 §5.2). */
 export interface ProbeResult {
-  /** True if the response was complete, in time, and of status 200 to 399. */
+  /** True for a complete response in time, with a status of 200 to 399. */
   ok: boolean;
   /** True if there was a response other than 404. */
   exists: boolean;
@@ -9,7 +9,7 @@ export interface ProbeResult {
   url: string;
   /** The body, if it is JSON. */
   json?: unknown;
-  /** Why there is no complete response, in a few words. */
+  /** Why the response is missing or incomplete, in a few words. */
   error?: string;
 }
 

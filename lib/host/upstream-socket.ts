@@ -11,8 +11,8 @@ export interface UpstreamSocket {
   /** Bytes that wait to be sent. Always 0 where the platform does not tell (edge). */
   unsent(): number;
   /**
-   * Stops reading, which slows the server down; messages that were already read still arrive. Where the platform reads
-   * on (edge), they are kept instead, and more than 16 MiB of them end the socket.
+   * Stops reading, which slows the server down; messages that were already read still arrive. A platform that reads on
+   * (edge) buffers them instead, and closes the socket over 16 MiB.
    */
   pause(): void;
   resume(): void;
@@ -26,15 +26,15 @@ export interface UpstreamSocketRequest {
   /** `ws:` or `wss:`; `http:` and `https:` mean the same. */
   url: string;
   headers: Record<string, string>;
-  /** Ends the attempt to connect, and later drops the connection. */
+  /** Aborts the attempt to connect, and later drops the connection. */
   signal: AbortSignal;
   /** Bytes of the largest message. A larger one closes the socket. */
   maxMessage: number;
   /** Milliseconds until the socket has to be open. Default: ten seconds. */
   connectTimeout?: number;
   /**
-   * Milliseconds between pings: a server from which nothing came since the last one has gone, and the socket closes with
-   * 1006. Default: no pings. Without effect where the platform has none (edge).
+   * Milliseconds between pings. If nothing arrives between two pings, the server is gone, and the socket closes with
+   * 1006. Default: no pings. No effect on a platform without pings (edge).
    */
   pingInterval?: number;
 }
@@ -59,7 +59,7 @@ export class UpstreamSocketError extends Error {
 /**
  * Opens a WebSocket to a server behind the relay. Follows no redirect, offers neither subprotocols nor extensions.
  * Messages may arrive before the caller has resumed from the promise.
- * @throws UpstreamSocketError when it does not open. No event is reported then.
+ * @throws UpstreamSocketError when it cannot be opened, in which case no event is reported.
  */
 export type DialUpstream = (request: UpstreamSocketRequest, events: UpstreamSocketEvents) => Promise<UpstreamSocket>;
 

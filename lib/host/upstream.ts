@@ -4,18 +4,18 @@ export interface UpstreamRequest {
   url: string;
   headers: Record<string, string>;
   /**
-   * Chunks are taken no faster than the server accepts them, and sent chunked unless `headers` has their
-   * `content-length`. The iteration is left when the call ends early; what it throws fails the call.
+   * Chunks are read no faster than the server accepts them, and sent chunked unless `headers` has their
+   * `content-length`. When the call ends early, the iteration is left; an error of the iteration fails the call.
    */
   body?: string | Uint8Array | AsyncIterable<Uint8Array>;
   /**
-   * Takes and leaves an idle connection, for repeated calls of `GET` and `HEAD`. Ignored for other methods: a kept
+   * Reuses and keeps an idle connection, for repeated calls of `GET` and `HEAD`. Ignored for other methods: a kept
    * connection may be about to close, and such a call cannot be repeated.
    */
   keepAlive?: boolean;
   /**
-   * Refuses addresses that the server's name resolves to, before a connection is made; the call rejects when none is
-   * left. Not asked for an address in the URL itself, nor at the edge, whose platform reaches public addresses only.
+   * Refuses addresses that the server's name resolves to, before connecting; the call rejects if none is left. Not
+   * called for an address in the URL itself, nor at the edge, whose platform reaches public addresses only.
    */
   mayConnect?(address: string): boolean;
   /** Aborts the call, even in the middle of the body. */
@@ -35,7 +35,7 @@ export interface UpstreamResponse {
 
 /**
  * Calls a server behind the relay. Follows no redirect, repeats no call that may have reached the server, and sets no
- * limit on the time of a response. Rejects without a response.
+ * limit on the time of a response. Rejects if no response comes.
  */
 export type Upstream = (request: UpstreamRequest) => Promise<UpstreamResponse>;
 
@@ -52,7 +52,7 @@ const REASONS: Record<string, string> = {
   ETIMEDOUT: 'timed out',
 };
 
-/** Why a call failed, in a few words that may be shown to a client. */
+/** Describes why a call failed, in a few words that may be shown to a client. */
 export function upstreamReason(error: unknown): string {
   const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown };
   if (typeof code === 'string' && REASONS[code]) return REASONS[code];

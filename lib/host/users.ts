@@ -1,6 +1,6 @@
 /**
- * An account by its number. `unknown` when the system tells such things, but not for this connection: its other end is
- * closed already, or there are too many to search. `untold` where the system does not tell.
+ * An account by its number. `unknown`: the system reports accounts, but not for this connection, which may be closed
+ * already or be one of too many to search. `untold`: the system does not report accounts.
  */
 export type Owner = number | 'unknown' | 'untold';
 
@@ -8,28 +8,30 @@ export type Owner = number | 'unknown' | 'untold';
 export interface HostUsers {
   /** The account that this process runs as; null where accounts have no number. */
   readonly own: number | null;
-  /** The home of that account as its passwd entry names it, whatever `HOME` says; null without an entry. */
+  /** The home of that account from its passwd entry, regardless of `HOME`; null without an entry. */
   readonly home: string | null;
   /**
-   * The account at the remote end of a loopback connection (contract 01 §1.3 rule 6). Never rejects. Lookups that arrive
-   * during a search share the next one.
+   * The account at the remote end of a loopback connection (contract 01 §1.3 rule 6). Never rejects. Lookups that
+   * arrive during a search share the next search.
    */
   ofConnection(ends: ConnectionEnds): Promise<Owner>;
   /**
-   * The accounts that may hold the server's end of a loopback connection which this process made (contract 01 §9.1a): the
-   * one that accepted it, or, as long as nobody has, those of the listener in whose queue it waits. Never rejects.
+   * The accounts that may hold the server's end of a loopback connection that this process made (contract 01 §9.1a):
+   * the account that accepted it, or until then, the accounts of the listener whose queue it is in. Never rejects.
    */
   ofServer(ends: ConnectionEnds): Promise<number[] | 'unknown' | 'untold'>;
   /**
-   * The accounts that listen on a port of loopback or of every address; `untold` where the system does not tell. Rejects
-   * when it failed to tell of some.
+   * The accounts that listen on a port of loopback or of every address; `untold` if the system does not report
+   * accounts. Rejects if it failed to report some.
    */
   ofListeners(port: number): Promise<number[] | 'untold'>;
-  /** Every listener on a port, with its program where this user may see that; null where the system does not tell. */
+  /**
+   * Every listener on a port, with its program if this user may see it; null if the system does not report listeners.
+   */
   listeners(port: number): Promise<PortListener[] | null>;
   /**
-   * Programs of one account that hold connections to a port of this machine and listen on others, as a proxy before it
-   * does. Processes in `except` do not count; neither do those that this user may not see.
+   * Programs of one account that hold connections to a port of this machine and listen on others, like a proxy in front
+   * of it. Omits processes in `except` and those that this user cannot see.
    */
   proxies(port: number, owner: number, except: readonly number[]): Promise<LocalProxy[]>;
 }
@@ -46,7 +48,7 @@ export interface PortListener {
   /** Canonical: `127.0.0.1`, `::1`, `::`. */
   address: string;
   uid: number;
-  /** The process id; absent where this user may not see it. */
+  /** The process id; absent if this user may not see it. */
   pid?: number;
   /** Its program, without arguments that may hold secrets: `nginx`, `node svc.js`. */
   program?: string;
@@ -59,7 +61,7 @@ export interface ConnectionEnds {
 }
 
 export interface SocketEnd {
-  /** Undefined for a connection that is over. */
+  /** Undefined for a closed connection. */
   address?: string;
   port?: number;
 }

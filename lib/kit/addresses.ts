@@ -1,7 +1,7 @@
 const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
-/** The spelling of `URL`. */
+/** The spelling that `URL` produces. */
 const MAPPED_HEX = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/;
-/** An IPv4-mapped address in any spelling, among other texts. */
+/** May be an IPv4-mapped address in any spelling. */
 const MAYBE_MAPPED = /^[0:]+:ffff:[0-9a-f:.]+$/i;
 
 /** Turns an IPv4-mapped IPv6 address, however it is spelt, into IPv4, and strips a zone from any other. */
@@ -57,10 +57,10 @@ export function isPublicAddress(text: string): boolean {
       return Math.floor(number / size) === Math.floor(numberOf(first) / size);
     });
   }
-  // NAT64 (RFC 6052): the IPv4 address in the last 32 bits is the one that is reached.
+  // NAT64 (RFC 6052): packets go to the IPv4 address in the last 32 bits.
   const nat64 = /^64:ff9b::([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(address);
   if (nat64) return isPublicAddress(`::ffff:${nat64[1]}:${nat64[2]}`);
-  // Global unicast without documentation, and without tunnels that end at an IPv4 address (6to4, Teredo).
+  // Global unicast, except documentation and tunnels that end at an IPv4 address (6to4, Teredo).
   return (
     /^[23]/.test(address) && /^[0-9a-f]{4}:/.test(address) && !/^(?:2001:db8:|2002:|2001:0?:|2001::)/.test(address)
   );
@@ -129,7 +129,7 @@ export function splitUrl(url: string): UrlParts | null {
   return { scheme: scheme.toLowerCase(), host: unbracket(host), port: port ? Number(port) : undefined, rest };
 }
 
-/** The port of a URL that names none. */
+/** The port of a URL without one. */
 export const defaultPort = (scheme: string): number => (/^(?:https|wss)$/.test(scheme) ? 443 : 80);
 
 /** The URL of `parts`. */

@@ -14,7 +14,7 @@ import { isObject } from './json.ts';
 
 /** Bytes that can be sealed at once. */
 export const MAX_SEALED = 1024 * 1024;
-/** Receivers of one sealed text. */
+/** Maximum receivers of one sealed text. */
 export const MAX_RECEIVERS = 64;
 const MAX_CONTENT = Math.ceil(((MAX_SEALED + 128) * 4) / 3);
 /** Base64url length of the record with a content key, which always has 135 bytes. */
@@ -22,14 +22,14 @@ const KEY_RECORD_SIZE = 4096;
 const KEY_CHARACTERS = 180;
 const KEY_ID = /^[0-9a-f]{16}$/;
 
-/** Own key of one who seals and opens. The private key may be one that cannot be exported. */
+/** The key pair that seals and opens. The private key may be non-extractable. */
 export interface BoxKey {
   privateKey: CryptoKey;
   /** Uncompressed. */
   point: Uint8Array;
 }
 
-/** Somebody who can open what is sealed. `context` is authenticated: it has to be the same when that is opened. */
+/** A receiver that can open the sealed text. `context` is authenticated: opening it needs the same context. */
 export interface Receiver {
   point: Uint8Array;
   context: string;
@@ -38,7 +38,7 @@ export interface Receiver {
 /** A sealed text as JSON: `by` names the key of the sender, `keys` holds the content key for each receiver. */
 export type Sealed = { by: string; content: string; keys: Record<string, string> };
 
-/** Names a public key without giving it away. */
+/** Names a public key without revealing it. */
 export const keyIdOf = async (point: Uint8Array): Promise<string> => bytesToHex(await digestOf(point)).slice(0, 16);
 
 export async function newBoxKey(isExtractable = true): Promise<BoxKey> {
@@ -50,7 +50,7 @@ export async function newBoxKey(isExtractable = true): Promise<BoxKey> {
 export const exportBoxKey = async ({ privateKey }: BoxKey): Promise<string> =>
   base64url(new Uint8Array(await crypto.subtle.exportKey('pkcs8', privateKey)));
 
-/** Rejects for what `exportBoxKey` has not made, and for a point of another key. */
+/** Rejects for anything but an export of `exportBoxKey`, and for a point that does not match the key. */
 export async function importBoxKey(pkcs8: string, point: Uint8Array): Promise<BoxKey> {
   const bytes = new Uint8Array(fromBase64url(pkcs8) ?? []);
   const curve = { name: 'ECDH', namedCurve: 'P-256' };
@@ -63,9 +63,9 @@ export async function importBoxKey(pkcs8: string, point: Uint8Array): Promise<Bo
 }
 
 /**
- * Seals for several receivers (contract 12 §4). Each gets the content key in a record whose secret comes from two agreements:
- * of a new key with the receiver's, as in web push, and of the sender's own key with it, so that only one of the two
- * can have made it. The record holds for this content and for the receiver's context alone.
+ * Seals for several receivers (contract 12 §4). Each gets the content key in a record whose secret comes from two
+ * agreements: of a new key with the receiver's, as in web push, and of the sender's own key with it, so that only one
+ * of the two can have made it. The record is bound to this content and to the receiver's context.
  * @throws RangeError for more than `MAX_SEALED` bytes or `MAX_RECEIVERS` receivers.
  */
 export async function seal(plaintext: Uint8Array, from: BoxKey, to: readonly Receiver[]): Promise<Sealed> {
@@ -97,10 +97,7 @@ export async function seal(plaintext: Uint8Array, from: BoxKey, to: readonly Rec
   return { by: await keyIdOf(from.point), content: base64url(content), keys: Object.fromEntries(keys) };
 }
 
-/**
- * Opens what the owner of the point `from` has sealed for this key and context. Rejects when anything of it is another, and
- * when it is not sealed for this key.
- */
+/** Opens a text that the owner of the point `from` sealed for this key and context. Rejects if any of these differs. */
 export async function open(
   sealed: Sealed,
   as: BoxKey,
@@ -112,7 +109,7 @@ export async function open(
   if (sealed.by !== sender) throw new RangeError('another key has sealed it');
   const content = bytesOf(sealed.content);
   const { keyId, recordSize } = readHeader(wrapped);
-  // The one part of the header that its key does not depend on.
+  // The only part of the header that does not influence its key.
   if (recordSize !== KEY_RECORD_SIZE) throw new RangeError('the header was changed');
   const [fresh, lasting] = await Promise.all([agree(as.privateKey, keyId), agree(as.privateKey, from)]);
   const wrapping = await wrappingSecret({ fresh, lasting, sender: from, receiver: as.point, keyId });
@@ -120,7 +117,7 @@ export async function open(
   return decryptRecord(content, { secret: await decryptRecord(wrapped, protection) });
 }
 
-/** Reads what came over the wire or out of a store; undefined for anything else. */
+/** Reads a sealed text from the wire or a store; undefined for anything else. */
 export function readSealed(value: unknown): Sealed | undefined {
   if (!isObject(value) || !isObject(value.keys)) return undefined;
   const { by, content } = value;

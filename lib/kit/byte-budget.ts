@@ -1,27 +1,30 @@
 import type { Cancel, Clock } from './clock.ts';
 import { deferred } from './deferred.ts';
 
-/** Milliseconds between looks at what makes progress, while somebody waits. */
+/** Milliseconds between progress checks while somebody waits. */
 const PERIOD = 15_000;
-/** Bytes that a reservation must receive in a period while others wait: 70 KB/s. */
+/** Bytes that a reservation has to receive per period while others wait: 70 KB/s. */
 const MIN_PROGRESS = 1024 * 1024;
 
-/** Progress of a reservation, for those that wait for its bytes. */
+/** Reports the progress of a reservation while others wait for its bytes. */
 export interface Progress {
   /** Bytes received so far. */
   received(): number;
-  /** Too little came in 15 to 30 s while others waited. Has the reservation released, now or soon: it is not asked again. */
+  /**
+   * Too few bytes came in 15 to 30 s while others waited. Must release the reservation, now or soon; its progress is
+   * not checked again.
+   */
   stalled(reservation: Reservation): void;
 }
 
-/** A part of a budget, which may have to be waited for. */
+/** A part of a budget, which may still be waiting. */
 export interface Reservation {
   readonly isGranted: boolean;
   /** Gives the bytes back, or leaves the line. Idempotent. */
   release(): void;
 }
 
-/** Progress of work that takes no time of its own: others need not wait for it any longer. */
+/** Never reports progress, so that the reservation is released once others have waited for it. */
 export const RELEASED_LATE: Progress = { received: () => 0, stalled: ({ release }) => release() };
 
 interface Entry extends Reservation {
@@ -34,8 +37,8 @@ interface Entry extends Reservation {
 }
 
 /**
- * A number of bytes that many share, first come, first served: nobody overtakes, so nobody waits for ever. One that asks
- * for more than there is gets it when nobody else holds any.
+ * A shared number of bytes, granted in the order of requests, so that nobody waits forever. A request for more than the
+ * whole budget is granted when nobody else holds any.
  */
 export class ByteBudget {
   readonly #total: number;
@@ -50,23 +53,26 @@ export class ByteBudget {
     this.#clock = clock;
   }
 
-  /** Bytes that are held. */
+  /** Bytes in use. */
   get used(): number {
     return this.#used;
   }
 
-  /** Number of reservations that wait. */
+  /** Number of waiting reservations. */
   get waiting(): number {
     return this.#line.size;
   }
 
-  /** Reserves `size` bytes; calls `granted` later if they are not there yet. Without `progress`, nobody asks for it. */
+  /**
+   * Reserves `size` bytes; calls `granted` later if they are not free yet. Without `progress`, its progress is not
+   * checked.
+   */
   reserve(size: number, granted: () => void, progress?: Progress): Reservation {
     const entry: Entry = { size, granted, progress, isGranted: false, release: () => this.#release(entry) };
     if (this.#line.size === 0 && this.#fits(size)) this.#grant(entry);
     else {
       this.#line.add(entry);
-      this.#cancel ??= this.#clock.after(PERIOD, this.#look);
+      this.#cancel ??= this.#clock.after(PERIOD, this.#check);
     }
     return entry;
   }
@@ -95,7 +101,7 @@ export class ByteBudget {
     this.#serve();
   }
 
-  /** Grants what fits, in turn. A callback may release or reserve again: the line is looked at anew each time. */
+  /** Grants waiting requests in order. A callback may release or reserve, so the queue is read again each time. */
   #serve(): void {
     for (let [next] = this.#line; next && this.#fits(next.size); [next] = this.#line) {
       this.#line.delete(next);
@@ -108,9 +114,9 @@ export class ByteBudget {
     for (const holder of this.#holders) holder.seen = undefined;
   }
 
-  /** Tells those that hold bytes and receive next to nothing, while others wait for theirs. */
-  readonly #look = (): void => {
-    this.#cancel = this.#clock.after(PERIOD, this.#look);
+  /** Calls `stalled` for reservations that receive almost nothing while others wait. */
+  readonly #check = (): void => {
+    this.#cancel = this.#clock.after(PERIOD, this.#check);
     for (const holder of [...this.#holders]) {
       const { progress, seen } = holder;
       if (!progress) continue;
@@ -123,7 +129,7 @@ export class ByteBudget {
   };
 }
 
-/** Bytes of JSON that are parsed at once: the text and its values take twice as much of the heap, or four times. */
+/** Bytes of JSON that are parsed at the same time. The text and its values take two to four times as much heap. */
 const MAX_PARSING = 40 * 1024 * 1024;
 
 /** Limits on the memory of long messages and JSON bodies of all clients together. */

@@ -10,21 +10,21 @@ export interface ByteBuffer {
   bytes(): Uint8Array<ArrayBuffer>;
 }
 
-/** One buffer that doubles: a list of chunks would cost a hundred times its content when they are single bytes. */
+/** One buffer that doubles, because a list of single-byte chunks would cost a hundred times its content. */
 export function createByteBuffer(limit: number): ByteBuffer {
   let buffer = new Uint8Array(Math.min(limit, FIRST_SIZE));
   let size = 0;
   return {
     push(bytes) {
-      const kept = bytes.subarray(0, limit - size);
-      if (size + kept.length > buffer.length) {
-        const larger = new Uint8Array(Math.min(limit, Math.max(buffer.length * 2, size + kept.length)));
+      const fitting = bytes.subarray(0, limit - size);
+      if (size + fitting.length > buffer.length) {
+        const larger = new Uint8Array(Math.min(limit, Math.max(buffer.length * 2, size + fitting.length)));
         larger.set(buffer.subarray(0, size));
         buffer = larger;
       }
-      buffer.set(kept, size);
-      size += kept.length;
-      return kept.length === bytes.length;
+      buffer.set(fitting, size);
+      size += fitting.length;
+      return fitting.length === bytes.length;
     },
     get size() {
       return size;

@@ -1,10 +1,6 @@
-import { sha256 as sha256Bytes } from '@noble/hashes/sha2.js';
 import { bytesToHex, concatBytes, hexToBytes, randomBytes, utf8ToBytes } from '@noble/hashes/utils.js';
 
 export { bytesToHex, concatBytes, hexToBytes, randomBytes, utf8ToBytes };
-
-/** Lower-case hex SHA-256 of a string's UTF-8 bytes. Synchronous, so that a check-and-set needs no await in between. */
-export const sha256 = (text: string): string => bytesToHex(sha256Bytes(utf8ToBytes(text)));
 
 /** Compares two secret strings in a time that does not depend on where they differ. */
 export function timingSafeEqual(a: string, b: string): boolean {
@@ -30,7 +26,7 @@ export function base64(bytes: Uint8Array): string {
   return btoa(binary);
 }
 
-/** Matches an invalid character: an anchored match of the valid ones would need a stack as large as the text. */
+/** Searches for an invalid character, since an anchored match of valid ones would need a stack as large as the text. */
 const NOT_BASE64 = /[^A-Za-z0-9+/]/;
 
 /** Decodes standard padded base64; null when the text is anything else. */

@@ -30,7 +30,7 @@ export const systemClock: Clock = {
       const immediate = immediates.setImmediate(run);
       return () => immediates.clearImmediate?.(immediate);
     }
-    // In steps of equal length: Node keeps a list per timer length, so that equal ones cost nothing.
+    // In steps of equal length, since Node keeps a list per timer length, so that equal timers cost nothing.
     if (delay > STEP_MS) return inSteps(delay, run);
     const timer = detached(run, Math.max(delay, 0));
     return () => clearTimeout(timer);
@@ -38,8 +38,8 @@ export const systemClock: Clock = {
 };
 
 /**
- * Resolves in another turn of the event loop, after input that waits: for work in slices. Not on the relay's clock, as
- * no time is measured.
+ * Resolves in another turn of the event loop, after pending input, for work in slices. Not on the relay's clock, since
+ * it measures no time.
  */
 export const nextTurn = (): Promise<void> => new Promise((resolve) => void systemClock.after(0, resolve));
 

@@ -1,8 +1,8 @@
 import { distance, MAX_WORD } from './distance.ts';
 
 /**
- * The known word that somebody most likely meant: it begins with theirs, or at most a third of its letters differ.
- * Undefined when none is near. Case does not count.
+ * The known word that was most likely meant: it begins with the typed text, or at most a third of its letters differ.
+ * Undefined if none is close. Ignores case.
  */
 export function closestWord(typed: string, known: readonly string[]): string | undefined {
   const word = typed.toLowerCase();

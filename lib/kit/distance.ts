@@ -1,7 +1,7 @@
 /** Longer words are never compared: the work grows with the product of both lengths. */
 export const MAX_WORD = 64;
 
-/** Number of letters that differ: added, left out, replaced, or swapped with their neighbour. */
+/** Number of edits between two words: letters added, removed, replaced, or swapped with their neighbour. */
 export function distance(one: string, other: string): number {
   let beforeLast: number[] = [];
   let last = Array.from({ length: other.length + 1 }, (_, at) => at);

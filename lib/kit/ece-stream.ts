@@ -1,22 +1,22 @@
 import { concatBytes, randomBytes } from './bytes.ts';
 import { cipher, HEADER, own, TAG } from './ece.ts';
 
-/** Bytes of a record as `encryptRecords` makes them, and of the largest one that is read. */
+/** Bytes of a record of `encryptRecords`, and of the largest record that is read. */
 export const RECORD_SIZE = 64 * 1024;
 const MAX_RECORD_SIZE = 1024 * 1024;
 /** Delimiter and tag. */
 const OVERHEAD = TAG + 1;
 const CONTENT = RECORD_SIZE - OVERHEAD;
-/** Ends the plaintext of a record: of any but the last, and of the last (RFC 8188 §2). */
+/** Delimiters that end the plaintext of a record: of any but the last, and of the last (RFC 8188 §2). */
 const [RECORD, LAST_RECORD] = [1, 2];
 
-/** Bytes that records have for so much plaintext. */
+/** Total bytes of the records for that much plaintext. */
 export const encryptedSize = (size: number): number =>
   HEADER + size + OVERHEAD * Math.max(1, Math.ceil(size / CONTENT));
 
 type Cipher = Awaited<ReturnType<typeof cipher>>;
 
-/** The nonce of a record is that of the first one, exclusive-or its number (RFC 8188 §2.3). */
+/** The nonce of a record is the first nonce XOR the record number (RFC 8188 §2.3). */
 function ofRecord({ parameters }: Cipher, sequence: number): Cipher['parameters'] {
   const iv = own(parameters.iv);
   const low = new DataView(iv.buffer, iv.length - 4);
@@ -25,8 +25,8 @@ function ofRecord({ parameters }: Cipher, sequence: number): Cipher['parameters'
 }
 
 /**
- * The content coding `aes128gcm` with as many records as it takes (RFC 8188 §2), in chunks: its header, then a record each.
- * `secret` is for this content alone.
+ * The content coding `aes128gcm` with any number of records (RFC 8188 §2), in chunks: its header, then one chunk per
+ * record. `secret` must be used for this content only.
  */
 export async function* encryptRecords(
   chunks: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
@@ -60,7 +60,7 @@ export async function* encryptRecords(
   yield encrypt(LAST_RECORD);
 }
 
-/** Reads that coding as it arrives, and holds a record and a chunk of it at most. */
+/** Decrypts that coding as it arrives, and buffers at most a record and a chunk. */
 export function createDecryptor(secret: Uint8Array) {
   let rest: Uint8Array = new Uint8Array();
   let recordSize = 0;
@@ -76,7 +76,7 @@ export function createDecryptor(secret: Uint8Array) {
     return padded.subarray(0, end);
   }
 
-  /** Takes the header off; false until it is there. */
+  /** Consumes the header; false until it is complete. */
   async function begin(): Promise<boolean> {
     const at = HEADER + (rest[HEADER - 1] ?? 0);
     if (made || rest.length < at) return made !== undefined;
@@ -88,7 +88,7 @@ export function createDecryptor(secret: Uint8Array) {
   }
 
   return {
-    /** The plaintext that has become readable. Rejects when anything of it is another. */
+    /** Returns the plaintext that is available now. Rejects if any of it was changed. */
     async push(chunk: Uint8Array): Promise<Uint8Array[]> {
       rest = concatBytes(rest, chunk);
       const plain: Uint8Array[] = [];
@@ -101,7 +101,7 @@ export function createDecryptor(secret: Uint8Array) {
       return plain;
     },
 
-    /** The plaintext of the last record. Rejects when that has not come. */
+    /** Returns the plaintext of the last record. Rejects if that is missing. */
     end: (): Promise<Uint8Array> => decrypt(rest, LAST_RECORD),
   };
 }

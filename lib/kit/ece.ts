@@ -6,7 +6,7 @@ export const TAG = 16;
 /** Ends the plaintext of the last record (RFC 8188 §2). */
 const LAST_RECORD = 2;
 
-/** Salt and key pair of one message, new for each. Tests give those of the RFC. */
+/** Salt and key pair of one message, new for each. Tests pass those of the RFC. */
 export interface Ephemeral {
   salt: Uint8Array;
   pair: CryptoKeyPair;
@@ -31,7 +31,7 @@ export async function isPoint(bytes: Uint8Array): Promise<boolean> {
   );
 }
 
-/** The secret that a private key shares with the owner of a point. Rejects for bytes that are no point. */
+/** The secret that a private key shares with the owner of a point. Rejects for bytes that are not a point. */
 export async function agree(privateKey: CryptoKey, point: Uint8Array): Promise<Uint8Array> {
   const parameters = { name: 'ECDH', public: await importPoint(point) };
   return new Uint8Array(await crypto.subtle.deriveBits(parameters, privateKey, 256));
@@ -40,7 +40,7 @@ export async function agree(privateKey: CryptoKey, point: Uint8Array): Promise<U
 const importPoint = (point: Uint8Array): Promise<CryptoKey> =>
   crypto.subtle.importKey('raw', own(point), CURVE, false, []);
 
-/** SHA-256 by Web Crypto: a page has it without the code of another one. */
+/** SHA-256 by Web Crypto, so that a page needs no other code for it. */
 export const digestOf = async (bytes: Uint8Array): Promise<Uint8Array> =>
   new Uint8Array(await crypto.subtle.digest('SHA-256', own(bytes)));
 
@@ -57,13 +57,13 @@ export async function derive(
 /** Keys that protect a record. */
 export interface Protection {
   secret: Uint8Array;
-  /** Authenticated beside it, and not sent. */
+  /** Authenticated with the record, but not sent. */
   context?: Uint8Array;
 }
 
 /**
- * One record in the content coding `aes128gcm` (RFC 8188 §2): salt, record size, key id and ciphertext. The salt, which
- * is new for each, makes its key.
+ * One record in the content coding `aes128gcm` (RFC 8188 §2): salt, record size, key id and ciphertext. Its key derives
+ * from the salt, which is new for each record.
  */
 export async function encryptRecord(
   plaintext: Uint8Array,
@@ -87,11 +87,11 @@ interface Header {
   salt: Uint8Array;
   recordSize: number;
   keyId: Uint8Array;
-  /** Where the ciphertext begins. */
+  /** Offset of the ciphertext. */
   at: number;
 }
 
-/** The header of a record. @throws RangeError when it is cut short. */
+/** The header of a record. @throws RangeError if it is truncated. */
 export function readHeader(record: Uint8Array): Header {
   const at = HEADER + (record[HEADER - 1] ?? 0);
   if (record.length < at + TAG + 1) throw new RangeError('the record is cut short');
@@ -99,7 +99,7 @@ export function readHeader(record: Uint8Array): Header {
   return { salt: record.subarray(0, 16), recordSize, keyId: record.subarray(HEADER, at), at };
 }
 
-/** The plaintext of a record that is the only one. Rejects when anything of it, or the context, is another. */
+/** The plaintext of a single record. Rejects if any of it, or the context, differs. */
 export async function decryptRecord(record: Uint8Array, { secret, context }: Protection): Promise<Uint8Array> {
   const { salt, recordSize, at } = readHeader(record);
   if (recordSize < record.length - at) throw new RangeError('there is more than one record');
@@ -126,5 +126,5 @@ export async function cipher(
   return { key: imported, parameters };
 }
 
-/** For Web Crypto, whose types rule out shared memory. */
+/** Narrows the type for Web Crypto, which excludes shared memory. */
 export const own = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => new Uint8Array(bytes);

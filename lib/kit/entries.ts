@@ -2,14 +2,14 @@ import type { Storage, StorageValue } from 'unstorage';
 import * as v from 'valibot';
 import type { Backed } from '../../storage/schema.ts';
 
-/** The part of a log that is needed here. */
+/** The part of a log that is used here. */
 export interface Warnings {
   warn(message: string): void;
 }
 
 /**
- * Every key of a store, or those that begin with `base`, with its value, null for one that cannot be read: one statement
- * where the driver can do so.
+ * Every key of a store, or every key that begins with `base`, with its value, or null if that cannot be read. One
+ * statement if the driver supports it.
  */
 export async function entriesOf<T extends StorageValue>(
   store: Storage<T> & Backed,
@@ -22,7 +22,7 @@ export async function entriesOf<T extends StorageValue>(
   return entries;
 }
 
-/** Reads stored values by a schema; undefined for those that it rejects. */
+/** Reads stored values by a schema; undefined for a value that does not match. */
 export const readAs =
   <R>(schema: v.GenericSchema<unknown, R>) =>
   (value: unknown): R | undefined => {
@@ -30,24 +30,27 @@ export const readAs =
     return read.success ? read.output : undefined;
   };
 
-/** A list whose damaged items are left out. */
+/** A list without its damaged items. */
 export const listOf = <T>(item: v.GenericSchema<T>) =>
   v.pipe(
     v.array(v.unknown()),
     v.transform((list) => list.filter((value) => v.is(item, value))),
   );
 
-interface LoadParts<T extends StorageValue, R> {
+interface LoadOptions<T extends StorageValue, R> {
   store: Storage<T> & Backed;
   log: Warnings;
-  /** Parses a value; undefined for a damaged one. */
+  /** Parses a value; undefined if it is damaged. */
   read(value: unknown, key: string): R | undefined;
   base?: string;
 }
 
-/** Every record of a store, or those whose keys begin with `base`. Damaged ones are removed or skipped, with a warning. */
+/**
+ * Every record of a store, or every one whose key begins with `base`. Damaged ones are removed or skipped, with a
+ * warning.
+ */
 export async function loadAll<T extends StorageValue, R>(
-  { store, log, read, base }: LoadParts<T, R>,
+  { store, log, read, base }: LoadOptions<T, R>,
   damaged: 'removed' | 'skipped' = 'removed',
 ): Promise<[key: string, record: R][]> {
   const loaded: [string, R][] = [];
@@ -62,16 +65,16 @@ export async function loadAll<T extends StorageValue, R>(
   return loaded;
 }
 
-/** Like `loadAll`, in the order in which the records were made. Damaged ones are skipped. */
+/** Like `loadAll`, in the order of creation. Damaged records are skipped. */
 export async function loadInOrder<T extends StorageValue, R extends { seq: number }>(
-  parts: LoadParts<T, R>,
+  options: LoadOptions<T, R>,
 ): Promise<R[]> {
-  const loaded = await loadAll(parts, 'skipped');
+  const loaded = await loadAll(options, 'skipped');
   return loaded.map(([, record]) => record).sort((a, b) => a.seq - b.seq);
 }
 
 /**
- * Runs `work`, which only writes and does not wait: what it writes to this and to other durable stores becomes durable
- * together, or not at all (`storage/backend.ts`).
+ * Runs `work`, which writes synchronously: its writes to this and other durable stores become durable together, or not
+ * at all (`storage/backend.ts`).
  */
 export const batched = <T>(store: Backed, work: () => T): T => (store.batch ? store.batch(work) : work());

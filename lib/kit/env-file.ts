@@ -40,8 +40,8 @@ export function parseEnvFile(text: string, { oneLine = false } = {}): Record<str
 }
 
 /**
- * The text of an `.env` file with some variables set. The last assignment of a name is replaced, as it is the one that
- * counts; a new name is appended. Every other line stays. Values are plain words, which need no quotes.
+ * The text of an `.env` file with some variables set. Replaces the last assignment of a name, which is the effective
+ * one, and appends a new name. Every other line stays. Values are plain words, which need no quotes.
  */
 export function setInEnvFile(text: string, variables: Readonly<Record<string, string>>): string {
   let lines = text === '' ? [] : text.replace(/\n$/, '').split('\n');

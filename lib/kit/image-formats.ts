@@ -1,6 +1,6 @@
 export type ImageFormat = 'png' | 'jpeg' | 'webp' | 'gif';
 
-/** Leading bytes of each format: all parts of any one row. */
+/** Leading bytes of each format. All parts of a row must match. */
 const MAGIC: Record<ImageFormat, [offset: number, bytes: string][][]> = {
   png: [[[0, '\x89PNG\r\n\x1a\n']]],
   jpeg: [[[0, '\xff\xd8\xff']]],

@@ -24,7 +24,7 @@ function afterSpace(text: string, at: number): number {
   return next;
 }
 
-/** The index after the string literal at `at`; -1 when there is none, or it is cut. A native search finds most ends. */
+/** Returns the index after the string literal at `at`, or -1 if no string begins there or it is cut off. */
 function afterString(text: string, at: number): number {
   if (text.charCodeAt(at) !== QUOTE) return -1;
   const close = text.indexOf('"', at + 1);
@@ -37,7 +37,7 @@ function afterString(text: string, at: number): number {
   return -1;
 }
 
-/** The index after the value at `at`; -1 when it is cut. Brackets are counted, not matched. */
+/** The index after the value at `at`; -1 if it is cut. Brackets are counted, not matched. */
 function afterValue(text: string, at: number): number {
   if (text.charCodeAt(at) === QUOTE) return afterString(text, at);
   let depth = 0;
@@ -58,8 +58,9 @@ function afterValue(text: string, at: number): number {
 }
 
 /**
- * The members of the object that begins at or after `at` (blanks are skipped), without parsing their values: a value that
- * is forwarded as text keeps its number formats and escapes. Ends at the first member that is cut or invalid.
+ * The members of the object that begins at or after `at` (blanks are skipped), without parsing their values, so that a
+ * value that is forwarded as text keeps its number formats and escapes. Ends at the first member that is cut or
+ * invalid.
  */
 export function membersOf(text: string, at = 0): TextMember[] {
   const members: TextMember[] = [];
@@ -81,7 +82,7 @@ export function membersOf(text: string, at = 0): TextMember[] {
   return members;
 }
 
-/** The last member of that name, which is the one that `JSON.parse` takes. */
+/** The last member of that name, like `JSON.parse`. */
 export const memberNamed = (members: readonly TextMember[], key: string): TextMember | undefined =>
   members.findLast((member) => member.key === key);
 
@@ -95,8 +96,8 @@ export function textOf(text: string, key: string): string | undefined {
 export function withoutMembers(text: string, isDropped: (key: string) => boolean): string {
   const members = membersOf(text);
   if (!members.some(({ key }) => isDropped(key))) return text;
-  const kept = members.filter(({ key }) => !isDropped(key)).map(({ start, end }) => text.slice(start, end));
-  return `{${kept.join(',')}}`;
+  const remaining = members.filter(({ key }) => !isDropped(key)).map(({ start, end }) => text.slice(start, end));
+  return `{${remaining.join(',')}}`;
 }
 
 /** Characters of a piece: it takes some milliseconds to make. */
@@ -112,7 +113,7 @@ export function* compactedPieces(text: string, length = PIECE): Generator<string
   for (let start = 0, end = 0; start < text.length; start = end) {
     end = Math.min(start + length, text.length);
     if (isHighSurrogate(text.charCodeAt(end - 1)) && end < text.length) end++;
-    let kept = '';
+    let output = '';
     let from = start;
     for (let at = start; at < end; at++) {
       const code = text.charCodeAt(at);
@@ -122,11 +123,11 @@ export function* compactedPieces(text: string, length = PIECE): Generator<string
         else if (code === QUOTE) inString = false;
       } else if (code === QUOTE) inString = true;
       else if (isSpace(code)) {
-        if (at > from) kept += text.slice(from, at);
+        if (at > from) output += text.slice(from, at);
         from = at + 1;
       }
     }
-    yield kept + text.slice(from, end);
+    yield output + text.slice(from, end);
   }
 }
 

@@ -7,6 +7,9 @@ export const isObject = (value: unknown): value is JsonObject =>
 /** The value if it is a JSON object, otherwise null. */
 export const asObject = (value: unknown): JsonObject | null => (isObject(value) ? value : null);
 
+/** The trimmed text, '' unless the value is text. */
+export const trimmedText = (value: unknown): string => (typeof value === 'string' ? value.trim() : '');
+
 const isContainer = (value: unknown): value is object => typeof value === 'object' && value !== null;
 
 /** True if objects and arrays are nested more than `levels` deep in a JSON value. Does not recurse. */
@@ -30,7 +33,7 @@ export function parseJson(text: string): unknown {
   }
 }
 
-/** The value that the beginning of a JSON text describes, with what is open in it closed; undefined when it is no JSON. */
+/** The value of a truncated JSON text, with its open strings, lists and objects closed; undefined if it is not JSON. */
 export function parseCutJson(text: string): unknown {
   const closers: string[] = [];
   let isString = false;

@@ -1,7 +1,7 @@
 import { nextTurn } from './clock.ts';
 import { parseJson } from './json.ts';
 
-/** Bytes of JSON that need not be counted: whatever is in them, parsing takes milliseconds. */
+/** JSON up to this many bytes is not counted, since parsing it takes milliseconds whatever it contains. */
 export const MAX_UNCOUNTED = 256 * 1024;
 
 /** `{`, `[` and `,` outside strings. */
@@ -15,15 +15,15 @@ const MAX_NAMES = 8 * 1024 * 1024;
  */
 const NAME_COST = 80;
 /**
- * Bytes of numbers, `true`, `false` and `null`: 200,000 doubles in full take half of that. 39 MiB of digits take V8 0.1 s
- * more than other text.
+ * Bytes of numbers, `true`, `false` and `null`. 200,000 doubles with all digits take half of it. V8 needs 0.1 s more
+ * for 39 MiB of digits than for other text.
  */
 const MAX_BARE = 8 * 1024 * 1024;
 /** Bytes or characters that are counted or decoded in one turn of the event loop: some milliseconds. */
 const SLICE = 2 * 1024 * 1024;
 /**
- * The share of bytes beyond ASCII above which a text is decoded in slices. It takes the memory of the text twice, which
- * is more than that of the bytes where most of them are ASCII.
+ * The share of non-ASCII bytes above which a text is decoded in slices. That takes twice the memory of the text, which
+ * is more than that of the bytes if most are ASCII.
  */
 const MAX_WIDE = 1 / 2;
 
@@ -40,10 +40,10 @@ const CLOSE_OBJECT = 125;
 const encoder = new TextEncoder();
 
 /**
- * Counts JSON of more than 256 KiB before it may be parsed (contract 02 §1.1), in slices, as 40 MiB would block the
- * event loop for 0.1 s. Returns the text, or null when it has more than 200,000 parts, 256 levels, 8 MiB of numbers or
- * 8 MiB of member names, of which each counts as 80 bytes more: parsing that can take a minute and gigabytes. Text that is
- * not JSON may get either answer. The caller continues in a turn of the event loop of its own, since parsing can take 0.1 s.
+ * Counts JSON of more than 256 KiB before it may be parsed (contract 02 §1.1), in slices, because 40 MiB would block
+ * the event loop for 0.1 s. Returns the text, or null if it has more than 200,000 parts, 256 levels, 8 MiB of numbers,
+ * or 8 MiB of member names with 80 bytes added to each: parsing that can take a minute and gigabytes. Text that is not
+ * JSON may get either answer. The caller continues in a new turn of the event loop, since parsing can take 0.1 s.
  * @throws TypeError for invalid UTF-8, with `fatal`
  */
 export async function readLongJson(source: string | Uint8Array, options?: TextDecoderOptions): Promise<string | null> {
@@ -55,14 +55,14 @@ export async function readLongJson(source: string | Uint8Array, options?: TextDe
     await nextTurn();
   }
   if (typeof source === 'string') return source;
-  // Not awaited: this function would hold the bytes while the text is joined and parsed.
+  // Not awaited, because this function would hold the bytes while the text is joined and parsed.
   if (counter.wide > source.length * MAX_WIDE) return decodeSlices(source, options).then(join);
   const text = new TextDecoder('utf-8', options).decode(source);
   return nextTurn().then(() => text);
 }
 
 /**
- * Decodes text beyond ASCII, which takes V8 0.15 s for 39 MiB at once and, in slices, half of that in many turns of the
+ * Decodes non-ASCII text. V8 takes 0.15 s for 39 MiB at once, and in slices half of that, spread over many turns of the
  * event loop. The text is not joined yet.
  */
 async function decodeSlices(bytes: Uint8Array, options?: TextDecoderOptions): Promise<string> {
@@ -75,25 +75,31 @@ async function decodeSlices(bytes: Uint8Array, options?: TextDecoderOptions): Pr
   return text + decoder.decode();
 }
 
-/** Has V8 join a text of slices, which it does when one is read, in a turn of the event loop of its own: up to 30 ms. */
+/**
+ * Has V8 join a text of slices, which happens when it is first read and takes up to 30 ms, in a separate turn of the
+ * event loop.
+ */
 function join(text: string): Promise<string> {
   text.charCodeAt(0);
   return nextTurn().then(() => text);
 }
 
-/** Decodes JSON of any length: what is short at once, what is long as `readLongJson` does. */
+/** Decodes JSON of any length: short texts at once, long ones like `readLongJson`. */
 export async function decodeJsonText(bytes: Uint8Array, options?: TextDecoderOptions): Promise<string | null> {
   if (bytes.length > MAX_UNCOUNTED) return readLongJson(bytes, options);
   return new TextDecoder('utf-8', options).decode(bytes);
 }
 
-/** Characters that are parsed without being counted, and that are counted at a time: parsing them takes 4 ms. */
+/**
+ * Characters that are parsed without counting, and the slice in which longer texts are counted. Parsing them takes 4
+ * ms.
+ */
 const SMALL = 64 * 1024;
 const MAX_SIMPLE_PARTS = 10_000;
 
 /**
- * Parses JSON that is small or little but long strings, such as audio in base64, at once; undefined when it is invalid, or
- * has more than 10,000 parts or 256 levels. 2 MiB of brackets would block the event loop for 0.2 s.
+ * Parses JSON at once that is small or consists mostly of long strings, such as audio in base64; undefined if it is
+ * invalid, or has more than 10,000 parts or 256 levels. 2 MiB of brackets would block the event loop for 0.2 s.
  */
 export function parseSimpleJson(text: string): unknown {
   if (text.length <= SMALL) return parseJson(text);
@@ -104,7 +110,7 @@ export function parseSimpleJson(text: string): unknown {
   return parseJson(text);
 }
 
-/** Counts the structure of a JSON text that comes in slices. */
+/** Counts the structure of a JSON text that arrives in slices. */
 class StructureCounter {
   readonly #maxParts: number;
   /** Bytes beyond ASCII. */
@@ -112,7 +118,7 @@ class StructureCounter {
   #parts = 0;
   #depth = 0;
   #names = 0;
-  /** Bytes outside strings that are neither structure nor blanks. */
+  /** Bytes outside strings that are neither structure nor white space. */
   #bare = 0;
   /** Bytes of the current or last string. */
   #length = 0;
@@ -123,7 +129,7 @@ class StructureCounter {
     this.#maxParts = maxParts;
   }
 
-  /** Takes the next slice. Returns false once there is too much. */
+  /** Counts the next slice. Returns false once a limit is exceeded. */
   take(slice: Uint8Array): boolean {
     // Locals, for speed.
     let [wide, parts, depth, names, bare, length, inString, escaped] = [

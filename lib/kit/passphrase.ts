@@ -3,7 +3,7 @@ import { utf8ToBytes } from './bytes.ts';
 /** OWASP's figure for PBKDF2 with SHA-256 (2023). */
 const ITERATIONS = 600_000;
 export const SALT_BYTES = 16;
-/** Characters of a passphrase for a new file. */
+/** Minimum characters of a passphrase for a new file. */
 export const MIN_PASSPHRASE = 10;
 
 /**
@@ -15,7 +15,7 @@ export async function passphraseKey(
   salt: Uint8Array,
   usage: 'encrypt' | 'decrypt',
 ): Promise<CryptoKey> {
-  // Keyboards write the same letter with one character or with two.
+  // Keyboards enter the same letter as one code point or as two.
   const typed = utf8ToBytes(passphrase.normalize('NFKC')) as BufferSource;
   const secret = await crypto.subtle.importKey('raw', typed, 'PBKDF2', false, ['deriveKey']);
   const derivation = { name: 'PBKDF2', hash: 'SHA-256', salt: salt as BufferSource, iterations: ITERATIONS };

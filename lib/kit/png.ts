@@ -1,6 +1,6 @@
 import { concatBytes, utf8ToBytes } from './bytes.ts';
 
-/** A greyscale picture; `rows` holds the pixels row by row, each row beginning on a whole byte. */
+/** A greyscale picture; `rows` holds the pixels row by row, each row starting at a byte boundary. */
 export interface GreyPicture {
   width: number;
   height: number;
@@ -17,7 +17,7 @@ export async function encodePng({ width, height, depth, rows }: GreyPicture): Pr
   const view = new DataView(header.buffer);
   view.setUint32(0, width);
   view.setUint32(4, height);
-  // Greyscale, and the only defined methods of compression, filter and interlacing (none), are all 0.
+  // Greyscale, and the only defined compression, filter and interlacing methods, are all 0.
   header[8] = depth;
   const rowBytes = Math.ceil((width * depth) / 8);
   // The byte before each row names its filter: 0, none.
@@ -52,7 +52,7 @@ function crc32(bytes: Uint8Array): number {
   return (crc ^ 0xffffffff) >>> 0;
 }
 
-/** The platform's `deflate` is the zlib format that PNG wants. */
+/** The platform's `deflate` is the zlib format of PNG. */
 async function deflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
   const stream = new Blob([bytes]).stream().pipeThrough(new CompressionStream('deflate'));
   return new Uint8Array(await new Response(stream).arrayBuffer());

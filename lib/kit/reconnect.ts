@@ -1,28 +1,31 @@
 /** Milliseconds of the first wait; each further one is twice as long. */
 const FIRST_WAIT = 1_000;
-/** A connection that lasted this long was good: the waits begin anew. */
+/** Milliseconds after which a connection counts as steady, so that the waits start again from the first. */
 export const STEADY_AFTER = 30_000;
-/** A connection that breaks sooner than this was not worth much: the waits go on growing. */
+/** Milliseconds below which a connection counts as useless, so that the waits keep growing. */
 const USEFUL_AFTER = 1_000;
-/** For this long after a connection has ended, a host that is about to be back is asked often. */
+/** Milliseconds after the end of a connection in which a restarting host is retried often. */
 export const QUICK_FOR = 15_000;
 export const QUICK_WAIT = { min: 500, max: 2_000 };
-/** Connections that end in a row without having been steady, after which there are no quick attempts. */
+/** Consecutive connections that ended before they were steady, after which there are no quick attempts. */
 export const MAX_INTERRUPTIONS = 20;
 /** Quick attempts after the first 15 s while a person waits for the connection: about twelve minutes of them. */
 export const MAX_ATTENDED = 600;
 
 /**
- * The end of a connection, or of an attempt to make one. `restarting`: the other side said that it goes away for a
- * moment (close 1001 or 1012). `refused`: nothing listens there. `broken`: the connection ended without a word.
+ * How a connection, or an attempt, ended. `restarting`: the other side announced a short absence (close 1001 or 1012).
+ * `refused`: nothing listens there. `broken`: the connection ended without a close frame.
  */
 export type Ending = 'restarting' | 'refused' | 'broken' | 'other';
 
-/** The waits of a client, in milliseconds. */
+/** A client's waits, in milliseconds. */
 export interface Pace {
-  /** The longest one. */
+  /** The longest wait. */
   max: number;
-  /** Before the first attempt after a useful connection has broken. Without it, that wait is as any other. */
+  /**
+   * Range of the wait before the first attempt after a useful connection has broken. Without it, that wait is like any
+   * other.
+   */
   afterBreak?: { min: number; max: number };
   /** Added to a wait after multiplication with a random number from [0, 1). May be negative. */
   jitter(wait: number): number;
@@ -30,12 +33,12 @@ export interface Pace {
 
 /** A client's state between attempts. */
 export interface Attempts {
-  /** Failures since the waits began anew. */
+  /** Failures since the waits last started again. */
   readonly failures: number;
   readonly interruptions: number;
-  /** Monotonic milliseconds. */
+  /** End of the quick attempts, monotonic milliseconds. */
   readonly quickUntil: number;
-  /** Quick attempts since the last connection because somebody waits. */
+  /** Quick attempts since the last connection that were made because a person is waiting. */
   readonly attended: number;
 }
 
@@ -46,7 +49,7 @@ export const NO_ATTEMPTS: Attempts = {
   attended: 0,
 };
 
-/** One end of a connection; `lasted` is in milliseconds, null when it was not made. */
+/** One end of a connection; `lasted` is in milliseconds, null if it was never open. */
 export interface Outcome {
   ending: Ending;
   lasted: number | null;
@@ -59,11 +62,11 @@ export interface Retry {
 }
 
 /**
- * The reconnect policy of every client (issue 23 §2.4): after a restart of the other side, or while nothing listens at a
- * host that has just answered, every 0.5 to 2 s for the first 15 s; else 1 s doubling to the longest wait. Both have
- * jitter, so that clients that lost the same host do not all return at once. While a person looks at the client
- * (`isAttended`) and nothing listens at the host, it goes on asking as often, so that it is back within 2 s.
- * @param random from [0, 1)
+ * The reconnect policy of every client (issue 23 §2.4): after a restart of the other side, or while nothing listens at
+ * a host that has just answered, every 0.5 to 2 s for the first 15 s; else 1 s doubling to the longest wait. Both have
+ * jitter, so that clients that lost the same host do not all return at once. While a person is watching (`isAttended`)
+ * and nothing listens at the host, it keeps retrying as often, so that it reconnects within 2 s.
+ * @param random in [0, 1)
  */
 export function nextAttempt(
   before: Attempts,
@@ -79,7 +82,7 @@ export function nextAttempt(
   if (isAttended && ending === 'refused' && interruptions <= MAX_INTERRUPTIONS && attended < MAX_ATTENDED) {
     return { attempts: { ...attempts, attended: attended + 1 }, wait: between(QUICK_WAIT, random) };
   }
-  // After too many interruptions there is no such window.
+  // After too many interruptions, there is no quick window.
   const isUseful = lasted !== null && lasted >= USEFUL_AFTER && now < attempts.quickUntil;
   if (pace.afterBreak && ending === 'broken' && isUseful) return { attempts, wait: between(pace.afterBreak, random) };
   return { attempts: { ...attempts, failures: failures + 1 }, wait: backoff(failures, random, pace) };

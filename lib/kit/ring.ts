@@ -7,34 +7,34 @@ import { createWriteBehind } from './write-behind.ts';
 
 export interface Ring<T> {
   /**
-   * Adds the newest entry; the oldest makes room for it. The caller may change the entry later, and then calls the
-   * returned function to have it stored again.
+   * Adds the newest entry, which replaces the oldest. If the caller changes the entry later, the returned function
+   * stores it again.
    */
   add(entry: T): () => void;
   /** At most `limit` entries, newest first. */
   list(limit: number): T[];
 }
 
-export interface RingParts<T> {
+export interface RingOptions<T> {
   store: Storage<RingRecord>;
   log: Warnings;
   /** Names the ring in a warning. */
   name: string;
   size?: number;
-  /** Recognises an entry among objects from the store; by default every object is one. */
+  /** Recognises an entry among stored objects; by default every object is one. */
   isEntry?(value: JsonObject): boolean;
-  /** Called for every entry from the store, oldest first, with the function that stores it again. */
+  /** Called for every stored entry, oldest first, with the function that stores it again. */
   loaded?(entry: T, save: () => void): void;
 }
 
 /**
- * The last `size` entries, in memory and written behind (`write-behind.ts`). Entries are JSON objects, which are stored
- * as text: unstorage drops some member names when it reads an object back. Nothing here is ever searched.
+ * The last `size` entries, held in memory and written behind (`write-behind.ts`). Entries are JSON objects, which are
+ * stored as text: unstorage drops some member names when it reads an object back. No operation searches the entries.
  */
-export async function openRing<T extends object>(parts: RingParts<T>): Promise<Ring<T>> {
-  const { store, log, size = 100, isEntry = () => true } = parts;
+export async function openRing<T extends object>(options: RingOptions<T>): Promise<Ring<T>> {
+  const { store, log, size = 100, isEntry = () => true } = options;
   const slots: { seq: number; entry: T }[] = [];
-  const persistence = createWriteBehind(parts);
+  const persistence = createWriteBehind(options);
 
   const read = (value: unknown, key: string) => {
     const { seq, json } = readAs(Stored)(value) ?? { seq: Number.NaN, json: '' };
@@ -46,7 +46,7 @@ export async function openRing<T extends object>(parts: RingParts<T>): Promise<R
   for (const [key, slot] of loaded.sort(([, a], [, b]) => a.seq - b.seq)) {
     slots[Number(key)] = slot;
     next = slot.seq + 1;
-    parts.loaded?.(slot.entry, saverOf(slot.seq, slot.entry));
+    options.loaded?.(slot.entry, saverOf(slot.seq, slot.entry));
   }
 
   function saverOf(seq: number, entry: T): () => void {

@@ -14,19 +14,22 @@ const SECRET_WORDS = [
   'token',
 ];
 
-/** Environment variables that pair devices or speak for this relay: its children never get them (contract 02 §3.3, §4.2). */
+/**
+ * Environment variables that pair devices or authenticate as this relay. Child processes never get them (contract 02
+ * §3.3, §4.2).
+ */
 export const SECRET_VARIABLES = ['RELAY_PAIRING_CODE', 'RELAY_SECURE_LINK_BROKER_HOST_TOKEN'];
 
 const WORDS = new Set(SECRET_WORDS);
-/** As an ending, `pin` would take `spin` for a secret: it counts only as a word of its own. */
+/** As a suffix, `pin` would take `spin` for a secret, so it counts as a whole word only. */
 const ENDING = new RegExp(`(?:${SECRET_WORDS.filter((word) => word !== 'pin').join('|')})$`);
 /** Words in camelCase, in capitals, or separated by anything but letters. */
 const WORD = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+/g;
-/** Nearly every name fails this and is not looked at any further. */
+/** A cheap check, which nearly every name fails. */
 const CANDIDATE = /auth|bearer|cookie|key|otp|pass|pin|secret|token/i;
 
 /**
- * True if a member of this name holds a secret: the name ends in a secret word, in any case and with any separators
+ * True if the name of a member suggests a secret: it ends in a secret word, in any case and with any separators
  * (`token`, `sudo_password`, `accessToken`, `X-API-KEY`; not `total_tokens` or `password_hint`).
  */
 export function isSecretName(name: string): boolean {

@@ -3,20 +3,20 @@ import { RelayError } from '../errors.ts';
 /** Bounds how much work runs at once; the rest waits in line. */
 export interface Semaphore {
   /**
-   * Runs `work` when its turn comes, first come, first served. Rejects without running it when `signal` aborts first,
-   * or when too many wait already (`unavailable`).
+   * Runs `work` in the order of calls. Rejects without running it if `signal` aborts first, or if too many are waiting
+   * (`unavailable`).
    */
   run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T>;
   readonly running: number;
   readonly waiting: number;
 }
 
-/** A semaphore with `permits` permits, for which at most `maxWaiting` callers wait. */
+/** A semaphore with `permits` permits and a queue of at most `maxWaiting` callers. */
 export function createSemaphore(permits: number, maxWaiting: number): Semaphore {
   let running = 0;
   const queue = new Set<() => void>();
 
-  /** A released permit passes straight to the next in line, so that nobody overtakes it. */
+  /** A released permit goes straight to the next in the queue, so that nobody overtakes it. */
   function release(): void {
     const [next] = queue;
     if (next) next();
@@ -65,9 +65,9 @@ export function createSemaphore(permits: number, maxWaiting: number): Semaphore 
 }
 
 export interface AdmissionLimits {
-  /** Work of one owner that runs at once. */
+  /** Concurrent work of one owner. */
   perOwner: number;
-  /** Work of all owners together. */
+  /** Concurrent work of all owners. */
   total: number;
   /** Error message for callers over the limit. */
   message: string;
@@ -75,10 +75,10 @@ export interface AdmissionLimits {
   retryAfter: number;
 }
 
-/** Runs `work` unless too much runs already. @throws RelayError `rate-limited`, and whatever `work` throws. */
+/** Runs `work` unless too much is running. @throws RelayError `rate-limited`, and any error of `work`. */
 export type Admission = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
 
-/** Bounds work that holds memory or disk, per owner and in total; nobody waits. */
+/** Bounds work that holds memory or disk, per owner and in total, without a queue. */
 export function createAdmission({ perOwner, total, message, retryAfter }: AdmissionLimits): Admission {
   const running = new Map<string, number>();
   let all = 0;

@@ -1,6 +1,6 @@
-/** Runs the same work once for every caller that wants it at the same time. */
+/** Runs the same work once for all callers that request it at the same time. */
 export interface SingleFlight<T> {
-  /** Joins the work that runs under `key`, or starts it. */
+  /** Joins the running work of `key`, or starts it. */
   join(key: string, start: (signal: AbortSignal) => Promise<T>): Share<T>;
   /** Keys with work in flight. */
   readonly size: number;
@@ -9,7 +9,7 @@ export interface SingleFlight<T> {
 /** One caller's share in the work. Every caller must leave in the end. */
 export interface Share<T> {
   readonly outcome: Promise<T>;
-  /** The last caller to leave aborts work that is still running; a later `join` starts it anew. */
+  /** When the last caller leaves, running work is aborted; a later `join` starts it again. */
   leave(): void;
 }
 

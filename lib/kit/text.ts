@@ -8,7 +8,7 @@ export const decodeUtf8 = (bytes: Uint8Array): string => lenient.decode(bytes);
 export interface Utf8Options {
   /** Keep a byte-order mark at the start. */
   keepBom?: boolean;
-  /** The bytes may end in the middle of a character, which is then left out. */
+  /** True if the bytes may end within a character, which is then dropped. */
   isCut?: boolean;
 }
 
@@ -54,7 +54,7 @@ export function utf8Length(text: string): number {
 }
 
 /**
- * Characters that nobody sees but that change what is seen: controls, line ends, bidirectional marks, overrides and
+ * Characters that are invisible but change what is displayed: controls, line ends, bidirectional marks, overrides and
  * isolates, joiners, fillers, tags and other format characters.
  */
 const INVISIBLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb]/gu;
@@ -77,6 +77,9 @@ const escaped = (character: string): string =>
     return `\\u${code.padStart(4, '0')}`;
   }).join('');
 
-/** A name from a stranger, fit to be kept: visible, trimmed, at most 128 characters. Empty if it is no text. */
+/**
+ * A name from an untrusted source, fit to be stored: visible, trimmed, at most 128 characters. Empty if it is not a
+ * text.
+ */
 export const visibleName = (value: unknown): string =>
   typeof value === 'string' ? visible(value).trim().slice(0, MAX_NAME).toWellFormed() : '';

@@ -9,13 +9,13 @@ export interface Timeout {
 }
 
 /**
- * The outcome of `work`, or what `late` gives or throws once the time is up. `work` itself goes on; a failure of it
- * after that is ignored.
+ * The outcome of `work`, or once the time is up, what `late` returns or throws. `work` itself continues; a later
+ * failure of it is ignored.
  */
 export function withTimeout<T, L>(
   { clock, timeout, signal }: Timeout,
   work: Promise<T>,
-  late: () => L,
+  onTimeout: () => L,
 ): Promise<T | L> {
   return new Promise((resolve, reject) => {
     const end = () => {
@@ -25,7 +25,7 @@ export function withTimeout<T, L>(
     const expire = () => {
       end();
       try {
-        resolve(late());
+        resolve(onTimeout());
       } catch (error) {
         reject(error);
       }
@@ -47,15 +47,15 @@ export interface Deadline {
   /** Aborts the call. */
   signal?: AbortSignal;
   /** Called when the time is up, before the call is aborted. */
-  onLate?(): void;
+  onTimeout?(): void;
 }
 
 /**
- * Runs a call with a signal of its own that aborts when the given signal does, when the time is up, and when the call
- * is over: a response that was not read to its end still holds its connection.
+ * Runs a call with a new signal that aborts with the given signal, when the time is up, and when the call is over,
+ * because a response that was not read to its end still holds its connection.
  */
 export async function withDeadline<T>(
-  { clock, timeout, signal, onLate }: Deadline,
+  { clock, timeout, signal, onTimeout }: Deadline,
   call: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const end = new AbortController();
@@ -63,7 +63,7 @@ export async function withDeadline<T>(
   if (signal?.aborted) abort();
   signal?.addEventListener('abort', abort, { once: true });
   const cancel = clock.after(timeout, () => {
-    onLate?.();
+    onTimeout?.();
     abort();
   });
   try {

@@ -2,7 +2,7 @@ import type { Storage, StorageValue } from 'unstorage';
 import { describeError } from '../errors.ts';
 import type { Warnings } from './entries.ts';
 
-export interface WriteBehindParts<T extends StorageValue> {
+export interface WriteBehindOptions<T extends StorageValue> {
   store: Storage<T>;
   log: Warnings;
   /** Names the state in a warning, as in "the limiter could not be saved". */
@@ -10,19 +10,19 @@ export interface WriteBehindParts<T extends StorageValue> {
 }
 
 export interface WriteBehind<T> {
-  /** Marks a key as changed. `value` is called when it is written; null removes the key. */
+  /** Marks a key as changed. `value` is called at the time of the write; null removes the key. */
   save(key: string, value: () => T | null): void;
   /** Removes every key. */
   clear(): void;
 }
 
 /**
- * Writes state that nothing waits for, at the end of the turn that changed it, once however often it changed: an object at
- * the edge may be put away after it, and no timer keeps it awake (contract 12 §6). A failed write is repeated with the next
- * change. The owner bounds the number of keys.
+ * Writes state in the background, once at the end of the turn that changed it: an object at the edge may be evicted
+ * after that turn, and no timer keeps it awake (contract 12 §6). A failed write is retried with the next change. The
+ * owner bounds the number of keys.
  */
-export function createWriteBehind<T extends StorageValue>(parts: WriteBehindParts<T>): WriteBehind<T> {
-  const { store, log, name } = parts;
+export function createWriteBehind<T extends StorageValue>(options: WriteBehindOptions<T>): WriteBehind<T> {
+  const { store, log, name } = options;
   const changed = new Map<string, () => T | null>();
   let isScheduled = false;
 

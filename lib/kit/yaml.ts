@@ -8,15 +8,15 @@ export type ParsedMapping = { ok: true; mapping: Mapping } | { ok: false; proble
 /** `problem` as for `ParsedMapping`. */
 export type EditedText = { ok: true; text: string } | { ok: false; problem: string };
 
-/** Sets the value at a path of keys, creating the mappings above it; `undefined` removes the key. */
+/** Sets the value at a path of keys, creating missing mappings; `undefined` removes the key. */
 interface ValueChange {
   path: string[];
   value?: unknown;
 }
 
 /**
- * Adds a text to the list at a path of keys, or removes it from there. To add it, missing mappings are created, and a value
- * that is no list is replaced.
+ * Adds a text to the list at a path of keys, or removes it from there. Adding creates missing mappings, and replaces a
+ * value that is not a list.
  */
 interface ItemChange {
   path: string[];
@@ -29,21 +29,21 @@ export type YamlChange = ValueChange | ItemChange;
 /** YAML documents, within bounds. Never throws. */
 export interface Yaml {
   parseMapping(text: string): ParsedMapping;
-  /** Changes values in place: comments, key order and everything else stay. */
+  /** Changes values in place; comments, key order and everything else stay. */
   edit(text: string, changes: YamlChange[]): EditedText;
 }
 
 /**
- * Reads texts within bounds. As the other two functions here that take the library, it is passed to another thread as
- * text (`lib/host/node/yaml.ts`), and must not refer to anything outside of itself.
+ * Reads texts within bounds. Like the other two functions here that take the library, it is passed to another thread as
+ * text (`lib/host/node/yaml.ts`), so it must not refer to anything outside of itself.
  */
 export function createYamlReader(yaml: typeof library) {
-  /** Characters of a text. */
+  /** Maximum characters of a text. */
   const MAX_TEXT = 1024 * 1024;
   const MAX_LEVELS = 100;
-  /** In all: the library searches a list of every anchor for each alias. */
+  /** Limited in total, since the library searches a list of all anchors for each alias. */
   const MAX_ALIASES = 100;
-  /** Values of a result, each counted wherever an alias repeats it. */
+  /** Maximum values of a result, counting repetitions by aliases. */
   const MAX_VALUES = 50_000;
 
   const OPTIONS = {
@@ -58,7 +58,7 @@ export function createYamlReader(yaml: typeof library) {
       tags.filter((tag) => typeof tag === 'string' || tag.tag !== 'tag:yaml.org,2002:timestamp' || !tag.default),
   } as const;
 
-  /** A problem of the text, in one phrase. */
+  /** A problem of the text, in a short phrase. */
   class Refusal extends Error {}
 
   const isMapping = (value: unknown): value is Mapping =>
@@ -72,10 +72,10 @@ export function createYamlReader(yaml: typeof library) {
     const parser = new yaml.Parser(lines.addNewLine);
     let aliases = 0;
     let previous = '';
-    // Fed with lexemes, the parser announces every line but the first.
+    // When fed with lexemes, the parser announces every line but the first.
     lines.addNewLine(0);
     for (const lexeme of new yaml.Lexer().lex(text)) {
-      // A scalar, whose text may begin with `*` too, is announced by a lexeme of its own.
+      // A scalar, whose text may also begin with `*`, is announced by a separate lexeme.
       if (lexeme.startsWith('*') && previous !== yaml.CST.SCALAR) aliases++;
       previous = lexeme;
       yield* parser.next(lexeme);
@@ -103,7 +103,7 @@ export function createYamlReader(yaml: typeof library) {
     visit(value);
   }
 
-  /** The document of a text and its value. @throws Refusal. */
+  /** The document of a text, and its value. @throws Refusal. */
   function read(text: string): { document: library.Document | undefined; mapping: Mapping } {
     if (text.length > MAX_TEXT) throw new Refusal(`too large (over ${MAX_TEXT} characters)`);
     const lines = new yaml.LineCounter();
@@ -134,7 +134,7 @@ export function createYamlReader(yaml: typeof library) {
 
 type Reader = ReturnType<typeof createYamlReader>;
 
-/** Finds where a text has to change, so that every other line stays as it is. */
+/** Finds the places where a text has to change, so that every other line stays the same. */
 export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
   /** Formatting of a text, as far as the library has options for it. */
   const styleOf = (text: string) => ({
@@ -144,16 +144,16 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
     flowCollectionPadding: !/[[{]\S/.test(text),
   });
 
-  const startOf = (node: unknown): number => (node as library.Node | null)?.range?.[0] ?? -1;
+  const startOffset = (node: unknown): number => (node as library.Node | null)?.range?.[0] ?? -1;
   const endOf = (node: unknown): number => (node as library.Node | null)?.range?.[1] ?? -1;
 
-  /** Position after the line break; that of a block scalar is its own end. */
+  /** Position after the line break; a block scalar ends at its own end. */
   function lineEnd(text: string, at: number): number {
     const end = text[at - 1] === '\n' ? at - 1 : text.indexOf('\n', at);
     return end < 0 ? text.length : end + 1;
   }
 
-  /** A scalar in one line, in the quotes of the one that it replaces. */
+  /** A scalar on one line, in the quotes of the scalar that it replaces. */
   function scalarText(value: unknown, former?: library.Scalar): string {
     if (typeof value !== 'string') return String(value);
     if (former?.type === 'QUOTE_SINGLE' && !/[\n\r]/.test(value)) return `'${value.replaceAll("'", "''")}'`;
@@ -163,7 +163,7 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
 
   const isScalarValue = (value: unknown): boolean => value === null || typeof value !== 'object';
 
-  /** A scalar, or a list of them in one line. */
+  /** A scalar, or a list of scalars on one line. */
   function valueText(value: unknown, former?: library.Scalar): string {
     if (!Array.isArray(value)) return scalarText(value, former);
     return `[${value.map((item) => (typeof item === 'string' ? JSON.stringify(item) : scalarText(item))).join(', ')}]`;
@@ -173,8 +173,8 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
   type Splice = { start: number; end: number; by: string };
 
   /**
-   * Where a text has to change to set a scalar or a list of them, to change a list by an item, or to remove a key; null for
-   * an unknown layout.
+   * The changes of a text that set a scalar or a list of scalars, change a list by an item, or remove a key; null for
+   * an unsupported layout.
    */
   function splicesOf(text: string, document: library.Document | undefined, change: YamlChange): Splice[] | null {
     const { path } = change;
@@ -198,13 +198,16 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
       return /^ *$/.test(before) ? before : null;
     };
 
-    /** The first key of a text that has none. */
+    /** The first key of an empty text. */
     function begun(): Splice[] {
       if (value === undefined) return [];
       return insert(text.length, (text.trim() === '' || isListed ? '' : newline) + lines('', path));
     }
 
-    /** A key that a mapping does not have yet: below its last line, or at the end of the file; a list above its first. */
+    /**
+     * Adds a key that a mapping does not have yet: below its last line, or at the end of the file; a list
+     * (`isListed`) above its first line.
+     */
     function added(map: library.YAMLMap, missing: string[], depth: number): Splice[] | null {
       let last: unknown = map;
       while (yaml.isCollection(last) && !last.flow && last.items.length > 0) {
@@ -213,14 +216,14 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
       }
       if (map.flow) {
         const final = map.items.at(-1);
-        const at = final ? endOf(final.value ?? final.key) : startOf(map) + 1;
+        const at = final ? endOf(final.value ?? final.key) : startOffset(map) + 1;
         const pair = missing.reduceRight((inner, key, index) => {
           const isLast = index === missing.length - 1;
           return `${scalarText(key)}: ${isLast ? inner : `{${inner}}`}`;
         }, valueText(value));
         return [{ start: at, end: at, by: final ? `, ${pair}` : pair }];
       }
-      const first = startOf(map.items[0]?.key);
+      const first = startOffset(map.items[0]?.key);
       const indent = indentAt(first);
       if (indent === null) return null;
       const below = isListed ? first - indent.length : lineEnd(text, endOf(last));
@@ -229,9 +232,9 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
 
     function replaced(pair: library.Pair, rest: string[]): Splice[] | null {
       const { key, value: node } = pair;
-      const isBlank = node === null || (yaml.isScalar(node) && startOf(node) === endOf(node));
+      const isBlank = node === null || (yaml.isScalar(node) && startOffset(node) === endOf(node));
       if (rest.length > 0) {
-        const indent = isBlank ? indentAt(startOf(key)) : null;
+        const indent = isBlank ? indentAt(startOffset(key)) : null;
         return indent === null ? null : insert(lineEnd(text, endOf(key)), lines(indent + step, rest));
       }
       if (isBlank) {
@@ -239,38 +242,42 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
         return colon === 0 ? null : [{ start: colon, end: colon, by: ` ${valueText(value)}` }];
       }
       if (!yaml.isScalar(node) && !yaml.isAlias(node) && !(yaml.isCollection(node) && node.flow)) return null;
-      const [start, end] = [startOf(node), endOf(node)];
+      const [start, end] = [startOffset(node), endOf(node)];
       const by = valueText(value, yaml.isScalar(node) ? node : undefined);
       return [{ start, end, by: text[end - 1] === '\n' ? by + newline : by }];
     }
 
-    /** A key on lines of its own, with what is below it. The last one of a mapping stays: nothing would be left of it. */
+    /**
+     * Removes a key on its own lines, with everything below it. Keeps the last key of a mapping, which would be empty
+     * without it.
+     */
     function removed(map: library.YAMLMap, { key, value: node }: library.Pair): Splice[] | null {
-      const indent = map.flow || map.items.length === 1 ? null : indentAt(startOf(key));
+      const indent = map.flow || map.items.length === 1 ? null : indentAt(startOffset(key));
       if (indent === null) return null;
-      const isBlank = node === null || startOf(node) === endOf(node);
-      return [{ start: startOf(key) - indent.length, end: lineEnd(text, endOf(isBlank ? key : node)), by: '' }];
+      const isBlank = node === null || startOffset(node) === endOf(node);
+      return [{ start: startOffset(key) - indent.length, end: lineEnd(text, endOf(isBlank ? key : node)), by: '' }];
     }
 
     /** A list with the item after its last one, or without it. */
     function relisted(key: unknown, list: library.YAMLSeq): Splice[] {
       const last = list.items.at(-1);
       if (isListed) {
-        if (last === undefined) return [{ start: startOf(list) + 1, end: startOf(list) + 1, by: scalarText(item) }];
+        if (last === undefined)
+          return [{ start: startOffset(list) + 1, end: startOffset(list) + 1, by: scalarText(item) }];
         if (list.flow) return [{ start: endOf(last), end: endOf(last), by: `, ${scalarText(item)}` }];
-        const indent = /^ */.exec(text.slice(lineStart(startOf(last))))?.[0] ?? '';
+        const indent = /^ */.exec(text.slice(lineStart(startOffset(last))))?.[0] ?? '';
         const at = yaml.isCollection(last) ? endOf(last) : lineEnd(text, endOf(last));
         return insert(at, `${indent}- ${scalarText(item)}${newline}`);
       }
-      const kept = list.items.filter((each) => !isItem(each, item));
+      const remaining = list.items.filter((each) => !isItem(each, item));
       if (list.flow) {
-        if (kept.length === 0) return [{ start: startOf(list), end: endOf(list), by: '[]' }];
-        const words = kept.map((each) => text.slice(startOf(each), endOf(each)));
-        return [{ start: startOf(list.items[0]), end: endOf(last), by: words.join(', ') }];
+        if (remaining.length === 0) return [{ start: startOffset(list), end: endOf(list), by: '[]' }];
+        const words = remaining.map((each) => text.slice(startOffset(each), endOf(each)));
+        return [{ start: startOffset(list.items[0]), end: endOf(last), by: words.join(', ') }];
       }
       const gone = list.items.filter((each) => isItem(each, item));
-      const cuts = gone.map(startOf).map((at) => ({ start: lineStart(at), end: lineEnd(text, at), by: '' }));
-      if (kept.length > 0) return cuts;
+      const cuts = gone.map(startOffset).map((at) => ({ start: lineStart(at), end: lineEnd(text, at), by: '' }));
+      if (remaining.length > 0) return cuts;
       const colon = text.indexOf(':', endOf(key)) + 1;
       return [{ start: colon, end: colon, by: ' []' }, ...cuts];
     }
@@ -302,8 +309,7 @@ export function createYamlSplicer(yaml: typeof library, { OPTIONS }: Reader) {
  * Parses and edits configuration files as the agent reads them: YAML 1.1 booleans, the last of equal keys wins, one
  * document, no custom tags, few aliases. An empty file is an empty mapping (contract 07 §1.2).
  *
- * It stops its thread for a second or more when a text is large, so the relay uses `host.yaml`, which runs it in another
- * one.
+ * A large text blocks its thread for a second or more, so the relay uses `host.yaml`, which runs it in another thread.
  */
 export function createYaml(
   yaml: typeof library,
@@ -313,7 +319,7 @@ export function createYaml(
   const { OPTIONS, attempt, isMapping, read } = reader;
   const { isItem, splicesOf, styleOf } = splicer;
 
-  /** Changes only the lines concerned. Null for a layout that this does not know. */
+  /** Changes only the lines concerned. Null for an unsupported layout. */
   function splice(text: string, changes: YamlChange[]): string | null {
     let edited = text;
     for (const each of changes) {
@@ -324,7 +330,7 @@ export function createYaml(
     return edited;
   }
 
-  /** Writes the whole text anew: comments and order stay, but not all white space. */
+  /** Writes the whole text again: comments and order stay, but not all white space. */
   function rewrite(text: string, changes: YamlChange[]): string {
     const document = read(text).document ?? new yaml.Document({}, OPTIONS);
     if (!yaml.isMap(document.contents)) document.contents = new yaml.YAMLMap();
@@ -351,12 +357,12 @@ export function createYaml(
       const node = document.getIn(above, true);
       if (!yaml.isMap(node) && !yaml.isAlias(node)) document.setIn(above, new yaml.YAMLMap());
     }
-    // A scalar replaces the value of the node that is there, whose comment stays.
+    // A scalar replaces the value of the existing node, whose comment stays.
     const isScalar = typeof value !== 'object' || value === null;
     document.setIn(path, isScalar ? value : document.createNode(value));
   }
 
-  /** The same change of a parsed value, with which an edited text must agree. */
+  /** The same change of a parsed value, to verify the edited text. */
   function changed(mapping: Mapping, change: YamlChange): Mapping {
     const [key = '', ...rest] = change.path;
     const member = Object.hasOwn(mapping, key) ? mapping[key] : undefined;
@@ -373,7 +379,7 @@ export function createYaml(
     return list.includes(item) ? list : [...list, item];
   }
 
-  /** Equal values whose keys come in the same order, but for keys that `former` does not have. */
+  /** True for equal values with keys in the same order, apart from keys that `former` does not have. */
   function isSame(a: unknown, b: unknown, former: unknown = b): boolean {
     if (!isMapping(a) || !isMapping(b)) {
       const [left, right] = [partsOf(a), partsOf(b)];
@@ -394,7 +400,7 @@ export function createYaml(
       ? [...value]
       : null;
 
-  /** True if a key is in the text itself, and not only in a mapping that is merged. */
+  /** True if a key is in the text itself, and not only in a merged mapping. */
   function isWritten(document: library.Document | undefined, path: string[]): boolean {
     let node: unknown = document?.contents;
     for (const key of path) {
@@ -418,7 +424,7 @@ export function createYaml(
         const former = expected;
         expected = changed(former, each);
         if (!isSame(expected, former)) return true;
-        // The key of a merged mapping is set to its present value too, which must not follow that mapping then.
+        // The key of a merged mapping may be set to its present value, after which it no longer follows that mapping.
         return !('item' in each) && each.value !== undefined && !isWritten(document, each.path);
       });
       for (const method of [splice, rewrite]) {

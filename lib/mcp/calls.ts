@@ -10,50 +10,50 @@ import type { Operations } from '../operations/table.ts';
 import type { Session } from '../sessions/session.ts';
 import { errorResult, resultOf } from './results.ts';
 
-/** Milliseconds between signs of life while a call goes on: clients give up on one that is silent. */
+/** Milliseconds between progress messages during a call, since clients give up on a silent one. */
 const PROGRESS_PERIOD = 15_000;
 
-/** On whose behalf calls are made. */
+/** The caller of tools. */
 export interface Caller {
-  /** The paired session. @throws RelayError `unauthorized` when it has ended. */
+  /** The paired session. @throws RelayError `unauthorized` if it has ended. */
   session(): Session;
   /** Names the run of the agent in records (contract 09 §9). */
   runId(): string;
-  /** Takes a place for a call. @throws RelayError `rate-limited` when too many are under way. */
+  /** Admits a call. @throws RelayError `rate-limited` if too many are running. */
   begin(): () => void;
 }
 
-/** A call that has begun. */
+/** A call that is running. */
 export interface StartedCall {
   /** Never rejects with a RelayError: a refusal is a result. */
   readonly result: Promise<CallToolResult>;
   abort(): void;
-  /** Where signs of life go from now on; the last one that nobody has heard comes at once. */
+  /** Sends progress messages to `report` from now on; an undelivered last one is sent at once. */
   follow(report: (message: string) => void): void;
 }
 
-export interface CallParts {
+export interface CallDeps {
   operations: Operations;
   media: Media | undefined;
   clock: Clock;
 }
 
-/** Begins a call of a tool. `client` is the name that the program gives itself. */
+/** Starts a call of a tool. `client` is the name that the program gives itself. */
 export function startCall(
-  { operations, media, clock }: CallParts,
+  { operations, media, clock }: CallDeps,
   operation: Operation,
   { args, caller, client }: { args: unknown; caller: Caller; client: string | undefined },
 ): StartedCall {
   const end = new AbortController();
   let last: string | undefined;
-  let heard = (message: string): void => {
+  let onProgress = (message: string): void => {
     last = message;
   };
   const since = clock.monotonic();
   let cancelAlive = (): void => {};
   const alive = (): void => {
     cancelAlive = clock.after(PROGRESS_PERIOD, () => {
-      heard(`waiting for ${Math.round((clock.monotonic() - since) / 1000)} s`);
+      onProgress(`waiting for ${Math.round((clock.monotonic() - since) / 1000)} s`);
       alive();
     });
   };
@@ -70,7 +70,7 @@ export function startCall(
         client: visibleName(client) || undefined,
         runId: caller.runId(),
       };
-      const outcome = await operations.call(operation, args, actor, end.signal, (message) => heard(message));
+      const outcome = await operations.call(operation, args, actor, end.signal, (message) => onProgress(message));
       return await resultOf(operation, outcome, { media, owner: session.family });
     } catch (error) {
       if (error instanceof RelayError) return errorResult(error);
@@ -82,13 +82,13 @@ export function startCall(
   }
 
   const result = run();
-  // Whoever waits for it gets its failure too.
+  // Every caller that awaits it gets its failure too.
   result.catch(() => {});
   return {
     result,
     abort: () => end.abort(),
     follow(report) {
-      heard = report;
+      onProgress = report;
       if (last !== undefined) report(last);
     },
   };
@@ -96,7 +96,7 @@ export function startCall(
 
 export type CallId = string | number;
 
-/** The call in a body that is one `tools/call` and no more; undefined for any other. */
+/** The call in a body that is exactly one `tools/call`; undefined for any other. */
 export function readCall(body: unknown): { id: CallId; name: string; args: unknown } | undefined {
   if (!isObject(body) || body.jsonrpc !== '2.0' || body.method !== 'tools/call' || !isObject(body.params))
     return undefined;

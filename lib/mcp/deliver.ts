@@ -3,24 +3,24 @@ import type { Clock } from '../kit/clock.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 import { WebResponse } from '../web/response.ts';
 
-/** Milliseconds in which most calls end: their events are then one body, which costs less than a stream. */
+/** Milliseconds within which most calls end. Their events are sent as one body, which costs less than a stream. */
 const SOON = 250;
-/** Bytes that may wait for a client that does not read when more comes: its stream then ends, and it may resume. */
+/** Bytes buffered for a client that does not read. Over it, the stream ends, and the client may resume. */
 const MAX_WAITING = 1024 * 1024;
 
 export interface Delivery {
   clock: Clock;
-  /** Answers at once, since nothing may come for long. */
+  /** Responds at once, since the first event may take long. */
   isListening: boolean;
-  /** Called once, when everything is with the client, or never will be. */
+  /** Called once, when everything is sent or can no longer be sent. */
   done(): void;
 }
 
-/** A response of the package in the form that the runtimes send, with bounds on what waits for the client. */
+/** Converts a response of the package into one of the runtimes, with bounds on the bytes buffered for the client. */
 export async function deliver(response: Response, { clock, isListening, done }: Delivery): Promise<WebResponse> {
   const { status, body } = response;
   const headers = Object.fromEntries(response.headers);
-  // Node manages the connection by itself.
+  // Node manages the connection itself.
   delete headers.connection;
   headers['x-content-type-options'] = 'nosniff';
   headers['cache-control'] = 'no-store';
@@ -35,11 +35,11 @@ export async function deliver(response: Response, { clock, isListening, done }: 
   let reading = reader.read();
   if (!isListening) {
     let cancel = () => {};
-    const late = new Promise<undefined>((resolve) => {
+    const deadline = new Promise<undefined>((resolve) => {
       cancel = clock.after(SOON, () => resolve(undefined));
     });
     for (;;) {
-      const next = await Promise.race([reading, late]);
+      const next = await Promise.race([reading, deadline]);
       if (next === undefined) break;
       if (next.done) {
         cancel();
@@ -58,7 +58,7 @@ export async function deliver(response: Response, { clock, isListening, done }: 
 
 type Reader = ReadableStreamDefaultReader<Uint8Array>;
 
-/** The package's output, read at once: it writes however much waits already. */
+/** Reads the package's output immediately, since the package writes without backpressure. */
 function stream(
   reader: Reader,
   reading: ReturnType<Reader['read']>,

@@ -37,6 +37,7 @@ so with phone_send. Never take silence for a yes. Ask a second time at most once
 | not allowed on the phone | a permission is off. Tell the owner what you need, then try again |
 | frozen | the owner has stopped all agents. Finish nothing on devices; wait, or ask with phone_ask |
 | no device | none is connected. Ask later, or tell the owner |
+| home is off | devices are out of reach until the home relay is back. phone_send and phone_ask still work |
 | no answer | the device did not answer in time; what you asked for may have happened. Look before you repeat |
 
 Free text in reply to phone_approve is an instruction: do that in place of what you wanted to do.

@@ -7,9 +7,9 @@ import type { Media } from '../media/media.ts';
 /** Bytes of an image that is part of an answer; larger ones become links (contract 09 §7). */
 const MAX_IMAGE = 1024 * 1024;
 const MARKER = /^MEDIA:svc-relay:\/\/([A-Za-z0-9_-]{16,128})$/;
-/** Longer answers hold no marker. */
+/** Longer answers contain no marker. */
 const MAX_MARKER_ANSWER = 4096;
-/** Tools whose answers hold images as base64: desktops send them so, and so did older phones (contract 07 §2.1, 03 §9). */
+/** Tools whose answers contain images as base64, as desktops send them and older phones did (contract 07 §2.1, 03 §9). */
 const SCREENSHOT = /_screenshot$/;
 const DATA_URL = /^data:image\/[a-z0-9.+-]{1,32};base64,/;
 /** Image types by the first characters of their base64. */
@@ -22,14 +22,14 @@ const MIN_IMAGE = 64;
 const MAX_DEPTH = 6;
 const REPLACED = '[the image of this result]';
 
-/** Where images come from and go to. */
-export interface ImageParts {
+/** Source and destination of images. */
+export interface ImageDeps {
   media: Media | undefined;
-  /** Uploads are counted for it: the family of the caller's session. */
+  /** Owner of uploads for their limits: the family of the caller's session. */
   owner: string;
 }
 
-/** The image of an answer, and what else the answer says. */
+/** The image of an answer, and the rest of the answer. */
 export interface ImageAnswer {
   image: ContentBlock;
   json: string;
@@ -38,17 +38,17 @@ export interface ImageAnswer {
 /**
  * The image in the answer of a tool: an uploaded one behind a marker, or base64 in the answer of a screenshot. Undefined for
  * any other answer.
- * @throws RelayError for an image over 1 MiB that the relay cannot store.
+ * @throws RelayError if an image is over 1 MiB and the relay cannot store it.
  */
-export async function imageIn(tool: string, json: string, parts: ImageParts): Promise<ImageAnswer | undefined> {
+export async function imageIn(tool: string, json: string, deps: ImageDeps): Promise<ImageAnswer | undefined> {
   const token = markerIn(json);
   if (token !== undefined) {
-    const image = await uploaded(token, parts.media);
+    const image = await uploaded(token, deps.media);
     return image && { image, json };
   }
   const answer = SCREENSHOT.test(tool) ? parseObject(json) : null;
   const data = answer && takeImage(answer, MAX_DEPTH);
-  return data ? { image: await inline(data, parts), json: JSON.stringify(answer) } : undefined;
+  return data ? { image: await inline(data, deps), json: JSON.stringify(answer) } : undefined;
 }
 
 function markerIn(json: string): string | undefined {
@@ -83,7 +83,7 @@ interface Base64Image {
   mimeType: string;
 }
 
-/** Takes the first image out of a value, and leaves a few words in its place. */
+/** Removes the first image from a value, and leaves a few words in its place. */
 function takeImage(holder: Record<string, unknown> | unknown[], depth: number): Base64Image | undefined {
   for (const [key, value] of Object.entries(holder)) {
     const image = typeof value === 'string' ? readImage(value) : undefined;
@@ -106,11 +106,11 @@ function readImage(value: string): Base64Image | undefined {
   return type && { text, mimeType: type[1] };
 }
 
-async function inline({ text, mimeType }: Base64Image, { media, owner }: ImageParts): Promise<ContentBlock> {
+async function inline({ text, mimeType }: Base64Image, { media, owner }: ImageDeps): Promise<ContentBlock> {
   const bytes = fromBase64(text.replaceAll(/\s/g, ''));
   if (!bytes) throw new RelayError('bad-gateway', 'the image of the device cannot be read');
   if (bytes.length <= MAX_IMAGE) return { type: 'image', data: base64(bytes), mimeType };
-  if (!media) throw new RelayError('unsupported', 'the image is larger than 1 MiB, and this relay keeps no media');
+  if (!media) throw new RelayError('unsupported', 'the image is larger than 1 MiB, and this relay stores no media');
   const name = `screenshot.${mimeType.slice('image/'.length)}`;
   const form = new FormData();
   form.set('file', new File([bytes as Uint8Array<ArrayBuffer>], name, { type: mimeType }));

@@ -19,36 +19,38 @@ import { deliver } from './deliver.ts';
 import { createReplay } from './replay.ts';
 import { createServers, type Kit } from './server.ts';
 
-/** MCP sessions of one paired session; calls of it that are under way; responses that clients have not taken yet. */
+/** Limits of one paired session: MCP sessions, running calls, and responses that clients have not read yet. */
 const MAX_SESSIONS = 16;
 const MAX_CALLS = 64;
 const MAX_RESPONSES = 2 * MAX_CALLS;
-/** MCP sessions of all, in memory. */
+/** MCP sessions in memory, over all paired sessions. */
 const MAX_OPEN = 512;
-/** Milliseconds without a request or an open stream after which a session leaves the memory. Its client notices nothing. */
+/**
+ * Milliseconds without a request or an open stream after which a session is evicted from memory, unnoticed by its client.
+ */
 const IDLE = 15 * 60_000;
 /** Seconds after which a stored session expires. */
 const RETENTION = 86_400;
 const SWEEP_PERIOD = 15_000;
-/** Milliseconds in which changes of the list of tools become one notification. */
+/** Milliseconds within which several changes of the tool list become one notification. */
 const CHANGED_AFTER = 100;
-/** Characters of the parameters with which a client began its session. */
+/** Maximum characters of the parameters with which a client began its session. */
 const MAX_PARAMS = 4096;
-/** Milliseconds in which most calls end. */
+/** Milliseconds within which most calls end. */
 const SOON = 250;
 const SESSION_HEADER = 'mcp-session-id';
 const VERSION_HEADER = 'mcp-protocol-version';
-/** Versions in which a session's client may be answered with JSON. */
+/** Protocol versions in which a client may be answered with JSON. */
 const VERSIONS: ReadonlySet<string> = new Set(['2025-11-25', '2025-06-18', '2025-03-26']);
 
-export interface McpParts {
+export interface McpDeps {
   version: string;
   operations: Operations;
   sessions: Sessions;
   gate: Gate;
   media: Media | undefined;
   store: Store<'mcp-sessions'>;
-  /** The process sleeps when it is idle, which a timer would prevent: an alarm sweeps instead (edge). */
+  /** True if the process sleeps when it is idle, which a timer would prevent: an alarm sweeps instead (edge). */
   sleeps: boolean;
   clock: Clock;
   log: Log;
@@ -60,49 +62,49 @@ export interface McpRequest {
   session: Session;
   /** The parsed body of a POST. */
   body?: unknown;
-  /** The run of an agent that the client names (contract 09 §9). */
+  /** The agent run that the client names (contract 09 §9). */
   runId?: string;
 }
 
-/** A session of the protocol's versions that have sessions. */
+/** A session of the protocol versions that have sessions. */
 interface McpSession {
   readonly id: string;
   readonly family: string;
   readonly server: Server;
   readonly transport: WebStandardStreamableHTTPServerTransport;
   usedAt: number;
-  /** Requests of it whose responses are not complete. */
+  /** Number of its requests whose responses are incomplete. */
   busy: number;
   runId: string;
   readonly caller: Caller;
-  /** Calls that the package has not seen yet, by the id of their request. */
+  /** Calls that the package has not seen yet, by request id. */
   readonly started: Map<CallId, StartedCall>;
 }
 
-/** The answer to a request: one of the package, or the relay's own. */
+/** The answer to a request, from the package or from the relay. */
 type Answer = { response: Response; of?: McpSession; soon?: undefined } | { soon: WebResponse; of: McpSession };
 
-/** Everything of one paired session. */
+/** The state of one paired session. */
 interface Peer {
   readonly family: string;
   readonly sessions: Map<string, McpSession>;
   /** For the versions without sessions. */
   modern?: McpHttpHandler;
-  /** Names the runs of clients that do not. */
+  /** Run id for clients that name none. */
   readonly runId: string;
   calls: number;
   responses: number;
-  /** Names of the tools that clients were told of last. */
+  /** Names of the tools that clients last knew. */
   tools: string;
 }
 
 export type Mcp = Awaited<ReturnType<typeof openMcp>>;
 
-/** The relay as an MCP server (contract 09 §7): operations as tools, for agents of others. */
-export async function openMcp(parts: McpParts) {
-  const { version, operations, sessions, gate, media, store, sleeps, clock, log } = parts;
+/** The relay as an MCP server (contract 09 §7): operations as tools, for other people's agents. */
+export async function openMcp(deps: McpDeps) {
+  const { version, operations, sessions, gate, media, store, sleeps, clock, log } = deps;
   const peers = new Map<string, Peer>();
-  /** Keyed by id: sessions that a client may come back to, whether they are in memory or not. */
+  /** Keyed by id: sessions that a client may return to, in memory or not. */
   const stored = new Map<string, McpSessionRecord>();
   let loading: Promise<{ kit: Kit; createServer: ReturnType<typeof createServers> }> | undefined;
   let cancelSweep: Cancel | undefined;
@@ -160,7 +162,7 @@ export async function openMcp(parts: McpParts) {
     },
   });
 
-  /** A session begins, or is taken up again under its id. */
+  /** Begins a session, or resumes one under its id. */
   async function openSession(peer: Peer, id: string): Promise<McpSession> {
     const { kit, createServer } = await load();
     const transport = new kit.WebStandardStreamableHTTPServerTransport({
@@ -194,7 +196,7 @@ export async function openMcp(parts: McpParts) {
     return own;
   }
 
-  /** Makes room for one more session of a peer: the one that is idle the longest ends. */
+  /** Makes room for one more session of a peer by ending the one that was idle longest. */
   async function makeRoom(peer: Peer): Promise<void> {
     const own = [...stored].filter(([, { family }]) => family === peer.family);
     if (own.length < MAX_SESSIONS) return;
@@ -206,7 +208,7 @@ export async function openMcp(parts: McpParts) {
     await peer.sessions.get(id)?.transport.close();
   }
 
-  /** The session that a request names. */
+  /** The session of a request. */
   async function sessionFor(peer: Peer, id: string): Promise<McpSession> {
     const known = peer.sessions.get(id);
     if (known) return known;
@@ -215,7 +217,7 @@ export async function openMcp(parts: McpParts) {
       throw new RelayError('not-found', 'there is no such MCP session: initialize again');
     }
     const own = await openSession(peer, id);
-    // As the client did when it began: the package offers no other way into a session.
+    // Replays the client's initialization, because the package offers no other way to restore a session.
     for (const message of [
       { jsonrpc: '2.0', id: 0, method: 'initialize', params: JSON.parse(record.params) },
       { jsonrpc: '2.0', method: 'notifications/initialized' },
@@ -237,7 +239,7 @@ export async function openMcp(parts: McpParts) {
     return openSession(peer, id);
   }
 
-  /** Keeps the sessions in memory below their limit: whoever is idle comes back from the store. */
+  /** Keeps the number of sessions in memory below its limit. An evicted session returns from the store. */
   function evict(): void {
     const open = [...peers.values()].flatMap((peer) => [...peer.sessions.values()]);
     if (open.length < MAX_OPEN) return;
@@ -246,7 +248,7 @@ export async function openMcp(parts: McpParts) {
     void oldest.transport.close();
   }
 
-  /** The package alone answers the protocol's versions without sessions. */
+  /** The package alone answers the protocol versions without sessions. */
   async function modernOf(peer: Peer): Promise<McpHttpHandler> {
     const { kit, createServer } = await load();
     peer.modern ??= kit.createMcpHandler(
@@ -262,7 +264,7 @@ export async function openMcp(parts: McpParts) {
     if (id === null && !(await kit.isLegacyRequest(request, body))) {
       const modern = await modernOf(peer);
       const { url, method, headers, signal } = request;
-      // The package wants the platform's own, and the body is read already.
+      // The package needs a platform request, and the body has already been read.
       const plain = new Request(url, { method, headers: Object.fromEntries(headers), signal });
       const authInfo = { token: '', clientId: peer.family, scopes: [], extra: { runId } };
       return { response: await modern.fetch(plain, { parsedBody: body, authInfo }) };
@@ -290,8 +292,8 @@ export async function openMcp(parts: McpParts) {
   }
 
   /**
-   * Answers one call that ends soon as plain JSON, without the streams of the package, which cost more than most calls. Any
-   * other call goes on, and the package takes it over: with progress, cancellation and resumption.
+   * Answers a short call with plain JSON, without the streams of the package, which cost more than most calls. The package
+   * takes over any longer call, with progress, cancellation and resumption.
    */
   async function answerSoon(
     of: McpSession,
@@ -302,10 +304,10 @@ export async function openMcp(parts: McpParts) {
     const operation = call && operations.get(call.name);
     if (!call || !operation || of.started.has(call.id) || !isPlain(headers)) return undefined;
     const { caller, server, started } = of;
-    const begun = startCall(parts, operation, { args: call.args, caller, client: server.getClientVersion()?.name });
+    const begun = startCall(deps, operation, { args: call.args, caller, client: server.getClientVersion()?.name });
     started.set(call.id, begun);
     const result = await withTimeout({ clock, timeout: SOON }, begun.result, () => undefined);
-    // Its session has ended meanwhile, and with it every answer.
+    // Its session has ended meanwhile, and its answers are dropped.
     if (!result || peers.get(of.family)?.sessions.get(of.id) !== of) return undefined;
     started.delete(call.id);
     return json({ jsonrpc: '2.0', id: call.id, result }, 200, { [SESSION_HEADER]: of.id });
@@ -319,7 +321,7 @@ export async function openMcp(parts: McpParts) {
     started.delete(id);
   }
 
-  /** Closes what a peer has open: its calls are aborted, its streams end. */
+  /** Closes a peer: aborts its calls and ends its streams. */
   function close(peer: Peer): void {
     peers.delete(peer.family);
     for (const { transport } of [...peer.sessions.values()]) void transport.close();
@@ -347,7 +349,7 @@ export async function openMcp(parts: McpParts) {
       : '';
   }
 
-  /** Tells clients whose list of tools is another one now. */
+  /** Notifies clients whose tool list has changed. */
   function announce(): void {
     for (const peer of peers.values()) {
       const tools = toolsOf(peer);
@@ -378,7 +380,7 @@ export async function openMcp(parts: McpParts) {
       if (isFresh(record) || peers.get(record.family)?.sessions.has(id)) continue;
       write(id, undefined);
     }
-    // Grants that have expired.
+    // An expired grant may have changed the list.
     announce();
   }
 
@@ -437,22 +439,22 @@ export async function openMcp(parts: McpParts) {
 const tooMany = (what: string): RelayError =>
   new RelayError('rate-limited', `too many ${what} of this session are open: try again in a moment`, { retryAfter: 1 });
 
-/** True if the package would take the request: whatever is odd about one, the package says. */
+/** True if the package would accept the request. It also answers requests that are malformed. */
 function isPlain(headers: Headers): boolean {
   const accept = headers.get('accept') ?? '';
   const version = headers.get(VERSION_HEADER);
-  const takesBoth = accept.includes('application/json') && accept.includes('text/event-stream');
-  return takesBoth && (version === null || VERSIONS.has(version));
+  const acceptsBoth = accept.includes('application/json') && accept.includes('text/event-stream');
+  return acceptsBoth && (version === null || VERSIONS.has(version));
 }
 
 const isCall = (body: unknown): boolean =>
   Array.isArray(body) ? body.some(isCall) : isObject(body) && body.method === 'tools/call';
 
-/** True if a message waits for a response: a cancellation always comes through. */
+/** True if a message expects a response; a cancellation, which does not, is always accepted. */
 const isRequest = (body: unknown): boolean =>
   Array.isArray(body) ? body.some(isRequest) : body === undefined || (isObject(body) && body.id !== undefined);
 
-/** A request by which a stored session is taken up again. */
+/** A request that resumes a stored session. */
 const replayed = (id: string): Request =>
   new Request('http://relay/mcp', {
     method: 'POST',

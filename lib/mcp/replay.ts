@@ -1,7 +1,7 @@
 import type { EventStore, JSONRPCMessage } from '@modelcontextprotocol/server';
 
 const MAX_EVENTS = 256;
-/** Characters of all events. An image is at most 1.4 million. */
+/** Maximum characters of all events. An image is at most 1.4 million. */
 const MAX_CHARACTERS = 2 * 1024 * 1024;
 
 interface StoredEvent {
@@ -39,7 +39,7 @@ export function createReplay(): EventStore {
 
     async replayEventsAfter(id, { send }) {
       const stream = find(id)?.stream ?? '';
-      // Copied: more may be stored meanwhile.
+      // Copied, since more events may be stored meanwhile.
       for (const [later, event] of [...events]) {
         const isMessage = 'jsonrpc' in event.message;
         if (later > Number(id) && event.stream === stream && isMessage) await send(String(later), event.message);
@@ -49,7 +49,7 @@ export function createReplay(): EventStore {
   };
 }
 
-/** Characters, roughly: a result is not turned into text only to be counted. */
+/** Approximate characters: a result is not serialized only to be counted. */
 function sizeOf(message: JSONRPCMessage): number {
   const { content } = ('result' in message ? message.result : {}) as { content?: unknown };
   if (!Array.isArray(content)) return 1024;

@@ -3,11 +3,11 @@ import type { ErrorKind, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import { parseObject } from '../kit/json.ts';
 import type { Operation, Outcome } from '../operations/operation.ts';
-import { type ImageParts, imageIn } from './images.ts';
+import { type ImageDeps, imageIn } from './images.ts';
 
 const MAX_ERROR = 500;
 
-/** The origin of a refusal, with the advice on another attempt (contract 09 §7). */
+/** The source of a refusal, with advice about another attempt (contract 09 §7). */
 interface Refusal {
   refusal: string;
   retry: boolean;
@@ -42,7 +42,7 @@ const FAILED: Refusal = {
   advice: 'Look at the state of the device before you try again.',
 };
 
-/** By the `error_code` of a phone, a desktop or the relay. */
+/** Keyed by the `error_code` of a phone, a desktop or the relay. */
 const BY_CODE: Readonly<Record<string, Refusal>> = {
   frozen: FROZEN,
   user_denied: OWNER,
@@ -62,6 +62,13 @@ const BY_CODE: Readonly<Record<string, Refusal>> = {
     retry: true,
     advice: 'The home relay has been off for long, and its mailbox takes no more. Try again once home is back.',
   },
+  home_offline: {
+    refusal: 'home is off',
+    retry: true,
+    advice:
+      'Devices are reached again when the home relay is back. phone_send and phone_ask reach the owner meanwhile.',
+  },
+  home_only: { refusal: 'home is on', retry: true, advice: 'Connect to the home relay, which serves this.' },
   tool_not_advertised: { refusal: 'not offered', retry: false, advice: 'See device_list for what is connected.' },
 };
 
@@ -97,6 +104,7 @@ function refusalResult(body: Readonly<Record<string, unknown>>, otherwise: Refus
     refusal,
     error: short(body.error) ?? 'no reason was given',
     error_code: short(code),
+    since: typeof body.since === 'number' ? body.since : undefined,
     required_action: short(action),
     permission: short(permission),
     detail: short(detail),
@@ -115,22 +123,22 @@ function refusalOf(body: Readonly<Record<string, unknown>>): Refusal | undefined
   return Object.hasOwn(BY_CODE, code) ? BY_CODE[code] : undefined;
 }
 
-/** The result of a call that came back. */
+/** The result of a call that returned. */
 export async function resultOf(
   { name, untrusted }: Pick<Operation, 'name' | 'untrusted'>,
   { json, failed }: Outcome,
-  parts: ImageParts,
+  deps: ImageDeps,
 ): Promise<CallToolResult> {
   if (failed) return refusalResult(parseObject(json) ?? {}, FAILED);
-  const found = await imageIn(name, json, parts);
+  const found = await imageIn(name, json, deps);
   const rest = found?.json ?? json;
   const text = untrusted ? untrustedText(name, rest) : textResult(rest);
   return { content: found ? [found.image, text] : [text] };
 }
 
 /**
- * Text that others wrote, between markers that it cannot contain: their number is new each time. A page that says "ignore
- * your instructions" reaches the model as data.
+ * Text by others, between markers that it cannot contain, since their number is new each time. A page that says "ignore your
+ * instructions" reaches the model as data.
  */
 function untrustedText(source: string, text: string): ContentBlock {
   const mark = bytesToHex(randomBytes(8));

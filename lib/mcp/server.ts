@@ -1,7 +1,7 @@
 import type { Server, Tool } from '@modelcontextprotocol/server';
 import { inputSchemas } from '../operations/json-schema.ts';
 import type { Operation } from '../operations/operation.ts';
-import { type Caller, type CallId, type CallParts, type StartedCall, startCall } from './calls.ts';
+import { type CallDeps, type Caller, type CallId, type StartedCall, startCall } from './calls.ts';
 import { INSTRUCTIONS, PROMPT, PROMPT_DESCRIPTION, PROMPT_TITLE, REACH_OWNER } from './guidance.ts';
 
 /** The package, which is loaded with the first request. */
@@ -9,14 +9,14 @@ export type Kit = typeof import('@modelcontextprotocol/server');
 
 const INVALID_PARAMS = -32602;
 
-export interface ServerParts extends CallParts {
+export interface ServerDeps extends CallDeps {
   version: string;
 }
 
-/** Makes MCP servers. Parts that are the same for all are made once. */
-export function createServers(kit: Kit, parts: ServerParts) {
-  const { version, operations } = parts;
-  /** By name. Input schemas do not change, except those that desktops advertise. */
+/** Creates MCP servers. Parts that are the same for all are created once. */
+export function createServers(kit: Kit, deps: ServerDeps) {
+  const { version, operations } = deps;
+  /** Keyed by name. Input schemas are constant, except those that desktops advertise. */
   const tools = new Map<string, Tool>();
 
   async function toolsOf(list: readonly Operation[]): Promise<Tool[]> {
@@ -28,7 +28,7 @@ export function createServers(kit: Kit, parts: ServerParts) {
     return list.map((one) => (one.advertised ? toolOf(one, one.advertised) : (tools.get(one.name) as Tool)));
   }
 
-  /** `started` gives the call of a request that has begun before the package saw it. */
+  /** `started` returns the call of a request that began before the package saw it. */
   return function createServer(
     caller: Caller,
     started: (id: CallId) => StartedCall | undefined = () => undefined,
@@ -44,7 +44,7 @@ export function createServers(kit: Kit, parts: ServerParts) {
       const operation = operations.get(params.name);
       if (!operation) throw new kit.ProtocolError(INVALID_PARAMS, 'there is no tool of this name');
       const client = server.getClientVersion()?.name;
-      const call = started(mcpReq.id) ?? startCall(parts, operation, { args: params.arguments ?? {}, caller, client });
+      const call = started(mcpReq.id) ?? startCall(deps, operation, { args: params.arguments ?? {}, caller, client });
       const token = mcpReq._meta?.progressToken;
       let step = 0;
       if (token !== undefined) {

@@ -69,13 +69,13 @@ function volumes(text: string | undefined, home: string): Mount[] {
 }
 
 /**
- * The host path of a path in the container, or the path unchanged when no mount contains it. Never leaves the mount's
- * root on the host; the result still has to pass every check.
+ * The host path of a path in the container, or the path unchanged if no mount contains it. Never leaves the mount's root on
+ * the host. The result still has to pass every check.
  */
 export async function translate(path: string, mounts: readonly Mount[], { media }: Host): Promise<string> {
   const mount = mounts
     .filter(({ container }) => isUnder(path, container) && !(container === '/root' && isUnder(path, AGENT)))
-    // Sorting is stable: of two mounts at the same place the first one counts.
+    // Sorting is stable: of two mounts at the same path, the first one counts.
     .sort((one, other) => componentsOf(other.container).length - componentsOf(one.container).length)[0];
   if (!mount || !path.startsWith('/')) return path;
   const spelled = spelledUnder(path, mount.container) ?? path;

@@ -73,7 +73,7 @@ const SNIFFED = 16;
 
 const isImageType = (type: string): boolean => /^image\//i.test(type);
 
-/** The declared type of an image, corrected when its first bytes are clearly of another (contract 04 §3.8). */
+/** The declared type of an image, corrected if its first bytes clearly are of another (contract 04 §3.8). */
 export function correctType(declared: string, head: Uint8Array): string {
   if (!isImageType(declared)) return declared;
   const format = imageFormatOf(head);

@@ -35,17 +35,17 @@ const AGENT_FILES = [
 ];
 const RELAY_FILES = ['config.yaml'];
 
-/** Locations of secrets that differ between hosts. */
-export interface SecretPlaces {
+/** Paths of secrets that differ between hosts. */
+export interface SecretPaths {
   agentHomes: readonly string[];
   /** The relay's own home, `SVC_RELAY_HOME`. */
   relayHome: string;
-  /** Single files: keys, state, credentials. Files beside them whose names begin alike (`state.db-wal`) are secret too. */
+  /** Single files: keys, state, credentials. Files beside them with the same beginning (`state.db-wal`) are secret too. */
   files: readonly string[];
 }
 
-/** Where the secrets of a relay and its agent are. */
-export function secretPlaces(host: Host, config: Config): SecretPlaces {
+/** Paths of the secrets of a relay and its agent. */
+export function secretPaths(host: Host, config: Config): SecretPaths {
   const homes = host.media.userHomes().map((home) => `${home}/.svc`);
   const files = [
     config.sslKey,
@@ -72,33 +72,34 @@ interface Guarded {
 }
 
 /**
- * True if a real path is in a location that is never served (contract 04 §2.1), as the disk is now. Rejects when the
- * disk does not tell.
+ * True if a real path is in a location that is never served (contract 04 §2.1), according to the disk now. Rejects if the
+ * disk cannot be read.
  */
 export type DenyList = (path: string) => Promise<boolean>;
 
-/** The list as the disk was at one time. */
+/** The deny list as read from the disk at one time. */
 interface Entries {
   /** Agent homes without their profiles. */
   agentHomes: readonly string[];
   guarded: readonly Guarded[];
   trees: readonly string[];
-  /** Secret names that are links. They are followed for each path: a link further on may change anywhere. */
+  /** Secret names that are links. They are followed for each path, since a link further on may change at any time. */
   links: readonly string[];
-  /** Directories in which a new, removed or replaced name changes the list, and their state; null for a state in doubt. */
+  /**
+   * Directories in which a new, removed or replaced name changes the list, and their state; null if the state is uncertain.
+   */
   watched: readonly string[];
   state: string | null;
 }
 
-/** Milliseconds within which the time of a change does not tell it from another one: file systems count coarsely. */
+/** Milliseconds within which two changes may have the same time, since file systems store coarse timestamps. */
 const TIME_GRAIN = 2_000;
 
 /**
- * The deny list of a host. Every entry counts both as it is written and as it resolves. The entries are resolved once,
- * and again when a directory that holds some of them has changed. `now` returns epoch milliseconds, as the file system
- * counts them.
+ * The deny list of a host. Every entry counts both as written and as resolved. The entries are resolved once, and again when
+ * a directory that contains some of them has changed. `now` returns epoch milliseconds of the file system's clock.
  */
-export function createDenyList(host: Host, places: SecretPlaces, now = systemClock.now): DenyList {
+export function createDenyList(host: Host, paths: SecretPaths, now = systemClock.now): DenyList {
   const { media } = host;
   let known: Entries | undefined;
 
@@ -106,9 +107,9 @@ export function createDenyList(host: Host, places: SecretPlaces, now = systemClo
     const entries = known;
     if (entries?.state != null && (await media.directoryState(entries.watched)).state === entries.state) return entries;
     const began = now();
-    const read = await readEntries(host, places);
+    const read = await readEntries(host, paths);
     const { state, changed } = await media.directoryState(read.watched);
-    // After a change as late as this, another one could have come in the middle of the reading.
+    // After such a recent change, another one could have happened during the reading.
     known = { ...read, state: changed < began - TIME_GRAIN ? state : null };
     return known;
   }
@@ -132,10 +133,7 @@ export function createDenyList(host: Host, places: SecretPlaces, now = systemClo
   };
 }
 
-async function readEntries(
-  host: Host,
-  { agentHomes, relayHome, files }: SecretPlaces,
-): Promise<Omit<Entries, 'state'>> {
+async function readEntries(host: Host, { agentHomes, relayHome, files }: SecretPaths): Promise<Omit<Entries, 'state'>> {
   const { media } = host;
   const bothForms = async (paths: readonly string[]): Promise<string[]> => [
     ...new Set([...paths, ...(await Promise.all(paths.map((path) => media.resolve(path))))]),
@@ -171,7 +169,7 @@ async function readEntries(
 
 const agentHome = (directory: string): Guarded => ({ directory, trees: AGENT_TREES, files: AGENT_FILES });
 
-/** The profiles of agent homes; one may be a link to another place. */
+/** The profiles of agent homes, any of which may be a link to another place. */
 async function profilesOf(host: Host, homes: readonly string[]): Promise<string[]> {
   const found = await Promise.all(
     homes.map(async (home) => {
@@ -184,7 +182,9 @@ async function profilesOf(host: Host, homes: readonly string[]): Promise<string[
   return [...new Set(found.flat())];
 }
 
-/** The profile that `path` names, which counts even when it does not exist: a refusal must not reveal which do. */
+/**
+ * The profile that `path` names, which counts even if it does not exist, so that a refusal does not reveal which ones exist.
+ */
 function namedProfiles(path: string, homes: readonly string[]): Guarded[] {
   return homes.flatMap((home) => {
     const named = componentsOf(spelledUnder(path, `${home}/profiles`, anyCase) ?? '')[componentsOf(home).length + 1];
@@ -193,8 +193,8 @@ function namedProfiles(path: string, homes: readonly string[]): Guarded[] {
 }
 
 /**
- * The secret names of a directory that are links, as in homes whose settings are kept elsewhere, or have a link above
- * them; and the directory itself with those in it that hold secrets.
+ * The secret names of a directory that are links, as in homes whose settings are stored elsewhere, or that are below a link;
+ * and the directory itself with its subdirectories that contain secrets.
  */
 async function contentsOf({ files, media }: Host, guarded: Guarded): Promise<{ links: string[]; watched: string[] }> {
   const { directory } = guarded;
@@ -216,15 +216,15 @@ async function contentsOf({ files, media }: Host, guarded: Guarded): Promise<{ l
 }
 
 /**
- * The entries of a directory. In one that this account may not list (a directory of keys, mode 0710), every name of
- * `known` counts as a link, to be followed. Without names, such a directory may only be one that nothing reaches.
+ * The entries of a directory. In a directory that this account may not list (a directory of keys, mode 0710), every name of
+ * `known` counts as a link, to be followed. Without names, such a directory must be unreachable.
  */
 async function entriesOf(files: HostFiles, directory: string, known?: readonly string[]): Promise<DirectoryEntry[]> {
   try {
     return (await files.list(directory)) ?? [];
   } catch (error) {
     const code = errnoOf(error);
-    // Nothing lies behind a loop of links.
+    // A loop of links leads nowhere.
     if (code === 'ELOOP' || code === 'ENAMETOOLONG') return [];
     if (code !== 'EACCES' && code !== 'EPERM') throw error;
     if (known) return known.map((name) => ({ name, kind: 'link' }));
@@ -233,7 +233,7 @@ async function entriesOf(files: HostFiles, directory: string, known?: readonly s
   }
 }
 
-/** `path` respelled by the entry of a guarded directory that it equals or lies below; else null. */
+/** `path` respelled with the entry of a guarded directory that it equals or is below; else null. */
 function spelledInside(path: string, { directory, trees, files }: Guarded, same: SameName): string | null {
   if (spelledUnder(path, directory, same) === null) return null;
   for (const tree of trees) {

@@ -4,23 +4,23 @@ import type { DenyList } from './deny-list.ts';
 import { isUnder } from './paths.ts';
 import { locate, type PathRefusal } from './validate.ts';
 
-/** Names of one folder that are read. */
+/** Maximum names read of one folder. */
 const MAX_READ = 5_000;
-/** Entries of one folder in an answer, the newest first. */
+/** Maximum entries of one folder in an answer, the newest first. */
 const MAX_ENTRIES = 500;
-/** Entries that are checked at a time. */
+/** Entries that are checked at the same time. */
 const BATCH = 32;
 /** Limits of a search for recent files: files in the answer, folders and names to visit, and levels. */
 const MAX_RECENT = 50;
 const MAX_FOLDERS = 200;
 const MAX_NAMES = 20_000;
 const MAX_DEPTH = 5;
-/** Folders of tools, full of files that nobody made by hand. */
+/** Folders of tools, full of generated files. */
 const SKIPPED = /^(?:\.|node_modules$|__pycache__$|venv$)/;
 
 export interface FolderEntry {
   name: string;
-  /** As `GET /media/by-path` takes it. */
+  /** In the form of `GET /media/by-path`. */
   path: string;
   kind: 'file' | 'folder';
   /** Bytes of a file. */
@@ -30,17 +30,17 @@ export interface FolderEntry {
 }
 
 export interface Folder {
-  /** Without links. */
+  /** The real path, without links. */
   path: string;
-  /** The folder above; null for one that is allowed by itself. */
+  /** The folder above; null for a folder that is allowed itself. */
   parent: string | null;
   /** Newest first. */
   entries: FolderEntry[];
-  /** True if the folder holds more. */
+  /** True if the folder contains more. */
   isCut: boolean;
 }
 
-export interface FoldersParts {
+export interface FoldersDeps {
   host: Pick<Host, 'media'>;
   isDenied: DenyList;
   /** Real paths of the folders that media settings allow. */
@@ -48,11 +48,11 @@ export interface FoldersParts {
 }
 
 /**
- * The folders that media settings allow (contract 04 §2), for a person who looks for a file. Location is checked as for a
- * file by its path; a protected location is not listed either.
+ * The folders that media settings allow (contract 04 §2), for a person who browses for a file. Locations are checked like
+ * the path of a file, and protected ones are not listed either.
  */
-export function createFolders({ host, isDenied, roots }: FoldersParts) {
-  /** Entries that may be served, in the order given. Links count as what they lead to, within the allowed folders. */
+export function createFolders({ host, isDenied, roots }: FoldersDeps) {
+  /** Entries that may be served, in the same order. A link counts as its target, within the allowed folders. */
   async function allowed(folder: string, items: readonly FolderItem[], within: readonly string[]) {
     const found: FolderEntry[] = [];
     for (let at = 0; at < items.length; at += BATCH) {
@@ -88,7 +88,7 @@ export function createFolders({ host, isDenied, roots }: FoldersParts) {
   }
 
   return {
-    /** The folders that are allowed by themselves, those that are there. */
+    /** The allowed folders that exist. */
     async top(): Promise<FolderEntry[]> {
       const found = await Promise.all(
         (await roots()).map(async (path): Promise<FolderEntry | null> => {
@@ -101,14 +101,14 @@ export function createFolders({ host, isDenied, roots }: FoldersParts) {
       return found.filter((entry) => entry !== null);
     },
 
-    /** The entries of a folder, by its untrusted path; else the first check that failed. */
+    /** The entries of a folder, by its untrusted path; else the first failed check. */
     async open(path: string): Promise<Folder | PathRefusal> {
       const within = await roots();
       const located = await locate(path, { host, isDenied, roots: within });
       return typeof located === 'string' ? located : list(located.path, within, MAX_ENTRIES);
     },
 
-    /** The newest files below some of the allowed folders. Looks at 200 folders and 20,000 names at most. */
+    /** The newest files below some of the allowed folders. Visits at most 200 folders and 20,000 names. */
     async recent(below: readonly string[]): Promise<FolderEntry[]> {
       const within = await roots();
       const seenFolders = new Set(below.filter((path) => within.includes(path)));

@@ -9,33 +9,32 @@ import { MiB } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import { containerMounts, translate } from './containers.ts';
 import { guessType, typeOf } from './content-types.ts';
-import { createDenyList, secretPlaces } from './deny-list.ts';
+import { createDenyList, secretPaths } from './deny-list.ts';
 import { createFolders } from './folders.ts';
-import { type Media, type MediaChange, openSharedMedia } from './media.ts';
+import { type Media, openSharedMedia } from './media.ts';
 import { baseName } from './names.ts';
 import { openPath, type PathRefusal, REFUSAL_TEXT } from './validate.ts';
 
 const MAX_UPLOADS = 256;
 const SWEEP_PERIOD = 300_000;
-/** Uploads of killed relays that one sweep removes; the next one goes on. */
+/** Maximum uploads of killed relays that one sweep removes; the next sweep continues. */
 const MAX_DISCARDED = 1000;
 /** Uploads, in the temporary directory. */
 export const UPLOAD_PREFIX = 'svc-relay-upload-';
-/** Below the agent's home: uploads that came from the edge, which has deleted its copies. */
-const KEPT = 'svc-relay-uploads';
+/** Below the agent's home: uploads received at the edge, which has deleted its copies. */
+const UPLOADS_FOLDER = 'svc-relay-uploads';
 /** Files that the relay may own: its uploads, and screenshots of old phones that the agent's tool writes. */
 const MANAGED = /^(?:svc-relay-upload-|android_screenshot_)/;
-/** The process of an upload, in base 36, and a mark that random names of earlier versions hardly have. */
+/** The process id of an upload, in base 36, and a mark that the random names of earlier versions hardly contain. */
 const WRITER = /^svc-relay-upload-([0-9a-z]{6})zz[0-9a-z]{16}(?![0-9a-z])/;
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
-export interface HostMediaParts {
+export interface HostMediaDeps {
   host: Host;
   store: Store<'media'>;
   config: Config;
   clock: Clock;
   log: Log;
-  changed?(change: MediaChange): void;
 }
 
 /** Error kinds of `openPath`: `forbidden` does not reveal whether a file exists. */
@@ -50,20 +49,19 @@ const KIND: Record<PathRefusal, 'invalid' | 'forbidden' | 'not-found'> = {
   'too-large': 'forbidden',
 };
 
-/** Media of a home host: files, served from where they are. A restart forgets the index, and removes owned files. */
-export async function openHostMedia({ host, store, config, clock, log, changed }: HostMediaParts): Promise<Media> {
+/** Media of a home host: files, served in place. A restart forgets the index, and removes owned files. */
+export async function openHostMedia({ host, store, config, clock, log }: HostMediaDeps): Promise<Media> {
   const cap = config.mediaMaxSizeMb * MiB;
   const temporary = host.media.temporaryDirectory;
   const writer = `${host.processes.own.toString(36).padStart(6, '0')}zz`;
-  const isDenied = createDenyList(host, secretPlaces(host, config));
+  const isDenied = createDenyList(host, secretPaths(host, config));
   const folders = createFolders({ host, isDenied, roots });
-  const keptFolder = () => host.media.resolve(`${config.agentHome}/${KEPT}`);
+  const uploadsFolder = () => host.media.resolve(`${config.agentHome}/${UPLOADS_FOLDER}`);
   const shared = await openSharedMedia({
     store,
     config,
     clock,
     log,
-    changed,
     bytes: {
       maxUploads: MAX_UPLOADS,
       newPlace: (suffix) => `${temporary()}/${UPLOAD_PREFIX}${writer}${randomString(ALPHABET, 16)}${suffix}`,
@@ -96,11 +94,11 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
         }
       },
 
-      kept: {
+      durable: {
         create: async () =>
-          host.media.create(`${await keptFolder()}/${randomString(ALPHABET, 16)}`, { isDurable: true }),
-        async places() {
-          const folder = await keptFolder();
+          host.media.create(`${await uploadsFolder()}/${randomString(ALPHABET, 16)}`, { isDurable: true }),
+        async locations() {
+          const folder = await uploadsFolder();
           return ((await host.files.list(folder)) ?? []).map(({ name }) => `${folder}/${name}`);
         },
       },
@@ -108,14 +106,16 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
   });
   const periodic: Cancel[] = [];
 
-  /** True if the process that received an upload has ended: nobody knows its tokens. In containers ids come back. */
+  /**
+   * True if the process that received an upload has ended, so that its tokens are lost. In containers, process ids repeat.
+   */
   function isLeftover({ path, modified }: { path: string; modified: number }): boolean {
     const id = uploadWriter(path);
     if (id === null) return false;
     return id === host.processes.own ? modified < performance.timeOrigin : !host.processes.exists(id);
   }
 
-  /** Runs a check of a path. @throws RelayError `unavailable` when the disk does not tell. */
+  /** Runs a check of a path. @throws RelayError `unavailable` if the disk cannot be read. */
   async function checked<T>(check: () => Promise<T>): Promise<T> {
     try {
       return await check();
@@ -125,19 +125,19 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
     }
   }
 
-  /** Computed for each use: directories move, links change. */
+  /** Computed for each use, since directories move and links change. */
   async function roots(): Promise<string[]> {
     const named = [temporary(), config.workspace, ...config.mediaAllowedRoots];
     return [...new Set(await Promise.all(named.map((root) => host.media.resolve(root))))];
   }
 
-  /** True if the relay may own a file: a direct child of the temporary directory with a name of its own kind. */
+  /** True if the relay may own a file: a direct child of the temporary directory with a name that belongs to the relay. */
   async function isManaged(path: string): Promise<boolean> {
     const at = path.lastIndexOf('/');
     return path.slice(0, at) === (await host.media.resolve(temporary())) && MANAGED.test(path.slice(at + 1));
   }
 
-  /** Removes uploads of relays that were killed, and at the start whatever is older than any token. */
+  /** Removes uploads of killed relays, and at the start everything older than any token. */
   async function discardLeftovers(isStart = false): Promise<void> {
     const oldest = isStart ? clock.now() - config.mediaTtlSeconds * 1000 : Number.NEGATIVE_INFINITY;
     const found = await host.media.ownFiles(temporary(), UPLOAD_PREFIX);
@@ -180,7 +180,7 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
       throw new RelayError(KIND[found], text);
     },
 
-    // Not those of the temporary directory, which are of any program.
+    // Without the temporary directory, which holds files of any program.
     recent: () =>
       checked(async () => {
         const named = [config.workspace, ...config.mediaAllowedRoots];
@@ -205,11 +205,11 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
   };
 }
 
-/** The process that received an upload, by the path of its file; null when that tells none. */
+/** The process that received an upload, from the path of its file; null if the name contains none. */
 export function uploadWriter(path: string): number | null {
   const id = Number.parseInt(WRITER.exec(path.slice(path.lastIndexOf('/') + 1))?.[1] ?? '', 36);
   return Number.isNaN(id) ? null : id;
 }
 
-/** The errno only: messages name paths. */
+/** Only the errno, since messages contain paths. */
 const codeOf = (error: unknown): string => errnoOf(error) || 'failed';

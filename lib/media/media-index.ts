@@ -1,50 +1,49 @@
 import * as v from 'valibot';
 import type { MediaEntry, MediaOrphanRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
-import { base64url, randomBytes, sha256 } from '../kit/bytes.ts';
+import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { loadAll, readAs } from '../kit/entries.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { createWriteBehind } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 
 export type { MediaEntry } from '../../storage/schema.ts';
 
 const TOKEN_BYTES = 16;
-/** Failed removals that are kept to be repeated; more are given up. */
+/** Failed removals that are remembered and retried; further ones are given up. */
 const MAX_ORPHANS = 1000;
-/** Bytes of an upload that never ended, as after an eviction, are removed after this many seconds. */
+/** Seconds after which the bytes of an unfinished upload are removed, such as after an eviction. */
 const ABANDONED_AFTER = 3600;
 
 const entryKey = (token: string): string => `entry:${token}`;
 const orphanKey = (place: string): string => `orphan:${sha256(place)}`;
 
 export type NewEntry = Pick<MediaEntry, 'place' | 'contentType' | 'fileName' | 'size' | 'sensitive' | 'owned'> & {
-  /** A new one by default. */
+  /** By default a new one. */
   token?: string;
+  sha256?: string;
 };
 
-export interface MediaIndexParts {
+export interface MediaIndexDeps {
   store: Store<'media'>;
   clock: Clock;
   log: Log;
   /** Lifetime of an entry, seconds. */
   ttl: number;
-  /** Most entries. */
+  /** Maximum number of entries. */
   cap: number;
-  /** Most bytes of owned files. */
+  /** Maximum bytes of owned files. */
   ownedCap: number;
-  /** True for an entry that must stay, however many there are. */
+  /** True for an entry that must not be evicted. */
   isHeld?(token: string): boolean;
-  /** Removes owned bytes; missing ones count as removed. A rejected removal is repeated by `sweep`. */
+  /** Removes owned bytes; missing ones count as removed. `sweep` retries a rejected removal. */
   remove(place: string): Promise<void>;
 }
 
-export type MediaIndex = Awaited<ReturnType<typeof openMediaIndex>>;
-
 /**
- * Tokens and the bytes they stand for, limited in time, number and owned bytes (contract 04 §3.1). Held in memory and
- * written through. Every step is synchronous, so two of them never interleave; the map's order is least recently used
- * first.
+ * Tokens and their bytes, limited in time, number and owned bytes (contract 04 §3.1). Held in memory and written through.
+ * Every step is synchronous, so two of them never interleave. The map is in the order of the last use.
  */
 export async function openMediaIndex({
   store,
@@ -55,13 +54,15 @@ export async function openMediaIndex({
   ownedCap,
   isHeld = () => false,
   remove,
-}: MediaIndexParts) {
+}: MediaIndexDeps) {
   const entries = new Map<string, MediaEntry>();
-  /** Places with a token, and whether any token of the place has owned it. */
-  const places = new Map<string, { tokens: number; owned: boolean; size: number }>();
-  /** Bytes without an entry, and the epoch seconds from which they may be removed: uploads and failed removals. */
+  /** Places that have tokens, and whether one of these has owned the bytes. */
+  const locations = new Map<string, { tokens: number; owned: boolean; size: number }>();
+  /**
+   * Bytes without an entry, and the epoch seconds after which they may be removed: unfinished uploads and failed removals.
+   */
   const orphans = new Map<string, number>();
-  /** Orphans that are being written now. */
+  /** Orphans that are still being written. */
   const uploading = new Set<string>();
   const removals = new Set<Promise<void>>();
   const uses = createWriteBehind({ store, log, name: 'the media index' });
@@ -89,34 +90,34 @@ export async function openMediaIndex({
 
   function insert(entry: MediaEntry): void {
     entries.set(entry.token, entry);
-    const place = places.get(entry.place) ?? { tokens: 0, owned: false, size: entry.size };
+    const place = locations.get(entry.place) ?? { tokens: 0, owned: false, size: entry.size };
     place.tokens++;
-    // Bytes that were about to be removed are owned already.
+    // Orphaned bytes are owned already.
     const isOwned = removeOrphan(entry.place) || entry.owned;
     if (!place.owned && isOwned) {
       place.owned = true;
       ownedBytes += place.size;
     }
-    places.set(entry.place, place);
+    locations.set(entry.place, place);
   }
 
   function retire(entry: MediaEntry): void {
     entries.delete(entry.token);
     written(store.removeItem(entryKey(entry.token)));
-    const place = places.get(entry.place);
+    const place = locations.get(entry.place);
     if (!place || --place.tokens > 0) return;
-    places.delete(entry.place);
+    locations.delete(entry.place);
     if (!place.owned) return;
     ownedBytes -= place.size;
     discard(entry.place);
   }
 
-  /** Removes bytes; when that fails and no entry needs them, they stay orphans. */
+  /** Removes bytes. If that fails and no entry needs them, they stay orphans. */
   function discard(place: string): void {
     const removal = remove(place).then(
       () => void removeOrphan(place),
       () => {
-        if (orphans.size < MAX_ORPHANS && !places.has(place)) written(addOrphan(place, 0));
+        if (orphans.size < MAX_ORPHANS && !locations.has(place)) written(addOrphan(place, 0));
       },
     );
     removals.add(removal);
@@ -134,7 +135,7 @@ export async function openMediaIndex({
     }
     for (const entry of entries.values()) {
       if (ownedBytes <= ownedCap) break;
-      if (entry !== newest && !isHeld(entry.token) && places.get(entry.place)?.owned) retire(entry);
+      if (entry !== newest && !isHeld(entry.token) && locations.get(entry.place)?.owned) retire(entry);
     }
   }
 
@@ -149,7 +150,7 @@ export async function openMediaIndex({
   for (const entry of stored.sort((a, b) => a.lastAccessed - b.lastAccessed)) insert(entry);
 
   return {
-    /** Notes an upload before its first byte: bytes that nothing refers to would stay for ever. */
+    /** Records an upload before its first byte, since bytes without a record would stay forever. */
     begin(place: string): Promise<void> {
       uploading.add(place);
       return addOrphan(place, now() + ABANDONED_AFTER);
@@ -170,34 +171,39 @@ export async function openMediaIndex({
       return { entry, saved };
     },
 
-    /** Adds an entry of the other side of a mirror under its own token; false when that is taken or has expired. */
+    /**
+     * Adds an entry of the other side of a mirror under its own token, in place of the same upload where that would end with
+     * the process; false if the token has expired, or belongs to something else, which the other side could thus replace.
+     */
     adopt(entry: MediaEntry): boolean {
       const own = find(entry.token);
-      if (own || entry.expiresAt <= now()) return own?.place === entry.place;
-      insert(entry);
+      const isSame = own !== undefined && own.sha256 !== undefined && own.sha256 === entry.sha256;
+      if ((own && (own.kept || !isSame)) || entry.expiresAt <= now()) return own?.place === entry.place;
+      if (own) retire(own);
+      insert(own ? { ...entry, sensitive: own.sensitive } : entry);
       evict(entry);
       return true;
     },
 
-    /** Removes an entry and its owned bytes; resolves when they are gone, or are to be removed by `sweep`. */
+    /** Removes an entry and its owned bytes. Resolves when the bytes are gone, or are left to `sweep`. */
     async release(token: string): Promise<void> {
       const entry = entries.get(token);
       if (!entry) return;
-      // A process that ends before the bytes are gone removes them when it wakes.
-      if (places.get(entry.place)?.tokens === 1) written(addOrphan(entry.place, 0));
+      // If the process ends before the bytes are gone, it removes them when it wakes.
+      if (locations.get(entry.place)?.tokens === 1) written(addOrphan(entry.place, 0));
       retire(entry);
       await Promise.all(removals);
     },
 
-    /** Removes an entry, with its bytes when it was the last token of owned ones. */
+    /** Removes an entry, and its bytes if this was the last token of owned ones. */
     remove(entry: MediaEntry): void {
       if (entries.get(entry.token) === entry) retire(entry);
     },
 
-    /** A live entry. */
+    /** Returns a live entry. */
     find,
 
-    /** An entry was served: makes it the most recently used one. */
+    /** Marks an entry as the most recently used one. */
     touch(entry: MediaEntry): void {
       const { token } = entry;
       if (entries.get(token) !== entry) return;
@@ -210,7 +216,7 @@ export async function openMediaIndex({
       });
     },
 
-    /** Marks an entry for good; resolves when that is stored, with false if there is no such entry. */
+    /** Marks an entry as sensitive permanently. Resolves when that is stored, with false if the entry does not exist. */
     async markSensitive(token: string): Promise<boolean> {
       const entry = find(token);
       if (!entry) return false;
@@ -219,7 +225,7 @@ export async function openMediaIndex({
       return true;
     },
 
-    /** Newest first; expired ones, which the next sweep removes, only on request. */
+    /** Newest first. Expired entries, which the next sweep removes, only on request. */
     list(includeExpired: boolean): (MediaEntry & { isExpired: boolean })[] {
       const at = now();
       return [...entries.values()]
@@ -244,7 +250,7 @@ export async function openMediaIndex({
       await Promise.all(removals);
     },
 
-    /** The epoch seconds from which `sweep` has something to do; undefined when it never will. */
+    /** Epoch seconds of the next due `sweep`; undefined if there is nothing to remove. */
     nextSweep(): number | undefined {
       let next = Number.POSITIVE_INFINITY;
       for (const { expiresAt } of entries.values()) next = Math.min(next, expiresAt);
@@ -252,7 +258,7 @@ export async function openMediaIndex({
       return Number.isFinite(next) ? next : undefined;
     },
 
-    /** Removes every entry and all owned bytes but those that outlive the process. */
+    /** Removes every entry, and all owned bytes except those that outlive the process. */
     async clear(): Promise<void> {
       for (const entry of entries.values()) {
         if (entry.kept) entries.delete(entry.token);
@@ -272,6 +278,7 @@ const Stored: v.GenericSchema<unknown, { entry: MediaEntry } | MediaOrphanRecord
       fileName: v.nullable(v.string()),
       ...v.entriesFromList(['size', 'createdAt', 'expiresAt', 'lastAccessed'], v.number()),
       ...v.entriesFromList(['sensitive', 'owned'], v.boolean()),
+      sha256: v.optional(v.string()),
       kept: v.optional(v.literal(true)),
     }),
   }),

@@ -2,18 +2,22 @@ import type { MediaEntry, Store } from '../../storage/schema.ts';
 import type { Config } from '../config.ts';
 import { mirrorBacklog, RelayError } from '../errors.ts';
 import type { NewBytes, OpenBytes } from '../host/media.ts';
+import { base64url, hexToBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { batched } from '../kit/entries.ts';
+import { createEvent } from '../kit/event.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { MiB } from '../kit/units.ts';
 import type { Log } from '../log.ts';
 import { typeOf } from './content-types.ts';
 import type { Folder, FolderEntry } from './folders.ts';
 import { openMediaIndex } from './media-index.ts';
 import { plainSuffix } from './names.ts';
-import { SEALED_TYPE, sealedToken } from './sealed.ts';
-import { createUploads, type UploadBody } from './uploads.ts';
+import { sealedToken } from './sealed.ts';
+import { SEALED_TYPE } from './sealed-type.ts';
+import { createUploads, type UploadBody, type Uploaded } from './uploads.ts';
 
-/** Bytes of all files that the relay owns. */
+/** Maximum bytes of all files that the relay owns. */
 export const OWNED_CAP = 2048 * MiB;
 const UPLOADS_PER_SESSION = 4;
 
@@ -28,7 +32,7 @@ export interface Registration {
   owned: boolean;
 }
 
-/** Something to serve. The receiver closes `bytes` or passes on its body. */
+/** Media to serve. The receiver closes `bytes` or passes on its body. */
 export interface ServedMedia {
   bytes: OpenBytes;
   contentType: string;
@@ -36,42 +40,46 @@ export interface ServedMedia {
   sensitive: boolean;
 }
 
-/** An upload that a device has made: what the other side of a mirror has to know besides its entry. */
+/** An upload from a device, with what the other side of a mirror needs besides its entry. */
 export interface Received {
   family: string;
   /** Hex. */
   sha256: string;
 }
 
-/** The part of a mirror in this relay's media (contract 12 §2): see `lib/mirror/uploads.ts` and `lib/mirror/pulls.ts`. */
+/** The mirror's part in this relay's media (contract 12 §2): see `lib/mirror/uploads.ts` and `lib/mirror/pulls.ts`. */
 export interface UploadCustody {
-  /** True while uploads are given to the other side. */
+  /** True while uploads are transferred to the other side. */
   isGiving(): boolean;
-  /** @throws RelayError `unavailable` when one more upload of this size must not be taken. */
+  /** @throws RelayError `unavailable` if another upload of this size must be refused. */
   admit(family: string, size: number): void;
-  /** Takes note of an upload, in the turn in which its entry is stored; false when it cannot be given. */
+  /** Records an upload, in the turn in which its entry is stored; false if it cannot be transferred. */
   received(entry: MediaEntry, upload: Received): boolean;
-  /** An upload of which note was taken could not be stored. */
+  /** A recorded upload could not be stored. */
   dropped(token: string): void;
-  /** True while an entry waits to be given. */
+  /** True while an entry waits for its transfer. */
   isHeld(token: string): boolean;
-  /** The error for a token that is unknown here, but may be known later or elsewhere; undefined for others. */
+  /** The error for a token that is unknown here but may be known later or elsewhere; undefined for others. */
   elsewhere(token: string): RelayError | undefined;
 }
 
 /** The mirror's access to media. */
 export interface SharedUploads {
   join(custody: UploadCustody): void;
-  /** The bytes of an entry; null when they are gone. */
+  /** The bytes of an entry; null if they are gone. */
   bytes(token: string): Promise<OpenBytes | null>;
-  /** Removes an entry with its bytes: the other side has it. */
+  /** Removes an entry and its bytes after the other side has received it. */
   release(token: string): Promise<void>;
-  /** Begins a file that outlives the process; durable once it is finished. Throws with an errno. */
+  /** Creates a file that outlives the process; durable once it is finished. Throws with an errno. */
   create(): Promise<NewBytes>;
-  /** Adds an entry whose bytes are such a file, under its token; false when that is taken or has expired. */
+  /**
+   * Adds an entry for such a file under its token, in place of the same upload where that would end with the process; false
+   * if the token is taken or has expired.
+   */
   adopt(entry: MediaEntry): boolean;
-  /** Places of all such files. Rejects when the disk does not tell. */
-  places(): Promise<string[]>;
+  has(token: string): boolean;
+  /** Places of all such files. Rejects if the disk cannot be read. */
+  locations(): Promise<string[]>;
   remove(place: string): Promise<void>;
 }
 
@@ -79,24 +87,24 @@ export interface SharedUploads {
 export interface Media {
   /**
    * Adds a file of this host.
-   * @throws RelayError `invalid` for whatever is wrong with it; `unavailable` when the disk does not tell; `unsupported`
-   * without a host.
+   * @throws RelayError `invalid` for any problem with it; `unavailable` if the disk cannot be read; `unsupported` without a
+   * host.
    */
   register(registration: Registration): Promise<MediaEntry>;
   /** Receives a file from a device. @throws RelayError, see `Uploads.receive`. */
   upload(body: UploadBody): Promise<MediaEntry>;
-  /** Marks an entry sensitive for good; resolves when that is stored, with false if there is no such entry. */
+  /** Marks an entry as sensitive permanently. Resolves when that is stored, with false if the entry does not exist. */
   markSensitive(token: string): Promise<boolean>;
-  /** Opens an entry. @throws RelayError `not-found`, or `unavailable` when the disk does not tell. */
+  /** Opens an entry. @throws RelayError `not-found`, or `unavailable` if the disk cannot be read. */
   open(token: string): Promise<ServedMedia>;
   /**
    * Opens a file of this host by its path, or by its path in the agent's container. The hint is a media type or null.
-   * @throws RelayError `forbidden`, `not-found`; `unavailable` when the disk does not tell; `unsupported` without a host.
+   * @throws RelayError `forbidden`, `not-found`; `unavailable` if the disk cannot be read; `unsupported` without a host.
    */
   openPath(path: string, hint: string | null): Promise<Omit<ServedMedia, 'sensitive'>>;
   /**
-   * A folder of those that media settings allow, or without a path these. `recent` are the newest files of the agent.
-   * @throws RelayError as `openPath`.
+   * An allowed folder, or without a path, all of them. `recent` are the newest files of the agent.
+   * @throws RelayError like `openPath`.
    */
   folder(path: string | null): Promise<Folder | { path: null; entries: FolderEntry[] }>;
   recent(): Promise<FolderEntry[]>;
@@ -104,39 +112,39 @@ export interface Media {
   list(includeExpired: boolean): (MediaEntry & { isExpired: boolean })[];
   /** Number of live entries. */
   count(): number;
+  onChange(listener: (change: MediaChange) => void): void;
   readonly shared: SharedUploads;
-  /** Starts the periodic work of a process that stays. */
+  /** Starts the periodic work of a process that keeps running. */
   start(): void;
-  /** Removes what has expired. */
+  /** Removes expired entries. */
   sweep(): Promise<void>;
-  /** Aborts uploads; on a host also removes every entry, with the files that the relay owns. */
+  /** Aborts uploads. On a host, also removes every entry, with the files that the relay owns. */
   stop(): Promise<void>;
 }
 
-/** Where bytes are kept: files of a host, or objects of a bucket. A place is a path or a key. */
+/** Storage of bytes: files of a host, or objects of a bucket. A place is a path or a key. */
 export interface MediaBytes {
-  /** Uploads of all sessions that may run at once. */
+  /** Maximum concurrent uploads of all sessions. */
   readonly maxUploads: number;
   /** An unused place for an upload whose file name ends in `suffix`. */
   newPlace(suffix: string): string;
   create(place: string): Promise<NewBytes>;
-  /** The place to serve a finished upload from, or null when it cannot be served. */
+  /** The place to serve a finished upload from, or null if it cannot be served. */
   accept(place: string): Promise<string | null>;
-  /** Opens the bytes of an entry; null when they are gone or may not be served. */
+  /** Opens the bytes of an entry; null if they are gone or may not be served. */
   open(place: string): Promise<OpenBytes | null>;
   /** Removes bytes. Missing ones count as removed. */
   remove(place: string): Promise<void>;
   /** Files that outlive the process; on a host only. */
-  kept?: { create(): Promise<NewBytes>; places(): Promise<string[]> };
+  durable?: { create(): Promise<NewBytes>; locations(): Promise<string[]> };
 }
 
-export interface SharedMediaParts {
+export interface SharedMediaDeps {
   bytes: MediaBytes;
   store: Store<'media'>;
   config: Config;
   clock: Clock;
   log: Log;
-  changed?(change: MediaChange): void;
 }
 
 /**
@@ -147,8 +155,24 @@ export const isToken = (text: string): boolean => /^[A-Za-z0-9_-]{16,128}$/.test
 
 const isStopping = () => new RelayError('unavailable', 'the relay is stopping');
 
-/** The part of `Media` that is the same wherever the bytes are kept, and its index. */
-export async function openSharedMedia({ bytes, store, config, clock, log, changed }: SharedMediaParts) {
+const TOKEN_BYTES = 16;
+
+/**
+ * The token of an upload that may be sent again: that of a sealed one is its hash, and one with a key has the same token at
+ * home and at the edge. Under the same key, other contents are another upload.
+ */
+function knownToken({ owner, key }: UploadBody, uploaded: Uploaded): string | undefined {
+  const { contentType, fileName, sha256: hash } = uploaded;
+  if (hash === undefined) return undefined;
+  if (contentType === SEALED_TYPE) return sealedToken(hash);
+  if (key === undefined) return undefined;
+  const named = JSON.stringify(['svc-relay upload v1', owner, key, fileName, contentType, hash]);
+  return base64url(hexToBytes(sha256(named)).subarray(0, TOKEN_BYTES));
+}
+
+/** The part of `Media` that is independent of the storage of bytes, and its index. */
+export async function openSharedMedia({ bytes, store, config, clock, log }: SharedMediaDeps) {
+  const changes = createEvent<[change: MediaChange]>();
   let custody: UploadCustody | undefined;
   const index = await openMediaIndex({
     store,
@@ -182,11 +206,13 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
       };
     },
   });
+  /** Entries of uploads with a known token that are being stored. */
+  const storing = new Map<string, Promise<MediaEntry>>();
   let stopped = false;
 
   /**
-   * Adds an entry. @throws RelayError `unavailable` when the relay stops or the other side cannot be given it, `internal`
-   * when it cannot be stored.
+   * Adds an entry. @throws RelayError `unavailable` if the relay stops or the entry cannot be transferred to the other side,
+   * `internal` if it cannot be stored.
    */
   async function add(fresh: Parameters<typeof index.add>[0], upload?: Received): Promise<MediaEntry> {
     if (stopped) throw isStopping();
@@ -203,12 +229,12 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
       if (stopped) throw isStopping();
       throw new RelayError('internal', 'the media entry could not be stored', { cause });
     }
-    changed?.('added');
+    changes.emit('added');
     log.info(`added media: ${entry.size} bytes, ${entry.contentType}, sensitive ${entry.sensitive}`);
     return entry;
   }
 
-  /** Others may have been received meanwhile. */
+  /** Other uploads may have been received meanwhile. */
   function refusalOf(family: string, size: number): unknown {
     try {
       custody?.admit(family, size);
@@ -227,11 +253,12 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
     },
     release: index.release,
     async create() {
-      if (bytes.kept) return bytes.kept.create();
+      if (bytes.durable) return bytes.durable.create();
       throw new RelayError('unsupported', 'this relay runs without a host');
     },
     adopt: index.adopt,
-    places: async () => (await bytes.kept?.places()) ?? [],
+    has: (token) => index.find(token) !== undefined,
+    locations: async () => (await bytes.durable?.locations()) ?? [],
     remove: bytes.remove,
   };
 
@@ -243,11 +270,15 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
     async upload(body: UploadBody): Promise<MediaEntry> {
       const { owner: family } = body;
       custody?.admit(family, body.contentLength ?? 0);
-      const { place: received, fileName, contentType, size, sha256 } = await uploads.receive(body);
+      const uploaded = await uploads.receive(body);
+      const { place: received, fileName, contentType, size, sha256 } = uploaded;
       const place = await bytes.accept(received).catch(() => null);
       const refused = place === null || stopped ? undefined : refusalOf(family, size);
-      const token = contentType === SEALED_TYPE && sha256 !== undefined ? sealedToken(sha256) : undefined;
-      const same = token === undefined ? undefined : index.find(token);
+      const token = knownToken(body, uploaded);
+      const known = token === undefined ? undefined : index.find(token);
+      // Sealed uploads of earlier versions have no hash beside their token.
+      const isSame = token !== undefined && known !== undefined && (known.sha256 ?? sha256) === sha256;
+      const same = isSame ? (storing.get(token) ?? known) : undefined;
       if (place === null || stopped || refused || same) {
         await bytes.remove(received).catch(() => {});
         index.end(received);
@@ -255,11 +286,17 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
         if (same) return same;
         throw stopped ? isStopping() : new RelayError('internal', 'the upload could not be stored');
       }
-      const fresh = { place, contentType, fileName, size, sensitive: false, owned: true, ...(token && { token }) };
-      // The bytes have an entry or are an orphan, never neither.
+      const named = token === undefined || known ? {} : { token, sha256 };
+      const fresh = { place, contentType, fileName, size, sensitive: false, owned: true, ...named };
+      // The bytes always have an entry or are an orphan.
       return batched(store, () => {
         const added = add(fresh, sha256 === undefined ? undefined : { family, sha256 });
         index.end(received);
+        if (token !== undefined) {
+          storing.set(token, added);
+          const stored = () => void storing.delete(token);
+          added.then(stored, stored);
+        }
         return added;
       });
     },
@@ -278,9 +315,10 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
 
     async markSensitive(token: string): Promise<boolean> {
       const found = await index.markSensitive(token);
-      if (found) changed?.('sensitive');
+      if (found) changes.emit('sensitive');
       return found;
     },
+    onChange: changes.on,
     list: index.list,
     count: index.count,
     sweep: index.sweep,

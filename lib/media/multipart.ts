@@ -42,7 +42,7 @@ export function boundaryOf(contentType: string | null): string {
   return boundary;
 }
 
-/** Delimiter between the parts of a body. */
+/** The head of a part. */
 export interface PartHead {
   name: string | undefined;
   hasFileName: boolean;
@@ -51,8 +51,8 @@ export interface PartHead {
 const isNamedFile = ({ name }: PartHead): boolean => name === 'file';
 
 /**
- * Extracts one part of a multipart body as it arrives: the first that `isWanted`, by default the first named `file`.
- * Buffers only a part's head (16 KiB).
+ * Extracts one part of a multipart body as it arrives: the first for which `isWanted` is true, by default the first named
+ * `file`. Buffers only a part's head (16 KiB).
  */
 export function createFilePartReader(boundary: string, isWanted = isNamedFile): FilePartReader {
   let state: 'before' | 'inside' | 'after' = 'before';
@@ -64,7 +64,7 @@ export function createFilePartReader(boundary: string, isWanted = isNamedFile): 
   const parser = make({
     headers: { 'content-type': `multipart/form-data; boundary="${boundary}"` },
     maxParts: MAX_PARTS,
-    // Streams every part: fields would be buffered whole.
+    // Streams every part, since fields would be buffered completely.
     isFile: () => true,
     onField() {},
     onFile({ headers }) {
@@ -104,7 +104,7 @@ export function createFilePartReader(boundary: string, isWanted = isNamedFile): 
       try {
         if (ready > 0) parser.write(bytes.subarray(0, ready));
       } catch {
-        // A `filename*` that cannot be decoded.
+        // `filename*` cannot be decoded.
         throw malformed();
       }
       if (failure) throw malformed();
@@ -115,8 +115,8 @@ export function createFilePartReader(boundary: string, isWanted = isNamedFile): 
 }
 
 /**
- * Number of bytes that may be parsed now. The parser (0.2.8) misreads the two bytes after a delimiter, `--` or a line
- * end, when a chunk ends between them: a delimiter is held back until both have arrived.
+ * Number of bytes that may be parsed now. The parser (0.2.8) misreads the two bytes after a delimiter, `--` or a line end,
+ * if a chunk ends between them, so a delimiter is held back until both have arrived.
  */
 function readyPart(bytes: Uint8Array, boundary: string): number {
   const delimiter = '\r\n--'.length + boundary.length;
@@ -128,7 +128,7 @@ const CR = 13;
 
 const one = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0] : value) ?? '';
 
-/** A parameter of a header, quoted or not. The parser itself fails at names outside Latin-1. */
+/** A parameter of a header, quoted or not. The parser itself fails on names outside Latin-1. */
 function parameter(header: string, name: string): string | undefined {
   for (const [, key, quoted, plain] of header.matchAll(
     /;[ \t]*([\w*-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))/g,

@@ -1,10 +1,10 @@
 import type { NewBytes, OpenBytes } from '../host/media.ts';
 import type { ObjectStore, ObjectUpload } from './objects.ts';
 
-/** R2's minimum size of a part that is not the last; all but the last must have the same size. */
+/** R2's minimum size of a part before the last. All but the last must have the same size. */
 export const PART_SIZE = 5 * 1024 * 1024;
 
-/** Writes an object: buffers one part, and puts an object of at most that size in one piece. */
+/** Writes an object. Buffers one part, and stores an object of at most that size with a single put. */
 export function createObject(objects: ObjectStore, key: string): NewBytes {
   const part = new Uint8Array(PART_SIZE);
   const sent: { partNumber: number; etag: string }[] = [];
@@ -42,7 +42,7 @@ export function createObject(objects: ObjectStore, key: string): NewBytes {
   };
 }
 
-/** Opens a stored object for reading; null when it is gone. */
+/** Opens a stored object for reading; null if it is gone. */
 export async function openObject(objects: ObjectStore, key: string): Promise<OpenBytes | null> {
   const facts = await objects.head(key);
   if (!facts) return null;

@@ -4,7 +4,7 @@ import { describeError, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import { type Media, type MediaChange, openSharedMedia } from './media.ts';
+import { type Media, openSharedMedia } from './media.ts';
 import { createObject, openObject } from './object-bytes.ts';
 import type { ObjectStore } from './objects.ts';
 
@@ -12,7 +12,7 @@ import type { ObjectStore } from './objects.ts';
 const MAX_UPLOADS = 8;
 const MIN_WAIT = 60_000;
 
-export interface ObjectMediaParts {
+export interface ObjectMediaDeps {
   objects: ObjectStore;
   /** Prefix of this relay's keys: several relays may share a bucket. */
   prefix: string;
@@ -20,16 +20,15 @@ export interface ObjectMediaParts {
   config: Config;
   clock: Clock;
   log: Log;
-  changed?(change: MediaChange): void;
 }
 
 const hostOnly = () => new RelayError('unsupported', 'this relay runs without a host, so it cannot serve its files');
 
 /** Media of a relay without a host: uploads only, their bytes in an object store. */
-export async function openObjectMedia({ objects, prefix, ...parts }: ObjectMediaParts): Promise<Media> {
-  const { clock, log } = parts;
+export async function openObjectMedia({ objects, prefix, ...deps }: ObjectMediaDeps): Promise<Media> {
+  const { clock, log } = deps;
   const shared = await openSharedMedia({
-    ...parts,
+    ...deps,
     bytes: {
       maxUploads: MAX_UPLOADS,
       newPlace: () => `${prefix}/${bytesToHex(randomBytes(16))}`,
@@ -46,7 +45,7 @@ export async function openObjectMedia({ objects, prefix, ...parts }: ObjectMedia
     schedule();
   }
 
-  /** Sleeps until there is something to remove, and never so shortly that the timer keeps the object awake. */
+  /** Sets an alarm for the next removal, never so soon that the timer keeps the object awake. */
   function schedule(): void {
     cancel();
     const next = shared.index.nextSweep();
@@ -65,7 +64,7 @@ export async function openObjectMedia({ objects, prefix, ...parts }: ObjectMedia
 
     shared: {
       ...shared.shared,
-      // Bytes that are left to be removed decide when to wake.
+      // Orphaned bytes determine the next alarm.
       async release(token) {
         await shared.shared.release(token);
         schedule();

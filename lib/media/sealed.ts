@@ -14,15 +14,11 @@ import { parseObject } from '../kit/json.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 import { baseName, DEFAULT_TYPE, mediaType } from './names.ts';
 
-/** Media type of a sealed file (contract 12 §4): the only thing that is said of it outside the seal. */
-export const SEALED_TYPE = 'application/vnd.svc-relay.sealed';
-/** File name of one, as the relay at the edge gets it. */
-export const SEALED_NAME = 'sealed';
-/** Bytes of the largest head. */
+/** Maximum bytes of the head. */
 const MAX_HEAD = 64 * 1024;
 const LENGTH = 4;
 
-/** A file as its seal has it. `sha256` is hex. */
+/** Facts of a file, inside its seal. `sha256` is hex. */
 export interface SealedFacts {
   name: string;
   type: string;
@@ -30,13 +26,13 @@ export interface SealedFacts {
   sha256: string;
 }
 
-/** Bytes that a sealed file of this size may have. */
+/** Maximum bytes of a sealed file whose content has this size. */
 export const maxSealedSize = (size: number): number => LENGTH + MAX_HEAD + encryptedSize(size);
 
-/** Token of a sealed upload: the hash of its sealed bytes, so that nobody can give others under it. `sha256` is hex. */
+/** Token of a sealed upload: the hash of its sealed bytes, so that nobody can store others under it. `sha256` is hex. */
 export const sealedToken = (sha256: string): string => base64url(hexToBytes(sha256));
 
-/** True for a token that only a sealed upload may have: others that a relay issues have 22 characters. */
+/** True for a token that only a sealed upload may have; all others have 22 characters. */
 export const isSealedToken = (token: string): boolean => /^[A-Za-z0-9_-]{43}$/.test(token);
 
 /**
@@ -60,8 +56,8 @@ export async function* sealFile(
 }
 
 /**
- * Opens a sealed file as it arrives, and holds a head or a record of it at most. `openHead` opens the text of the head.
- * Rejects for whatever is wrong with it: what came out before is not to be used then.
+ * Opens a sealed file as it arrives, and buffers at most its head or one record. `openHead` opens the text of the head.
+ * Rejects for any error, in which case earlier output must not be used.
  */
 export function createFileOpener(openHead: (head: Sealed) => Promise<Uint8Array>, maxSize: number) {
   let head: Uint8Array = new Uint8Array();
@@ -92,7 +88,7 @@ export function createFileOpener(openHead: (head: Sealed) => Promise<Uint8Array>
   }
 
   return {
-    /** The bytes of the file that have become readable. */
+    /** Returns the bytes of the file that are available now. */
     async push(chunk: Uint8Array): Promise<Uint8Array[]> {
       let rest: Uint8Array | undefined = chunk;
       if (!opened) {
@@ -103,7 +99,7 @@ export function createFileOpener(openHead: (head: Sealed) => Promise<Uint8Array>
       return (await opened.decryptor.push(rest)).map(count);
     },
 
-    /** The last bytes and the facts of a file that has come as a whole. */
+    /** Returns the last bytes, and the facts, of a complete file. */
     async end(): Promise<{ last: Uint8Array; facts: SealedFacts }> {
       if (!opened) throw new RangeError('it is cut short');
       const { facts, decryptor } = opened;
@@ -116,7 +112,7 @@ export function createFileOpener(openHead: (head: Sealed) => Promise<Uint8Array>
   };
 }
 
-/** @throws RangeError for anything but the head of a file. */
+/** @throws RangeError for anything but the head of a sealed file. */
 function read(bytes: Uint8Array): { secret: Uint8Array; facts: SealedFacts } {
   const { name, type, size, sha256, secret: text } = parseObject(decodeUtf8(bytes)) ?? {};
   const secret = typeof text === 'string' ? fromBase64url(text) : null;

@@ -5,10 +5,11 @@ import { bytesToHex } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import { createAdmission } from '../kit/semaphore.ts';
 import { boundaryOf, createFilePartReader, type FilePart, type PartHead } from './multipart.ts';
-import { maxSealedSize, SEALED_TYPE } from './sealed.ts';
+import { maxSealedSize } from './sealed.ts';
+import { SEALED_TYPE } from './sealed-type.ts';
 
 const IDLE = 30_000;
-/** Bytes that a body may have besides the file. */
+/** Maximum bytes of a body in addition to the file. */
 const SLACK = 1024 * 1024;
 const RETRY_AFTER = 5;
 
@@ -17,30 +18,32 @@ export interface UploadBody {
   contentType: string | null;
   contentLength: number | null;
   chunks: AsyncIterable<Uint8Array>;
-  /** Limits count per owner. */
+  /** Limits are counted per owner. */
   owner: string;
-  /** Called when the body is complete: its device may have been revoked meanwhile. */
+  /** The device's name for this upload (`Idempotency-Key`), so that sending it again adds nothing. */
+  key?: string;
+  /** Called when the body is complete, since its device may have been revoked meanwhile. */
   isWelcome(): boolean;
 }
 
 export interface Uploaded extends FilePart {
   place: string;
   size: number;
-  /** Hash of the file, hex; present where `isHashed` asks for it. */
+  /** Hash of the file, hex; present if the upload has a key or `isHashed` returns true. */
   sha256?: string;
 }
 
-export interface UploadsParts {
+export interface UploadsOptions {
   clock: Clock;
   /** Largest file, bytes. */
   cap: number;
-  /** Uploads of one owner that run at once. */
+  /** Maximum concurrent uploads of one owner. */
   perOwner: number;
-  /** Uploads of all owners that run at once. */
+  /** Maximum concurrent uploads of all owners. */
   total: number;
-  /** The part to take, the first one named `file` by default, and the error for a body without it. */
+  /** The part to accept, by default the first one named `file`, and the error for a body without it. */
   part?: { isWanted(head: PartHead): boolean; missing: string };
-  /** True when the hash of a file is needed. */
+  /** True if the hash of a file is needed. */
   isHashed?(): boolean;
   /** Creates the file for one upload. */
   create(part: FilePart): Promise<NewBytes>;
@@ -53,7 +56,7 @@ const isStopping = () => new RelayError('unavailable', 'the relay is stopping');
 const notStored = (cause: unknown) => new RelayError('internal', 'the upload could not be stored', { cause });
 
 /** Receives uploads (contract 04 §3.5): streamed at the speed of the disk. A failed one leaves nothing behind. */
-export function createUploads({ clock, cap, perOwner, total, part: wanted, isHashed, create }: UploadsParts) {
+export function createUploads({ clock, cap, perOwner, total, part: wanted, isHashed, create }: UploadsOptions) {
   const admit = createAdmission({
     perOwner,
     total,
@@ -64,8 +67,8 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, isHas
   const stopping = new AbortController();
 
   /**
-   * The chunks of a body. `next` rejects when the body breaks off, when the relay stops, and when the client is silent for
-   * too long. One timer serves all chunks.
+   * The chunks of a body. `next` rejects if the body breaks off, the relay stops, or the client is silent for too long. One
+   * timer serves all chunks.
    */
   function chunksOf(iterator: AsyncIterator<Uint8Array>) {
     const { signal } = stopping;
@@ -113,7 +116,7 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, isHas
     const chunks = chunksOf(iterator);
     let part: FilePart | undefined;
     let target: NewBytes | undefined;
-    const hash = isHashed?.() ? sha256.create() : undefined;
+    const hash = body.key !== undefined || isHashed?.() ? sha256.create() : undefined;
     let [size, total] = [0, 0];
     try {
       for (let next = await chunks.next(); !next.done; next = await chunks.next()) {
@@ -142,7 +145,7 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, isHas
       // Not awaited: it would never settle for a silent client.
       void iterator.return?.()?.catch(() => {});
       await target?.discard();
-      // A stop ends the target too, with an error of its own.
+      // A stop also ends the target, which throws a different error.
       throw stopping.signal.aborted ? isStopping() : error;
     } finally {
       chunks.end();
@@ -165,7 +168,7 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, isHas
       });
     },
 
-    /** Aborts uploads; resolves when none of them has left anything behind. */
+    /** Aborts uploads. Resolves when all of their files are removed. */
     async stop(): Promise<void> {
       stopping.abort();
       await Promise.allSettled(settling);

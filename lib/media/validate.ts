@@ -28,7 +28,7 @@ export const REFUSAL_TEXT: Record<PathRefusal, string> = {
 export interface PathRules {
   host: Host;
   isDenied: DenyList;
-  /** Real paths; without them every unprotected location is allowed. */
+  /** Real paths; if absent, every unprotected location is allowed. */
   roots?: readonly string[];
   /** Bytes. */
   cap?: number;
@@ -39,8 +39,9 @@ export type Validated = { ok: true; path: string; file: OpenBytes } | { ok: fals
 const refused = (refusal: PathRefusal): Validated => ({ ok: false, refusal });
 
 /**
- * THE path validator: opens the file of an untrusted path, such that the checked real path is that of the open file. The
- * first failed check decides; location is checked before existence, so that a refusal does not reveal what exists.
+ * THE path validator: opens the file of an untrusted path, and guarantees that the checked real path is that of the open
+ * file. The first failed check decides. Location is checked before existence, so that a refusal does not reveal which files
+ * exist.
  */
 export async function openPath(path: unknown, rules: PathRules): Promise<Validated> {
   const { host, cap } = rules;
@@ -55,7 +56,7 @@ export async function openPath(path: unknown, rules: PathRules): Promise<Validat
   return { ok: true, path: located.path, file };
 }
 
-/** The real path of an untrusted one, if its location may be served; it need not exist. Else the check that failed. */
+/** The real path for an untrusted one, if its location may be served, even if it does not exist. Else the failed check. */
 export async function locate(
   path: unknown,
   { host, isDenied, roots }: Pick<PathRules, 'isDenied' | 'roots'> & { host: Pick<Host, 'media'> },

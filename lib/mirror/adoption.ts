@@ -3,9 +3,10 @@ import { sha256 as sha256Bytes } from '@noble/hashes/sha2.js';
 import * as v from 'valibot';
 import type { Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
-import { bytesToHex, sha256, utf8ToBytes } from '../kit/bytes.ts';
+import { bytesToHex, utf8ToBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject, type JsonObject } from '../kit/json.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import type { Candidate } from '../pairing/candidates.ts';
 import type { HandedCode, PairingCodes } from '../pairing/codes.ts';
@@ -18,45 +19,45 @@ import { fromStored, type Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Mailboxes } from './mailboxes.ts';
 import type { Outbox } from './outbox.ts';
+import { ENDLESS, End, type Records, time } from './records.ts';
 import type { Requests } from './requests.ts';
 import { bodyOf, readPaired } from './session-body.ts';
+import type { Side } from './side.ts';
 
-/** Seconds for which home knows a code of the edge: the device may have paired there while the link was down. */
+/** Seconds for which home remembers a code of the edge, where the device may have paired while the link was down. */
 const CODE_KNOWN = 30 * 86_400;
 const MAX_CODES = 256;
 const CODE = 'edge-code:';
-/** Families that have paired at the edge, which must not come back once they have ended. */
+/** Maximum remembered families that have paired at the edge, which must not return once they have ended. */
 const MAX_ADOPTED = 20_000;
 const ADOPTED = 'adopted:';
 
 const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const Handed = v.object({ sha256: hash, secret_sha256: v.optional(hash), masked: v.pipe(v.string(), v.maxLength(16)) });
 
+const Policy = v.pipe(v.record(v.string(), v.unknown()), v.check(isPolicy));
+const Code = v.object({ policy: Policy, until: time });
+
 interface KnownCode {
   policy: CodePolicy;
-  /** Until when home knows it, epoch seconds. */
+  /** Expiry at home, epoch seconds. */
   until: number;
 }
 
-export interface EdgeCodesParts {
+export interface EdgeCodesParts extends Pick<Side, 'log' | 'isOn' | 'isLinked'> {
   store: Store<'mirror'>;
-  stored: ReadonlyMap<string, unknown>;
+  records: Records;
   clock: Clock;
-  log: Log;
   requests: Requests;
-  isOn(): boolean;
-  isLinked(): boolean;
 }
 
 export type EdgeCodes = ReturnType<typeof openEdgeCodes>;
 
-/** At home, the codes that are good at the edge alone (contract 12 §2): kept with their policy, by which home goes. */
-export function openEdgeCodes({ store, stored, clock, log, requests, isOn, isLinked }: EdgeCodesParts) {
+/** At home, the codes that are valid at the edge only (contract 12 §2), stored with the policy that home applies. */
+export function openEdgeCodes({ store, records, clock, log, requests, isOn, isLinked }: EdgeCodesParts) {
   const codes = new Map<string, KnownCode>();
-  for (const [key, value] of stored) {
-    const code = key.startsWith(CODE) ? readKnown(value) : undefined;
-    if (code) codes.set(key.slice(CODE.length), code);
-  }
+  for (const [code, { policy, until }] of records.below(CODE, Code))
+    codes.set(code, { policy: readPolicy(policy), until });
   const forget = (code: string): void => {
     if (!codes.delete(code)) return;
     void store.removeItem(CODE + code).catch(() => log.warn('a pairing code of the edge could not be removed'));
@@ -64,8 +65,8 @@ export function openEdgeCodes({ store, stored, clock, log, requests, isOn, isLin
 
   return {
     /**
-     * Hands a code to the edge. Resolves with its end there, epoch seconds; home has stored it before.
-     * @throws RelayError `conflict` without a mirror or when the edge refuses, `unavailable` when it cannot be reached.
+     * Hands a code to the edge. Resolves with its expiry there, epoch seconds; home has stored it before.
+     * @throws RelayError `conflict` without a mirror or if the edge refuses, `unavailable` if it cannot be reached.
      */
     async give({ hash, secretHash, masked, policy }: HandedCode): Promise<number> {
       if (!isOn()) {
@@ -85,7 +86,7 @@ export function openEdgeCodes({ store, stored, clock, log, requests, isOn, isLin
       });
       const body = { sha256: hash, secret_sha256: secretHash, masked, policy: { ...policyBody(policy) } };
       const { expires_at: end } = await requests.ask('code', body).catch((error) => {
-        // Without an answer, the edge may have it.
+        // Without an answer, the edge may have accepted it.
         if (!(error instanceof RelayError) || error.kind === 'conflict') forget(hash);
         throw error;
       });
@@ -97,7 +98,7 @@ export function openEdgeCodes({ store, stored, clock, log, requests, isOn, isLin
     /** True if a code was handed to the edge. */
     isAtEdge: (code: string): boolean => (codes.get(code)?.until ?? 0) > seconds(clock),
 
-    /** Uses a code up: its policy, once. */
+    /** Uses a code. Returns its policy, once. */
     take(code: string): CodePolicy | undefined {
       const policy = codes.get(code)?.policy;
       forget(code);
@@ -110,18 +111,9 @@ export function openEdgeCodes({ store, stored, clock, log, requests, isOn, isLin
   };
 }
 
-function readKnown(value: unknown): KnownCode | undefined {
-  if (!isObject(value) || typeof value.until !== 'number' || !isObject(value.policy)) return undefined;
-  try {
-    return { policy: readPolicy(value.policy), until: value.until };
-  } catch {
-    return undefined;
-  }
-}
-
 /**
- * At the edge, takes a code that home hands over. Resolves with the answer.
- * @throws RelayError when it is no code, or cannot be taken.
+ * At the edge, accepts a code that home hands over. Resolves with the answer.
+ * @throws RelayError if it is malformed, or cannot be accepted.
  */
 export async function acceptCode(codes: PairingCodes, body: JsonObject): Promise<JsonObject> {
   const read = v.safeParse(Handed, body);
@@ -131,7 +123,7 @@ export async function acceptCode(codes: PairingCodes, body: JsonObject): Promise
   return { expires_at: await codes.accept({ hash: sha256, secretHash, masked, policy }) };
 }
 
-/** The routes that a pairing code would name now, and their URLs with that of the relay itself. */
+/** The present routes for a pairing code, and their URLs with that of the relay itself. */
 export interface HomeRoutes {
   endpoints: Candidate[];
   urls: string[];
@@ -139,7 +131,7 @@ export interface HomeRoutes {
 
 export interface AdoptionParts {
   store: Store<'mirror'>;
-  stored: ReadonlyMap<string, unknown>;
+  records: Records;
   sessions: Sessions;
   outbox: Outbox;
   mailboxes: Mailboxes;
@@ -152,18 +144,16 @@ export interface AdoptionParts {
 }
 
 /**
- * At home, takes in the devices that have paired at the edge, and gives them credentials for home (contract 12 §3). These
- * are derived from the secret of the mirror, so that home stores no token and gives the same ones again. They pass the edge,
- * and are exchanged when the device comes: what the edge has seen is worthless then, and a sign of theft when it is shown.
+ * At home, accepts the devices that have paired at the edge, and sends them credentials for home (contract 12 §3). These
+ * derive from the secret of the mirror, so that home stores no token and can send the same ones again. They pass through the
+ * edge, and are exchanged when the device connects: after that, the credentials seen by the edge are worthless, and
+ * presenting them is a sign of theft.
  */
 export function openAdoption(parts: AdoptionParts) {
   const { store, sessions, outbox, mailboxes, codes, clock, log, secret } = parts;
-  /** Keyed by family: until when it must not be taken in again, epoch seconds. */
+  /** Keyed by family: time until which it must not be accepted again, epoch seconds. */
   const known = new Map<string, number>();
-  for (const [key, value] of parts.stored) {
-    const until = isObject(value) ? value.until : undefined;
-    if (key.startsWith(ADOPTED) && typeof until === 'number') known.set(key.slice(ADOPTED.length), until);
-  }
+  for (const [family, { until }] of parts.records.below(ADOPTED, End, ENDLESS)) known.set(family, until);
   const failed = () => log.warn('what the mirror knows of a device of the edge could not be stored');
   const forget = (family: string): void => {
     if (known.delete(family)) void store.removeItem(ADOPTED + family).catch(failed);
@@ -189,7 +179,7 @@ export function openAdoption(parts: AdoptionParts) {
 
   const refuse = (family: string): void => void outbox.offer(`session:${family}`, 'end', { family, ended: true });
 
-  /** The session of home for a device that the edge has let in; undefined when it has ended, or cannot be read. */
+  /** The session of home for a device that the edge has admitted; undefined if it has ended, or is malformed. */
   function sessionOf(body: JsonObject, policy: CodePolicy): Session | undefined {
     const paired = readPaired(body);
     if (!paired) return undefined;
@@ -209,20 +199,20 @@ export function openAdoption(parts: AdoptionParts) {
     const at = Math.min(given.createdAt, now);
     const { transportHint: _, ...durations } = policy;
     const session: Session = { ...given, ...applyPolicy(policy, at), policy: durations, grantedAt: at };
-    // The edge may have reduced it, never extended.
+    // The edge may have reduced it, but never extended.
     const { expiresAt, grants } = narrowedPolicy(session, given);
     Object.assign(session, { expiresAt, grants });
     return isPast(expiresAt, now) ? undefined : session;
   }
 
   return {
-    /** Takes in a device that the edge has let in, in the transaction of this turn. */
+    /** Accepts a device that the edge has admitted, in the transaction of this turn. */
     adopt(body: JsonObject): Promise<unknown> | undefined {
       const paired = readPaired(body);
       if (!paired) return void log.warn('the edge gave a device that cannot be read');
       const { family, chain, code } = paired;
       if (sessions.byFamily(family)) return undefined;
-      // It has ended here since.
+      // It has ended here meanwhile.
       if (known.has(family)) return void refuse(family);
       const own = codes.take(code);
       if (!own) log.warn('a device has paired at the edge by a code that is none of home: it gets messages alone');
@@ -242,13 +232,13 @@ export function openAdoption(parts: AdoptionParts) {
       );
     },
 
-    /** Answers the edge: the credentials for home of a device that has yet to come, with the routes of now. */
+    /** Answers the edge with the credentials for home of a device that has yet to connect, and the present routes. */
     async credentials(family: string): Promise<JsonObject> {
       const session = sessions.byFamily(family);
       if (!session || secret() === undefined) return {};
       if (!sessions.isInterim(session)) return { taken: true };
       const { token, refreshToken } = tokensOf(family, session.chain ?? 0);
-      // They were of a mirror that has ended since.
+      // They belonged to a mirror that has ended meanwhile.
       if (sha256(token) !== session.tokenHash) return {};
       const { endpoints, urls } = await parts.routes();
       return { endpoints, home: { urls, session_token: token, refresh_token: refreshToken } };
@@ -260,28 +250,25 @@ export function openAdoption(parts: AdoptionParts) {
   };
 }
 
-/** Home has not made the code: the edge alone says so, and a stolen one could say it at any time. */
-function vouchedByEdge(policy: unknown): CodePolicy {
-  const { ttlSeconds } = readOr(policy);
-  return { ttlSeconds, without: GRANTS.filter((name) => name !== PHONE_GRANT) };
-}
-
-function readOr(policy: unknown): CodePolicy {
+function isPolicy(body: JsonObject): boolean {
   try {
-    return isObject(policy) ? readPolicy(policy) : {};
+    readPolicy(body);
+    return true;
   } catch {
-    return {};
+    return false;
   }
 }
 
-export interface PairedHereParts {
+/** Home did not make the code, so only the edge vouches for it, and a compromised edge could do so at any time. */
+function vouchedByEdge(policy: unknown): CodePolicy {
+  const ttlSeconds = v.is(Policy, policy) ? readPolicy(policy).ttlSeconds : undefined;
+  return { ttlSeconds, without: GRANTS.filter((name) => name !== PHONE_GRANT) };
+}
+
+export interface PairedHereParts extends Pick<Side, 'outbox' | 'log' | 'isLinked' | 'flush'> {
   sessions: Sessions;
-  outbox: Outbox;
   requests: Requests;
-  log: Log;
-  isLinked(): boolean;
   isConnected(session: Session): boolean;
-  flush(): void;
   /** Sends `pairing/routes.updated` to a device. */
   send(session: Session, payload: JsonObject): void;
 }
@@ -289,7 +276,7 @@ export interface PairedHereParts {
 /** At the edge, the devices that have paired here and become devices of home (contract 12 §3). */
 export function createPairedHere(parts: PairedHereParts) {
   const { sessions, outbox, requests, log, isLinked, isConnected, flush, send } = parts;
-  /** Families about which home is asked now. */
+  /** Families about which a request to home is pending. */
   const asked = new Set<string>();
 
   async function ask({ family }: Session): Promise<void> {
@@ -311,10 +298,10 @@ export function createPairedHere(parts: PairedHereParts) {
   const isWaiting = ({ pairedHere }: Session): boolean => pairedHere !== undefined && !pairedHere.adopted;
 
   return {
-    /** True while home has yet to take the device in: until then, the edge answers for it. */
+    /** True while home has yet to accept the device, for which the edge vouches until then. */
     isWaiting,
 
-    /** A session was written. Home gets it until it has taken it in. */
+    /** A session was written. It is offered to home until home has accepted it. */
     wrote(session: Session): void {
       const key = `pair:${session.family}`;
       if (!session.pairedHere || session.pairedHere.adopted || outbox.isWaiting(key)) return;
@@ -333,7 +320,7 @@ export function createPairedHere(parts: PairedHereParts) {
     /** A session has ended here. */
     ended: (family: string): void => outbox.forget(`pair:${family}`),
 
-    /** Its device is here, or home has taken it in: it gets its credentials for home until it has been there. */
+    /** The device is connected, or home has accepted it: sends it its credentials for home, until it has connected there. */
     offer(session: Session): void {
       if (session.pairedHere?.adopted) void ask(session);
     },

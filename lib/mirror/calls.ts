@@ -1,31 +1,24 @@
-import type { PushKnockRecord, PushSubscriptionRecord } from '../../storage/schema.ts';
+import type { PushNoticeRecord, PushSubscriptionRecord } from '../../storage/schema.ts';
 import { isObject, type JsonObject } from '../kit/json.ts';
-import type { Log } from '../log.ts';
-import type { NewKnock } from '../push/knocks.ts';
+import type { NewPushNotice } from '../push/notices.ts';
 import type { Push } from '../push/push.ts';
-import type { Op, Origin } from './frames.ts';
-import type { Outbox } from './outbox.ts';
+import type { Op } from './frames.ts';
+import type { Side } from './side.ts';
 
 const KNOCK = 'knock:';
 const SUBSCRIPTION = 'subscription:';
 const KEY_PAIR = 'vapid';
 
-export interface CallsParts {
-  side: Origin;
+export interface CallsParts extends Side {
   push: Push;
-  outbox: Outbox;
-  log: Log;
-  /** True while there is another side. */
-  isOn(): boolean;
-  isLinked(): boolean;
-  flush(): void;
-  /** At home, true if the edge may read no text. */
+  /** At home, true if the edge must not read any text. */
   isSealed?(): boolean;
 }
 
 /**
- * Calls to devices, which the edge makes while home is linked (contract 12 §2): it has home's key for push services and the
- * subscriptions of home's devices. A call that has not reached it when the link ends is home's own again, under the same id.
+ * Notices to devices, which the edge sends while home is linked (contract 12 §2): it has home's key for push services and
+ * the subscriptions of home's devices. A notice that has not reached the edge when the link ends returns to home, under the
+ * same id.
  */
 export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, isSealed }: CallsParts) {
   const offer = (key: string, kind: string, body: JsonObject): boolean => {
@@ -33,7 +26,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
     flush();
     return isOffered;
   };
-  /** Home's key is at the edge, or on its way: devices may be called from there. */
+  /** True if home's key is at the edge, or on its way, so that the edge may notify devices. */
   let hasKey = false;
 
   push.shared.join({
@@ -44,7 +37,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
       offer(KNOCK + knock.message_id, 'knock', { knock: isSealed?.() ? wordless(knock) : { ...knock } }),
     settled: (id, by) => void offer(KNOCK + id, 'knock', { settled: id, by: [...by] }),
     subscribed(key, record) {
-      // The edge has devices of its own, of which home knows nothing.
+      // Home does not know the edge's own devices.
       if (!isOn() || (side === 'edge' && record && !record.home)) return;
       const op = subscriptionOp(key, record);
       offer(op.key, op.kind, op.body);
@@ -58,7 +51,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
     else log.warn('home gave a call to devices that cannot be read');
   }
 
-  /** Home gives the edge what that has yet to get of its key and its subscriptions. */
+  /** Home sends the edge the missing parts of its key and its subscriptions. */
   async function give(): Promise<void> {
     if (push.shared.subscriptions().length === 0) return;
     const pair = await push.shared.keyPair();
@@ -74,7 +67,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
   const giveSafely = (): void =>
     void give().catch(() => log.warn('the key of push messages could not be given to the edge'));
 
-  /** Calls that have not reached the edge are made from here. */
+  /** Notices that have not reached the edge are sent from here. */
   function withdraw(): void {
     for (const key of outbox.keys()) {
       if (!key.startsWith(KNOCK) || outbox.body(key)?.settled !== undefined) continue;
@@ -83,11 +76,11 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
     }
   }
 
-  // The last process may have ended with some under way.
+  // The last process may have ended with some in flight.
   withdraw();
 
   return {
-    /** Applies an op of the other side in this turn; undefined for one that is done, or not of calls. */
+    /** Applies an op of the other side in this turn; undefined if it is already done, or not about notices. */
     apply({ kind, body }: Op): Promise<unknown> | undefined {
       switch (kind) {
         case 'knock':
@@ -100,7 +93,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
       }
     },
 
-    /** The other side has stored an op: one that ended a subscription need not stay. */
+    /** The other side has stored an op. One that ended a subscription is no longer needed. */
     acknowledged(kind: string, body: JsonObject): void {
       if (kind === 'subscription' && !body.subscription) outbox.forget(SUBSCRIPTION + String(body.key));
     },
@@ -122,15 +115,15 @@ const subscriptionOp = (key: string, record: PushSubscriptionRecord | null) => (
   body: { key, subscription: record && { ...record } },
 });
 
-/** A call that says that there is a message, and nothing of it. */
-function wordless({ answers: _, ...knock }: NewKnock): JsonObject {
+/** A notice that a message exists, without its content. */
+function wordless({ answers: _, ...knock }: NewPushNotice): JsonObject {
   return { ...knock, title: null, text: '' };
 }
 
 const isSame = (a: JsonObject | undefined, b: JsonObject): boolean => JSON.stringify(a) === JSON.stringify(b);
 
-function isKnock(value: unknown): value is NewKnock {
+function isKnock(value: unknown): value is NewPushNotice {
   if (!isObject(value)) return false;
-  const { message_id: id, text, until, due } = value as Partial<PushKnockRecord>;
+  const { message_id: id, text, until, due } = value as Partial<PushNoticeRecord>;
   return typeof id === 'string' && typeof text === 'string' && typeof until === 'number' && typeof due === 'number';
 }

@@ -3,26 +3,26 @@ import type { Log } from '../log.ts';
 import { type Cursor, encodeFrame, encodeOp, type Frame, type Op, parseFrame } from './frames.ts';
 import type { Outbox } from './outbox.ts';
 
-/** Ops that may be under way unacknowledged, and that wait to be applied. */
+/** Maximum unacknowledged ops in flight, and ops that wait to be applied. */
 const WINDOW = 200;
 const MAX_QUEUED = 4 * WINDOW;
-/** Characters of an op in pieces. */
+/** Maximum characters of an op in pieces. */
 const MAX_OP = 8 * 1024 * 1024;
 
 export interface ChannelParts {
   outbox: Outbox;
   log: Log;
   /**
-   * Applies an op of the other side before it returns, with all of its writes in this turn. Applying it again changes
-   * nothing. Rejects when that could not be stored.
+   * Applies an op of the other side before it returns, with all of its writes in this turn. Idempotent. Rejects if that
+   * could not be stored.
    */
   apply(op: Op): Promise<unknown>;
-  /** A change under way that the op has to wait for. */
+  /** A running change that the op has to wait for. */
   busy(op: Op): Promise<unknown> | undefined;
-  /** The other side does not know this side's ops: everything is to be sent. */
+  /** The other side does not know this side's ops, so everything has to be sent. */
   resync(): void;
   send(text: string): void;
-  /** An acknowledgement has made room for ops that were refused. */
+  /** An acknowledgement has made room for refused ops. */
   roomMade?(): void;
   /** Ends the connection, with the reason. */
   fail(reason: string): void;
@@ -78,7 +78,7 @@ export function createChannel({ outbox, log, apply, busy, resync, send, roomMade
     }
   }
 
-  /** Applies what has arrived up to the first op that has to wait: one batch of writes, one acknowledgement. */
+  /** Applies the received ops up to the first one that has to wait: one batch of writes, one acknowledgement. */
   async function applyNext(): Promise<void> {
     const first = queue[0] as Op;
     for (let wait = busy(first); wait; wait = busy(first)) await wait;
@@ -98,12 +98,12 @@ export function createChannel({ outbox, log, apply, busy, resync, send, roomMade
   }
 
   return {
-    /** Ops that have arrived and are not applied. */
+    /** Number of received ops that are not applied yet. */
     get queued(): number {
       return queue.length;
     },
 
-    /** Begins to send behind the place that the other side has named in its hello. */
+    /** Starts to send after the position in the other side's hello. */
     start(peer: Cursor): void {
       if (outbox.isKnown(peer)) outbox.acknowledge(peer);
       else {
@@ -114,7 +114,7 @@ export function createChannel({ outbox, log, apply, busy, resync, send, roomMade
       pump();
     },
 
-    /** Something was offered, or the connection has outlived a sleep. */
+    /** Something was offered, or the connection has survived a sleep. */
     flush: pump,
 
     receive(frame: Frame & { type: 'op' | 'part' | 'ack' }): void {

@@ -1,7 +1,6 @@
-import type { PhoneMessage, Reply } from '../../storage/schema.ts';
+import type { PhoneMessage } from '../../storage/schema.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import { asObject, isObject, type JsonObject } from '../kit/json.ts';
-import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import { givesAway, isStanding } from '../phone/custody.ts';
 import { readGivenMessage } from '../phone/message.ts';
@@ -9,42 +8,32 @@ import type { PhoneMessaging } from '../phone/phone.ts';
 import { readReply } from '../phone/reply.ts';
 import { SEALED_TEXT } from '../phone/sealed.ts';
 import { readShown } from '../phone/shown.ts';
-import type { Op, Origin } from './frames.ts';
+import type { Op } from './frames.ts';
 import { createItems } from './items.ts';
-import type { Outbox } from './outbox.ts';
 import type { Seals } from './sealed.ts';
+import type { Side } from './side.ts';
 
 const messageKey = (id: string) => `message:${id}`;
 const stateKey = (id: string) => `state:${id}`;
 const replyKey = (id: string) => `reply:${id}`;
 const takenKey = (id: string) => `taken:${id}`;
 const NOTIFICATION = 'notification:';
-/** As many as a relay keeps. */
+/** As many as a relay stores. */
 const MAX_NOTIFICATIONS = 100;
 
-export interface CustodyParts {
-  side: Origin;
+export interface CustodyParts extends Side {
   phone: PhoneMessaging;
   notifications: Notifications;
-  outbox: Outbox;
-  log: Log;
-  /** True while there is another side. */
-  isOn(): boolean;
-  isLinked(): boolean;
-  /** Sends what was offered. */
-  flush(): void;
-  /** Phones have begun to listen to this relay, or none does any more. */
+  /** Phones have started to listen at this relay, or none does any more. */
   heard?(isHeard: boolean): void;
-  /** At home, seals what the edge gets. */
+  /** At home, seals the content for the edge. */
   seals?: Pick<Seals, 'body' | 'mark' | 'isOn'>;
 }
 
-export type Custody = ReturnType<typeof createCustody>;
-
 /**
- * Messages to the phone, which have one custodian (contract 12 §2): this relay gives the other one what waits here while no
- * phone listens, and keeps its copy until the other one has stored it. Each side tells the other how far a message has advanced. Replies
- * and notifications that come to the edge are home's as soon as home has stored them.
+ * Messages to the phone, which have one custodian (contract 12 §2): this relay hands waiting messages to the other one while
+ * no phone listens here, and keeps its copy until the other one has stored it. Each side reports the progress of a message
+ * to the other. Replies and notifications that arrive at the edge belong to home once home has stored them.
  */
 export function createCustody(parts: CustodyParts) {
   const { side, phone, notifications, outbox, log, isOn, isLinked, flush, heard, seals } = parts;
@@ -67,7 +56,7 @@ export function createCustody(parts: CustodyParts) {
       if (offered.get(id) === message && outbox.isWaiting(messageKey(id))) continue;
       const body = seals ? seals.body(message) : { message };
       if (body === null) continue;
-      // The order of messages stays.
+      // Keeps the order of messages.
       if (body === undefined) break;
       if (!outbox.offer(messageKey(id), 'message', { ...body, seq: phone.shared.offered(id) })) return;
       offered.set(id, message);
@@ -75,7 +64,7 @@ export function createCustody(parts: CustodyParts) {
     flush();
   }
 
-  /** The other side has a message, or may have to get it again: an acknowledgement of the copy that went counts no more. */
+  /** The other side has a message, or may need it again, so an acknowledgement of the offered copy no longer counts. */
   function withdraw(id: string): void {
     offered.delete(id);
     outbox.forget(messageKey(id));
@@ -98,9 +87,9 @@ export function createCustody(parts: CustodyParts) {
     },
     taken(id) {
       const body = outbox.isWaiting(replyKey(id)) ? outbox.body(replyKey(id)) : undefined;
-      // A reader here has had nothing of a placeholder: home keeps the reply for its own.
-      if (!body || (body.reply as Reply).text === SEALED_TEXT || outbox.amend(replyKey(id), { ...body, taken: true }))
-        return;
+      // A reader here only got a placeholder, so home keeps the reply for its own readers.
+      if (!body || asObject(body.reply)?.text === SEALED_TEXT) return;
+      if (outbox.amend(replyKey(id), { ...body, taken: true })) return;
       outbox.offer(takenKey(id), 'taken', { message_id: id });
       flush();
     },
@@ -128,13 +117,13 @@ export function createCustody(parts: CustodyParts) {
   }
 
   function takeReply({ reply, device, taken }: JsonObject): Promise<unknown> | undefined {
-    const given = asObject(reply);
-    const read = given && typeof given.ts === 'number' ? readReply(given, given.ts) : undefined;
+    const given = asObject(reply) ?? {};
+    const read = typeof given.ts === 'number' ? readReply(given, given.ts) : undefined;
     if (!read) return void log.warn('the other side gave a reply that cannot be read');
     const done = phone.shared.takeReply(read, {
       device: String(device ?? ''),
       isTaken: taken === true,
-      shown: readShown(given as JsonObject),
+      shown: readShown(given),
     });
     items.numbered('reply', read.message_id, read.ts, phone.shared.replySeq(read.message_id));
     return done;
@@ -143,7 +132,7 @@ export function createCustody(parts: CustodyParts) {
   function take({ message, seq }: JsonObject): Promise<unknown> | undefined {
     const given = readGiven(message);
     if (!given) return void log.warn('the other side gave a message that cannot be read');
-    // Both sides may have offered theirs: neither must count as having given it away.
+    // Both sides may have offered theirs, and neither must count as handed over.
     withdraw(given.message_id);
     const done = phone.shared.take(given);
     if (side === 'home' || !Number.isSafeInteger(seq) || Number(seq) < 1) return done;
@@ -165,7 +154,7 @@ export function createCustody(parts: CustodyParts) {
   }
 
   return {
-    /** Applies an op of the other side in this turn; undefined for one that is done, or not of messages. */
+    /** Applies an op of the other side in this turn; undefined if it is already done, or not about messages. */
     apply({ kind, body }: Pick<Op, 'kind' | 'body'>): Promise<unknown> | undefined {
       switch (kind) {
         case 'message':
@@ -175,7 +164,7 @@ export function createCustody(parts: CustodyParts) {
         case 'reply':
           return takeReply(body);
         case 'taken':
-          // Nor may the edge take what a device has sealed, or given to home itself.
+          // The edge must not remove replies that a device has sealed, or has given to home itself.
           return seals?.isOn() ? undefined : phone.shared.replyTaken(String(body.message_id));
         case 'notification':
           return void notifications.post(asObject(body.notification) ?? {});
@@ -186,23 +175,23 @@ export function createCustody(parts: CustodyParts) {
 
     /** The other side has stored an op. */
     acknowledged(kind: string, body: JsonObject): void {
-      if (kind === 'reply') phone.shared.replyTaken((body.reply as Reply).message_id);
-      const given = kind === 'message' ? givenBy(body) : undefined;
-      if (!given) return;
-      offered.delete(given.message_id);
-      phone.shared.handedOver(given);
+      if (kind === 'reply') phone.shared.replyTaken(String(asObject(body.reply)?.message_id));
+      if (kind !== 'message') return;
+      offered.delete(String(asObject(body.message)?.message_id));
+      const given = givenBy(body);
+      if (given) phone.shared.handedOver(given);
     },
 
-    /** Gives what has been sealed. */
+    /** Hands over the messages that were sealed. */
     handOver,
 
-    /** Has the other side give all of its messages, as if a phone listened here, until this is called with false. */
+    /** Makes the other side hand over all of its messages, as if a phone listened here, until this is called with false. */
     recall(begins: boolean): void {
       isRecalling = begins;
       handOver();
     },
 
-    /** A link has begun, or has outlived a sleep; `isHeard` when a phone listens to the other side. */
+    /** A link has started, or has survived a sleep; `isHeard` if a phone listens at the other side. */
     linked(isHeard: boolean): void {
       isHeardThere = isHeard;
       handOver();
@@ -213,10 +202,10 @@ export function createCustody(parts: CustodyParts) {
       wasHeard = undefined;
     },
 
-    /** The other side is of another state. */
+    /** The other side has another state. */
     resync(): void {
       items.resync();
-      // Behind the items that came before them, which home may lack.
+      // After the preceding items, which home may lack.
       for (const key of side === 'edge' ? outbox.keys() : []) {
         const waiting = key.startsWith(messageKey('')) && outbox.isWaiting(key) ? outbox.body(key) : undefined;
         if (waiting) outbox.offer(key, 'message', waiting);
@@ -225,12 +214,12 @@ export function createCustody(parts: CustodyParts) {
       phone.shared.retell();
     },
 
-    /** There was no other side, or another one: none of its numbers count. */
+    /** There was no other side, or another one, so its numbers are invalid. */
     begin: (): Promise<void> => phone.shared.unnumber(),
   };
 }
 
-/** The message of an op, as its giver had it. */
+/** The message of an op, as sent by the other side. */
 function readGiven(value: unknown): PhoneMessage | undefined {
   if (!isObject(value) || typeof value.sent_at !== 'number') return undefined;
   try {

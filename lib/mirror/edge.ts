@@ -1,8 +1,7 @@
-import type { MirrorPeerRecord, MirrorRecord, Store } from '../../storage/schema.ts';
+import * as v from 'valibot';
+import type { Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
-import { base64url, randomBytes } from '../kit/bytes.ts';
-import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
-import { entriesOf } from '../kit/entries.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Media } from '../media/media.ts';
@@ -19,33 +18,27 @@ import { acceptCode, createPairedHere } from './adoption.ts';
 import { createCalls } from './calls.ts';
 import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
+import { createHandshakes } from './edge-handshakes.ts';
+import { openEdgePages } from './edge-pages.ts';
 import { encodeFrame, type Frame, type Op, parseFrame } from './frames.ts';
-import { readPageOrigins } from './home-pages.ts';
 import { isPublicKey, verifyChallenge } from './keys.ts';
 import { openOutbox } from './outbox.ts';
+import { loadRecords, time } from './records.ts';
 import { createRequests } from './requests.ts';
 import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
+import type { Side } from './side.ts';
+import { openTombstones } from './tombstones.ts';
 import { createEdgeUploads, READ_UPLOAD, type WaitingUploads } from './uploads.ts';
 
-/** Milliseconds in which home has to prove its key. */
-const HELLO_TIMEOUT = 10_000;
-/** Sockets that have not proved it yet, in all and of one address. With more, the oldest of them gives way. */
-const MAX_UNPROVED = 64;
-const MAX_UNPROVED_OF_ONE = 4;
 /** Seconds for which a link is not replaced by another one. */
 const REPLACE_AFTER = 10;
-/** Seconds for which an ended session without an end of its own must not come back. */
-const TOMBSTONE = 180 * 86_400;
-const MAX_TOMBSTONES = 20_000;
 const KEY = 'peer';
 const HEARD = 'heard';
 const LINK = 'link';
-const PAGES = 'pages';
-const HOME_PAGES = 'home-pages';
-/** Origins of pages that devices of home are. */
-const MAX_PAGES = 256;
-const tombstone = (family: string) => `ended:${family}`;
+const Peer = v.object({ public_key: v.pipe(v.string(), v.check(isPublicKey)) });
+const Heard = v.object({ heard: time });
+const Linked = v.object({ socket: v.string(), since: time, listening: v.optional(v.boolean()) });
 
 export interface EdgeMirrorParts {
   store: Store<'mirror'>;
@@ -57,11 +50,11 @@ export interface EdgeMirrorParts {
   push: Push;
   /** Absent without an object store. */
   media: Pick<Media, 'shared'> | undefined;
-  /** Uploads that may wait for home. */
+  /** Maximum uploads that wait for home. */
   maxUploads: number;
   clock: Clock;
   log: Log;
-  /** Seconds for which sessions of home are honoured after its last word (`RELAY_MIRROR_LEASE`). */
+  /** Seconds for which sessions of home are honoured after its last message (`RELAY_MIRROR_LEASE`). */
   lease: number;
   /** Sends a `system` message to every socket of a device of home. */
   announce(message: HomeMessage): void;
@@ -70,18 +63,10 @@ export interface EdgeMirrorParts {
   sendRoutes(session: Session, payload: JsonObject): void;
 }
 
-/** News of home for its devices here. `since` is epoch seconds. */
+/** State of home for its devices here. `since` is epoch seconds. */
 export type HomeMessage =
   | { type: 'home.online'; payload: Record<string, never> }
   | { type: 'home.offline'; payload: { since: number } };
-
-/** Why a call is not served here but at home (contract 12 §2, §7). */
-export interface HomeRefusal {
-  message: string;
-  error_code: 'home_offline' | 'home_only';
-  /** Epoch seconds. */
-  since?: number;
-}
 
 /** Answer of `GET /relay/mirror` at the edge (contract 12 §7). `since` is epoch seconds. */
 export interface EdgeMirrorStatus {
@@ -110,127 +95,67 @@ interface Link {
 export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
 
 /**
- * The edge's half of the mirror (contract 12 §2): has the sessions of home as home last gave them, honours them for as
- * long as home is heard, and tells home what ended or was reduced here.
+ * The edge's side of the mirror (contract 12 §2): stores the sessions of home as home last sent them, honours them while it
+ * hears from home, and reports endings and reductions here to home.
  */
 export async function openEdgeMirror(parts: EdgeMirrorParts) {
   const { store, sessions, codes, phone, notifications, push, media, maxUploads, gate, clock, log, lease, announce } =
     parts;
-  const stored = new Map(await entriesOf(store));
+  const records = await loadRecords({ store, log });
   const outbox = openOutbox({
     store,
-    stored,
+    records,
     origin: 'edge',
     log,
     keeps: (kind) => kind === 'freeze' || kind === 'upload',
     acknowledged: (kind, body) => custody.acknowledged(kind, body),
   });
-  const custody = createCustody({
-    side: 'edge',
-    phone,
-    notifications,
-    outbox,
-    log,
-    isOn: () => key !== undefined,
-    isLinked: () => link !== undefined,
-    flush: () => link?.channel.flush(),
-  });
-  const calls = createCalls({
-    side: 'edge',
-    push,
-    outbox,
-    log,
-    isOn: () => key !== undefined,
-    isLinked: () => link !== undefined,
-    flush: () => link?.channel.flush(),
-  });
-  const freezes = createSharedFreeze({
-    side: 'edge',
-    gate,
-    outbox,
-    clock,
-    log,
-    isOn: () => key !== undefined,
-    isLinked: () => link !== undefined,
-    flush: () => link?.channel.flush(),
-  });
+  const isLinked = () => link !== undefined;
+  const flush = () => link?.channel.flush();
+  const side: Side = { side: 'edge', outbox, log, isOn: () => key !== undefined, isLinked, flush };
+  const custody = createCustody({ ...side, phone, notifications });
+  const calls = createCalls({ ...side, push });
+  const freezes = createSharedFreeze({ ...side, gate, clock });
   const uploads = createEdgeUploads({
+    ...side,
     media,
-    outbox,
     clock,
     maxCount: maxUploads,
-    isOn: () => key !== undefined,
-    refusal() {
-      const { message, ...extra } = refusal();
-      return new RelayError('unavailable', message, { extra });
-    },
-    flush: () => link?.channel.flush(),
+    refusal,
   });
   const requests = createRequests({
     clock,
     send(text) {
       link?.socket.send(text);
-      return link !== undefined;
+      return isLinked();
     },
   });
-  const pairedHere = createPairedHere({
-    sessions,
-    outbox,
-    requests,
-    log,
-    isLinked: () => link !== undefined,
-    isConnected: parts.isConnected,
-    flush: () => link?.channel.flush(),
-    send: parts.sendRoutes,
-  });
-  const read = <R extends MirrorRecord>(key: string) => (stored.get(key) ?? null) as R | null;
-  let key = read<MirrorPeerRecord>(KEY)?.public_key;
-  let heard = read<{ heard: number }>(HEARD)?.heard ?? 0;
-  const kept = read<{ socket: string; since: number; listening?: boolean }>(LINK);
-  /** Since when home is not linked, where that is known; epoch seconds. */
+  const { isConnected, sendRoutes: send } = parts;
+  const pairedHere = createPairedHere({ ...side, sessions, requests, isConnected, send });
+  const failed = () => log.warn('the state of the mirror could not be stored');
+  const tombstones = openTombstones({ store, records, clock, failed });
+  const pages = openEdgePages({ store, records, log, failed });
+  let key = records.one(KEY, Peer)?.public_key;
+  let heard = records.one(HEARD, Heard)?.heard ?? 0;
+  const kept = records.one(LINK, Linked);
+  /** Time since when home is not linked, if known; epoch seconds. */
   let offSince = kept?.socket === '' ? kept.since : undefined;
-  /** Keyed by family: until when it must not come back, epoch seconds. */
-  const ended = new Map<string, number>();
-  for (const name of stored.keys()) {
-    const until = name.startsWith(tombstone('')) ? read<{ until: number }>(name)?.until : undefined;
-    if (until !== undefined) ended.set(name.slice(tombstone('').length), until);
-  }
-  /** Keyed by family: when home was last told that the device was here, epoch seconds. */
+  /** Keyed by family: when home was last told that the device had connected here, epoch seconds. */
   const seen = new Map<string, number>();
-  /** A session decides by its own origin; these only tell strangers from pages of home. */
-  let pages = read<{ origins: string[] }>(PAGES)?.origins ?? [];
-  let homePages = read<{ origins: string[] }>(HOME_PAGES)?.origins ?? [];
+  outbox.repair();
   let link: Link | undefined;
-  /** Oldest first, with the address of each. */
-  const unproved = new Map<Transport, string>();
-  /** Where home was last: nobody else makes its next socket give way. */
-  let homeAddress: string | undefined;
-  /** Home itself is the reason of what happens now. */
+  /** True while home itself causes the present changes. */
   let isHome = false;
 
   const now = () => seconds(clock);
   const mirrored = () => sessions.list().filter((session) => session.mirrored);
-  const failed = () => log.warn('the state of the mirror could not be stored');
   sessions.honourIf((session) => !session.mirrored || pairedHere.isWaiting(session) || now() <= heard + lease);
 
-  /** Stores that home has spoken, at most once a minute: well within the lease. */
+  /** Stores that home was heard, at most once a minute, well within the lease. */
   function hear(): void {
     if (now() < heard + Math.min(60, lease / 6)) return;
     heard = now();
     void store.setItem(HEARD, { heard }).catch(failed);
-  }
-
-  function bury({ family, expiresAt }: Pick<Session, 'family' | 'expiresAt'>): void {
-    const until = expiresAt ?? now() + TOMBSTONE;
-    ended.set(family, until);
-    void store.setItem(tombstone(family), { until }).catch(failed);
-    const [oldest] = ended.keys();
-    if (ended.size > MAX_TOMBSTONES && oldest !== undefined) exhume(oldest);
-  }
-
-  function exhume(family: string): void {
-    ended.delete(family);
-    void store.removeItem(tombstone(family)).catch(failed);
   }
 
   const offerEnd = (family: string): void => {
@@ -238,14 +163,14 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     outbox.forget(`seen:${family}`);
     pairedHere.ended(family);
     outbox.offer(`end:${family}`, 'end', { family });
-    link?.channel.flush();
+    flush();
   };
 
   sessions.onChange((session, change) => {
     if (!session.mirrored || change !== 'reduced' || isHome) return;
     const { family, expiresAt, grants } = session;
     outbox.offer(`reduce:${family}`, 'reduce', { family, expires_at: expiresAt, grants });
-    link?.channel.flush();
+    flush();
   });
 
   sessions.onWrite((family, over) => {
@@ -255,24 +180,24 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       return sawDevice(own);
     }
     seen.delete(family);
-    // A refresh replaces the session, and the clocks of both sides end what has expired.
+    // A refresh only replaces the session, and each side's clock ends expired ones.
     if (!over?.mirrored || key === undefined || over.ended !== 'revoked') return;
-    bury(over);
+    tombstones.bury(over);
     if (!isHome) offerEnd(family);
   });
 
-  /** Home is told when the device was here. */
+  /** Reports to home when the device was here. */
   function sawDevice({ family, firstSeen, lastSeen }: Session): void {
     if (lastSeen <= (seen.get(family) ?? firstSeen)) return;
     seen.set(family, lastSeen);
     outbox.offer(`seen:${family}`, 'seen', { family, at: lastSeen });
-    link?.channel.flush();
+    flush();
   }
 
   async function end(session: Session): Promise<void> {
     isHome = true;
     try {
-      // Over, with its record gone, before the first await.
+      // Ended, with its record removed, before the first await.
       const ending = sessions.revoke(session, { by: 'home' });
       isHome = false;
       await ending;
@@ -281,22 +206,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     }
   }
 
-  /** A device of home is this page. */
-  function notePage(origin: string | undefined): void {
-    if (origin === undefined || pages.includes(origin)) return;
-    pages = [...pages, origin].slice(-MAX_PAGES);
-    void store.setItem(PAGES, { origins: pages }).catch(failed);
-  }
-
-  function noteHome(body: JsonObject): undefined {
-    const origins = readPageOrigins(body);
-    if (!origins) return void log.warn('home gave addresses for its page that cannot be read');
-    homePages = origins;
-    void store.setItem(HOME_PAGES, { origins }).catch(failed);
-    return undefined;
-  }
-
-  /** Sessions of home are taken as they are, but for reductions here that home has not seen. */
+  /** Sessions of home are stored as sent, except for reductions here that home has not seen. */
   function adopt(given: Session): Promise<boolean> {
     const reduced = outbox.body(`reduce:${given.family}`);
     const own = reduced && readReduced(reduced);
@@ -316,28 +226,28 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     if (kind === 'session') {
       const given = sessionOf(body);
       if (!given) return log.warn('home gave a session that cannot be read');
-      if (ended.has(given.family)) return offerEnd(given.family);
-      // A session that was made here is none of home's, whatever home says.
+      if (tombstones.has(given.family)) return offerEnd(given.family);
+      // A session that was made here never becomes home's, whatever home sends.
       if (sessions.byFamily(given.family) && !ownOf(given.family)) return;
-      notePage(given.device.origin);
+      pages.add(given.device.origin);
       const storing = adopt(given);
       const adopted = ownOf(given.family);
       if (adopted) pairedHere.offer(adopted);
       if (!(await storing)) throw new RelayError('unavailable', 'a session could not be stored');
       return;
     }
-    if (kind === 'pages') return noteHome(body);
+    if (kind === 'pages') return pages.setHome(body);
     if (kind === 'end') {
       const family = readEnded(body)?.family;
       const own = family === undefined ? undefined : ownOf(family);
       if (own) return end(own);
-      if (family !== undefined && !ended.has(family)) bury({ family, expiresAt: null });
+      if (family !== undefined && !tombstones.has(family)) tombstones.bury({ family, expiresAt: null });
       return;
     }
     if (kind === 'sync') {
       const families = readLiving(body)?.families;
       if (!families) return log.warn('home gave a list of sessions that cannot be read');
-      // Home is of another state, which may not know of the items of this side.
+      // Home has another state, which may lack the items of this side.
       custody.resync();
       const living = new Set(families);
       return Promise.all(
@@ -372,7 +282,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     socket.send(encodeFrame({ type: 'result', id, ...result }));
   }
 
-  /** Home says whether a phone listens there. The edge remembers it over a sleep, for as long as the link lasts. */
+  /** Home reports whether a phone listens there. The edge remembers it over a sleep, while the link lasts. */
   function listens(listening: boolean): void {
     if (!link) return;
     const { socket, since } = link;
@@ -389,7 +299,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       resync: () => {
         custody.resync();
         freezes.compare(true);
-        for (const family of ended.keys()) outbox.offer(`end:${family}`, 'end', { family });
+        for (const family of tombstones.families()) outbox.offer(`end:${family}`, 'end', { family });
       },
       send: (text) => socket.send(text),
       fail: (reason) => socket.close(1011, reason),
@@ -415,25 +325,20 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
   const homeMessage = (): HomeMessage =>
     link ? { type: 'home.online', payload: {} } : { type: 'home.offline', payload: { since: sinceWhen() } };
 
-  function refusal(): HomeRefusal {
-    if (link) return { message: 'home is on: only home serves this', error_code: 'home_only' };
-    const at = new Date(sinceWhen() * 1000).toISOString();
-    return { message: `home is off since ${at}`, error_code: 'home_offline', since: sinceWhen() };
-  }
-
-  /** Closes the oldest unproved sockets where one from `address` would be too many. */
-  function makeRoom(address: string): void {
-    const all = [...unproved];
-    const own = all.filter(([, of]) => of === address);
-    const others = all.filter(([, of]) => of !== homeAddress);
-    const oldest = own.length >= MAX_UNPROVED_OF_ONE ? own[0] : all.length >= MAX_UNPROVED ? others[0] : undefined;
-    if (!oldest) return;
-    unproved.delete(oldest[0]);
-    oldest[0].close(1013, 'too many connections, try again soon');
+  /** Why only home serves something (contract 12 §2, §7), in the same words at every door. */
+  function refusal(): RelayError {
+    if (link) {
+      const extra = { error_code: 'home_only', advice: 'connect to home' };
+      return new RelayError('unavailable', 'home is on: only home serves this', { extra });
+    }
+    const since = sinceWhen();
+    const advice = 'try again when home is back; messages, replies and uploads are taken here meanwhile';
+    const extra = { error_code: 'home_offline', since, advice };
+    return new RelayError('unavailable', `home is off since ${new Date(since * 1000).toISOString()}`, { extra });
   }
 
   /** The events of a socket on which home has proved its key. */
-  const provedEvents = (socket: Transport): SocketEvents => ({
+  const linkEvents = (socket: Transport): SocketEvents => ({
     message(text) {
       if (link?.socket !== socket) return;
       const frame = parseFrame(text);
@@ -445,13 +350,13 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     closed: () => unlink(socket),
   });
 
-  async function prove(socket: Transport, frame: Frame, nonce: string, host: string): Promise<boolean> {
+  async function prove(socket: Transport, frame: Frame, challenge: { nonce: string; host: string }): Promise<boolean> {
     if (frame.type !== 'hello' || frame.sig === undefined || key === undefined || frame.key !== key) {
       socket.close(1008, 'home is not known by this key');
       return false;
     }
     const pinned = key;
-    if (!(await verifyChallenge(pinned, frame.sig, { nonce, host })) || pinned !== key) {
+    if (!(await verifyChallenge(pinned, frame.sig, challenge)) || pinned !== key) {
       socket.close(1008, 'home is not known by this key');
       return false;
     }
@@ -475,6 +380,8 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     return true;
   }
 
+  const handshakes = createHandshakes({ clock, prove, linkEvents });
+
   const status = (): EdgeMirrorStatus => ({
     ok: true,
     enabled: key !== undefined,
@@ -493,7 +400,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
     /**
      * Pins home's key (contract 12 §1).
-     * @throws RelayError `invalid` for what is no key, `conflict` while another home is pinned.
+     * @throws RelayError `invalid` for anything but a key, `conflict` while another home is pinned.
      */
     async pin(publicKey: string): Promise<EdgeMirrorStatus> {
       if (!isPublicKey(publicKey)) throw new RelayError('invalid', 'key must be a P-256 public key, base64url');
@@ -509,21 +416,20 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       return status();
     },
 
-    /** Forgets home: its link and its sessions here end. */
+    /** Unpins home, which ends its link and its sessions here. */
     async unpin(): Promise<EdgeMirrorStatus> {
       key = undefined;
       link?.socket.close(1008, 'the mirror has ended');
       if (link) unlink(link.socket);
       heard = now();
       offSince = undefined;
-      pages = [];
-      homePages = [];
       await Promise.all([
-        ...[KEY, HEARD, LINK, PAGES, HOME_PAGES].map((name) => store.removeItem(name)),
+        ...[KEY, HEARD, LINK].map((name) => store.removeItem(name)),
+        pages.leave(),
         push.shared.adoptKeyPair(null),
         ...mirrored().map(end),
       ]);
-      for (const family of [...ended.keys()]) exhume(family);
+      tombstones.leave();
       uploads.leave();
       await Promise.all([freezes.leave(), outbox.clear()]);
       return status();
@@ -535,8 +441,8 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       return session.mirrored && !link ? homeMessage() : undefined;
     },
 
-    /** Why a device is not served here what only home serves; undefined for the devices of this relay. */
-    homeRefusal({ mirrored }: Session): HomeRefusal | undefined {
+    /** Why a device cannot use here what only home serves; undefined for the devices of this relay. */
+    homeRefusal({ mirrored }: Session): RelayError | undefined {
       return mirrored ? refusal() : undefined;
     },
 
@@ -544,64 +450,17 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
      * True if a device of home was paired in a page of this origin. The session itself decides whether the page may use
      * it.
      */
-    isPage: (origin: string): boolean => pages.includes(origin),
+    isPage: pages.isPage,
 
-    /** Origins of home to which the page of this relay may connect; home has named them. */
-    homePages: (): readonly string[] => homePages,
+    /** Origins of home that this relay's page may connect to, as sent by home. */
+    homePages: pages.homePages,
 
-    /** True if a home is pinned, which may call. */
+    /** True if a home is pinned, which may connect. */
     isExpected: (): boolean => key !== undefined,
 
-    /**
-     * A socket from `address` that says it is home, called under `host`. It is never refused for others that have yet to
-     * prove themselves, which would keep home out: the oldest of those is closed.
-     */
-    open(socket: Transport, { host, address }: { host: string; address: string }): SocketEvents {
-      const nonce = base64url(randomBytes(32));
-      let state: 'asked' | 'proving' | 'over' = 'asked';
-      let proved: SocketEvents | undefined;
-      makeRoom(address);
-      unproved.set(socket, address);
-      const settle = () => {
-        cancel();
-        if (state === 'over') return;
-        state = 'over';
-        unproved.delete(socket);
-      };
-      const cancel: Cancel = clock.after(HELLO_TIMEOUT, () => {
-        settle();
-        socket.close(1008, 'home did not prove its key in time');
-      });
-      socket.send(encodeFrame({ type: 'challenge', nonce }));
-      return {
-        message(text) {
-          if (proved) return proved.message(text);
-          const frame = parseFrame(text);
-          if (state !== 'asked' || !frame) {
-            settle();
-            socket.close(1008, 'frame out of turn');
-            return;
-          }
-          state = 'proving';
-          void prove(socket, frame, nonce, host)
-            .then((isProved) => {
-              if (!isProved) return;
-              proved = provedEvents(socket);
-              homeAddress = address;
-            })
-            .catch(() => socket.close(1011, 'the link could not be stored'))
-            .finally(settle);
-        },
-        drained() {},
-        pinged() {},
-        closed() {
-          settle();
-          unlink(socket);
-        },
-      };
-    },
+    open: handshakes.open,
 
-    /** A socket that has outlived a sleep: the link, if it is the one that home has proved its key on. */
+    /** A socket that has survived a sleep: the link, if home has proved its key on it. */
     restore(socket: Transport): SocketEvents | undefined {
       if (kept?.socket !== socket.id || key === undefined) {
         socket.close(1012, 'the relay was asleep');
@@ -609,11 +468,11 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       }
       linked(socket, kept.since).channel.flush();
       custody.linked(kept.listening === true);
-      return provedEvents(socket);
+      return linkEvents(socket);
     },
 
     sweep(): void {
-      for (const [family, until] of [...ended]) if (until <= now()) exhume(family);
+      tombstones.sweep();
       uploads.sweep();
     },
   };

@@ -4,11 +4,11 @@ import { type JsonObject, parseObject } from '../kit/json.ts';
 
 /** Bytes of the largest frame (contract 12 §2). */
 export const MAX_FRAME = 1024 * 1024;
-/** Path of the socket at the edge on which home calls. */
+/** Path of home's socket at the edge. */
 export const HOME_PATH = '/v1/home';
 
 export type Origin = 'home' | 'edge';
-/** A place in the ops of one side. */
+/** A position in the ops of one side. */
 export type Cursor = MirrorCursor;
 /** Before every op. */
 export const START: Cursor = { epoch: '', oseq: 0 };
@@ -23,10 +23,10 @@ export interface Op extends Cursor {
 /** The frames of the link (contract 12 §2, §7). */
 export type Frame =
   | { type: 'challenge'; nonce: string }
-  /** Home's has its public key and the signature of the challenge. */
+  /** Home's hello includes its public key and the signature of the challenge. */
   | { type: 'hello'; key?: string; sig?: string; epoch: string; applied: Cursor }
   | Op
-  /** A piece of an op that is too long for one frame: its JSON is that of all pieces together. */
+  /** A piece of an op that is too long for one frame; all pieces together are its JSON. */
   | { type: 'part'; text: string; last: boolean }
   /** Everything up to `upto` is stored; `epoch` is that of the op with this number. */
   | { type: 'ack'; origin: Origin; upto: number; epoch: string }
@@ -63,7 +63,7 @@ export function parseFrame(message: string): Frame | null {
 
 export const encodeFrame = (frame: Frame): string => JSON.stringify(frame);
 
-/** Characters of a piece: encoded once more and in UTF-8, they are well below the largest frame. */
+/** Characters of a piece: encoded again and in UTF-8, they are well below the largest frame. */
 const PIECE = 200_000;
 
 /** The frames of an op: one, or its pieces. */

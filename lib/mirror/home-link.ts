@@ -8,7 +8,7 @@ import { type HomeKey, signChallenge } from './keys.ts';
 
 /** Milliseconds from the open socket until the edge has accepted home. */
 const HELLO_TIMEOUT = 10_000;
-/** The platform answers pings by itself: the object sleeps on. */
+/** The platform itself answers pings, so the object keeps sleeping. */
 const PING_INTERVAL = 15_000;
 const SHUTTING_DOWN = 1001;
 
@@ -20,7 +20,7 @@ export interface HomeLinkParts {
   applied(): Cursor;
   dial: DialUpstream;
   clock: Clock;
-  /** The edge has accepted home, and has applied home's ops up to a place. */
+  /** The edge has accepted home, and has applied home's ops up to a position. */
   accepted(edge: Cursor): void;
   receive(frame: Frame): void;
   /** The attempt failed or the connection ended, with the reason; called once, and not after `close`. */
@@ -33,16 +33,12 @@ export class HomeLink {
   readonly #abort = new AbortController();
   #state: 'dialling' | 'signing' | 'up' | 'over' = 'dialling';
   #socket: UpstreamSocket | undefined;
-  /** A challenge that came before the socket was here. */
+  /** A challenge that came before the socket was returned. */
   #challenge: string | undefined;
   #cancelTimer: Cancel = () => {};
 
   constructor(parts: HomeLinkParts) {
     this.#parts = parts;
-  }
-
-  get isUp(): boolean {
-    return this.#state === 'up';
   }
 
   /** Dials and proves the key. Never throws: see `ended`. */
@@ -117,9 +113,14 @@ export class HomeLink {
   async #answer(nonce: string): Promise<void> {
     const { key, url, epoch, applied } = this.#parts;
     this.#state = 'signing';
-    const sig = await signChallenge(key.privateKey, nonce, new URL(url).host);
-    if (this.#state !== 'signing') return;
-    this.#socket?.send(encodeFrame({ type: 'hello', key: key.publicKey, sig, epoch, applied: applied() }));
+    try {
+      const sig = await signChallenge(key.privateKey, nonce, new URL(url).host);
+      if (this.#state !== 'signing') return;
+      this.#socket?.send(encodeFrame({ type: 'hello', key: key.publicKey, sig, epoch, applied: applied() }));
+    } catch (error) {
+      const advice = 'disable the mirror on both sides and enable it again';
+      this.fail(`home's key cannot be used (${describeError(error)}): ${advice}`);
+    }
   }
 
   #end(reason: string, ending: Ending): void {

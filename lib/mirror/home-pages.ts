@@ -5,8 +5,8 @@ import type { Candidate } from '../pairing/candidates.ts';
 const MAX_ORIGINS = 8;
 
 /**
- * Origins of home for the content policy of the edge's page, which anybody may read: those that the operator publishes,
- * and names for which a browser finds a certificate. Addresses of the home network are not among them.
+ * Origins of home for the content policy of the edge's page, which anybody can read: published ones, and names for which a
+ * browser finds a valid certificate. Excludes addresses of the home network.
  */
 export function pageOrigins(endpoints: readonly Candidate[]): string[] {
   const origins = endpoints.flatMap(({ role, relay, proxy, broker }) => {
@@ -18,7 +18,7 @@ export function pageOrigins(endpoints: readonly Candidate[]): string[] {
   return [...new Set(origins)].slice(0, MAX_ORIGINS);
 }
 
-/** Reads the origins that home gives; null unless each is one, and nothing else can get into the policy with it. */
+/** Reads the origins sent by home; null unless each is a plain origin, so that nothing else gets into the policy. */
 export function readPageOrigins({ origins }: JsonObject): string[] | null {
   if (!Array.isArray(origins) || origins.length > MAX_ORIGINS) return null;
   return origins.every((origin) => typeof origin === 'string' && originOf(origin) === origin) ? origins : null;

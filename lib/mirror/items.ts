@@ -1,35 +1,29 @@
 import type { MessageStanding, PhoneHistoryItem } from '../../storage/schema.ts';
 import { asObject, type JsonObject } from '../kit/json.ts';
-import type { Log } from '../log.ts';
 import { isStanding } from '../phone/custody.ts';
 import type { MessageContent, MessageItem } from '../phone/history.ts';
 import { readMessage } from '../phone/message.ts';
 import type { PhoneMessaging } from '../phone/phone.ts';
 import { MAX_ANSWERS } from '../phone/question.ts';
 import { readReply } from '../phone/reply.ts';
-import type { Op, Origin } from './frames.ts';
-import type { Outbox } from './outbox.ts';
+import type { Op } from './frames.ts';
+import type { Side } from './side.ts';
 
 const itemKey = (id: string) => `item:${id}`;
 const replyKey = (id: string) => `reply:${id}`;
 
-export interface ItemsParts {
-  side: Origin;
+type ReplyItem = Extract<PhoneHistoryItem, { kind: 'reply' }>;
+
+export interface ItemsParts extends Omit<Side, 'isLinked'> {
   phone: PhoneMessaging;
-  outbox: Outbox;
-  log: Log;
-  /** True while there is another side. */
-  isOn(): boolean;
-  /** Sends what was offered. */
-  flush(): void;
-  /** At home: what comes to the edge without a seal is none of home's. */
+  /** At home, true if content that arrives unsealed at the edge is not trusted. */
   isSealed(): boolean;
 }
 
 /**
- * The history of messages and replies, which is home's (contract 12 §2). The edge gives home each item that comes to it, by an
- * `item` op or by that of a reply, in the order in which they came. Home gives it the next `seq` of its own history, which
- * comes back as a `seq` op: the edge then shows the item under that.
+ * The history of messages and replies, which belongs to home (contract 12 §2). The edge sends home each item that arrives
+ * there, by an `item` op or by that of a reply, in the order of arrival. Home assigns it the next `seq` of its own history,
+ * which returns as a `seq` op, and the edge then shows the item under that.
  */
 export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }: ItemsParts) {
   function offerItem(item: PhoneHistoryItem, standing: MessageStanding | undefined, isAgain: boolean): boolean {
@@ -40,7 +34,7 @@ export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }:
     return outbox.offer(itemKey(item.message_id), 'item', body);
   }
 
-  /** Home has an item of the edge: it gets home's number. */
+  /** Home has an item of the edge: sends the number that home has assigned. */
   function numbered(kind: PhoneHistoryItem['kind'], id: string, ts: number, seq: number): void {
     if (side === 'home' && seq > 0) outbox.offer(`seq:${kind}:${id}`, 'seq', { kind, message_id: id, ts, seq });
     flush();
@@ -66,7 +60,7 @@ export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }:
   }
 
   return {
-    /** The edge has a message that home has never had. False when home cannot be given more now. */
+    /** The edge has a message that home has never had. False if home cannot be sent more now. */
     given(item: MessageItem, standing: MessageStanding): boolean {
       if (side === 'home' || !isOn()) return false;
       const isOffered = offerItem(item, standing, false);
@@ -74,7 +68,7 @@ export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }:
       return isOffered;
     },
 
-    /** Puts how far a message has advanced into the op that gives it, if the other side cannot have had that before. */
+    /** Adds the progress of a message to the op that hands it over, unless the other side may already have that. */
     advanced(id: string, standing: MessageStanding): boolean {
       const body = outbox.body(itemKey(id));
       return body?.standing !== undefined && outbox.amend(itemKey(id), { ...body, standing });
@@ -82,7 +76,7 @@ export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }:
 
     numbered,
 
-    /** Applies an op of the other side in this turn; undefined for one that is done, or not of the history. */
+    /** Applies an op of the other side in this turn; undefined if it is already done, or not about the history. */
     apply({ kind, body }: Pick<Op, 'kind' | 'body'>): Promise<unknown> | undefined {
       if (side === 'home' && kind === 'item') return take(body);
       if (side === 'home' || kind !== 'seq') return undefined;
@@ -92,12 +86,12 @@ export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }:
       log.warn('home gave a number of an item that cannot be read');
     },
 
-    /** Home is of another state: it is offered the whole history of the edge again, and numbers what it lacks. */
+    /** Home has another state: it is offered the whole history of the edge again, and numbers the missing items. */
     resync(): void {
       if (side === 'home') return;
       void phone.shared.unnumber();
       for (const item of phone.shared.items()) {
-        const waiting = item.kind === 'reply' ? outbox.body(replyKey(item.message_id)) : undefined;
+        const waiting = item.kind === 'reply' ? (outbox.body(replyKey(item.message_id)) ?? lost(item)) : undefined;
         if (waiting) outbox.offer(replyKey(item.message_id), 'reply', waiting);
         else offerItem(item, item.kind === 'message' ? phone.shared.toldOf(item) : undefined, true);
       }
@@ -105,7 +99,11 @@ export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }:
   };
 }
 
-/** The message of an op; undefined for one that cannot be read. */
+/** A reply that home cannot have had, since it is still unread here: the record of its op was damaged. */
+const lost = ({ state, seq: _, home: __, kind: ___, title: ____, ...reply }: ReplyItem): JsonObject | undefined =>
+  state === 'waiting' ? { reply: { ...reply, metadata: {} }, device: '' } : undefined;
+
+/** The message of an op; undefined if it is malformed. */
 function readContent(given: JsonObject): MessageContent | undefined {
   const { ts, question, answers } = given;
   if (typeof ts !== 'number') return undefined;

@@ -10,7 +10,7 @@ export interface HomeKey {
   publicKey: string;
 }
 
-/** A new key by which the edge knows home (ES256, contract 12 §2). */
+/** A new key with which home authenticates to the edge (ES256, contract 12 §2). */
 export async function newHomeKey(): Promise<HomeKey> {
   const pair = await crypto.subtle.generateKey(CURVE, true, ['sign', 'verify']);
   const [privateKey, publicKey] = await Promise.all([
@@ -28,7 +28,7 @@ export const isPublicKey = (text: string): boolean => {
 
 const signed = (nonce: string, host: string) => utf8ToBytes(`svc-relay mirror v1\n${nonce}\n${host}`);
 
-/** Signs a challenge of the edge for the host under which home called it (contract 12 §7). */
+/** Signs a challenge of the edge for the host under which home called it (contract 12 §7). Rejects with a damaged key. */
 export async function signChallenge(privateKey: string, nonce: string, host: string): Promise<string> {
   const bytes = fromBase64url(privateKey) as BufferSource;
   const key = await crypto.subtle.importKey('pkcs8', bytes, CURVE, false, ['sign']);

@@ -1,11 +1,14 @@
 import { hmac } from '@noble/hashes/hmac.js';
 import { sha256 as sha256Bytes } from '@noble/hashes/sha2.js';
+import * as v from 'valibot';
 import type { MirrorPeerRecord, Store } from '../../storage/schema.ts';
-import { bytesToHex, sha256, utf8ToBytes } from '../kit/bytes.ts';
+import { bytesToHex, utf8ToBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import { refreshExpiry, refreshTokenOf } from '../sessions/refresh.ts';
+import { type Records, time } from './records.ts';
 
 /** Seconds for which a device that asks again gets the same credentials. */
 const RENEW_AFTER = 10;
@@ -14,41 +17,37 @@ const ENTRY = 'mailbox:';
 /** Credentials of a device for the edge: `mailbox` of `auth.ok` and of `routes.updated` (contract 12 §3). */
 export type Mailbox = { url: string; session_token: string; refresh_token: string };
 
-interface Entry {
-  /** Number of the chain: higher than any before it, epoch seconds as a rule. */
-  chain: number;
-  /** Its credentials were sent to the device, which may have lost them or used them. */
-  given: boolean;
-  /** The device has shown that its credentials have come. */
-  taken: boolean;
-}
+const Entry = v.object({
+  /** Number of the chain: higher than any before it, normally epoch seconds. */
+  chain: time,
+  /** Its credentials were sent to the device, which may have lost them or used them. Earlier versions did not store it. */
+  given: v.optional(v.boolean(), true),
+  /** True if the device has shown that its credentials arrived. */
+  taken: v.boolean(),
+});
+type Entry = v.InferOutput<typeof Entry>;
 
-/** The socket of the edge on which devices reach their mailbox; undefined without an edge. */
+/** The socket at the edge where devices reach their mailbox; undefined without an edge. */
 export const mailboxUrl = (peer: MirrorPeerRecord | null): string | undefined =>
   peer?.url === undefined ? undefined : `${peer.url.replace(/^http/, 'ws')}/ws`;
 
 /**
- * The chains of credentials that devices have for the edge (contract 12 §2, §3). A chain begins with credentials that are
- * derived from a secret of this mirror, so that home can give them again after a crash and stores no token; what the edge
- * has made of them since, home does not know.
+ * The chains of credentials that devices have for the edge (contract 12 §2, §3). A chain starts with credentials that derive
+ * from a secret of this mirror, so that home stores no token and can send them again after a crash. Home does not know the
+ * credentials that the edge has since issued in their place.
  */
 export function openMailboxes({
   store,
-  stored,
+  records,
   clock,
   log,
 }: {
   store: Store<'mirror'>;
-  stored: ReadonlyMap<string, unknown>;
+  records: Records;
   clock: Clock;
   log: Log;
 }) {
-  const entries = new Map<string, Entry>();
-  for (const [key, value] of stored) {
-    const entry = value as Entry | null;
-    if (!key.startsWith(ENTRY) || typeof entry?.chain !== 'number') continue;
-    entries.set(key.slice(ENTRY.length), { ...entry, given: entry.given !== false });
-  }
+  const entries = records.below(ENTRY, Entry);
   const failed = () => log.warn('the credentials of a device for the edge could not be stored');
 
   function put(family: string, entry: Entry): Entry {
@@ -72,7 +71,7 @@ export function openMailboxes({
   }
 
   return {
-    /** The hashes of a family's chain for the edge. A family without a chain gets one. */
+    /** The hashes of a family's chain for the edge. Starts a chain if there is none. */
     body(peer: MirrorPeerRecord, family: string): JsonObject {
       const { chain } = entries.get(family) ?? begun(family);
       const { token, refreshToken } = tokensOf(peer, family, chain);
@@ -90,7 +89,7 @@ export function openMailboxes({
       };
     },
 
-    /** The credentials that begin a family's chain, and its number. */
+    /** The first credentials of a family's chain, and its number. */
     credentials(peer: MirrorPeerRecord, family: string): (Mailbox & { chain: number }) | undefined {
       const entry = entries.get(family);
       const url = mailboxUrl(peer);
@@ -99,18 +98,18 @@ export function openMailboxes({
       return { url, session_token: token, refresh_token: refreshToken, chain: entry.chain };
     },
 
-    /** The edge itself has begun the chain of a device that has paired there, and the device has it. */
+    /** The edge itself has started the chain of a device that paired there, and the device has it. */
     beganThere: (family: string, chain: number): void => void put(family, { chain, given: true, taken: true }),
 
     isTaken: (family: string): boolean => entries.get(family)?.taken === true,
 
-    /** Its device may have credentials, though home may not have seen that they came. */
+    /** True if its device may have credentials, even if home has not seen that they arrived. */
     mayHave(family: string): boolean {
       const entry = entries.get(family);
       return entry !== undefined && (entry.given || entry.taken);
     },
 
-    /** The credentials of a family's chain are sent to its device. */
+    /** The credentials of a family's chain are being sent to its device. */
     give(family: string): void {
       const entry = entries.get(family);
       if (entry && !entry.given) put(family, { ...entry, given: true });
@@ -123,8 +122,8 @@ export function openMailboxes({
     },
 
     /**
-     * The device has no credentials: begins a new chain, with which those it may have had end; unless they are so new that
-     * it gets the same ones. It may have used them at the edge although home saw no sign that they came.
+     * The device has no credentials: starts a new chain, which ends earlier ones, unless the present one is so new that it
+     * gets the same again. It may have used them at the edge although home saw no sign of their arrival.
      */
     renew(family: string): void {
       const entry = entries.get(family);
@@ -133,7 +132,7 @@ export function openMailboxes({
       else put(family, { ...entry, taken: false });
     },
 
-    /** The edge is of another state: what nobody has taken begins anew, since it may have been used there. */
+    /** The edge has another state: restarts every chain that no device has confirmed, since it may have been used there. */
     restart(): void {
       for (const [family, { taken }] of [...entries]) if (!taken) begun(family);
     },

@@ -1,3 +1,4 @@
+import * as v from 'valibot';
 import type { MirrorOpRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
@@ -6,21 +7,24 @@ import { batched } from '../kit/entries.ts';
 import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { type Cursor, type Op, type Origin, START } from './frames.ts';
+import { count as number, type Records } from './records.ts';
 
-/** Ops that may wait for the other side (contract 12 §2), and the characters in them. */
+/** Maximum ops that wait for the other side (contract 12 §2), and the characters in them. */
 export const MAX_WAITING = 10_000;
 const MAX_CHARACTERS = 32 * 1024 * 1024;
 const OP = 'op:';
-/** Never refused: there are few of them, and without them a revoked device would stay, or an agent go on. */
+/** Never refused: they are few, and without them a revoked device would stay, or an agent would continue. */
 const ALWAYS_TAKEN: ReadonlySet<string> = new Set(['end', 'sync', 'freeze', 'thaw']);
+
+const Place = v.object({ epoch: v.string(), oseq: number });
+const Row = v.object({ ...Place.entries, kind: v.string(), body: v.record(v.string(), v.unknown()) });
 
 export interface OutboxParts {
   store: Store<'mirror'>;
-  /** The content of the store. */
-  stored: ReadonlyMap<string, unknown>;
+  records: Records;
   origin: Origin;
   log: Log;
-  /** True where the last op of a kind stays once it is acknowledged: it is what the other side has. */
+  /** True if the last op of a kind stays after its acknowledgement, as a record of the other side's state. */
   keeps(kind: string): boolean;
   /** The other side has stored an op. Called in the turn in which that is stored here. */
   acknowledged?(kind: string, body: JsonObject): void;
@@ -29,17 +33,20 @@ export interface OutboxParts {
 export type Outbox = ReturnType<typeof openOutbox>;
 
 /**
- * The ops of this side that the other one has yet to acknowledge, one for each key: a newer one takes the place of an
- * older one, so that what waits is bounded by what there is to tell. All of it is stored, and so is how much of the other
- * side's ops is applied. Ops are numbered upwards, with gaps.
+ * The ops of this side that the other one has yet to acknowledge, one per key. A newer one replaces an older one, which
+ * bounds the backlog. All of them are stored, and so is the position up to which the other side's ops are applied. Ops are
+ * numbered upwards, with gaps.
  */
-export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: OutboxParts) {
-  /** Names this start of the process: a state that was restored from a backup makes other ops under the same numbers. */
+export function openOutbox({ store, records, origin, log, keeps, acknowledged }: OutboxParts) {
+  /**
+   * Identifies this start of the process, since a state that was restored from a backup makes other ops with the same
+   * numbers.
+   */
   const epoch = base64url(randomBytes(8));
   /** In the order of their numbers. */
   const rows = new Map<string, MirrorOpRecord>();
   const waiters = new Map<string, Deferred>();
-  /** An op was refused, or could not be stored: what the other side has is no longer known. */
+  /** True if an op was refused, or could not be stored, so that the other side's state is unknown. */
   let isIncomplete = false;
   let isRefusing = false;
 
@@ -52,21 +59,14 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
   const isWaiting = ({ oseq }: Cursor) => oseq > acked.oseq;
   const waiting = () => [...rows].filter(([, row]) => isWaiting(row));
 
-  const loaded: [string, MirrorOpRecord][] = [];
-  for (const [key, value] of stored) {
-    if (!key.startsWith(OP)) continue;
-    const row = value as MirrorOpRecord | null;
-    if (typeof row?.oseq === 'number' && typeof row.kind === 'string') loaded.push([key.slice(OP.length), row]);
-    else log.warn('skipped a record of the mirror that cannot be read');
-  }
+  const loaded = [...records.below(OP, Row)].sort(([, a], [, b]) => a.oseq - b.oseq);
   /** Length of the bodies of all rows, as JSON; a row's own length by its record. */
   let characters = 0;
   const lengths = new WeakMap<MirrorOpRecord, number>();
-  let acked = (stored.get('acked') as Cursor | null | undefined) ?? START;
-  let applied = (stored.get('applied') as Cursor | null | undefined) ?? START;
-  loaded.sort(([, a], [, b]) => a.oseq - b.oseq);
+  let acked = records.one('acked', Place) ?? START;
+  let applied = records.one('applied', Place) ?? START;
   let last = Math.max(acked.oseq, loaded.at(-1)?.[1].oseq ?? 0);
-  /** Number of the ops that wait. */
+  /** Number of waiting ops. */
   let count = 0;
   for (const [key, row] of loaded) hold(key, row);
 
@@ -92,7 +92,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     put(key, row);
   }
 
-  /** Number of the newest op that this process has given to a link. */
+  /** Number of the newest op that this process has sent over a link. */
   let given = 0;
 
   function settle(key: string): void {
@@ -105,10 +105,10 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
   return {
     epoch,
 
-    /** True when no more ops are taken, but for those in place of others. */
+    /** True if no more ops are accepted, except replacements. */
     isFull,
 
-    /** Place up to which the other side's ops are applied and stored. */
+    /** Position up to which the other side's ops are applied and stored. */
     get applied(): Cursor {
       return applied;
     },
@@ -118,8 +118,8 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     },
 
     /**
-     * Adds an op in place of the one with the same key, in the transaction of this turn. False when too many wait: the
-     * next link begins with everything then, unless the caller offers it again once there is room.
+     * Adds an op in place of the one with the same key, in the transaction of this turn. False if too many wait, in which
+     * case the next link starts with everything, unless the caller offers it again once there is room.
      */
     offer(key: string, kind: string, body: JsonObject, { isOfferedAgain = false } = {}): boolean {
       const own = rows.get(key);
@@ -135,7 +135,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
       return true;
     },
 
-    /** Body of the op with this key that was offered last: one that waits, or that stays. */
+    /** Body of the last op with this key: a waiting one, or one that stays. */
     body: (key: string): JsonObject | undefined => rows.get(key)?.body,
     isWaiting: (key: string): boolean => {
       const row = rows.get(key);
@@ -143,8 +143,8 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     },
 
     /**
-     * Changes the body of an op that waits, which keeps its place. False where there is none, and where the other side
-     * may have applied it as it was: that is to be told of the change by another op.
+     * Changes the body of a waiting op, which keeps its position. False if there is none, or if the other side may have
+     * applied it unchanged, in which case another op has to report the change.
      */
     amend(key: string, body: JsonObject): boolean {
       const row = rows.get(key);
@@ -159,7 +159,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
 
     keys: (): string[] => [...rows.keys()],
 
-    /** Ops after a number, in their order. */
+    /** Ops after a number, in order. */
     after: (oseq: number, limit: number): Op[] => {
       const from = Math.max(oseq, acked.oseq);
       const ops: Op[] = [];
@@ -171,11 +171,11 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
       return ops;
     },
 
-    /** The other side has stored everything up to a place. */
+    /** The other side has stored everything up to a position. */
     acknowledge(cursor: Cursor): void {
       if (cursor.oseq <= acked.oseq || cursor.oseq > last) return;
       const done: [string, MirrorOpRecord][] = [];
-      // In the order of their numbers: what is behind the place is not looked at.
+      // In the order of their numbers, so that later ones are not visited.
       for (const entry of rows) {
         if (entry[1].oseq > cursor.oseq) break;
         if (isWaiting(entry[1])) done.push(entry);
@@ -195,8 +195,8 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
     },
 
     /**
-     * True if a place that the other side names is one of these ops, so that the rest can follow it. It is not when
-     * either side was restored from a backup.
+     * True if a position of the other side is one of these ops, so that the rest can follow it. False after either side was
+     * restored from a backup.
      */
     isKnown({ epoch, oseq }: Cursor): boolean {
       if (isIncomplete) return false;
@@ -204,7 +204,7 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
       return isAt(acked) || [...rows.values()].some(isAt);
     },
 
-    /** Begins anew behind a place of the other side: all that waits or stays is sent again under new numbers. */
+    /** Restarts after a position of the other side: all ops that wait or stay are sent again under new numbers. */
     restart(after: Cursor): void {
       last = Math.max(last, after.oseq);
       acked = { epoch: after.epoch, oseq: after.oseq };
@@ -214,12 +214,24 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
       for (const [key, { kind, body }] of [...rows]) insert(key, kind, body);
     },
 
+    /** Begins both directions anew where records were damaged: what either side lacks is no longer known. */
+    repair(): void {
+      if (records.damaged.size === 0) return;
+      batched(store, () => {
+        for (const [key, left] of records.damaged)
+          void (left ? store.setItem(key, left) : store.removeItem(key)).catch(failed);
+        applied = START;
+        void store.removeItem('applied').catch(failed);
+        this.restart(START);
+      });
+    },
+
     forget(key: string): void {
       if (release(key)) drop(key);
       settle(key);
     },
 
-    /** Resolves once the op with this key is acknowledged; at once when none waits. */
+    /** Resolves once the op with this key is acknowledged, at once if there is none. */
     settled(key: string): Promise<void> {
       const row = rows.get(key);
       if (!row || !isWaiting(row)) return Promise.resolve();
@@ -230,16 +242,16 @@ export function openOutbox({ store, stored, origin, log, keeps, acknowledged }: 
       return waiter.promise;
     },
 
-    /** Runs `work`, which applies ops of the other side: their writes and `apply` are durable together. */
+    /** Runs `work`, which applies ops of the other side: their writes and `apply` become durable together. */
     batch: (work: () => void): void => batched(store, work),
 
-    /** Stores how far the other side's ops are applied. In effect once it is stored. */
+    /** Stores the position up to which the other side's ops are applied. Takes effect once it is stored. */
     async apply(cursor: Cursor): Promise<void> {
       await store.setItem('applied', { epoch: cursor.epoch, oseq: cursor.oseq });
       if (cursor.oseq > applied.oseq || cursor.epoch !== applied.epoch) applied = cursor;
     },
 
-    /** Forgets everything, for an end of the mirror. */
+    /** Removes everything, at the end of the mirror. */
     async clear(): Promise<void> {
       for (const key of [...rows.keys()]) this.forget(key);
       [acked, applied, last, count] = [START, START, 0, 0];

@@ -8,66 +8,63 @@ import { bytesToHex, fromBase64 } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { backoff, type Pace } from '../kit/reconnect.ts';
-import type { Log } from '../log.ts';
 import type { Media } from '../media/media.ts';
 import { createFileOpener, isSealedToken, maxSealedSize, type SealedFacts } from '../media/sealed.ts';
 import type { Op } from './frames.ts';
-import type { Outbox } from './outbox.ts';
+import type { Records } from './records.ts';
 import type { Requests } from './requests.ts';
-import { PIECE, READ_UPLOAD, readUpload, type WaitingUploads } from './uploads.ts';
+import type { Side } from './side.ts';
+import { PIECE, READ_UPLOAD, readUpload, UploadRecord, type WaitingUploads } from './uploads.ts';
 
-/** Milliseconds for which a piece may take. */
+/** Milliseconds for a piece. */
 const PIECE_TIMEOUT = 60_000;
-/** Waits before an upload is tried again: 1, 2, 4 s, ... 10 min. */
+/** Waits before an upload is retried: 1, 2, 4 s, ... 10 min. */
 const PACE: Pace = { max: 600_000, jitter: (wait) => wait / 4 };
-/** Uploads of which home takes note; the edge has fewer. */
+/** Maximum uploads recorded at home; the edge has fewer. */
 const MAX_RECORDS = 2_000;
+/** Maximum refused uploads that home remembers. */
+const MAX_REFUSED = 100;
+const MAX_REASON = 200;
 const UPLOAD = 'upload:';
 const DONE = 'uploaded:';
 
-export interface PullsParts {
+export interface PullsParts extends Pick<Side, 'outbox' | 'log' | 'isLinked' | 'flush'> {
   store: Store<'mirror'>;
-  /** The content of the store. */
-  stored: ReadonlyMap<string, unknown>;
+  records: Records;
   media: Pick<Media, 'shared'>;
-  outbox: Outbox;
   clock: Clock;
-  log: Log;
   requests: Requests;
-  /** Opens the head of an upload that a device has sealed. Rejects when it cannot be opened. */
+  /** Opens the head of an upload that a device has sealed. Rejects if it cannot be opened. */
   openHead(head: Sealed): Promise<Uint8Array>;
-  /** Bytes of the largest upload that this relay takes. */
+  /** Bytes of the largest upload that this relay accepts. */
   maxSize: number;
-  isLinked(): boolean;
-  /** Sends what was offered. */
-  flush(): void;
   /** An upload has come home. */
   took(): void;
   /** Between 0 and 1. */
   random(): number;
 }
 
-/** Uploads that wait at the edge, as home knows them, and why the last attempt to take one failed. */
+/** Uploads that wait at the edge, as known to home, and why the last attempt to fetch one failed. */
 export interface PullStatus extends WaitingUploads {
   error?: string;
-  /** Why the last sealed upload that was refused cannot be opened, since this start. */
+  /** Why the last refused sealed upload cannot be opened, until it would have expired. */
   refused?: string;
 }
 
-/** The link has ended in the middle of an upload. */
+/** The link ended in the middle of an upload. */
 class Cut extends Error {}
-/** The edge has an upload no more. */
+/** The edge no longer has an upload. */
 class Gone extends Error {}
-/** The edge cannot give the bytes now: what is here already stays. */
+/** The edge cannot send the bytes now. The part that is here stays. */
 class Later extends Error {}
-/** The bytes are not those that the device has sent. */
+/** The bytes differ from those that the device sent. */
 class Damaged extends Error {}
-/** The bytes are those that were sent, and home cannot open them: no other attempt can. */
+/** The bytes are those that were sent, but home cannot open them, so that retries are useless. */
 class Refused extends Error {}
 
 type FetcherParts = Pick<PullsParts, 'media' | 'requests' | 'openHead' | 'maxSize' | 'isLinked'>;
 
-/** An upload that is here as a whole. */
+/** A complete upload. */
 type Fetched = { place: string } & Pick<MirrorUploadRecord, 'opened'>;
 
 interface Part {
@@ -76,9 +73,9 @@ interface Part {
   file: NewBytes;
   hash: ReturnType<typeof sha256.create>;
   got: number;
-  /** For a sealed upload, whose plain bytes alone are in the file. */
+  /** For a sealed upload, of which the file contains only the plain bytes. */
   opener?: ReturnType<typeof createFileOpener>;
-  /** Why it cannot be opened: the rest is only hashed, since its bytes may be damaged at the edge. */
+  /** Why it cannot be opened. The rest is only hashed, since its bytes may be damaged at the edge. */
   refusal?: unknown;
 }
 
@@ -93,17 +90,26 @@ const entryOf = ({ opened, ...record }: MirrorUploadRecord & { place: string }):
   lastAccessed: record.created_at,
   sensitive: false,
   owned: true,
+  sha256: record.sha256,
   kept: true,
 });
 
 const hasPlace = (record: MirrorUploadRecord): record is MirrorUploadRecord & { place: string } =>
   record.place !== undefined;
+/** True if the edge need not keep its copy. */
+const isSettled = (record: MirrorUploadRecord): boolean => hasPlace(record) || record.refused !== undefined;
+
+/** Refused uploads, oldest first. */
+const refusedOf = (records: ReadonlyMap<string, MirrorUploadRecord>): MirrorUploadRecord[] =>
+  [...records.values()]
+    .filter((record) => record.refused !== undefined)
+    .sort((one, other) => one.created_at - other.created_at);
 
 /** Fetches one upload at a time, in pieces, into a file that outlives the process. */
 function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinked }: FetcherParts) {
   let part: Part | undefined;
 
-  /** Asks the edge for a piece. */
+  /** Requests a piece from the edge. */
   async function ask(token: string, offset: number, length: number): Promise<Uint8Array> {
     if (!isLinked()) throw new Cut('the link has ended');
     const piece = { token, offset, length };
@@ -128,7 +134,7 @@ function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinke
     return { token, sha256: digest, file: await shared.create(), hash: sha256.create(), got: 0, opener };
   }
 
-  /** Writes the bytes, those of a sealed upload opened. */
+  /** Writes the bytes, opened if the upload is sealed. */
   async function write(own: Part, bytes: Uint8Array): Promise<void> {
     if (!own.opener) return own.file.write(bytes);
     if (own.refusal !== undefined) return;
@@ -139,7 +145,7 @@ function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinke
     for (const some of plain) await own.file.write(some);
   }
 
-  /** The facts of a sealed upload that has come as a whole. @throws Refused when it cannot be opened. */
+  /** The facts of a complete sealed upload. @throws Refused if it cannot be opened. */
   async function finish({ opener, file, refusal }: Part): Promise<SealedFacts | undefined> {
     const unopened = (error: unknown) => {
       throw new Refused(describeError(error));
@@ -150,7 +156,7 @@ function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinke
     return end?.facts;
   }
 
-  /** The whole upload, which is durable. @throws Cut: the next call for the same upload goes on. */
+  /** Fetches the whole upload, durably. @throws Cut, after which the next call for the same upload continues. */
   async function fetch(record: MirrorUploadRecord): Promise<Fetched> {
     const { token, size } = record;
     if (size > (isSealedToken(token) ? maxSealedSize(maxSize) : maxSize)) {
@@ -175,24 +181,23 @@ function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinke
   return {
     fetch,
     discard: discardPart,
-    /** Token of the upload of which a part is here. */
+    /** Token of the partial upload that is here. */
     token: (): string | undefined => part?.token,
   };
 }
 
 /**
- * Home's half of uploads (contract 12 §2): takes over what devices have uploaded at the edge, one after another in
- * pieces, under the same tokens. The edge learns that home has an upload once its file, and then the record of it, are
- * durable. An upload that a cut link has interrupted is continued; one that a killed process has left begins again.
+ * Home's side of uploads (contract 12 §2): fetches uploads made at the edge, one after another in pieces, under the same
+ * tokens. The edge is told that home has an upload once its file, and then its record, are durable. An upload interrupted by
+ * a lost link is continued; one left by a killed process starts again.
  */
 export async function openPulls(parts: PullsParts) {
-  const { store, stored, media, outbox, clock, log, isLinked, flush, took, random } = parts;
+  const { store, media, outbox, clock, log, isLinked, flush, took, random } = parts;
   const { shared } = media;
   const fetcher = createFetcher(parts);
-  const records = new Map<string, MirrorUploadRecord>();
-  /** Uploads that could not be taken over, by token; `at` is in monotonic milliseconds. */
+  const records = parts.records.below<MirrorUploadRecord>(UPLOAD, UploadRecord);
+  /** Uploads whose fetch failed, by token; `at` is in monotonic milliseconds. */
   const failed = new Map<string, { failures: number; at: number; error: string }>();
-  let refused: string | undefined;
   let isWorking = false;
   let cancelRetry: Cancel = () => {};
 
@@ -211,16 +216,10 @@ export async function openPulls(parts: PullsParts) {
 
   await load();
 
-  /** Makes what earlier processes have taken over known again, and removes what they have left half done. */
+  /** Registers the uploads that earlier processes have fetched, and removes unfinished ones. */
   async function load(): Promise<void> {
-    for (const [key, value] of stored) {
-      const offer = key.startsWith(UPLOAD) ? readUpload(value) : null;
-      const { place, opened, told } = (value ?? {}) as Partial<MirrorUploadRecord>;
-      const kept = { ...(place !== undefined && { place }), ...(opened && { opened }), ...(told && { told }) };
-      if (offer) records.set(offer.token, { ...offer, ...kept });
-    }
     prune();
-    const places = await shared.places().catch((error) => {
+    const places = await shared.locations().catch((error) => {
       log.warn(`uploads that came from the edge cannot be listed: ${errnoOf(error) || 'failed'}`);
       return undefined;
     });
@@ -237,9 +236,9 @@ export async function openPulls(parts: PullsParts) {
     for (const place of left) await shared.remove(place).catch(() => {});
   }
 
-  const pending = (): MirrorUploadRecord[] => [...records.values()].filter((record) => !hasPlace(record));
+  const pending = (): MirrorUploadRecord[] => [...records.values()].filter((record) => !isSettled(record));
 
-  /** The edge may delete its copy. */
+  /** Tells the edge that it may delete its copy. */
   function tell(token: string): void {
     outbox.offer(DONE + token, 'uploaded', { token }, { isOfferedAgain: true });
     flush();
@@ -251,13 +250,39 @@ export async function openPulls(parts: PullsParts) {
     received: () => true,
     dropped: () => {},
     isHeld: () => false,
-    elsewhere: (token) =>
-      records.has(token) && !records.get(token)?.place
-        ? new RelayError('unavailable', 'the upload is on its way from the edge: try again', { retryAfter: 2 })
-        : undefined,
+    elsewhere,
   });
 
-  /** The file is durable. First the record of it, too; then the edge may know. */
+  function elsewhere(token: string): RelayError | undefined {
+    const record = records.get(token);
+    if (!record || record.expires_at <= seconds(clock)) return undefined;
+    if (record.refused !== undefined) {
+      return new RelayError('gone', `the sealed upload is refused: ${record.refused}; nothing of it is kept`);
+    }
+    if (!hasPlace(record)) {
+      const error = failed.get(token)?.error;
+      const why =
+        error === undefined ? 'is on its way from the edge' : `could not be taken over from the edge: ${error}`;
+      return new RelayError('unavailable', `the upload ${why}: try again`, { retryAfter: 2 });
+    }
+    return undefined;
+  }
+
+  /** As in `keep`, the record becomes durable first. */
+  async function refuse(record: MirrorUploadRecord, reason: string): Promise<void> {
+    const { token, sha256 } = record;
+    const final: MirrorUploadRecord = { ...record, refused: reason.slice(0, MAX_REASON) };
+    await put(final);
+    if (records.get(token)?.sha256 !== sha256) return drop(token);
+    records.set(token, final);
+    failed.delete(token);
+    const known = refusedOf(records);
+    if (known.length > MAX_REFUSED) drop(known[0]?.token as string);
+    log.error(`a sealed upload from the edge is refused: ${final.refused}; nothing of it is kept`);
+    tell(token);
+  }
+
+  /** The file is durable. First the record becomes durable too, then the edge may be told. */
   async function keep(record: MirrorUploadRecord & { place: string }): Promise<void> {
     const { token, place, sha256 } = record;
     // The mirror may have ended meanwhile.
@@ -276,11 +301,11 @@ export async function openPulls(parts: PullsParts) {
     tell(token);
   }
 
-  /** An upload stays at the edge, and is tried again later. */
+  /** An upload stays at the edge, and is retried later. */
   function fail(token: string, error: unknown): void {
     const failures = failed.get(token)?.failures ?? 0;
     const code = errnoOf(error);
-    // Messages of the disk name paths.
+    // Messages of the file system contain paths.
     const reason = code ? `the disk says ${code}` : describeError(error);
     const wait = backoff(failures, random(), PACE);
     const line = `an upload could not be taken over from the edge: ${reason}; trying again in ${Math.ceil(wait / 1000)} s`;
@@ -320,10 +345,7 @@ export async function openPulls(parts: PullsParts) {
         drop(record.token);
         tell(record.token);
       } else if (error instanceof Refused) {
-        refused = error.message;
-        log.error(`a sealed upload from the edge is refused: ${refused}; nothing of it is kept`);
-        drop(record.token);
-        tell(record.token);
+        await refuse(record, error.message).catch(() => fail(record.token, new Error('it could not be stored')));
       } else fail(record.token, error);
     }
   }
@@ -336,7 +358,7 @@ export async function openPulls(parts: PullsParts) {
   }
 
   return {
-    /** Applies an op of the edge in this turn; undefined for one that is not of uploads. */
+    /** Applies an op of the edge in this turn; undefined if it is not about uploads. */
     apply({ kind, body }: Op): Promise<unknown> | undefined {
       if (kind !== 'upload') return undefined;
       const done = Promise.resolve();
@@ -348,9 +370,11 @@ export async function openPulls(parts: PullsParts) {
       prune();
       const { token } = offer;
       const own = records.get(token);
-      // The edge may be of an earlier state.
-      if (own?.place !== undefined) tell(token);
-      if (own?.sha256 === offer.sha256 || own?.place !== undefined || offer.expires_at <= seconds(clock)) return done;
+      // The edge may have an earlier state, or the device has sent it again.
+      const isDone = own !== undefined && (own.refused !== undefined || (hasPlace(own) && shared.has(token)));
+      if (isDone) tell(token);
+      const isPending = own !== undefined && !isSettled(own) && own.sha256 === offer.sha256;
+      if (isDone || isPending || offer.expires_at <= seconds(clock)) return done;
       if (!own && records.size >= MAX_RECORDS) {
         log.error('too many uploads wait at the edge: no note is taken of another one');
         return done;
@@ -369,14 +393,14 @@ export async function openPulls(parts: PullsParts) {
     /** The edge has stored an op. */
     acknowledged(kind: string, { token }: JsonObject): void {
       const record = kind === 'uploaded' ? records.get(String(token)) : undefined;
-      if (!record || !hasPlace(record) || record.told) return;
+      if (!record || !isSettled(record) || record.told) return;
       const told: MirrorUploadRecord = { ...record, told: true };
       records.set(record.token, told);
       void put(told).catch(warnUnstored);
     },
 
     linked(): void {
-      for (const { token, told } of [...records.values()].filter(hasPlace)) {
+      for (const { token, told } of [...records.values()].filter(isSettled)) {
         if (!told && !outbox.isWaiting(DONE + token)) tell(token);
       }
       void work();
@@ -390,11 +414,12 @@ export async function openPulls(parts: PullsParts) {
       const waiting = pending();
       const error = waiting.flatMap(({ token }) => failed.get(token)?.error ?? [])[0];
       const bytes = waiting.reduce((sum, { size }) => sum + size, 0);
-      const why = { ...(error !== undefined && { error }), ...(refused !== undefined && { refused }) };
+      const last = refusedOf(records).at(-1)?.refused;
+      const why = { ...(error !== undefined && { error }), ...(last !== undefined && { refused: last }) };
       return { count: waiting.length, bytes, ...why };
     },
 
-    /** There is no edge any more: what home has stays. */
+    /** There is no edge any more. The uploads at home stay. */
     async leave(): Promise<void> {
       for (const { token } of pending()) drop(token);
       await fetcher.discard();

@@ -5,13 +5,13 @@ import type { JsonObject } from '../kit/json.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import { encodeFrame, type Frame } from './frames.ts';
 
-/** Milliseconds for which an answer of the other side is waited for, where the caller names no others. */
+/** Milliseconds to wait for an answer of the other side, unless the caller sets others. */
 const TIMEOUT = 10_000;
 const MAX_OPEN = 64;
 
 export type Requests = ReturnType<typeof createRequests>;
 
-/** Calls over the link that have an answer (contract 12 §2). `send` returns false without a link. */
+/** Calls over the link that expect an answer (contract 12 §2). `send` returns false without a link. */
 export function createRequests({ clock, send }: { clock: Clock; send(text: string): boolean }) {
   const open = new Map<string, Deferred<JsonObject>>();
   let last = 0;
@@ -42,7 +42,7 @@ export function createRequests({ clock, send }: { clock: Clock; send(text: strin
       else open.get(id)?.reject(new RelayError('conflict', error.slice(0, 300)));
     },
 
-    /** The link has ended: nothing that is open is answered. */
+    /** The link has ended: open calls get no answer. */
     unlinked(): void {
       for (const answer of open.values()) {
         answer.reject(new RelayError('unavailable', 'the link ended before the other side of the mirror answered'));

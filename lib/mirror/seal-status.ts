@@ -1,18 +1,18 @@
 import { asObject, type JsonObject } from '../kit/json.ts';
 
-/** Devices that are named at most. */
+/** Maximum devices that are named. */
 export const MAX_NAMED = 20;
 
-/** Why all is plain for a device: it has never sent a key, or has yet to take home's. */
+/** Why everything is plain for a device: it has never sent a key, or does not have home's yet. */
 export type PlainReason = 'no_key' | 'no_home_key';
 
 /** `mailbox` of `GET /relay/mirror` at home (contract 12 §4). */
 export interface SealStatus {
   sealed: boolean;
-  /** Devices that could read nothing sealed, the first 20 of `plain_count`. */
+  /** Devices that cannot read sealed texts, the first 20 of `plain_count`. */
   plain: { name: string; reason: PlainReason }[];
   plain_count: number;
-  /** Present when there is no key at all, or more keys than a seal can hold. */
+  /** Present if there is no key at all, or more keys than a seal can hold. */
   reason?: 'no_device' | 'too_many_devices';
 }
 
@@ -21,7 +21,7 @@ const REASONS: Readonly<Record<string, string>> = {
   no_home_key: "has yet to take home's key",
 };
 
-/** That in words, such as `plain: Pixel 9 sends no key`; undefined for a relay that says nothing of it. */
+/** The same as text, such as `plain: Pixel 9 sends no key`; undefined if the relay does not report it. */
 export function sealText(mailbox: unknown): string | undefined {
   const { sealed, plain, plain_count: count, reason } = asObject(mailbox) ?? {};
   if (sealed === true) return 'sealed';

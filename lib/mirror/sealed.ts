@@ -1,6 +1,7 @@
 import { hmac } from '@noble/hashes/hmac.js';
 import { sha256 } from '@noble/hashes/sha2.js';
-import type { DeviceBoxRecord, MirrorBoxRecord, PhoneMessage, Reply, SealedText, Store } from '../../storage/schema.ts';
+import * as v from 'valibot';
+import type { DeviceBoxRecord, PhoneMessage, Reply, SealedText, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import {
   type BoxKey,
@@ -22,15 +23,23 @@ import { unsealedReply } from '../phone/reply.ts';
 import { contextOf, coveredMessage, homeBoxText, SEALED_TEXT, UNSEALED } from '../phone/sealed.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Op } from './frames.ts';
+import type { Records } from './records.ts';
 import { MAX_NAMED, type PlainReason, type SealStatus } from './seal-status.ts';
 
 const KEY = 'box';
 const DEVICE = 'box:';
+const Own = v.object({ box: v.object({ private_key: v.string(), public_key: v.string() }) });
+const Device = v.object({
+  key: v.string(),
+  before: v.optional(v.string()),
+  device_id: v.string(),
+  knows_home: v.boolean(),
+});
 
 /** `home_box` of `auth.ok` (contract 12 §4). `uploads`: home opens sealed uploads. */
 export type HomeBox = { key: string; uploads: true; signature?: string };
 
-/** An op of the edge with what it says in plain; `isForged` for what the edge alone vouches for. */
+/** An op of the edge with its opened content; `isForged` if only the edge vouches for it. */
 interface Opened {
   body: JsonObject;
   isForged?: boolean;
@@ -38,7 +47,7 @@ interface Opened {
 
 export interface SealsParts {
   store: Store<'mirror'>;
-  stored: ReadonlyMap<string, unknown>;
+  records: Records;
   log: Log;
   /** All sessions, and those whose devices may get messages. */
   everySession(): Session[];
@@ -49,39 +58,35 @@ export interface SealsParts {
   mayHaveMailbox(family: string): boolean;
   /** The secret of this mirror, which the edge does not know. */
   secret(): string;
-  /** Signs by the identity that pairing links pin; null without one. */
+  /** Signs with the identity that pairing links pin; null without one. */
   sign(bytes: Uint8Array): Uint8Array | null;
-  /** A message is sealed: it can be offered. */
+  /** A message is sealed and can be offered. */
   ready(): void;
 }
 
 export type Seals = Awaited<ReturnType<typeof openSeals>>;
 
 /**
- * The sealed mailbox at home (contract 12 §4). Home seals what it gives the edge as soon as every device that has
- * credentials for the edge has given a key and has home's; with one that has not, all is plain, since it could read
- * nothing else. Then nothing plain that comes from the edge counts as said by a device.
+ * The sealed mailbox at home (contract 12 §4). Home seals its content for the edge once every device with credentials for
+ * the edge has sent a key and has home's. If one has not, everything is plain, since it could read nothing else. While
+ * sealed, plain content from the edge does not count as a device's.
  */
 export async function openSeals(parts: SealsParts) {
-  const { store, stored, log } = parts;
+  const { store, records, log } = parts;
   const own = await ownKey();
   const epoch = await keyIdOf(own.point);
   const key = base64url(own.point);
-  /** By family. */
-  const devices = new Map<string, DeviceBoxRecord>();
-  for (const [name, value] of stored) {
-    const record = value as DeviceBoxRecord | null;
-    if (name.startsWith(DEVICE) && typeof record?.key === 'string') devices.set(name.slice(DEVICE.length), record);
-  }
-  /** A message with what the edge gets of it: for whom it is sealed, and the outcome, null when it failed. */
+  /** Keyed by family. */
+  const devices = records.below<DeviceBoxRecord>(DEVICE, Device);
+  /** A message with its sealed form for the edge: the receivers, and the outcome, null on failure. */
   const covered = new WeakMap<PhoneMessage, { to: string; outcome?: PhoneMessage | null }>();
-  /** Ops of the edge that are being opened, and what is in them. */
+  /** Ops of the edge that are being opened, with their content. */
   const opening = new WeakMap<Op, Promise<void>>();
   const opened = new WeakMap<Op, Opened>();
   const failed = () => log.warn('the key of a device for its mailbox could not be stored');
 
   async function ownKey(): Promise<BoxKey> {
-    const { box } = (stored.get(KEY) ?? {}) as Partial<MirrorBoxRecord>;
+    const box = records.one(KEY, Own)?.box;
     const point = fromBase64url(box?.public_key ?? '');
     try {
       if (box && point) return await importBoxKey(box.private_key, point);
@@ -104,8 +109,9 @@ export async function openSeals(parts: SealsParts) {
   }
 
   /**
-   * A device that could read nothing sealed may ask the edge. One without a key counts from when its credentials were sent,
-   * because home may end before it hears that they came; one with a key is about to take home's, and counts once it uses them.
+   * A device that cannot read sealed texts may use the edge. One without a key counts from when its credentials were sent,
+   * because home may end before it hears that they arrived; one with a key is about to get home's, and counts once it uses
+   * them.
    */
   const needsPlain = (family: string): boolean =>
     devices.has(family) ? parts.hasMailbox(family) : parts.mayHaveMailbox(family);
@@ -122,7 +128,7 @@ export async function openSeals(parts: SealsParts) {
     return found.length > 0 && found.length < MAX_RECEIVERS ? found : undefined;
   }
 
-  /** Devices that have a mailbox and could read nothing sealed. */
+  /** Devices that have a mailbox and cannot read sealed texts. */
   function plainDevices(): SealStatus['plain'] {
     return parts.sessions().flatMap(({ family, device: { name } }) => {
       const device = devices.get(family);
@@ -145,7 +151,7 @@ export async function openSeals(parts: SealsParts) {
     return coveredMessage(message, sealed);
   }
 
-  /** The device of one of these sessions by the name of its key. */
+  /** The device of one of these sessions with this key id. */
   async function sender(
     by: string,
     among: Session[],
@@ -160,7 +166,7 @@ export async function openSeals(parts: SealsParts) {
     return undefined;
   }
 
-  /** Opens a text of a device for home. Rejects when it cannot be opened. */
+  /** Opens a text of a device for home. Rejects if it cannot be opened. */
   async function openFromDevice(sealed: SealedText, kind: 'reply' | 'notification' | 'upload', id: string) {
     // A device may send files without getting messages.
     const from = await sender(sealed.by, kind === 'upload' ? parts.everySession() : parts.sessions());
@@ -185,9 +191,9 @@ export async function openSeals(parts: SealsParts) {
     if (!sealed) throw new RangeError('it is malformed');
     if (kind === 'reply') {
       const { said, session } = await openFromDevice(sealed, kind, String(given.message_id));
-      // A reader there has had nothing of a placeholder.
+      // A reader there only got a placeholder.
       const isTaken = body.taken === true && given.text !== SEALED_TEXT;
-      // A device that seals says what it has shown. One that does not answers none of home's questions.
+      // A device that seals reports the words that it has shown. One that does not answers none of home's questions.
       return { body: { ...body, reply: { shown: '', ...textOf(said) }, device: session.device.name, taken: isTaken } };
     }
     const { said } = await openFromDevice(sealed, 'notification', String(given.id));
@@ -206,13 +212,13 @@ export async function openSeals(parts: SealsParts) {
   }
 
   return {
-    /** Home's key, which a device gets, and the signature of it. */
+    /** Home's key for a device, with its signature. */
     homeBox(): HomeBox {
       const signature = parts.sign(utf8ToBytes(homeBoxText(key)));
       return { key, uploads: true, ...(signature && { signature: base64url(signature) }) };
     },
 
-    /** A device has authenticated, with its key if it has one. Returns whether it gets home's. */
+    /** A device has authenticated, with its key if it has one. Returns true if it gets home's. */
     device({ family, device }: Session, given: string | undefined): boolean {
       const before = devices.get(family);
       const point = given === undefined ? null : fromBase64url(given);
@@ -230,7 +236,7 @@ export async function openSeals(parts: SealsParts) {
       return true;
     },
 
-    /** A device says that it has the key of this name. Resolves when that is settled. */
+    /** A device reports that it has the key with this id. Resolves when that is settled. */
     async known({ family }: Session, epochThere: unknown): Promise<void> {
       const device = devices.get(family);
       if (!device || epochThere !== epoch || device.knows_home) return;
@@ -238,14 +244,14 @@ export async function openSeals(parts: SealsParts) {
       if (devices.get(family) === device) put(family, { ...device, knows_home: true });
     },
 
-    /** Opens the head of an upload that a device has sealed. Rejects when it cannot be opened. */
+    /** Opens the head of an upload that a device has sealed. Rejects if it cannot be opened. */
     openHead: async (head: SealedText): Promise<Uint8Array> => (await openFromDevice(head, 'upload', '')).said,
 
     forget,
     families: (): string[] => [...devices.keys()],
     isOn: (): boolean => receivers() !== undefined,
 
-    /** State of the mailbox: sealed, or the reason why not. */
+    /** State of the mailbox: sealed, or the reason why it is not. */
     status(): SealStatus {
       const sealed = receivers() !== undefined;
       const plain = plainDevices();
@@ -255,8 +261,8 @@ export async function openSeals(parts: SealsParts) {
     },
 
     /**
-     * The body in which the edge gets a message: sealed, or as it is where a device needs that. Undefined while it is
-     * being sealed, until `ready` is called; null for one that cannot be.
+     * The body of a message for the edge: sealed, or plain if a device needs that. Undefined while it is being sealed, until
+     * `ready` is called; null if that failed.
      */
     body(message: PhoneMessage): JsonObject | undefined | null {
       const receiving = receivers();
@@ -268,7 +274,7 @@ export async function openSeals(parts: SealsParts) {
       covered.set(message, own);
       void cover(message, receiving)
         .catch((error) => {
-          // It stays at home, rather than at the edge for everybody to read.
+          // It stays at home, rather than readable at the edge.
           log.error(`a message could not be sealed: ${describeError(error)}`);
           return null;
         })
@@ -279,7 +285,7 @@ export async function openSeals(parts: SealsParts) {
       return undefined;
     },
 
-    /** Names a message to home alone: by it, home knows what it was that the edge has stored. */
+    /** Identifies a message to home only, which learns from it what the edge has stored. */
     mark: (message: PhoneMessage): string =>
       base64url(hmac(sha256, utf8ToBytes(parts.secret()), utf8ToBytes(JSON.stringify(message)))),
 
@@ -291,7 +297,7 @@ export async function openSeals(parts: SealsParts) {
       return wait;
     },
 
-    /** An op as home applies it. */
+    /** An op in the form that home applies. */
     opened: (op: Op): Op => {
       const found = opened.get(op);
       return found ? { ...op, body: found.body } : op;
@@ -309,15 +315,15 @@ function textOf(bytes: Uint8Array): JsonObject {
   return said;
 }
 
-/** A message that somebody has given to the edge alone says so to its device. */
+/** Marks a message that was sent to the edge only, for its device. */
 const unsealed = (message: JsonObject): JsonObject => ({
   ...message,
   metadata: { ...asObject(message.metadata), sealed: false },
 });
 
 /**
- * Readers get this in place of what nobody vouches for: never an answer to a question, and never nothing. `lost` says why
- * there is no text.
+ * Readers get this in place of unauthenticated content: never as an answer to a question, and never nothing. `lost` is the
+ * reason why there is no text.
  */
 function doubted({ kind, body }: Op, lost: string | undefined): JsonObject {
   const given = asObject(body[kind]) ?? {};

@@ -2,10 +2,7 @@ import * as v from 'valibot';
 import type { JsonObject } from '../kit/json.ts';
 import { fromStored, type Session, toStored } from '../sessions/session.ts';
 
-/**
- * The part of a stored session that is home's alone: its tokens, when it was last seen, and what waits to be done
- * there.
- */
+/** The members of a stored session that concern only home: its tokens, when it was last seen, and pending work. */
 const HOME_ONLY = [
   'refresh',
   'routes',
@@ -28,8 +25,8 @@ const Paired = v.object({ family, chain: v.pipe(v.number(), v.safeInteger()), co
 const Living = v.object({ families: v.array(family) });
 
 /**
- * The form in which the edge gets a session of home (contract 12 §2): device and policy, and the hashes of the
- * credentials for the edge, `mailbox`. Home's tokens are worthless there and stay here.
+ * A session of home in the form for the edge (contract 12 §2): device and policy, and `mailbox`, the hashes of the
+ * credentials for the edge. Home's tokens are worthless there and stay here.
  */
 export function bodyOf(session: Session, mailbox: JsonObject): JsonObject {
   const body: JsonObject = { ...toStored(session) };
@@ -37,7 +34,7 @@ export function bodyOf(session: Session, mailbox: JsonObject): JsonObject {
   return Object.assign(body, mailbox);
 }
 
-/** The session of a body, as the edge stores it; null for a malformed one. */
+/** The session of a body, in the edge's form; null if malformed. */
 export function sessionOf(body: JsonObject): Session | null {
   const { first_seen } = body;
   return fromStored({ ...body, last_seen: first_seen, mirrored: true });

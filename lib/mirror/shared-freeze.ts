@@ -3,33 +3,24 @@ import type { Clock } from '../kit/clock.ts';
 import { isObject, type JsonObject } from '../kit/json.ts';
 import { visibleLine } from '../kit/text.ts';
 import { withTimeout } from '../kit/timeouts.ts';
-import type { Log } from '../log.ts';
 import type { Freeze, Gate } from '../operations/gate.ts';
-import type { Op, Origin } from './frames.ts';
-import type { Outbox } from './outbox.ts';
+import type { Op } from './frames.ts';
+import type { Side } from './side.ts';
 
 const KEY = 'freeze';
 const THAW = 'thaw';
-/** Milliseconds in which the other side has to end its freeze. */
+/** Milliseconds for the other side to end its freeze. */
 const THAW_TIMEOUT = 5_000;
 const MAX_TEXT = 200;
 
-export interface SharedFreezeParts {
-  side: Origin;
+export interface SharedFreezeParts extends Side {
   gate: Gate;
-  outbox: Outbox;
   clock: Clock;
-  log: Log;
-  /** True while there is another side. */
-  isOn(): boolean;
-  isLinked(): boolean;
-  /** Sends what was offered. */
-  flush(): void;
 }
 
 /**
- * The freeze of both sides (contract 12 §2): each side tells the other of its own, and is frozen while either is. An end
- * here is one there too, which needs the link.
+ * The freeze of both sides (contract 12 §2): each side reports its own to the other, and is frozen while either is. Thawing
+ * here also thaws there, which needs the link.
  */
 export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLinked, flush }: SharedFreezeParts) {
   const isHome = side === 'home';
@@ -37,7 +28,7 @@ export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLin
   /** Called when the other side is no longer frozen. */
   const waiting = new Set<() => void>();
 
-  /** Tells the other side what it does not know of the freeze of this one; with `again`, whatever it knows. */
+  /** Reports changes of this side's freeze to the other; with `again`, regardless of what it knows. */
   function compare(again = false): void {
     if (!isOn()) return;
     const own = gate.own() ?? null;
@@ -78,7 +69,7 @@ export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLin
       if (kind === 'freeze') {
         const freeze = readFreeze(body.freeze);
         if (freeze === null) return Promise.resolve(log.warn('the other side gave a freeze that cannot be read'));
-        return gate.hear(freeze).then(() => {
+        return gate.applyRemote(freeze).then(() => {
           if (!freeze) for (const heard of [...waiting]) heard();
         });
       }
@@ -89,13 +80,13 @@ export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLin
     },
 
     /** There is no other side any more. */
-    leave: (): Promise<void> => gate.hear(undefined),
+    leave: (): Promise<void> => gate.applyRemote(undefined),
   };
 }
 
 const textOf = (value: unknown): string => (typeof value === 'string' ? visibleLine(value).slice(0, MAX_TEXT) : '');
 
-/** The freeze of the other side, undefined when it is not frozen; null for what cannot be read. */
+/** The freeze of the other side, undefined if it is not frozen; null if malformed. */
 function readFreeze(value: unknown): Freeze | undefined | null {
   if (value === null) return undefined;
   if (!isObject(value)) return null;

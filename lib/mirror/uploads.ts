@@ -6,21 +6,21 @@ import { type Clock, seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { MiB } from '../kit/units.ts';
 import { isToken, type Media, OWNED_CAP } from '../media/media.ts';
-import { isSealedToken, SEALED_TYPE, sealedToken } from '../media/sealed.ts';
+import { isSealedToken, sealedToken } from '../media/sealed.ts';
+import { SEALED_TYPE } from '../media/sealed-type.ts';
 import type { Op } from './frames.ts';
-import type { Outbox } from './outbox.ts';
+import { count as size, time } from './records.ts';
+import type { Side } from './side.ts';
 
-/** Method of the call by which home reads a piece of an upload. */
+/** Method of the call with which home reads a piece of an upload. */
 export const READ_UPLOAD = 'upload.read';
-/** Bytes of the largest piece: in base64 it is well below the largest frame. */
+/** Bytes of the largest piece, which in base64 is well below the largest frame. */
 export const PIECE = 512 * 1024;
-/** Limits for the uploads of one device that wait. */
+/** Limits for the waiting uploads of one device. */
 const MAX_OF_ONE = { count: 100, bytes: 512 * MiB };
 const OP = 'upload:';
 
 const text = v.pipe(v.string(), v.maxLength(512));
-const time = v.pipe(v.number(), v.finite());
-const size = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
 const Fields = v.object({
   token: v.pipe(v.string(), v.check(isToken)),
   file_name: v.nullable(text),
@@ -31,16 +31,24 @@ const Fields = v.object({
   expires_at: time,
   family: v.pipe(v.string(), v.maxLength(64)),
 });
-/** The token of a sealed upload is its hash, so that the edge cannot give other bytes under it. */
-const Offer = v.pipe(
-  Fields,
-  v.check(({ token, content_type: type, sha256 }) =>
-    type === SEALED_TYPE ? token === sealedToken(sha256) : !isSealedToken(token),
-  ),
+/** The token of a sealed upload is its hash, so that the edge cannot substitute other bytes. */
+const isNamed = ({ token, content_type: type, sha256 }: v.InferOutput<typeof Fields>): boolean =>
+  type === SEALED_TYPE ? token === sealedToken(sha256) : !isSealedToken(token);
+const Offer = v.pipe(Fields, v.check(isNamed));
+/** An upload as home stores it. */
+export const UploadRecord = v.pipe(
+  v.object({
+    ...Fields.entries,
+    place: v.optional(v.string()),
+    opened: v.optional(v.object({ file_name: v.string(), content_type: v.string(), size })),
+    refused: v.optional(v.string()),
+    told: v.optional(v.literal(true)),
+  }),
+  v.check(isNamed),
 );
 const Piece = v.object({ token: text, offset: size, length: v.pipe(size, v.minValue(1), v.maxValue(PIECE)) });
 
-/** The upload that an op of the edge gives; null for a malformed one. */
+/** The upload in an op of the edge; null if malformed. */
 export function readUpload(body: unknown): MirrorUploadRecord | null {
   const parsed = v.safeParse(Offer, body);
   return parsed.success ? parsed.output : null;
@@ -52,23 +60,18 @@ export interface WaitingUploads {
   bytes: number;
 }
 
-export interface EdgeUploadsParts {
+export interface EdgeUploadsParts extends Pick<Side, 'outbox' | 'isOn' | 'flush'> {
   media: Pick<Media, 'shared'> | undefined;
-  outbox: Outbox;
   clock: Clock;
-  /** Uploads that may wait. */
+  /** Maximum waiting uploads. */
   maxCount: number;
-  /** True while there is a home. */
-  isOn(): boolean;
-  /** The answer to a request for media that may be at home. */
+  /** The error for a request for media that may be at home. */
   refusal(): RelayError;
-  /** Sends what was offered. */
-  flush(): void;
 }
 
 /**
- * Uploads that devices make at the edge (contract 12 §2). Each is given to home by an op that is stored together with its
- * entry and stays until home says that it has the bytes: then the edge deletes its own. Waiting uploads are never
+ * Uploads that devices make at the edge (contract 12 §2). Each is offered to home by an op that is stored together with its
+ * entry and stays until home reports that it has the bytes, after which the edge deletes its own. Waiting uploads are never
  * evicted.
  */
 export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusal, flush }: EdgeUploadsParts) {
@@ -134,7 +137,7 @@ export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusa
   });
 
   return {
-    /** Applies an op of home in this turn; undefined for one that is not of uploads. */
+    /** Applies an op of home in this turn; undefined if it is not about uploads. */
     apply({ kind, body }: Op): Promise<unknown> | undefined {
       if (kind !== 'uploaded') return undefined;
       const token = String(body.token);
@@ -144,8 +147,7 @@ export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusa
     },
 
     /**
-     * The answer to a call of home for a piece: `data` in base64, or the `error` `gone`, `busy`, `invalid` or
-     * `unavailable`.
+     * The answer to a call of home for a piece: `data` in base64, or the `error` `gone`, `busy`, `invalid` or `unavailable`.
      */
     async read(body: JsonObject): Promise<{ body: JsonObject } | { error: string }> {
       const asked = v.safeParse(Piece, body);
@@ -173,12 +175,12 @@ export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusa
 
     status: (): WaitingUploads => sumOf([...waiting.values()]),
 
-    /** There is no home any more: what waits is the edge's own. */
+    /** There is no home any more, so waiting uploads belong to the edge. */
     leave(): void {
       for (const token of [...waiting.keys()]) forget(token);
     },
 
-    /** Forgets what has expired. */
+    /** Removes expired uploads. */
     sweep,
   };
 }

@@ -7,17 +7,17 @@ export const MAX_ROWS = 4096;
 /** Profiles whose generation is remembered. */
 const MAX_PROFILES = 1024;
 
-/** Efforts that providers reported. A row belongs to one profile, and no other profile ever sees it. */
+/** Efforts reported by providers. Rows are per profile, never shared with another one. */
 export interface EffortCache {
   /**
-   * The generation of a profile's rows. Take it before reading anything that a call depends on, and pass it back with
-   * the result.
+   * The generation of a profile's rows. Take it before reading anything that a call depends on, and pass it back with the
+   * result.
    */
   generation(profile: string): number;
   /** Drops the profile's rows and rejects results of calls that began earlier. Returns the new generation. */
   refresh(profile: string): number;
   get(profile: string, key: string): ModelEfforts | undefined;
-  /** Keeps a result for five minutes, unless its generation is over. */
+  /** Caches a result for five minutes, unless its generation is over. */
   set(profile: string, generation: number, key: string, efforts: ModelEfforts): void;
   readonly size: number;
 }
@@ -34,7 +34,7 @@ export function createEffortCache(clock: Clock): EffortCache {
   /** Oldest first. */
   const rows = new Map<string, Row>();
   const generations = new Map<string, number>();
-  /** Never goes back, so that a forgotten profile cannot return to an old generation. */
+  /** Only grows, so that a forgotten profile cannot return to an old generation. */
   let last = 0;
 
   const id = (profile: string, key: string) => JSON.stringify([profile, key]);

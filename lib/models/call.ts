@@ -21,7 +21,7 @@ export type Call = (request: {
 
 const failed = (reason: string) => new RelayError('bad-gateway', reason);
 
-export interface CallParts {
+export interface CallDeps {
   upstream: Upstream;
   clock: Clock;
   /** Shared by all calls of the relay. */
@@ -33,19 +33,19 @@ export interface CallParts {
  * Calls that wait for the semaphore and end with `signal`. Every failure is a RelayError that names the reason, and
  * neither URL nor credentials (contract 07 §3).
  */
-export function createCall({ upstream, clock, semaphore, userAgent }: CallParts, signal: AbortSignal): Call {
+export function createCall({ upstream, clock, semaphore, userAgent }: CallDeps, signal: AbortSignal): Call {
   return (request) =>
     semaphore.run(signal, async () => {
-      let isLate = false;
-      const onLate = () => {
-        isLate = true;
+      let hasTimedOut = false;
+      const onTimeout = () => {
+        hasTimedOut = true;
       };
       try {
-        return await withDeadline({ clock, timeout: CALL_TIMEOUT, signal, onLate }, (end) =>
+        return await withDeadline({ clock, timeout: CALL_TIMEOUT, signal, onTimeout }, (end) =>
           exchange(upstream, request, userAgent, end),
         );
       } catch (error) {
-        if (isLate) throw failed('no response in time');
+        if (hasTimedOut) throw failed('no response in time');
         throw error instanceof RelayError ? error : failed('cannot be reached');
       }
     });

@@ -15,9 +15,9 @@ import { type CapabilitiesRequest, type ModelPair, refusal } from './request.ts'
 import { staticEfforts } from './static-rules.ts';
 import { type ProfileSettings, readProfileSettings } from './target.ts';
 
-/** Milliseconds for the files of a profile; after that, the static rules must do. */
+/** Milliseconds for the files of a profile, after which the static rules have to suffice. */
 const FILES_TIMEOUT = 1000;
-/** Milliseconds for a whole request; the response has what is known by then. */
+/** Milliseconds for a whole request; the response contains the results so far. */
 const REQUEST_TIMEOUT = 2500;
 
 const NO_SETTINGS: ProfileSettings = { env: {}, config: {}, auths: [] };
@@ -28,17 +28,17 @@ export interface Capability extends ModelPair, ModelEfforts {}
 /** Reasoning efforts of models (contract 07 §3). */
 export interface ModelCapabilities {
   /**
-   * One row per pair, in order, within 2.5 s. Where a provider cannot be queried or has no usable response, the static
-   * rules apply.
+   * One row per pair, in order, within 2.5 s. If a provider cannot be queried or gives no usable response, the static rules
+   * apply.
    * @throws RelayError `not-found` (`profile_not_found`) for an unknown profile.
    */
   resolve(request: CapabilitiesRequest): Promise<Capability[]>;
-  /** Completes running requests with what they know, and queries no provider any more. */
+  /** Completes running requests with their results so far, and stops querying providers. */
   stop(): void;
 }
 
-export interface ModelCapabilitiesParts {
-  /** Absent at the edge, where the default profile is the only one and there are no files. */
+export interface ModelCapabilitiesDeps {
+  /** Absent at the edge, which has only the default profile and no files. */
   host?: Host;
   config: Pick<Config, 'agentConfig'>;
   upstream: Upstream;
@@ -49,8 +49,8 @@ export interface ModelCapabilitiesParts {
   env?: Readonly<Record<string, string | undefined>>;
 }
 
-export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCapabilities {
-  const { host, config, upstream, clock, log, version, env = {} } = parts;
+export function createModelCapabilities(deps: ModelCapabilitiesDeps): ModelCapabilities {
+  const { host, config, upstream, clock, log, version, env = {} } = deps;
   const root = agentRoot(config);
   const probes = createProbes({
     upstream,
@@ -62,13 +62,13 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
   const modelsDev = createModelsDev(host, root);
   const stopping = new AbortController();
 
-  /** Null for an unknown profile. The generation is taken first: files that change later belong to a later one. */
+  /** Null for an unknown profile. The generation is taken first, so that files that change later belong to a later one. */
   async function openProfile({ profile: name, refresh, models }: CapabilitiesRequest): Promise<ProbeContext | null> {
     if (!host) {
       if (name !== 'default') return null;
       return { profile: '', generation: probes.generation('', refresh), settings: { ...NO_SETTINGS, env } };
     }
-    // The scan warns of a marker that leads nowhere.
+    // The scan reports a dangling marker.
     const place = await profileHome(host.files, config, name);
     if (!place || (await unlessUnreadable(host.files.stat(place.config)))?.kind !== 'file') return null;
     const generation = probes.generation(place.home, refresh);
@@ -77,7 +77,7 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
     return { profile: place.home, generation, settings };
   }
 
-  /** Everything read from files, or undefined when that takes too long. */
+  /** Everything read from files, or undefined if that takes too long. */
   async function readFiles(request: CapabilitiesRequest) {
     const reading = Promise.all([openProfile(request), modelsDev.read()]);
     try {
@@ -115,7 +115,7 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
 
 const pairKey = (provider: string, model: string): string => JSON.stringify([provider, model]);
 
-/** The models of each provider that can be queried, each once. */
+/** The models of each provider that can be queried, without duplicates. */
 function queryable(models: readonly ModelPair[]): Map<string, Set<string>> {
   const wanted = new Map<string, Set<string>>();
   for (const { provider, model } of models) {

@@ -21,7 +21,7 @@ export interface ModelEfforts {
 
 const SYNONYMS: Record<string, Effort> = { off: 'none', on: 'medium' };
 
-/** The efforts in a list, each once and in canonical order. Other values are dropped. */
+/** The efforts in a list, without duplicates and in canonical order. Other values are dropped. */
 export function readEfforts(values: readonly unknown[]): Effort[] {
   const named = new Set<unknown>();
   for (const value of values) {

@@ -13,9 +13,9 @@ const LISTED_AS: Record<string, string> = { copilot: 'github-copilot' };
 
 const WITHOUT_REASONING: ModelEfforts = { efforts: [], exact: true, source: 'models.dev' };
 
-/** The agent's copy of the models.dev list: tells which models do not reason. */
+/** The agent's copy of the models.dev list, which says which models do not reason. */
 export interface ModelsDev {
-  /** Rereads the file if it has changed, and returns a lookup. An unreadable file knows no model. */
+  /** Rereads the file if it has changed, and returns a lookup. If the file is unreadable, no model is found. */
   read(): Promise<(provider: string, model: string) => ModelEfforts | undefined>;
 }
 

@@ -1,8 +1,8 @@
 import { describeError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
-import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { createSemaphore } from '../kit/semaphore.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { createSingleFlight, type Share } from '../kit/single-flight.ts';
 import type { Log } from '../log.ts';
 import { createEffortCache } from './cache.ts';
@@ -12,9 +12,9 @@ import { providers } from './providers/index.ts';
 import type { EffortLookup } from './providers/provider.ts';
 import { type ProfileSettings, targetOf } from './target.ts';
 
-/** Calls in flight at once, over all requests of a relay. */
+/** Concurrent calls, over all requests of a relay. */
 const MAX_CALLS = 4;
-/** Calls that may wait for their turn: about as many as could finish before every request's deadline. */
+/** Calls in the queue, about as many as could finish before every request's deadline. */
 const MAX_WAITING = 256;
 
 /** The profile on whose behalf providers are queried. */
@@ -29,7 +29,7 @@ export interface ProbeContext {
 export interface Probes {
   /** The generation of a profile's rows; with `refresh` a new one, without any rows. */
   generation(profile: string, refresh: boolean): number;
-  /** Looks these models up in memory, else queries the provider. Calls `onFound` with each result as it comes. */
+  /** Looks up these models in memory, else queries the provider. Calls `onFound` with each result as it comes. */
   probe(
     provider: string,
     models: readonly string[],
@@ -39,13 +39,13 @@ export interface Probes {
 }
 
 export interface Probe {
-  /** Resolves when no further result will come. Never rejects. */
+  /** Resolves after the last result. Never rejects. */
   readonly done: Promise<unknown>;
   /** Stops waiting, and aborts calls that nobody else waits for. */
   leave(): void;
 }
 
-export interface ProbesParts {
+export interface ProbesDeps {
   upstream: Upstream;
   clock: Clock;
   log: Log;
@@ -54,7 +54,7 @@ export interface ProbesParts {
 }
 
 /** Live queries to providers: bounded, shared by identical requests, cached (contract 07 §3). */
-export function createProbes({ upstream, clock, log, hasHost, userAgent }: ProbesParts): Probes {
+export function createProbes({ upstream, clock, log, hasHost, userAgent }: ProbesDeps): Probes {
   const cache = createEffortCache(clock);
   const flights = createSingleFlight<EffortLookup>();
   const semaphore = createSemaphore(MAX_CALLS, MAX_WAITING);
@@ -73,7 +73,7 @@ export function createProbes({ upstream, clock, log, hasHost, userAgent }: Probe
       const target = provider && targetOf(name, provider, context.settings, { hasHost });
       if (!target) return { done: Promise.resolve(), leave };
       const { profile, generation } = context;
-      // Another account or address has rows of its own. Only a hash of the secret is kept.
+      // Another account or address gets separate rows. Only a hash of the secret is stored.
       const place = JSON.stringify([name, target.base, sha256(target.secret ?? '')]);
       const rowKey = (model: string) => JSON.stringify([place, model]);
 

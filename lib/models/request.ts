@@ -15,12 +15,12 @@ export interface ModelPair {
 export interface CapabilitiesRequest {
   /** `default`, or the name of a profile. */
   profile: string;
-  /** Forget the cached efforts of this profile's models, and query them again. */
+  /** True to forget the cached efforts of this profile's models, and query them again. */
   refresh: boolean;
   models: ModelPair[];
 }
 
-/** A refusal of this area. Clients compare the code, so it takes the place of the sentence. */
+/** A refusal of this endpoint. Clients check the code, so it takes the place of the sentence. */
 export const refusal = (code: string, extra: Record<string, unknown> = {}, kind: 'invalid' | 'not-found' = 'invalid') =>
   new RelayError(kind, code, { extra: { schema_version: SCHEMA_VERSION, ...extra } });
 

@@ -13,7 +13,10 @@ const isThinkingDeepseek = (model: string) =>
   (model.startsWith('deepseek-v') && !model.startsWith('deepseek-v3')) || model === 'deepseek-reasoner';
 const isKimiK2 = (model: string) => model.startsWith('kimi-k2');
 
-/** THE table of efforts known without a call: provider keys, model key, efforts. The first match wins (contract 07 §3). */
+/**
+ * THE table of efforts that are known without a call: provider keys, model key, efforts. The first match wins (contract 07
+ * §3).
+ */
 const rules: Rule[] = [
   [['zai'], isGlm, ['none', 'high', 'max']],
   [['deepseek', 'opencode-go'], isThinkingDeepseek, ['none', 'low', 'medium', 'high', 'max']],
@@ -27,7 +30,7 @@ const rules: Rule[] = [
 
 const FALLBACK: ModelEfforts = { efforts: EFFORTS, exact: false, source: 'canonical-fallback' };
 
-/** Efforts of a model without a call to anybody. `provider` is a provider key. */
+/** Efforts of a model without any call. `provider` is a provider key. */
 export function staticEfforts(provider: string, model: string): ModelEfforts {
   const key = modelKey(model);
   const rule = rules.find(([providers, matches]) => providers.includes(provider) && matches(key));

@@ -36,8 +36,8 @@ export async function readProfileSettings(
 }
 
 /**
- * Base URL and credential of a profile for one provider (contract 07 §3). Null without a required secret, or with an
- * invalid base URL: another one is not tried, since the secret is meant for that place alone.
+ * Base URL and credential of a profile for one provider (contract 07 §3). Null without a required secret, or with an invalid
+ * base URL; another URL is not tried, since the secret is meant for that one only.
  */
 export function targetOf(
   key: string,
@@ -58,7 +58,7 @@ export function targetOf(
 /** The sections of the configuration about one provider. */
 interface Sections {
   provider: Mapping;
-  /** Empty when the profile's model is from another provider. */
+  /** Empty if the profile's model is from another provider. */
   model: Mapping;
 }
 
@@ -74,7 +74,7 @@ function sectionOf(mapping: Mapping, name: string): Mapping {
   return isMapping(section) ? section : {};
 }
 
-/** A member by provider key, under that name or an alias of it. */
+/** A member by provider key, under that name or one of its aliases. */
 function memberNamed(mapping: Record<string, unknown>, key: string): unknown {
   if (Object.hasOwn(mapping, key)) return mapping[key];
   const name = Object.keys(mapping).find((candidate) => providerKey(candidate) === key);

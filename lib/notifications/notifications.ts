@@ -1,4 +1,4 @@
-import { openRing, type RingParts } from '../kit/ring.ts';
+import { openRing, type RingOptions } from '../kit/ring.ts';
 import { isLongerThan, type Payload } from '../socket/envelope.ts';
 
 const MAX_STRING = 4096;
@@ -7,11 +7,11 @@ const MAX_ENTRY_BYTES = 32 * 1024;
 export type Notifications = Awaited<ReturnType<typeof openNotifications>>;
 
 /** The last 100 notifications of all paired phones. A restart forgets them (contract 00, 02 §6). */
-export async function openNotifications(parts: Pick<RingParts<Payload>, 'store' | 'log'>) {
-  const ring = await openRing<Payload>({ ...parts, name: 'the notification ring' });
+export async function openNotifications(options: Pick<RingOptions<Payload>, 'store' | 'log'>) {
+  const ring = await openRing<Payload>({ ...options, name: 'the notification ring' });
   let posted: ((notification: Payload) => void) | undefined;
   return {
-    /** Sets who is told of every notification that is added. */
+    /** Sets the listener for every notification that is added. */
     onPost(listener: (notification: Payload) => void): void {
       posted = listener;
     },

@@ -1,6 +1,6 @@
 import type { Session } from '../sessions/session.ts';
 
-/** Whoever an operation is carried out for (contract 09 §9). */
+/** The caller that an operation is carried out for (contract 09 §9). */
 export type Actor =
   | { kind: 'operator' }
   | { kind: 'session'; session: Session; runId?: string }
@@ -9,7 +9,7 @@ export type Actor =
   /** A run of the realtime voice agent. */
   | { kind: 'voice'; session: Session; runId?: string };
 
-/** The actor as activity records, events and log lines show it (contract 09 §9). Contains no secrets. */
+/** The actor as shown in activity records, events and log lines (contract 09 §9). Contains no secrets. */
 export interface ActorRecord {
   kind: Actor['kind'];
   /** Name of the device, or, over MCP, of the program. */
@@ -26,9 +26,9 @@ export function recordOf(actor: Actor): ActorRecord {
   return { kind: actor.kind, name, prefix, ...(actor.runId !== undefined && { run_id: actor.runId }) };
 }
 
-/** The actor in a line of the log: `mcp codex 1a2b3c4d`. */
+/** The actor in a log line: `mcp codex 1a2b3c4d`. */
 export const describeActor = ({ kind, name, prefix }: ActorRecord): string =>
   [kind, kind === 'operator' ? '' : name, prefix ?? ''].filter(Boolean).join(' ');
 
-/** The same of an actor. */
+/** Like `describeActor`, for an actor. */
 export const actorText = (actor: Actor): string => describeActor(recordOf(actor));

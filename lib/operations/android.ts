@@ -4,12 +4,12 @@ import type { Actor } from './actor.ts';
 import { DEVICE_ROWS, type DeviceRow } from './device.ts';
 import type { Operation } from './operation.ts';
 
-/** Statuses from which on a phone's answer is a refusal or a failure. */
+/** Lowest status of a phone's answer that is a refusal or a failure. */
 const FAILED = 400;
 
-/** The bridge, as far as operations need it: it reads their rows. */
+/** The part of the bridge that operations use. */
 export interface PhoneControl {
-  /** True if a phone is connected that a call of this row can reach. */
+  /** True if a connected phone can serve a call of this row. */
   isOffered(row: DeviceRow): boolean;
   command(call: {
     route: DeviceRow;
@@ -20,7 +20,7 @@ export interface PhoneControl {
   }): Promise<{ status: number; body: string }>;
 }
 
-/** Device Control as operations: the rows of the routes, each once (contract 09 §7). */
+/** Device Control as operations: the rows of the routes, without duplicates (contract 09 §7). */
 export const androidOperations = (bridge: PhoneControl): Operation[] =>
   DEVICE_ROWS.filter(({ isAlias }) => !isAlias).map((row) => operationOf(row, bridge));
 
@@ -45,7 +45,7 @@ function operationOf(row: DeviceRow, bridge: PhoneControl): Operation {
   return operation as Operation;
 }
 
-/** Arguments as a query has them. */
+/** Arguments in the form of a query. */
 const textsOf = (args: JsonObject): Record<string, string> =>
   Object.fromEntries(
     Object.entries(args).flatMap(([key, value]) => (value === undefined ? [] : [[key, String(value)]])),

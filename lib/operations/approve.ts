@@ -9,7 +9,10 @@ import { filledText, input } from './input.ts';
 import type { Call, Operation } from './operation.ts';
 import { shownCall, shownName } from './shown-call.ts';
 
-/** Milliseconds in which a question has to leave for a phone: without one, the caller is denied within 5 s (contract 09 §7). */
+/**
+ * Milliseconds for a question to leave for a phone. If no phone is reachable, the caller is denied within 5 s (contract 09
+ * §7).
+ */
 const PHONE_WITHIN = 4_000;
 /** Seconds. */
 const DEFAULT_TIMEOUT = 300;
@@ -17,7 +20,7 @@ const MAX_TIMEOUT = 3600;
 const ANSWERS = ['Allow', 'Deny', 'Deny and stop'] as const;
 const MAX_MESSAGE = 2_000;
 
-/** Seconds that a question waits for its answer; a longer time counts as the longest (contract 09 §7). */
+/** Seconds that a question waits for its answer; longer times are reduced to the maximum (contract 09 §7). */
 export const seconds = v.optional(
   v.pipe(
     v.number('timeout_s must be a number'),
@@ -44,11 +47,11 @@ export type Verdict = { behavior: 'allow'; updatedInput: Record<string, unknown>
 interface Denial {
   behavior: 'deny';
   message: string;
-  /** The agent shall stop and wait for its owner. */
+  /** True if the agent should stop and wait for its owner. */
   interrupt?: true;
 }
 
-export interface ApprovalParts {
+export interface ApprovalDeps {
   phone: Pick<PhoneMessaging, 'ask'>;
   gate: Gate;
   clock: Clock;
@@ -56,8 +59,8 @@ export interface ApprovalParts {
 
 const deny = (message: string): Denial => ({ behavior: 'deny', message });
 
-/** `phone_approve`: a permission prompt that the owner answers on the phone. Everything but a tap on "Allow" denies. */
-export function createApproval({ phone, gate, clock }: ApprovalParts): Operation<v.InferOutput<typeof Input>> {
+/** `phone_approve`: a permission prompt that the owner answers on the phone. Anything but a tap on "Allow" denies. */
+export function createApproval({ phone, gate, clock }: ApprovalDeps): Operation<v.InferOutput<typeof Input>> {
   return {
     name: 'phone_approve',
     title: 'Ask the owner for permission',
@@ -124,7 +127,7 @@ export function createApproval({ phone, gate, clock }: ApprovalParts): Operation
   }
 }
 
-/** Only a tapped answer counts: a text that the owner typed denies, and tells the agent what to do instead. */
+/** Only a tapped answer allows. A typed text denies, and tells the agent what to do instead. */
 function verdictOf({ answer, answer_index: index, by }: Answered, args: Record<string, unknown>): Verdict {
   switch (index === undefined ? undefined : ANSWERS[index]) {
     case 'Allow':

@@ -3,6 +3,7 @@ import { RelayError } from '../errors.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { isGranted } from '../sessions/grants.ts';
+import type { Session } from '../sessions/session.ts';
 import type { Actor } from './actor.ts';
 import type { Gate } from './gate.ts';
 import { type InputRow, inputOf } from './input.ts';
@@ -10,14 +11,17 @@ import type { Operation, OperationRow, Outcome } from './operation.ts';
 
 const MAX_REASON = 300;
 
-export interface CallParts {
+export interface CallDeps {
   gate: Gate;
   clock: Clock;
+  /** At the edge, the error for a device of home that calls what only home serves (contract 12 §2). */
+  homeRefusal?(session: Session): RelayError | undefined;
 }
 
-export type CallOperation = ReturnType<typeof createCaller>;
+/** Grants of the operations that act on connected devices, which are connected to home. */
+const OF_HOME: ReadonlySet<string | null> = new Set(['bridge', 'desktop']);
 
-/** True if the actor's session has the grant, still. The operator, who has no session, has them all. */
+/** True if the actor's session still has the grant. The operator, who has no session, has all grants. */
 export function mayCall({ grant }: Pick<OperationRow, 'grant'>, actor: Actor, clock: Clock): boolean {
   if (actor.kind === 'operator') return true;
   const { session } = actor;
@@ -36,11 +40,11 @@ export function parseInput(row: Pick<OperationRow, 'input'>, raw: unknown): unkn
   throw new RelayError('invalid', reason.slice(0, MAX_REASON).toWellFormed());
 }
 
-/** The way from every door to an operation: grant, input, freeze, then the operation itself (contract 09 §9). */
-export function createCaller({ gate, clock }: CallParts) {
+/** The single path from every door to an operation: grant, input, freeze, then the operation itself (contract 09 §9). */
+export function createCaller({ gate, clock, homeRefusal }: CallDeps) {
   /**
-   * @throws RelayError `unauthorized` and `forbidden` by the session, `invalid` for the input, `locked` while the relay is
-   * frozen, and what the operation throws.
+   * @throws RelayError `unauthorized` and `forbidden` by the session, `unavailable` where only home serves it, `invalid` for
+   * the input, `locked` while the relay is frozen, and any error of the operation.
    */
   return async function call(
     operation: Operation,
@@ -54,6 +58,9 @@ export function createCaller({ gate, clock }: CallParts) {
         throw new RelayError('unauthorized', 'the session has ended');
       throw new RelayError('forbidden', `this device has no ${operation.grant} grant, or it has expired`);
     }
+    const refusal =
+      actor.kind === 'operator' || !OF_HOME.has(operation.grant) ? undefined : homeRefusal?.(actor.session);
+    if (refusal) throw refusal;
     const input = parseInput(operation, raw);
     if (operation.ignoresFreeze || operation.isGated) return operation.run(input, { actor, signal, progress });
     const frozen = new AbortController();

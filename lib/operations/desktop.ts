@@ -5,14 +5,14 @@ import type { JsonText } from '../web/json.ts';
 import type { Actor } from './actor.ts';
 import type { Operation } from './operation.ts';
 
-/** Tools in one list: desktops decide how many they advertise. */
+/** Maximum tools in one list, since desktops decide how many they advertise. */
 const MAX_TOOLS = 200;
 const Input = v.record(v.string(), v.unknown());
-/** The relay's own answer about desktops, no desktop's tool. */
+/** Answered by the relay about desktops, rather than by a desktop. */
 const HEALTH = 'desktop_health';
 const READS = /_(?:read|get|list|search|screenshot|status|info|health)(?:_|$)/;
 
-/** True if a tool only reads, by its name. */
+/** True if a tool only reads, judging by its name. */
 export const isReadTool = (name: string): boolean => READS.test(name);
 
 /** A tool as its desktop advertises it. */
@@ -23,12 +23,12 @@ export interface AdvertisedTool {
   inputSchema?: Readonly<Record<string, unknown>>;
 }
 
-/** Desktops, as far as operations need them. */
+/** The part of the desktop domain that operations use. */
 export interface DesktopControl {
   offered(): AdvertisedTool[];
   /** True if a tool may have this name. */
   isTool(name: string): boolean;
-  /** True if an answer says that the desktop did not do what was asked. */
+  /** True if an answer says that the desktop refused or failed. */
   isRefused(json: string): boolean;
   call(call: {
     tool: string;
@@ -41,12 +41,12 @@ export interface DesktopControl {
   }): Promise<string>;
 }
 
-export interface DesktopOperationParts {
+export interface DesktopOperationDeps {
   desktop: DesktopControl;
 }
 
 /** The tools that connected desktops advertise, as operations (contract 09 §7). */
-export function desktopOperations({ desktop }: DesktopOperationParts) {
+export function desktopOperations({ desktop }: DesktopOperationDeps) {
   const operationOf = (tool: {
     name: string;
     description?: string;
@@ -86,7 +86,7 @@ export function desktopOperations({ desktop }: DesktopOperationParts) {
   return {
     list: (): Operation[] => desktop.offered().slice(0, MAX_TOOLS).map(operationOf),
 
-    /** The operation of a tool, advertised or not: whoever calls it is told which. */
+    /** The operation of a tool, advertised or not; a call of an unavailable tool is refused with the reason. */
     get(name: string): Operation | undefined {
       if (!desktop.isTool(name) || name === HEALTH) return undefined;
       return operationOf(desktop.offered().find((tool) => tool.name === name) ?? { name });
@@ -101,7 +101,7 @@ function titleOf(name: string): string {
   return `Desktop: ${words}`;
 }
 
-/** A desktop answers to one session. */
+/** A desktop answers to paired sessions only. */
 function callerOf(actor: Actor) {
   if (actor.kind === 'operator') throw new RelayError('unauthorized', 'desktop tools need a session');
   return actor;

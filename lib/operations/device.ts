@@ -33,7 +33,7 @@ export interface DeviceRow<Input extends InputSchema = InputSchema> extends Oper
   readonly isAlias?: true;
 }
 
-/** The longest gesture that Android dispatches, ms. */
+/** Milliseconds of the longest gesture that Android dispatches. */
 const MAX_GESTURE = 60_000;
 const MAX_WAIT = 15_000;
 const MAX_ATTACHMENTS = 20;
@@ -42,7 +42,7 @@ const RECIPIENT = /^[+0-9 ()\-.]{2,}$/;
 /** `MEDIA:svc-relay://<token>`, `svc-relay://<token>`, `MEDIA:<token>`, `<token>`, `MEDIA:/abs/path`. */
 const MEDIA = /^\s*(?:MEDIA:\/[\s\S]*\S|(?:MEDIA:)?(?:svc-relay:\/\/)?[A-Za-z0-9_-]{1,256})\s*$/;
 
-/** The arguments of a call. Every call takes the selector of contract 03 §3, which the relay takes out. */
+/** The arguments of a call. Every call accepts the selector of contract 03 §3, which the relay removes. */
 const args = <const Entries extends v.ObjectEntries>(entries: Entries, missing?: string) =>
   input(
     {
@@ -118,7 +118,7 @@ const stringsOf = (value: unknown): Record<string, string> =>
 
 const extras = v.optional(
   v.pipe(
-    // `v.record` would take an array.
+    // `v.record` would accept an array.
     v.unknown(),
     v.check(isObject, 'extras must be an object'),
     v.metadata({ type: 'object' }),
@@ -209,7 +209,7 @@ const sharing = {
   ),
 };
 
-/** It may press a button that deletes, buys or sends. */
+/** For calls that may press a button that deletes, buys or sends. */
 const ANYTHING: Hints = { destructive: true, openWorld: true };
 const REPEATABLE: Hints = { idempotent: true };
 

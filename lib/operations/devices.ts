@@ -11,23 +11,23 @@ interface Connection {
   /** Milliseconds since the device was last heard. */
   proof_age_ms: number;
   stale: boolean;
-  /** Its state on each channel, by the name of the channel. */
+  /** Its state on each channel, by channel name. */
   channels: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 }
 
-/** The open sockets, as far as operations need them. */
+/** The part of the open sockets that operations use. */
 export interface OpenSockets {
   describe(session: Session): Connection[];
 }
 
-export interface DeviceListParts {
+export interface DeviceListDeps {
   sessions: Sessions;
   sockets: OpenSockets;
   bridge: { hasPhone(session: Session): boolean };
   clock: Clock;
 }
 
-/** The abilities of a device, each with the grant that it and its caller need. */
+/** The abilities of a device, each with the grant that the device and its caller need. */
 const USES = [
   { can: 'messages', grant: PHONE_GRANT },
   { can: 'android tools', grant: 'bridge' },
@@ -35,11 +35,11 @@ const USES = [
 ] as const;
 type Use = (typeof USES)[number]['can'];
 
-/** `device_list`: connected devices with proof of life (contract 09 §7), those that the caller may see or use. */
-export function deviceList({ sessions, sockets, bridge, clock }: DeviceListParts): Operation {
+/** `device_list`: connected devices with proof of life (contract 09 §7) that the caller may see or use. */
+export function deviceList({ sessions, sockets, bridge, clock }: DeviceListDeps): Operation {
   const has = (session: Session, grant: string) => isGranted(session.grants, grant, seconds(clock));
 
-  /** True if a device has shown on one of its connections that it can do this. */
+  /** True if one of the device's connections has shown that it supports this. */
   function isReady(use: Use, session: Session, { channels: { proactive, desktop } }: Connection): boolean {
     switch (use) {
       case 'messages':

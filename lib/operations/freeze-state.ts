@@ -1,6 +1,6 @@
 import { asObject } from '../kit/json.ts';
 
-/** The freeze in effect, as clients know it. */
+/** The freeze in effect, as shown to clients. */
 export interface FreezeState {
   /** Epoch seconds. */
   since: number;
@@ -9,7 +9,7 @@ export interface FreezeState {
   reason: string | null;
 }
 
-/** Reads `{frozen, since, by, reason}` of the relay (contract 09 §3). Null when it is not frozen. */
+/** Reads the relay's `{frozen, since, by, reason}` (contract 09 §3). Null if it is not frozen. */
 export function readFreeze(value: unknown): FreezeState | null {
   const { frozen, since, by, reason } = asObject(value) ?? {};
   if (frozen !== true) return null;

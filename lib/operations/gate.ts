@@ -1,17 +1,18 @@
 import type { FreezeRecord, Store } from '../../storage/schema.ts';
 import { appliedOnly, describeError, notStored, RelayError } from '../errors.ts';
 import { type Clock, every, seconds } from '../kit/clock.ts';
+import { createEvent } from '../kit/event.ts';
 import { visibleLine } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 
-/** Characters of a reason (contract 09 §3). */
+/** Maximum characters of a reason (contract 09 §3). */
 const MAX_REASON = 200;
 const KEY = 'freeze';
 const OTHER = 'other';
-/** Milliseconds between attempts to store what could not be stored. */
+/** Milliseconds between retries of a failed write. */
 const RETRY_PERIOD = 5_000;
 
-/** While the relay is frozen. `since` is epoch seconds. */
+/** Set while the relay is frozen. `since` is epoch seconds. */
 export type Freeze = FreezeRecord;
 
 /** The other side of the mirror (contract 12 §2): this relay is frozen while either side is. */
@@ -19,8 +20,8 @@ export interface OtherSide {
   /** The freeze of this side has begun or ended. */
   changed(): void;
   /**
-   * Ends a freeze of the other side there. Resolves once it is ended.
-   * @throws RelayError when that side cannot be asked: the relay stays frozen.
+   * Ends a freeze of the other side. Resolves once it has ended.
+   * @throws RelayError if that side cannot be reached: the relay stays frozen.
    */
   end(freeze: Freeze, by: string): Promise<void>;
 }
@@ -30,7 +31,7 @@ export interface Lease {
   end(): void;
 }
 
-export interface GateParts {
+export interface GateDeps {
   store: Store<'freeze'>;
   clock: Clock;
   log: Log;
@@ -39,20 +40,20 @@ export interface GateParts {
 export type Gate = Awaited<ReturnType<typeof openGate>>;
 
 /**
- * The switch that stops whatever agents do to devices, at once and everywhere (contract 09 §3). A freeze is in effect
- * before the first await and is stored then; its end is in effect once it is stored. It outlives restarts and sleeps.
+ * The switch that stops all actions of agents on devices, at once and everywhere (contract 09 §3). A freeze takes effect
+ * before the first await and is then stored; its end takes effect once it is stored. It survives restarts and sleeps.
  */
-export async function openGate({ store, clock, log }: GateParts) {
+export async function openGate({ store, clock, log }: GateDeps) {
   const leases = new Set<(why: RelayError) => void>();
-  const listeners = new Set<(freeze: Freeze | undefined) => void>();
-  /** The freeze of this side, and that of the other one. */
+  const changes = createEvent<[freeze: Freeze | undefined]>();
+  /** The freezes of this side and of the other one. */
   let freeze: Freeze | undefined = (await store.getItem(KEY)) ?? undefined;
   let other: Freeze | undefined = (await store.getItem(OTHER)) ?? undefined;
   let otherSide: OtherSide | undefined;
   const current = (): Freeze | undefined => freeze ?? other;
-  /** The stored state, as far as is known. */
+  /** The state of the store, as far as known. */
   let stored = freeze;
-  /** An end that is being stored. */
+  /** The end of a freeze that is being stored. */
   let ending: Promise<void> | undefined;
   let cancelRetry: (() => void) | undefined;
   const still = current();
@@ -61,17 +62,14 @@ export async function openGate({ store, clock, log }: GateParts) {
   const error = (by: Freeze): RelayError =>
     new RelayError('locked', frozenText(by), { extra: { error_code: 'frozen' } });
 
-  function announce(): void {
-    const now = current();
-    for (const listener of [...listeners]) listener(now);
-  }
+  const announce = (): void => changes.emit(current());
 
   async function save(): Promise<boolean> {
     const wanted = freeze;
     try {
       if (wanted) await store.setItem(KEY, wanted);
       stored = wanted;
-      // It may have ended in the meantime, before this was stored.
+      // The freeze may have ended before this was stored.
       if (!freeze) await store.removeItem(KEY);
     } catch {
       return false;
@@ -133,7 +131,7 @@ export async function openGate({ store, clock, log }: GateParts) {
     announce();
   }
 
-  /** Ends the freeze of this side, once for all who ask meanwhile. */
+  /** Ends the freeze of this side, once for all concurrent callers. */
   function endOwn(by: string): Promise<void> {
     ending ??= end(by).finally(() => {
       ending = undefined;
@@ -142,7 +140,7 @@ export async function openGate({ store, clock, log }: GateParts) {
   }
 
   return {
-    /** The freeze that is in effect. */
+    /** The freeze in effect. */
     state: current,
 
     /** The freeze of this side. */
@@ -154,15 +152,15 @@ export async function openGate({ store, clock, log }: GateParts) {
     },
 
     /**
-     * The other side is frozen, or is not any more. A freeze is in effect before the first await, its end once it is stored;
-     * what is written is written in this turn. Rejects when it could not be stored.
+     * The other side has been frozen or thawed. A freeze takes effect before the first await, its end once it is stored; all
+     * writes are made in this turn. Rejects if it could not be stored.
      */
-    async hear(heard: Freeze | undefined): Promise<void> {
-      if (heard) {
+    async applyRemote(remote: Freeze | undefined): Promise<void> {
+      if (remote) {
         const wasFrozen = current() !== undefined;
-        other = heard;
-        if (!wasFrozen) stopAll(heard);
-        await store.setItem(OTHER, heard);
+        other = remote;
+        if (!wasFrozen) stopAll(remote);
+        await store.setItem(OTHER, remote);
         return;
       }
       if (!other) return;
@@ -172,13 +170,13 @@ export async function openGate({ store, clock, log }: GateParts) {
       announce();
     },
 
-    /** The other side ends the freeze of this one, unless it is another one by now. */
+    /** The other side ends the freeze of this one, unless that has been replaced by another. */
     async endedElsewhere({ since, by }: Pick<Freeze, 'since' | 'by'>, endedBy: string): Promise<void> {
       if (freeze && freeze.since === since && freeze.by === by) await endOwn(endedBy);
     },
 
     /**
-     * Begins something that a freeze ends: `stop` is called with the error for its caller, at most once.
+     * Begins an action that a freeze ends: `stop` is called with the error for its caller, at most once.
      * @throws RelayError `locked` while the relay is frozen.
      */
     enter(stop: (why: RelayError) => void): Lease {
@@ -195,19 +193,16 @@ export async function openGate({ store, clock, log }: GateParts) {
       if (by) throw error(by);
     },
 
-    /** Calls back when a freeze begins or ends, after it has stopped what was under way. */
-    onChange(listener: (freeze: Freeze | undefined) => void): () => void {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
+    /** Calls back when a freeze begins or ends, after it has stopped running actions. */
+    onChange: changes.on,
 
     /**
      * Freezes the relay; a second call changes nothing. `by` is the name of a device, or `operator`. Resolves once it is
-     * stored, whichever call has begun it.
-     * @throws RelayError `unavailable` when it is in effect, but could not be stored (contract 01 §6.7).
+     * stored, even for a call that did not begin it.
+     * @throws RelayError `unavailable` if it is in effect, but could not be stored (contract 01 §6.7).
      */
     async freeze(by: string, reason: string): Promise<Freeze> {
-      // An end that was asked for before must not undo this.
+      // A pending end of the previous freeze must not undo this one.
       while (ending) await ending.catch(() => {});
       const begun = freeze ?? begin(by, reason);
       if (stored === begun || (await save())) return begun;
@@ -216,8 +211,9 @@ export async function openGate({ store, clock, log }: GateParts) {
     },
 
     /**
-     * Ends the freeze, on both sides.
-     * @throws RelayError `unavailable` when that cannot be stored, or the other side cannot be asked: the relay stays frozen.
+     * Ends the freeze on both sides.
+     * @throws RelayError `unavailable` if that cannot be stored, or the other side cannot be reached: the relay stays
+     * frozen.
      */
     async thaw(by: string): Promise<void> {
       if (freeze) await endOwn(by);

@@ -2,28 +2,28 @@ import * as v from 'valibot';
 import { isObject, type JsonObject } from '../kit/json.ts';
 
 /**
- * The vocabulary of input schemas. Each schema describes a member for a model, and has the sentence for a caller who got
- * it wrong. The types are strict; `inputOf` reads what arrives as text, such as a query.
+ * The vocabulary of input schemas. Each schema describes a member for a model, and has the error sentence for an invalid
+ * value. The types are strict; `inputOf` converts input that arrives as text, such as a query.
  */
 
-/** An object schema, whose members can be looked at. */
+/** An object schema with accessible entries. */
 export type InputSchema = v.GenericSchema & { readonly entries: v.ObjectEntries };
 
 /** The part of an operation that `inputOf` reads. */
 export interface InputRow {
   readonly input: InputSchema;
-  /** Other names of members, each with the name that the schema has. */
+  /** Aliases of members, each with the name in the schema. */
   readonly aliases?: Readonly<Record<string, string>>;
 }
 
-/** The arguments of an operation. `missing` is the sentence when a member is absent, `missing <name>` by default. */
+/** The arguments of an operation. `missing` is the sentence for an absent member, by default `missing <name>`. */
 export const input = <const Entries extends v.ObjectEntries>(entries: Entries, missing?: string) =>
   v.object(
     entries,
     ({ path }) => missing ?? (path ? `missing ${String(path[0]?.key)}` : 'arguments must be an object'),
   );
 
-/** A rule about several members: returns the sentence for arguments that break it. */
+/** A rule about several members, which returns the sentence for arguments that violate it. */
 export const rule = <Value>(problemOf: (value: Value) => string | undefined) =>
   v.rawCheck<Value>(({ dataset, addIssue }) => {
     const message = dataset.typed ? problemOf(dataset.value) : undefined;
@@ -32,7 +32,7 @@ export const rule = <Value>(problemOf: (value: Value) => string | undefined) =>
 
 const string = (name: string) => v.string(`${name} must be a string`);
 
-/** Any text, the empty one too. */
+/** Any text, including the empty one. */
 export const text = (name: string, description: string) => v.pipe(string(name), v.description(description));
 
 /** Text that is not empty. */
@@ -46,7 +46,7 @@ export const requiredText = (name: string, description: string) =>
     v.check((value) => value.trim() !== '', `missing ${name}`),
   );
 
-/** Text, or undefined where it is absent or blank. Is trimmed. */
+/** Text, or undefined if absent or blank. Trimmed. */
 export const optionalText = (name: string, description: string) =>
   v.optional(
     v.pipe(
@@ -56,7 +56,7 @@ export const optionalText = (name: string, description: string) =>
     ),
   );
 
-/** One of some words. `problem` is the sentence for any other. */
+/** One of a list of words. `problem` is the sentence for any other. */
 export const oneOf = <const Words extends readonly string[]>(
   name: string,
   words: Words,
@@ -77,13 +77,13 @@ export const integer = (name: string, description: string) => {
   return v.pipe(v.number(problem), v.integer(problem), v.safeInteger(problem), v.description(description));
 };
 
-/** An integer that must be in a range. `called` is its name in the sentence. */
-export const integerWithin = (name: string, low: number, high: number, description: string, called = name) => {
-  const problem = `${called} must be ${low} to ${high}`;
+/** An integer in a range. `title` is its name in the sentence. */
+export const integerWithin = (name: string, low: number, high: number, description: string, title = name) => {
+  const problem = `${title} must be ${low} to ${high}`;
   return v.pipe(integer(name, description), v.minValue(low, problem), v.maxValue(high, problem));
 };
 
-/** An integer that counts as the nearest one of a range. */
+/** An integer, clamped to a range. */
 export const clamped = (name: string, low: number, high: number, description: string) =>
   v.pipe(integer(name, `${description}; ${low} to ${high}`), v.toMinValue(low), v.toMaxValue(high));
 
@@ -91,9 +91,9 @@ export const flag = (name: string, description: string) =>
   v.pipe(v.boolean(`${name} must be true or false`), v.description(description));
 
 /**
- * Arguments as the schema of a row names and types them: aliases resolved, null counted as absent, numbers and booleans
- * read from text (a query is text, contract 03 §4.1), words of a list trimmed and in lower case. An unreadable value
- * stays as it is, for the schema to refuse. Members unknown to the schema are kept.
+ * Converts arguments to the names and types of a row's schema: aliases resolved, null counted as absent, numbers and
+ * booleans read from text (a query is text, contract 03 §4.1), words of a list trimmed and in lower case. An unreadable
+ * value stays, so that the schema refuses it. Members unknown to the schema stay too.
  */
 export function inputOf({ input: { entries }, aliases = {} }: InputRow, raw: JsonObject): JsonObject {
   const given = withoutNulls(raw);
@@ -114,7 +114,7 @@ export function inputOf({ input: { entries }, aliases = {} }: InputRow, raw: Jso
 const withoutNulls = (values: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(values).filter(([, value]) => value !== null));
 
-/** undefined for empty text in place of a number or boolean, which counts as absent. */
+/** Undefined for empty text in place of a number or boolean, which counts as absent. */
 function readAs(schema: v.ObjectEntries[string], value: unknown): unknown {
   if (Array.isArray(value)) return value.map((item) => (isObject(item) ? withoutNulls(item) : item));
   if (typeof value !== 'string') return value;
@@ -126,7 +126,7 @@ function readAs(schema: v.ObjectEntries[string], value: unknown): unknown {
     if (word === '') return undefined;
     return /^[+-]?\d{1,16}$/.test(word) ? Number(word) : value;
   }
-  // A boolean that a call must have is no text (contract 03 §5, `/events/stream`).
+  // Text is not accepted for a required boolean (contract 03 §5, `/events/stream`).
   if (type === 'boolean' && isOptional) {
     if (word === '') return undefined;
     if (word === 'true') return true;

@@ -8,13 +8,13 @@ import type { Gate } from './gate.ts';
 import { input, oneOf, requiredText, text } from './input.ts';
 import type { Operation, Outcome } from './operation.ts';
 
-/** Milliseconds for which a message that was delivered may still turn out to be shown. */
+/** Milliseconds after its delivery in which a message may still be reported as shown. */
 const SHOWN_WITHIN = 2_000;
-/** Replies in one answer, and characters of each. */
+/** Maximum replies in one answer, and characters of each. */
 const MAX_REPLIES = 50;
 const MAX_REPLY = 16_384;
 
-export interface PhoneOperationParts {
+export interface PhoneOperationDeps {
   phone: PhoneMessaging;
   gate: Gate;
   clock: Clock;
@@ -55,8 +55,11 @@ const InboxInput = input({
 
 const answer = (value: Record<string, unknown>): Outcome => ({ json: JSON.stringify(value) });
 
-/** The ways of an agent to its owner's phone (contract 09 §7). They go on during a freeze: they reach the owner. */
-export function phoneOperations({ phone, gate, clock }: PhoneOperationParts): Operation[] {
+/**
+ * The operations with which an agent reaches its owner's phone (contract 09 §7). Allowed during a freeze, since they reach
+ * the owner.
+ */
+export function phoneOperations({ phone, gate, clock }: PhoneOperationDeps): Operation[] {
   const send: Operation<v.InferOutput<typeof SendInput>> = {
     name: 'phone_send',
     title: 'Send a message to the phone',

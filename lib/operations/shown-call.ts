@@ -4,15 +4,14 @@ import { visibleJson, visibleLine } from '../kit/text.ts';
 
 const MAX_NAME = 128;
 const MAX_KEYS = 20;
-/** Characters of one value that are shown: its start and its end, where a command may hide something. */
+/** Characters shown of one value: its start, and its end, where a command may hide something. */
 const HEAD = 1_500;
 const TAIL = 500;
-/** Characters of all values. */
+/** Maximum characters of all values. */
 const MAX_TEXT = 6_000;
 
 /**
- * An agent's call, as its owner is asked about it: one member of the input after the other. No secrets that can be
- * told.
+ * An agent's call as shown to its owner in a question, one member of the input per line. Recognisable secrets are hidden.
  */
 export function shownCall(tool: string, input: Readonly<Record<string, unknown>>): string {
   const keys = Object.keys(input);

@@ -3,35 +3,36 @@ import type { PhoneMessaging } from '../phone/phone.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { androidOperations, type PhoneControl } from './android.ts';
-import { createCaller, mayCall } from './call.ts';
+import { type CallDeps, createCaller, mayCall } from './call.ts';
 import { type DesktopControl, desktopOperations } from './desktop.ts';
-import { type DeviceListParts, deviceList } from './devices.ts';
+import { type DeviceListDeps, deviceList } from './devices.ts';
 import type { Gate } from './gate.ts';
 import type { Operation, OperationRow } from './operation.ts';
 import { phoneOperations } from './phone.ts';
 
-export interface OperationParts {
+export interface OperationDeps {
   phone: PhoneMessaging;
-  bridge: PhoneControl & DeviceListParts['bridge'];
+  bridge: PhoneControl & DeviceListDeps['bridge'];
   desktop: DesktopControl;
   sessions: Sessions;
-  sockets: DeviceListParts['sockets'];
+  sockets: DeviceListDeps['sockets'];
   gate: Gate;
   clock: Clock;
+  homeRefusal?: CallDeps['homeRefusal'];
 }
 
 export type Operations = ReturnType<typeof createOperations>;
 
-/** THE table of operations: what may be done through more than one door (contract 09 §9). */
-export function createOperations(parts: OperationParts) {
-  const { gate, clock } = parts;
+/** THE table of operations, which can be reached through more than one door (contract 09 §9). */
+export function createOperations(deps: OperationDeps) {
+  const { gate, clock, homeRefusal } = deps;
   const fixed = new Map(
-    [...phoneOperations(parts), deviceList(parts), ...androidOperations(parts.bridge)].map((one) => [one.name, one]),
+    [...phoneOperations(deps), deviceList(deps), ...androidOperations(deps.bridge)].map((one) => [one.name, one]),
   );
-  const desktop = desktopOperations(parts);
+  const desktop = desktopOperations(deps);
 
   return {
-    /** The operations to offer to a session now, by its grants, the connected devices, and the freeze. */
+    /** The operations to offer to a session now, given its grants, the connected devices and the freeze. */
     list(session: Session): Operation[] {
       const isFrozen = gate.state() !== undefined;
       return [...fixed.values(), ...desktop.list()].filter(
@@ -42,13 +43,13 @@ export function createOperations(parts: OperationParts) {
       );
     },
 
-    /** The rows that every relay has, whatever is connected. */
+    /** The rows that do not depend on connected devices. */
     rows: (): readonly OperationRow[] => [...fixed.values()],
 
-    /** An operation by its name, offered or not: its call says why it cannot be carried out. */
+    /** An operation by its name, available or not: its call says why it is unavailable. */
     get: (name: string): Operation | undefined => fixed.get(name) ?? desktop.get(name),
 
     /** Carries out an operation: see `createCaller`. */
-    call: createCaller({ gate, clock }),
+    call: createCaller({ gate, clock, homeRefusal }),
   };
 }

@@ -9,7 +9,7 @@ const MAX_PROFILES = 256;
 /** Path of the compat entry in an installation of this plugin. */
 const ENTRY = 'dist/cli/compat/index.js';
 
-export interface CompatParts {
+export interface CompatDeps {
   host: Host;
   /** Directory of this installation; null when unknown. */
   pluginDirectory: string | null;
@@ -49,7 +49,7 @@ export interface CompatInstalled {
   changed: boolean;
   dry_run: boolean;
   target: string;
-  /** The file before and after; null when it does not exist. */
+  /** The file before and after; null if it does not exist. */
   before: HookFile | null;
   after: HookFile | null;
   package: CompatPackage;
@@ -70,13 +70,13 @@ export interface CompatOptions {
   force: boolean;
 }
 
-export const compatEntry = ({ pluginDirectory }: Pick<CompatParts, 'pluginDirectory'>): string | null =>
+export const compatEntry = ({ pluginDirectory }: Pick<CompatDeps, 'pluginDirectory'>): string | null =>
   pluginDirectory === null ? null : `${pluginDirectory}/${ENTRY}`;
 
 /** Installed hooks. Unreadable directories count as empty. */
-export async function compatStatus(parts: CompatParts): Promise<CompatStatus> {
-  const [directories, own] = await Promise.all([hookDirectories(parts), compatPackage(parts)]);
-  const files = (await Promise.all(directories.map((directory) => hookFiles(parts, directory)))).flat();
+export async function compatStatus(deps: CompatDeps): Promise<CompatStatus> {
+  const [directories, own] = await Promise.all([hookDirectories(deps), compatPackage(deps)]);
+  const files = (await Promise.all(directories.map((directory) => hookFiles(deps, directory)))).flat();
   const installed = files.some(({ references_bootstrap }) => references_bootstrap);
   return {
     schema_version: 1,
@@ -85,7 +85,7 @@ export async function compatStatus(parts: CompatParts): Promise<CompatStatus> {
     installed,
     hook_files: files,
     hook_dirs: directories,
-    default_hook_dir: defaultDirectory(parts),
+    default_hook_dir: defaultDirectory(deps),
     standard_path_requires_compat: false,
     recommendation: recommendation(files, own, installed),
   };
@@ -104,36 +104,33 @@ function recommendation(files: HookFile[], own: CompatPackage, installed: boolea
  * Writes the hook atomically (contract 07 §5.4).
  * @throws RelayError `unavailable` without a working compat entry, `conflict` over an unmanaged file.
  */
-export async function installHook(parts: CompatParts, { dryRun, force }: CompatOptions): Promise<CompatInstalled> {
-  const own = await compatPackage(parts);
+export async function installHook(deps: CompatDeps, { dryRun, force }: CompatOptions): Promise<CompatInstalled> {
+  const own = await compatPackage(deps);
   if (own.path === null || !own.importable) {
     throw new RelayError('unavailable', 'the compat module of this installation does not load');
   }
-  const target = `${targetDirectory(parts)}/${HOOK_FILE}`;
-  const before = await readHook(parts, target);
+  const target = `${targetDirectory(deps)}/${HOOK_FILE}`;
+  const before = await readHook(deps, target);
   if (before && !before.managed_content && !force) throw notManaged(target);
   const text = hookText(own.path);
   const changed = before?.plugin_owned_content !== true;
-  if (changed && !dryRun) await parts.host.files.writeAtomic(target, utf8ToBytes(text), 0o644);
+  if (changed && !dryRun) await deps.host.files.writeAtomic(target, utf8ToBytes(text), 0o644);
   const after: HookFile = { path: target, ...judgeHook(text, own.path) };
   return { ok: true, action: 'install', changed, dry_run: dryRun, target, before, after, package: own };
 }
 
 /**
  * Removes the hook from one directory, or from every known one, after checking all of them.
- * @throws RelayError `conflict` when one of the files is unmanaged; nothing is removed then.
+ * @throws RelayError `conflict` if one of the files is unmanaged, in which case nothing is removed.
  */
-export async function removeHook(
-  parts: CompatParts,
-  options: CompatOptions & { all: boolean },
-): Promise<CompatRemoved> {
-  const directories = options.all ? await hookDirectories(parts) : [targetDirectory(parts)];
+export async function removeHook(deps: CompatDeps, options: CompatOptions & { all: boolean }): Promise<CompatRemoved> {
+  const directories = options.all ? await hookDirectories(deps) : [targetDirectory(deps)];
   const targets = directories.map((directory) => `${directory}/${HOOK_FILE}`);
-  const files = await Promise.all(targets.map((target) => readHook(parts, target)));
+  const files = await Promise.all(targets.map((target) => readHook(deps, target)));
   const foreign = files.find((file) => file && !file.managed_content);
   if (foreign && !options.force) throw notManaged(foreign.path);
   const removed = files.filter((file) => file !== null).map(({ path }) => path);
-  if (!options.dryRun) for (const path of removed) await parts.host.files.remove(path);
+  if (!options.dryRun) for (const path of removed) await deps.host.files.remove(path);
   return {
     ok: true,
     action: 'remove',
@@ -146,46 +143,46 @@ export async function removeHook(
 
 const notManaged = (path: string) => new RelayError('conflict', `${path} was not written by svc relay compat`);
 
-const defaultDirectory = ({ host }: CompatParts): string => `${host.agentHome}/startup.d`;
+const defaultDirectory = ({ host }: CompatDeps): string => `${host.agentHome}/startup.d`;
 
-const targetDirectory = (parts: CompatParts): string => parts.hookDirectory ?? defaultDirectory(parts);
+const targetDirectory = (deps: CompatDeps): string => deps.hookDirectory ?? defaultDirectory(deps);
 
 /** The named directory, the agent's own, and those of its profiles. */
-async function hookDirectories(parts: CompatParts): Promise<string[]> {
-  const profiles = (await parts.host.files.list(`${parts.root}/profiles`).catch(() => null)) ?? [];
+async function hookDirectories(deps: CompatDeps): Promise<string[]> {
+  const profiles = (await deps.host.files.list(`${deps.root}/profiles`).catch(() => null)) ?? [];
   const own = profiles
     .filter(({ name, kind }) => kind === 'directory' && !name.startsWith('.'))
-    .map(({ name }) => `${parts.root}/profiles/${name}/startup.d`)
+    .map(({ name }) => `${deps.root}/profiles/${name}/startup.d`)
     .sort(byCodePoint)
     .slice(0, MAX_PROFILES);
-  return [...new Set([targetDirectory(parts), defaultDirectory(parts), ...own])];
+  return [...new Set([targetDirectory(deps), defaultDirectory(deps), ...own])];
 }
 
 /** The hook of a directory, and every other script in it that imports the compat entry. */
-async function hookFiles(parts: CompatParts, directory: string): Promise<HookFile[]> {
-  const entries = (await parts.host.files.list(directory).catch(() => null)) ?? [];
+async function hookFiles(deps: CompatDeps, directory: string): Promise<HookFile[]> {
+  const entries = (await deps.host.files.list(directory).catch(() => null)) ?? [];
   const scripts = entries
     .map(({ name }) => name)
     .filter((name) => /\.[cm]?js$/.test(name))
     .sort(byCodePoint)
     .slice(0, MAX_FILES);
-  const files = await Promise.all(scripts.map((name) => readHook(parts, `${directory}/${name}`).catch(() => null)));
+  const files = await Promise.all(scripts.map((name) => readHook(deps, `${directory}/${name}`).catch(() => null)));
   return files
     .filter((file) => file !== null)
     .filter(({ path, references_bootstrap }) => references_bootstrap || path === `${directory}/${HOOK_FILE}`);
 }
 
-async function readHook(parts: CompatParts, path: string): Promise<HookFile | null> {
-  const text = await parts.host.files.readText(path, MAX_FILE);
-  return text === null ? null : { path, ...judgeHook(text, compatEntry(parts)) };
+async function readHook(deps: CompatDeps, path: string): Promise<HookFile | null> {
+  const text = await deps.host.files.readText(path, MAX_FILE);
+  return text === null ? null : { path, ...judgeHook(text, compatEntry(deps)) };
 }
 
 /** Checks that the compat entry exists and loads. */
-export async function compatPackage(parts: CompatParts): Promise<CompatPackage> {
-  const path = compatEntry(parts);
-  if (path === null || (await parts.host.files.stat(path).catch(() => null)) === null)
+export async function compatPackage(deps: CompatDeps): Promise<CompatPackage> {
+  const path = compatEntry(deps);
+  if (path === null || (await deps.host.files.stat(path).catch(() => null)) === null)
     return { importable: false, path };
-  const module = await parts.load(fileUrl(path)).catch(() => null);
+  const module = await deps.load(fileUrl(path)).catch(() => null);
   const register = (module as { register?: unknown } | null)?.register;
   return { importable: typeof register === 'function', path };
 }

@@ -9,15 +9,15 @@ export interface Liveness {
   age: number;
   /** Milliseconds since the last sign of life; null without a connection. */
   proofAge: number | null;
-  /** Milliseconds; null when there is no connection, or none was measured. */
+  /** Milliseconds; null without a connection or a measurement. */
   roundTrip: number | null;
 }
 
 const number = (value: unknown) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
 
 /**
- * The state of a device in `GET /relay/devices`: that of its connection with the latest sign of life. `now` is epoch
- * seconds, `elapsed` the milliseconds since the relay sent the row.
+ * The state of a device in `GET /relay/devices`, from its connection with the latest sign of life. `now` is epoch seconds,
+ * `elapsed` the milliseconds since the relay sent the row.
  */
 export function livenessOf(row: Record<string, unknown>, now: number, elapsed = 0): Liveness {
   const rows = Array.isArray(row.connections) ? row.connections.map((item) => asObject(item) ?? {}) : [];
@@ -38,13 +38,13 @@ export function livenessOf(row: Record<string, unknown>, now: number, elapsed = 
   return { state: 'connected', age: Math.max(0, now - best.since), proofAge, roundTrip };
 }
 
-/** A grant that a device still has, and the seconds until it ends where that is before its session; else null. */
+/** A grant of a device, and the seconds until it ends if that is before its session; else null. */
 export interface GrantLeft {
   name: string;
   seconds: number | null;
 }
 
-/** The grants that are left, those of voice as one. `now` is epoch seconds. */
+/** The remaining grants, with those of voice as one. `now` is epoch seconds. */
 export function grantsLeft(grants: Record<string, unknown>, expiresAt: number | null, now: number): GrantLeft[] {
   const left = new Map<string, GrantLeft>();
   for (const [grant, expiry] of Object.entries(grants)) {

@@ -11,10 +11,10 @@ export interface DiskProblem {
   next: string;
 }
 
-/** Null for a disk that takes the state. Never rejects: one that cannot be asked is a problem. */
-export async function findDiskProblem(parts: { config: Config; host: Host }): Promise<DiskProblem | null> {
+/** Null if the disk can store the state. Never rejects: a disk that cannot be examined is a problem. */
+export async function findDiskProblem(deps: { config: Config; host: Host }): Promise<DiskProblem | null> {
   try {
-    const { status, summary, next = '' } = await diskCheck(parts);
+    const { status, summary, next = '' } = await diskCheck(deps);
     return status === 'warn' || status === 'error' ? { status, problem: summary, next } : null;
   } catch (error) {
     const next = 'Look at that disk. Find out more with: svc relay doctor';
@@ -22,7 +22,7 @@ export async function findDiskProblem(parts: { config: Config; host: Host }): Pr
   }
 }
 
-/** `disk_problem` of `GET /relay/info`; null where the relay reports none, or has no disk. */
+/** `disk_problem` of `GET /relay/info`; null if the relay reports none, or has no disk. */
 export function readDiskProblem(info: unknown): DiskProblem | null {
   const { status, problem, next } = asObject(asObject(info)?.disk_problem) ?? {};
   if ((status !== 'warn' && status !== 'error') || typeof problem !== 'string') return null;

@@ -31,9 +31,9 @@ export interface EnableOptions {
 }
 
 /**
- * Enables this plugin in configs of the agent home (contract 07 §5.5). A changed config is first copied to
- * `<config>.bak`, then replaced atomically. An unparseable one is reported and left alone.
- * @throws RelayError `not-found` naming the unknown profiles; nothing is edited then.
+ * Enables this plugin in configs of the agent home (contract 07 §5.5). A changed config is first copied to `<config>.bak`,
+ * then replaced atomically. An unparseable one is reported and left unchanged.
+ * @throws RelayError `not-found` naming the unknown profiles, in which case nothing is edited.
  */
 export async function enableProfiles(
   host: Host,

@@ -22,14 +22,14 @@ export interface Enablement {
   /** Absolute path of its config: for the operator's terminal, never for the network. */
   path: string;
   state: RelayState;
-  /** Why the config cannot be read or parsed; `state` is `absent` then. */
+  /** Why the config cannot be read or parsed, in which case `state` is `absent`. */
   error?: string;
 }
 
 /**
- * For each config of the agent home, whether it enables this plugin (contract 07 §5.5): the root first, then at most
+ * Reads for each config of the agent home whether it enables this plugin (contract 07 §5.5): the root first, then at most
  * 256 profiles in code point order. A missing config has no row, an unreadable one has an `error`.
- * @throws whatever `host.files.list` throws for the profiles directory.
+ * @throws any error of `host.files.list` for the profiles directory.
  */
 export async function readEnablement(host: Host, config: Pick<Config, 'agentConfig'>): Promise<Enablement[]> {
   const root = agentRoot(config);

@@ -10,25 +10,23 @@ export interface RelayEvent {
 }
 
 const MAX_EVENTS = 500;
-/** Characters of all kept events. */
+/** Characters of all stored events. */
 const MAX_CHARACTERS = 2 * 1024 * 1024;
-/** Milliseconds for which events are kept after the last listener has left, so that it can resume. */
+/** Milliseconds for which events are stored after the last listener has left, so that it can resume. */
 const RESUME_WINDOW = 60_000;
 const MAX_LISTENERS = 32;
 
 export interface Subscription {
-  /** Events that were missed; null when they are no longer known. */
+  /** Missed events; null if they are no longer known. */
   missed: RelayEvent[] | null;
   /** Id of the newest event. */
   latest: number;
   end(): void;
 }
 
-export type Events = ReturnType<typeof createEvents>;
-
 /**
- * Events of the relay, for the operator's page (contract 09 §4). Events are only written down while somebody listens,
- * or may come back: nobody else pays for them. Ids begin with the time, so that one of a former process is never taken
+ * Events of the relay, for the operator's page (contract 09 §4). They are recorded only while somebody listens or may
+ * resume, so that nobody else pays for them. Ids begin with the time, so that the id of a former process is never mistaken
  * for a known one.
  */
 export function createEvents(clock: Clock) {
@@ -36,7 +34,7 @@ export function createEvents(clock: Clock) {
   const listeners = new Set<(event: RelayEvent) => void>();
   let characters = 0;
   let latest = Math.trunc(clock.now());
-  /** Id of the last event that is no longer known. */
+  /** Id of the newest forgotten event. */
   let forgotten = latest;
   let keepUntil = 0;
 
@@ -48,7 +46,7 @@ export function createEvents(clock: Clock) {
   }
 
   return {
-    /** Publishes an event. `data` is asked for the value only where it is needed. */
+    /** Publishes an event. `data` is called only if the value is needed. */
     publish(event: EventName, data: () => unknown): void {
       latest++;
       if (listeners.size === 0 && clock.monotonic() >= keepUntil) {
@@ -64,7 +62,7 @@ export function createEvents(clock: Clock) {
       for (const listener of [...listeners]) listener(published);
     },
 
-    /** Follows the events after the one with the id `after`. Undefined when too many listen already. */
+    /** Follows the events after the id `after`. Undefined if too many are listening already. */
     subscribe(after: number | undefined, listener: (event: RelayEvent) => void): Subscription | undefined {
       if (listeners.size >= MAX_LISTENERS) return undefined;
       const isKnown = after !== undefined && after >= forgotten && after <= latest;

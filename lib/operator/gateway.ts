@@ -5,12 +5,12 @@ import { asObject, parseJson, parseObject } from '../kit/json.ts';
 /** Seconds. */
 const STALE_AFTER = 90;
 const MAX_FILE = 64 * 1024;
-/** Seconds that two records of one start may differ by, since their writers round wall-clock times. */
+/** Seconds by which two records of the same start may differ, since their writers round wall-clock times. */
 const WALL_TOLERANCE = 2;
 const BOOT_TOLERANCE = 1;
 /** `/proc` gives start times in clock ticks since boot. */
 const TICKS_PER_SECOND = 100;
-/** Numbers from here on are epoch seconds, smaller ones are ticks since boot (good for 115 days of uptime). */
+/** Numbers from here on are epoch seconds, smaller ones are ticks since boot (unambiguous for 115 days of uptime). */
 const EARLIEST_EPOCH = 1e9;
 
 export interface Heartbeat {
@@ -21,7 +21,7 @@ export interface Heartbeat {
   age_seconds?: number;
 }
 
-/** Contents of the files; null when a file is missing. */
+/** Contents of the files; null for a missing file. */
 export interface HeartbeatFiles {
   heartbeat: string | null;
   /** Modification time of the heartbeat file, epoch seconds. */
@@ -49,7 +49,7 @@ export async function readHeartbeat(host: Host, clock: Clock): Promise<Heartbeat
   return judgeHeartbeat({ heartbeat, modified: facts && facts.modified / 1000, pidFile }, clock.now() / 1000);
 }
 
-/** Verdict on a heartbeat at `now` (epoch seconds). A missing or unreadable pid file counts as matching. */
+/** Judges a heartbeat at `now` (epoch seconds). A missing or unreadable pid file counts as matching. */
 export function judgeHeartbeat({ heartbeat, modified, pidFile }: HeartbeatFiles, now: number): Heartbeat {
   if (heartbeat === null) return { status: pidFile === null ? 'missing' : 'legacy', supported: false };
   const payload = parseObject(heartbeat);
@@ -65,7 +65,7 @@ export function judgeHeartbeat({ heartbeat, modified, pidFile }: HeartbeatFiles,
 
 const isPid = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
 
-/** Pid and start of a record; null when either is malformed. */
+/** Pid and start of a record; null if either is malformed. */
 function processStart({ pid, start_time }: Record<string, unknown>): Start | null {
   if (!isPid(pid)) return null;
   if (start_time === undefined || start_time === null) return { pid, start: null };
@@ -87,7 +87,7 @@ function isoSeconds(value: unknown): number | null {
   return Number.isNaN(time) ? null : time / 1000;
 }
 
-/** True if two records may be of one start. Different units cannot be compared. */
+/** True if two records may be from the same start. Different units cannot be compared. */
 function sameStart(a: number | null, b: number | null): boolean {
   if (a === null || b === null) return true;
   const wall = a >= EARLIEST_EPOCH;
@@ -112,7 +112,7 @@ export async function readPriorExit(host: Host): Promise<PriorExit> {
   return judgePriorExit(log ?? '');
 }
 
-/** Verdict of the record before the last `gateway.start`. Skips lines that are not records; the first may be cut. */
+/** Judges the record before the last `gateway.start`. Skips lines that are not records; the first line may be truncated. */
 export function judgePriorExit(log: string): PriorExit {
   const lines = log.split('\n');
   let started = false;

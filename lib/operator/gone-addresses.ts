@@ -1,7 +1,7 @@
 import { asObject } from '../kit/json.ts';
 import { visibleName } from '../kit/text.ts';
 
-/** Addresses that the machine has no more, and the names of the devices that know no other. */
+/** Addresses that the machine no longer has, and the names of the devices that know no other. */
 export interface GoneAddress {
   urls: string[];
   devices: string[];
@@ -12,7 +12,7 @@ const MAX_NAMES = 5;
 export const GONE_ADVICE =
   'Pair them again with: svc pair. Or give this machine its old address again, such as by a fixed lease in the router.';
 
-/** `gone_addresses` of `GET /relay/info` (contract 11 §2); empty where the relay names none. */
+/** `gone_addresses` of `GET /relay/info` (contract 11 §2); empty if the relay lists none. */
 export function readGoneAddresses(info: unknown): GoneAddress[] {
   const rows = asObject(info)?.gone_addresses;
   return (Array.isArray(rows) ? rows : []).map((row) => {

@@ -6,7 +6,7 @@ import type { Log } from '../log.ts';
 import { type RelayState, readEnablement } from './enablement.ts';
 import { type Heartbeat, type PriorExit, readHeartbeat, readPriorExit } from './gateway.ts';
 
-export interface RelayInfoParts {
+export interface RelayInfoDeps {
   /** Absent at the edge. */
   host?: Host;
   config: Config;
@@ -14,11 +14,11 @@ export interface RelayInfoParts {
   log: Log;
   /** Capabilities of this relay, sorted. */
   capabilities?: readonly string[];
-  /** True if `chat` works now; always without it. */
+  /** True if `chat` works now. If absent, it always does. */
   canChat?(): Promise<boolean>;
 }
 
-/** State of the agent, as `GET /relay/info` shows it: no pid, path or timestamp. */
+/** State of the agent, as shown by `GET /relay/info`, without pid, path or timestamp. */
 export interface AgentInfo {
   profiles: { name: string; relay_state: RelayState }[];
   gateway_heartbeat: Heartbeat;
@@ -30,13 +30,13 @@ export interface RelayInfo {
   capabilities(): Promise<readonly string[]>;
   /** Whole seconds since this relay was created. */
   uptimeSeconds(): number;
-  /** Reads the agent home once for concurrent callers. Never rejects: unreadable state is unknown. */
+  /** Reads the agent home once for concurrent callers. Never rejects: unreadable state counts as unknown. */
   agent(): Promise<AgentInfo>;
 }
 
 /** The parts of `GET /relay/info` other than counters (contract 01 §8.1, 07 §3.1). */
-export function createRelayInfo(parts: RelayInfoParts): RelayInfo {
-  const { host, config, clock, log, capabilities = [], canChat } = parts;
+export function createRelayInfo(deps: RelayInfoDeps): RelayInfo {
+  const { host, config, clock, log, capabilities = [], canChat } = deps;
   const started = clock.monotonic();
   let flight: Promise<AgentInfo> | undefined;
 

@@ -5,12 +5,15 @@ import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 
-/** Snapshots that stay beside a new one: a backup may be reading them. Those of killed backups go with the next ones. */
-const KEPT = 2;
+/**
+ * Snapshots that stay beside a new one, since a backup may be reading them. Leftovers of killed backups are removed with
+ * later ones.
+ */
+const MAX_SNAPSHOTS = 2;
 
-export interface SnapshotParts {
+export interface SnapshotDeps {
   files: HostFiles;
-  /** Null for a state in memory. */
+  /** Null if the state is in memory. */
   stateFile: string | null;
   stores: Pick<Stores, 'snapshot'>;
   clock: Clock;
@@ -18,19 +21,19 @@ export interface SnapshotParts {
 }
 
 /** Copies of the state for backups (contract 11 §3). A snapshot is a file beside the state, mode 0600, that its reader removes. */
-export function createSnapshots({ files, stateFile, stores, clock, log }: SnapshotParts) {
+export function createSnapshots({ files, stateFile, stores, clock, log }: SnapshotDeps) {
   async function removeOld(prefix: string): Promise<void> {
     const [directory, start] = splitPath(prefix);
     const names = (await files.list(directory)) ?? [];
     const found = names.flatMap(({ name, kind }) => (kind === 'file' && name.startsWith(start) ? [name] : []));
     // Their names begin with the time.
-    for (const name of found.sort().reverse().slice(KEPT)) await files.remove(`${directory}/${name}`);
+    for (const name of found.sort().reverse().slice(MAX_SNAPSHOTS)) await files.remove(`${directory}/${name}`);
   }
 
   return {
     /**
      * Writes a snapshot and returns its path.
-     * @throws RelayError `unsupported` for a state in memory, `unavailable` when it cannot be written.
+     * @throws RelayError `unsupported` for a state in memory, `unavailable` if it cannot be written.
      */
     async take(): Promise<string> {
       if (stateFile === null || !stores.snapshot) {
@@ -40,7 +43,7 @@ export function createSnapshots({ files, stateFile, stores, clock, log }: Snapsh
       const path = `${prefix}${clock.now()}-${bytesToHex(randomBytes(8))}`;
       try {
         await removeOld(prefix);
-        // SQLite would make it as readable as the umask allows.
+        // Otherwise, SQLite would create it with the permissions of the umask.
         await files.createExclusive(path, new Uint8Array(), 0o600);
         await stores.snapshot(path);
       } catch (error) {

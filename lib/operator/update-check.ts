@@ -9,56 +9,56 @@ import { decodeUtf8 } from '../kit/text.ts';
 const MAX_FEED = 2 * 1024 * 1024;
 const FEED_TIMEOUT = 4_000;
 const MAX_REDIRECTS = 5;
-/** Milliseconds that a result lives, that a failure does, and between two refreshes. */
+/** Milliseconds for which a result and a failure are cached, and between two refreshes. */
 const LIFETIME = 3_600_000;
 const FAILURE_LIFETIME = 300_000;
 const MIN_REFRESH_PERIOD = 60_000;
 
-/** The result, as `GET /relay/update-check` and `svc relay update-check --json` show it. */
+/** The result, as shown by `GET /relay/update-check` and `svc relay update-check --json`. */
 export interface UpdateResult {
   current: string;
   latest: string | null;
   update_available: boolean;
   update_command: string | null;
-  /** One short sentence: no URL, no credentials. Absent without a feed: phones would show it for ever. */
+  /** One short sentence without URL or credentials. Absent without a feed, since phones would always show it. */
   error?: string;
 }
 
-export interface UpdateCheckParts {
+export interface UpdateCheckDeps {
   config: Pick<Config, 'updateFeedUrl'>;
   /** The running version. */
   version: string;
   fetch?: typeof fetch;
-  /** The command that brings this installation to a version; null where there is none. */
+  /** The command that updates this installation to a version; null if no command can. */
   updateCommand?(latest: string): string | null;
   /** Milliseconds for the whole exchange with the feed. */
   timeout?: number;
 }
 
 export interface UpdateCheck {
-  /** The last result, or a new one: after an hour (a failure after 5 minutes), or on `refresh` at most once a minute. */
+  /** The cached result, or a new one: after an hour (5 minutes for a failure), or with `refresh`, at most once a minute. */
   result(refresh?: boolean): Promise<UpdateResult>;
   /** When the last result was obtained, epoch seconds; null before the first. */
   checkedAt(): number | null;
 }
 
 /**
- * Reads the release feed once, for a newer release (contract 01 §8.3, 07 §5.3). Never rejects: a failure is the
- * result's `error`. Without a feed there is no result, and that is no failure.
+ * Reads the release feed once, for a newer release (contract 01 §8.3, 07 §5.3). Never rejects: a failure is the result's
+ * `error`. Without a feed there is no result, which is not a failure.
  */
-export async function checkForUpdate(parts: UpdateCheckParts): Promise<UpdateResult> {
-  const none = { current: parts.version, latest: null, update_available: false, update_command: null };
-  const { updateFeedUrl } = parts.config;
+export async function checkForUpdate(deps: UpdateCheckDeps): Promise<UpdateResult> {
+  const none = { current: deps.version, latest: null, update_available: false, update_command: null };
+  const { updateFeedUrl } = deps.config;
   if (!updateFeedUrl) return none;
   try {
-    const latest = latestRelease(await readFeed(feedUrl(updateFeedUrl), parts));
+    const latest = latestRelease(await readFeed(feedUrl(updateFeedUrl), deps));
     if (latest === null) return { ...none, error: 'the release feed lists no release' };
-    const available = compareVersions(latest, parts.version) > 0;
+    const available = compareVersions(latest, deps.version) > 0;
     return {
       ...none,
       latest,
       update_available: available,
-      update_command: (available && parts.updateCommand?.(latest)) || null,
+      update_command: (available && deps.updateCommand?.(latest)) || null,
     };
   } catch (error) {
     return { ...none, error: sentenceOf(error) };
@@ -66,12 +66,12 @@ export async function checkForUpdate(parts: UpdateCheckParts): Promise<UpdateRes
 }
 
 /** A cached `checkForUpdate`; concurrent callers share one request to the feed. */
-export function createUpdateCheck({ clock, ...parts }: UpdateCheckParts & { clock: Clock }): UpdateCheck {
+export function createUpdateCheck({ clock, ...deps }: UpdateCheckDeps & { clock: Clock }): UpdateCheck {
   let last: { result: UpdateResult; at: number; checkedAt: number } | undefined;
   let flight: Promise<UpdateResult> | undefined;
 
   async function check(): Promise<UpdateResult> {
-    const result = await checkForUpdate(parts);
+    const result = await checkForUpdate(deps);
     last = { result, at: clock.monotonic(), checkedAt: seconds(clock) };
     flight = undefined;
     return result;
@@ -91,7 +91,7 @@ export function createUpdateCheck({ clock, ...parts }: UpdateCheckParts & { cloc
   };
 }
 
-/** Messages of `fetch` may quote the URL with its credentials: only our own sentences are shown. */
+/** Messages of `fetch` may quote the URL with its credentials, so only our own sentences are shown. */
 function sentenceOf(error: unknown): string {
   if (error instanceof RelayError) return error.message;
   if ((error as { name?: unknown })?.name === 'TimeoutError') return 'the release feed did not answer in time';
@@ -104,9 +104,9 @@ function feedUrl(text: string): URL {
   throw new RelayError('invalid', 'the release feed must be an https URL');
 }
 
-async function readFeed(feed: URL, parts: UpdateCheckParts): Promise<unknown[]> {
-  const signal = AbortSignal.timeout(parts.timeout ?? FEED_TIMEOUT);
-  const response = await open(feed, parts, signal);
+async function readFeed(feed: URL, deps: UpdateCheckDeps): Promise<unknown[]> {
+  const signal = AbortSignal.timeout(deps.timeout ?? FEED_TIMEOUT);
+  const response = await open(feed, deps, signal);
   if (!response.ok) {
     response.body?.cancel().catch(() => {});
     throw new RelayError('unavailable', `the release feed answered ${response.status}`);
@@ -116,8 +116,10 @@ async function readFeed(feed: URL, parts: UpdateCheckParts): Promise<unknown[]> 
   return releases;
 }
 
-/** Follows redirects itself: a feed may move, but not to another scheme, nor take its credentials to another origin. */
-async function open(feed: URL, { fetch = globalThis.fetch, version }: UpdateCheckParts, signal: AbortSignal) {
+/**
+ * Follows redirects itself: a feed may move, but not to another scheme, and its credentials must not go to another origin.
+ */
+async function open(feed: URL, { fetch = globalThis.fetch, version }: UpdateCheckDeps, signal: AbortSignal) {
   let url = new URL(feed);
   for (let hops = 0; hops <= MAX_REDIRECTS; hops++) {
     const headers: Record<string, string> = { accept: 'application/json', 'user-agent': `svc-relay/${version}` };
@@ -163,7 +165,7 @@ function tripleOf(version: string): Triple | null {
   return match && [Number(match[1]), Number(match[2]), Number(match[3])];
 }
 
-/** Negative when `a` is older than `b`, positive when newer; 0 when equal or when either is no `X.Y.Z` (contract 01 §8.3). */
+/** Negative if `a` is older than `b`, positive if newer; 0 if equal or if either is not `X.Y.Z` (contract 01 §8.3). */
 export function compareVersions(a: string, b: string): number {
   const left = tripleOf(a);
   const right = tripleOf(b);

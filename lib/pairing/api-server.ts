@@ -11,13 +11,13 @@ import { apiServerSettings } from '../profiles/api-server.ts';
 export interface ApiServerState {
   /** Empty means open access. Never logged. */
   key: string;
-  /** True if a source switches it off explicitly. */
+  /** True if a source disables it explicitly. */
   disabled: boolean;
 }
 
 /**
- * Reads key and switch of the API server from the agent configuration, the agent home's `.env` and the environment
- * (contract 01 §5.3). An unreadable source is logged and counts as empty. Not cached: the agent may change them.
+ * Reads the key and the switch of the API server from the agent configuration, the agent home's `.env` and the environment
+ * (contract 01 §5.3). An unreadable source is logged and counts as empty. Not cached, since the agent may change them.
  */
 export async function readApiServer(config: Config, host: Host | undefined, log: Log): Promise<ApiServerState> {
   const [mapping, file] = host
@@ -30,7 +30,7 @@ export async function readApiServer(config: Config, host: Host | undefined, log:
   if (!usable) log.warn('the API key has characters that a header cannot carry; pairing codes are made without it');
   return {
     key: usable ? settings.key : '',
-    // For pairing, either source switches it off; in a profile's row the agent configuration takes precedence.
+    // For pairing, either source disables it; in a profile's row, the agent configuration takes precedence.
     disabled: settings.explicitlyEnabled === false || (enabled !== undefined && parseBoolean(enabled) === false),
   };
 }

@@ -7,7 +7,7 @@ import type { Log } from '../log.ts';
 import { readApiServer } from './api-server.ts';
 import type { ApiTarget } from './payload.ts';
 
-/** The API server as given in a mint request. Absent members are left to the configuration. */
+/** The API server as given in a mint request. Absent members come from the configuration. */
 export interface ApiOverrides {
   host?: string;
   port?: number;
@@ -55,7 +55,7 @@ export function readApiOverrides(body: Record<string, unknown>): ApiOverrides {
   return overrides;
 }
 
-export interface ApiTargetParts {
+export interface ApiTargetDeps {
   config: Config;
   /** Absent at the edge. */
   host?: Host;
@@ -72,14 +72,14 @@ export const speaksTls = (overrides: ApiOverrides, config: Config): boolean =>
  * names a host other than loopback (contract 01 §5.3, §5.4).
  * @throws RelayError `invalid` naming `host` when the only known host is a wildcard.
  */
-export async function resolveApiTarget(overrides: ApiOverrides, parts: ApiTargetParts): Promise<ApiTarget | null> {
-  const { config, host: machine, log } = parts;
+export async function resolveApiTarget(overrides: ApiOverrides, deps: ApiTargetDeps): Promise<ApiTarget | null> {
+  const { config, host: machine, log } = deps;
   const url = splitUrl(config.webapiUrl);
   const named = overrides.host ?? url?.host ?? '';
   if (!machine && overrides.host === undefined && (isLoopbackName(named) || isWildcard(named))) return null;
 
   const overridden = overrides.host !== undefined || overrides.port !== undefined || overrides.key !== undefined;
-  // A key in the request makes reading the configuration unnecessary.
+  // With a key in the request, the configuration need not be read.
   const server =
     overrides.key === undefined ? await readApiServer(config, machine, log) : { key: overrides.key, disabled: false };
   if (server.disabled && !overridden) return null;

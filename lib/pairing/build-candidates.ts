@@ -15,7 +15,7 @@ export interface CandidateSources {
   mode: Mode;
   /** The agent's API server; null when disabled. `host` is set only when it runs elsewhere. */
   api: { host?: string; port: number; tls: boolean } | null;
-  /** The relay's listener; `isLocal` when it listens for this machine alone. */
+  /** The relay's listener; `isLocal` if it listens for this machine only. */
   relay: { port: number; tls: boolean; isLocal?: boolean };
   lanAddress: string | null;
   tailnet: Tailnet | null;
@@ -26,8 +26,8 @@ export interface CandidateSources {
 type Route = Omit<BuiltCandidate, 'priority'>;
 
 /**
- * The addresses that `svc pair` offers, best first: tailnet, public URL or funnel, LAN. A mode other than `auto` gives
- * that role only (contract 01 §9.4). Roles that this host cannot serve are left out.
+ * The addresses that `svc pair` offers, best first: tailnet, public URL or funnel, LAN. A mode other than `auto` selects
+ * that role only (contract 01 §9.4). Roles that this host cannot serve are omitted.
  */
 export function buildCandidates(facts: CandidateSources): BuiltCandidate[] {
   const routes = { tailscale: tailscaleRoute, public: publicRoute, lan: lanRoute };
@@ -36,7 +36,7 @@ export function buildCandidates(facts: CandidateSources): BuiltCandidate[] {
   return numbered(found);
 }
 
-/** Moves the first candidate of `role` (in any case) to the front; null when there is none. */
+/** Moves the first candidate of `role` (in any case) to the front. Returns null if no candidate has the role. */
 export function preferRole(candidates: BuiltCandidate[], role: string): BuiltCandidate[] | null {
   const chosen = candidates.find((candidate) => candidate.role.toLowerCase() === role.trim().toLowerCase());
   return chosen ? numbered([chosen, ...candidates.filter((candidate) => candidate !== chosen)]) : null;
@@ -59,7 +59,7 @@ function lanRoute({ lanAddress, api, relay }: CandidateSources): Route | null {
   };
 }
 
-/** TLS and the `.ts.net` name when the tailnet serves every port in question, else the 100.x address. */
+/** TLS and the `.ts.net` name if the tailnet serves all of the ports, else the 100.x address. */
 function tailscaleRoute({ tailnet, api, relay }: CandidateSources): Route | null {
   if (!tailnet) return null;
   const ports = [relay.port, ...(api ? [api.port] : [])];
@@ -82,7 +82,7 @@ function publicRoute(facts: CandidateSources): Route | null {
   const tls = url.scheme === 'https';
   const path = url.rest.replace(/\/+$/, '');
   const port = url.port ?? (tls ? 443 : 80);
-  // A funnel is reached on its own port, not on the one that the relay listens on behind it.
+  // A funnel is reached on its own port, not on the port of the relay behind it.
   const relayPort = url.host.toLowerCase() === funnel?.toLowerCase() ? 443 : relay.port;
   return {
     role: 'public',

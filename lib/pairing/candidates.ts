@@ -70,8 +70,9 @@ function rankOf(candidate: Candidate): number {
 }
 
 /**
- * The order in which clients try the routes of a relay with Secure Link, with new priorities and recommendations. Routes
- * of one rank keep their order, and a pinned route the last of those to the same origin: older ones hold an older pin.
+ * The order in which clients try the routes of a relay with Secure Link, with new priorities and recommendations. Routes of
+ * one rank keep their order. Of several pinned routes to the same origin only the last one stays, since the others contain
+ * an older pin.
  */
 export function orderCandidates(candidates: readonly Candidate[]): Candidate[] {
   const latest = new Map(candidates.map((candidate) => [originOf(candidate), candidate]));
@@ -100,8 +101,8 @@ async function correctTailscale(candidates: Candidate[], direct: DirectSchemes, 
 }
 
 /**
- * Replaces host and scheme: TLS and the `.ts.net` name when the tailnet serves every port of the candidate, else the
- * 100.x address and the services' own schemes. Ports are kept.
+ * Replaces host and scheme: TLS and the `.ts.net` name if the tailnet serves every port of the candidate, else the 100.x
+ * address and the services' own schemes. Ports are kept.
  */
 function onTailnet(candidate: Candidate, tailnet: Tailnet, direct: DirectSchemes): Candidate {
   const api = isObject(candidate.api) ? candidate.api : undefined;
@@ -117,7 +118,7 @@ function onTailnet(candidate: Candidate, tailnet: Tailnet, direct: DirectSchemes
   if (api) corrected.api = { ...api, host, tls: name !== null || direct.apiTls };
   if (relay && url) {
     const scheme = name !== null || direct.relayTls ? 'wss' : 'ws';
-    // Without a port the URL means its scheme's default: written out when the new scheme has another.
+    // Without a port, the URL means its scheme's default, which is written out if the new scheme has another default.
     const port = url.port ?? (defaultPort(scheme) === defaultPort(url.scheme) ? undefined : defaultPort(url.scheme));
     corrected.relay = { ...relay, url: joinUrl({ ...url, scheme, host, port }) };
     if ('transport_hint' in relay) corrected.relay.transport_hint = scheme;

@@ -1,10 +1,12 @@
 import type { Storage } from 'unstorage';
 import type { PairingCodeRecord, RoutesRecord } from '../../storage/schema.ts';
 import { describeError, notStored, RelayError } from '../errors.ts';
-import { base64url, randomBytes, randomString, sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { base64url, randomBytes, randomString, timingSafeEqual } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { loadAll } from '../kit/entries.ts';
+import { createEvent } from '../kit/event.ts';
 import { isObject } from '../kit/json.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import { readRoutes } from '../sessions/session.ts';
 import { maskCode } from './code.ts';
@@ -15,7 +17,7 @@ const LIFETIME = 600;
 /** Bytes of the secret beside a code. */
 const SECRET_LENGTH = 16;
 const MAX_PENDING = 256;
-/** Codes without a policy, and requests to pair, that wait at once: of each. */
+/** Maximum pending codes without a policy, and maximum pending requests to pair. */
 const MAX_ANONYMOUS = 32;
 
 export interface Consumption {
@@ -23,31 +25,31 @@ export interface Consumption {
   allowed?: 'all' | 'registered' | 'none';
   /** The secret of the QR code. */
   secret?: string;
-  /** `home` is the hash of the code where its device becomes one of home (contract 12 §2). */
+  /** `home` is the hash of the code if its device becomes one of home (contract 12 §2). */
   use?(policy: CodePolicy, routes?: RoutesRecord, home?: string): Promise<unknown>;
 }
 
-/** A code that can be used, or a request to pair; never the whole code. */
+/** A usable code, or a request to pair, without the whole code. */
 export interface PendingCode {
   policy: CodePolicy;
   /** Epoch seconds. */
   expiresAt: number;
-  /** First characters of the code, for people. */
+  /** First characters of the code, for display. */
   masked: string;
   anonymous: boolean;
-  /** SHA-256 of the secret beside the code, where there is one. */
+  /** SHA-256 of the secret beside the code, if it has one. */
   secretHash?: string;
-  /** The key that signed its payload: with another one in its place, the code is withdrawn (contract 11 §3). */
+  /** The key that signed its payload. If the key was replaced, the code is withdrawn (contract 11 §3). */
   keyId?: string;
-  /** Only on a request to pair: the peer that made it. */
+  /** Only on a request to pair: the requesting peer. */
   requestedBy?: string;
-  /** The routes that its payload names. */
+  /** The routes in its payload. */
   routes?: RoutesRecord;
   /** At the edge, a code whose device becomes one of home (contract 12 §2). */
   forHome?: boolean;
 }
 
-/** A code that is for the other side of the mirror: that gets its hashes and its policy. */
+/** A code for the other side of the mirror, which gets its hashes and its policy. */
 export interface HandedCode {
   hash: string;
   secretHash?: string;
@@ -55,7 +57,7 @@ export interface HandedCode {
   policy: CodePolicy;
 }
 
-/** The form in which a code of this host is handed to the other side. `secret` is that of its QR payload. */
+/** The form in which a code of this host is handed to the other side. `secret` is the one in its QR payload. */
 export const handedCode = (code: string, policy: CodePolicy, secret?: string): HandedCode => ({
   hash: sha256(code),
   masked: maskCode(code),
@@ -69,39 +71,37 @@ export interface MintedCode {
   expiresAt: number;
 }
 
-/** A code for a QR payload, with the secret that a device may show beside it: 128 bits, base64url. */
+/** A code for a QR payload, with the secret that a device may present with it: 128 bits, base64url. */
 export interface MintedPair extends MintedCode {
   secret: string;
 }
 
-export interface PairingCodesParts {
+export interface PairingCodesDeps {
   store: Storage<PairingCodeRecord>;
   clock: Clock;
   log: Log;
-  /** True if payloads are signed with this key now. @throws RelayError `unavailable` when that cannot be found out. */
+  /** True if this key signs payloads now. @throws RelayError `unavailable` if that cannot be determined. */
   isCurrentKey?(keyId: string): Promise<boolean>;
-  /** `masked` names the code for people. */
-  changed?(change: 'registered' | 'requested' | 'used' | 'expired', masked: string): void;
 }
 
 export type PairingCodes = Awaited<ReturnType<typeof openPairingCodes>>;
 
 /**
- * One-shot codes of 6 characters, good for ten minutes (contract 01 §5.1, uses logged as in §10). Memory decides, before
- * the first await: of two callers one gets a code. Methods resolve when the change is stored. Codes are kept by their
- * hash: a copy of the store does not show them, though 31 bits are soon guessed from a hash. Codes for a QR payload
- * have a secret of 128 bits beside them, which nobody guesses: a device that shows it is not subject to limits on
- * guesses.
+ * One-time codes of 6 characters, valid for ten minutes (contract 01 §5.1, uses logged as in §10). Memory decides before the
+ * first await, so that only one of two callers gets a code. Methods resolve when the change is stored. Codes are stored as
+ * hashes, so a copy of the store does not show them, although 31 bits are soon guessed from a hash. Codes for a QR payload
+ * also have a secret of 128 bits, which cannot be guessed; a device that presents it is not subject to limits on guesses.
  *
- * A caller from elsewhere only makes a request to pair, with a code that is no good until the host registers it (§5.5).
+ * A remote caller only makes a request to pair, with a code that is invalid until the host registers it (§5.5).
  */
-export async function openPairingCodes({ store, clock, log, isCurrentKey, changed }: PairingCodesParts) {
+export async function openPairingCodes({ store, clock, log, isCurrentKey }: PairingCodesDeps) {
+  const changes = createEvent<[change: 'registered' | 'requested' | 'used' | 'expired', masked: string]>();
   const codes = new Map<string, PendingCode>();
   const requests = new Map<string, PendingCode>();
 
-  /** Removes an expired code. If that fails, it is removed when it is loaded again. */
+  /** Removes an expired code. If that fails, it is removed at the next load. */
   function drop(entries: Map<string, PendingCode>, hash: string): void {
-    changed?.('expired', entries.get(hash)?.masked ?? '');
+    changes.emit('expired', entries.get(hash)?.masked ?? '');
     entries.delete(hash);
     store
       .removeItem(hash)
@@ -115,7 +115,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
     }
   }
 
-  /** @throws RelayError `unavailable` when it cannot be stored. */
+  /** @throws RelayError `unavailable` if it cannot be stored. */
   async function put(
     entries: Map<string, PendingCode>,
     code: string,
@@ -124,7 +124,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
     return { code, expiresAt: await putHash(entries, sha256(code), { ...given, masked: maskCode(code) }) };
   }
 
-  /** Returns when it expires. */
+  /** Returns the time of expiry. */
   async function putHash(
     entries: Map<string, PendingCode>,
     hash: string,
@@ -139,11 +139,11 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
       if (entries.get(hash) === entry) entries.delete(hash);
       throw new RelayError('unavailable', 'the pairing code could not be stored: try again later', { cause });
     }
-    changed?.(entries === codes ? 'registered' : 'requested', entry.masked);
+    changes.emit(entries === codes ? 'registered' : 'requested', entry.masked);
     return expiresAt;
   }
 
-  /** @throws RelayError `rate-limited` when too many codes are pending, `unavailable` when it cannot be stored. */
+  /** @throws RelayError `rate-limited` if too many codes are pending, `unavailable` if it cannot be stored. */
   async function add(
     code: string,
     given: Pick<PendingCode, 'policy' | 'anonymous' | 'secretHash' | 'keyId' | 'forHome'>,
@@ -151,7 +151,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
     dropExpired();
     const known = codes.get(sha256(code));
     if (!known && codes.size >= MAX_PENDING) throw tooMany(LIFETIME);
-    // A QR code that is on show stays good when its code is registered again.
+    // A displayed QR code stays valid if its code is registered again.
     return put(codes, code, { secretHash: known?.secretHash, ...given });
   }
 
@@ -163,7 +163,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
     }
   }
 
-  /** Makes a code good again whose use failed. */
+  /** Restores a code whose use failed. */
   function giveBack(hash: string, entry: PendingCode): void {
     if (codes.has(hash)) return;
     codes.set(hash, entry);
@@ -178,7 +178,10 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
   }
 
   return {
-    /** Registers a code; a pending one gets this policy and its full time again, a requested one becomes good. */
+    /** Calls back with every change of a code; `masked` names it for people. */
+    onChange: changes.on,
+
+    /** Registers a code. A pending one gets this policy and its full time again; a requested one becomes valid. */
     async register(code: string, policy: CodePolicy, { forHome = false } = {}): Promise<MintedCode> {
       const minted = await add(code, { policy, anonymous: false, forHome });
       requests.delete(sha256(code));
@@ -193,12 +196,12 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
       return { ...(await add(fresh(), given)), secret };
     },
 
-    /** A new code that is not good here, for the other side of the mirror. */
+    /** A new code for the other side of the mirror, invalid here. */
     draw: (): Omit<MintedPair, 'expiresAt'> => ({ code: fresh(), secret: newSecret() }),
 
     /**
-     * Takes a code of home, which is good here alone (contract 12 §2). Resolves with its end, epoch seconds.
-     * @throws RelayError `rate-limited` when too many codes are pending, `unavailable` when it cannot be stored.
+     * Accepts a code of home, which is valid only here (contract 12 §2). Resolves with its expiry, epoch seconds.
+     * @throws RelayError `rate-limited` if too many codes are pending, `unavailable` if it cannot be stored.
      */
     async accept({ hash, ...given }: HandedCode): Promise<number> {
       dropExpired();
@@ -212,7 +215,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
     /** True if a code can be used here. */
     isPending: (hash: string): boolean => (codes.get(hash)?.expiresAt ?? 0) > seconds(clock),
 
-    /** Notes the routes that the payload of a code names. Never rejects: without them, they are unknown. */
+    /** Records the routes in the payload of a code. Never rejects; if that fails, they are unknown. */
     async setRoutes(code: string, routes: RoutesRecord): Promise<void> {
       const hash = sha256(code);
       const entry = codes.get(hash);
@@ -221,11 +224,11 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
       await store
         .setItem(hash, toRecord(entry))
         .catch((error) => log.warn(`the routes of a pairing code could not be stored: ${describeError(error)}`));
-      // Used up or expired meanwhile.
+      // The code was used or has expired meanwhile.
       if (codes.get(hash) !== entry) await store.removeItem(hash).catch(() => {});
     },
 
-    /** A new code without any policy, for a host that calls `POST /pairing`; at most 32 of these are pending at once. */
+    /** A new code without a policy, for a host that calls `POST /pairing`. At most 32 of these may be pending. */
     async mintAnonymous(): Promise<MintedCode> {
       dropExpired();
       const count = [...codes.values()].filter((entry) => entry.anonymous).length;
@@ -233,7 +236,10 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
       return add(fresh(), { policy: {}, anonymous: true });
     },
 
-    /** A peer elsewhere asks to pair: a code that is no good until it is registered. At most 32 requests wait at once. */
+    /**
+     * A remote peer requests to pair. Returns a code that is invalid until it is registered. At most 32 requests may be
+     * pending.
+     */
     async request(peer: string): Promise<MintedCode> {
       dropExpired();
       if (requests.size >= MAX_ANONYMOUS) throw tooMany(60);
@@ -241,16 +247,15 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
     },
 
     /**
-     * Uses a code up: its policy, or undefined when it is not pending or not allowed. With `registered`, codes without a
-     * policy are not. A `secret` decides by itself: with a wrong one, or for a code without one, the right code is
-     * refused too, since guesses at codes beside it would not be counted. `use` is part of the use: the code stays good
-     * when either fails (contract 01 §6.7).
-     * A code whose key was replaced is used up, and no good.
-     * @throws RelayError `unavailable` when the use cannot be stored, as the code would be good again after a sleep.
+     * Uses a code. Returns its policy, or undefined if it is not pending or not allowed. With `registered`, codes without a
+     * policy are not allowed. A `secret` must match: with a wrong one, or for a code without one, even the right code is
+     * refused, since guesses with a secret are not counted. `use` is part of the use, and the code stays valid if either
+     * fails (contract 01 §6.7). A code whose key was replaced is consumed but refused.
+     * @throws RelayError `unavailable` if the use cannot be stored, since the code would be valid again after a sleep.
      */
     async consume(code: string, { allowed = 'all', secret, use }: Consumption = {}): Promise<CodePolicy | undefined> {
       const hash = sha256(code);
-      // Hashed for unknown codes too: the time that it takes must not tell them apart.
+      // Hashed for unknown codes too, so that the time taken does not distinguish them.
       const secretHash = secret === undefined ? undefined : sha256(secret);
       const entry = codes.get(hash);
       if (!entry) return undefined;
@@ -262,7 +267,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
         await store.removeItem(hash).catch((cause) => Promise.reject(notStored(cause)));
         if (entry.expiresAt <= seconds(clock)) return undefined;
         if (entry.keyId !== undefined && (await isCurrentKey?.(entry.keyId)) === false) {
-          changed?.('expired', entry.masked);
+          changes.emit('expired', entry.masked);
           log.warn(`refused pairing code ${maskCode(code)}: the key that signed it was replaced`);
           return undefined;
         }
@@ -271,15 +276,12 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey, change
         giveBack(hash, entry);
         throw error;
       }
-      changed?.('used', entry.masked);
+      changes.emit('used', entry.masked);
       log.info(`consumed pairing code ${maskCode(code)}: ${describePolicy(entry.policy)}`);
       return entry.policy;
     },
 
-    /**
-     * Removes codes whose key was replaced. Those of which that cannot be found out stay, and are asked about when
-     * used.
-     */
+    /** Removes codes whose key was replaced. If that cannot be determined, a code stays and is checked again when used. */
     async withdrawReplaced(): Promise<void> {
       const keyIds = new Set([...codes.values()].flatMap(({ keyId }) => keyId ?? []));
       for (const keyId of keyIds) {

@@ -16,7 +16,7 @@ const invalid = (message: string) => new RelayError('invalid', message);
 
 /**
  * Parses `30d`, `1y`, `90` (seconds) or `never` into whole seconds, 0 = never (contract 01 §9.4). A year has 365 days.
- * @throws RelayError `invalid`, also for `0d`, which reads like "at once" and would mean "never".
+ * @throws RelayError `invalid`, also for `0d`, which reads like "at once" but would mean "never".
  */
 export function parseDuration(text: string): number {
   const word = text.trim().toLowerCase();
@@ -74,13 +74,13 @@ export function parseGrantNames(text: string): string[] {
   return [...new Set(names)];
 }
 
-/** @throws RelayError `invalid` naming the grant that was probably meant, or all of them. */
+/** @throws RelayError `invalid` naming the grant that was probably meant, or listing all of them. */
 export function checkGrantName(name: string): void {
   if (GRANTS.includes(name)) return;
-  const likely = closestWord(name, GRANTS);
+  const suggestion = closestWord(name, GRANTS);
   throw invalid(
-    likely === undefined
+    suggestion === undefined
       ? `'${name}' is no grant: use ${GRANTS.join(', ')}`
-      : `'${name}' is no grant; did you mean ${likely}?`,
+      : `'${name}' is no grant; did you mean ${suggestion}?`,
   );
 }

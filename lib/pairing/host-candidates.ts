@@ -8,7 +8,7 @@ const MAX_URL = 2048;
 
 export interface HostFacts {
   mode: Mode;
-  /** The agent's API server as `resolveApiTarget` finds it; null when it is disabled. */
+  /** The agent's API server from `resolveApiTarget`; null if it is disabled. */
   api: ApiTarget | null;
   /** The relay's listener. */
   relay: { port: number; tls: boolean; isLocal?: boolean };
@@ -17,19 +17,19 @@ export interface HostFacts {
   network: HostNetwork;
 }
 
-/** The addresses under which this host can be reached, as its network is now, best first (contract 01 §9.4). */
+/** The present addresses of this host, best first (contract 01 §9.4). */
 export async function hostCandidates({ mode, api, relay, publicUrl, network }: HostFacts): Promise<BuiltCandidate[]> {
   const [lanAddress, tailnet] = await Promise.all([
     network.lanAddress(),
     mode === 'lan' ? null : network.tailnet().catch(() => null),
   ]);
-  // An API server on another machine stays there on the LAN route.
+  // An API server on another machine keeps its address on the LAN route.
   const target = api && { ...api, host: isLoopbackName(api.host) ? undefined : api.host };
   return buildCandidates({ mode, api: target, relay, lanAddress, tailnet, publicUrl });
 }
 
 /**
- * Reads a public URL with or without a path; undefined when it is empty.
+ * Reads a public URL with or without a path; undefined if it is empty.
  * @throws RelayError `invalid` for any other text.
  */
 export function readPublicUrl(text: string): string | undefined {

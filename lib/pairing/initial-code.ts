@@ -1,12 +1,12 @@
 import type { Store } from '../../storage/schema.ts';
-import { sha256 } from '../kit/bytes.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { PairingCodes } from './codes.ts';
 
 const KEY = 'initial-code';
 
 /**
- * Registers `RELAY_PAIRING_CODE` where waking up is not starting (edge): once for each value that the deployment has had
- * in a row. A code that came back with every sleep of the object would be a lasting password.
+ * Registers `RELAY_PAIRING_CODE` at the edge, where waking up is not a start: once for each consecutive value of the
+ * deployment. A code that was registered again after every sleep would be a permanent password.
  */
 export async function registerInitialCode(
   code: string | undefined,
@@ -14,9 +14,9 @@ export async function registerInitialCode(
 ): Promise<void> {
   if (code === undefined) return;
   const hash = sha256(code);
-  const kept = await store.getItem(KEY);
-  if (kept?.registered === hash) return;
-  // Stored first: a failure between the two leaves no code, not one that is registered twice.
+  const stored = await store.getItem(KEY);
+  if (stored?.registered === hash) return;
+  // Stored first: a failure between the two leaves no code, rather than a code that is registered twice.
   await store.setItem(KEY, { registered: hash });
   await codes.register(code, {});
 }

@@ -2,11 +2,11 @@ import { canonicalAddress, isLoopbackName, splitUrl } from '../kit/addresses.ts'
 import { asObject } from '../kit/json.ts';
 import type { Candidate } from './candidates.ts';
 
-/** The routes to this relay that a device has: by addresses of this machine, which may change, and by anything else. */
+/** The routes to this relay that a device knows: by addresses of this machine, which may change, and by other names. */
 export interface KnownRoutes {
-  /** URLs whose host is an address that this machine had when the device learned them. */
+  /** URLs whose host was an address of this machine when the device learned them. */
   own: string[];
-  /** True if it has another one: a name, the tailnet, a broker. */
+  /** True if it knows another route: a name, the tailnet, a broker. */
   others: boolean;
 }
 
@@ -14,7 +14,7 @@ const MAX_OWN = 4;
 /** Roles whose address follows the machine by itself. */
 const FOLLOWS = new Set(['tailscale', 'outbound_broker', 'mailbox']);
 
-/** An address, or null for a name, an address of loopback and anything that is no URL. */
+/** An IP address; null for a name, a loopback address and anything that is not a URL. */
 function addressOf(url: string): string | null {
   const host = splitUrl(url)?.host ?? '';
   return isLoopbackName(host) ? null : canonicalAddress(host);
@@ -22,7 +22,7 @@ function addressOf(url: string): string | null {
 
 const urlOf = ({ relay, proxy }: Candidate): unknown => asObject(relay)?.url ?? asObject(proxy)?.url;
 
-/** The routes of a device that was given these candidates and URLs. `addresses` are those of this machine now. */
+/** The routes of a device that got these candidates and URLs. `addresses` are the present ones of this machine. */
 export function routesOf(
   candidates: readonly Candidate[],
   urls: readonly string[],
@@ -46,8 +46,8 @@ export function routesOf(
 }
 
 /**
- * True if the machine still answers on a URL of `own`. The relay's port may change as well; that of Secure Link belongs
- * to its own listener.
+ * True if the machine still answers on a URL of `own`. The relay's port may change too; that of Secure Link belongs to its
+ * own listener.
  */
 export function isStillOwn(url: string, addresses: ReadonlySet<string>, relayPort: number): boolean {
   const { scheme, port } = splitUrl(url) ?? {};

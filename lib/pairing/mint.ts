@@ -16,7 +16,7 @@ import { describePolicy, readPolicy, readRedeemer } from './policy.ts';
 import type { Redemption } from './redemption.ts';
 import { keyIdOf, type QrSecret } from './secret.ts';
 
-/** Where clients reach this relay directly. */
+/** The address at which clients reach this relay directly. */
 export interface Listener {
   /** The address it is bound to; at the edge, the name it is served under. */
   host: string;
@@ -24,7 +24,7 @@ export interface Listener {
   tls: boolean;
 }
 
-export interface MintParts {
+export interface MintDeps {
   config: Config;
   /** Absent at the edge. */
   host?: Host;
@@ -33,13 +33,13 @@ export interface MintParts {
   /** Signs the payloads. */
   secret: Pick<QrSecret, 'read'>;
   /**
-   * Candidates of this relay's own for a code that expires at `expiresAt` (epoch seconds), in addition to those of the
-   * caller; none by default. Must not reject: the code is already made (contract 08 §6.2).
+   * Further candidates of this relay for a code that expires at `expiresAt` (epoch seconds); none by default. Must not
+   * reject, since the code already exists (contract 08 §6.2).
    */
   routes?(expiresAt: number): Promise<Candidate[]>;
-  /** The URL under which the operator has said that this relay is published; none by default. */
+  /** The URL under which the operator publishes this relay; none by default. */
   publicUrl?(): Promise<string | null>;
-  /** Gets the URLs of the relay that a code names, and those of them that the operator publishes, before it is made. */
+  /** Called before a code is made, with the relay URLs in it, and those of them that the operator publishes. */
   advertised?(urls: string[], published: string[]): Promise<void>;
   log: Log;
 }
@@ -59,8 +59,6 @@ export interface MintAnswer {
   endpoints?: Candidate[];
 }
 
-export type Mint = ReturnType<typeof createMint>;
-
 function readDashboardUrl(body: Record<string, unknown>): string | undefined {
   const value = body.dashboard_url ?? body.dashboardUrl;
   if (value == null || value === '') return undefined;
@@ -69,7 +67,7 @@ function readDashboardUrl(body: Record<string, unknown>): string | undefined {
   throw new RelayError('invalid', 'dashboard_url must be an absolute http:// or https:// URL');
 }
 
-/** The literal by which programs of this machine reach a relay that listens for them alone (contract 01 §9.1a). */
+/** The address at which local programs reach a relay that listens for them only (contract 01 §9.1a). */
 const LOOPBACK = '127.0.0.1';
 
 /** Candidates without those of the local network, which does not reach a relay on loopback. */
@@ -78,13 +76,13 @@ const withoutLan = (candidates: Candidate[] | undefined): Candidate[] | undefine
   return others?.length === 0 ? undefined : others;
 };
 
-/** The relay's socket URLs that candidates name. */
+/** The relay's socket URLs in the candidates. */
 export const urlsOf = (candidates: Candidate[] = []): string[] =>
   candidates.map(({ relay }) => asObject(relay)?.url).filter((url) => typeof url === 'string');
 
 /**
- * The addresses that public candidates name for the relay, and for the API server: a proxy that stands before the one may
- * stand before the other. `apiPort` is that of the API server itself, where no proxy listens.
+ * The addresses of public candidates for the relay and for the API server, since a proxy in front of one may be in front of
+ * the other too. `apiPort` is that of the API server itself, which has no proxy.
  */
 function publishedUrls(candidates: Candidate[] = [], apiPort?: number): string[] {
   const published = candidates.filter(({ role }) => String(role).toLowerCase() === 'public');
@@ -97,7 +95,7 @@ function publishedUrls(candidates: Candidate[] = [], apiPort?: number): string[]
 }
 
 /** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
-export function createMint({ config, host, codes, redemption, secret, routes, publicUrl, advertised, log }: MintParts) {
+export function createMint({ config, host, codes, redemption, secret, routes, publicUrl, advertised, log }: MintDeps) {
   /** The relay's own WebSocket URL. At the edge the listener's name is the public one, with its scheme's port. */
   async function relayUrl({ host: bound, port, tls }: Listener): Promise<string> {
     const scheme = tls ? 'wss' : 'ws';
@@ -110,13 +108,13 @@ export function createMint({ config, host, codes, redemption, secret, routes, pu
   }
 
   return {
-    /** The URL of the relay itself, as a code names it beside its candidates. */
+    /** The URL of the relay itself, in a code besides its candidates. */
     url: relayUrl,
 
     /**
      * The addresses of this host for `endpoints` of a request body, best first; none at the edge, which has one address.
      * `published` replaces the URL that the operator has pinned.
-     * @throws RelayError `invalid` when the API server's host is a wildcard.
+     * @throws RelayError `invalid` if the API server's host is a wildcard.
      */
     async candidates({ host: bound, port, tls }: Listener, published?: string): Promise<BuiltCandidate[]> {
       if (!host) return [];
@@ -127,9 +125,9 @@ export function createMint({ config, host, codes, redemption, secret, routes, pu
     },
 
     /**
-     * Makes a code and its payload for a request body; `at` is the address that the payload names. Everything
-     * that may be refused comes before the code is made, so that a refusal leaves none behind.
-     * @throws RelayError `invalid` naming the field; `rate-limited` when too many codes are pending.
+     * Makes a code and its payload for a request body; `at` is the address in the payload. All checks come before the code
+     * is made, so that a refusal leaves no code behind.
+     * @throws RelayError `invalid` naming the field; `rate-limited` if too many codes are pending.
      */
     async issue(body: Record<string, unknown>, at: Listener): Promise<MintAnswer> {
       const policy = readPolicy(body);
@@ -151,13 +149,13 @@ export function createMint({ config, host, codes, redemption, secret, routes, pu
       await advertised?.([own, ...urlsOf(given)], publishedUrls(given, api?.port));
       const minted = await redemption.mint(policy, key ? keyIdOf(key) : undefined, redeem);
       const { code, secret: codeSecret, expiresAt, url = own } = minted;
-      // A code that is good at the edge alone names no address where it is not.
+      // A code that is valid at the edge only must not contain addresses of home.
       const isHere = minted.url === undefined;
       const more = (isHere && (await routes?.(expiresAt))) || [];
       const endpoints = !isHere ? undefined : more.length > 0 ? orderCandidates([...(given ?? []), ...more]) : given;
       if (host && isHere) await codes.setRoutes(code, routesOf(endpoints ?? [], [url], host.network.addresses()));
-      const parts = { api, relay: { url, code, secret: codeSecret, policy }, endpoints, dashboardUrl };
-      const text = JSON.stringify(buildPayload(parts, key));
+      const fields = { api, relay: { url, code, secret: codeSecret, policy }, endpoints, dashboardUrl };
+      const text = JSON.stringify(buildPayload(fields, key));
       const access = api ? `API key ${api.key === '' ? 'absent' : 'present'}` : 'API server disabled';
       log.info(`minted pairing code ${maskCode(code)}: ${describePolicy(policy)}, ${access}`);
       return {

@@ -11,16 +11,16 @@ export interface ApiTarget {
   key: string;
 }
 
-export interface PayloadParts {
-  /** Null when the API server is disabled. */
+export interface PayloadFields {
+  /** Null if the API server is disabled. */
   api: ApiTarget | null;
   relay: { url: string; code: string; secret?: string; policy: CodePolicy };
   endpoints?: Candidate[];
   dashboardUrl?: string;
 }
 
-/** The format marker: the lowest version of the format that has every key of the payload. */
-const marker = ({ endpoints, relay: { policy } }: PayloadParts): number => {
+/** The format marker: the lowest version of the format that includes every key of the payload. */
+const marker = ({ endpoints, relay: { policy } }: PayloadFields): number => {
   if (endpoints?.length) return 3;
   return Object.values(policy).some((value) => value !== undefined) ? 2 : 1;
 };
@@ -29,10 +29,10 @@ const marker = ({ endpoints, relay: { policy } }: PayloadParts): number => {
  * Builds the QR payload: keys in the order of contract 01 §5.4, `sig` last and only with a secret. Every number is an
  * integer: phones drop a payload with a fraction.
  */
-export function buildPayload(parts: PayloadParts, secret: Uint8Array | null): Payload {
-  const { api, relay, endpoints, dashboardUrl } = parts;
+export function buildPayload(fields: PayloadFields, secret: Uint8Array | null): Payload {
+  const { api, relay, endpoints, dashboardUrl } = fields;
   const payload: Payload = {
-    svc: marker(parts),
+    svc: marker(fields),
     ...(api && { host: api.host, port: api.port, key: api.key, tls: api.tls }),
     relay: {
       url: relay.url,

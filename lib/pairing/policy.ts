@@ -45,8 +45,8 @@ function grantNames(value: unknown): string[] {
 
 /**
  * Reads the policy of a code from the body of register, approve or mint: `ttl_seconds`, `grants`, `without` and
- * `transport_hint`, each absent when missing or `null`. Durations are whole seconds, 0 = never; the names in `grants` need
- * not be known, those in `without` do (contract 01 §5.2, 09 §1).
+ * `transport_hint`, each absent if missing or `null`. Durations are whole seconds, 0 = never; the names in `grants` need not
+ * be known, those in `without` do (contract 01 §5.2, 09 §1).
  * @throws RelayError `invalid` naming the field.
  */
 export function readPolicy(body: Record<string, unknown>): CodePolicy {
@@ -55,7 +55,7 @@ export function readPolicy(body: Record<string, unknown>): CodePolicy {
   if (ttl != null) policy.ttlSeconds = duration(ttl, 'ttl_seconds');
   if (grants != null) {
     const named = durations(grants);
-    // An empty map would raise the format marker of a QR payload for nothing.
+    // An empty map would raise the format marker of a QR payload without need.
     if (Object.keys(named).length > 0) policy.grants = named;
   }
   if (without != null) {
@@ -69,7 +69,7 @@ export function readPolicy(body: Record<string, unknown>): CodePolicy {
   return policy;
 }
 
-/** The side of the mirror at which a code is good (contract 12 §2). */
+/** The side of the mirror at which a code is valid (contract 12 §2). */
 export type Redeemer = 'home' | 'edge';
 
 /** Reads `redeem` from the body of register or mint. @throws RelayError `invalid` for anything else. */
@@ -79,7 +79,7 @@ export function readRedeemer({ redeem }: Record<string, unknown>): Redeemer | un
   return redeem;
 }
 
-/** As a stored code has it. */
+/** The policy of a stored code. */
 export type PolicyRecord = Pick<PairingCodeRecord, 'ttl_seconds' | 'grants' | 'without' | 'transport_hint'>;
 
 /** A policy in the form that `readPolicy` reads. */

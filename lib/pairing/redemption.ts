@@ -1,9 +1,9 @@
 import { RelayError } from '../errors.ts';
-import { sha256 } from '../kit/bytes.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { type HandedCode, handedCode, type MintedPair, type PairingCodes } from './codes.ts';
 import type { CodePolicy, Redeemer } from './policy.ts';
 
-export interface RedemptionParts {
+export interface RedemptionDeps {
   codes: PairingCodes;
   /** At home, its mirror. */
   home?():
@@ -12,18 +12,18 @@ export interface RedemptionParts {
         mailboxUrl(): string | undefined;
       }
     | undefined;
-  /** At the edge, its half of a mirror, which may be of no home yet. */
+  /** At the edge, its side of a mirror, which may not belong to a home yet. */
   edge?(): { isExpected(): boolean } | undefined;
 }
 
 export type Redemption = ReturnType<typeof createRedemption>;
 
 /**
- * Makes codes good at home or at the edge, never at both (contract 12 §2). Without a wish, a code is good at the relay that
- * makes it. One that is made in a QR payload at the edge of a home is for a device of home there.
+ * Makes codes valid at home or at the edge, never at both (contract 12 §2). By default, a code is valid at the relay that
+ * makes it. A code in a QR payload made at the edge of a home is for a device of that home.
  */
-export function createRedemption({ codes, home, edge }: RedemptionParts) {
-  /** @throws RelayError `conflict` when it is good at the other side already. */
+export function createRedemption({ codes, home, edge }: RedemptionDeps) {
+  /** @throws RelayError `conflict` if the code is already valid at the other side. */
   function refuseSecond(hash: string, redeem: Redeemer | undefined): void {
     const isSecond = redeem === 'edge' ? codes.isPending(hash) : home?.()?.edgeCodes.isAtEdge(hash);
     if (!isSecond) return;
@@ -31,7 +31,7 @@ export function createRedemption({ codes, home, edge }: RedemptionParts) {
     throw new RelayError('conflict', `this code is good at ${side}, and has one redeemer: use another code`);
   }
 
-  /** At the edge, whether the device of a code becomes one of home. */
+  /** At the edge, true if the device of a code becomes one of home. */
   function isForHome(redeem: Redeemer | undefined): boolean {
     if (redeem === 'home')
       throw new RelayError('conflict', 'this is a relay at the edge: make a code for home at home');
@@ -40,9 +40,9 @@ export function createRedemption({ codes, home, edge }: RedemptionParts) {
 
   return {
     /**
-     * Registers a code of the host. Resolves with the socket of the edge where alone it is good, if it is.
-     * @throws RelayError `conflict` where the code cannot be good at that side, `unavailable` when the edge cannot be
-     * reached or the code cannot be stored, `rate-limited` when too many are pending.
+     * Registers a code of the host. Resolves with the socket of the edge if the code is valid only there.
+     * @throws RelayError `conflict` if the code cannot be valid at that side, `unavailable` if the edge cannot be reached or
+     * the code cannot be stored, `rate-limited` if too many are pending.
      */
     async register(code: string, policy: CodePolicy, redeem?: Redeemer): Promise<string | undefined> {
       const mirror = home?.();
@@ -55,8 +55,9 @@ export function createRedemption({ codes, home, edge }: RedemptionParts) {
     },
 
     /**
-     * A new code for a QR payload that the key with this id signs; with `url`, the socket of the edge where alone it is good.
-     * @throws RelayError as `register`.
+     * A new code for a QR payload that the key with this id signs; with `url`, the socket of the edge, if the code is valid
+     * only there.
+     * @throws RelayError like `register`.
      */
     async mint(policy: CodePolicy, keyId?: string, redeem?: Redeemer): Promise<MintedPair & { url?: string }> {
       const mirror = home?.();

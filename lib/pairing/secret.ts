@@ -1,7 +1,8 @@
 import type { Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Host, HostFiles } from '../host/index.ts';
-import { base64, fromBase64, randomBytes, sha256 } from '../kit/bytes.ts';
+import { base64, fromBase64, randomBytes } from '../kit/bytes.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 
 export const qrSecretPath = (agentHome: string): string => `${agentHome}/svc-relay-qr-secret`;
@@ -10,10 +11,10 @@ export const QR_SECRET_SIZE = 32;
 const MIN_SIZE = 16;
 const ATTEMPTS = 3;
 
-/** Names a secret without showing it. */
+/** Names a secret without revealing it. */
 export const keyIdOf = (secret: Uint8Array): string => sha256(base64(secret)).slice(0, 16);
 
-export interface QrSecretParts {
+export interface QrSecretDeps {
   /** Absent at the edge. */
   host?: Pick<Host, 'files' | 'agentHome'>;
   /** Used without a host only. */
@@ -24,24 +25,24 @@ export interface QrSecretParts {
 export type QrSecret = ReturnType<typeof createQrSecret>;
 
 /**
- * The secret that signs QR payloads: a file in the agent home, or an entry of the durable store where there is no host
- * (contract 01 §5.4). Made when first needed, and read again when the file has changed: `svc relay qr-key rotate` takes
- * effect at once (contract 11 §3).
+ * The secret that signs QR payloads: a file in the agent home, or without a host, an entry of the durable store (contract 01
+ * §5.4). Created on first use, and read again when the file has changed, so that `svc relay qr-key rotate` takes effect at
+ * once (contract 11 §3).
  */
-export function createQrSecret({ host, store, log }: QrSecretParts) {
+export function createQrSecret({ host, store, log }: QrSecretDeps) {
   const path = host && qrSecretPath(host.agentHome);
-  let kept: { secret: Uint8Array; changed: number | null } | undefined;
+  let cached: { secret: Uint8Array; changed: number | null } | undefined;
   let reading: Promise<Uint8Array | null> | undefined;
 
   const changedAt = async (): Promise<number | null> =>
     host && path ? ((await host.files.stat(path))?.modified ?? null) : null;
 
-  async function look(): Promise<Uint8Array | null> {
+  async function readSecret(): Promise<Uint8Array | null> {
     try {
       const before = await changedAt();
-      if (kept && kept.changed === before) return kept.secret;
+      if (cached && cached.changed === before) return cached.secret;
       const secret = await (host && path ? fromFile(host.files, path, log) : fromStore(store, log));
-      kept = { secret, changed: before ?? (await changedAt()) };
+      cached = { secret, changed: before ?? (await changedAt()) };
       return secret;
     } catch (error) {
       log.warn(`the QR secret cannot be read or written; pairing codes are unsigned: ${describeError(error)}`);
@@ -50,19 +51,19 @@ export function createQrSecret({ host, store, log }: QrSecretParts) {
   }
 
   function read(): Promise<Uint8Array | null> {
-    reading ??= look().finally(() => {
+    reading ??= readSecret().finally(() => {
       reading = undefined;
     });
     return reading;
   }
 
   return {
-    /** Returns the secret; null, with a warning, when it can be neither read nor made. Never rejects. */
+    /** Returns the secret; null, with a warning, if it can be neither read nor created. Never rejects. */
     read,
 
     /**
-     * True if a key is the one that signs now.
-     * @throws RelayError `unavailable` when that cannot be read.
+     * True if this key signs now.
+     * @throws RelayError `unavailable` if the key cannot be read.
      */
     async isCurrent(keyId: string): Promise<boolean> {
       const secret = await read();
@@ -89,7 +90,7 @@ async function fromFile(files: HostFiles, path: string, log: Log): Promise<Uint8
       await files.createExclusive(path, fresh, 0o600);
       return fresh;
     } catch (error) {
-      // Another process created it meanwhile: the next attempt reads that one.
+      // Another process has just created it; the next attempt reads that one.
       if ((error as { code?: unknown }).code !== 'EEXIST') throw error;
     }
   }
@@ -97,10 +98,10 @@ async function fromFile(files: HostFiles, path: string, log: Log): Promise<Uint8
 }
 
 async function fromStore(store: Store<'pairing'>, log: Log): Promise<Uint8Array> {
-  const kept = await store.getItem(KEY);
-  const found = typeof kept?.secret === 'string' ? fromBase64(kept.secret) : null;
+  const stored = await store.getItem(KEY);
+  const found = typeof stored?.secret === 'string' ? fromBase64(stored.secret) : null;
   if (found && found.length >= MIN_SIZE) return found;
-  if (kept) warnShort(log);
+  if (stored) warnShort(log);
   const fresh = randomBytes(QR_SECRET_SIZE);
   await store.setItem(KEY, { secret: base64(fresh) });
   return fresh;

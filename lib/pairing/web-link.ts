@@ -1,14 +1,14 @@
 import { hasPublicName } from '../kit/addresses.ts';
 import { asObject, parseObject } from '../kit/json.ts';
 
-/** Grants that a browser does not get unless they are named (contract 09 §5): it is no phone, and no computer. */
+/** Grants that a browser gets only if they are named, since it is neither a phone nor a desktop (contract 09 §5). */
 export const NOT_FOR_BROWSERS: readonly string[] = ['bridge', 'desktop'];
 
 /**
  * The address of the app with the code of a payload and the secret beside it, `<base>/app/#code=ABC123&secret=…` (contract
- * 09 §5). The base is `published` where it is given, else that of the first route with TLS that a browser can check, which
- * has the most to offer there, else of the first one. A pinned route is none for browsers. `local` is the relay's port
- * when nothing but this machine reaches it.
+ * 09 §5). The base is `published` if given, else the first route whose TLS a browser can verify, on which a page has the
+ * most features, else the first route. Browsers cannot use pinned routes. `local` is the relay's port if only this machine
+ * reaches it.
  */
 export function pageLink(
   payload: string,

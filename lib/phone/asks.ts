@@ -5,9 +5,9 @@ import type { Log } from '../log.ts';
 import { newMessageId } from './message.ts';
 import type { Shown } from './shown.ts';
 
-/** Questions that may be open at once. */
+/** Maximum open questions. */
 const MAX_ASKS = 256;
-/** Milliseconds. As long as a message waits for a phone. */
+/** Maximum milliseconds. As long as a message waits for a phone. */
 const MAX_TIMEOUT = 86_400_000;
 
 /** `low` is silent, `high` raises a notification even while the chat is open on the phone (contract 04 §5.3). */
@@ -16,21 +16,21 @@ export const URGENCIES = ['low', 'normal', 'high'] as const satisfies readonly U
 
 const SURFACING: Readonly<Record<Urgency, string | null>> = { low: 'inbox', normal: null, high: 'notification' };
 
-/** The `surfacing` of a message for how urgent it is. */
+/** The `surfacing` of a message with this urgency. */
 export const surfacingOf = (urgency: Urgency | undefined): string | null => SURFACING[urgency ?? 'normal'];
 
-/** State of a question without an answer. */
+/** State of an unanswered question. */
 export type AskProgress = 'queued' | 'sent' | 'shown';
 
 export interface Ask {
   text: string;
   title?: string | null;
-  /** 1 to 4 answers to choose from; without them, those that follow from the text (contract 09 §10). */
+  /** 1 to 4 answers to choose from; by default, those listed in the text (contract 09 §10). */
   answers?: readonly string[];
   chat_id?: string | null;
   urgency?: Urgency;
   metadata?: Metadata;
-  /** On whose behalf, for the log. */
+  /** The caller, for the log. */
   by?: string;
   /** Milliseconds until the question is withdrawn, at most a day. */
   timeoutMs: number;
@@ -40,7 +40,7 @@ export interface Ask {
   onProgress?(state: AskProgress): void;
 }
 
-/** `answer_index` for one of the offered answers, from 0; absent for free text. `by` is the device's name. */
+/** `answer_index` is the index of an offered answer; absent for free text. `by` is the device's name. */
 export interface Answered {
   answer: string;
   answer_index?: number;
@@ -48,7 +48,7 @@ export interface Answered {
   after_s: number;
 }
 
-/** `gone`: withdrawn by somebody else, dropped from a full queue, expired, or the relay stops. */
+/** `gone`: withdrawn by another caller, dropped from a full queue, or expired, or the relay stops. */
 export interface Unanswered {
   answer: null;
   no_answer: true;
@@ -60,9 +60,9 @@ export type AskResult = Answered | Unanswered;
 export interface AsksParts {
   clock: Clock;
   log: Log;
-  /** Sends the question, in which the relay fills in `metadata.answers`. */
+  /** Sends the question, to which the relay adds `metadata.answers`. */
   push(body: Readonly<Record<string, unknown>>, by: string | undefined): Promise<unknown>;
-  /** Takes the question away from phones. */
+  /** Withdraws the question from phones. */
   withdraw(messageId: string): Promise<unknown>;
 }
 
@@ -75,8 +75,6 @@ interface Pending {
 }
 
 const unanswered = (reason: Unanswered['reason']): Unanswered => ({ answer: null, no_answer: true, reason });
-
-export type Asks = ReturnType<typeof createAsks>;
 
 /** Open questions whose callers wait for the answer (contract 09 §7). */
 export function createAsks({ clock, log, push, withdraw }: AsksParts) {
@@ -91,18 +89,18 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
 
   return {
     /**
-     * Sends a question to the phone and waits for its answer. The first reply that names the question in `reply_to` is
-     * the answer, whichever device it comes from. It is taken: `GET /phone/replies` does not hand it out, the history
-     * shows it. A question without an answer is withdrawn when its time is up, when `signal` aborts and when the relay
-     * stops; an answer after that changes nothing, and its device is told so.
-     * @throws RelayError `invalid` for a bad field, `rate-limited` when too many callers wait, `unavailable` when the
-     * question could not be stored.
+     * Sends a question to the phone and waits for its answer. The first reply from any device with the question in
+     * `reply_to` is the answer. That consumes it: `GET /phone/replies` does not return it, but the history shows it. An
+     * unanswered question is withdrawn when its time is up, when `signal` aborts and when the relay stops; a later answer
+     * has no effect, and its device is told so.
+     * @throws RelayError `invalid` for a bad field, `rate-limited` if too many callers wait, `unavailable` if the question
+     * could not be stored.
      */
     async ask(ask: Ask): Promise<AskResult> {
       const { text, title, answers, chat_id, urgency, metadata, signal } = ask;
       if (isStopped) return unanswered('gone');
       if (signal?.aborted) return unanswered('aborted');
-      if (!(ask.timeoutMs > 0)) throw new RelayError('invalid', 'the time for an answer must be longer than nothing');
+      if (!(ask.timeoutMs > 0)) throw new RelayError('invalid', 'the time for an answer must be greater than zero');
       if (open.size >= MAX_ASKS) {
         throw new RelayError('rate-limited', 'too many questions wait for an answer: try again later', {
           retryAfter: 5,
@@ -112,7 +110,7 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
       const result = new Promise<AskResult>((resolve) => {
         let cancel: Cancel = () => {};
         const end = (reason: Unanswered['reason']) => {
-          // An answer that is being stored counts already.
+          // An answer that is still being stored counts.
           if (open.get(messageId) === pending) pending.settle(unanswered(reason));
         };
         const onAbort = () => end('aborted');
@@ -129,7 +127,7 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
         };
         cancel = clock.after(Math.min(ask.timeoutMs, MAX_TIMEOUT), () => end('timeout'));
         signal?.addEventListener('abort', onAbort);
-        // Before the question is sent: the answer may come while it is still being stored.
+        // Before the question is sent, since the answer may come while the question is still being stored.
         open.set(messageId, pending);
       });
       const end = result.then(async (outcome) => {
@@ -148,7 +146,7 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
       return end;
     },
 
-    /** The words of a question as devices show them. */
+    /** Records the words of a question as devices show them. */
     worded(messageId: string, words: Shown): void {
       const pending = open.get(messageId);
       if (pending) pending.words = words;
@@ -157,8 +155,8 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
     wordsOf: (messageId: string): Shown | undefined => open.get(messageId)?.words,
 
     /**
-     * Claims the first reply to an open question, which came from a device of this name. Returns a function that hands
-     * the answer to the caller, to be called once the reply is stored; undefined for every other reply.
+     * Claims the first reply to an open question, from the device of this name. Returns a function that passes the answer to
+     * the caller, to call once the reply is stored; undefined for any other reply.
      */
     claim({ reply_to: messageId, text, answer_index }: Reply, device: string): (() => void) | undefined {
       const pending = messageId === null ? undefined : open.get(messageId);
@@ -169,7 +167,7 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
       return () => pending.settle({ answer: text, ...(answer_index !== undefined && { answer_index }), by, after_s });
     },
 
-    /** Messages have changed their state. */
+    /** The state of messages has changed. */
     changed(items: readonly PhoneHistoryItem[]): void {
       if (open.size === 0) return;
       for (const item of items) {
@@ -188,7 +186,7 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
       }
     },
 
-    /** Number of callers that wait. */
+    /** Number of waiting callers. */
     waiting: (): number => open.size,
 
     /** Ends every wait and withdraws the questions. */

@@ -1,9 +1,8 @@
 import type { MessageStanding } from '../../storage/schema.ts';
 
 /**
- * In the order in which home and the edge let a message advance. An event at one side outweighs the other side's
- * treatment of its copy: a message that has arrived was not cancelled, and an answer was given even if nobody waited
- * any more.
+ * In the order of a message's progress at home and at the edge. Progress at one side overrides the other side's handling of
+ * its copy: a message that has arrived was not cancelled, and an answer counts even if nobody waited any more.
  */
 const ORDER: readonly MessageStanding[] = [
   'queued',
@@ -18,46 +17,46 @@ const ORDER: readonly MessageStanding[] = [
 
 export const isStanding = (value: unknown): value is MessageStanding => ORDER.includes(value as MessageStanding);
 
-/** True if a message has advanced from `before` to `now`. */
+/** True if a message has progressed from `before` to `now`. */
 export const isLater = (now: MessageStanding, before: MessageStanding): boolean =>
   ORDER.indexOf(now) > ORDER.indexOf(before);
 
 export const laterOf = (a: MessageStanding, b: MessageStanding): MessageStanding => (isLater(b, a) ? b : a);
 
-/** Knowledge of one relay of the mirror when messages wait at it. */
+/** What a relay of the mirror knows when messages wait there. */
 export interface Situation {
   side: 'home' | 'edge';
   isLinked: boolean;
-  /** A phone listens to this relay. */
+  /** A phone listens at this relay. */
   isHeardHere: boolean;
-  /** A phone listens to the other one. */
+  /** A phone listens at the other relay. */
   isHeardThere: boolean;
 }
 
 /**
- * True if a relay gives the messages that wait at it to the other one (contract 12 §2). The edge keeps what no phone at
- * home is there for: it is the one that can always call devices.
+ * True if a relay hands its waiting messages to the other one (contract 12 §2). The edge keeps messages while no phone
+ * listens at home, since the edge can always notify devices.
  */
 export const givesAway = ({ side, isLinked, isHeardHere, isHeardThere }: Situation): boolean =>
   isLinked && !isHeardHere && (side === 'home' || isHeardThere);
 
-/** Knowledge of a relay about a message that the other one gives to it. */
+/** What a relay knows about a message that the other one hands over. */
 export interface Known {
-  /** Undefined for a message of which it has no record. */
+  /** Undefined for an unknown message. */
   standing: MessageStanding | undefined;
-  /** It has arrived at a device. */
+  /** True if it has arrived at a device. */
   hasArrived: boolean;
-  /** It waits here, or was written to a phone that has yet to prove that it has come. */
+  /** True if it waits here, or was written to a phone that has not yet proved its arrival. */
   isHeld: boolean;
 }
 
 /**
- * Treatment of a message that the other relay gives: `take` it, `keep` the copy that is here, or `tell` what has become
- * of it. In each case the other one may drop its copy.
+ * Handling of a message from the other relay: `take` it, `keep` the copy that is here, or `tell` the other relay its state.
+ * In each case the other relay may drop its copy.
  */
 export function reception({ standing, hasArrived, isHeld }: Known): 'take' | 'keep' | 'tell' {
   if (hasArrived) return 'tell';
   if (isHeld) return 'keep';
-  // `sent` without a proof, and held by nobody: it was written to a phone and lost.
+  // `sent` without proof of arrival, and no longer held: it was written to a phone and lost.
   return standing === undefined || standing === 'queued' || standing === 'sent' ? 'take' : 'tell';
 }

@@ -4,15 +4,12 @@ import { describeError } from '../errors.ts';
 import { loadInOrder, readAs } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 
-/** Remembered ids. */
+/** Maximum remembered ids. */
 const MAX_IDS = 1_000;
 
-/**
- * Ids of the last messages that have arrived at a device, so that a sender who repeats one does not have it shown again
- * (contract 12 §2).
- */
+/** Ids of the last messages that have arrived at a device, so that a repeated one is not shown again (contract 12 §2). */
 export async function openDelivered(store: Store<'phone-delivered'>, log: Log) {
-  /** By id, the one delivered last at the end; its `seq` names its slot. */
+  /** By id, in the order of delivery; `seq` names the slot. */
   const loaded = await loadInOrder({ store, log, read: readAs(Stored) });
   const ids = new Map(loaded.map(({ id, seq }) => [id, seq]));
   let last = loaded.at(-1)?.seq ?? 0;
@@ -20,7 +17,7 @@ export async function openDelivered(store: Store<'phone-delivered'>, log: Log) {
   return {
     has: (id: string): boolean => ids.has(id),
 
-    /** Remembers an id, in the transaction of this turn. The oldest one over the bound gives its slot to it. */
+    /** Remembers an id, in the transaction of this turn. Over the bound, it takes the slot of the oldest one. */
     add(id: string): void {
       if (ids.has(id)) return;
       const seq = ++last;

@@ -13,15 +13,15 @@ export interface Delivery<L> {
   readonly subscribers: readonly L[];
   /** First in, first out. Empty between events while there is a target. */
   readonly queue: readonly QueuedMessage[];
-  /** The entry that the current event pushed: it has not waited, so it is not backlog. */
+  /** The entry that the current event pushed. It has not waited, so it does not count as backlog. */
   readonly fresh: QueuedMessage | null;
-  /** The target that the queue is being written to, and how many backlog messages it has got. */
+  /** The target that the queue is being written to, and the number of backlog messages sent to it. */
   readonly flush: { readonly to: L; readonly backlog: number } | null;
-  /** Messages written to sockets, oldest first, until their phones prove that they have arrived (contract 04 §5.4a). */
+  /** Messages written to sockets, oldest first, until their phones prove their arrival (contract 04 §5.4a). */
   readonly custody: readonly Held<L>[];
 }
 
-/** A message that was written to a socket. A new object with every write. */
+/** A message that was written to a socket. Every write creates a new object. */
 export interface Held<L> {
   readonly entry: QueuedMessage;
   readonly to: L;
@@ -36,14 +36,14 @@ export type Event<L> =
   | { name: 'end'; link: L }
   /** Messages have arrived at their phone. */
   | { name: 'arrived'; held: readonly Held<L>[] }
-  /** The sockets that had subscribed before the process slept, in their order, and what was written to one (edge). */
+  /** The sockets that had subscribed before the process slept, in order, and the messages written to one of them (edge). */
   | { name: 'restore'; links: readonly L[]; held: readonly Held<L>[] }
-  /** Messages whose socket did not outlive the process. */
+  /** Messages whose socket did not survive the process. */
   | { name: 'return'; entries: readonly QueuedMessage[] }
   | { name: 'push'; entry: QueuedMessage }
   /** Without an id, all messages. */
   | { name: 'cancel'; messageId?: string }
-  /** The other relay of the mirror has the message, or it was delivered there. */
+  /** The other relay of the mirror has stored the message, or has delivered it. */
   | { name: 'release'; messageId: string }
   /** Results of the last `write`. */
   | { name: 'written' }
@@ -69,7 +69,7 @@ export const emptyDelivery = <L>(queue: readonly QueuedMessage[] = []): Delivery
 
 /**
  * One step of message delivery. `now` is epoch milliseconds. A message leaves the queue only when it is `written`, and
- * returns to its place when its socket ends before it is known to have arrived.
+ * returns to its place if its socket closes before the phone has proved its arrival.
  */
 export function transition<L>(before: Delivery<L>, event: Event<L>, now: number): Step<L> {
   const isFresh = ({ message }: QueuedMessage) => !hasExpired(message, now);
@@ -126,7 +126,7 @@ const without = <L>(state: Delivery<L>, link: L): Delivery<L> => ({
   subscribers: state.subscribers.filter((other) => other !== link),
 });
 
-/** Returns what was written to a socket to its place in the queue. */
+/** Returns the messages written to a socket to their places in the queue. */
 function returned<L>(state: Delivery<L>, link: L, isFresh: (entry: QueuedMessage) => boolean): Delivery<L> {
   const entries = state.custody.filter(({ to }) => to === link).map(({ entry }) => entry);
   if (entries.length === 0) return state;
@@ -134,7 +134,7 @@ function returned<L>(state: Delivery<L>, link: L, isFresh: (entry: QueuedMessage
   return { ...state, custody, queue: inOrder([...entries.filter(isFresh), ...state.queue]) };
 }
 
-/** Queues a message. It replaces one of the same id; behind others it is part of their flush. */
+/** Queues a message, replacing one with the same id. Behind others, it is part of their flush. */
 function pushed<L>(before: Delivery<L>, entry: QueuedMessage): Delivery<L> {
   const custody = before.custody.filter((held) => held.entry.message.message_id !== entry.message.message_id);
   const state = custody.length === before.custody.length ? before : { ...before, custody };
@@ -143,7 +143,7 @@ function pushed<L>(before: Delivery<L>, entry: QueuedMessage): Delivery<L> {
   return { ...state, queue: state.queue.with(at, { ...entry, seq: (state.queue[at] as QueuedMessage).seq }) };
 }
 
-/** Writes the head of the queue to the target; without a target or a message, ends the flush. */
+/** Writes the head of the queue to the target. Without a target or a message, ends the flush. */
 function proceed<L>(state: Delivery<L>): Step<L> {
   const to = state.subscribers.at(-1);
   const head = state.queue[0];

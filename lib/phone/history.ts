@@ -1,6 +1,14 @@
 import * as v from 'valibot';
-import type { MessageStanding, PhoneHistoryItem, PhoneMessage, Reply, Store } from '../../storage/schema.ts';
+import type {
+  MessageStanding,
+  PhoneHistoryItem,
+  PhoneMessage,
+  Reply,
+  SealedText,
+  Store,
+} from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
+import { readSealed } from '../kit/box.ts';
 import { loadInOrder, readAs } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 import { isLater, laterOf } from './custody.ts';
@@ -10,15 +18,15 @@ import { unsealedReply } from './reply.ts';
 import { isUnsealed } from './sealed.ts';
 
 const MAX_ITEMS = 500;
-/** Characters of texts in all items, sealed ones included: one reply may have a million. */
+/** Maximum characters of texts in all items, including sealed ones: one reply may have a million. */
 const MAX_CHARACTERS = 8 * 1024 * 1024;
 
 export type MessageState = Extract<PhoneHistoryItem, { kind: 'message' }>['state'];
 
-/** States that a message may be in before it gets into another one. It goes back only from `sent` to `queued`. */
+/** States from which a message may enter another one. It only ever returns from `sent` to `queued`. */
 const BEFORE: Readonly<Record<Exclude<MessageState, 'queued'>, readonly MessageState[]>> = {
   sent: ['queued'],
-  // A device that gets copies shows messages that still wait for the phone.
+  // A device that gets copies may show messages that still wait for the phone.
   shown: ['queued', 'sent'],
   answered: ['queued', 'sent', 'shown'],
   expired: ['queued'],
@@ -26,12 +34,12 @@ const BEFORE: Readonly<Record<Exclude<MessageState, 'queued'>, readonly MessageS
   dropped: ['queued'],
 };
 
-/** States of a question that is still open. */
+/** States of an open question. */
 const OPEN: readonly MessageState[] = ['queued', 'sent', 'shown'];
 
 export type MessageItem = Extract<PhoneHistoryItem, { kind: 'message' }>;
 
-/** Why no answer to a question counts any more (contract 09 §7). */
+/** Why a question accepts no more answers (contract 09 §7). */
 export type Closed = 'answered' | 'withdrawn' | 'expired';
 
 const CLOSED: Readonly<Partial<Record<MessageState, Closed>>> = {
@@ -40,18 +48,20 @@ const CLOSED: Readonly<Partial<Record<MessageState, Closed>>> = {
   expired: 'expired',
 };
 
-/** Why a question is closed; undefined for one that is open, and for what is no question. */
+/** Why a question is closed; undefined for an open one, and for a message that is not a question. */
 export const closedBy = ({ question, state }: MessageItem): Closed | undefined =>
   question ? CLOSED[state] : undefined;
 
-/** Standing of a message, with a withdrawal apart. */
+/** Standing of a message, which distinguishes withdrawals. */
 export const standingOf = ({ state, withdrawn }: MessageItem): MessageStanding =>
   state === 'cancelled' && withdrawn ? 'withdrawn' : state;
 
-/** An item as clients see it. `origin` says that the edge has it and home has given it no `seq` yet (contract 12 §2). */
+/**
+ * An item as shown to clients. `origin` means that the edge has it but home has not assigned a `seq` yet (contract 12 §2).
+ */
 export type HistoryRow = PhoneHistoryItem & { origin?: 'edge' };
 
-/** The content of a message that came to the other relay. */
+/** The content of a message that arrived at the other relay. */
 export type MessageContent = Pick<
   MessageItem,
   'message_id' | 'chat_id' | 'title' | 'text' | 'reply_to' | 'ts' | 'question' | 'answers' | 'unsealed'
@@ -59,43 +69,50 @@ export type MessageContent = Pick<
 
 export interface HistoryPage {
   items: HistoryRow[];
-  /** `seq` of the newest item, 0 without one. */
+  /** `seq` of the newest item; 0 for an empty history. */
   latest: number;
 }
 
 export interface HistoryParts {
   store: Store<'phone-history'>;
+  /** When `svc restore` put this state in place, if it did. */
+  restored?: Store<'restored'>;
   log: Log;
   /** Items are new or have changed; `latest` is the `seq` of the newest. */
   changed?(items: readonly PhoneHistoryItem[], latest: number): void;
-  /** True at the edge of a mirror, whose items home numbers. */
+  /** True at the edge of a mirror, where home assigns the numbers. */
   isEdge?(): boolean;
-  /**
-   * Gives home a message that it has never had. Returns what home is told of it; undefined when that is not to be now.
-   */
+  /** Sends home a message that it has never had. Returns the standing sent; undefined if it cannot be sent now. */
   give?(item: MessageItem): MessageStanding | undefined;
-  /** Tells the other relay of the mirror how far a message has advanced; false when that is not to be told yet. */
+  /** Reports the progress of a message to the other relay of the mirror; false if that is not possible yet. */
   tell?(messageId: string, standing: MessageStanding): boolean;
 }
 
 export type PhoneHistory = Awaited<ReturnType<typeof openHistory>>;
 
 /**
- * The last messages and replies with what became of them (contract 09 §1). Changes are made at once and written by
- * `save`: an item that changes twice in one turn is written once.
+ * The last messages and replies with their states (contract 09 §1). Changes take effect at once and are written by `save`,
+ * so that an item with two changes in one turn is written once.
  */
 export async function openHistory(parts: HistoryParts) {
   const { store, log, changed: notify, tell, give } = parts;
   const isEdge = () => parts.isEdge?.() ?? false;
-  /** By `seq`, oldest first. */
+  /** Keyed by `seq`, oldest first. */
   const items = new Map<number, PhoneHistoryItem>();
-  /** `seq` of the newest item of an id. */
+  /** `seq` of the newest item with an id. */
   const seqs = { message: new Map<string, number>(), reply: new Map<string, number>() };
   const changed = new Set<number>();
-  /** Items of which only what the mirror needs to know has changed. */
+  /** Items with changes that concern only the mirror. */
   const marked = new Set<number>();
   let latest = 0;
   let characters = 0;
+
+  /**
+   * Devices have seen higher numbers than a restored backup holds. The time of the restore in seconds is above all of them,
+   * since no relay gives more than one number a second for years.
+   */
+  const floor = readAs(Restored)(await parts.restored?.getItem('restored'))?.at ?? 0;
+  const nextSeq = (): number => Math.max(latest, floor) + 1;
 
   const find = (kind: PhoneHistoryItem['kind'], id: string): PhoneHistoryItem | undefined =>
     items.get(seqs[kind].get(id) ?? 0);
@@ -114,7 +131,7 @@ export async function openHistory(parts: HistoryParts) {
     changed.add(item.seq);
   }
 
-  /** Removes the oldest items over the bounds, never the newest one. */
+  /** Removes the oldest items over the bounds, but never the newest one. */
   function prune(): void {
     for (const item of items.values()) {
       if ((items.size <= MAX_ITEMS && characters <= MAX_CHARACTERS) || item.seq === latest) return;
@@ -141,13 +158,13 @@ export async function openHistory(parts: HistoryParts) {
     changed.add(item.seq);
   }
 
-  /** Notes something of a message that is the mirror's alone. */
+  /** Records a change of a message that concerns only the mirror. */
   function mark(item: MessageItem): void {
     items.set(item.seq, item);
     marked.add(item.seq);
   }
 
-  /** Tells the other relay what it has yet to know of items that have changed. */
+  /** Reports changed items that the other relay does not know yet. */
   function tellPeer(): void {
     for (const seq of [...changed, ...marked]) {
       const item = items.get(seq);
@@ -167,17 +184,24 @@ export async function openHistory(parts: HistoryParts) {
     return item?.kind === 'message' ? item : undefined;
   }
 
-  /** A message that came to the edge under the id of home's: it changes nothing of that. Returns its `seq`. */
+  /** The item of this id and time, which need not be the newest of its id. */
+  function findExact(kind: PhoneHistoryItem['kind'], id: string, ts: number): PhoneHistoryItem | undefined {
+    const newest = find(kind, id);
+    if (newest?.ts === ts) return newest;
+    return [...items.values()].find((item) => item.kind === kind && item.message_id === id && item.ts === ts);
+  }
+
+  /** Adds a message that came to the edge under the id of one of home's, which stays as it is. Returns its `seq`. */
   function adoptBeside(content: MessageContent, standing: MessageStanding, isAgain: boolean): number {
-    for (const item of items.values())
-      if (item.kind === 'message' && item.message_id === content.message_id && item.ts === content.ts) return item.seq;
+    const known = findExact('message', content.message_id, content.ts);
+    if (known) return known.seq;
     if (isAgain && isTooOld(content.ts)) return 0;
     const state = standing === 'withdrawn' ? 'cancelled' : standing;
-    add({ ...content, kind: 'message', seq: latest + 1, state, peer: standing });
+    add({ ...content, kind: 'message', seq: nextSeq(), state, peer: standing });
     return latest;
   }
 
-  /** The `seq` of the newest item as clients see it. */
+  /** The `seq` of the newest item, as shown to clients. */
   function latestSeen(): number {
     if (!isEdge()) return latest;
     let newest = 0;
@@ -185,7 +209,7 @@ export async function openHistory(parts: HistoryParts) {
     return newest;
   }
 
-  /** An item without what is the mirror's alone. */
+  /** An item without the members of the mirror. */
   function shown(item: PhoneHistoryItem): HistoryRow {
     const { home, ...others } = item;
     if (others.kind === 'message') {
@@ -206,7 +230,7 @@ export async function openHistory(parts: HistoryParts) {
 
   return {
     /**
-     * A message has been accepted; `isAsked` when a caller waits for its answer. One that replaces a queued message takes
+     * Adds an accepted message; `isAsked` if a caller waits for its answer. If it replaces a queued message, it takes over
      * its item.
      */
     message(message: PhoneMessage, isAsked = false): void {
@@ -229,13 +253,13 @@ export async function openHistory(parts: HistoryParts) {
       };
       const queued = findMessage(message_id);
       if (queued?.state === 'queued' && !isBeside(content, queued)) {
-        // Home has the message that this one replaces, and gets this one.
+        // Home has the replaced message, and gets this one.
         const peer = isEdge() ? undefined : queued.peer;
         replace({ seq: queued.seq, ...content, ...(peer !== undefined && { peer }) });
-      } else add({ seq: latest + 1, ...content });
+      } else add({ seq: nextSeq(), ...content });
     },
 
-    /** The newest message of an id, home's before one that came to the edge without a seal. */
+    /** The newest message with an id. Home's own takes precedence over an unsealed one from the edge. */
     findMessage,
 
     /** Open questions whose callers ended with an earlier process. */
@@ -244,13 +268,13 @@ export async function openHistory(parts: HistoryParts) {
         (item): item is MessageItem => item.kind === 'message' && item.asked === true && OPEN.includes(item.state),
       ),
 
-    /** Ids of questions that were withdrawn after delivery and are no older than `since` (epoch ms), oldest first. */
+    /** Ids of questions that were withdrawn after delivery, no earlier than `since` (epoch ms), oldest first. */
     withdrawnSince: (since: number): string[] =>
       [...items.values()].flatMap((item) =>
         item.kind === 'message' && item.withdrawn && item.ts >= since ? item.message_id : [],
       ),
 
-    /** Closes an open question, also one that a phone shows. Returns false for anything else. */
+    /** Closes an open question, even one that a phone shows. Returns false for any other message. */
     withdraw(messageId: string): boolean {
       const item = findMessage(messageId);
       if (!item?.question || !OPEN.includes(item.state)) return false;
@@ -258,7 +282,7 @@ export async function openHistory(parts: HistoryParts) {
       return true;
     },
 
-    /** A reply without an `answer_index` that does not name the answer in its text (contract 09 §10). */
+    /** A reply, without its `answer_index` if that does not match the text (contract 09 §10). */
     checked(reply: Reply): Reply {
       const { answer_index: index, ...others } = reply;
       if (index === undefined || isAnswerAt(findMessage(reply.reply_to)?.answers ?? [], index, reply.text))
@@ -266,7 +290,7 @@ export async function openHistory(parts: HistoryParts) {
       return others;
     },
 
-    /** True if another reply came first to the same message. */
+    /** True if the same message already has another reply. */
     isSecond({ message_id, reply_to }: Reply): boolean {
       for (const item of items.values()) {
         if (item.kind === 'reply' && item.reply_to === reply_to) return item.message_id !== message_id;
@@ -274,7 +298,7 @@ export async function openHistory(parts: HistoryParts) {
       return false;
     },
 
-    /** A message gets into a state, unless it is past it. Ignores unknown ids. */
+    /** Moves a message to a state, unless it has progressed further. Ignores unknown ids. */
     became(messageId: string, state: Exclude<MessageState, 'queued'>): void {
       const item = find('message', messageId);
       if (item?.kind !== 'message' || !BEFORE[state].includes(item.state)) return;
@@ -283,13 +307,13 @@ export async function openHistory(parts: HistoryParts) {
       replace({ ...item, state, ...(isWithdrawn && { withdrawn: true }) });
     },
 
-    /** A message that was sent has to be sent again: its socket ended before the phone proved that it had arrived. */
+    /** A sent message has to be sent again, since its socket closed before the phone proved its arrival. */
     returned(messageId: string): void {
       const item = find('message', messageId);
       if (item?.kind === 'message' && item.state === 'sent') replace({ ...item, state: 'queued' });
     },
 
-    /** Messages that count as queued, but wait no longer, were sent. */
+    /** Messages that count as queued but no longer wait were sent. */
     delivered(waiting: ReadonlySet<string>): void {
       for (const item of items.values()) {
         if (item.kind === 'message' && item.state === 'queued' && !item.away && !waiting.has(item.message_id)) {
@@ -298,7 +322,7 @@ export async function openHistory(parts: HistoryParts) {
       }
     },
 
-    /** A new reply has arrived; `late` when its question was closed before. */
+    /** Adds a new reply; `late` if its question was closed before. */
     reply({ message_id, chat_id, text, reply_to, ts, answer_index, sealed }: Reply, late?: Closed): void {
       const content = {
         kind: 'reply',
@@ -313,19 +337,19 @@ export async function openHistory(parts: HistoryParts) {
         ...(late && { late }),
         ...(sealed && { sealed }),
       } as const;
-      add({ seq: latest + 1, ...content });
+      add({ seq: nextSeq(), ...content });
       if (reply_to !== null) this.became(reply_to, 'answered');
     },
 
-    /** Standing of a message; undefined for one that is not known any more. */
+    /** Standing of a message; undefined for an unknown one. */
     stateOf(messageId: string): MessageState | undefined {
       const item = find('message', messageId);
       return item?.kind === 'message' ? item.state : undefined;
     },
 
     /**
-     * True if this very reply has arrived before: the phone sends it again when it has missed the acknowledgement, perhaps
-     * to home what it sent to the edge without a seal.
+     * True if this exact reply has arrived before. A phone repeats it if it missed the acknowledgement, perhaps to home
+     * after sending it unsealed to the edge.
      */
     hasReply(reply: Reply): boolean {
       const item = find('reply', reply.message_id);
@@ -333,10 +357,10 @@ export async function openHistory(parts: HistoryParts) {
       return isSame(item, reply) || isSame(item, unsealedReply(reply)) || isSame(unsealedReply(item), reply);
     },
 
-    /** True for a reply that is here, whose text may be sealed at the edge. */
+    /** True for a known reply, whose text may be sealed at the edge. */
     knowsReply: ({ message_id, ts }: Reply): boolean => find('reply', message_id)?.ts === ts,
 
-    /** A reply could not be stored after all. */
+    /** Removes a reply that could not be stored. */
     forget(messageId: string): void {
       const item = find('reply', messageId);
       if (item) remove(item);
@@ -348,10 +372,7 @@ export async function openHistory(parts: HistoryParts) {
       if (item?.kind === 'reply') replace({ ...item, state: 'taken' });
     },
 
-    /**
-     * The other relay is given a message (`isGiven`), or has given it. Returns its `seq`, 0 for one that is not known any
-     * more.
-     */
+    /** A message was handed to the other relay (`isGiven`), or received from it. Returns its `seq`, 0 for an unknown one. */
     shared(messageId: string, isGiven: boolean): number {
       const item = findMessage(messageId);
       if (!item) return 0;
@@ -362,19 +383,19 @@ export async function openHistory(parts: HistoryParts) {
       return item.seq;
     },
 
-    /** The other relay has a message to deliver, and this one has it no more. */
+    /** The other relay has taken over a message, which no longer waits here. */
     handedOver(messageId: string): void {
       const item = findMessage(messageId);
       if (item?.state === 'queued') mark({ ...item, away: true });
     },
 
-    /** A message has arrived, or the other relay has to be told again how far it has advanced. */
+    /** A message has arrived, or its progress must be reported to the other relay again. */
     retell(messageId: string, peer?: MessageStanding): void {
       const item = findMessage(messageId);
       if (item?.peer !== undefined) mark({ ...item, peer: peer ?? item.peer });
     },
 
-    /** The other relay says how far a message has advanced. */
+    /** The other relay reports the progress of a message. */
     advance(messageId: string, standing: MessageStanding): void {
       const item = findMessage(messageId);
       if (!item) return;
@@ -390,11 +411,11 @@ export async function openHistory(parts: HistoryParts) {
         (item): item is MessageItem => item.kind === 'message' && item.away === true && item.state === 'queued',
       ),
 
-    /** Messages that the other relay knows. */
+    /** Ids of messages that the other relay knows. */
     sharedIds: (): string[] =>
       [...items.values()].flatMap((item) => (item.kind === 'message' && item.peer ? item.message_id : [])),
 
-    /** Writes what has changed. Resolves when it is durable; a failure is logged, for no message depends on it. */
+    /** Writes changed items. Resolves when they are durable. A failure is logged, since no message depends on it. */
     async save(): Promise<void> {
       tellPeer();
       if (changed.size === 0 && marked.size === 0) return;
@@ -408,7 +429,7 @@ export async function openHistory(parts: HistoryParts) {
         const item = items.get(seq);
         const slot = String(seq % MAX_ITEMS);
         if (item) return store.setItem(slot, item);
-        // A newer item may already have taken the slot.
+        // A newer item may already use the slot.
         return items.has(seq + MAX_ITEMS) ? undefined : store.removeItem(slot);
       });
       changed.clear();
@@ -420,16 +441,16 @@ export async function openHistory(parts: HistoryParts) {
       }
     },
 
-    /** A `since` for what comes after everything that is here now. */
+    /** A `since` for everything after the present items. */
     end: (): number => cursorOf(latest, isEdge()),
 
-    /** The `seq` of a reply as it is stored here; 0 for one that is not known any more. */
+    /** The `seq` of a reply as stored here; 0 for an unknown one. */
     replySeq: (messageId: string): number => find('reply', messageId)?.seq ?? 0,
 
     /**
-     * A message that has come to the edge, with how far it has advanced there: home's history takes it once. Returns its
-     * `seq`; 0 for one that is older than all that a full history keeps, where the edge offers its whole history anew
-     * (`isAgain`). `wasDelivered`: home has delivered the id, so that its sender has repeated it at the edge.
+     * Adds a message that arrived at the edge, with its progress there, once only. Returns its `seq`; 0 if it is older than
+     * everything in a full history while the edge offers its whole history again (`isAgain`). `wasDelivered`: home has
+     * already delivered the id, which its sender repeated at the edge.
      */
     adopt(
       content: MessageContent,
@@ -438,49 +459,44 @@ export async function openHistory(parts: HistoryParts) {
     ): number {
       const { message_id: id, ts } = content;
       const own = findMessage(id);
-      const isRepeated = wasDelivered && own !== undefined && hasSameWords(content, own);
+      // The words of home's own can only come from its sender, even while it still waits.
+      const isRepeated = own !== undefined && isBeside(content, own) && hasSameWords(content, own);
       if (own && own.ts !== ts && isBeside(content, own) && !isRepeated) return adoptBeside(content, standing, isAgain);
-      if (own && own.ts > ts) {
-        for (const item of items.values())
-          if (item.kind === 'message' && item.message_id === id && item.ts === ts) return item.seq;
-      }
-      if (!own || (own.ts < ts && !wasDelivered)) {
+      const older = own && own.ts > ts ? findExact('message', id, ts) : undefined;
+      if (older) return older.seq;
+      if (!own || (own.ts < ts && !wasDelivered && !isRepeated)) {
         if (isAgain && isTooOld(ts)) return 0;
-        if (own?.state === 'queued')
-          replace({ ...content, kind: 'message', seq: own.seq, state: 'queued', peer: 'queued' });
-        else add({ ...content, kind: 'message', seq: latest + 1, state: 'queued', peer: 'queued', away: true });
+        const waiting = { ...content, kind: 'message', state: 'queued', peer: 'queued', away: true } as const;
+        if (own?.state === 'queued') replace({ ...waiting, seq: own.seq });
+        else add({ ...waiting, seq: nextSeq() });
       }
       this.advance(id, standing);
       return findMessage(id)?.seq ?? 0;
     },
 
-    /** True for a time before that of every item, where there are as many as there may be. */
+    /** True for a time before all items of a full history. */
     isTooOld,
 
-    /** Home has given an item its `seq`. */
+    /** Home has assigned an item its `seq`. */
     number({ kind, id, ts, seq }: { kind: PhoneHistoryItem['kind']; id: string; ts: number; seq: number }): void {
-      const newest = find(kind, id);
-      const item =
-        newest?.ts === ts
-          ? newest
-          : [...items.values()].find((one) => one.kind === kind && one.message_id === id && one.ts === ts);
+      const item = findExact(kind, id, ts);
       if (!item || item.home === seq) return;
       const other = [...items.values()].find(({ home }) => home === seq);
       if (other) replace({ ...other, home: undefined });
       replace({ ...item, home: seq });
     },
 
-    /** Forgets which items home has numbered: home is another one, or of another state. */
+    /** Forgets the numbers that home assigned, since home is another one or has another state. */
     unnumber(): void {
       for (const item of items.values()) if (item.home !== undefined) replace({ ...item, home: undefined });
     },
 
-    /** All items, in the order in which they have come here. */
+    /** All items, in the order of their arrival here. */
     all: (): PhoneHistoryItem[] => [...items.values()],
 
     /**
-     * At most `limit` items after `since`, ascending. At the edge they are the first that came here after the one with
-     * that `seq`.
+     * At most `limit` items after `since`, ascending. At the edge, they are the first ones that arrived here after the item
+     * with that `seq`.
      */
     page({ since, limit }: { since: number; limit: number }): HistoryPage {
       const isAtEdge = isEdge();
@@ -500,7 +516,7 @@ type ReplyContent = Pick<Reply, 'chat_id' | 'reply_to' | 'text'>;
 const isSame = (a: ReplyContent, b: ReplyContent): boolean =>
   a.text === b.text && a.chat_id === b.chat_id && a.reply_to === b.reply_to;
 
-/** Characters of an item that it does not have in common with every other one. */
+/** Characters of an item that differ from item to item. */
 function lengthOf({ text, sealed }: PhoneHistoryItem): number {
   const keys = Object.values(sealed?.keys ?? {}).reduce((sum, { length }) => sum + length, 0);
   return text.length + (sealed?.content.length ?? 0) + keys;
@@ -509,7 +525,7 @@ function lengthOf({ text, sealed }: PhoneHistoryItem): number {
 const hasSameWords = (a: MessageContent, b: MessageContent): boolean =>
   a.title === b.title && a.text === b.text && JSON.stringify(a.answers ?? []) === JSON.stringify(b.answers ?? []);
 
-/** True for a message that home's own of the same id goes before: with other words, it is none of home's questions. */
+/** True for an unsealed message under the id of home's own, which takes precedence: other words are not home's question. */
 const isBeside = (item: object, own: object | undefined): boolean =>
   own !== undefined && 'unsealed' in item && !('unsealed' in own);
 
@@ -520,8 +536,9 @@ const common = {
   ...v.entriesFromList(['message_id', 'text'], v.string()),
   ...v.entriesFromList(['chat_id', 'title', 'reply_to'], v.fallback(v.nullable(v.string()), null)),
   ts: v.number(),
-  sealed: v.optional(v.object({ by: v.string(), content: v.string(), keys: v.record(v.string(), v.string()) })),
+  sealed: v.optional(v.custom<SealedText>((value) => readSealed(value) !== undefined)),
 };
+const Restored = v.object({ at: v.pipe(v.number(), v.safeInteger()) });
 const Stored: v.GenericSchema<unknown, PhoneHistoryItem> = v.variant('kind', [
   v.object({
     ...common,

@@ -8,7 +8,7 @@ const MAX_ITEMS = 16;
 
 type Scalar = string | number | boolean | null;
 
-/** A scalar, its text cut to the limit; undefined for any other value. */
+/** A scalar, with its text cut to the limit; undefined for any other value. */
 function scalar(value: unknown): Scalar | undefined {
   if (typeof value === 'string') return value.slice(0, MAX_STRING);
   if (value === null || typeof value === 'boolean') return value;

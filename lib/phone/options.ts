@@ -1,40 +1,40 @@
-/** Longer than any run of closing marks; the rest of a text does not matter. */
+/** Longer than any run of closing marks; the rest of a text is irrelevant. */
 const TAIL = 8;
 /** Characters of a listed option before it is trimmed; a longer one cannot be an answer. */
 const MAX_RAW = 200;
 
-/** As many answers as a message may have (contract 09 §10): a longer list cannot be offered. */
+/** Maximum answers of a message (contract 09 §10), so that a longer list cannot be offered. */
 export const MAX_OPTIONS = 4;
 
 /** `1.`, `1)`, `(1)`, `a)`, `(a)` between words, and bullets at the beginning of a line. */
 const NUMBERED = /(?:^|\s)(?:\(?([1-9]\d?)[.)]|\(?([a-z])\))[ \t]+(?=\S)/gi;
 const BULLET = /(?:^|\n)[ \t]*[-*•][ \t]+(?=\S)/g;
 
-/** A place in a text where an entry of a list begins. */
+/** A position in a text where an entry of a list begins. */
 interface Marker {
   /** Counts from 1. */
   ordinal: number;
-  /** Where the marker begins, and where the text of the entry does. */
+  /** Start of the marker, and start of the entry's text. */
   from: number;
   to: number;
 }
 
 /**
- * `options`: what may be answered, none where they are too many. `list`: the text has a list, but it is not clear that
- * its entries are answers.
+ * `options`: the possible answers, empty if there are too many. `list`: the text contains a list, but its entries may not be
+ * answers.
  */
 export type Options = { kind: 'options'; options: string[] } | { kind: 'list' } | { kind: 'none' };
 
 /** True if a text ends with a question mark, closing marks aside. */
 export const endsAsking = (text: string): boolean => /[?？؟]\p{P}*$/u.test(text.trimEnd().slice(-TAIL));
 
-/** True if a text ends like a finished sentence: a list after it is a report. */
+/** True if a text ends like a finished sentence, so that a list after it is a report. */
 const endsStating = (text: string): boolean => /[.!…。！]\p{P}*$/u.test(text.trimEnd().slice(-TAIL));
 
 /**
- * The options that a message lists, such as `Which one? 1. red 2. blue` (contract 09 §10). The last one of several
- * lists counts. It lists options when a question stands before it or ends it, or when nothing shows that it is a
- * report: no finished sentence before it or in it, and no text after it. Takes time in proportion to the text.
+ * The options that a message lists, such as `Which one? 1. red 2. blue` (contract 09 §10). Of several lists, the last one
+ * counts. It lists options if a question precedes or ends it, or if nothing suggests a report: no finished sentence before
+ * it or in it, and no text after it. Takes time proportional to the length.
  */
 export function optionsIn(text: string): Options {
   const numbered = [...text.matchAll(NUMBERED)];
@@ -52,9 +52,7 @@ const ordinalOf = (letter: string | undefined): number =>
 const markerOf = ({ index, 0: { length } }: RegExpExecArray, ordinal: number): Marker[] =>
   Number.isNaN(ordinal) ? [] : [{ ordinal, from: index, to: index + length }];
 
-/**
- * The last list that counts up from 1, of at least two entries. A number out of order belongs to the text of an entry.
- */
+/** The last list that counts up from 1, with at least two entries. A number out of order belongs to the text of an entry. */
 function lastList(markers: readonly Marker[]): Marker[] {
   let last: Marker[] = [];
   let current: Marker[] = [];
@@ -70,7 +68,7 @@ function lastList(markers: readonly Marker[]): Marker[] {
 function readList(text: string, list: readonly Marker[], isBulleted: boolean): Options {
   const lead = text.slice(0, list[0]?.from ?? 0).trim();
   if (list.length > MAX_OPTIONS) return endsAsking(lead) ? { kind: 'options', options: [] } : { kind: 'list' };
-  // An entry is one line; what follows its line explains it, or follows the list.
+  // An entry is one line; any text after its line explains it, or follows the list.
   const entries = list.map(({ to }, at) => (text.slice(to, list[at + 1]?.from).split('\n', 1)[0] as string).trim());
   const last = entries.at(-1) as string;
   const hasTail = text.slice((list.at(-1) as Marker).to).trim() !== last;
@@ -81,7 +79,7 @@ function readList(text: string, list: readonly Marker[], isBulleted: boolean): O
   return { kind: 'options', options: entries.map(optionOf) };
 }
 
-/** An entry without emphasis, and without what joins it to the next one. */
+/** An entry without emphasis, and without the words that join it to the next one. */
 function optionOf(entry: string): string {
   if (entry.length > MAX_RAW) return entry;
   return entry

@@ -54,70 +54,71 @@ import type { SeenChat } from './threads.ts';
 export interface PhoneLink {
   readonly id: string;
   readonly session: Session;
-  /** True if a frame that is sent now can still leave. */
+  /** True if a frame sent now can still leave. */
   readonly isWritable: boolean;
   send(channel: string, type: string, payload: Payload, id?: string): void;
-  /** Calls back once everything sent before has arrived. Drops the socket when the phone stays silent. One at a time. */
+  /** Calls back once everything sent before has arrived. Drops the socket if the phone stays silent. One at a time. */
   probe(answered: () => void): void;
 }
 
 export interface PhoneParts {
   sessions: Pick<Sessions, 'isAlive'>;
   clock: Clock;
-  /** A start long after the last write: the clock may be wrong (contract 11 §2). */
+  /** Set if the start is long after the last write, so that the clock may be wrong (contract 11 §2). */
   jump?: ClockJump;
   log: Log;
   queue: Store<'phone'>;
   replies: Store<'phone-replies'>;
   history: Store<'phone-history'>;
+  /** Absent where no state is ever restored. */
+  restored?: Store<'restored'>;
   delivered: Store<'phone-delivered'>;
-  /** Where subscriptions are stored; absent where the process lives as long as its sockets. */
+  /** Store of the subscriptions; absent if the process lives as long as its sockets. */
   subscribers?: Store<'phone-subscribers'>;
-  /** Messages or replies have changed: how many messages wait, and the `seq` of the newest item of the history. */
+  /**
+   * Messages or replies have changed. Gets the number of waiting messages, and the `seq` of the newest item of the history.
+   */
   changed?(queued: number, latest: number): void;
-  /** A message was sent to a device or its copy to another (`isHeard`), or it waits; called before it is stored. */
+  /** A message was sent to a device or copied to one (`isHeard`), or it waits. Called before it is stored. */
   accepted?(message: PhoneMessage, isHeard: boolean): void;
-  /** Nobody has to be called to a message any more; `session` is that of the device that showed it. */
+  /** No device needs to be notified of a message any more; `session` is that of the device that showed it. */
   settled?(messageId: string, session?: Session): void;
   /** Called for the chat of every message and reply (contract 04 §5.7). */
   seen?(chat: SeenChat): void;
 }
 
-/** The other relay of the mirror (contract 12 §2). Called in the turn of a change, whose transaction it shares. */
+/** The other relay of the mirror (contract 12 §2). Called in the turn of a change, whose transaction it joins. */
 export interface OtherRelay {
-  /** Tells how far a message that it knows has advanced. False when it cannot be told now. */
+  /** Reports the progress of a message that it knows. False if that is not possible now. */
   tell(messageId: string, standing: MessageStanding): boolean;
   /**
-   * A device of this name has replied to this relay. False when the other one cannot be given more: it is to be
-   * refused.
+   * A device of this name has replied to this relay. False if the other relay has no room for more, in which case the reply
+   * must be refused.
    */
   replied(reply: Reply, device: string): boolean;
   /** A reader here has taken a reply. */
   taken(messageId: string): void;
-  /** True at the edge, whose history home numbers. */
+  /** True at the edge, where home numbers the history. */
   isEdge(): boolean;
-  /**
-   * This relay has a message that the other one has never had, which has advanced so far. False when it cannot be given
-   * now.
-   */
+  /** Hands over a message that the other relay has never had, with its progress. False if that is not possible now. */
   given(item: MessageItem, standing: MessageStanding): boolean;
-  /** True when the other one cannot be given more: a message is to be refused. */
+  /** True if the other relay has no room for more, in which case a message must be refused. */
   isFull(): boolean;
-  /** Messages wait or have gone, or phones listen or have left. */
+  /** Messages were queued or removed, or phones have subscribed or left. */
   changed(): void;
 }
 
-/** The outcome of a push: delivered, also by an earlier one (`isDuplicate`), or queued as one of `buffered`. */
+/** The outcome of a push: delivered, perhaps by an earlier one (`isDuplicate`), or queued as one of `buffered`. */
 export type Pushed =
   | { messageId: string; delivered: true; isDuplicate?: true }
   | { messageId: string; delivered: false; buffered: number };
 
 const CHANNEL = 'proactive';
-/** States of a message to which nobody has to be called. */
+/** States in which a message needs no more notifications. */
 const SETTLED: ReadonlySet<string> = new Set(['shown', 'answered', 'cancelled', 'expired', 'dropped']);
 /** Withdrawn questions remembered for phones that reconnect. */
 const MAX_CLOSED = 50;
-/** Needed for messages, replies and notifications, on routes and channels alike (contract 01 §6.2). */
+/** Required for messages, replies and notifications, on routes and channels alike (contract 01 §6.2). */
 export const PHONE_GRANT = 'phone';
 
 export type PhoneMessaging = Awaited<ReturnType<typeof openPhoneMessaging>>;
@@ -132,6 +133,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const replyRows = await openRows({ store: parts.replies, log, read: readStoredReply });
   const history = await openHistory({
     store: parts.history,
+    restored: parts.restored,
     log,
     changed: announce,
     isEdge: () => other?.isEdge() ?? false,
@@ -142,7 +144,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     tell: (messageId, standing) =>
       (standing !== 'sent' || delivered.has(messageId)) && (other?.tell(messageId, standing) ?? false),
   });
-  /** The standing that the other relay is told: a message counts as `sent` there once it has arrived. */
+  /** The standing reported to the other relay, where a message counts as `sent` once it has arrived. */
   const toldOf = (item: MessageItem): MessageStanding => {
     const standing = standingOf(item);
     return standing === 'sent' && !delivered.has(item.message_id) ? 'queued' : standing;
@@ -159,19 +161,19 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const before = parts.jump?.state() === 'ahead' ? parts.jump.from * 1000 : undefined;
   const isAside = ({ message }: QueuedMessage): boolean =>
     before !== undefined && hasExpired(message, clock.now()) && !hasExpired(message, before);
-  /** Messages that a clock which may be wrong has expired: stored until it is known (contract 11 §2). */
+  /** Messages that expired by a clock which may be wrong. They stay stored until it is known (contract 11 §2). */
   let aside: readonly QueuedMessage[] = queued.filter(isAside);
   if (aside.length > 0) log.warn(`${countOf(aside)} expired by a clock that may be wrong: kept aside for a day`);
   let state: Delivery<PhoneLink> = emptyDelivery(queued.filter((entry) => !isAside(entry)));
-  /** Messages that were written to sockets before the process slept, until those are back (edge). */
+  /** Messages written to sockets before the process slept, until those sockets are restored (edge). */
   let unclaimed: readonly QueuedMessage[] = written;
   // The last process may have ended between the two transactions of a delivery.
   history.delivered(new Set(queueRows.loaded.map(({ message }) => message.message_id)));
-  // Nor does it know any more whether what it had written has arrived.
+  // It is also unknown whether the messages that it wrote have arrived.
   for (const { message } of queued) history.returned(message.message_id);
-  /** Sockets that get a copy of every message, and take none away (contract 09 §1). */
+  /** Sockets that get a copy of every message, without consuming it (contract 09 §1). */
   const mirrors = new Set<PhoneLink>();
-  /** Sockets whose phones are asked whether their messages have arrived. */
+  /** Sockets that are being probed for the arrival of their messages. */
   const probed = new Set<PhoneLink>();
   /** Ids of questions that were withdrawn after delivery, oldest first, for phones that reconnect. */
   const closed = new Set(history.withdrawnSince(clock.now() - RETENTION).slice(-MAX_CLOSED));
@@ -179,13 +181,13 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const abandoned = history.abandoned().map(({ message_id }) => message_id);
   const events: Event<PhoneLink>[] = [];
   let isDispatching = false;
-  /** When the oldest queued question expires, epoch milliseconds. */
+  /** Expiry of the oldest queued question, epoch milliseconds. */
   let expiry: { at: number | null; cancel: Cancel } = { at: null, cancel() {} };
   /** Called with each message whose state changes. */
   const watchers = new Set<(messageId: string) => void>();
   const asks = createAsks({ clock, log, push: (body, by) => push(body, { by, isAsked: true }), withdraw });
 
-  /** Tells the sockets that get copies what has become of messages and replies, and others what changed. */
+  /** Sends the new states of messages and replies to the sockets that get copies, and reports the change. */
   function announce(items: readonly PhoneHistoryItem[], latest: number): void {
     for (const item of items) {
       const { seq, kind, message_id, state } = item;
@@ -212,7 +214,9 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     if (mayGet(link)) link.send(CHANNEL, 'phone.message.cancelled', { message_id: messageId, reason });
   }
 
-  /** Handles an event completely. One raised meanwhile (a socket closes while it is written to) is handled after it. */
+  /**
+   * Handles an event completely. An event raised meanwhile (a socket closes while it is written to) is handled afterwards.
+   */
   function dispatch(event: Event<PhoneLink>): void {
     events.push(event);
     if (isDispatching) return;
@@ -232,8 +236,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors, custody: state.custody });
 
   /**
-   * Expires queued questions on time, because mirrors show them as open. Other messages expire when the queue is next
-   * used.
+   * Expires queued questions on time, because devices with copies show them as open. Other messages expire when the queue is
+   * next used.
    */
   function scheduleExpiry(): void {
     const times = state.queue.flatMap(({ message }) => (isQuestion(message.metadata) ? message.sent_at : []));
@@ -248,7 +252,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     expiry = { at: next, cancel: next === null ? () => {} : clock.after(Math.max(0, next - clock.now()), expire) };
   }
 
-  /** Asks a phone whether what was written to it has arrived (contract 04 §5.4a). Changes made meanwhile come next. */
+  /**
+   * Probes whether the messages written to a phone have arrived (contract 04 §5.4a). Later messages are covered by the next
+   * probe.
+   */
   function probe(link: PhoneLink): void {
     const held = state.custody.filter(({ to }) => to === link);
     probed.add(link);
@@ -266,13 +273,13 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     void history.save();
   }
 
-  /** A device has shown or answered a message, so it has arrived. */
+  /** A device has shown or answered a message, which proves its arrival. */
   const arrivedById = (messageId: string): void =>
     arrived(state.custody.filter(({ entry }) => entry.message.message_id === messageId));
 
   /**
-   * Why a reply to a question comes too late, undefined when it does not. The agent still reads the owner's text; a tap
-   * is void (`isVoid`) when nobody waits for it any more, so no reader gets it.
+   * Why a reply to a question is too late; undefined if it is not. The agent still reads the owner's text; a tap has no
+   * effect (`isVoid`) if no caller waits any more, so no reader gets it.
    */
   function latenessOf(reply: Reply): { reason: Closed; isVoid: boolean } | undefined {
     const question = history.findMessage(reply.reply_to);
@@ -280,20 +287,20 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     if (!question || !reason) return undefined;
     const isTap = reply.answer_index !== undefined;
     if (reason !== 'answered') return { reason, isVoid: isTap };
-    // To a question that nobody waits with, further words are conversation.
+    // Further words about a question without a waiting caller are conversation.
     const isLate = (isTap || question.asked === true) && history.isSecond(reply);
     return isLate ? { reason, isVoid: isTap && question.asked === true } : undefined;
   }
 
   /**
-   * A reply whose device has shown this relay's own words (`shown`, the hash of them), or has named no message of this relay;
-   * any other is an answer to nothing. Undefined counts as today: clients that know nothing of `shown` come to home itself.
+   * Returns the reply as it is if its device showed this relay's own words (`shown` is their hash), or if it answers no message
+   * of this relay; otherwise as an answer to nothing. Older clients, which send no `shown`, reply to home directly.
    */
   function meant(reply: Reply, shown: string | undefined): Reply {
     const { reply_to: replyTo, message_id: messageId } = reply;
     if (replyTo === null || shown === undefined) return reply;
     const item = history.findMessage(replyTo);
-    // The history forgets, and what is there may be the edge's.
+    // The history forgets, and its item may be the edge's.
     const own = asks.wordsOf(replyTo) ?? (item?.unsealed || item?.sealed ? undefined : item);
     if (!own || isHashOf(shown, { ...own, answers: own.answers ?? [] })) return reply;
     log.warn(
@@ -305,7 +312,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   /** State that a crash must not lose. */
   const undelivered = (): QueuedMessage[] => [...aside, ...state.custody.map(({ entry }) => entry), ...state.queue];
 
-  /** Takes what is kept aside out of there: one message, or all. Returns how many. */
+  /** Takes messages out of those set aside: one, or all. Returns their number. */
   function takeAside(messageId: string | undefined, became: 'expired' | 'cancelled'): number {
     const isMeant = ({ message }: QueuedMessage) => messageId === undefined || message.message_id === messageId;
     const taken = aside.filter(isMeant);
@@ -382,7 +389,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   }
 
   /**
-   * Stores the queue. The history follows in a transaction of its own: with a whole flush in it, the queue would be
+   * Stores the queue. The history follows in a separate transaction: with the items of a whole flush, the queue would be
    * stored so late that a crash could deliver everything twice.
    */
   const saveQueue = (): Promise<void> => {
@@ -390,7 +397,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return saveLater(queueRows, undelivered(), log);
   };
 
-  /** True if a message of this id has arrived, or was written to a socket and is queued again if it does not arrive. */
+  /** True if a message with this id has arrived, or was written to a socket and will be queued again unless it arrives. */
   const wasDelivered = (messageId: string): boolean =>
     delivered.has(messageId) || state.custody.some(({ entry }) => entry.message.message_id === messageId);
 
@@ -401,7 +408,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const message = readMessage(body, clock.now());
     const { message_id: messageId, chat_id: chatId, title } = message;
     const isQueued = () => state.queue.some((queued) => queued.message === message);
-    // A queued message of the same id that has expired keeps its own item.
+    // An expired queued message of the same id keeps its own item.
     dispatch({ name: 'expire' });
     takeAside(messageId, 'expired');
     if (wasDelivered(messageId)) {
@@ -449,7 +456,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return cancelled;
   }
 
-  /** A question was withdrawn that a phone may still show. */
+  /** Remembers a withdrawn question that a phone may still show. */
   function remember(messageId: string): void {
     closed.add(messageId);
     if (closed.size > MAX_CLOSED) closed.delete(closed.values().next().value as string);
@@ -468,13 +475,13 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return Math.max(await cancelled, isDelivered ? 1 : 0);
   }
 
-  /** A message has arrived at the other relay: no copy of it stays here. */
+  /** A message has arrived at the other relay, so the copy here is dropped. */
   function release(messageId: string): void {
     arrivedById(messageId);
     if (state.queue.some(({ message }) => message.message_id === messageId)) dispatch({ name: 'release', messageId });
   }
 
-  /** Operations of the mirror on messages (contract 12 §2). Everything is changed and written in the turn of the call. */
+  /** Operations of the mirror on messages (contract 12 §2). All changes are made and written in the turn of the call. */
   const shared = {
     join(relay: OtherRelay): void {
       other = relay;
@@ -486,18 +493,18 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     /** The messages that wait for a phone here. */
     waiting: (): PhoneMessage[] => state.queue.map(({ message }) => message),
 
-    /** The other relay is given a message. Returns its `seq` in the history. */
+    /** A message is being offered to the other relay. Returns its `seq` in the history. */
     offered(messageId: string): number {
       const seq = history.shared(messageId, true);
       void history.save();
       return seq;
     },
 
-    /** The other relay has stored a message that was offered: it is the custodian, and the copy here goes. */
+    /** The other relay has stored an offered message and is its custodian now, so the copy here is dropped. */
     handedOver(given: PhoneMessage): void {
       const { message_id: messageId } = given;
       const entry = state.queue.find(({ message }) => message.message_id === messageId);
-      // It was replaced meanwhile, or has gone to a phone.
+      // The message was replaced meanwhile, or went to a phone.
       if (!entry || JSON.stringify(entry.message) !== JSON.stringify(given)) return;
       dispatch({ name: 'release', messageId });
       history.handedOver(messageId);
@@ -505,18 +512,18 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       void history.save();
     },
 
-    /** The other relay gives a message. Resolves once it is stored, and rejects when it cannot be. */
+    /** Accepts a message from the other relay. Resolves once it is stored, and rejects if it cannot be. */
     async take(message: PhoneMessage): Promise<void> {
       const { message_id: messageId, chat_id: chatId, title } = message;
       dispatch({ name: 'expire' });
       const item = history.findMessage(messageId);
       const held = undelivered().find((entry) => entry.message.message_id === messageId)?.message;
-      // A sender who repeats an id replaces what waits.
+      // A sender that repeats an id replaces the waiting message.
       const isNewer =
         held !== undefined &&
         held.sent_at < message.sent_at &&
         state.queue.some((entry) => entry.message === held) &&
-        // Nobody at the edge replaces what home seals.
+        // An unsealed message from the edge must not replace one that home seals.
         (isUnsealed(held) || !isUnsealed(message));
       const isHeld = held !== undefined && !isNewer;
       const known = { standing: item && standingOf(item), hasArrived: delivered.has(messageId), isHeld };
@@ -543,7 +550,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       await Promise.all([queueRows.save(undelivered()), history.save()]);
     },
 
-    /** The other relay says how far a message has advanced. Resolves once it is stored. */
+    /** The other relay reports the progress of a message. Resolves once it is stored. */
     async advance(messageId: string, standing: MessageStanding): Promise<void> {
       if (isLater(standing, 'cancelled')) {
         delivered.add(messageId);
@@ -555,18 +562,18 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     },
 
     /**
-     * A reply that a device gave to the other relay, where a reader may have taken it (`isTaken`), with what it says of the
-     * words that it answers (`shown`). Resolves once it is stored.
+     * Accepts a reply that a device sent to the other relay, where a reader may have taken it (`isTaken`), with the hash of
+     * the words that it answers (`shown`). Resolves once it is stored.
      */
     takeReply(reply: Reply, by: { device: string; isTaken: boolean; shown?: string }): Promise<unknown> {
       return accept(history.checked(meant(reply, by.shown)), by);
     },
 
-    /** The other relay has stored a reply, which readers get there, or a reader has taken it there. */
+    /** The other relay has stored a reply for its own readers, or one of them has taken it. */
     replyTaken: (messageId: string): Promise<unknown> =>
       replies.take(messageId).catch((error) => log.warn(`a change could not be saved: ${describeError(error)}`)),
 
-    /** A message that came to the edge, for the history of home. Returns its `seq`; `done` resolves once it is stored. */
+    /** Adds a message of the edge to the history of home. Returns its `seq`; `done` resolves once it is stored. */
     adopt(
       content: MessageContent,
       standing: MessageStanding,
@@ -574,15 +581,19 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     ): { seq: number; done: Promise<unknown> } {
       const { message_id: messageId, chat_id: chatId, title, ts } = content;
       const seq = history.adopt(content, standing, { isAgain, wasDelivered: wasDelivered(messageId) });
+      /** Its sender has repeated the id at the edge: what waits here must not be delivered any more. */
+      const isReplaced = ({ message }: QueuedMessage) => message.message_id === messageId && message.sent_at < ts;
       if (isLater(standing, 'cancelled')) {
         delivered.add(messageId);
         release(messageId);
+      } else if (history.findMessage(messageId)?.ts === ts && state.queue.some(isReplaced)) {
+        dispatch({ name: 'release', messageId });
       }
       parts.seen?.({ chatId, title, messageId, at: ts });
       return { seq, done: Promise.all([queueRows.save(undelivered()), history.save()]) };
     },
 
-    /** A reply that the edge has had for long: for the history, unless it is there or older than all of that. */
+    /** Adds an old reply of the edge to the history, unless it is already there or older than everything in it. */
     adoptReply(reply: Reply): Promise<unknown> {
       if (!history.knowsReply(reply) && !history.isTooOld(reply.ts)) {
         history.reply(reply);
@@ -593,36 +604,36 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
     replySeq: history.replySeq,
 
-    /** Home has given an item its `seq`. */
+    /** Home has assigned an item its `seq`. */
     numbered(item: { kind: PhoneHistoryItem['kind']; id: string; ts: number; seq: number }): Promise<void> {
       history.number(item);
       return history.save();
     },
 
-    /** No item has a number of home any more. */
+    /** Removes the numbers that home assigned. */
     unnumber(): Promise<void> {
       history.unnumber();
       return history.save();
     },
 
-    /** The whole history, in the order in which it has come here. */
+    /** The whole history, in the order of arrival here. */
     items: history.all,
     toldOf,
 
-    /** Number of the messages that wait at the other relay, as far as is known here. */
+    /** Number of messages that wait at the other relay, as far as known here. */
     awaited: (): number => history.awaited().length,
 
-    /** Number of the messages that wait here, or may not have arrived. */
+    /** Number of messages that wait here, or may not have arrived. */
     held: (): number => undelivered().length,
 
-    /** The other relay is of another state: it is told anew how far messages have advanced. */
+    /** The other relay has another state: reports the progress of all messages again. */
     retell(): void {
       for (const messageId of history.sharedIds()) history.retell(messageId, 'queued');
       void history.save();
     },
   };
 
-  /** Takes back what was kept aside once the clock has returned, or expires it once the clock has proved right. */
+  /** Restores the messages set aside once the clock has returned, or expires them once the clock has proved right. */
   async function settleJump(): Promise<void> {
     const outcome = parts.jump?.state() ?? 'ahead';
     if (aside.length === 0 || outcome === 'ahead') return;
@@ -638,8 +649,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   }
 
   /**
-   * Keeps a reply for readers, hands it to the caller who waits for it, or only records it: for a tap that comes too late
-   * (`late`), and for one that a reader at the other relay has taken.
+   * Stores a reply for readers, passes it to the caller that waits for it, or only records it: a tap that comes too late
+   * (`late`), or a reply that a reader at the other relay has taken.
    */
   async function accept(reply: Reply, { device, isTaken }: { device: string; isTaken: boolean }) {
     const { message_id: messageId, reply_to: replyTo } = reply;
@@ -649,11 +660,11 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     if (isRepeated && isTaken) await replies.take(messageId);
     else if (answer || isTaken || (late?.isVoid && !isRepeated)) {
       history.reply(reply, late?.reason);
-      // Nobody gets it at the other relay either.
+      // No reader at the other relay gets it either.
       if (isTaken) history.taken(messageId);
       else taken(messageId);
       await history.save();
-      // A copy was answered while the question waited for its phone.
+      // A copy was answered while the question still waited for its phone.
       if (answer && replyTo !== null) await cancel(replyTo);
     } else await replies.add(reply, late?.reason);
     answer?.();
@@ -676,7 +687,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       void saveQueue();
     },
 
-    /** `proactive.subscribe` with `mirror`: the socket gets copies, and is no target any more (contract 09 §1). */
+    /** `proactive.subscribe` with `mirror`: the socket gets copies, and is no longer a target (contract 09 §1). */
     mirror(link: PhoneLink, id: string): void {
       mirrors.add(link);
       dispatch({ name: 'leave', link });
@@ -686,7 +697,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
     isMirror: (link: PhoneLink): boolean => mirrors.has(link),
 
-    /** `proactive.unsubscribe`, or the end of the grant: the previous subscriber that is still open takes over. */
+    /** `proactive.unsubscribe`, or the loss of the grant: the previous subscriber that is still open takes over. */
     leave(link: PhoneLink): void {
       const wasMirror = mirrors.delete(link);
       if (!wasMirror && !state.subscribers.includes(link)) return;
@@ -694,7 +705,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       void saveQueue();
     },
 
-    /** The socket has ended: what may not have arrived is queued again, or goes to the previous subscriber. */
+    /** The socket has closed. Messages that may not have arrived are queued again, or go to the previous subscriber. */
     ended(link: PhoneLink): void {
       const wasMirror = mirrors.delete(link);
       const wasProbed = probed.delete(link);
@@ -719,10 +730,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       return history.page(page);
     },
 
-    /** A `since` for what comes after everything that is in the history now. */
+    /** A `since` for everything after the present history. */
     historyEnd: history.end,
 
-    /** Restores the subscription of a socket that outlived the memory of the process (edge). */
+    /** Restores the subscription of a socket that survived a sleep (edge). */
     restore(link: PhoneLink): void {
       if (!subscribers) return;
       if (subscribers.wasMirror(link)) mirrors.add(link);
@@ -733,7 +744,9 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       for (const messageId of abandoned) sendEnd(link, messageId, 'withdrawn');
     },
 
-    /** Every socket that outlived a sleep is back: forgets the others, and queues again what was written to them. */
+    /**
+     * Every socket that survived the sleep is restored: forgets the others, and queues the messages written to them again.
+     */
     restored(): void {
       for (const { message } of unclaimed) history.returned(message.message_id);
       dispatch({ name: 'return', entries: unclaimed });
@@ -746,9 +759,9 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     isSubscribed: (link: PhoneLink): boolean => state.subscribers.includes(link),
 
     /**
-     * A message to the phone: sent, or stored until one subscribes (contract 04 §5.3, 5.4). The log says on whose behalf
-     * (`by`, contract 09 §9).
-     * @throws RelayError `invalid` for a bad field; `unavailable` when it had to wait and could not be stored.
+     * A message to the phone: sent, or stored until one subscribes (contract 04 §5.3, 5.4). `by` is the caller, for the log
+     * (contract 09 §9).
+     * @throws RelayError `invalid` for a bad field; `unavailable` if it had to wait and could not be stored.
      */
     push: (body: Readonly<Record<string, unknown>>, by?: string): Promise<Pushed> => push(body, { by, isAsked: false }),
 
@@ -756,8 +769,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     ask: asks.ask,
 
     /**
-     * The state of a message once it is no longer merely sent, or after `within` milliseconds, or when `signal` aborts.
-     * Undefined for one that the history does not have.
+     * The state of a message once it is more than sent, or after `within` milliseconds, or when `signal` aborts. Undefined
+     * for an unknown message.
      */
     async stateWithin(messageId: string, within: number, signal?: AbortSignal): Promise<MessageState | undefined> {
       const stateNow = () => history.stateOf(messageId);
@@ -774,10 +787,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       return stateNow();
     },
 
-    /** Number of connected devices that get messages or copies of them now. */
+    /** Number of connected devices that get messages or copies now. */
     listening: (): number => [...state.subscribers, ...mirrors].filter(mayGet).length,
 
-    /** The queued messages, first in first out, those that wait at the other relay of the mirror first. */
+    /** The queued messages, first in first out, beginning with those that wait at the other relay of the mirror. */
     queued(): Pick<PhoneMessage, 'message_id' | 'chat_id' | 'text' | 'sent_at'>[] {
       dispatch({ name: 'expire' });
       const awaited = history.awaited().map(({ ts, ...item }) => ({ ...item, sent_at: ts }));
@@ -788,14 +801,14 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     cancel,
 
     /**
-     * Cancels a message of this id: one that is queued, or a question that nobody has answered, which devices then close
-     * (contract 09 §7). Resolves with their number once that is stored.
+     * Cancels a queued message, or an unanswered question, which devices then close (contract 09 §7). Resolves with the
+     * number once that is stored.
      */
     withdraw,
 
     /**
-     * `proactive.reply`: acknowledged once it is stored, ignored without a text. Rejects when it cannot be stored. `late`
-     * in the acknowledgement says that the question was closed before (contract 09 §7).
+     * `proactive.reply`: acknowledged once it is stored, ignored without a text. Rejects if it cannot be stored. `late` in
+     * the acknowledgement means that the question was closed before (contract 09 §7).
      */
     async reply(link: PhoneLink, payload: Payload, id: string): Promise<void> {
       const read = readReply(payload, clock.now());
@@ -815,13 +828,13 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     /** Unread replies (contract 04 §5.5). */
     poll: (poll: Poll): Promise<Handout> => replies.poll(poll),
 
-    /** A reader has the replies of a lease (contract 04 §5.4a). */
+    /** A reader acknowledges the replies of a lease (contract 04 §5.4a). */
     acknowledge: replies.acknowledge,
 
-    /** Unread replies, for the sockets that wait for them (contract 12 §6). */
+    /** Unread replies, for sockets that wait for them (contract 12 §6). */
     replies,
 
-    /** Number of polls that wait. */
+    /** Number of waiting polls. */
     pollsWaiting: replies.waiting,
 
     /** Answers waiting polls; resolves when everything is stored. */

@@ -5,22 +5,22 @@ import { endsAsking, MAX_OPTIONS, optionsIn } from './options.ts';
 
 export const MAX_ANSWERS = MAX_OPTIONS;
 export const MAX_ANSWER = 40;
-/** Answers to a message that asks and lists no options (contract 09 §10). */
+/** Answers to a question that lists no options (contract 09 §10). */
 const YES_NO: readonly string[] = ['Yes', 'No'];
-/** Keys of other metadata that fit beside `question` and `answers` (contract 04 §5.5). */
+/** Other metadata keys that fit besides `question` and `answers` (contract 04 §5.5). */
 const MAX_OTHERS = 22;
-/** Control characters, line ends, and marks that make a text read in another order. */
+/** Control characters, line ends, and marks that change the reading order of a text. */
 const CONTROLS = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
 
-/** True if a message waits for an answer. Its metadata says so: the relay fills it in. */
+/** True if a message waits for an answer, according to its metadata, which the relay fills in. */
 export const isQuestion = ({ question }: Metadata): boolean => question === true;
 
-/** The answers that a message offers, as its metadata names them, trimmed. None where they break the limits. */
+/** The answers in the metadata of a message, trimmed. Empty if they exceed the limits. */
 export const answersOf = ({ answers }: { readonly answers?: unknown }): readonly string[] =>
   areFit(answers) ? answers.map((answer) => answer.trim()) : [];
 
 /**
- * Reads `answers` of `POST /phone/message` (contract 09 §10): trimmed, undefined when there are none.
+ * Reads `answers` of `POST /phone/message` (contract 09 §10): trimmed, undefined if there are none.
  * @throws RelayError `invalid`
  */
 export function readAnswers(value: unknown): string[] | undefined {
@@ -40,9 +40,9 @@ export function readAnswers(value: unknown): string[] | undefined {
 }
 
 /**
- * Metadata with `question` and `answers` where the message is a question (contract 09 §10): the answers that were given,
- * those that the metadata has already, the options that the text lists, or Yes and No. `question: false` in the metadata
- * says that the text only looks like a question. Applied to its own result, it changes nothing.
+ * Adds `question` and `answers` to the metadata of a question (contract 09 §10): the given answers, those already in the
+ * metadata, the options that the text lists, or Yes and No. `question: false` in the metadata says that the text only looks
+ * like a question. Idempotent.
  */
 export function withAnswers(text: string, metadata: Metadata, given?: readonly string[]): Metadata {
   const { question, answers, ...others } = metadata;
@@ -52,7 +52,7 @@ export function withAnswers(text: string, metadata: Metadata, given?: readonly s
   return { ...kept, question: true, ...(asked.answers.length > 0 && { answers: [...asked.answers] }) };
 }
 
-/** The answers of a question, none where only free text will do; undefined for what is no question. */
+/** The answers to a question, empty if only free text makes sense; undefined if the message is not a question. */
 function readQuestion(text: string, metadata: Metadata): { answers: readonly string[] } | undefined {
   if (metadata.question === false) return undefined;
   const stated = answersOf(metadata);
@@ -70,7 +70,7 @@ const isFit = (value: unknown): value is string =>
   value.isWellFormed() &&
   !CONTROLS.test(value);
 
-/** Visible form of an answer: two that differ in an invisible character alone look the same. */
+/** Visible form of an answer, since two that differ only in an invisible character look the same. */
 const appearanceOf = (answer: string): string => visible(answer).normalize('NFC').replaceAll(/\s+/g, ' ').trim();
 
 const areDistinct = (answers: readonly string[]): boolean => new Set(answers.map(appearanceOf)).size === answers.length;
@@ -78,6 +78,6 @@ const areDistinct = (answers: readonly string[]): boolean => new Set(answers.map
 const areFit = (value: unknown): value is string[] =>
   Array.isArray(value) && value.length >= 1 && value.length <= MAX_ANSWERS && value.every(isFit) && areDistinct(value);
 
-/** True if an `answer_index` of a reply names the answer that its text gives. */
+/** True if the `answer_index` of a reply names the answer in its text. */
 export const isAnswerAt = (answers: readonly string[], index: number | undefined, text: string): index is number =>
   index !== undefined && answers[index] === text.trim();

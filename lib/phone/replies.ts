@@ -9,13 +9,13 @@ import { type Rows, saveLater } from './rows.ts';
 
 const MAX_RECORDS = 100;
 const MAX_BYTES = 16 * 1024 * 1024;
-/** Milliseconds for which a reply is kept. */
+/** Milliseconds for which a reply is stored. */
 const RETENTION = 86_400_000;
 const MAX_POLLS = 64;
 /** Milliseconds that a socket may take to acknowledge a reply. As long as the shortest alarm of an object. */
 const ACK_TIMEOUT = 60_000;
 
-/** Selects replies: every given condition must hold; of chat and message, one is enough. */
+/** Selects replies. Every given condition must hold, except that either chat or message is enough. */
 export interface ReplyFilter {
   chatId?: string;
   /** The message that was answered. */
@@ -27,21 +27,21 @@ export interface ReplyFilter {
 export interface Poll {
   /** Milliseconds to wait for the first reply. */
   timeout: number;
-  /** Aborted when the reader leaves: it then takes no replies. */
+  /** Aborted when the reader disconnects, in which case it takes no replies. */
   signal?: AbortSignal;
   wanted?: ReplyFilter;
-  /** Milliseconds for which the reader has the replies before it must have acknowledged them; absent to take them. */
+  /** Milliseconds after which unacknowledged replies return to the queue; absent to take them at once. */
   lease?: number;
-  /** Asked again before a reply is handed to a poll that waits. */
+  /** Checked again before a reply is handed to a waiting poll. */
   mayRead?(): boolean;
 }
 
 /** Replies on their way to a reader. */
 export interface Handout {
   replies: Reply[];
-  /** Acknowledges them. Absent without a lease, and without replies. */
+  /** Id to acknowledge them with. Absent without a lease, and without replies. */
   leaseId?: string;
-  /** Must be called: `isWhole` when the whole response has been written, false when the connection ended before. */
+  /** Must be called: `isWhole` if the whole response was written, false if the connection ended before. */
   sent(isWhole: boolean): void;
 }
 
@@ -52,14 +52,14 @@ interface Waiter extends Pick<Poll, 'wanted' | 'mayRead' | 'lease'> {
 /** Prefix of the lease ids of sockets. */
 export const READER = 'reader:';
 
-/** A socket that gets every reply, until it ends. */
+/** A socket that gets every reply until it closes. */
 export interface Reader {
   /** Id of its leases. */
   id: string;
-  /** Asked again before each reply. */
+  /** Checked again before each reply. */
   mayRead(): boolean;
   give(reply: Reply): void;
-  /** Ends the socket: it must not read any more, or has acknowledged nothing for too long. */
+  /** Closes the socket because it may no longer read, or has acknowledged nothing for too long. */
   end(reason: string): void;
 }
 
@@ -71,20 +71,20 @@ export interface RepliesParts {
   rows: Rows<StoredReply>;
   clock: Clock;
   log: Log;
-  /** A new reply is stored, and a reader has taken one. */
+  /** Gets new replies, and those that a reader has taken. */
   history: Pick<PhoneHistory, 'reply' | 'hasReply' | 'forget' | 'taken' | 'save'>;
 }
 
-/** Replies of phones until the agent's side reads them (contract 04 §5.5). They survive a restart. */
+/** Replies of phones, until the agent's side reads them (contract 04 §5.5). They survive a restart. */
 export function createReplies({ rows, clock, log, history }: RepliesParts) {
   let records: readonly StoredReply[] = rows.loaded;
   /** `seq` of replies whose response is being written to a reader without a lease. */
   const leaving = new Set<number>();
   const waiters = new Set<Waiter>();
-  /** By id, the one that has waited longest first. */
+  /** Keyed by id, the one that has waited longest first. */
   const readers = new Map<string, Reader>();
   let stopped = false;
-  /** Serves the polls that wait when the first lease ends: one timer for all. */
+  /** One timer for all: serves waiting polls when the first lease ends. */
   let cancelEnd: Cancel = () => {};
 
   function prune(now: number): void {
@@ -97,7 +97,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     if (kept.length !== records.length) records = kept;
   }
 
-  /** Hands out the replies that a reader wants and nobody else has; undefined without any. */
+  /** Takes the replies that match a reader's filter and that nobody else has; undefined if there are none. */
   function take(
     { wanted, lease }: Pick<Poll, 'wanted' | 'lease'>,
     now: number,
@@ -109,7 +109,8 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
   }
 
   /**
-   * Without a lease, replies are the reader's once they are written; a crash or a broken connection must not lose them.
+   * Without a lease, the reader owns replies once they are written, so that neither a crash nor a broken connection loses
+   * them.
    */
   function give(taken: readonly StoredReply[]): Handout {
     for (const { seq } of taken) leaving.add(seq);
@@ -146,7 +147,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
 
   const warn = (error: unknown) => log.warn(`a change could not be saved: ${describeError(error)}`);
 
-  /** Removes what readers have taken. Resolves with the number once that is stored. */
+  /** Removes replies that readers have taken. Resolves with their number once that is stored. */
   async function remove(isTaken: (record: StoredReply) => boolean): Promise<number> {
     const taken = records.filter(isTaken);
     if (taken.length === 0) return 0;
@@ -156,7 +157,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     return taken.length;
   }
 
-  /** Hands replies to waiting polls, those with a filter first, and then to sockets. */
+  /** Hands replies to waiting polls, those with a filter first, then to sockets. */
   function serve(): void {
     const now = clock.now();
     for (const { id, end } of [...readers.values()]) {
@@ -171,7 +172,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     awaitEnds(now);
   }
 
-  /** Gives a socket what nobody has, once its lease is stored. */
+  /** Sends a socket the replies that nobody has, once its lease is stored. */
   function read(reader: Reader, now: number): void {
     const taken = records.filter(isFree(now));
     if (taken.length === 0) return;
@@ -195,8 +196,8 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       !leaving.has(seq) && !(lease && lease.until > now);
 
   /**
-   * Replies come again after their lease, also to polls that wait already. `now` is when the polls looked for replies: a
-   * lease that has ended since must not be missed.
+   * Replies become available again after their lease, for polls that already wait too. `now` is when the polls checked for
+   * replies, so that a lease that has ended since is not missed.
    */
   function awaitEnds(now: number): void {
     cancelEnd();
@@ -206,8 +207,8 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
 
   return {
     /**
-     * Keeps a `proactive.reply`. Resolves once it is stored; a repeated id is kept once, also when a reader has taken it
-     * already. `late` is for the history. Rejects, and keeps nothing, when it cannot be stored.
+     * Stores a `proactive.reply`. Resolves once it is stored. A repeated id is stored once, even if a reader has already
+     * taken it. `late` is for the history. Rejects, and stores nothing, on failure.
      */
     async add(reply: Reply, late?: Closed): Promise<void> {
       prune(clock.now());
@@ -232,7 +233,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       serve();
     },
 
-    /** The wanted replies in order of arrival: at once if there are any, else the first one within the timeout. */
+    /** The matching replies in order of arrival: at once if there are any, else the first one within the timeout. */
     async poll({ timeout, signal, wanted, lease, mayRead }: Poll): Promise<Handout> {
       if (signal?.aborted) return NOTHING;
       const now = clock.now();
@@ -261,8 +262,8 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     },
 
     /**
-     * The reader has the replies of a lease: takes those that nobody else has taken or leased since. Resolves with their
-     * number once that is stored. Rejects with `unavailable` when it cannot be.
+     * Acknowledges the replies of a lease, except those that another reader has taken or leased since. Resolves with their
+     * number once that is stored. Rejects with `unavailable` if it cannot be.
      */
     async acknowledge(leaseId: string): Promise<number> {
       try {
@@ -273,18 +274,16 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       }
     },
 
-    /**
-     * Somebody has taken a reply from elsewhere. Resolves with 1 once that is stored, with 0 for one that is not here.
-     */
+    /** Somebody took a reply elsewhere. Resolves with 1 once that is stored, with 0 for an unknown reply. */
     take: (messageId: string): Promise<number> => remove(({ reply }) => reply.message_id === messageId),
 
-    /** A socket has opened, or has outlived a sleep with what it was given. */
+    /** A socket has opened, or has survived a sleep with its leases. */
     read(reader: Reader): void {
       readers.set(reader.id, reader);
       serve();
     },
 
-    /** A socket has ended: others get what it has not acknowledged. */
+    /** A socket has closed: other readers get its unacknowledged replies. */
     unread(id: string): void {
       readers.delete(id);
       if (!records.some(({ lease }) => lease?.id === id)) return;
@@ -293,7 +292,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       serve();
     },
 
-    /** Others get what sockets have not acknowledged that are not open. */
+    /** Releases the unacknowledged replies of all sockets that are no longer open. */
     settleReaders(): void {
       const isLeft = ({ lease }: StoredReply) => lease?.id.startsWith(READER) === true && !readers.has(lease.id);
       if (!records.some(isLeft)) return;
@@ -302,15 +301,15 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       serve();
     },
 
-    /** A socket has a reply, unless somebody else has it since. Resolves once that is stored. */
+    /** Acknowledges one reply of a socket, unless another reader has it since. Resolves once that is stored. */
     async acknowledgeOne(messageId: string, by: string): Promise<void> {
       await remove(({ reply, lease }) => reply.message_id === messageId && lease?.id === by);
     },
 
-    /** Number of polls that wait. */
+    /** Number of waiting polls. */
     waiting: (): number => waiters.size,
 
-    /** Answers every waiting poll with nothing; resolves when the store is up to date. */
+    /** Answers every waiting poll without replies; resolves when the store is up to date. */
     async stop(): Promise<void> {
       stopped = true;
       for (const waiter of [...waiters]) waiter.settle(NOTHING);

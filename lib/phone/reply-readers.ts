@@ -12,7 +12,7 @@ import { READER, type Replies } from './replies.ts';
 
 const leaseOf = (socket: string): string => READER + socket;
 
-/** Sockets at once. One more takes the place of the oldest. */
+/** Maximum open sockets. One more closes the oldest. */
 const MAX_READERS = 64;
 const KEY = 'readers';
 const TOKEN_EXPIRED = 'operator token expired';
@@ -21,31 +21,29 @@ const TOKEN_EXPIRED = 'operator token expired';
 interface Owner {
   /** The device's family; null for the operator. */
   family: string | null;
-  /** When the operator's token ends, epoch seconds; null for a device, and for an operator without a token (Node). */
+  /** Expiry of the operator's token, epoch seconds; null for a device, and for an operator without a token (Node). */
   until: number | null;
 }
 
 export interface ReplyReadersParts {
   replies: Pick<Replies, 'read' | 'unread' | 'acknowledgeOne' | 'settleReaders'>;
   sessions: Pick<Sessions, 'byFamily' | 'onEnd'>;
-  /** The grant without which a device gets no reply. */
+  /** The grant that a device needs to get replies. */
   grant: string;
   clock: Clock;
   log: Log;
-  /** Where the family of each socket is stored; absent where the process lives as long as its sockets. */
+  /** Store of the family of each socket; absent if the process lives as long as its sockets. */
   store?: Store<'phone-subscribers'>;
 }
 
-export type ReplyReaders = Awaited<ReturnType<typeof openReplyReaders>>;
-
 /**
- * Sockets on which agents wait for replies (contract 12 §6): each reply is one frame, and theirs once they acknowledge it.
- * While none comes, nothing happens, so that an object at the edge sleeps with them open.
+ * Sockets on which agents wait for replies (contract 12 §6). Each reply is one frame, consumed once acknowledged. Without
+ * replies nothing is sent, so that an object at the edge sleeps with the sockets open.
  */
 export async function openReplyReaders({ replies, sessions, grant, clock, log, store }: ReplyReadersParts) {
-  /** By socket id, oldest first. */
+  /** Keyed by socket id, oldest first. */
   const open = new Map<string, Owner & { socket: Transport; cancel: Cancel }>();
-  /** Those that were open before a sleep. */
+  /** The sockets that were open before a sleep. */
   const record = await store?.getItem(KEY);
   const entries = <T>(value: unknown) => new Map(Object.entries(isObject(value) ? value : {})) as Map<string, T>;
   const stored = entries<string | null>(record?.readers);
@@ -78,7 +76,7 @@ export async function openReplyReaders({ replies, sessions, grant, clock, log, s
   }
 
   sessions.onEnd(({ family }) => {
-    // A refresh ends a session too, and puts another of the same family in its place at once.
+    // A refresh also ends a session, but at once replaces it by another of the same family.
     queueMicrotask(() => {
       if (sessions.byFamily(family)) return;
       for (const [id, reader] of [...open]) if (reader.family === family) end(id, 4401, 'session revoked');
@@ -114,7 +112,9 @@ export async function openReplyReaders({ replies, sessions, grant, clock, log, s
   }
 
   return {
-    /** A reader with a session, or the operator, whose token ends at `until` (epoch seconds; null without one). */
+    /**
+     * Opens a reader with a session, or for the operator, whose token expires at `until` (epoch seconds; null without one).
+     */
     open(socket: Transport, session: Session | undefined, until: number | null): SocketEvents {
       const [oldest] = open.keys();
       if (oldest !== undefined && open.size >= MAX_READERS) end(oldest, 1013, 'too many readers of replies');
@@ -123,21 +123,21 @@ export async function openReplyReaders({ replies, sessions, grant, clock, log, s
       return own;
     },
 
-    /** A socket that has outlived a sleep (edge). */
+    /** Restores a socket that survived a sleep (edge). */
     restore(socket: Transport): SocketEvents | undefined {
       const family = stored.get(socket.id);
       const until = ends.get(socket.id) ?? null;
-      // Earlier versions stored no end of an operator's token.
+      // Earlier versions stored no expiry of an operator's token.
       if (family === undefined || (family === null && until === null)) socket.close(1012, 'the relay was asleep');
       else if (mayRead({ family, until })) return events(socket, { family, until });
       else socket.close(4401, family === null ? TOKEN_EXPIRED : 'session revoked');
       return undefined;
     },
 
-    /** The relay listens: others get what sockets of the last process have not acknowledged. */
+    /** The relay listens: releases the unacknowledged replies of sockets of the last process. */
     start: replies.settleReaders,
 
-    /** Every socket that outlived a sleep is back: others get what was given to the rest (edge). */
+    /** Every socket that survived the sleep is restored: releases the replies of the others (edge). */
     restored: replies.settleReaders,
 
     stop(): void {

@@ -12,8 +12,7 @@ const MAX_LABEL = 256;
 
 /**
  * Reads `proactive.reply`, its text cut to 1 MiB of UTF-8; undefined without a text, and for a sealed one that cannot be
- * read. Its `answer_index` still has to be
- * compared with the answers of the message.
+ * read. The caller has to check its `answer_index` against the answers of the message.
  */
 export function readReply(payload: Payload, now: number): Reply | undefined {
   const { text, message_id: id, ts, answer_index: index } = payload;
@@ -33,7 +32,7 @@ export function readReply(payload: Payload, now: number): Reply | undefined {
   };
 }
 
-/** How home takes a reply that came to the edge without a seal: it answers nothing, and says where it comes from. */
+/** Home's form of a reply that arrived unsealed at the edge: it answers no message, and states its origin. */
 export const unsealedReply = ({ text }: Pick<Reply, 'text'>) => ({
   chat_id: null,
   reply_to: null,

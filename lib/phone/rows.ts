@@ -12,9 +12,9 @@ export interface Rows<R extends Row> {
   readonly loaded: readonly R[];
   /** The `seq` for a new row. */
   next(): number;
-  /** Makes the store hold exactly these rows; resolves when it does. Unchanged rows are not written. */
+  /** Makes the store contain exactly these rows; resolves when it does. Unchanged rows are not written. */
   save(rows: readonly R[]): Promise<void>;
-  /** Runs `work`, whose writes to these rows and to other stores are durable together. */
+  /** Runs `work`, whose writes to these rows and to other stores become durable together. */
   batch<T>(work: () => T): T;
 }
 
@@ -26,7 +26,7 @@ export interface RowsParts<R extends Row> {
 }
 
 /**
- * A short list, written through. Rows are stored in numbered slots, and a new row reuses the slot of one that is removed:
+ * A short list, written through. Rows are stored in numbered slots, and a new row reuses the slot of a removed one, so that
  * every change of the list (append, append in place of the oldest, replace, remove, clear) is one write.
  */
 export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>): Promise<Rows<R>> {
@@ -55,7 +55,7 @@ export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>
       const writes: Promise<void>[] = [];
       batched(store, () => {
         for (const row of added) {
-          // A replacement takes the slot of its predecessor: the store never holds both.
+          // A replacement takes the slot of its predecessor, so that the store never contains both.
           const seq = free.has(row.seq) ? row.seq : free.keys().next().value;
           const slot = (seq !== undefined && free.get(seq)) || unused();
           if (seq !== undefined) free.delete(seq);
@@ -73,7 +73,7 @@ export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>
   };
 }
 
-/** Saves without being awaited: a row that a failure leaves in the store is delivered once more at most. */
+/** Saves without waiting: after a failure, a row that is left in the store is delivered once more at most. */
 export function saveLater<R extends Row>(rows: Rows<R>, list: readonly R[], log: Log): Promise<void> {
   return rows.save(list).catch((error) => log.warn(`a change could not be saved: ${describeError(error)}`));
 }

@@ -5,7 +5,7 @@ import { visibleLine, visibleName } from '../kit/text.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { answersOf } from './question.ts';
 
-/** What a device shows of a message. */
+/** A message as a device shows it. */
 export interface Shown {
   title: string | null;
   text: string;
@@ -16,8 +16,8 @@ export interface Shown {
 const MAX_LINE = 120;
 
 /**
- * A device says what it has shown, since ids alone name no words: the edge could ask with its own ones under the id of a
- * question that home has sealed. A reply carries the SHA-256 of this text, base64url.
+ * The text of a message as shown. A reply carries its SHA-256 (base64url), since an id alone does not identify the words:
+ * the edge could show other words under the id of a question that home sealed.
  */
 export const shownText = ({ title, text, answers }: Shown): string =>
   JSON.stringify(['svc-relay shown v1', title, text, answers]);
@@ -30,26 +30,26 @@ export const shownOf = ({ title, text, metadata }: Pick<PhoneMessage, 'title' | 
   answers: answersOf(metadata),
 });
 
-/** A text as a notification shows its beginning. */
+/** The beginning of a text, as shown in a notification. */
 export const lineOf = (text: string): string => visibleLine(text.slice(0, MAX_LINE)).toWellFormed();
 
-/** A message as a notification shows it. */
+/** A message as shown in a notification. */
 export const noticeOf = ({ title, text, answers }: Shown): Shown => ({
   title: title === null ? null : visibleName(title),
   text: lineOf(text),
   answers,
 });
 
-/** What a `proactive.reply` says of the words that its device has shown; undefined where it says nothing of them. */
+/** Hash of the words that the device of a `proactive.reply` has shown; undefined if it sends none. */
 export const readShown = ({ shown }: Payload): string | undefined => (typeof shown === 'string' ? shown : undefined);
 
-/** True if a device has shown this message, as a whole or as a notification. */
+/** True if a device has shown this message, completely or as a notification. */
 export const isHashOf = (hash: string, message: Shown): boolean =>
   hash === hashOfShown(message) || hash === hashOfShown(noticeOf(message));
 
 /**
- * A reply of a device that has shown other words under the id of the message: the edge may have put them there. Readers get it,
- * as an answer to nothing.
+ * A reply of a device that showed other words under the id of the message, which may come from the edge. Readers get it as
+ * an answer to no message.
  */
 export const strayed = ({ message_id, ts, text, reply_to, metadata }: Reply): Reply => ({
   message_id,

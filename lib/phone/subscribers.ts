@@ -16,8 +16,8 @@ export interface Subscriptions<L> {
 }
 
 /**
- * Stores the subscriptions for an object that is evicted while its sockets stay open (edge). Nothing waits for a write: a
- * lost one costs a subscription that the phone renews when it reconnects, or sends a message twice.
+ * Stores the subscriptions for an object that is evicted while its sockets stay open (edge). Writes are not awaited: a lost
+ * one costs a subscription that the phone renews when it reconnects, or sends a message twice.
  */
 export async function openSubscribers<L extends { id: string }>(store: Store<'phone-subscribers'>, log: Log) {
   const record = await store.getItem(ORDER);
@@ -42,7 +42,7 @@ export async function openSubscribers<L extends { id: string }>(store: Store<'ph
       });
     },
 
-    /** The targets, with this socket in its former place if it was one. */
+    /** The targets, with this socket at its former place if it was one. */
     restore(links: readonly L[], link: L): readonly L[] {
       const { sockets } = stored;
       if (!sockets.includes(link.id)) return links;
@@ -53,7 +53,7 @@ export async function openSubscribers<L extends { id: string }>(store: Store<'ph
     written: (entries: readonly QueuedMessage[], { id }: L): QueuedMessage[] =>
       entries.filter(({ seq }) => seqsOf(id).includes(seq)),
 
-    /** Stored messages: those that wait, and those that were written to any socket. */
+    /** Splits stored messages into waiting ones and those written to any socket. */
     split(entries: readonly QueuedMessage[]) {
       const seqs = new Set(Object.keys(stored.custody).flatMap(seqsOf));
       return {

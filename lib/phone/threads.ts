@@ -3,13 +3,13 @@ import * as v from 'valibot';
 import type { ThreadRecord } from '../../storage/schema.ts';
 import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
-import { sha256 } from '../kit/bytes.ts';
 import { loadAll, readAs } from '../kit/entries.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { byCodePoint } from '../kit/text.ts';
 import { createWriteBehind } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 
-/** A conversation with the phone, as `GET /phone/threads` lists it. */
+/** A conversation with the phone, as listed by `GET /phone/threads`. */
 export type PhoneThread = {
   /** The agent's session, or `''` for a chat that only the relay knows. */
   session_id: string;
@@ -17,11 +17,11 @@ export type PhoneThread = {
   title: string | null;
 };
 
-/** A chat that was seen in a message or a reply. */
+/** A chat seen in a message or a reply. */
 export interface SeenChat {
-  /** Null counts as `phone`, and so does a blank one. */
+  /** Null and blank count as `phone`. */
   chatId: string | null;
-  /** Null keeps the title that is known. */
+  /** Null keeps the known title. */
   title: string | null;
   messageId: string | null;
   /** Epoch milliseconds. */
@@ -29,11 +29,13 @@ export interface SeenChat {
 }
 
 export interface PhoneThreads {
-  /** Marks a chat as the one used last. Needs no `this`. */
+  /** Marks a chat as the most recently used. Needs no `this`. */
   seen(chat: SeenChat): void;
   /** Like `seen`, with a title: null removes it, undefined keeps it. */
   put(chat: { chatId: string; title?: string | null; at: number }): PhoneThread;
-  /** The agent's sessions with the phone, then chats that only the relay knows. Never fails: a bad database gives no rows. */
+  /**
+   * The agent's sessions with the phone, then chats that only the relay knows. Never fails; a bad database yields no rows.
+   */
   list(): Promise<PhoneThread[]>;
 }
 
@@ -49,8 +51,8 @@ const HOME_CHAT = 'phone';
 const MAX_ROWS = 1000;
 
 /**
- * Older databases have no titles: a name that the inner query does not know is the outer one's, which is NULL. In one
- * query, because a locked database is waited for.
+ * Older databases have no titles: a name unknown to the inner query is that of the outer one, which is NULL. A single query,
+ * because every query may have to wait for a locked database.
  */
 const SQL = `
 SELECT CAST(s.id AS TEXT) AS session_id, CAST(s.chat_id AS TEXT) AS chat_id,
@@ -61,7 +63,7 @@ WHERE s.source = 'phone' AND s.id IS NOT NULL AND s.chat_id IS NOT NULL AND s.ch
 /** The conversations with the phone (contract 04 §5.7). Without a host, only those that passed through the relay. */
 export async function openPhoneThreads({ host, store, log }: ThreadsParts): Promise<PhoneThreads> {
   const persistence = createWriteBehind({ store, log, name: 'the list of chats' });
-  /** By chat id, the one used last at the end. */
+  /** Keyed by chat id, the most recently used last. */
   const chats = new Map<string, ThreadRecord>();
   const loaded = await loadAll({ store, log, read: readAs(Stored) });
   for (const [, chat] of loaded.sort(([, a], [, b]) => a.seq - b.seq)) chats.set(chat.chat_id, chat);
@@ -77,7 +79,7 @@ export async function openPhoneThreads({ host, store, log }: ThreadsParts): Prom
     save(oldest);
   }
 
-  /** The key is a hash: a chat id may be any text. */
+  /** The key is a hash, since a chat id may be any text. */
   function save(chatId: string): void {
     persistence.save(sha256(chatId), () => chats.get(chatId) ?? null);
   }
@@ -112,7 +114,7 @@ const Stored: v.GenericSchema<unknown, ThreadRecord> = v.object({
   ...v.entriesFromList(['at', 'seq'], v.number()),
 });
 
-/** Sessions from the root's database, then from the profiles' by name; each session once. */
+/** Sessions from the root's database, then from the profiles' by name, without duplicates. */
 async function readSessions(host: Host): Promise<PhoneThread[]> {
   const { databases } = host;
   const results = await Promise.all(

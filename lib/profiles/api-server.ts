@@ -3,7 +3,7 @@ import { isMapping, type Mapping } from '../kit/yaml.ts';
 
 export interface ApiServerSettings {
   enabled: boolean;
-  /** The explicit switch; null when there is none and the key decides. */
+  /** The explicit switch; null if it is not set, so that the key decides. */
   explicitlyEnabled: boolean | null;
   host: string;
   port: number;
@@ -17,9 +17,9 @@ const DEFAULT_PORT = 8642;
 const LOCAL_HOSTS = new Set(['127.0.0.1', 'localhost', '0.0.0.0', '::1', '::']);
 
 /**
- * API server settings of one profile, from its parsed configuration and its own `.env` values. `extra` overrides the
- * root `api_server`, which overrides `platforms.api_server`; values that are absent or unusable there come from `.env`
- * (contract 07 §1.2). The key is `extra.key`, then `key`, then `api_key`, then `.env` (contract 01 §5.3).
+ * API server settings of one profile, from its parsed configuration and its own `.env` values. `extra` overrides the root
+ * `api_server`, which overrides `platforms.api_server`; absent or unusable values come from `.env` (contract 07 §1.2). The
+ * key is `extra.key`, then `key`, then `api_key`, then `.env` (contract 01 §5.3).
  */
 export function apiServerSettings(config: Mapping, env: Record<string, string>): ApiServerSettings {
   const platforms = isMapping(config.platforms) ? config.platforms : {};
@@ -45,7 +45,7 @@ export function apiServerSettings(config: Mapping, env: Record<string, string>):
 }
 
 /**
- * URL at which clients reach an API server. A local bind address means nothing to them, so scheme and host name of
+ * URL at which clients reach an API server. A local bind address is useless to them, so the scheme and host name of
  * `webapiUrl` replace it (contract 07 §1.2). Null for an invalid host.
  */
 export function apiServerUrl({ host, port }: { host: string; port: number }, webapiUrl: string): string | null {

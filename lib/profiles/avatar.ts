@@ -35,7 +35,7 @@ export async function readAvatar(host: Host, { name, home }: ProfilePlace, limit
     new RelayError('forbidden', 'profile_avatar_forbidden', { extra: { profile: name, detail } });
   const path = `${home}/${filename}`;
   if (((await unlessUnreadable(host.files.stat(path)))?.size ?? 0) > limit) throw refusal(`larger than ${limit} bytes`);
-  const file = await unlessUnreadable(host.homeFiles.read(home, path, { keep: limit + 1, digest: limit }));
+  const file = await unlessUnreadable(host.homeFiles.read(home, path, { content: limit + 1, digest: limit }));
   if (file === null) throw refusal('not a regular file that can be read');
   if (file === 'missing' || file === 'outside') throw refusal('the file is not in the profile');
   if (file.size > limit || file.bytes.length > limit || file.sha256 === null)

@@ -4,15 +4,15 @@ import { decodeUtf8Strict } from '../kit/text.ts';
 import type { ParsedMapping } from '../kit/yaml.ts';
 
 const MAX_CONFIG = 256 * 1024;
-/** Characters of configuration text kept as cache keys. */
+/** Characters of configuration text used as cache keys. */
 const MAX_CACHED = 8 * 1024 * 1024;
 
 export type ConfigFile = ParsedMapping | { ok: false; problem: string; missing: true };
 
-/** Reads a profile's configuration, or returns the problem in one phrase that quotes nothing of the file. */
+/** Reads a profile's configuration, or returns the problem in a short phrase that quotes nothing of the file. */
 export type ConfigReader = (path: string) => Promise<ConfigFile>;
 
-/** A reader that parses by way of `cache`. Throws only when the machine is short of file handles or memory. */
+/** A reader that parses through `cache`. Throws only if the machine is short of file handles or memory. */
 export function createConfigReader(
   { files, yaml }: Pick<Host, 'files' | 'yaml'>,
   cache: ParseCache = createParseCache(),
@@ -30,11 +30,11 @@ export function createConfigReader(
 }
 
 /**
- * A cache of parsed texts over the current round and the one before: most files are unchanged between two scans, and
+ * A cache of parsed texts of the current round and the previous one, since most files are unchanged between two scans, and
  * parsing is the main cost of a scan. Results are shared and must not be changed.
  */
 export interface ParseCache {
-  /** Begins a round, and drops what the last one did not use. */
+  /** Begins a round, and drops the texts that the last one did not use. */
   round(): void;
   parse(text: string, yaml: Pick<HostYaml, 'parseMapping'>): Promise<ParsedMapping>;
 }

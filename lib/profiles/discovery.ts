@@ -13,32 +13,32 @@ export interface Discovery {
   rows: ProfileRow[];
   /** One sentence per omitted profile and per marker not followed. */
   warnings: string[];
-  /** Likewise, of what a newcomer has not set up: no reason to warn (contract 11 §5). */
+  /** Likewise, for things that a newcomer has not set up yet and that need no warning (contract 11 §5). */
   notes: string[];
 }
 
-/** Profiles read at once. */
+/** Profiles that are read concurrently. */
 const MAX_READERS = 4;
-/** Gateways probed at once: a host that does not respond costs a quarter of a second. */
+/** Gateways that are probed concurrently: a host that does not respond costs a quarter of a second. */
 const MAX_PROBES = 64;
-/** Every client gets every row, each with a whole soul. */
+/** Every client gets every row, each with a complete soul. */
 const MAX_PROFILES = 1000;
 
 /**
- * Reads every profile: `default` first, then the directories below `profiles/` by code point (contract 07 §1.2).
- * Throws when `profiles/` cannot be listed, so that a transient failure does not look like removed profiles.
+ * Reads every profile: `default` first, then the directories below `profiles/` by code point (contract 07 §1.2). Throws if
+ * `profiles/` cannot be listed, so that a transient failure does not look like removed profiles.
  */
 export async function discoverProfiles(host: Host, config: DiscoveryConfig, cache: ParseCache): Promise<Discovery> {
   const warnings: string[] = [];
   const warn = (warning: string) => void warnings.push(warning);
-  const places = [await defaultHome(host.files, config, warn), ...(await namedPlaces(host.files, config, warn))];
+  const homes = [await defaultHome(host.files, config, warn), ...(await namedHomes(host.files, config, warn))];
   cache.round();
   const readConfig = createConfigReader(host, cache);
-  const results = await mapLimit(MAX_READERS, places, (place) => readRow(host, config, place, readConfig));
+  const results = await mapLimit(MAX_READERS, homes, (place) => readRow(host, config, place, readConfig));
   const notes: string[] = [];
   for (const [index, result] of results.entries()) {
     if (result.ok) continue;
-    const name = places[index]?.name;
+    const name = homes[index]?.name;
     const isNew = name === 'default' && result.missing === true;
     (isNew ? notes : warnings).push(`profile ${name} is left out: ${result.problem}`);
   }
@@ -50,7 +50,7 @@ export async function discoverProfiles(host: Host, config: DiscoveryConfig, cach
   return { rows, warnings, notes };
 }
 
-async function namedPlaces(
+async function namedHomes(
   files: HostFiles,
   config: DiscoveryConfig,
   warn: (message: string) => void,

@@ -12,7 +12,7 @@ export const MAX_DOCUMENT = 1024 * 1024;
 const MAX_MEMORY = 51_200;
 const MAX_ENTRIES = 500;
 const MAX_RESPONSE = 4 * 1024 * 1024;
-/** The largest file with an ETag, which takes a digest of the whole. */
+/** Largest file with an ETag, which is a digest of the whole file. */
 const MAX_DIGEST = 8 * 1024 * 1024;
 const FIRST = ['MEMORY.md', 'USER.md'];
 const NOT_UTF8 = 'invalid utf-8';
@@ -46,7 +46,7 @@ export async function readSoul(host: Host, { name, home }: ProfilePlace): Promis
   const failed = (detail: string) =>
     new RelayError('internal', 'soul_read_failed', { extra: { profile: name, detail } });
   const file = await host.homeFiles
-    .read(home, `${home}/SOUL.md`, { keep: MAX_SOUL, digest: MAX_DIGEST })
+    .read(home, `${home}/SOUL.md`, { content: MAX_SOUL, digest: MAX_DIGEST })
     .catch((error: unknown) => Promise.reject(failed(errnoOf(error) || 'EIO')));
   if (file === 'missing') return { content: '', exists: false, size: 0, truncated: false, etag: null };
   if (file === 'outside') throw outside(name);
@@ -58,7 +58,7 @@ export async function readSoul(host: Host, { name, home }: ProfilePlace): Promis
 
 /**
  * The `.md` files of `memories/`: at most 500, 50 KiB of each and 4 MiB of all (contract 07 §1.5). An unreadable file is
- * left out with a warning, a link that leaves the home without one.
+ * omitted with a warning, a link that leaves the home without one.
  */
 export async function readMemory(host: Host, { name, home }: ProfilePlace, log: Log): Promise<MemoryEntry[]> {
   const directory = `${home}/memories`;
@@ -76,7 +76,7 @@ export async function readMemory(host: Host, { name, home }: ProfilePlace, log: 
     }
     const leaveOut = (reason: string) => log.warn(`memory file ${filename} of profile ${name} is left out: ${reason}`);
     try {
-      const limits = { keep: MAX_MEMORY, digest: MAX_DIGEST };
+      const limits = { content: MAX_MEMORY, digest: MAX_DIGEST };
       const file = await host.homeFiles.read(home, `${directory}/${filename}`, limits);
       if (file === 'missing' || file === 'outside') continue;
       const { bytes, size, sha256 } = file;
@@ -110,7 +110,7 @@ function inMemoryOrder(a: string, b: string): number {
 export const writeSoul = (host: Host, place: ProfilePlace, content: string, ifMatch: string | null): Promise<Saved> =>
   write(host, place, 'SOUL.md', content, ifMatch, 'soul_write_failed');
 
-/** Writes a file of `memories/`, whose name `memoryFilenameFault` has passed. */
+/** Writes a file of `memories/`, whose name was checked with `memoryFilenameFault`. */
 export const writeMemory = (
   host: Host,
   place: ProfilePlace,
@@ -159,7 +159,7 @@ export function isMatch(ifMatch: string | null, present: { sha256: string | null
 const FILENAME = /^(?!.*\.\.)[A-Za-z0-9_-][A-Za-z0-9._-]*\.md$/;
 const MAX_FILENAME = 128;
 
-/** Why a name is invalid for a memory file; null when it is valid (contract 07 §1.5). */
+/** Returns why a name is invalid for a memory file; null if it is valid (contract 07 §1.5). */
 export function memoryFilenameFault(filename: string): string | null {
   if (filename.length > MAX_FILENAME) return `a filename has at most ${MAX_FILENAME} characters`;
   if (!FILENAME.test(filename)) {

@@ -17,12 +17,12 @@ const MAX_MARKER = 4096;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: names must not contain control characters
 const NAME = /^(?!\.)[^/\\\u0000-\u001f\u007f-\u009f\ud800-\udfff]{1,128}$/u;
 
-/** True if clients can name a profile so: neither hidden, nor with control characters such as a line end. */
+/** True for a name that clients can use: neither hidden, nor with control characters such as a line end. */
 export const isProfileName = (name: string): boolean => NAME.test(name);
 
 /**
- * Home of the profile that a bare agent run uses: the one named by `active_profile`, else the root, with a warning when
- * the marker leads nowhere (contract 07 §1.1). Read on each use. Its `name` is `default`.
+ * Home of the profile that a bare agent run uses: the one named by `active_profile`, else the root, with a warning if the
+ * marker is dangling (contract 07 §1.1). Read on each use. Its `name` is `default`.
  */
 export async function defaultHome(
   files: HostFiles,
@@ -57,7 +57,7 @@ export async function profileHome(
   return isProfileName(name) ? namedHome(files, config, name) : null;
 }
 
-/** As `profileHome`. @throws RelayError `not-found` for every other name. */
+/** Like `profileHome`. @throws RelayError `not-found` for every other name. */
 export async function knownProfile(files: HostFiles, config: RootConfig, name: string): Promise<ProfilePlace> {
   const place = await profileHome(files, config, name);
   if (!place) throw new RelayError('not-found', 'profile_not_found', { extra: { profile: name } });

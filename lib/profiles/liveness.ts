@@ -6,7 +6,7 @@ const CONNECT_TIMEOUT = 250;
 
 export interface PidFile {
   pid: number;
-  /** Clock ticks since boot; null when absent; NaN, which equals nothing, when it is not a number. */
+  /** Clock ticks since boot; null if absent; NaN, which equals nothing, if it is not a number. */
   startTime: number | null;
 }
 
@@ -44,7 +44,7 @@ export async function isGatewayRunning(
 async function isGateway({ processes }: Host, { pid, startTime }: PidFile): Promise<boolean> {
   if (!processes.exists(pid)) return false;
   const facts = await processes.facts(pid);
-  // No facts: a system without /proc, or the process has just ended.
+  // No facts: either a system without /proc, or the process has just ended.
   if (!facts) return processes.exists(pid);
   if (startTime !== null && facts.startTime !== startTime) return false;
   return /svc|gateway/i.test(facts.command);

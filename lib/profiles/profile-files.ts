@@ -2,6 +2,7 @@ import { agentRoot, type Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { type Cancel, type Clock, every } from '../kit/clock.ts';
+import { createEvent } from '../kit/event.ts';
 import { MiB } from '../kit/units.ts';
 import { isMapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
@@ -29,29 +30,30 @@ export interface ProfileFiles {
   avatar(name: string): Promise<Avatar>;
   /** A profile to write to, so that the name is checked before a body is read. */
   find(name: string): Promise<WritableProfile>;
+  /** Calls back after each successful write. */
+  onWrite(listener: () => void): void;
   /** Removes leftovers of killed writes, now and every five minutes, in the background. */
   start(): void;
   stop(): void;
 }
 
-/** `ifMatch` is the header; with null the last write wins. Throws RelayError with the contract's codes. */
+/** `ifMatch` is the header; with null, the last write wins. Throws RelayError with the contract's codes. */
 export interface WritableProfile {
   writeSoul(content: string, ifMatch: string | null): Promise<Saved>;
   writeMemory(filename: string, content: string, ifMatch: string | null): Promise<Saved>;
 }
 
-export interface ProfileFilesParts {
+export interface ProfileFilesDeps {
   host: Host;
   config: Pick<Config, 'agentConfig' | 'mediaMaxSizeMb' | 'relayHome'>;
   clock: Clock;
   log: Log;
-  /** Called after each successful write. */
-  onWritten(): void;
 }
 
 const SWEEP_PERIOD = 300_000;
 
-export function createProfileFiles({ host, config, clock, log, onWritten }: ProfileFilesParts): ProfileFiles {
+export function createProfileFiles({ host, config, clock, log }: ProfileFilesDeps): ProfileFiles {
+  const writes = createEvent<[]>();
   const readConfig = createConfigReader(host);
   const periodic: Cancel[] = [];
 
@@ -63,7 +65,7 @@ export function createProfileFiles({ host, config, clock, log, onWritten }: Prof
 
   const saved = (place: ProfilePlace, filename: string, result: Saved): Saved => {
     log.info(`wrote ${filename} of profile ${place.name}: ${result.bytes} bytes`);
-    onWritten();
+    writes.emit();
     return result;
   };
 
@@ -73,14 +75,16 @@ export function createProfileFiles({ host, config, clock, log, onWritten }: Prof
       const names = ((await host.files.list(`${root}/profiles`)) ?? []).map((entry) => entry.name);
       const homes = [root, ...names.map((name) => `${root}/profiles/${name}`)];
       const own = [host.agentHome, `${host.agentHome}/images/inbox`, `${host.agentHome}/svc-relay`, config.relayHome];
-      const places = [...own, ...homes.flatMap((home) => [home, `${home}/memories`])];
-      for (const place of new Set(places)) await host.homeFiles.sweep(place);
+      const folders = [...own, ...homes.flatMap((home) => [home, `${home}/memories`])];
+      for (const place of new Set(folders)) await host.homeFiles.sweep(place);
     } catch (error) {
       log.warn(`cannot remove leftovers of earlier writes: ${describeError(error)}`);
     }
   }
 
   return {
+    onWrite: writes.on,
+
     async config(name) {
       const parsed = await readConfig((await placeOf(name)).config);
       if (parsed.ok) return visible(parsed.mapping);

@@ -2,6 +2,7 @@ import { agentRoot, type Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { type Cancel, type Clock, every } from '../kit/clock.ts';
+import { createEvent } from '../kit/event.ts';
 import type { Log } from '../log.ts';
 import { createParseCache } from './config-file.ts';
 import { type DiscoveryConfig, discoverProfiles } from './discovery.ts';
@@ -9,50 +10,52 @@ import type { ProfileRow } from './row.ts';
 
 export type { ProfileRow } from './row.ts';
 
-/** The agent's profiles, as a snapshot that is replaced as a whole (contract 07 §1.4). */
+/** The agent's profiles, as an immutable snapshot (contract 07 §1.4). */
 export interface Profiles {
   /** The current snapshot, which must not be changed. Needs no `this`. */
   rows(): ProfileRow[];
   /**
-   * Reads the profiles again and reports a difference. Never rejects: a failed scan is logged and keeps the snapshot.
-   * Scans do not overlap: a call during one resolves after the next one, which sees what the caller wrote before.
+   * Reads the profiles again and reports a difference. Never rejects: a failed scan is logged and keeps the snapshot. Scans
+   * do not overlap: a call during one resolves after the next one, which sees the caller's earlier writes.
    */
   rescan(): Promise<void>;
-  /** While the first scan runs: resolves when it is over, after 2 s at most (contract 11 §5); undefined otherwise. */
+  /** During the first scan, resolves when it is over, after 2 s at most (contract 11 §5); undefined otherwise. */
   loading(): Promise<void> | undefined;
+  /** Calls back with a snapshot that differs from the one before. */
+  onChange(listener: (rows: ProfileRow[]) => void): void;
   /** Starts scanning every 30 s and after file events. The first scan is left to the caller. */
   start(): void;
-  /** Stops scanning. A running scan reports nothing any more. */
+  /** Stops scanning. A running scan reports no more results. */
   stop(): void;
 }
 
-export interface ProfilesParts {
-  /** Absent at the edge, where there are no profiles. */
+export interface ProfilesDeps {
+  /** Absent at the edge, which has no profiles. */
   host?: Host;
   config: DiscoveryConfig & Pick<Config, 'profileDiscovery'>;
   clock: Clock;
   log: Log;
-  /** Called with a snapshot that differs from the one before. */
-  onChange(rows: ProfileRow[]): void;
 }
 
 const RESCAN_PERIOD = 30_000;
 /** Milliseconds that a handshake waits for the first scan (contract 11 §5). */
 const FIRST_SCAN_WAIT = 2_000;
-/** Milliseconds between scans caused by file events: a busy agent writes next to its configuration all the time. */
+/** Milliseconds between scans caused by file events, since a busy agent keeps writing beside its configuration. */
 const EVENT_SCAN_SPACING = 5_000;
 
 /** Names in one log line. */
 const MAX_LOGGED_NAMES = 20;
 
-/** Without a host, or with discovery switched off, the list is always empty. */
-export function createProfiles({ host, config, clock, log, onChange }: ProfilesParts): Profiles {
+/** Without a host or with discovery disabled, the list is always empty. */
+export function createProfiles({ host, config, clock, log }: ProfilesDeps): Profiles {
+  const changes = createEvent<[rows: ProfileRow[]]>();
   if (!host || !config.profileDiscovery) {
-    return { rows: () => [], rescan: async () => {}, loading: () => undefined, start() {}, stop() {} };
+    const [rows, rescan, loading] = [() => [], async () => {}, () => undefined];
+    return { rows, rescan, loading, onChange: changes.on, start() {}, stop() {} };
   }
   let snapshot: ProfileRow[] = [];
   const cache = createParseCache();
-  /** Warnings of the last scan, so that each is logged once and not every 30 s. */
+  /** Warnings of the last scan, so that each is logged once rather than every 30 s. */
   let known = new Set<string>();
   let failure: string | null = null;
   let announced: string | null = null;
@@ -75,7 +78,7 @@ export function createProfiles({ host, config, clock, log, onChange }: ProfilesP
       announced = named;
       if (stopped || isSame(snapshot, rows)) return;
       snapshot = rows;
-      onChange(rows);
+      changes.emit(rows);
     } catch (error) {
       const message = `profiles were not updated: ${describeError(error)}`;
       if (message !== failure) log.warn(message);
@@ -125,6 +128,7 @@ export function createProfiles({ host, config, clock, log, onChange }: ProfilesP
   };
 
   return {
+    onChange: changes.on,
     rows: () => snapshot,
     rescan,
     loading() {

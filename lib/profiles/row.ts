@@ -9,7 +9,7 @@ import type { ConfigReader } from './config-file.ts';
 import type { ProfilePlace } from './home.ts';
 import { countSkills } from './skills.ts';
 
-/** One profile as paired devices see it (contract 07 §1.2). A type, not an interface, so that it is a JSON value. */
+/** One profile as shown to paired devices (contract 07 §1.2). A type, not an interface, so that it is a JSON value. */
 export type ProfileRow = {
   name: string;
   model: string;
@@ -26,7 +26,7 @@ export type ProfileRow = {
   api_server_key_present: boolean;
 };
 
-/** Bytes of SOUL.md that a row carries. */
+/** Maximum bytes of SOUL.md in a row. */
 export const MAX_SOUL = 204_800;
 const MAX_ENV = 64 * 1024;
 const MAX_PID_FILE = 4096;
@@ -37,7 +37,7 @@ export type RowReading =
   | { ok: false; problem: string; missing?: true };
 
 /**
- * The row of one profile, or why it has none (one phrase without path or content). Throws only when the machine is short
+ * The row of one profile, or why it has none (a short phrase without path or content). Throws only if the machine is short
  * of file handles or memory.
  */
 export async function readRow(
@@ -50,7 +50,7 @@ export async function readRow(
   if (!parsed.ok) return parsed;
   const [soulFacts, soulFile, envBytes, pidFile, skills] = await Promise.all([
     unlessUnreadable(files.stat(`${home}/SOUL.md`)),
-    unlessUnreadable(homeFiles.read(home, `${home}/SOUL.md`, { keep: MAX_SOUL + 1, digest: 0 })),
+    unlessUnreadable(homeFiles.read(home, `${home}/SOUL.md`, { content: MAX_SOUL + 1, digest: 0 })),
     unlessUnreadable(files.read(`${home}/.env`, MAX_ENV)),
     unlessUnreadable(files.readText(`${home}/gateway.pid`, MAX_PID_FILE)),
     countSkills(files, home),

@@ -16,7 +16,7 @@ export interface ProfileSecrets {
 }
 
 /**
- * Reads a profile's `.env` and `auth.json`, and never writes them: refreshing tokens is up to the agent. Missing,
+ * Reads a profile's `.env` and `auth.json`, and never writes them, since refreshing tokens is the agent's task. Missing,
  * oversized and malformed files count as empty. Throws only when the machine is short of file handles or memory.
  */
 export async function readSecrets(files: HostFiles, home: string, root: string): Promise<ProfileSecrets> {
@@ -34,7 +34,7 @@ export async function readWhole(files: HostFiles, path: string, limit: number): 
   return bytes && bytes.length <= limit ? bytes : null;
 }
 
-/** The JSON object in a file; an empty one when there is none. */
+/** Reads the JSON object in a file. Returns an empty object for a missing file or other content. */
 export async function readObject(files: HostFiles, path: string, limit: number): Promise<Record<string, unknown>> {
   const bytes = await readWhole(files, path, limit);
   return (bytes && parseObject(decodeUtf8(bytes))) || {};

@@ -1,12 +1,13 @@
 import { unlessUnreadable } from '../host/errors.ts';
 import type { Host, HostFiles } from '../host/index.ts';
+import { trimmedText } from '../kit/json.ts';
 import { mapLimit } from '../kit/semaphore.ts';
 import { byCodePoint, decodeUtf8 } from '../kit/text.ts';
 import type { Mapping } from '../kit/yaml.ts';
 
 export const MAX_SKILLS = 2000;
 export const MAX_DEPTH = 8;
-/** Directories visited: a tree of empty ones must not keep a scan busy. */
+/** Directories visited at most, so that a tree of empty ones cannot keep a scan busy. */
 const MAX_DIRECTORIES = 10_000;
 const MAX_READ = 64 * 1024;
 const MAX_READERS = 4;
@@ -30,21 +31,19 @@ export const countSkills = async (files: HostFiles, home: string): Promise<numbe
 export async function listSkills(host: Host, home: string): Promise<Skill[]> {
   const paths = (await findSkills(host.files, home)).sort(byCodePoint);
   return mapLimit(MAX_READERS, paths, async (path) => {
-    const file = await unlessUnreadable(host.homeFiles.read(home, `${home}/${path}`, { keep: MAX_READ, digest: 0 }));
+    const file = await unlessUnreadable(host.homeFiles.read(home, `${home}/${path}`, { content: MAX_READ, digest: 0 }));
     const text = typeof file === 'object' && file !== null ? decodeUtf8(file.bytes) : '';
     const { name, description } = await frontMatter(host, text);
     const directories = path.split('/').slice(1, -1);
     return {
-      name: textOf(name) || (directories.at(-1) ?? ''),
+      name: trimmedText(name) || (directories.at(-1) ?? ''),
       category: directories[0] ?? '',
-      description: textOf(description),
+      description: trimmedText(description),
       path,
       enabled: true,
     };
   });
 }
-
-const textOf = (value: unknown): string => (typeof value === 'string' ? value.trim() : '');
 
 /**
  * Files named `SKILL.md` at depth 2 to 8 below `skills/`, at most 2000, as paths relative to `home`. Links to
@@ -81,7 +80,10 @@ async function isFile(files: HostFiles, top: string, path: string, kind: string)
   return real?.startsWith(`${top}/`) === true && (await unlessUnreadable(files.stat(path)))?.kind === 'file';
 }
 
-/** YAML between a leading `---` and the next line that starts with it; empty when there is none (contract 07 §1.5). */
+/**
+ * Returns the YAML between a leading `---` and the next line that starts with it; empty for a text without such a block
+ * (contract 07 §1.5).
+ */
 async function frontMatter({ yaml }: Host, text: string): Promise<Mapping> {
   if (!text.startsWith('---')) return {};
   const end = /\r?\n---/.exec(text);

@@ -7,7 +7,10 @@ export interface ReceiverKeys {
   auth: Uint8Array;
 }
 
-/** Push services accept 4,096 bytes at least (RFC 8030 §7.2), of which header, delimiter and tag take 103. */
+/**
+ * Maximum bytes of a plaintext. Push services accept 4,096 bytes at least (RFC 8030 §7.2), of which header, delimiter and
+ * tag take 103.
+ */
 export const MAX_PLAINTEXT = 3993;
 const RECORD_SIZE = 4096;
 

@@ -15,8 +15,8 @@ const SERVICES: readonly string[] = [
 export type EndpointPolicy = ReturnType<typeof createEndpointPolicy>;
 
 /**
- * Decides where knocks may go: to known push services, and to those of `RELAY_PUSH_HOSTS` (contract 09 §6). Devices choose
- * the endpoint, so it must not lead into the relay's own network.
+ * Decides which endpoints may be called: known push services, and those of `RELAY_PUSH_HOSTS` (contract 09 §6). Devices
+ * choose the endpoint, so it must not lead into the relay's own network.
  */
 export function createEndpointPolicy(listed: readonly string[]) {
   const hosts = new Set(listed);
@@ -25,13 +25,13 @@ export function createEndpointPolicy(listed: readonly string[]) {
     SERVICES.some((service) => (service.startsWith('.') ? host.endsWith(service) : host === service));
 
   return {
-    /** The endpoint of a subscription. @throws RelayError `invalid` for any that may not be called. */
+    /** The endpoint of a subscription. @throws RelayError `invalid` for one that must not be called. */
     read(value: unknown): URL {
       if (typeof value !== 'string' || value.length > MAX_LENGTH || !URL.canParse(value)) {
         throw new RelayError('invalid', `endpoint must be a URL of at most ${MAX_LENGTH} characters`);
       }
       const url = new URL(value);
-      // Plain http only to a push service on this machine, where nobody else can listen in.
+      // Plain http only to a push service on this machine, where nobody can eavesdrop.
       const isSecure = url.protocol === 'https:' || (mayCarryCredentials(url) && hosts.has(url.host));
       if (!isSecure) throw new RelayError('invalid', 'endpoint must be an https:// URL');
       if (url.username !== '' || url.password !== '' || url.hash !== '') {
@@ -44,7 +44,7 @@ export function createEndpointPolicy(listed: readonly string[]) {
       );
     },
 
-    /** True if an address that the name of a push service resolves to may be called. */
+    /** True if an address of the push service's name may be called. */
     mayConnect: (address: string): boolean =>
       isPublicAddress(address) || addresses.has(canonicalAddress(address) ?? ''),
   };
@@ -54,5 +54,5 @@ export function createEndpointPolicy(listed: readonly string[]) {
 const addressOf = (host: string): string | null =>
   URL.canParse(`https://${host}`) ? canonicalAddress(unbracket(new URL(`https://${host}`).hostname)) : null;
 
-/** True if a service accepts messages that show no notification: Apple's ends a subscription after a few of them. */
+/** True if a service accepts messages that show no notification. Apple's ends a subscription after a few of them. */
 export const acceptsSilence = ({ hostname }: URL): boolean => !hostname.endsWith('.push.apple.com');

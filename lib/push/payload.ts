@@ -1,4 +1,4 @@
-/** Encrypted payload of a push: names the message, and holds its text only if the device asked for it. */
+/** Encrypted payload of a push: the id of the message, and its text only if the device requested it. */
 export type PushPayload =
   | {
       type: 'message';
@@ -15,8 +15,8 @@ export type PushPayload =
   | { type: 'read'; message_id: string };
 
 /**
- * Calls to the end of a chat turn (contract 10 §1). `message_id` is the id of the turn, by which `read` takes the
- * notification away.
+ * Notice of the end of a chat turn (contract 10 §1). `message_id` is the id of the turn, with which `read` removes the
+ * notification.
  */
 export interface AnswerPayload {
   type: 'answer';

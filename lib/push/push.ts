@@ -1,4 +1,4 @@
-import type { PhoneMessage, PushKnockRecord, PushSubscriptionRecord, Store } from '../../storage/schema.ts';
+import type { PhoneMessage, PushNoticeRecord, PushSubscriptionRecord, Store } from '../../storage/schema.ts';
 import type { EndedTurn } from '../chat/chat-turns.ts';
 import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
@@ -15,7 +15,7 @@ import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { encryptMessage } from './encrypt.ts';
 import { acceptsSilence, createEndpointPolicy } from './endpoint.ts';
-import { type NewKnock, type Outcome, openKnocks } from './knocks.ts';
+import { type NewPushNotice, type Outcome, openPushNotices } from './notices.ts';
 import type { AnswerPayload, EndsPayload, PushPayload } from './payload.ts';
 import { openServices } from './services.ts';
 import { openSubscriptions, receiverKeys } from './subscriptions.ts';
@@ -25,37 +25,36 @@ import { createVapid } from './vapid.ts';
 const SHOW_TIMEOUT = 10_000;
 /** Milliseconds in which a push service must answer. */
 const ANSWER_TIMEOUT = 15_000;
-/** Push services want to know whom to write to; this one is nobody. */
+/** Push services require a contact; this one belongs to nobody. */
 const NO_CONTACT = 'mailto:nobody@example.com';
 
-export interface PushParts {
+export interface PushDeps {
   store: Store<'push'>;
   config: Pick<Config, 'pushHosts' | 'pushContact' | 'publicUrl'>;
   sessions: Pick<Sessions, 'byFamily' | 'onEnd'>;
   upstream: Upstream;
   clock: Clock;
   log: Log;
-  /** The grant without which a device is told of no message. */
+  /** The grant that a device needs to be notified of messages. */
   grant: string;
 }
 
-/** The other relay of the mirror (contract 12 §2). Called in the turn of a change, whose transaction it shares. */
+/** The other relay of the mirror (contract 12 §2). Called in the turn of a change, whose transaction it joins. */
 export interface OtherPush {
-  /** Lets it tell devices. False when this relay has to. */
-  call(knock: NewKnock): boolean;
-  /** Nobody needs to be called any more; the device of the subscriptions `by` has read it. */
+  /** Lets the other relay notify devices. False if this relay has to. */
+  call(notice: NewPushNotice): boolean;
+  /** No device needs a notice any more; the device of the subscriptions `by` has read it. */
   settled(messageId: string, by: readonly string[]): void;
-  /** A device has subscribed at this relay, or (null) has not any more. */
+  /** A device has subscribed at this relay, or (null) no longer is. */
   subscribed(key: string, record: PushSubscriptionRecord | null): void;
 }
 
 export type Push = Awaited<ReturnType<typeof openPush>>;
 
 /**
- * Web push: calls devices to messages that nobody looks at (contract 09 §6). Works the same with browsers and
- * UnifiedPush.
+ * Web push: notifies devices of messages that nobody is looking at (contract 09 §6). The same for browsers and UnifiedPush.
  */
-export async function openPush({ store, config, sessions, upstream, clock, log, grant }: PushParts) {
+export async function openPush({ store, config, sessions, upstream, clock, log, grant }: PushDeps) {
   const policy = createEndpointPolicy(config.pushHosts);
   const contact = config.pushContact ?? (config.publicUrl?.startsWith('https:') ? config.publicUrl : null);
   const identity = { store, clock, contact: contact ?? NO_CONTACT };
@@ -73,23 +72,23 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     changed: (key, record) => other?.subscribed(key, record),
   });
   const acceptsRead = ({ endpoint }: PushSubscriptionRecord) => acceptsSilence(new URL(endpoint));
-  const knocks = await openKnocks({
+  const notices = await openPushNotices({
     store,
     clock,
     log,
     subscriptions,
     send,
     acceptsRead,
-    forward: (knock) => other?.call(knock) ?? false,
+    forward: (notice) => other?.call(notice) ?? false,
     settledThere: (messageId, by) => other?.settled(messageId, by),
   });
 
-  async function send(knock: PushKnockRecord, to: PushSubscriptionRecord, signal: AbortSignal): Promise<Outcome> {
+  async function send(notice: PushNoticeRecord, to: PushSubscriptionRecord, signal: AbortSignal): Promise<Outcome> {
     const url = new URL(to.endpoint);
     const note = (result: Outcome['result'], status: number | null, error: string | null = null) =>
       services.note({ host: url.host, at: clock.now(), result, status, error });
     try {
-      const { status, outcome } = await call(knock, to, url, signal);
+      const { status, outcome } = await call(notice, to, url, signal);
       note(outcome.result, status);
       if (outcome.result !== 'sent') log.warn(`the push service ${url.host} answered ${status}`);
       return outcome;
@@ -99,8 +98,8 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     }
   }
 
-  async function call(knock: PushKnockRecord, to: PushSubscriptionRecord, url: URL, signal: AbortSignal) {
-    const plaintext = utf8ToBytes(JSON.stringify(payloadOf(knock, to.content)));
+  async function call(notice: PushNoticeRecord, to: PushSubscriptionRecord, url: URL, signal: AbortSignal) {
+    const plaintext = utf8ToBytes(JSON.stringify(payloadOf(notice, to.content)));
     const [body, authorization] = await Promise.all([
       encryptMessage(plaintext, receiverKeys(to)),
       (to.home ? homeVapid : vapid).authorization(url),
@@ -113,8 +112,8 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
           authorization,
           'content-type': 'application/octet-stream',
           'content-encoding': 'aes128gcm',
-          ttl: String(Math.max(1, Math.ceil((knock.until - clock.now()) / 1000))),
-          urgency: knock.question && knock.kind === 'message' ? 'high' : 'normal',
+          ttl: String(Math.max(1, Math.ceil((notice.until - clock.now()) / 1000))),
+          urgency: notice.question && notice.kind === 'message' ? 'high' : 'normal',
         },
         body,
         mayConnect: policy.mayConnect,
@@ -124,19 +123,19 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     });
   }
 
-  const start = () => knocks.start();
+  const start = () => notices.start();
 
   return {
-    /** Begins to send, on a host once it listens. */
+    /** Starts sending, on a host once it listens. */
     start,
 
-    /** Begins to send, at the edge whenever the object wakes. */
+    /** Starts sending, at the edge whenever the object wakes. */
     restored: start,
 
-    /** The key with which a device subscribes, base64url: home's for a device of home, else made with the first call. */
+    /** The key with which a device subscribes, base64url: home's for a device of home, else created by the first call. */
     publicKey: (session?: Session): Promise<string> => (session?.mirrored ? homeVapid : vapid).publicKey(),
 
-    /** Calls as the mirror sees them (contract 12 §2). Changes are written in the turn of the call. */
+    /** Notices as seen by the mirror (contract 12 §2). Changes are written in the turn of the call. */
     shared: {
       join(push: OtherPush): void {
         other = push;
@@ -145,10 +144,10 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
       adoptKeyPair: homeVapid.adopt,
       subscriptions: subscriptions.entries,
       adopt: subscriptions.adopt,
-      /** Home has a call for devices. */
-      add: (knock: NewKnock): void => knocks.add({ ...knock, due: clock.now() }),
-      settled: knocks.settled,
-      again: knocks.again,
+      /** Home has a notice for devices. */
+      add: (notice: NewPushNotice): void => notices.add({ ...notice, due: clock.now() }),
+      settled: notices.settled,
+      again: notices.again,
     },
 
     subscribe: subscriptions.add,
@@ -158,8 +157,8 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     count: (): number => subscriptions.keys().length,
 
     /**
-     * Signs that calls can arrive: the address that push services get as the operator's (null for nobody's), and the
-     * last call to each service of a subscription.
+     * Status of notifications: the operator's contact given to push services (null if none), and the last call to each
+     * service of a subscription.
      */
     status() {
       const endpoints = subscriptions.keys().flatMap((key) => subscriptions.find(key)?.endpoint ?? []);
@@ -168,31 +167,31 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     },
 
     /**
-     * A message was sent to devices (`isHeard`), or waits for one. Devices are called at once, or if none shows it in
-     * time: being connected is not looking. A message that asks for silence calls nobody (contract 04 §5.3).
+     * A message was sent to devices (`isDelivered`), or waits for one. Devices are notified at once, or if none shows it in
+     * time, since a connected device may not be looked at. A silent message notifies nobody (contract 04 §5.3).
      */
-    accepted(message: PhoneMessage, isHeard: boolean): void {
+    accepted(message: PhoneMessage, isDelivered: boolean): void {
       if (message.surfacing === 'inbox' || subscriptions.keys().length === 0) return;
       const { message_id, chat_id, sent_at, metadata } = message;
       const { title, text, answers } = noticeOf(shownOf(message));
-      knocks.add({
+      notices.add({
         message_id,
         chat_id,
         title,
         text,
         question: isQuestion(metadata),
         ...(answers.length > 0 && { answers: [...answers] }),
-        due: clock.now() + (isHeard ? SHOW_TIMEOUT : 0),
+        due: clock.now() + (isDelivered ? SHOW_TIMEOUT : 0),
         until: sent_at + RETENTION,
       });
     },
 
-    /** Chat turns whose end nobody gets in time (contract 10 §1): devices of the family are called to them. */
+    /** Chat turns whose end no client gets in time (contract 10 §1): notifies the devices of the family. */
     turns: {
       ended({ turnId, family, sessionId, state, question, text }: EndedTurn): void {
         if (state === 'running' || subscriptions.of({ family }).length === 0) return;
         const now = clock.now();
-        knocks.add({
+        notices.add({
           message_id: turnId,
           chat_id: null,
           title: lineOf(question),
@@ -204,16 +203,16 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
         });
       },
 
-      seen: (turnId: string): void => knocks.settled(turnId, []),
+      seen: (turnId: string): void => notices.settled(turnId, []),
 
-      isWaiting: knocks.isWaiting,
+      isWaiting: notices.isWaiting,
     },
 
-    /** A session ends soon: its devices are told, once for each end (contract 11 §2). */
+    /** Notifies the devices of a session that ends soon, once for each end (contract 11 §2). */
     endsSoon({ family, prefix, expiresAt }: Session): void {
       if (expiresAt === null || subscriptions.of({ family }).length === 0) return;
       const now = clock.now();
-      knocks.add({
+      notices.add({
         message_id: `ends-${prefix}-${Math.round(expiresAt)}`,
         chat_id: null,
         title: null,
@@ -225,30 +224,30 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
       });
     },
 
-    /** A message was shown (by the device of this session), answered or cancelled: nobody is called to it any more. */
+    /** A message was shown (by the device of this session), answered or cancelled, so that it needs no notice any more. */
     settled(messageId: string, session?: Pick<Session, 'family'>): void {
-      knocks.settled(messageId, session ? subscriptions.of(session) : []);
+      notices.settled(messageId, session ? subscriptions.of(session) : []);
     },
 
-    stop: knocks.stop,
+    stop: notices.stop,
   };
 }
 
 function payloadOf(
-  { kind, ...knock }: PushKnockRecord,
+  { kind, ...notice }: PushNoticeRecord,
   hasContent: boolean,
 ): PushPayload | AnswerPayload | EndsPayload {
-  if (kind === 'read') return { type: 'read', message_id: knock.message_id };
-  if (knock.ends) return { type: 'ends', message_id: knock.message_id, ends_at: knock.ends.ends_at };
-  if (knock.answer) return answerPayloadOf(knock, knock.answer, hasContent);
-  const { message_id, chat_id, question, title, text, answers, until } = knock;
+  if (kind === 'read') return { type: 'read', message_id: notice.message_id };
+  if (notice.ends) return { type: 'ends', message_id: notice.message_id, ends_at: notice.ends.ends_at };
+  if (notice.answer) return answerPayloadOf(notice, notice.answer, hasContent);
+  const { message_id, chat_id, question, title, text, answers, until } = notice;
   const call = { type: 'message', message_id, chat_id, question, sent_at: until - RETENTION } as const;
   return hasContent && text !== '' ? { ...call, title, text, ...(answers && { answers }) } : call;
 }
 
 function answerPayloadOf(
-  { message_id, title, text, until }: Omit<PushKnockRecord, 'kind'>,
-  { session_id, state }: NonNullable<PushKnockRecord['answer']>,
+  { message_id, title, text, until }: Omit<PushNoticeRecord, 'kind'>,
+  { session_id, state }: NonNullable<PushNoticeRecord['answer']>,
   hasContent: boolean,
 ): AnswerPayload {
   const call = {
@@ -262,7 +261,7 @@ function answerPayloadOf(
   return hasContent && text !== '' ? { ...call, title, text } : call;
 }
 
-/** Outcome of a push service's status (RFC 8030 §5, §7.3). Redirects are not followed: they count as a refusal. */
+/** Interprets a push service's status (RFC 8030 §5, §7.3). Redirects are not followed and count as a refusal. */
 function outcomeOf(status: number, retryAfter: string | undefined, now: number): Outcome {
   if (isSuccess(status)) return { result: 'sent' };
   if (status === 404 || status === 410) return { result: 'gone' };

@@ -4,10 +4,10 @@ import { listOf, readAs } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 
 const STORE_KEY = 'services';
-/** Hosts that are remembered: push services of browsers have few. */
+/** Maximum hosts remembered; browsers have few push services. */
 const MAX_SERVICES = 16;
 
-/** Outcome of the last call to each push service, which tells the operator whether calls arrive at all. */
+/** Outcome of the last call to each push service, which tells the operator whether notices arrive. */
 export async function openServices({ store, log }: { store: Store<'push'>; log: Log }) {
   const records = new Map<string, PushServiceRecord>();
   const stored = readAs(Stored)(await store.getItem(STORE_KEY));
@@ -15,7 +15,7 @@ export async function openServices({ store, log }: { store: Store<'push'>; log: 
 
   return {
     note(record: PushServiceRecord): void {
-      // The one that was called last comes last.
+      // The most recently called one comes last.
       records.delete(record.host);
       records.set(record.host, record);
       const [oldest] = records.keys();
@@ -25,7 +25,7 @@ export async function openServices({ store, log }: { store: Store<'push'>; log: 
       });
     },
 
-    /** Those of the named hosts that were called, latest first. */
+    /** The records of the named hosts, latest first. */
     of: (hosts: ReadonlySet<string>): PushServiceRecord[] =>
       [...records.values()].filter(({ host }) => hosts.has(host)).reverse(),
   };

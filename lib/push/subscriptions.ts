@@ -1,10 +1,11 @@
 import * as v from 'valibot';
 import type { PushSubscriptionRecord, Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
-import { base64url, fromBase64url, sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { base64url, fromBase64url, timingSafeEqual } from '../kit/bytes.ts';
 import { isPoint } from '../kit/ece.ts';
 import { entriesOf } from '../kit/entries.ts';
 import { asObject } from '../kit/json.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
@@ -19,23 +20,23 @@ const MAX_KEY = 90;
 const AUTH_BYTES = 16;
 const PREFIX = 'subscription:';
 
-export interface SubscriptionsParts {
+export interface SubscriptionsDeps {
   store: Store<'push'>;
   sessions: Pick<Sessions, 'byFamily' | 'onEnd'>;
   policy: EndpointPolicy;
-  /** The grant without which a device is told nothing. */
+  /** The grant that a device needs to be notified at all. */
   grant: string;
   /** Epoch seconds. */
   now(): number;
   log: Log;
-  /** A device has subscribed, or (null) has not any more. Called in the turn in which that is stored. */
+  /** A device has subscribed, or (null) no longer is. Called in the turn in which that is stored. */
   changed?(key: string, record: PushSubscriptionRecord | null): void;
 }
 
 export type Subscriptions = Awaited<ReturnType<typeof openSubscriptions>>;
 
-/** The devices that want to be told of messages: few, in memory, and written through. */
-export async function openSubscriptions({ store, sessions, policy, grant, now, log, changed }: SubscriptionsParts) {
+/** The devices that want notifications. They are few, in memory, and written through. */
+export async function openSubscriptions({ store, sessions, policy, grant, now, log, changed }: SubscriptionsDeps) {
   /** By key, in the order of subscription. */
   const records = new Map<string, PushSubscriptionRecord>();
 
@@ -49,18 +50,18 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
   const removeSafely = (keys: readonly string[]): void =>
     void remove(keys).catch(() => log.warn('a subscription to push messages could not be removed'));
 
-  // Other records of the store are not subscriptions, and have owners of their own.
+  // Other records of the store are not subscriptions and belong to other modules.
   const stored = await entriesOf(store, PREFIX);
   const keys = stored.map(([key]) => key);
   const loaded = stored.map(([, value]) => (v.is(Stored, value) ? value.subscription : undefined));
   const isSession = ({ family }: PushSubscriptionRecord) => sessions.byFamily(family) !== undefined;
-  const kept = loaded.filter((record) => record !== undefined && isSession(record)) as PushSubscriptionRecord[];
-  for (const record of kept.sort((a, b) => a.seq - b.seq)) records.set(sha256(record.endpoint), record);
+  const valid = loaded.filter((record) => record !== undefined && isSession(record)) as PushSubscriptionRecord[];
+  for (const record of valid.sort((a, b) => a.seq - b.seq)) records.set(sha256(record.endpoint), record);
   removeSafely(keys.map((key) => key.slice(PREFIX.length)).filter((key) => !records.has(key)));
-  let seq = kept.at(-1)?.seq ?? 0;
+  let seq = valid.at(-1)?.seq ?? 0;
 
   sessions.onEnd(({ family }) => {
-    // A refresh ends a session too, and puts another of the same family in its place at once.
+    // A refresh also ends a session, but at once replaces it by another of the same family.
     queueMicrotask(() => {
       if (!sessions.byFamily(family)) removeSafely(ofFamily(family).map(([key]) => key));
     });
@@ -68,9 +69,9 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
 
   return {
     /**
-     * Subscribes a device, or renews its subscription. Beyond four of a device, its oldest one ends.
-     * @throws RelayError `invalid` for a bad endpoint or key, `conflict` for the endpoint of another device,
-     * `unavailable` when too many devices have subscribed, `unauthorized` when the session has ended.
+     * Subscribes a device, or renews its subscription. Over four of a device, its oldest one ends.
+     * @throws RelayError `invalid` for a bad endpoint or key, `conflict` for the endpoint of another device, `unavailable`
+     * if too many devices have subscribed, `unauthorized` if the session has ended.
      */
     async add(session: Session, body: Readonly<Record<string, unknown>>): Promise<void> {
       const endpoint = policy.read(body.endpoint).href;
@@ -79,11 +80,11 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
         throw new RelayError('invalid', 'content must be true or false');
       }
       const { family } = session;
-      // It may have ended meanwhile: nobody would remove the subscription.
+      // The session may have ended meanwhile, and nobody would remove the subscription.
       if (!sessions.byFamily(family)) throw new RelayError('unauthorized', 'this session is over');
       const key = sha256(endpoint);
       const known = records.get(key);
-      // A browser that was paired anew keeps its keys; nobody else knows them.
+      // A browser that was paired again keeps its keys, which nobody else knows.
       const isOwn = known?.family === family || (known !== undefined && timingSafeEqual(known.auth, keys.auth));
       if (known && !isOwn) throw new RelayError('conflict', 'this endpoint belongs to another device');
       const others = ofFamily(family).filter(([other]) => other !== key);
@@ -107,7 +108,7 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
       log.info(`session ${session.prefix} subscribed to push messages at ${new URL(endpoint).host}`);
     },
 
-    /** Ends a subscription of a device. Resolves with whether there was one. */
+    /** Ends a subscription of a device. Resolves with whether it existed. */
     async end(session: Session, endpoint: unknown): Promise<boolean> {
       if (typeof endpoint !== 'string') throw new RelayError('invalid', 'endpoint must be a string');
       const key = sha256(URL.canParse(endpoint) ? new URL(endpoint).href : endpoint);
@@ -116,7 +117,9 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
       return true;
     },
 
-    /** The subscription of a device at the other relay of the mirror; null when it has ended there. Resolves once it is stored. */
+    /**
+     * The subscription of a device at the other relay of the mirror; null if it has ended there. Resolves once it is stored.
+     */
     async adopt(key: string, given: unknown, isHome: boolean): Promise<void> {
       const stored = { subscription: given };
       records.delete(key);
@@ -129,12 +132,12 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
 
     entries: (): [key: string, record: PushSubscriptionRecord][] => [...records],
 
-    /** The push service has forgotten it. */
+    /** The push service no longer knows the subscription. */
     gone(key: string): void {
       removeSafely([key]);
     },
 
-    /** A subscription whose device may be told of messages now, and has a further grant that they need. */
+    /** A subscription whose device may be notified of messages now and has a further required grant. */
     find(key: string, further = grant): PushSubscriptionRecord | undefined {
       const record = records.get(key);
       const session = record && sessions.byFamily(record.family);
@@ -155,7 +158,7 @@ export const receiverKeys = ({ p256dh, auth }: PushSubscriptionRecord): Receiver
   auth: fromBase64url(auth) ?? new Uint8Array(),
 });
 
-/** Keys in their canonical spelling. @throws RelayError `invalid` for any that messages cannot be encrypted with. */
+/** Keys in their canonical spelling. @throws RelayError `invalid` for keys that messages cannot be encrypted with. */
 async function readKeys(keys: Readonly<Record<string, unknown>>): Promise<{ p256dh: string; auth: string }> {
   const bytesOf = (value: unknown) =>
     typeof value === 'string' && value.length <= MAX_KEY ? fromBase64url(value) : null;

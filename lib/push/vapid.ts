@@ -7,30 +7,32 @@ import { base64url, concatBytes, fromBase64url } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 
 const ALGORITHM = 'ES256';
-/** Seconds that a token is good for; push services accept a day at most (RFC 8292 §2). */
+/** Seconds for which a token is valid; push services accept a day at most (RFC 8292 §2). */
 const TOKEN_TTL = 12 * 3600;
 
-/** A private key of P-256 as a JSON Web Key has it, base64url. */
+/** The members of a private P-256 key as a JSON Web Key, base64url. */
 export interface KeyPair {
   d: string;
   x: string;
   y: string;
 }
 
-export interface VapidParts {
+export interface VapidDeps {
   store: Store<'push'>;
   clock: Clock;
-  /** Where push services reach the operator: a `mailto:` or `https:` URL. */
+  /** Contact of the operator for push services: a `mailto:` or `https:` URL. */
   contact: string;
-  /** Key of its record: its own pair, or one that home has given to the edge (contract 12 §2), which is never made here. */
+  /**
+   * Key of its record: its own pair, or one that home has given to the edge (contract 12 §2), which is never created here.
+   */
   record: 'vapid' | 'vapid:home';
 }
 
-/** The identity of this relay for push services (RFC 8292). Its key is made when it is first needed, and kept. */
-export function createVapid({ store, clock, contact, record }: VapidParts) {
+/** The identity of this relay for push services (RFC 8292). Its key is created on first use and stored. */
+export function createVapid({ store, clock, contact, record }: VapidDeps) {
   let made: Promise<{ signing: Awaited<ReturnType<typeof importJWK>>; publicKey: string }> | undefined;
 
-  /** Made once for all callers at the same time; a failure is tried again with the next call. */
+  /** Created once for concurrent callers; after a failure, the next call tries again. */
   function identity() {
     made ??= open().catch((error) => {
       made = undefined;
@@ -54,7 +56,7 @@ export function createVapid({ store, clock, contact, record }: VapidParts) {
     const algorithm = { name: 'ECDSA', namedCurve: 'P-256' };
     const { privateKey } = (await crypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])) as CryptoKeyPair;
     const { d, x, y } = (await crypto.subtle.exportKey('jwk', privateKey)) as Required<JsonWebKey>;
-    // Durable before a device subscribes with it: no other key may speak to that subscription.
+    // Stored durably before a device subscribes with it, since no other key may send to that subscription.
     await store.setItem(record, { vapid: { d, x, y } });
     return { d, x, y };
   }
@@ -66,14 +68,14 @@ export function createVapid({ store, clock, contact, record }: VapidParts) {
       return readPair(await store.getItem(record));
     },
 
-    /** Takes the pair of home; forgets it for null, and for what is none. */
+    /** Stores the pair of home; null or an invalid pair removes it. */
     async adopt(pair: unknown): Promise<void> {
       const read = readPair({ vapid: pair });
       made = undefined;
       await (read ? store.setItem(record, { vapid: read }) : store.removeItem(record));
     },
 
-    /** The public key, which a device subscribes with: an uncompressed point in base64url. */
+    /** The public key that a device subscribes with: an uncompressed point in base64url. */
     publicKey: async (): Promise<string> => (await identity()).publicKey,
 
     /** The header `Authorization` for a call to a push service (RFC 8292 §3). */
@@ -89,8 +91,6 @@ export function createVapid({ store, clock, contact, record }: VapidParts) {
     },
   };
 }
-
-export type Vapid = ReturnType<typeof createVapid>;
 
 const coordinate = (text: string): Uint8Array => fromBase64url(text) ?? new Uint8Array();
 

@@ -15,7 +15,7 @@ const STREAM_GRACE = 1_000;
 const MAX_ERROR = 500;
 
 /**
- * Meaning of a broker that refuses this host, or has closed its connection without a reason: it takes one connection
+ * Advice for a broker that refuses this host, or has closed its connection without a reason: a broker keeps one connection
  * of a host, the first one or, at the edge, the last. Null for any other `last_error`.
  */
 export const otherRelayAdvice = (error: string): string | null =>
@@ -23,7 +23,7 @@ export const otherRelayAdvice = (error: string): string | null =>
     ? 'Another relay seems to run with the credentials of this one, such as one from a backup: stop one of the two.'
     : null;
 
-/** The connector's part of the states of `/health` (contract 08 §6.1). */
+/** The connector's states in `/health` (contract 08 §6.1). */
 export type ConnectorState = 'stopped' | 'connecting' | 'connected' | 'backoff';
 
 export interface ConnectorStatus {
@@ -36,7 +36,7 @@ export interface ConnectorStatus {
   lastError: string | null;
 }
 
-export interface ConnectorParts {
+export interface ConnectorDeps {
   /** `wss://` and authority. */
   brokerUrl: string;
   hostId: string;
@@ -53,7 +53,7 @@ export interface ConnectorParts {
 
 /** Keeps this host connected to its broker: one connection at a time, with growing pauses between attempts. */
 export class Connector {
-  readonly #parts: ConnectorParts;
+  readonly #deps: ConnectorDeps;
   #state: ConnectorState = 'stopped';
   #link: HostLink | undefined;
   #retries: Attempts = NO_ATTEMPTS;
@@ -64,8 +64,8 @@ export class Connector {
   #lastError: string | null = null;
   #cancelRetry: Cancel = () => {};
 
-  constructor(parts: ConnectorParts) {
-    this.#parts = parts;
+  constructor(deps: ConnectorDeps) {
+    this.#deps = deps;
   }
 
   get status(): ConnectorStatus {
@@ -83,7 +83,7 @@ export class Connector {
     return this.#state === 'connected';
   }
 
-  /** Bytes of streams that have not left for the broker. */
+  /** Bytes of streams that have not been sent to the broker. */
   get unsentBytes(): number {
     return this.#link?.unsentBytes ?? 0;
   }
@@ -93,8 +93,8 @@ export class Connector {
   }
 
   /**
-   * Closes streams and connection; no attempt follows. Traffic inside the streams, which the relay closes meanwhile,
-   * has a second to end by itself (contract 08 §9). Resolves within three seconds.
+   * Closes streams and connection, and stops reconnecting. Traffic inside the streams, which the relay closes meanwhile, has
+   * a second to end by itself (contract 08 §9). Resolves within three seconds.
    */
   async stop(): Promise<void> {
     const link = this.#link;
@@ -103,7 +103,7 @@ export class Connector {
     this.#connectedAt = null;
     this.#cancelRetry();
     if (!link) return;
-    // Waits for the network, not on the relay's clock.
+    // Waits for the network, so not on the relay's clock.
     await withTimeout({ clock: systemClock, timeout: STREAM_GRACE }, link.withoutStreams(), () => {});
     await withTimeout({ clock: systemClock, timeout: CLOSE_TIMEOUT }, link.close(), () => {});
     link.drop();
@@ -111,7 +111,7 @@ export class Connector {
 
   /**
    * Sends a request to the broker.
-   * @throws BrokerRequestError `offline` unless connected, `timeout` after ten seconds, or the broker's own code, with
+   * @throws BrokerRequestError `offline` unless connected, `timeout` after ten seconds, or the broker's own code, after
    *   which the connection ends.
    */
   request(message: BrokerRequest): Promise<void> {
@@ -120,7 +120,7 @@ export class Connector {
   }
 
   #connect(): void {
-    const { brokerUrl, hostId, token, dial, openLocalEnd, clock } = this.#parts;
+    const { brokerUrl, hostId, token, dial, openLocalEnd, clock } = this.#deps;
     this.#state = 'connecting';
     this.#attempts++;
     const link = new HostLink({
@@ -141,7 +141,7 @@ export class Connector {
   }
 
   #connected(): void {
-    const { clock, log, brokerUrl, onConnected } = this.#parts;
+    const { clock, log, brokerUrl, onConnected } = this.#deps;
     this.#state = 'connected';
     this.#connectedAt = seconds(clock);
     this.#connectedSince = clock.monotonic();
@@ -152,7 +152,7 @@ export class Connector {
 
   #ended(link: HostLink, reason: string, ending: Ending): void {
     if (this.#link !== link) return;
-    const { clock, log, token, random = Math.random } = this.#parts;
+    const { clock, log, token, random = Math.random } = this.#deps;
     const now = clock.monotonic();
     const lasted = this.isConnected ? now - this.#connectedSince : null;
     const { attempts, wait } = nextAttempt(this.#retries, { ending, lasted }, { now, random: random() }, PACE);
@@ -160,7 +160,7 @@ export class Connector {
     this.#link = undefined;
     this.#state = 'backoff';
     this.#connectedAt = null;
-    // A broker chooses some of these words, and must not have the token appear in them.
+    // A broker chooses some of these words, and the token must not appear in them.
     const error = reason.replaceAll(token, '***').slice(0, MAX_ERROR);
     const advice = otherRelayAdvice(error);
     const line = `no connection to the broker: ${error}; trying again in ${Math.ceil(wait / 1000)} s${advice ? `. ${advice}` : ''}`;

@@ -13,13 +13,13 @@ const CLOSE = 4;
 /** Legal once both sides have agreed on flow control (contract 08 §7.6). */
 const WINDOW = 8;
 
-/** A frame between host and broker. `credit` is further bytes that the other side may send. */
+/** A frame between host and broker. `credit` is the number of further bytes that the other side may send. */
 export type Frame =
   | { type: 'data'; streamId: string; payload: Uint8Array }
   | { type: 'close'; streamId: string }
   | { type: 'window'; streamId: string; credit: number };
 
-/** `size`: shorter than a header or longer than the largest frame. `malformed`: anything else that is no frame. */
+/** `size`: shorter than a header or longer than the largest frame. `malformed`: any other invalid frame. */
 export type BadFrame = { type: 'bad'; reason: 'size' | 'malformed' };
 
 /**
@@ -50,7 +50,7 @@ function encode(flags: number, streamId: string, payloadBytes: number): Uint8Arr
   return bytes;
 }
 
-/** A DATA frame of chunks in order. @throws RangeError unless they have 1 to `MAX_PAYLOAD` bytes together. */
+/** A DATA frame of chunks in order. @throws RangeError unless they total 1 to `MAX_PAYLOAD` bytes. */
 export function dataFrame(streamId: string, ...payload: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   const length = payload.reduce((sum, chunk) => sum + chunk.length, 0);
   if (length === 0 || length > MAX_PAYLOAD) throw new RangeError('a frame carries 1 byte to 1 MiB');

@@ -12,7 +12,7 @@ import { type BrokerMessage, encodeMessage, type HostMessage, parseBrokerMessage
 /** Milliseconds for the answer to the registration, and for that to a request. */
 const REGISTER_TIMEOUT = 10_000;
 const REQUEST_TIMEOUT = 10_000;
-/** A broker that answers none is given up after two of them. */
+/** A broker that leaves two of them unanswered is given up. */
 const PING_INTERVAL = 7_000;
 /** Unanswered requests of one connection. */
 const MAX_PENDING = 1024;
@@ -21,7 +21,7 @@ const SHUTTING_DOWN = 1001;
 /** A message that the broker answers: one to publish or to revoke a credential. */
 export type BrokerRequest = Exclude<HostMessage, { type: 'flow' }>;
 
-/** A request was not acknowledged. `code` is the broker's, or `offline`, `timeout` or `busy`. */
+/** A request that was not acknowledged. `code` is the broker's, or `offline`, `timeout` or `busy`. */
 export class BrokerRequestError extends Error {
   readonly code: string;
 
@@ -32,7 +32,7 @@ export class BrokerRequestError extends Error {
   }
 }
 
-export interface HostLinkParts {
+export interface HostLinkDeps {
   /** Ends in `/v1/connect`. */
   url: string;
   hostId: string;
@@ -58,7 +58,7 @@ type LinkState = 'dialling' | 'registering' | 'registered' | 'over';
 
 /** One connection to the broker, from dialling to its end (contract 08 §6.4). */
 export class HostLink {
-  readonly #parts: HostLinkParts;
+  readonly #deps: HostLinkDeps;
   readonly #connectionId = newId();
   readonly #abort = new AbortController();
   /** Keyed by the published or revoked credential. */
@@ -71,8 +71,8 @@ export class HostLink {
   #onClosed: () => void = () => {};
   #onLastStream: () => void = () => {};
 
-  constructor(parts: HostLinkParts) {
-    this.#parts = parts;
+  constructor(deps: HostLinkDeps) {
+    this.#deps = deps;
   }
 
   get activeStreams(): number {
@@ -98,7 +98,7 @@ export class HostLink {
       return Promise.reject(new BrokerRequestError(this.#state === 'registered' ? 'busy' : 'offline'));
     }
     return new Promise((resolve, reject) => {
-      const cancelTimer = this.#parts.clock.after(REQUEST_TIMEOUT, () => {
+      const cancelTimer = this.#deps.clock.after(REQUEST_TIMEOUT, () => {
         this.#pending.delete(key);
         reject(new BrokerRequestError('timeout'));
       });
@@ -138,7 +138,7 @@ export class HostLink {
   }
 
   async #dial(): Promise<void> {
-    const { url, dial } = this.#parts;
+    const { url, dial } = this.#deps;
     try {
       const request = {
         url,
@@ -157,7 +157,7 @@ export class HostLink {
           this.#onClosed();
         },
       });
-      // A broker that speaks first, or a relay that stops, ends the attempt before the socket is here.
+      // A broker that speaks first, or a relay that stops, may end the attempt before the socket exists.
       if (this.#state === 'over') socket.terminate();
       else this.#register(socket);
     } catch (error) {
@@ -167,7 +167,7 @@ export class HostLink {
   }
 
   #register(socket: BrokerSocket): void {
-    const { hostId, token, clock } = this.#parts;
+    const { hostId, token, clock } = this.#deps;
     this.#socket = socket;
     this.#state = 'registering';
     this.#cancelTimer = clock.after(REGISTER_TIMEOUT, () => this.#fail('the broker did not answer the registration'));
@@ -207,9 +207,9 @@ export class HostLink {
   }
 
   #registered(window: number | undefined): void {
-    const { openLocalEnd: open, clock, registered } = this.#parts;
+    const { openLocalEnd: open, clock, registered } = this.#deps;
     const completed = () => {
-      this.#parts.completed();
+      this.#deps.completed();
       if (this.activeStreams === 0) this.#onLastStream();
     };
     const socket = this.#socket as BrokerSocket;
@@ -250,10 +250,10 @@ export class HostLink {
   #end(reason: string, ending: Ending, code?: string): void {
     if (this.#state === 'over') return;
     this.#finish(code);
-    this.#parts.ended(reason, ending);
+    this.#deps.ended(reason, ending);
   }
 
-  /** Frees everything but the socket. Requests that wait fail with `code`. */
+  /** Frees everything except the socket. Pending requests fail with `code`. */
   #finish(code = 'offline'): void {
     this.#state = 'over';
     this.#cancelTimer();

@@ -6,31 +6,31 @@ import { closeFrame, dataFrame, type Frame, MAX_PAYLOAD, windowFrame } from './f
 export const STREAM_LIMIT = 16;
 /** Bytes of payload in one message to a client: phones hold 32 messages or 8 MiB, whichever is less. */
 const MAX_RECORD = 64 * 1024;
-/** Bytes that may wait in one stream for the local end. */
+/** Bytes that may be queued in one stream for the local end. */
 const MAX_QUEUED_FRAMES = 32;
 const MAX_QUEUED_BYTES = 8 * MAX_PAYLOAD;
 /** Bytes of a stream that wait to be sent, above which its local end waits. */
 const MAX_UNSENT = 128 * 1024;
-/** Bytes handed to the socket that have not left the process, above which nothing but control is. */
+/** Bytes handed to the socket but not sent yet, above which only control messages are. */
 const MAX_IN_FLIGHT = 512 * 1024;
 /** Milliseconds for which a full stream may keep the socket from being read. */
 const MAX_PAUSE = 10_000;
 /** Milliseconds without DATA in either direction after which a stream is closed. */
 const IDLE = 300_000;
-/** Milliseconds in which the local end must take the queue of a stream that its client has closed. */
+/** Milliseconds in which the local end must read the queue of a stream that its client has closed. */
 const DRAIN = 10_000;
 /** Ids of unknown streams that are remembered, so that each is answered once. */
 const MAX_ANSWERED = 256;
-/** Bytes that the broker may send in a stream before the local end has taken any of them (contract 08 §7.6). */
+/** Bytes that the broker may send in a stream before the local end has read any of them (contract 08 §7.6). */
 export const WINDOW = 256 * 1024;
 
 /** The local end of a stream: the Secure Link listener. */
 export interface LocalEnd {
-  /** Takes bytes of the client. False when it takes no more until it calls `StreamPort.resume`. */
+  /** Takes bytes of the client. False if it accepts no more until it calls `StreamPort.resume`. */
   write(bytes: Uint8Array): boolean;
   /** The client has closed the stream, and all of its bytes were written. */
   end(): void;
-  /** The stream is gone: nothing more is read or written. */
+  /** The stream is gone: no more reads or writes. */
   destroy(): void;
 }
 
@@ -38,7 +38,7 @@ export interface LocalEnd {
 export interface StreamPort {
   /** Queues bytes for the client. `done` is called when more may follow, or once when the stream is gone. */
   send(chunks: readonly Uint8Array[], done: () => void): void;
-  /** The local end takes bytes again. */
+  /** The local end accepts bytes again. */
   resume(): void;
   /** The local end has ended: the queue is sent, then the stream is closed. */
   end(): void;
@@ -54,11 +54,11 @@ export interface FrameSocket {
   resume(): void;
 }
 
-export interface HostStreamsParts {
+export interface HostStreamsDeps {
   socket: FrameSocket;
   open: OpenLocalEnd;
   clock: Clock;
-  /** Bytes that may be sent in a stream before its client's side grants more; absent without flow control. */
+  /** Bytes that may be sent in a stream before the client's side grants more; absent without flow control. */
   window?: number;
   /** A stream is over. */
   completed(): void;
@@ -74,15 +74,15 @@ interface Stream {
   /** From the client. */
   inbound: Uint8Array[];
   inboundBytes: number;
-  /** True if the local end takes more. */
-  takes: boolean;
-  /** Bytes that it took and that were not granted again. */
-  taken: number;
+  /** True if the local end accepts more. */
+  isAccepted: boolean;
+  /** Bytes that it read and that were not granted again. */
+  consumed: number;
   /** To the client. */
   outbound: Uint8Array[];
   outboundBytes: number;
   credit: number;
-  /** Told when more may be sent. */
+  /** Called when more may be sent. */
   done: (() => void) | undefined;
   /** The local end has ended. */
   ended: boolean;
@@ -92,18 +92,18 @@ interface Stream {
 }
 
 /**
- * The streams of one connection to the broker: opaque bytes between clients and the local listener (contract 08 §6.4,
- * 7.6). Every queue is bounded: a client that sends more than the local end takes keeps the socket from being read for
- * ten seconds, then loses its stream; what the local end sends waits with it until the socket and the client's credit
- * have room. Streams take turns, one record each.
+ * The streams of one connection to the broker: opaque bytes between clients and the local listener (contract 08 §6.4, 7.6).
+ * Every queue is bounded. A client that sends faster than the local end reads stops the reading of the socket for ten
+ * seconds, then loses its stream. The local end has to wait until the socket and the client's credit have room. Streams take
+ * turns, one record each.
  */
 export class HostStreams {
-  readonly #parts: HostStreamsParts;
+  readonly #deps: HostStreamsDeps;
   readonly #streams = new Map<string, Stream>();
   readonly #draining = new Set<Stream>();
   /** Streams with something to send, in turn. */
   readonly #ready = new Set<Stream>();
-  /** Streams whose inbound queue is full. Reading is paused while there is one. */
+  /** Streams whose inbound queue is full. Reading is paused while there are any. */
   readonly #full = new Set<Stream>();
   /** Unknown streams that were answered with CLOSE, oldest first. */
   readonly #answered = new Set<string>();
@@ -112,8 +112,8 @@ export class HostStreams {
   #pumping = false;
   #over = false;
 
-  constructor(parts: HostStreamsParts) {
-    this.#parts = parts;
+  constructor(deps: HostStreamsDeps) {
+    this.#deps = deps;
   }
 
   /** Streams that are open. */
@@ -128,17 +128,17 @@ export class HostStreams {
     return bytes;
   }
 
-  /** A client was matched. One stream too many is closed at once; a known one is ignored. */
+  /** A client was matched. One stream over the limit is closed at once; a known one is ignored. */
   open(id: string): void {
     if (this.#over || this.#streams.has(id)) return;
     if (this.#streams.size >= STREAM_LIMIT) {
       this.#send(closeFrame(id));
       return;
     }
-    const { clock, window } = this.#parts;
+    const { clock, window } = this.#deps;
     const stream: Stream = {
       id,
-      local: this.#parts.open({
+      local: this.#deps.open({
         send: (chunks, done) => this.#sendData(stream, chunks, done),
         resume: () => this.#resume(stream),
         end: () => this.#endLocal(stream),
@@ -146,8 +146,8 @@ export class HostStreams {
       state: 'open',
       inbound: [],
       inboundBytes: 0,
-      takes: true,
-      taken: 0,
+      isAccepted: true,
+      consumed: 0,
       outbound: [],
       outboundBytes: 0,
       credit: window ?? Number.POSITIVE_INFINITY,
@@ -191,7 +191,7 @@ export class HostStreams {
 
   #send(frame: Uint8Array): void {
     this.#inFlight += frame.length;
-    this.#parts.socket.sendBytes(frame, () => {
+    this.#deps.socket.sendBytes(frame, () => {
       this.#inFlight -= frame.length;
       if (this.#ready.size > 0) this.#schedulePump();
     });
@@ -200,7 +200,7 @@ export class HostStreams {
   // From the client to the local end.
 
   #receiveData(stream: Stream, payload: Uint8Array): void {
-    stream.activeAt = this.#parts.clock.monotonic();
+    stream.activeAt = this.#deps.clock.monotonic();
     // The local end has ended, and only its last bytes are in flight.
     if (stream.ended) return;
     this.#enqueue(stream, payload);
@@ -216,18 +216,18 @@ export class HostStreams {
   #enqueue(stream: Stream, payload: Uint8Array): void {
     stream.inbound.push(payload);
     stream.inboundBytes += payload.length;
-    if (this.#parts.window === undefined || stream.inbound.length < MAX_QUEUED_FRAMES) return;
+    if (this.#deps.window === undefined || stream.inbound.length < MAX_QUEUED_FRAMES) return;
     if (stream.inboundBytes < MAX_QUEUED_BYTES) stream.inbound = [concatBytes(...stream.inbound)];
   }
 
   /** Hands queued bytes to the local end for as long as it takes them. */
   #passOn(stream: Stream): void {
-    while (stream.takes && stream.state !== 'over') {
+    while (stream.isAccepted && stream.state !== 'over') {
       const bytes = stream.inbound.shift();
       if (!bytes) break;
       stream.inboundBytes -= bytes.length;
-      stream.taken += bytes.length;
-      stream.takes = stream.local.write(bytes);
+      stream.consumed += bytes.length;
+      stream.isAccepted = stream.local.write(bytes);
     }
     if (stream.state === 'open') this.#grant(stream);
     if (stream.state === 'draining' && stream.inbound.length === 0) this.#endDrained(stream);
@@ -237,18 +237,18 @@ export class HostStreams {
   }
 
   #grant(stream: Stream): void {
-    if (this.#parts.window === undefined || stream.taken < WINDOW / 2) return;
-    this.#send(windowFrame(stream.id, stream.taken));
-    stream.taken = 0;
+    if (this.#deps.window === undefined || stream.consumed < WINDOW / 2) return;
+    this.#send(windowFrame(stream.id, stream.consumed));
+    stream.consumed = 0;
   }
 
   #resume(stream: Stream): void {
-    stream.takes = true;
+    stream.isAccepted = true;
     this.#passOn(stream);
   }
 
   #updatePause(): void {
-    const { socket, clock } = this.#parts;
+    const { socket, clock } = this.#deps;
     if (this.#full.size === 0) {
       if (!this.#cancelPause) return;
       this.#cancelPause();
@@ -262,7 +262,7 @@ export class HostStreams {
     }
   }
 
-  /** Answers DATA of an unknown stream with one CLOSE, unless a flood of them is not even read. */
+  /** Answers DATA of an unknown stream with one CLOSE. Under a flood of them, stops reading instead. */
   #answerUnknown(id: string): void {
     if (this.#answered.has(id) || this.#inFlight > MAX_IN_FLIGHT) return;
     this.#answered.add(id);
@@ -274,7 +274,7 @@ export class HostStreams {
   #closedByClient(stream: Stream): void {
     this.#detach(stream, 'draining');
     this.#draining.add(stream);
-    stream.cancelTimer = this.#parts.clock.after(DRAIN, () => this.#drop(stream));
+    stream.cancelTimer = this.#deps.clock.after(DRAIN, () => this.#drop(stream));
     for (const oldest of this.#draining) {
       if (this.#draining.size <= STREAM_LIMIT) break;
       this.#drop(oldest);
@@ -337,7 +337,7 @@ export class HostStreams {
       const length = Math.min(stream.outboundBytes, stream.credit, MAX_RECORD);
       stream.outboundBytes -= length;
       stream.credit -= length;
-      stream.activeAt = this.#parts.clock.monotonic();
+      stream.activeAt = this.#deps.clock.monotonic();
       this.#send(dataFrame(stream.id, ...takeBytes(stream.outbound, length)));
       if (stream.outboundBytes > 0 && stream.credit > 0) this.#ready.add(stream);
       if (stream.outboundBytes === 0 && stream.ended) this.#close(stream);
@@ -358,7 +358,7 @@ export class HostStreams {
   // The end of a stream.
 
   #watchIdle(stream: Stream, delay: number): void {
-    const { clock } = this.#parts;
+    const { clock } = this.#deps;
     stream.cancelTimer = clock.after(delay, () => {
       const left = stream.activeAt + IDLE - clock.monotonic();
       if (left > 0) this.#watchIdle(stream, left);
@@ -373,7 +373,7 @@ export class HostStreams {
     this.#drop(stream);
   }
 
-  /** Frees everything of a stream, whatever was queued. */
+  /** Frees all of a stream, including its queues. */
   #drop(stream: Stream): void {
     if (stream.state === 'over') return;
     if (stream.state === 'open') this.#detach(stream, 'over');
@@ -396,25 +396,25 @@ export class HostStreams {
     stream.outboundBytes = 0;
     const { done } = stream;
     stream.done = undefined;
-    this.#parts.completed();
+    this.#deps.completed();
     done?.();
   }
 }
 
-/** Removes the first `length` bytes from a queue that has as many. */
+/** Removes the first `length` bytes from a queue that contains at least as many. */
 function takeBytes(queue: Uint8Array[], length: number): Uint8Array[] {
-  const taken: Uint8Array[] = [];
+  const chunks: Uint8Array[] = [];
   let left = length;
   while (left > 0) {
     const [first] = queue as [Uint8Array];
     if (first.length > left) {
-      taken.push(first.subarray(0, left));
+      chunks.push(first.subarray(0, left));
       queue[0] = first.subarray(left);
       break;
     }
-    taken.push(first);
+    chunks.push(first);
     queue.shift();
     left -= first.length;
   }
-  return taken;
+  return chunks;
 }

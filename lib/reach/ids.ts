@@ -1,10 +1,9 @@
-import { sha256 } from '@noble/hashes/sha2.js';
-import { base64url, fromBase64url, randomBytes, utf8ToBytes } from '../kit/bytes.ts';
+import { base64url, fromBase64url, randomBytes } from '../kit/bytes.ts';
 
 /** Bytes of an ID: of a host, a connection or a stream. */
 export const ID_BYTES = 16;
 
-/** The last character of a canonical ID carries two bits of the last byte, that of a digest four: the rest is zero. */
+/** The last character of a canonical ID contains two bits of the last byte, that of a digest four; the rest is zero. */
 const ID = /^[A-Za-z0-9_-]{21}[AQgw]$/;
 const DIGEST = /^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/;
 
@@ -27,9 +26,6 @@ export function newId(): string {
 /** A token of a bootstrap or route credential: 32 random bytes in 43 characters. */
 export const newToken = (): string => base64url(randomBytes(32));
 
-/** SHA-256 of the UTF-8 bytes of a token or device id, as a digest. */
-export const digestOf = (text: string): string => base64url(sha256(utf8ToBytes(text)));
-
 /** The ID of 16 bytes. */
 export const idOfBytes = (bytes: Uint8Array): string => base64url(bytes);
 
@@ -40,5 +36,5 @@ export function bytesOfId(id: string): Uint8Array {
   return bytes;
 }
 
-/** As much of an ID as a log line may have (contract 08 §7.7). */
+/** The part of an ID that a log line may contain (contract 08 §7.7). */
 export const shortId = (id: string): string => id.slice(0, 6);

@@ -44,7 +44,7 @@ export type HostMessage =
   | { type: 'revoke'; credential_kind: 'route'; credential_id: string }
   | { type: 'flow'; window: number };
 
-/** Offer of flow control: bytes that each side of a stream may send before it is granted more (contract 08 §7.6). */
+/** Offer of flow control: bytes that each side of a stream may send before it gets further credit (contract 08 §7.6). */
 export interface FlowOffer {
   version: 1;
   window: number;
@@ -63,13 +63,13 @@ export type BrokerMessage =
 export type ClientAnswer = { type: 'matched'; stream_id: string } | { type: 'error'; code: string };
 
 /**
- * A ping of either role once it has registered, always this text, and its answer: a constant, so that the platform at the
- * edge answers it without waking the broker (contract 12 §6).
+ * A ping of either role once it has registered, always this text, and its answer. Constant, so that the platform at the edge
+ * answers it without waking the broker (contract 12 §6).
  */
 export const PING = JSON.stringify({ type: 'ping', protocol_version: PROTOCOL_VERSION });
 export const PONG = JSON.stringify({ type: 'pong', protocol_version: PROTOCOL_VERSION });
 
-/** Text of a message, with the protocol version that each one carries. */
+/** Text of a message, with the protocol version that every message carries. */
 export function encodeMessage(
   message: ({ type: 'register' } & Register) | HostMessage | BrokerMessage | ClientAnswer,
 ): string {
@@ -86,7 +86,7 @@ export function parseRegister(text: string): Register | Extract<ErrorCode, 'unau
   const kinds = role === 'host' ? ['host'] : role === 'client' ? ['bootstrap', 'route'] : [];
   if (!kinds.includes(credential_kind as string)) return 'unauthorized';
   if (!isId(host_id) || !isId(connection_id) || !isToken(token)) return 'unauthorized';
-  // A version that is no number is a wrong shape.
+  // A version that is not a number is a wrong shape.
   if (typeof message.protocol_version !== 'number') return 'unauthorized';
   if (message.protocol_version !== PROTOCOL_VERSION) return 'unsupported_version';
   return { role, host_id, connection_id, credential_kind, token } as Register;
@@ -99,7 +99,7 @@ const HOST_KEYS = {
   flow: ['window'],
 } as const satisfies Record<HostMessage['type'], readonly string[]>;
 
-/** A control message of a host, or null when it is invalid. The caller checks whether its time has passed. */
+/** A control message of a host, or null if it is invalid. The caller checks its expiry. */
 export function parseHostMessage(text: string): HostMessage | null {
   const message = parseControl(text);
   const type = message?.type;
@@ -127,7 +127,7 @@ function isHostMessage(type: HostMessage['type'], message: JsonObject): boolean 
   }
 }
 
-/** A message of the broker to a host; null for one that the protocol does not know. Further keys are tolerated. */
+/** A message of the broker to a host; null for an unknown one. Further keys are tolerated. */
 export function parseBrokerMessage(text: string): BrokerMessage | null {
   const message = parseControl(text);
   if (message?.protocol_version !== PROTOCOL_VERSION) return null;
@@ -159,7 +159,7 @@ function hasExactly(message: JsonObject, keys: readonly string[]): boolean {
   return Object.keys(message).length === expected.length && expected.every((key) => Object.hasOwn(message, key));
 }
 
-/** An identifier that the broker keeps but does not interpret: 1 to 128 characters. */
+/** An identifier that the broker stores but does not interpret: 1 to 128 characters. */
 const isName = (value: unknown): value is string =>
   typeof value === 'string' && value.length > 0 && value.length <= 128;
 

@@ -11,9 +11,10 @@ import { DAY } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { Connector, type ConnectorStatus } from './connector.ts';
+import { digestOf } from './digest.ts';
 import { BrokerRequestError } from './host-link.ts';
 import { type OpenLocalEnd, STREAM_LIMIT } from './host-streams.ts';
-import { digestOf, newId, newToken } from './ids.ts';
+import { newId, newToken } from './ids.ts';
 import { type Broker, openRoutes, type Route } from './routes.ts';
 import { CONNECT_PATH, openHostId, readReachSettings } from './settings.ts';
 
@@ -21,9 +22,9 @@ import { CONNECT_PATH, openHostId, readReachSettings } from './settings.ts';
 const ROUTE_TIMEOUT = 3_000;
 /** Uses of a bootstrap: the phone's reachability probe spends one before the real connection. */
 const BOOTSTRAP_USES = 4;
-/** Milliseconds for the connection to come back after a broker has refused more than one use. */
+/** Milliseconds for the connection to return after a broker has refused more than one use. */
 const RETURN_TIMEOUT = 5_000;
-/** Seconds for which a broker is taken not to know more than one use. */
+/** Seconds for which a broker is assumed not to support more than one use. */
 const ONE_USE_FOR = 7 * DAY;
 /** Key of the broker's record in the store. */
 const BROKER_KEY = 'broker';
@@ -59,7 +60,7 @@ export interface ReachHealth {
   [member: string]: unknown;
 }
 
-export interface ReachParts {
+export interface ReachDeps {
   config: Config;
   host: Pick<Host, 'agentHome' | 'files'>;
   store: Store<'reach'>;
@@ -74,10 +75,10 @@ export type Reach = Awaited<ReturnType<typeof openReach>>;
 
 /**
  * Reach: this host behind a broker (contract 08 §6). The connector runs while Secure Link is available and the runtime
- * serves its streams. Whatever fails here leaves the relay and Secure Link as they are.
+ * serves its streams. No failure here affects the relay or Secure Link.
  */
-export async function openReach(parts: ReachParts) {
-  const { config, host, store, sessions, secureLink, dialBroker, clock, log } = parts;
+export async function openReach(deps: ReachDeps) {
+  const { config, host, store, sessions, secureLink, dialBroker, clock, log } = deps;
   const settings = readReachSettings(config);
   /** Why there is no connector although a broker is configured. */
   let problem = settings.kind === 'unavailable' ? settings.problem : null;
@@ -88,9 +89,9 @@ export async function openReach(parts: ReachParts) {
   let isStarting = false;
   let isStopped = false;
   const waiting = new Set<() => void>();
-  /** True if the connected broker has taken a bootstrap with all uses. */
-  let takesAllUses = false;
-  /** Until when (epoch seconds) the broker is taken to know one use only. */
+  /** True if the connected broker has accepted a bootstrap with all uses. */
+  let coversAllUses = false;
+  /** Time (epoch seconds) until which the broker is assumed to support one use only. */
   let oneUseUntil = await readOneUse();
 
   const routes = await openRoutes({
@@ -110,7 +111,7 @@ export async function openReach(parts: ReachParts) {
 
   const usesPerBootstrap = (): number => (oneUseUntil > seconds(clock) ? 1 : BOOTSTRAP_USES);
 
-  /** Brings the connector to what Secure Link allows. */
+  /** Starts or stops the connector as Secure Link requires. */
   function update(): void {
     if (isStopped || settings.kind !== 'ready') return;
     if (secureLink.status === 'available' && openLocalEnd) void start(settings, openLocalEnd);
@@ -187,21 +188,23 @@ export async function openReach(parts: ReachParts) {
       expires_at: expiresAt,
       max_uses: uses,
     });
-    takesAllUses ||= uses === BOOTSTRAP_USES;
+    coversAllUses ||= uses === BOOTSTRAP_USES;
     return token;
   }
 
-  /** Remembers that the broker takes one use only. Returns whether it is worth trying again with that. */
+  /** Remembers that the broker supports one use only. Returns true if it is worth trying again with that. */
   async function fallBackToOneUse(error: unknown, to: Broker): Promise<boolean> {
-    if (takesAllUses || !(error instanceof BrokerRequestError) || error.code !== 'unauthorized') return false;
+    if (coversAllUses || !(error instanceof BrokerRequestError) || error.code !== 'unauthorized') return false;
     if (usesPerBootstrap() !== 1) {
       oneUseUntil = Math.floor(seconds(clock)) + ONE_USE_FOR;
-      log.info('the broker takes bootstrap credentials with one use only');
+      log.info('the broker accepts bootstrap credentials with one use only');
       const record = { broker_url: to.url, max_uses: 1 as const, until: oneUseUntil };
-      // A pairing code is not worth less because this is found out again after a restart.
+      // A failed write only means that this is found out again after a restart.
       await store
         .setItem(BROKER_KEY, record)
-        .catch((error) => log.error(`what the broker takes could not be saved: ${describeError(error)}`));
+        .catch((error) =>
+          log.error(`the number of uses that the broker accepts could not be saved: ${describeError(error)}`),
+        );
     }
     await untilConnected();
     return true;
@@ -276,9 +279,7 @@ export async function openReach(parts: ReachParts) {
       }
     },
 
-    /**
-     * The route credential of a session that has just authenticated over Secure Link; undefined when it takes over 3 s.
-     */
+    /** The route credential of a session that has just authenticated over Secure Link; undefined if it takes over 3 s. */
     async routeCredential(session: Session): Promise<RouteCredential | undefined> {
       const to = connector?.isConnected ? broker : undefined;
       if (!to) return undefined;

@@ -10,52 +10,53 @@ import { isDeviceId } from '../sessions/device.ts';
 import { DAY } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import { digestOf } from './digest.ts';
 import type { BrokerRequest } from './host-link.ts';
-import { digestOf, idOfBytes, isDigest, isId, newToken } from './ids.ts';
+import { idOfBytes, isDigest, isId, newToken } from './ids.ts';
 
-/** Routes of this host: the broker keeps 1024 credentials, some of which are bootstraps. */
+/** Maximum routes of this host: the broker stores 1024 credentials, some of which are bootstraps. */
 const MAX_ROUTES = 960;
 /** Revocations that wait for the broker. */
 const MAX_REVOKES = 1024;
 /** Seconds that the route of a session without an end lasts. */
 const UNENDING = 30 * DAY;
-/** Seconds for which a broker accepts a route at most, less an hour for clocks that differ. */
+/** Maximum seconds for which a broker accepts a route, less an hour for clocks that differ. */
 const MAX_LIFE = 400 * DAY - 3600;
-/** Seconds by which a route has to fall short of its session before it is prolonged. */
+/** Seconds by which a route has to be shorter than its session before it is extended. */
 const PROLONG_AFTER = 15 * DAY;
 /**
- * Seconds that a route has to last to be published: a broker ends the connection over one that has ended on its clock.
+ * Minimum seconds of a route to be published, since a broker closes the connection over one that has expired on its clock.
  */
 const MIN_LIFE = 60;
 /**
- * A broker drops the streams of a revoked route, so what they still carry leaves first: milliseconds between looks, and
- * how many there are at most.
+ * A broker drops the streams of a revoked route, so their buffered bytes are sent first. Milliseconds between checks, and
+ * their maximum number.
  */
 const FLUSH_INTERVAL = 50;
 const MAX_FLUSH_LOOKS = 20;
-/** Requests in flight while what changed offline is sent. */
+/** Concurrent requests that send the changes made while offline. */
 const CONCURRENCY = 16;
 
-/** The one broker connection of the moment. Another connection is another object. */
+/** The present connection to the broker. Another connection is another object. */
 export interface Broker {
   /** `wss://` and authority. */
   readonly url: string;
   readonly hostId: string;
-  /** Streams that are open on it, and their bytes that have not left. */
+  /** Number of its open streams, and their unsent bytes. */
   activeStreams(): number;
   unsentBytes(): number;
   /** @throws BrokerRequestError */
   request(message: BrokerRequest): Promise<void>;
 }
 
-/** Credential for a client to come back through the broker; `expiresAt` is epoch seconds. */
+/** Credential for a client to return through the broker; `expiresAt` is epoch seconds. */
 export interface Route {
   credentialId: string;
   token: string;
   expiresAt: number;
 }
 
-export interface RoutesParts {
+export interface RoutesDeps {
   store: Store<'reach'>;
   sessions: Sessions;
   clock: Clock;
@@ -64,14 +65,14 @@ export interface RoutesParts {
   broker(): Broker | undefined;
 }
 
-interface KeptRoute extends Route {
+interface KnownRoute extends Route {
   readonly key: string;
   readonly family: string;
   readonly sessionHash: string;
   readonly brokerUrl: string;
   readonly hostId: string;
   readonly deviceHash: string;
-  /** The connection on which it was last published, and with which end. */
+  /** The connection on which it was last published, and the published expiry. */
   publishedTo: Broker | undefined;
   publishedEnd: number;
   /** The publication in flight. */
@@ -84,8 +85,6 @@ interface Revocation {
   hostId: string;
 }
 
-export type Routes = Awaited<ReturnType<typeof openRoutes>>;
-
 const keyOf = ({ tokenHash }: Session): string => tokenHash.slice(0, 32);
 const credentialIdOf = (key: string): string => idOfBytes(hexToBytes(key));
 
@@ -94,11 +93,11 @@ const deviceHashOf = ({ device, token, tokenHash }: Session): string =>
   digestOf(isDeviceId(device.id) ? device.id : (token ?? tokenHash));
 
 /**
- * Route credentials: one token per session, kept with the relay's state so that phones keep their route over a restart
- * (contract 08 §6.4). A session that ends takes its route along at once; the broker is told now, or when it is back.
+ * Route credentials: one token per session, stored with the relay's state so that phones keep their route over a restart
+ * (contract 08 §6.4). When a session ends, so does its route; the broker is told at once, or when it reconnects.
  */
-export async function openRoutes({ store, sessions, clock, log, broker }: RoutesParts) {
-  const routes = new Map<string, KeptRoute>();
+export async function openRoutes({ store, sessions, clock, log, broker }: RoutesDeps) {
+  const routes = new Map<string, KnownRoute>();
   /** Keyed as the routes were, oldest first. */
   const revocations = new Map<string, Revocation>();
 
@@ -115,21 +114,21 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
 
   const isLasting = (end: number): boolean => end > now() + MIN_LIFE;
 
-  /** Follows the session's end when it comes sooner, and when it is much later. */
-  function adjustEnd(route: KeptRoute, session: Session): boolean {
+  /** Follows the session's end if it is earlier, or much later. */
+  function adjustEnd(route: KnownRoute, session: Session): boolean {
     const end = endOf(session);
     if (end >= route.expiresAt && end - route.expiresAt < PROLONG_AFTER) return false;
     route.expiresAt = end;
     return true;
   }
 
-  const save = (route: KeptRoute): Promise<void> => store.setItem(route.key, { route: toStored(route) });
+  const save = (route: KnownRoute): Promise<void> => store.setItem(route.key, { route: toStored(route) });
 
-  function revoke(route: KeptRoute): void {
+  function revoke(route: KnownRoute): void {
     route.isDropped = true;
     routes.delete(route.key);
     queueRevocation(route.key, { brokerUrl: route.brokerUrl, hostId: route.hostId });
-    // The token is forgotten with this.
+    // This also forgets the token.
     void written(store.setItem(route.key, { revoke: { broker_url: route.brokerUrl, host_id: route.hostId } }));
   }
 
@@ -146,7 +145,7 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
     void written(store.removeItem(key));
   }
 
-  /** Tells the broker of a revocation; one that fails waits for the next connection. */
+  /** Sends the broker a revocation. A failed one waits for the next connection. */
   async function sendRevocation(key: string, to: Broker): Promise<void> {
     try {
       await to.request({ type: 'revoke', credential_kind: 'route', credential_id: credentialIdOf(key) });
@@ -156,8 +155,8 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
     }
   }
 
-  /** The relay refuses the session already: its sockets get their 4401 before the broker drops their streams. */
-  function end(route: KeptRoute): void {
+  /** The relay already refuses the session: its sockets get their 4401 before the broker drops their streams. */
+  function end(route: KnownRoute): void {
     revoke(route);
     const to = broker();
     if (!to || !isOf(route, to)) return;
@@ -165,24 +164,24 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
     else afterFlush(to, MAX_FLUSH_LOOKS, () => void sendRevocation(route.key, to));
   }
 
-  /** Calls `then` once the streams have sent what they have, unless the connection ends before. */
-  function afterFlush(to: Broker, looks: number, then: () => void): void {
+  /** Calls `then` once the streams have sent their buffered bytes, unless the connection ends before. */
+  function afterFlush(to: Broker, attempts: number, then: () => void): void {
     clock.after(FLUSH_INTERVAL, () => {
       if (broker() !== to) return;
-      if (looks > 1 && to.unsentBytes() > 0) afterFlush(to, looks - 1, then);
+      if (attempts > 1 && to.unsentBytes() > 0) afterFlush(to, attempts - 1, then);
       else then();
     });
   }
 
-  /** Publishes a route unless the connection has it as it is. Callers at the same time share one publication. */
-  function publish(route: KeptRoute, to: Broker): Promise<void> {
+  /** Publishes a route unless the connection already has this version. Concurrent callers share one publication. */
+  function publish(route: KnownRoute, to: Broker): Promise<void> {
     route.publishing ??= publishUntilCurrent(route, to).finally(() => {
       route.publishing = undefined;
     });
     return route.publishing;
   }
 
-  async function publishUntilCurrent(route: KeptRoute, to: Broker): Promise<void> {
+  async function publishUntilCurrent(route: KnownRoute, to: Broker): Promise<void> {
     while (!route.isDropped && (route.publishedTo !== to || route.publishedEnd !== route.expiresAt)) {
       const { expiresAt, credentialId, token, deviceHash } = route;
       await to.request({
@@ -197,9 +196,9 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
     }
   }
 
-  function create(session: Session, to: Broker): KeptRoute {
+  function create(session: Session, to: Broker): KnownRoute {
     const key = keyOf(session);
-    const route: KeptRoute = {
+    const route: KnownRoute = {
       key,
       family: session.family,
       sessionHash: session.tokenHash,
@@ -218,8 +217,8 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
     return route;
   }
 
-  /** The kept route of a session, if it is one of this broker and has not ended. */
-  function find(session: Session, to: Broker): KeptRoute | undefined {
+  /** The stored route of a session, if it belongs to this broker and has not expired. */
+  function find(session: Session, to: Broker): KnownRoute | undefined {
     const route = routes.get(keyOf(session));
     if (route && isOf(route, to) && isLasting(route.expiresAt)) return route;
     if (route) {
@@ -239,7 +238,7 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
       }
       const route = fromStored(key, record.route);
       const session = sessions.byFamily(route.family);
-      // It ended, or got another token, just before the last process did.
+      // The session ended, or got another token, just before the last process did.
       if (session?.tokenHash !== route.sessionHash) revoke(route);
       else {
         routes.set(key, route);
@@ -264,14 +263,14 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   });
 
   return {
-    /** Number of kept routes. */
+    /** Number of stored routes. */
     get size(): number {
       return routes.size;
     },
 
     /**
-     * The route of a session, published: the one that it has, or a new one. Undefined without a broker, for a session
-     * that is about to end or has ended meanwhile, and when there are too many.
+     * The published route of a session, the existing one or a new one. Undefined without a broker, for a session that is
+     * about to end or has just ended, and if there are too many.
      * @throws BrokerRequestError
      */
     async credential(session: Session): Promise<Route | undefined> {
@@ -298,8 +297,8 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
     },
 
     /**
-     * A broker is connected: sends the revocations that wait, then publishes every route again, because the end of some
-     * has changed, or the broker may have lost its state.
+     * A broker is connected: sends pending revocations, then publishes every route again, since the end of some has changed,
+     * or the broker may have lost its state.
      */
     async connected(to: Broker): Promise<void> {
       const waiting: string[] = [];
@@ -308,9 +307,9 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
         else forgetRevocation(key);
       }
       await mapLimit(CONCURRENCY, waiting, (key) => sendRevocation(key, to));
-      const kept = [...routes.values()].filter((route) => isOf(route, to) && isLasting(route.expiresAt));
+      const lasting = [...routes.values()].filter((route) => isOf(route, to) && isLasting(route.expiresAt));
       try {
-        await mapLimit(CONCURRENCY, kept, (route) => publish(route, to));
+        await mapLimit(CONCURRENCY, lasting, (route) => publish(route, to));
       } catch (error) {
         log.debug(`routes are not published again: ${describeError(error)}`);
       }
@@ -318,7 +317,7 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   };
 }
 
-const toStored = (route: KeptRoute): ReachRouteRecord['route'] => ({
+const toStored = (route: KnownRoute): ReachRouteRecord['route'] => ({
   family: route.family,
   session_sha256: route.sessionHash,
   broker_url: route.brokerUrl,
@@ -328,7 +327,7 @@ const toStored = (route: KeptRoute): ReachRouteRecord['route'] => ({
   expires_at: route.expiresAt,
 });
 
-const fromStored = (key: string, stored: ReachRouteRecord['route']): KeptRoute => ({
+const fromStored = (key: string, stored: ReachRouteRecord['route']): KnownRoute => ({
   key,
   family: stored.family,
   sessionHash: stored.session_sha256,

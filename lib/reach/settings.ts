@@ -8,7 +8,7 @@ import { isId, isToken, newId } from './ids.ts';
 export const CONNECT_PATH = '/v1/connect';
 
 const BROKER_URL = /^wss:\/\/[^\s/?#@\\]+(?:\/|\/v1\/connect)?$/i;
-/** Bytes of a host-id file that are read: more than any valid one has. */
+/** Maximum bytes read of a host-id file, more than a valid one has. */
 const MAX_FILE = 256;
 
 export interface BrokerSettings {
@@ -17,7 +17,7 @@ export interface BrokerSettings {
   token: string;
 }
 
-/** `disabled`: no broker is configured. `unavailable`: the fault of its configuration. */
+/** `disabled`: no broker is configured. `unavailable`: the configuration is faulty. */
 export type ReachSettings =
   | ({ kind: 'ready' } & BrokerSettings)
   | { kind: 'disabled' }
@@ -28,7 +28,7 @@ type ReachConfig = Pick<
   'reachEnabled' | 'secureLinkEnabled' | 'secureLinkBrokerUrl' | 'secureLinkBrokerHostToken'
 >;
 
-/** The broker that the configuration names (contract 08 §6.1). */
+/** The configured broker (contract 08 §6.1). */
 export function readReachSettings(config: ReachConfig): ReachSettings {
   const { secureLinkBrokerUrl: url, secureLinkBrokerHostToken: token } = config;
   const unavailable = (problem: string): ReachSettings => ({ kind: 'unavailable', problem });
@@ -47,8 +47,8 @@ export function readReachSettings(config: ReachConfig): ReachSettings {
 }
 
 /**
- * `wss://` and the authority of a broker's URL; null for any other URL. Its path may only be that of the socket: clients
- * keep nothing but the authority.
+ * `wss://` and the authority of a broker's URL; null for any other URL. Its path may only be that of the socket, since
+ * clients store only the authority.
  */
 export function readBrokerUrl(text: string): string | null {
   if (!BROKER_URL.test(text) || !URL.canParse(text)) return null;
@@ -60,9 +60,9 @@ export function readBrokerUrl(text: string): string | null {
 const OWN_NAMES = /^(?:cert\.pem|key\.pem|host-id|\..*\.tmp)$/;
 
 /**
- * This host's ID at the broker, from its file or made now (contract 08 §2.1, §6.1). The file becomes 0600, and its
+ * This host's ID at the broker, from its file or created now (contract 08 §2.1, §6.1). The file gets mode 0600, and its
  * directory 0700 if it is the relay's own.
- * @throws Error for a file that cannot be read, or that holds anything else; it is left as it is.
+ * @throws Error if the file cannot be read, or contains anything else; it is left unchanged.
  */
 export async function openHostId(path: string, agentHome: string, files: HostFiles): Promise<string> {
   const directory = path.replace(/\/[^/]*$/, '') || '/';
@@ -80,7 +80,7 @@ export async function openHostId(path: string, agentHome: string, files: HostFil
   return id;
 }
 
-/** An operator's own file may lie in a directory that other programs share, such as `/etc`. */
+/** An operator's own file may be in a directory that other programs share, such as `/etc`. */
 async function tightenDirectory(directory: string, path: string, agentHome: string, files: HostFiles): Promise<void> {
   const names = (await files.list(directory)) ?? [];
   const file = path.slice(path.lastIndexOf('/') + 1);

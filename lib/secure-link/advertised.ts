@@ -13,9 +13,9 @@ export interface AdvertisedLink {
 }
 
 /**
- * The host under which Secure Link is advertised: the one that it is bound to, or an address of this machine for a wildcard
- * (contract 08 §2.3). An existing identity keeps its address while an interface still has it, so that a second interface
- * does not change the origin that phones have pinned.
+ * The advertised host of Secure Link: the bound one, or for a wildcard, an address of this machine (contract 08 §2.3). An
+ * existing identity keeps its address while an interface still has it, so that a second interface does not change the origin
+ * that phones have pinned.
  */
 export async function advertisedHost(
   bindHost: string,

@@ -28,20 +28,19 @@ export const linkProxy = ({ url, pin, certDer }: AdvertisedLink) => ({
 });
 
 /**
- * The direct route as a pairing payload has it. Without `services`, which would make it too large for a QR code (contract
- * 08 §6.2).
+ * The direct route in a pairing payload. Without `services`, which would make it too large for a QR code (contract 08 §6.2).
  */
 export const linkCandidate = (link: AdvertisedLink) => ({
   role: 'plugin_proxy',
   priority: 0,
-  // Desktop clients probe any other route without the pin, and fail.
+  // Desktop clients probe every other route without the pin, and fail.
   recommended: true,
   security: 'pinned_tls',
   display_name: DISPLAY_NAME,
   proxy: linkProxy(link),
 });
 
-/** The route through a broker, whose part of it is `broker`. Clients try it after every other one. */
+/** The route through a broker; `broker` is the broker's part of it. Clients try it after all other routes. */
 export const brokerCandidate = <Broker extends object>(link: AdvertisedLink, broker: Broker) => ({
   role: 'outbound_broker',
   priority: 0,
@@ -71,7 +70,7 @@ const secureLinkHealth = (status: SecureLinkStatus) => ({
   services: SERVICES,
 });
 
-/** The part of `GET /health` about Secure Link, as JSON: probes ask for it all the time, and it hardly ever changes. */
+/** The part of `GET /health` about Secure Link, as JSON: probes request it constantly, and it rarely changes. */
 export interface LinkHealth {
   /** `secure_proxy`; null without one. */
   proxy: string | null;

@@ -5,10 +5,10 @@ import { parseObject } from '../kit/json.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 
-/** Milliseconds for one probe, and for which its result counts. */
+/** Milliseconds for one probe, and for which its result is valid. */
 const PROBE_TIMEOUT = 3_000;
 const MAX_AGE = 15_000;
-/** Milliseconds after which a result no longer serves callers during the next probe: a gate that is off stays shut. */
+/** Milliseconds after which a result no longer serves callers during the next probe, so that a disabled gate stays shut. */
 const MAX_STALE = 30_000;
 /** Bytes of a dashboard's health. */
 const MAX_BODY = 64 * 1024;
@@ -17,11 +17,11 @@ const MAX_BODY = 64 * 1024;
 export interface Availability {
   /** The API server is healthy. */
   api: boolean;
-  /** The dashboard gate: it confirms that it asks its users to sign in. */
+  /** True if the dashboard confirms that its users have to sign in. */
   dashboard: boolean;
 }
 
-export interface GateParts {
+export interface GateDeps {
   api: URL;
   dashboard: URL;
   upstream: Upstream;
@@ -29,16 +29,16 @@ export interface GateParts {
 }
 
 export interface Gate {
-  /** The last result while it counts; null when it has to be awaited with `check`. */
+  /** The last result while it is valid; null if `check` is needed. */
   known(): Availability | null;
   /**
-   * Probes both servers, in parallel and at most once in 15 s, for any number of callers. The caller that begins a probe
-   * waits for it; others take the result before, unless it is older than 30 s (contract 08 §3). Never rejects.
+   * Probes both servers, in parallel and at most once in 15 s, for any number of callers. The caller that starts a probe
+   * waits for it; others get the previous result, unless it is older than 30 s (contract 08 §3). Never rejects.
    */
   check(): Promise<Availability>;
 }
 
-export function createGate({ api, dashboard, upstream, clock }: GateParts): Gate {
+export function createGate({ api, dashboard, upstream, clock }: GateDeps): Gate {
   let last: { value: Availability; at: number } | undefined;
   let probing: Promise<Availability> | undefined;
 
@@ -66,23 +66,23 @@ export function createGate({ api, dashboard, upstream, clock }: GateParts): Gate
   };
 }
 
-/** Asks a server behind Secure Link whether it may be used. Never rejects. */
-export type Probe = (server: URL, by: Pick<GateParts, 'upstream' | 'clock'>) => Promise<boolean>;
+/** Probes whether a server behind Secure Link may be used. Never rejects. */
+export type Probe = (server: URL, by: Pick<GateDeps, 'upstream' | 'clock'>) => Promise<boolean>;
 
 /** True if the API server is healthy. */
 export const isApiHealthy: Probe = async (api, by) => (await get(below(api, '/health'), isSuccess, by)) !== null;
 
-/** True if the dashboard confirms that it asks its users to sign in. */
+/** True if the dashboard confirms that its users have to sign in. */
 export const isDashboardGated: Probe = async (dashboard, by) => {
   const health = await get(below(dashboard, '/api/health'), (status) => status === 200, by);
   return health !== null && parseObject(health)?.auth_required === true;
 };
 
-/** Reads a whole answer; null for one that is too large, late or fails. */
+/** Reads a whole answer; null if it is too large, late or failed. */
 async function get(
   url: string,
   accepts: (status: number) => boolean,
-  { upstream, clock }: Pick<GateParts, 'upstream' | 'clock'>,
+  { upstream, clock }: Pick<GateDeps, 'upstream' | 'clock'>,
 ): Promise<string | null> {
   const headers = { accept: 'application/json' };
   return withDeadline({ clock, timeout: PROBE_TIMEOUT }, async (signal) => {

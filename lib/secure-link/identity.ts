@@ -7,11 +7,11 @@ import type { Log } from '../log.ts';
 import { advertisedHost } from './advertised.ts';
 import type { SecureLinkSettings } from './settings.ts';
 
-/** Directories in the agent home, the second one of an earlier version (contract 08 §2.1). */
+/** Directories in the agent home; the second one is that of an earlier version (contract 08 §2.1). */
 export const DIRECTORY = 'relay-secure-link';
 export const EARLIER_DIRECTORY = 'relay-secure-proxy';
 
-/** Larger files are no PEM of ours. */
+/** Larger files are not our PEM files. */
 const MAX_PEM = 64 * 1024;
 /** Characters of `cert_der` that clients accept. */
 const MAX_CERT_DER = 8192;
@@ -44,7 +44,7 @@ type IdentityHost = Pick<Host, 'agentHome' | 'files' | 'identities' | 'network'>
 type IdentitySettings = Pick<SecureLinkSettings, 'bindHost' | 'files'>;
 type NamedFiles = Pick<SecureLinkSettings, 'files'>;
 
-/** Reads the identity without changing anything. Never rejects. */
+/** Reads the identity without any change. Never rejects. */
 export async function findIdentity(settings: NamedFiles, host: IdentityHost): Promise<FoundIdentity> {
   const files = await identityFiles(settings, host);
   try {
@@ -54,7 +54,7 @@ export async function findIdentity(settings: NamedFiles, host: IdentityHost): Pr
   }
 }
 
-/** The operator's files; else those of an earlier version, where only that left any; else the relay's own. */
+/** The operator's files; else those of an earlier version, if they are the only ones; else the relay's own. */
 async function identityFiles({ files: named }: NamedFiles, { agentHome, files }: IdentityHost) {
   if (named) return named;
   const inDirectory = (name: string) => ({
@@ -96,8 +96,8 @@ async function readIdentity(paths: IdentityFiles, host: IdentityHost): Promise<F
 }
 
 /**
- * Why a found identity does not serve `host` at `now` (epoch milliseconds); null when it does (contract 08 §2.4). Without a
- * host, its names are not judged.
+ * Returns why a found identity cannot serve `host` at `now` (epoch milliseconds); null if it can (contract 08 §2.4). Without
+ * a host, its names are not checked.
  */
 export function identityProblem(facts: IdentityFacts, host: string | null, now: number): string | null {
   if (!facts.keyMatches) return 'the private key does not belong to the certificate';
@@ -110,8 +110,8 @@ export function identityProblem(facts: IdentityFacts, host: string | null, now: 
 }
 
 /**
- * Loads the identity of Secure Link, or makes it when there is none. A pair that cannot be used is left as it is: the
- * relay never replaces what phones have pinned (contract 08 §2.4). Returns the reason when there is no identity.
+ * Loads the identity of Secure Link, or creates it if there is none. An unusable pair stays unchanged, since the relay never
+ * replaces a key that phones have pinned (contract 08 §2.4). Returns the reason if there is no identity.
  */
 export async function openIdentity(
   settings: IdentitySettings,
@@ -139,7 +139,7 @@ export async function openIdentity(
 export const EXPIRED = 'the certificate has expired';
 export const REPLACE = 'remove or replace the certificate and its key, restart the relay, and pair every device again';
 
-/** The directory is the relay's own, and holds the host id too. */
+/** The directory belongs to the relay and also contains the host id. */
 async function tightenDirectory({ files, agentHome }: IdentityHost, log: Log): Promise<void> {
   const directory = `${agentHome}/${DIRECTORY}`;
   try {
@@ -161,7 +161,7 @@ async function makeIdentity(
   const facts = identities.read(pem);
   if (typeof facts === 'string') return `the new identity cannot be read (${facts})`;
   try {
-    // The key first: a crash in between leaves a key alone, which is never taken for an identity.
+    // The key first: a crash in between leaves a key alone, which never passes for an identity.
     await files.writeAtomic(paths.key, new TextEncoder().encode(pem.key), 0o600);
     await files.writeAtomic(paths.cert, new TextEncoder().encode(pem.cert), 0o600);
   } catch (error) {
@@ -173,9 +173,9 @@ async function makeIdentity(
 }
 
 /**
- * Makes a new identity of the relay's own and replaces the present one. The running relay keeps the old one until it
- * restarts. The old certificate goes first: a crash in between leaves a key alone, or nothing, and never a mismatched pair.
- * @throws when a file cannot be written.
+ * Creates a new identity of the relay and replaces the present one. The running relay keeps the old one until it restarts.
+ * The old certificate is removed first: a crash in between leaves a key alone, or nothing, and never a mismatched pair.
+ * @throws if a file cannot be written.
  */
 export async function rotateIdentity(
   { bindHost }: Pick<SecureLinkSettings, 'bindHost'>,

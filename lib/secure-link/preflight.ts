@@ -42,24 +42,24 @@ export interface PreflightReport {
   pair_command: string | null;
 }
 
-/** The caller's proposal, as text; undefined for values that it leaves open. */
+/** The caller's proposal, as text; undefined for unspecified values. */
 export interface Proposal {
   host?: string;
   port?: string;
 }
 
-export interface PreflightParts {
+export interface PreflightDeps {
   config: Config;
   host: Pick<Host, 'agentHome' | 'files' | 'identities' | 'network'>;
   upstream: Upstream;
   clock: Clock;
   /** Routes that the relay serves now. */
   current: { link: AdvertisedLink; bindHost: string } | null;
-  /** One trial listener at a time: two would take each other for strangers. */
+  /** One trial listener at a time, since two would take each other for strangers. */
   trials: Semaphore;
 }
 
-/** Milliseconds for each check; all but the address run at once, within the 10 s of the contract. */
+/** Milliseconds for each check. All but that of the address run concurrently, within the 10 s of the contract. */
 const CHECK_TIMEOUT = 8_000;
 const RESOLVE_TIMEOUT = 2_000;
 
@@ -78,30 +78,30 @@ const warning = (detail: string): Verdict => ['warning', detail];
 const blocked = (detail: string): Verdict => ['blocked', detail];
 
 /**
- * Examines what Secure Link at a proposed origin needs. Changes nothing: it reads files, asks both upstreams for their
- * health and listens for a moment where nothing listens. The report has neither keys nor pins nor paths.
+ * Checks the requirements of Secure Link at a proposed origin. Changes nothing: reads files, requests the health of both
+ * upstreams, and listens for a moment on free ports. The report contains neither keys nor pins nor paths.
  */
-export async function preflight(proposal: Proposal, parts: PreflightParts): Promise<PreflightReport> {
-  const { config, current, clock } = parts;
-  const found = await findIdentity({ files: namedFiles(config) }, parts.host);
-  const host = await proposedHost(proposal.host, found, parts);
+export async function preflight(proposal: Proposal, deps: PreflightDeps): Promise<PreflightReport> {
+  const { config, current, clock } = deps;
+  const found = await findIdentity({ files: namedFiles(config) }, deps.host);
+  const host = await proposedHost(proposal.host, found, deps);
   const configuredPort = parsePort(config.secureLinkPort);
   const port = proposal.port === undefined ? configuredPort : parsePort(proposal.port);
   const url = host === null || port === null ? null : `https://${urlHost(host)}:${port}`;
 
   const bounded = async (id: PreflightCheck['id'], work: Promise<Verdict>): Promise<PreflightCheck> => {
-    const late = (): Verdict => blocked('could not be checked in time');
+    const timedOut = (): Verdict => blocked('could not be checked in time');
     const failed = (): Verdict => blocked('could not be checked');
-    const [status, detail] = await withTimeout({ clock, timeout: CHECK_TIMEOUT }, work.catch(failed), late);
+    const [status, detail] = await withTimeout({ clock, timeout: CHECK_TIMEOUT }, work.catch(failed), timedOut);
     return { id, label: LABELS[id], status, detail };
   };
-  const [api, dashboard] = upstreamChecks(parts);
+  const [api, dashboard] = upstreamChecks(deps);
   const checks = await Promise.all([
     bounded('address', Promise.resolve(addressCheck(host, port))),
-    ...(host === null || port === null ? [] : [bounded('listener', listenerCheck(host, port, parts))]),
+    ...(host === null || port === null ? [] : [bounded('listener', listenerCheck(host, port, deps))]),
     bounded('api', api),
     bounded('dashboard', dashboard),
-    bounded('certificate', certificateCheck(found, host, parts)),
+    bounded('certificate', certificateCheck(found, host, deps)),
   ]);
 
   const isReady = checks.every(({ status }) => status !== 'blocked');
@@ -139,9 +139,9 @@ export async function preflight(proposal: Proposal, parts: PreflightParts): Prom
   };
 }
 
-/** The host to examine; null when it is invalid. A wildcard leaves it open. */
-async function proposedHost(given: string | undefined, found: FoundIdentity, parts: PreflightParts) {
-  const { config, current, host } = parts;
+/** The host to check; null if it is invalid. A wildcard leaves it open. */
+async function proposedHost(given: string | undefined, found: FoundIdentity, deps: PreflightDeps) {
+  const { config, current, host } = deps;
   if (given !== undefined && !isWildcard(given.trim())) return parseHost(given);
   const advertised = current && splitUrl(current.link.url)?.host;
   if (advertised) return advertised;
@@ -157,16 +157,16 @@ function addressCheck(host: string | null, port: number | null): Verdict {
   return ok(`Devices will connect to ${urlHost(host)}:${port}.`);
 }
 
-async function listenerCheck(host: string, port: number, parts: PreflightParts): Promise<Verdict> {
-  const { current, trials } = parts;
-  const { network } = parts.host;
+async function listenerCheck(host: string, port: number, deps: PreflightDeps): Promise<Verdict> {
+  const { current, trials } = deps;
+  const { network } = deps.host;
   const own = splitUrl(current?.link.url ?? '');
   if (own?.host === host && own.port === port) return ok('This relay already serves that origin.');
   const resolved = await network.resolve(host, RESOLVE_TIMEOUT).catch((): string[] => []);
   if (resolved.length === 0) return blocked('The name has no address here.');
   const addresses = resolved.filter((address) => !isLoopbackName(address));
   if (addresses.length === 0) return blocked('The name leads to a loopback address only.');
-  // Where this relay's own listener holds the port, only the address has to be one of this machine.
+  // If this relay's own listener holds the port, only the address has to belong to this machine.
   const isOwnPort =
     own?.port === port && current !== null && (isWildcard(current.bindHost) || addresses.includes(current.bindHost));
   const canListen = (address: string) => network.canListen(address, isOwnPort ? 0 : port);
@@ -176,8 +176,8 @@ async function listenerCheck(host: string, port: number, parts: PreflightParts):
   return blocked('This machine cannot listen there: the address is not its own, or the port is in use or reserved.');
 }
 
-/** Verdicts on the API server and the dashboard. One that is not on this host is not asked. */
-function upstreamChecks({ config, host, upstream, clock }: PreflightParts): [Promise<Verdict>, Promise<Verdict>] {
+/** Checks the API server and the dashboard. A server on another host is not probed. */
+function upstreamChecks({ config, host, upstream, clock }: PreflightDeps): [Promise<Verdict>, Promise<Verdict>] {
   const ask = async (name: string, text: string, probe: Probe, verdict: (isFine: boolean) => Verdict) => {
     const url = readUpstream(text);
     if (!url) return blocked(`${name} must be an http:// URL of this machine.`);
@@ -195,8 +195,8 @@ function upstreamChecks({ config, host, upstream, clock }: PreflightParts): [Pro
   ];
 }
 
-async function certificateCheck(found: FoundIdentity, host: string | null, parts: PreflightParts): Promise<Verdict> {
-  const { config, host: machine, clock } = parts;
+async function certificateCheck(found: FoundIdentity, host: string | null, deps: PreflightDeps): Promise<Verdict> {
+  const { config, host: machine, clock } = deps;
   if ((config.secureLinkCert === undefined) !== (config.secureLinkKey === undefined)) {
     return blocked('RELAY_SECURE_LINK_CERT and RELAY_SECURE_LINK_KEY must be set together.');
   }
@@ -209,7 +209,7 @@ async function certificateCheck(found: FoundIdentity, host: string | null, parts
       ? ok('The relay will make one when it starts.')
       : blocked('The relay cannot create the files of a new one: it may not write there.');
   }
-  // Without a valid host, only the rest is judged.
+  // Without a valid host, only the rest is checked.
   const problem = identityProblem(found.facts, host, clock.now());
   if (problem) return blocked(`${sentence(problem)} ${REPLACE}`);
   if (found.key.isLoose) return blocked('Other accounts can read the private key: change its mode to 0600.');
@@ -220,7 +220,7 @@ const REPLACE = 'Remove or replace the certificate and its key, restart the rela
 
 const sentence = (text: string): string => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}.`;
 
-/** True if a file can be created: judged by the nearest directory above it that exists. */
+/** True if a file can be created, judging by the nearest existing directory above it. */
 async function canCreate(path: string, files: Host['files']): Promise<boolean> {
   for (let directory = parentOf(path); ; directory = parentOf(directory)) {
     const facts = await files.stat(directory);

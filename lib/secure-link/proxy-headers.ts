@@ -13,7 +13,7 @@ const HOP_BY_HOP = [
   'transfer-encoding',
   'upgrade',
 ];
-/** `host` and `content-length` are set anew, and this hop has already answered `expect`. */
+/** `host` and `content-length` are set again, and this hop has already answered `expect`. */
 const REQUEST_DROPPED = new Set([
   ...HOP_BY_HOP,
   'host',
@@ -24,31 +24,31 @@ const REQUEST_DROPPED = new Set([
   'x-svc-dashboard-proxy-secret',
 ]);
 const DROPPED_PREFIXES = ['x-forwarded-', 'x-svc-operator', 'x-svc-proxy-'];
-/** Parts of the opening handshake, which each hop makes by itself. */
+/** Parts of the opening handshake, which each hop performs itself. */
 const HANDSHAKE_PREFIX = 'sec-websocket-';
 const RESPONSE_DROPPED = new Set(HOP_BY_HOP);
 const SESSION_HEADER = 'x-svc-relay-session';
-/** The relay's ingress in the dashboard, the one place behind the proxy that is meant to see a relay session. */
+/** The relay's ingress in the dashboard, the only path behind the proxy that may see a relay session. */
 const INGRESS = '/api/plugins/svc-relay/transport/';
 
-/** Alternating names and values, as Node's parser gives them and its writers take them. */
+/** Alternating names and values, as produced by Node's parser and accepted by its writers. */
 export type RawHeaders = readonly string[];
 
 export interface RequestHeaderRules {
   namespace: Namespace;
   /** Authority of the upstream, for `Host`. */
   host: string;
-  /** The advertised authority, for `X-Forwarded-Host`. Never the `Host` that was received. */
+  /** The advertised authority, for `X-Forwarded-Host`. Never the received `Host`. */
   authority: string;
 }
 
-/** Some servers take `_` in a name for `-`: what may not pass must not pass in that spelling. */
+/** Some servers treat `_` in a name like `-`, so a dropped name must not pass in that spelling. */
 const canonicalName = (name: string): string => {
   const lower = name.toLowerCase();
   return lower.includes('_') ? lower.replaceAll('_', '-') : lower;
 };
 
-/** The headers that `Connection` names, all for this hop only. */
+/** The headers that `Connection` lists, which are for this hop only. */
 function namedByConnection(raw: RawHeaders): Set<string> | null {
   let named: Set<string> | null = null;
   for (let at = 0; at < raw.length; at += 2) {
@@ -65,8 +65,8 @@ function namedByConnection(raw: RawHeaders): Set<string> | null {
 }
 
 /**
- * The headers that a request or upgrade takes to an upstream (contract 08 §4.2), without those that frame its body.
- * `path` is that at the upstream; `client` is the address of the TLS peer, null for a Reach stream.
+ * The headers of a request or upgrade to an upstream (contract 08 §4.2), without those that frame its body. `path` is that
+ * at the upstream; `client` is the address of the TLS peer, null for a Reach stream.
  */
 export function requestHeaders(
   raw: RawHeaders,
@@ -94,7 +94,7 @@ export function requestHeaders(
   return headers;
 }
 
-/** The headers that an answer takes to the client (contract 08 §4.3). `host` is the upstream's authority. */
+/** The headers of an answer to the client (contract 08 §4.3). `host` is the upstream's authority. */
 export function responseHeaders(
   raw: RawHeaders,
   { namespace, host }: Pick<RequestHeaderRules, 'namespace' | 'host'>,
@@ -107,7 +107,7 @@ export function responseHeaders(
     const value = raw[at + 1] as string;
     const lower = name.toLowerCase();
     if (RESPONSE_DROPPED.has(lower)) continue;
-    // The length is what Node's parser has cut the body by, whatever `Connection` says of it.
+    // Node's parser has used the length to delimit the body, whatever `Connection` says.
     if (lower !== 'content-length' && named?.has(lower)) continue;
     if (lower === 'set-cookie') {
       if (isDashboard) headers.push(name, rewriteCookie(value));
@@ -124,12 +124,12 @@ export function responseHeaders(
 /** Headers that no longer fit a rewritten body. */
 const STALE = new Set(['etag', 'content-md5', 'digest', 'content-encoding', 'transfer-encoding', 'content-length']);
 
-/** The headers of an answer whose body was, or would have been, rewritten; without a length. */
+/** The headers of an answer whose body is rewritten, or would be for GET; without a length. */
 export function withoutStale(headers: RawHeaders): string[] {
-  const kept: string[] = [];
+  const remaining: string[] = [];
   for (let at = 0; at < headers.length; at += 2) {
     const name = headers[at] as string;
-    if (!STALE.has(name.toLowerCase())) kept.push(name, headers[at + 1] as string);
+    if (!STALE.has(name.toLowerCase())) remaining.push(name, headers[at + 1] as string);
   }
-  return kept;
+  return remaining;
 }

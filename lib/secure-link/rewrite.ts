@@ -5,7 +5,7 @@ import { parseObject } from '../kit/json.ts';
 
 const PREFIX = '/dashboard';
 
-/** A path of the dashboard as its client sees it. `path` begins with a slash and may have a query. */
+/** A path of the dashboard as seen by its client. `path` begins with a slash and may have a query. */
 function prefixed(path: string): string {
   const end = path.search(/[?#]/);
   const pathname = end < 0 ? path : path.slice(0, end);
@@ -14,26 +14,26 @@ function prefixed(path: string): string {
 
 const isRootRelative = (text: string): boolean => text.startsWith('/') && !text.startsWith('//');
 
-/** `Set-Cookie` with its path forced below `/dashboard`, and no domain. Other attributes keep their order. */
+/** `Set-Cookie` with its path forced below `/dashboard`, and without a domain. Other attributes keep their order. */
 export function rewriteCookie(value: string): string {
   let hasPath = false;
-  const kept: string[] = [];
+  const remaining: string[] = [];
   for (const [index, part] of value.split(';').entries()) {
     const name = index === 0 ? '' : (part.split('=', 1)[0] as string).trim().toLowerCase();
     if (name === 'domain') continue;
-    if (name !== 'path') kept.push(part);
+    if (name !== 'path') remaining.push(part);
     else if (!hasPath) {
-      kept.push(` Path=${PREFIX}`);
+      remaining.push(` Path=${PREFIX}`);
       hasPath = true;
     }
   }
-  if (!hasPath) kept.push(` Path=${PREFIX}`);
-  return kept.join(';');
+  if (!hasPath) remaining.push(` Path=${PREFIX}`);
+  return remaining.join(';');
 }
 
 /**
- * `Location` for the client; null when it has to be dropped. `host` is the upstream's authority. An identity provider on
- * https stays as it is.
+ * `Location` for the client; null if it must be dropped. `host` is the upstream's authority. An identity provider on https
+ * is unchanged.
  */
 export function rewriteLocation(value: string, host: string): string | null {
   if (isRootRelative(value)) return prefixed(value);
@@ -41,19 +41,19 @@ export function rewriteLocation(value: string, host: string): string | null {
   const url = new URL(value);
   const upstream = new URL(`http://${host}/`);
   const port = url.port || (url.protocol === 'https:' ? '443' : '80');
-  // The upstream is on this host, whatever it calls itself.
+  // The upstream is on this host, whatever name it uses for itself.
   if (isLoopbackName(url.hostname) && port === (upstream.port || '80')) {
     return prefixed(url.pathname + url.search);
   }
   return url.protocol === 'https:' ? value : null;
 }
 
-/** Largest body that is held to be rewritten. A larger one passes as it is. */
+/** Largest body that is buffered and rewritten. A larger one passes unchanged. */
 export const MAX_REWRITTEN = 1024 * 1024;
 
 export type Rewriting = 'html' | 'json';
 
-/** The rewrite for a body of this type; null when it stays as it is. */
+/** The rewrite function for a body of this type; null if it stays unchanged. */
 export function rewritingOf(contentType: string | undefined): Rewriting | null {
   const [type = ''] = (contentType ?? '').split(';', 1);
   const media = type.trim().toLowerCase();
@@ -64,13 +64,13 @@ export function rewritingOf(contentType: string | undefined): Rewriting | null {
 const LINKS = /(fetch\(['"]|href=['"])(?=\/auth\/)|(href=['"])(?=\/login)|(url\(['"])(?=\/fonts\/)/g;
 const FALLBACK = /(window\.location\.assign\(\(data && data\.next\) \|\| )(['"])\/\2/g;
 
-/** The links of a login page, in any encoding that extends ASCII: `text` holds one byte per character. */
+/** The links of a login page, in any ASCII-compatible encoding: `text` has one byte per character. */
 export const rewriteHtml = (text: string): string =>
   text.replace(LINKS, (link) => link + PREFIX).replace(FALLBACK, `$1$2${PREFIX}/$2`);
 
 /** A JSON object with its `next` below `/dashboard`; any other text unchanged. */
 export function rewriteJson(text: string): string {
-  // Most answers have no such member, and need not be parsed.
+  // Most answers contain no such member, and need not be parsed.
   if (!text.includes('next') && !text.includes('\\u')) return text;
   const value = parseObject(text);
   const next = value?.next;

@@ -5,6 +5,7 @@ import type { Host } from '../host/index.ts';
 import type { Upstream } from '../host/upstream.ts';
 import { isLoopbackName, urlHost } from '../kit/addresses.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { createEvent } from '../kit/event.ts';
 import { createSemaphore } from '../kit/semaphore.ts';
 import type { Log } from '../log.ts';
 import type { AdvertisedLink } from './advertised.ts';
@@ -14,49 +15,49 @@ import { type PreflightReport, type Proposal, preflight } from './preflight.ts';
 import { readSettings } from './settings.ts';
 import { loopbackLiteral } from './upstreams.ts';
 
-/** Parts that the runtime gives the listener. */
+/** The runtime's input for the listener. */
 export interface SecureLinkPlan {
   /** Address to bind. */
   bindHost: string;
   port: number;
-  /** `host:port` as clients write it, with brackets around IPv6. */
+  /** `host:port` as written by clients, with brackets around IPv6. */
   authority: string;
   /** PEM. */
   cert: string;
   key: string;
-  /** Upstreams, with a loopback address as host and no final slash. */
+  /** Upstreams, with a loopback address as host and no trailing slash. */
   api: URL;
   dashboard: URL;
 }
 
 export interface SecureLink {
   /**
-   * Reads or makes the identity and checks the upstreams; null when disabled or unavailable, which is logged. Called by the
+   * Reads or creates the identity and checks the upstreams; null if disabled or unavailable, which is logged. Called by the
    * runtime after the main listener is bound. Never rejects.
    */
   prepare(): Promise<SecureLinkPlan | null>;
-  /** The runtime has bound the listener: now `available`. */
+  /** The runtime has bound the listener: the state is `available`. */
   listening(port: number): void;
-  /** The listener could not be bound, or was lost: `unavailable`. It also becomes that when the certificate expires. */
+  /** The listener could not be bound, or was lost: the state is `unavailable`, as it is after the certificate expires. */
   failed(reason: string): void;
   readonly status: SecureLinkStatus;
-  /** While available. */
+  /** Set while available. */
   readonly advertised: AdvertisedLink | null;
-  /** Why it is unavailable, without paths; null while it is not. */
+  /** Why it is unavailable, without paths; null otherwise. */
   readonly problem: string | null;
-  /** Signs with the key that pairing links pin; null without such a key. */
+  /** Signs with the key that pairing links pin. Returns null without a key. */
   sign(bytes: Uint8Array): Uint8Array | null;
-  /** Made again only when `status` or `advertised` changes. */
+  /** Created again only when `status` or `advertised` changes. */
   readonly health: LinkHealth;
-  /** Examines a proposed origin, and changes nothing (contract 08 §5). Never rejects. */
+  /** Checks a proposed origin without any change (contract 08 §5). Never rejects. */
   preflight(proposal: Proposal): Promise<PreflightReport>;
   /** Calls back after every change of `status` or `advertised`. Returns the stop function. */
   onChange(listener: () => void): () => void;
-  /** From now on nothing is advertised. */
+  /** Stops advertising for good. */
   stop(): void;
 }
 
-export interface SecureLinkParts {
+export interface SecureLinkDeps {
   config: Config;
   host: Pick<Host, 'agentHome' | 'files' | 'identities' | 'network'>;
   upstream: Upstream;
@@ -64,23 +65,23 @@ export interface SecureLinkParts {
   log: Log;
 }
 
-/** Milliseconds between looks at the end of the certificate: wall time may jump, as on a laptop that slept. */
+/** Milliseconds between checks of the certificate's end, since wall time may jump, as on a laptop that slept. */
 const LOOK_EVERY = 3_600_000;
-/** Milliseconds before its end from which a certificate is worth a warning. */
+/** Milliseconds before its end from which a certificate is reported. */
 const SOON = 30 * 86_400_000;
 
-/** Preflight reports whose trial listener waits for another one. */
+/** Maximum preflight reports whose trial listener is queued. */
 const MAX_WAITING_TRIALS = 16;
 
-/** The state of Secure Link: the advertised route, or the reason for none (contract 08 §2, §9). */
-export function createSecureLink({ config, host, upstream, clock, log }: SecureLinkParts): SecureLink {
-  const listeners = new Set<() => void>();
+/** The state of Secure Link: the advertised route, or why there is none (contract 08 §2, §9). */
+export function createSecureLink({ config, host, upstream, clock, log }: SecureLinkDeps): SecureLink {
+  const changes = createEvent<[]>();
   let status: SecureLinkStatus = config.secureLinkEnabled ? 'unavailable' : 'disabled';
   let identity: Identity | null = null;
   let advertised: AdvertisedLink | null = null;
   let problem: string | null = null;
   let hasWarned = false;
-  let cancelLook: Cancel = () => {};
+  let cancelRefresh: Cancel = () => {};
   let health = linkHealth(status, advertised);
   const trials = createSemaphore(1, MAX_WAITING_TRIALS);
 
@@ -89,11 +90,11 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
     status = next;
     advertised = link;
     health = linkHealth(status, advertised);
-    for (const listener of [...listeners]) listener();
+    changes.emit();
   }
 
   function unavailable(reason: string): null {
-    cancelLook();
+    cancelRefresh();
     log.error(`Secure Link is unavailable: ${reason}`);
     problem = reason;
     change('unavailable', null);
@@ -115,7 +116,7 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
     return { bindHost, port, authority: `${urlHost(opened.host)}:${port}`, cert, key, api, dashboard };
   }
 
-  /** Ends with the certificate, as a restart would: phones refuse it from then on (contract 08 §2.4). */
+  /** Ends with the certificate, like after a restart, because phones refuse it from then on (contract 08 §2.4). */
   function watchEnd(facts: Identity['facts']): void {
     const left = facts.validTo - clock.now();
     if (left <= 0) {
@@ -126,7 +127,7 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
       hasWarned = true;
       log.warn(`the certificate of Secure Link ends on ${new Date(facts.validTo).toISOString().slice(0, 10)}`);
     }
-    cancelLook = clock.after(Math.min(left, LOOK_EVERY), () => watchEnd(facts));
+    cancelRefresh = clock.after(Math.min(left, LOOK_EVERY), () => watchEnd(facts));
   }
 
   return {
@@ -172,15 +173,12 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
       return preflight(proposal, { config, host, upstream, clock, current, trials });
     },
 
-    onChange(listener) {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
+    onChange: changes.on,
 
     stop() {
-      cancelLook();
+      cancelRefresh();
       if (status === 'available') change('unavailable', null);
-      listeners.clear();
+      changes.clear();
     },
   };
 }

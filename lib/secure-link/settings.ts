@@ -1,12 +1,12 @@
 import type { Config } from '../config.ts';
 import { canonicalAddress, isWildcard, unbracket } from '../kit/addresses.ts';
 
-/** Settings of Secure Link, checked (contract 08 §1). */
+/** Validated settings of Secure Link (contract 08 §1). */
 export interface SecureLinkSettings {
   /** IP address or lower-case name to listen on. */
   bindHost: string;
   port: number;
-  /** PEM files that the operator named; undefined for the relay's own. */
+  /** PEM files named by the operator; undefined for the relay's own. */
   files?: { cert: string; key: string };
   api: URL;
   dashboard: URL;
@@ -17,7 +17,7 @@ type SettingsConfig = Pick<
   'secureLinkHost' | 'secureLinkPort' | 'secureLinkCert' | 'secureLinkKey' | 'secureLinkDashboardUrl' | 'webapiUrl'
 >;
 
-/** The settings, or a sentence that names the variable which is wrong. */
+/** The settings, or a sentence that names the invalid variable. */
 export function readSettings(config: SettingsConfig): SecureLinkSettings | string {
   const { secureLinkCert: cert, secureLinkKey: key } = config;
   const bindHost = isWildcard(config.secureLinkHost)
@@ -38,7 +38,7 @@ export function readSettings(config: SettingsConfig): SecureLinkSettings | strin
 
 export const DEFAULT_PORT = 9443;
 
-/** The files that the operator named; undefined for the relay's own. */
+/** The files named by the operator; undefined for the relay's own. */
 export const namedFiles = ({
   secureLinkCert: cert,
   secureLinkKey: key,
@@ -49,8 +49,8 @@ const upstreamRule = (name: string) =>
   `${name} must be an http:// URL of this host (127.0.0.1, localhost or ::1) without credentials, query and fragment`;
 
 /**
- * A host as people write one, validated: an IP address in its canonical spelling, or a DNS name in lower case. Null for
- * anything else, such as `127.1`, `fe80::1%eth0`, `a..example` or the addresses of nobody or of groups (contract 08 §5).
+ * Validates a host: an IP address in its canonical spelling, or a DNS name in lower case. Null for anything else, such as
+ * `127.1`, `fe80::1%eth0`, `a..example`, and unspecified or multicast addresses (contract 08 §5).
  */
 export function parseHost(text: string): string | null {
   const host = text.trim().replace(/^\[([0-9a-f:.]+)\]$/i, '$1');
@@ -58,7 +58,7 @@ export function parseHost(text: string): string | null {
   const address = canonicalAddress(host);
   if (address !== null) return isWildcard(address) || isMulticast(address) ? null : address;
   if (!host.split('.').every((label) => LABEL.test(label))) return null;
-  // URLs take names that end in a number, such as `127.1` and `0x7f.1`, for IPv4 addresses.
+  // URLs treat names that end in a number, such as `127.1` and `0x7f.1`, as IPv4 addresses.
   const name = host.toLowerCase();
   return URL.canParse(`http://${name}/`) && new URL(`http://${name}/`).hostname === name ? name : null;
 }
@@ -74,7 +74,7 @@ export function parsePort(text: string): number | null {
   return /^\d{1,5}$/.test(text) && port >= 1 && port <= 65535 ? port : null;
 }
 
-/** An upstream of Secure Link: plain http to this very host. Null for any other URL. */
+/** An upstream of Secure Link: plain http to this host. Null for any other URL. */
 export function readUpstream(text: string): URL | null {
   if (!URL.canParse(text) || /[?#@]/.test(text)) return null;
   const url = new URL(text);

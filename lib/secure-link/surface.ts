@@ -1,7 +1,7 @@
 import { DESCRIPTION, DISPLAY_NAME, SERVICES, SURFACES } from './candidate.ts';
 import type { Availability } from './gate.ts';
 
-/** Counters of this relay, as `GET /health` has them. */
+/** Counters of this relay, as in `GET /health`. */
 interface Counters {
   version: string;
   clients: number;

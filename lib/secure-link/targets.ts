@@ -8,14 +8,14 @@ import {
 /** The namespaces that are proxied to another server of this host. */
 export type Namespace = 'api' | 'dashboard';
 
-/** Where a request to the Secure Link listener goes (contract 08 §3). Every target that is not in the table is refused. */
+/** The destination of a request to the Secure Link listener (contract 08 §3). Every target outside the table is refused. */
 export type Target =
   | { kind: 'health' }
   /** A route of the relay, in process. `path` includes the query. */
   | { kind: 'route'; path: string; needsBearer: boolean }
   /** A socket of the relay. */
   | { kind: 'socket'; path: string }
-  /** `path` is what the upstream gets: byte for byte what followed the prefix, with its query. */
+  /** `path` for the upstream: the bytes after the prefix unchanged, including the query. */
   | { kind: 'proxy'; namespace: Namespace; path: string }
   | { kind: 'refused'; status: 400 | 404 | 405; error: string; allow?: string };
 
@@ -25,23 +25,28 @@ const ABSOLUTE: Target = { kind: 'refused', status: 400, error: 'the request tar
 const UNSAFE: Target = { kind: 'refused', status: 400, error: 'unsafe proxy path' };
 const NO_TUNNEL: Target = { kind: 'refused', status: 405, error: NO_METHOD };
 
-/** `allow` lists the methods of a path that is known. */
+/** `allow` lists the methods of a known path. */
 const wrongMethod = (allow: string): Target => ({ kind: 'refused', status: 405, error: NO_METHOD, allow });
 
 const ABSOLUTE_FORM = /^[a-z][\d+.a-z-]*:\/\//i;
-/** Path parts that a server behind could read differently: escaped separators and dots, empty segments, dot segments. */
+/**
+ * Path parts that a server behind might interpret differently: escaped separators and dots, empty segments, dot segments.
+ */
 const UNSAFE_PATH = /[\\#]|\/\/|%(?:2f|5c|2e)|\/\.{1,2}(?:\/|$)/i;
 
-/** The client-safe routes of the relay that are mounted under `/relay`: health has its own row, `/relay/*` has none. */
+/** The client-safe routes of the relay that are mounted under `/relay`. Health has a separate row, `/relay/*` has none. */
 export const mountedRoutes = ingressRoutes.filter(([, path]) => path !== '/health' && !path.startsWith('/relay/'));
 export const mountedSockets = ingressSockets;
 
 const PREFIX = '/relay';
-/** Served at the root too, since clients in the field drop the prefix: by the same rules, and nothing of the operator's. */
+/**
+ * Served at the root too, since existing clients drop the prefix. The rules are the same, and no operator routes are
+ * included.
+ */
 const AT_ROOT = ['/sessions', '/voice'];
 const INFO = '/relay/info';
 
-/** Prepares the decision on a method and a raw request target, which is never decoded or normalised. */
+/** Returns the function that decides on a method and a raw request target, which is never decoded or normalised. */
 export function createTargets(): (method: string, target: string) => Target {
   const match = createIngressMatcher(mountedRoutes);
 
@@ -50,7 +55,7 @@ export function createTargets(): (method: string, target: string) => Target {
     if (path === '/health') return isRead ? { kind: 'health' } : wrongMethod('GET, HEAD');
     const matched = match(method, path);
     if (matched.kind === 'method') return wrongMethod(matched.allow);
-    // The guard of voice also takes a bearer of the API, and answers in the form of its area.
+    // The guard of voice also accepts a bearer of the API, and answers in the form of its area.
     const needsBearer = !path.startsWith('/voice/');
     if (matched.kind === 'route') return { kind: 'route', path: matched.path + query, needsBearer };
     const socketPath = matchIngressSocket(path)?.path;

@@ -6,7 +6,7 @@ const CONNECT_TIMEOUT = 1_000;
 
 /**
  * The upstream with an address as host, so that no later name resolution redirects it. `localhost` becomes the loopback
- * address that answers, 127.0.0.1 when none does.
+ * address that answers, or 127.0.0.1 if none does.
  */
 export async function loopbackLiteral(upstream: URL, network: HostNetwork): Promise<URL> {
   if (upstream.hostname !== 'localhost') return upstream;

@@ -1,21 +1,21 @@
 import type { Device } from './session.ts';
 
-/** Stands for the name of a device that gave none. */
+/** Name of a device without one. */
 export const UNNAMED = 'Unknown device';
 
 const NO_DEVICE = new Set(['', 'unknown', 'none', 'null']);
 
-/** True if an id identifies a device: some clients send a word for "none". */
+/** True if an id identifies a device; some clients send a word for "none". */
 export const isDeviceId = (id: string): boolean => !NO_DEVICE.has(id.toLowerCase());
 
 /**
- * A known device after it has described itself again: new values win where they say anything. Its id never changes once
- * it has one: every device reads the ids of the others from `GET /sessions`, and a device that took one would get that
- * device's commands (contract 01 §3.4).
+ * A known device with its new description, whose values override if they are not empty. An id never changes once set: every
+ * device can read the ids of the others from `GET /sessions`, and a device that claimed one would get that device's commands
+ * (contract 01 §3.4).
  */
 export function mergeDevice(old: Device, presented: Device): Device {
-  const pick = <T extends string>(fresh: T, kept: T, nothing: string): T =>
-    fresh !== '' && fresh !== 'unknown' && fresh !== nothing ? fresh : kept;
+  const pick = <T extends string>(fresh: T, previous: T, nothing: string): T =>
+    fresh !== '' && fresh !== 'unknown' && fresh !== nothing ? fresh : previous;
   const origin = presented.origin ?? old.origin;
   return {
     name: pick(presented.name, old.name, UNNAMED),
@@ -28,6 +28,6 @@ export function mergeDevice(old: Device, presented: Device): Device {
   };
 }
 
-/** Compares every field. Runs at every connect; both devices have the fields of `Device` and no others. */
+/** Compares every field. Runs at every connect. Both devices have exactly the fields of `Device`. */
 export const isSameDevice = (a: Device, b: Device): boolean =>
   (Object.keys(a) as (keyof Device)[]).every((field) => a[field] === b[field]);

@@ -1,19 +1,19 @@
 import * as v from 'valibot';
 import type { EndedSessionRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
-import { sha256 } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { loadAll, readAs } from '../kit/entries.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import { DAY } from './grants.ts';
 import { familyOf } from './refresh.ts';
 import type { EndReason, Session } from './session.ts';
 
-/** Ended sessions that stay listed, and for how long, in seconds (contract 11 §2). */
+/** Maximum ended sessions that stay listed, and for how long, in seconds (contract 11 §2). */
 const MAX_ENDED = 50;
 const LISTED_FOR = 30 * DAY;
 
-export interface EndedParts {
+export interface EndedDeps {
   store: Store<'ended-sessions'>;
   clock: Clock;
   log: Log;
@@ -21,16 +21,16 @@ export interface EndedParts {
 
 export type EndedSessions = Awaited<ReturnType<typeof openEndedSessions>>;
 
-/** `revoked by <name>` for a session that somebody ended. */
+/** `revoked by <name>` if somebody ended the session. */
 const reasonOf = (reason: EndReason, by: string | undefined): string =>
   reason === 'revoked' ? `revoked by ${by ?? 'operator'}` : reason;
 
 /**
- * The last sessions that ended, with why. A record that cannot be written is logged: that a session is over is never
- * held back for it.
+ * The sessions that ended last, with the reasons. A record that cannot be written is only logged, since the end of a session
+ * must not wait for it.
  */
-export async function openEndedSessions({ store, clock, log }: EndedParts) {
-  /** Keyed by family, the one that ended first first. */
+export async function openEndedSessions({ store, clock, log }: EndedDeps) {
+  /** Keyed by family, in the order of their end. */
   const ended = new Map<string, EndedSessionRecord>();
   const byToken = new Map<string, string>();
 
@@ -79,13 +79,13 @@ export async function openEndedSessions({ store, clock, log }: EndedParts) {
       sweep();
     },
 
-    /** The one that ended last first. */
+    /** The latest end first. */
     list(): EndedSessionRecord[] {
       sweep();
       return [...ended.values()].reverse();
     },
 
-    /** Answer to the holder of a dead token; undefined when it names no session that is listed here. */
+    /** Answer to the holder of a dead token; undefined if it belongs to no listed session. */
     sentenceFor({ token, refreshToken }: { token?: string; refreshToken?: string }): string | undefined {
       if (ended.size === 0) return undefined;
       const family = token === undefined ? undefined : byToken.get(sha256(token));

@@ -1,4 +1,4 @@
-/** Absolute end in epoch seconds; `null` = never. An unnamed channel has no grant (contract 01 §6.2). */
+/** Absolute end in epoch seconds; `null` = never. A channel that is not listed has no grant (contract 01 §6.2). */
 export type Expiry = number | null;
 export type Grants = Record<string, Expiry>;
 
@@ -6,7 +6,7 @@ export type Grants = Record<string, Expiry>;
 export interface Policy {
   ttlSeconds?: number;
   grants?: Record<string, number>;
-  /** Grants that the session does not get at all; stronger than `grants`. */
+  /** Grants that the session does not get at all. Overrides `grants`. */
   without?: string[];
 }
 
@@ -14,9 +14,9 @@ export const DAY = 86_400;
 export const DEFAULT_TTL = 30 * DAY;
 
 /**
- * Every grant that a session gets by default, and the longest time for which it does, in seconds; `Infinity` for as long
- * as the session (contract 01 §6.2). Not every one is a channel: `files` are media, uploads and the clipboard inbox,
- * `profiles` the profile routes, `phone` messages, replies and notifications, `devices` the sessions of other devices.
+ * Every default grant of a session, with its maximum duration in seconds; `Infinity` for as long as the session (contract 01
+ * §6.2). Not all of them are channels: `files` are media, uploads and the clipboard inbox, `profiles` the profile routes,
+ * `phone` messages, replies and notifications, `devices` the sessions of other devices.
  */
 const DEFAULT_LIMIT: Record<string, number> = {
   chat: Infinity,
@@ -48,7 +48,7 @@ export const isPast = (expiry: Expiry, now: number): boolean => expiry !== null 
 /** A duration counted from `now`, where 0 means never. */
 export const fromNow = (duration: number, now: number): Expiry => (duration === 0 ? null : now + duration);
 
-/** End of session and grants for a policy that takes effect at `now` (epoch seconds). */
+/** End of session and grants for a policy that starts at `now` (epoch seconds). */
 export function applyPolicy(policy: Policy, now: number): { expiresAt: Expiry; grants: Grants } {
   const ttl = policy.ttlSeconds ?? DEFAULT_TTL;
   const expiresAt = fromNow(ttl, now);
@@ -61,7 +61,7 @@ export function applyPolicy(policy: Policy, now: number): { expiresAt: Expiry; g
   return { expiresAt, grants: clamp(grants, expiresAt) };
 }
 
-/** The policy of a session that was stored without it: the durations that give its ends, counted from `since`. */
+/** The policy of a session that was stored without one: the durations from `since` to its ends. */
 export function policyOf(expiresAt: Expiry, grants: Grants, since: number): Policy {
   const lasting = (expiry: Expiry) => (expiry === null ? 0 : Math.max(1, Math.round(expiry - since)));
   return {
@@ -76,7 +76,9 @@ export function clamp(grants: Grants, expiresAt: Expiry): Grants {
   return Object.fromEntries(Object.entries(grants).map(([channel, expiry]) => [channel, earlier(expiry, expiresAt)]));
 }
 
-/** Fills in what older records lack: `voice:*` as `chat`, `desktop` as `tui`, the others until the session's end. */
+/**
+ * Fills in grants that older records lack: `voice:*` like `chat`, `desktop` like `tui`, the others until the session's end.
+ */
 export function inherit(grants: Grants, expiresAt: Expiry): Grants {
   const filled: Grants = { ...grants };
   const take = (name: string, from?: string) => {

@@ -6,16 +6,16 @@ import type { Session } from './session.ts';
 export interface Reduction {
   ttlSeconds?: number;
   grants?: Record<string, number>;
-  /** Grants to take away whole (contract 11 §2). */
+  /** Grants to remove completely (contract 11 §2). */
   without?: readonly string[];
 }
 
-/** Values set by a change of a session's policy. */
+/** The values that a change of a session's policy sets. */
 export type PolicyChange = Pick<Session, 'expiresAt' | 'grants' | 'terminalReduced'>;
 
 /**
  * A session's policy after a reduction at `now` (contract 01 §6.4).
- * @throws RelayError `invalid` for a grant the session has not, `forbidden` for anything that would extend it.
+ * @throws RelayError `invalid` for a grant that the session does not have, `forbidden` for any extension.
  */
 export function reducedPolicy(session: Session, reduction: Reduction, now: number): PolicyChange {
   const { ttlSeconds, without = [] } = reduction;
@@ -40,7 +40,10 @@ export function reducedPolicy(session: Session, reduction: Reduction, now: numbe
   return changeTo(session, expiresAt, grants);
 }
 
-/** A session's policy where another side may have reduced it too: the earlier end of each wins (contract 12 §2). */
+/**
+ * A session's policy combined with that of another side, which may have reduced it too: the earlier end of each wins
+ * (contract 12 §2).
+ */
 export function narrowedPolicy(session: Session, other: { expiresAt: Expiry; grants: Grants }): PolicyChange {
   const expiresAt = earlier(session.expiresAt, other.expiresAt);
   const shared = Object.entries(session.grants).filter(([name]) => Object.hasOwn(other.grants, name));
@@ -48,7 +51,7 @@ export function narrowedPolicy(session: Session, other: { expiresAt: Expiry; gra
   return changeTo(session, expiresAt, clamp(grants, expiresAt));
 }
 
-/** A change that takes nothing but what was there; whether the shells of the device end with it. */
+/** A change that only removes rights, and whether the shells of the device end with it. */
 function changeTo(session: Session, expiresAt: Expiry, grants: Grants): PolicyChange {
   const before = session.grants.terminal;
   const after = grants.terminal;
@@ -57,9 +60,9 @@ function changeTo(session: Session, expiresAt: Expiry, grants: Grants): PolicyCh
 }
 
 /**
- * A session's policy anew, counted from `now` (contract 11 §2): with the lifetime `ttlSeconds` where it is given, else
- * that of the pairing. A grant that the session no longer has does not come back.
- * @throws RelayError `invalid` when the session would end earlier than it does.
+ * A session's renewed policy, counted from `now` (contract 11 §2), with the lifetime `ttlSeconds` if given, else that of the
+ * pairing. A grant that the session has lost does not return.
+ * @throws RelayError `invalid` if the session would end earlier than now.
  */
 export function extendedPolicy(
   session: Session,
@@ -72,7 +75,7 @@ export function extendedPolicy(
     throw new RelayError('invalid', 'the session would end earlier than it does: reduce it instead');
   }
   const own = Object.fromEntries(Object.entries(grants).filter(([name]) => Object.hasOwn(session.grants, name)));
-  // Shells that are to end go on only with a grant that goes on.
+  // Shells that are to end continue only with a grant that continues.
   const terminalReduced = own.terminal === undefined ? session.terminalReduced : undefined;
   return { expiresAt, grants: own, terminalReduced, policy, grantedAt: now };
 }

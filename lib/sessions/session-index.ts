@@ -3,29 +3,28 @@ import { isPast } from './grants.ts';
 import { hashesOf } from './refresh.ts';
 import type { Device, Refresh, Session } from './session.ts';
 
-/** Characters of a token that a URL must give at least (contract 01 §6.4): prefixes are found by them. */
+/** Minimum characters of a token in a URL (contract 01 §6.4), which index prefixes. */
 const HEAD = 4;
 
 export type SessionIndex = ReturnType<typeof createSessionIndex>;
 
-/** Stored sessions that are read when somebody asks for them (edge). */
+/** Stored sessions that are read on demand (edge). */
 export interface StoredSessions {
   ofFamily(family: string): Session[];
   startingWith(prefix: string): Session[];
   ofDevice(id: string): Session[];
   all(): Session[];
-  /** Those that have ended at `at`, epoch seconds. */
+  /** Sessions that have ended at `at`, epoch seconds. */
   endingBy(at: number): Session[];
-  /** When the first one ends after `at`, epoch seconds. */
+  /** Time of the first end after `at`, epoch seconds. */
   nextEnd(at: number): number | null;
   count(): number;
 }
 
 /**
- * The live sessions under everything by which they are looked up. Indexed fields are changed here only. No lookup
- * and no change costs more with more sessions. With `stored`, those that nobody has asked for yet are there only: an
- * object at the edge wakes with 20,000 of them as fast as with none. Sessions that were read stay, so that each is one
- * object.
+ * The live sessions with all of their indexes. Indexed fields are changed here only. The cost of lookups and changes is
+ * independent of the number of sessions. With `stored`, sessions are read on demand, so that an object at the edge wakes
+ * with 20,000 of them as fast as with none. Sessions that were read stay, so that each is one object.
  */
 export function createSessionIndex(stored?: StoredSessions) {
   /** In the order in which sessions were last seen, the latest last. */
@@ -36,13 +35,13 @@ export function createSessionIndex(stored?: StoredSessions) {
   const byFamily = new Map<string, Session>();
   const byDevice = new Map<string, Set<Session>>();
   let latest: Session | undefined;
-  /** No session expires earlier, epoch seconds. */
+  /** A lower bound of the sessions' ends, epoch seconds. */
   let expiryBound = stored?.nextEnd(Number.NEGATIVE_INFINITY) ?? Number.POSITIVE_INFINITY;
   let isComplete = stored === undefined;
-  /** Number of stored sessions, counted before the first change, and of those that have been read. */
+  /** Number of stored sessions, counted before the first change, and of those that were read. */
   let counted: number | undefined;
-  let taken = 0;
-  /** Families that are over, and may still be stored. */
+  let readCount = 0;
+  /** Families that are over but may still be stored. */
   const over = new Set<string>();
 
   const headOf = ({ prefix }: Session) => prefix.slice(0, HEAD);
@@ -70,13 +69,13 @@ export function createSessionIndex(stored?: StoredSessions) {
     addRefresh(session);
   }
 
-  /** Takes up stored sessions that are not here yet. Sessions here are newer than the stored ones. */
+  /** Loads stored sessions that are not in memory. Those in memory are newer than the stored ones. */
   function read(from: (stored: StoredSessions) => Session[]): void {
     if (!stored || isComplete) return;
     for (const session of from(stored)) {
       if (over.has(session.family) || byFamily.has(session.family)) continue;
       put(session);
-      taken++;
+      readCount++;
     }
   }
 
@@ -86,11 +85,11 @@ export function createSessionIndex(stored?: StoredSessions) {
     over.clear();
   }
 
-  /** Stored sessions that nobody has asked for. */
+  /** Number of stored sessions that were not read yet. */
   function unread(): number {
     if (!stored || isComplete) return 0;
     counted ??= stored.count();
-    return counted - taken;
+    return counted - readCount;
   }
 
   return {
@@ -98,12 +97,12 @@ export function createSessionIndex(stored?: StoredSessions) {
       return byFamily.size + unread();
     },
 
-    /** True if there is a session. Nothing is counted once one has been read. */
+    /** True if there is a session. Counts nothing once one has been read. */
     get isUsed(): boolean {
       return byFamily.size > 0 || unread() > 0;
     },
 
-    /** No session expires earlier, epoch seconds. */
+    /** A lower bound of the sessions' ends, epoch seconds. */
     get nextEnd(): number {
       return expiryBound;
     },
@@ -148,15 +147,15 @@ export function createSessionIndex(stored?: StoredSessions) {
       latest = session;
     },
 
-    /** A session's end has come nearer. */
+    /** A session's end has become earlier. */
     expiryChanged({ expiresAt }: Session): void {
       if (expiresAt !== null) expiryBound = Math.min(expiryBound, expiresAt);
     },
 
-    /** The record of a session that is over is gone from disk. */
+    /** The record of an ended session was removed from disk. */
     forget: (family: string): void => void over.delete(family),
 
-    /** Sessions that have expired at `now`, each once. */
+    /** Sessions that have expired at `now`, each returned once. */
     takeDue(now: number): Session[] {
       if (now < expiryBound) return [];
       read((from) => from.endingBy(now));
@@ -169,7 +168,7 @@ export function createSessionIndex(stored?: StoredSessions) {
       return due;
     },
 
-    /** Sessions that end within `at`, epoch seconds. */
+    /** Sessions that end by `at`, epoch seconds. */
     endingBy(at: number): Session[] {
       read((from) => from.endingBy(at));
       return [...byHash.values()].filter(({ expiresAt }) => isPast(expiresAt, at));
@@ -185,7 +184,7 @@ export function createSessionIndex(stored?: StoredSessions) {
       return byPrefix.get(prefix);
     },
 
-    /** By the hash of a refresh token, and the family that it names, if it does. */
+    /** Finds a session by the hash of a refresh token, and by the family in it, if any. */
     ofRefresh(hash: string, family: string | undefined): Session | undefined {
       if (!byRefresh.has(hash)) {
         if (family === undefined) readAll();
@@ -199,10 +198,10 @@ export function createSessionIndex(stored?: StoredSessions) {
       return byFamily.get(family);
     },
 
-    /** The session of a family, if it has been asked for. */
+    /** The session of a family, if it is in memory. */
     known: (family: string): Session | undefined => byFamily.get(family),
 
-    /** Sessions of a device, whatever the case of its id. None for an id that identifies no device. */
+    /** Sessions of a device, ignoring the case of its id. Empty for an id that identifies no device. */
     ofDevice(device: Pick<Device, 'id'>): Session[] {
       const key = deviceKey(device);
       if (isDeviceId(device.id)) read((from) => from.ofDevice(key));
@@ -216,7 +215,7 @@ export function createSessionIndex(stored?: StoredSessions) {
       return [...candidates].filter(({ prefix }) => prefix.startsWith(start));
     },
 
-    /** All sessions, those not seen for longest first. */
+    /** All sessions, the one not seen for longest first. */
     all(): Iterable<Session> {
       readAll();
       return byHash.values();
@@ -224,7 +223,7 @@ export function createSessionIndex(stored?: StoredSessions) {
   };
 }
 
-/** Records from disk may share what should be unique: one session must not take the entry of another with it. */
+/** Records from disk may share values that should be unique, so one session must not remove the entry of another. */
 function deleteOwn(map: Map<string, Session>, key: string, session: Session): void {
   if (map.get(key) === session) map.delete(key);
 }

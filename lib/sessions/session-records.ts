@@ -8,59 +8,59 @@ import type { StoredSessions } from './session-index.ts';
 
 /** Seconds between two writes of one session's `last_seen` (contract 01 §6.7). */
 const LAST_SEEN_PERIOD = 60;
-/** Milliseconds. Short enough for a timer to keep an object awake at the edge, whose memory holds the change. */
+/** Milliseconds. Short enough that the timer keeps an object at the edge awake, whose memory holds the change. */
 const MIN_RETRY_DELAY = 1_000;
 const MAX_RETRY_DELAY = 30_000;
 
-export interface SessionRecordsParts {
+export interface SessionRecordsDeps {
   store: Store<'sessions'>;
   log: Log;
   clock: Clock;
-  /** The live session of a family, if anybody has asked for it. */
+  /** The live session of a family, if it is in memory. */
   living(family: string): Session | undefined;
-  /** The record of a session that is over is gone. */
+  /** The record of an ended session was removed. */
   removed(family: string): void;
-  /** A record is being written, or removed with the session `over`: what is written now shares its transaction. */
+  /** A record is being written, or removed with the session `over`. The listener's writes join that transaction. */
   written(family: string, over?: Session): void;
 }
 
-/** A session that takes the place of others, which have the families `over`. */
+/** A session that replaces others, which have the families `over`. */
 export interface Replacement {
   session: Session;
   over?: readonly string[];
-  /** Names what else only one replacement at a time may concern, such as a device. */
+  /** A further key, such as a device, with only one replacement at a time. */
   key?: string;
 }
 
 export type SessionRecords = ReturnType<typeof createSessionRecords>;
 
 /**
- * The stored records of sessions, one per family. A write that fails is logged and repeated until it is stored: after a
- * second, then less and less often, with the next one that works, at every sweep, and at the end; until then the change
- * stands in memory only (contract 01 §6.7).
+ * The stored records of sessions, one per family. A failed write is logged and retried until it succeeds: after a second,
+ * then less and less often, with the next successful write, at every sweep, and at the end. Until then the change is in
+ * memory only (contract 01 §6.7).
  */
-export function createSessionRecords({ store, log, clock, living, removed, written }: SessionRecordsParts) {
-  /** Families whose record is not what it should be. */
+export function createSessionRecords({ store, log, clock, living, removed, written }: SessionRecordsDeps) {
+  /** Families whose record is not up to date. */
   const unsaved = new Set<string>();
-  /** When each family's record was written, epoch seconds. */
+  /** Time of the last write of each family's record, epoch seconds. */
   const writtenAt = new Map<string, number>();
   /** Sessions seen since their record was written. */
   const seen = new Set<Session>();
-  /** Keyed by family or device: replacements under way, which other writes of that family wait for. */
+  /** Keyed by family or device: running replacements, which other writes of that family wait for. */
   const replacing = new Map<string, Promise<unknown>>();
   let isRetrying = false;
   let lastFailure: unknown;
   let cancelRetry: Cancel | undefined;
   let retryDelay = MIN_RETRY_DELAY;
 
-  /** Follows one write of a family's record, or its removal. Returns whether it succeeded. */
+  /** Awaits a write of a family's record, or its removal. Returns whether it succeeded. */
   async function follow(family: string, write: Promise<unknown>): Promise<boolean> {
     try {
       await write;
     } catch (error) {
-      // A record that never reached the disk is removed all the same: a failed sync may have left it there.
+      // A record that never reached the disk is removed too, since a failed sync may have left it there.
       unsaved.add(family);
-      // Writes of one transaction fail with one error, which is worth one line.
+      // Writes of one transaction fail with the same error, which is logged once.
       if (error !== lastFailure) {
         log.warn(`a session change could not be saved, which is tried again: ${describeError(error)}`);
       }
@@ -95,7 +95,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
       await busy;
       current = living(family);
     }
-    // A caller may still hold a session that is over: its record must not come back.
+    // A caller may still hold an ended session, whose record must not return.
     if (!current || current.ended) return true;
     writtenAt.set(family, seconds(clock));
     const writing = follow(family, store.setItem(family, toStored(current)));
@@ -112,19 +112,19 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
     return true;
   }
 
-  /** Once a write gets through, so may those that did not. Returns whether it did. */
+  /** After a successful write, retries the failed ones. Returns whether the write succeeded. */
   async function settle(write: Promise<boolean>): Promise<boolean> {
     const isStored = await write;
     if (isStored && unsaved.size > 0) await retry();
     return isStored;
   }
 
-  /** Writes what could not be written before, in one transaction. */
+  /** Retries all failed writes in one transaction. */
   async function retry(): Promise<void> {
     if (isRetrying || unsaved.size === 0) return;
     isRetrying = true;
     try {
-      // The living first: on a store without transactions, a device that was paired anew never lacks both its records.
+      // The living first: on a store without transactions, a device that was paired again never lacks both of its records.
       const [alive, over]: [Session[], string[]] = [[], []];
       for (const family of unsaved) {
         const session = living(family);
@@ -140,7 +140,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
   /** True if the record is on disk. */
   const save = (session: Session): Promise<boolean> => settle(put(session));
 
-  /** The sessions of records. One that cannot be read is skipped with a warning, and kept. */
+  /** The sessions of records. An unreadable record is skipped with a warning, and stays. */
   function read(entries: readonly (readonly [key: string, value: unknown])[]): Session[] {
     const sessions: Session[] = [];
     for (const [key, value] of entries) {
@@ -153,7 +153,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
     return sessions;
   }
 
-  /** Sessions whose records are what they should be: those of the others are in memory, or about to be. */
+  /** Sessions whose records are up to date; those of the others are in memory, or about to be. */
   const settled = (entries: Entry[]): Session[] =>
     read(entries.filter(([family]) => !replacing.has(family) && !unsaved.has(family)));
 
@@ -170,7 +170,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
   }
 
   return {
-    /** Where records need not be read before somebody asks for them. */
+    /** Set if records can be read on demand. */
     stored: store.lookups && readLater(store.lookups),
 
     /** Reads every record. */
@@ -181,7 +181,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
     /** Runs `work`, whose writes of records share a transaction. */
     batch: <T>(work: () => T): T => batched(store, work),
 
-    /** A replacement under way that concerns one of the keys: to be awaited before another one begins. */
+    /** A running replacement with one of the keys, to be awaited before another one begins. */
     replacementOf: (keys: readonly (string | undefined)[]): Promise<unknown> | undefined => {
       const key = keys.find((key) => key !== undefined && replacing.has(key));
       return key === undefined ? undefined : replacing.get(key);
@@ -189,8 +189,8 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
 
     /**
      * Stores a session that is not yet in memory, and removes the records of those that it replaces, in one transaction.
-     * `apply` is called once that is stored, before any other write of these families. True if it is stored: if not, the
-     * records are restored as soon as the disk works.
+     * `apply` is called once that is stored, before any other write of these families. Returns true if it is stored;
+     * otherwise the records are restored as soon as the disk works.
      */
     async replace({ session, over = [], key }: Replacement, apply: () => void): Promise<boolean> {
       const families = [session.family, ...over];
@@ -240,7 +240,7 @@ export function createSessionRecords({ store, log, clock, living, removed, writt
 
     retry,
 
-    /** `degraded` while a record is not what it should be. */
+    /** `degraded` while a record is not up to date. */
     state: (): 'ok' | 'degraded' => (unsaved.size > 0 ? 'degraded' : 'ok'),
   };
 }

@@ -13,17 +13,18 @@ export interface Device {
   surface: 'android' | 'desktop' | 'quest' | 'web' | 'unknown';
   formFactor: 'phone' | 'desktop' | 'xr' | 'unknown';
   /**
-   * Origin of the page of this relay that it is, seen by the relay: its mailbox admits that page too (contract 12 §3).
+   * Origin of the page, if the device is a page of this relay, as seen by the relay. Its mailbox admits that page too
+   * (contract 12 §3).
    */
   origin?: string;
 }
 
 export type TransportHint = 'wss' | 'ws' | 'unknown';
 
-/** The rotating credential that brings a device back without a new pairing (contract 01 §6.5). */
+/** The rotating credential with which a device returns without a new pairing (contract 01 §6.5). */
 export interface Refresh {
   hash: string;
-  /** Replaced tokens, oldest first. Each is good until `until`, or until a later token is presented. */
+  /** Replaced tokens, oldest first. Each is valid until `until`, or until a later token is presented. */
   replaced: { hash: string; until: number }[];
   createdAt: number;
   lastUsed: number;
@@ -31,13 +32,13 @@ export interface Refresh {
 }
 
 /**
- * One paired device's living session. Its ends (`expiresAt`, `grants`) are also the ceiling of its refresh credential:
- * only the operator moves them back, so the two can never differ.
+ * One paired device's living session. Its ends (`expiresAt`, `grants`) also limit its refresh credential. Only the operator
+ * can extend them, so the two can never differ.
  */
 export interface Session {
   /**
-   * Identifies the pairing: stays when a refresh replaces the token. Key in the store. Never shown to anybody: whoever
-   * knows it can end the session, because every refresh token of the pairing begins with it.
+   * Identifies the pairing, and stays when a refresh replaces the token. Key in the store. Never shown to anybody, since
+   * every refresh token of the pairing begins with it and it suffices to end the session.
    */
   readonly family: string;
   readonly tokenHash: string;
@@ -52,27 +53,33 @@ export interface Session {
   lastSeen: number;
   expiresAt: Expiry;
   grants: Grants;
-  /** Durations that the operator chose, counted from `grantedAt`: what `extend` gives anew (contract 11 §2). */
+  /** Durations that the operator chose, counted from `grantedAt`, which `extend` grants again (contract 11 §2). */
   policy: Policy;
-  /** When the policy took effect, epoch seconds. */
+  /** Start of the policy, epoch seconds. */
   grantedAt: number;
-  /** The owner's name for the device: it wins over the one that the device sends (contract 11 §2). */
+  /** The owner's name for the device, which overrides the one that the device sends (contract 11 §2). */
   ownerName?: string;
   /** The expiry of which the device was notified by a push. */
   noticedExpiry?: number;
-  /** The routes that the device has; unknown in sessions of earlier versions. */
+  /** The routes that the device knows; absent in sessions of earlier versions. */
   routes?: RoutesRecord;
-  /** Its clients have answered a `system/ping`, or been asked and never have. Absent before, and where none are sent. */
+  /**
+   * True if its clients have answered a `system/ping`, false if they never have. Absent before the first one, and where none
+   * are sent.
+   */
   answersPings?: boolean;
   refresh: Refresh | null;
   /**
-   * Thumbprint (RFC 7638) of the key that the session is bound to: its credentials are no good without a proof of it
+   * Thumbprint (RFC 7638) of the key that the session is bound to. Its credentials require a proof of the key
    * (handlers/web/README.md).
    */
   keyThumbprint?: string;
-  /** The `terminal` grant was reduced: the device's shells end with it as on a revoke, and have not ended yet. */
+  /**
+   * Set if the `terminal` grant was reduced, so that the device's shells end with it as on a revoke, and they have not ended
+   * yet.
+   */
   terminalReduced?: boolean;
-  /** Home owns it: this relay at the edge honours it for as long as home is heard (contract 12 §2). */
+  /** Home owns it. This relay at the edge honours it while it hears from home (contract 12 §2). */
   mirrored?: true;
   /**
    * At the edge, number of the chain of credentials that home has begun last (contract 12 §2); at home, of the
@@ -80,8 +87,8 @@ export interface Session {
    */
   chain?: number;
   /**
-   * At the edge, the device has paired here and becomes one of home (contract 12 §3): the hash of its code, until home
-   * has taken it in; then `adopted`, until it has been at home.
+   * At the edge, set if the device has paired here and becomes one of home (contract 12 §3): the hash of its code, until
+   * home has accepted it; then `adopted`, until it has connected to home.
    */
   pairedHere?: { code: string; adopted?: boolean };
   /** Set once, when the session ends: connections that hold the session check it. */
@@ -90,7 +97,7 @@ export interface Session {
 
 export type EndReason = 'revoked' | 'replaced' | 'expired';
 
-/** A name as the relay shows it everywhere: at most 64 visible characters. Empty when nothing visible is left. */
+/** A name as the relay shows it: at most 64 visible characters. Empty if nothing visible is left. */
 export const ownerNameOf = (text: string): string => visibleName(text).trim();
 
 const seconds = v.pipe(v.number(), v.finite());
@@ -98,10 +105,10 @@ const duration = v.pipe(seconds, v.minValue(0));
 const expiry = v.nullable(seconds);
 const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const text = v.optional(v.string(), '');
-/** Anything but a thumbprint makes the record unreadable: a session must not lose its key. */
+/** Anything but a thumbprint makes the record unreadable, because a session must not lose its key. */
 const thumbprint = v.optional(v.pipe(v.string(), v.regex(/^[\w-]{43}$/)));
 
-/** Version of a stored record since which it names every grant: what it does not name, the session does not have. */
+/** First version of stored records that list every grant: the session has only the listed ones. */
 const ALL_GRANTS = 2;
 
 const StoredRoutes: v.GenericSchema<unknown, RoutesRecord> = v.object({
@@ -110,7 +117,7 @@ const StoredRoutes: v.GenericSchema<unknown, RoutesRecord> = v.object({
   key: v.optional(v.string()),
 });
 
-/** Stored routes; undefined when they are missing or malformed. */
+/** Stored routes; undefined if they are missing or malformed. */
 export const readRoutes = readAs(StoredRoutes);
 
 const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
@@ -229,7 +236,7 @@ export function fromStored(value: unknown): Session | null {
     tokenHash: stored.token_sha256,
     prefix: stored.token_prefix,
     device: {
-      // Earlier versions kept characters that are cut from names now.
+      // Earlier versions stored characters that are now removed from names.
       name: visibleName(stored.device_name),
       id: visibleName(stored.device_id),
       model: visibleName(stored.device_model),

@@ -1,7 +1,9 @@
 import type { EndedSessionRecord, RoutesRecord, Store } from '../../storage/schema.ts';
 import { appliedOnly, notStored, RelayError } from '../errors.ts';
-import { bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { bytesToHex, randomBytes, timingSafeEqual } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
+import { createEvent } from '../kit/event.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import type { ClockJump } from '../steady-clock.ts';
 import { isDeviceId, isSameDevice, mergeDevice } from './device.ts';
@@ -23,57 +25,60 @@ import type { Device, EndReason, Session, TransportHint } from './session.ts';
 import { createSessionIndex, type SessionIndex } from './session-index.ts';
 import { createSessionRecords, type SessionRecords } from './session-records.ts';
 
-/** Characters of a token that are public: they name its session in logs and URLs. */
+/** Characters of a token that are public, and identify its session in logs and URLs. */
 const PREFIX_LENGTH = 8;
 const CLOCK_MAY_BE_WRONG = "authentication timeout: the clock of the relay's machine may be wrong, try again later";
-/** Seconds until a device of a session that is kept aside tries again: somebody has to set the clock first. */
+/** Seconds until the device of a session that was set aside retries, since somebody first has to set the clock. */
 const ASIDE_RETRY = 60;
 
 export interface NewSession {
   device: Device;
   policy: Policy;
   transportHint: TransportHint;
-  /** Thumbprint of the key that it shall be bound to. */
+  /** Thumbprint of the key to bind the session to. */
   keyThumbprint?: string;
-  /** The routes to the relay that its device has. */
+  /** The routes to the relay that its device knows. */
   routes?: RoutesRecord;
   /** At the edge, the hash of a code whose device becomes one of home. */
   home?: string;
 }
 
-/** A session together with the raw credentials that were made for it just now. */
+/** A session with its new raw credentials. */
 export interface Issued {
   session: Session;
   token: string;
   refreshToken?: string;
 }
 
-/** Outcome for a session that goes on. */
+/** The change of a session that continues. */
 export type SessionChange = 'reduced' | 'extended' | 'renamed';
 
-/** An ended session as it is listed. `ended_at` is epoch seconds. */
+/** An ended session in a list. `ended_at` is epoch seconds. */
 export type ListedEnd = Omit<EndedSessionRecord, 'token_sha256'>;
 
-/** Result of a device's return. */
+/** Result of the return of a device. */
 export interface Resumed {
-  /** Settles when the change is on disk, or failed to get there: the refresh token that was issued, if any. */
+  /** Resolves when the change is on disk, or has failed to get there, with the issued refresh token, if any. */
   saved?: Promise<string | undefined>;
 }
 
-export interface SessionsParts {
+export interface SessionsDeps {
   store: Store<'sessions'>;
   ended: Store<'ended-sessions'>;
   clock: Clock;
-  /** A start so long after the last write that the clock may be wrong. */
+  /** Set if the start is so long after the last write that the clock may be wrong. */
   jump?: ClockJump;
   log: Log;
-  /** Sessions beyond which no device pairs, 4,096 by default. Every one took an approved pairing: this bounds memory. */
+  /** Maximum sessions, beyond which no device pairs, 4,096 by default. Each took an approved pairing; this bounds memory. */
   maxSessions?: number;
-  /** `lastSeen` is saved in the turn that changed it: nothing sweeps, and memory may go at any time (edge). */
+  /**
+   * True if `lastSeen` is saved in the turn that changed it, because nothing sweeps and memory may be lost at any time
+   * (edge).
+   */
   savesSeenAtOnce?: boolean;
 }
 
-/** Members that a refresh takes from the session that it replaces: they may change while the new one is stored. */
+/** Members that a refresh copies from the replaced session, since they may change while the new one is stored. */
 const CARRIED = [
   'expiresAt',
   'grants',
@@ -88,24 +93,24 @@ const CARRIED = [
 ] as const satisfies readonly (keyof Session)[];
 
 /**
- * All paired sessions: held in memory, at the edge once somebody asks for them, and written through. A change that gives
- * rights (a pairing, a refresh) is in effect once it is stored, and not at all when it cannot be. A change that takes
- * rights away changes memory before the first await, so that a check and its change are one step; when it cannot be
- * stored, it stands in memory, `storeState()` is `degraded`, and it is written again until it is stored (contract 01
- * §6.7). Writes that belong together are one transaction.
+ * All paired sessions: held in memory (at the edge on demand) and written through. A change that adds rights (a pairing, a
+ * refresh) takes effect once it is stored, and has no effect if that fails. A change that removes rights takes effect in
+ * memory before the first await, so that a check and its change are one step. If it cannot be stored, it stays in effect,
+ * `storeState()` is `degraded`, and the write is retried until it succeeds (contract 01 §6.7). Related writes are one
+ * transaction.
  */
-export async function openSessions(parts: SessionsParts): Promise<Sessions> {
+export async function openSessions(deps: SessionsDeps): Promise<Sessions> {
   const records: SessionRecords = createSessionRecords({
-    store: parts.store,
-    log: parts.log,
-    clock: parts.clock,
+    store: deps.store,
+    log: deps.log,
+    clock: deps.clock,
     living: (family) => index.known(family),
     removed: (family) => index.forget(family),
     written: (family, over) => sessions.written(family, over),
   });
   const index: SessionIndex = createSessionIndex(records.stored);
-  const ended = await openEndedSessions({ store: parts.ended, clock: parts.clock, log: parts.log });
-  const sessions = new Sessions(parts, index, records, ended);
+  const ended = await openEndedSessions({ store: deps.ended, clock: deps.clock, log: deps.log });
+  const sessions = new Sessions(deps, index, records, ended);
   await sessions.load();
   return sessions;
 }
@@ -119,20 +124,20 @@ export class Sessions {
   readonly #jump: ClockJump | undefined;
   readonly #savesSeenAtOnce: boolean;
   readonly #maxSessions: number;
-  readonly #endListeners = new Set<(session: Session, reason: EndReason) => void>();
-  readonly #changeListeners = new Set<(session: Session, change: SessionChange) => unknown>();
-  readonly #writeListeners = new Set<(family: string, over?: Session) => void>();
+  readonly #ends = createEvent<[session: Session, reason: EndReason]>();
+  readonly #changes = createEvent<[session: Session, change: SessionChange]>();
+  readonly #writes = createEvent<[family: string, over?: Session]>();
   #isHonoured: (session: Session) => boolean = () => true;
-  /** Keyed by family: the latest use of a refresh token that is not answered yet. */
+  /** Keyed by family: the latest use of a refresh token that is unanswered. */
   readonly #refreshes = new Map<string, Promise<Issued | undefined>>();
   /** Pairings that are being stored. */
   #creating = 0;
   #expiredWhileDown: Session[] = [];
-  /** Expired by a clock that may be wrong: their records stay (contract 11 §2). */
+  /** Sessions that expired by a clock which may be wrong; their records stay (contract 11 §2). */
   #aside: Session[] = [];
 
   constructor(
-    { clock, log, savesSeenAtOnce = false, jump, maxSessions = 4096 }: SessionsParts,
+    { clock, log, savesSeenAtOnce = false, jump, maxSessions = 4096 }: SessionsDeps,
     index: SessionIndex,
     records: SessionRecords,
     ended: EndedSessions,
@@ -147,7 +152,7 @@ export class Sessions {
     this.#records = records;
   }
 
-  /** Takes up the stored sessions that are still alive, however many there are: at the edge when they are asked for. */
+  /** Loads the stored sessions that are alive, regardless of the limit; at the edge, on demand. */
   async load(): Promise<void> {
     if (this.#records.stored) return this.#endExpired();
     const at = this.#now();
@@ -174,7 +179,7 @@ export class Sessions {
     await this.#settleJump();
   }
 
-  /** Takes back what was kept aside once the clock has returned, or ends it once the clock has proved right. */
+  /** Restores the sessions set aside once the clock has returned, or ends them once the clock has proved right. */
   async #settleJump(): Promise<void> {
     const state = this.#jump?.state() ?? 'ahead';
     if (state === 'ahead') return;
@@ -197,35 +202,35 @@ export class Sessions {
     await Promise.all(over.map((session) => this.#records.remove(session)));
   }
 
-  /** Sessions that expired while no relay ran, and whose shells have yet to end. The first caller gets them. */
+  /** Sessions that expired while no relay ran, and whose shells have yet to end. Only the first caller gets them. */
   takeExpiredWhileDown(): Session[] {
     return this.#expiredWhileDown.splice(0);
   }
 
-  /** Calls back when a session is over, before its record is gone from disk. */
+  /** Calls back when a session has ended, before its record is removed from disk. */
   onEnd(listener: (session: Session, reason: EndReason) => void): void {
-    this.#endListeners.add(listener);
+    this.#ends.on(listener);
   }
 
   /** Calls back when the operator or the device changed a session. */
   onChange(listener: (session: Session, change: SessionChange) => unknown): void {
-    this.#changeListeners.add(listener);
+    this.#changes.on(listener);
   }
 
   /**
-   * Calls back when a session's record is being written, or removed with the session `over`: what the listener writes
-   * shares that transaction.
+   * Calls back when a session's record is being written, or removed with the session `over`. The listener's writes join that
+   * transaction.
    */
   onWrite(listener: (family: string, over?: Session) => void): void {
-    this.#writeListeners.add(listener);
+    this.#writes.on(listener);
   }
 
-  /** For the records alone. */
+  /** Called by the records only. */
   written(family: string, over?: Session): void {
-    for (const listener of this.#writeListeners) listener(family, over);
+    this.#writes.emit(family, over);
   }
 
-  /** Sets who decides whether a session admits anybody now; one that does not is not over (contract 12 §2). */
+  /** Sets the check whether a session is honoured now; a session that is not does not end (contract 12 §2). */
   honourIf(isHonoured: (session: Session) => boolean): void {
     this.#isHonoured = isHonoured;
   }
@@ -235,7 +240,7 @@ export class Sessions {
     this.onChange((session, change) => change === 'reduced' && listener(session));
   }
 
-  /** Ended sessions, the one that ended last first; before them those that ended by a clock that may be wrong. */
+  /** Ended sessions, the latest first, preceded by those that ended by a clock which may be wrong. */
   ended(): ListedEnd[] {
     const aside = this.#aside.map(({ prefix, device, expiresAt }) => ({
       token_prefix: prefix,
@@ -253,8 +258,8 @@ export class Sessions {
     this.#ended.sentenceFor(credential);
 
   /**
-   * Refuses the credential of a session that is kept aside for now only: it is good again once the clock is set right.
-   * The words "auth" and "timeout" make every client keep its pairing (contract 01 §3.6).
+   * Temporarily refuses the credential of a session that is set aside: it is valid again once the clock is set right. The
+   * words "auth" and "timeout" make every client keep its pairing (contract 01 §3.6).
    * @throws RelayError `unavailable` for such a credential.
    */
   refuseAside({ token, refreshToken }: { token?: string; refreshToken?: string }): void {
@@ -267,15 +272,15 @@ export class Sessions {
     if (isAside) throw new RelayError('unavailable', CLOCK_MAY_BE_WRONG, { retryAfter: ASIDE_RETRY });
   }
 
-  /** Live sessions that end so soon that their owner is warned (contract 11 §2). */
+  /** Live sessions that end so soon that their owner is notified (contract 11 §2). */
   endingSoon(): Session[] {
     const now = this.#now();
     return this.#index.endingBy(now + WARN_BEFORE).filter((session) => endsSoon(session, now));
   }
 
   /**
-   * The sessions whose devices are to get their one push about the end. Each is returned once: it is marked, and that is
-   * stored.
+   * The sessions whose devices have to get their single push about the end. Each is returned once: it is marked, and the
+   * mark is stored.
    */
   async takeNotices(): Promise<Session[]> {
     const now = this.#now();
@@ -289,7 +294,7 @@ export class Sessions {
     return this.#records.state();
   }
 
-  /** Number of sessions that are alive. */
+  /** Number of live sessions. */
   count(): number {
     this.#endExpired();
     return this.#index.size;
@@ -300,7 +305,7 @@ export class Sessions {
     return this.#index.isUsed;
   }
 
-  /** No session ends earlier by itself, epoch seconds; infinite when none does. */
+  /** A lower bound of the sessions' ends, epoch seconds; infinite if none ends by itself. */
   nextEnd(): number {
     return this.#index.nextEnd;
   }
@@ -312,9 +317,9 @@ export class Sessions {
   }
 
   /**
-   * The live session of a token: by hash the first time, then by its public prefix and a constant-time comparison,
-   * which spares every small request a hash. One that is bound to a key takes `proved`, the thumbprint of the key that
-   * the caller has just proved to hold.
+   * The live session of a token: by hash the first time, then by its public prefix and a constant-time comparison, which
+   * saves small requests a hash. A session that is bound to a key requires `proved`, the thumbprint of the key that the
+   * caller has just proved to hold.
    */
   authenticate(token: string, proved?: string): Session | undefined {
     const session = this.#ofToken(token);
@@ -330,11 +335,11 @@ export class Sessions {
     return this.#alive(isKnown ? known : this.#index.ofToken(sha256(token), token.slice(0, PREFIX_LENGTH)));
   }
 
-  /** Thumbprint of the key to which the live session of a token or refresh token is bound, if it is. */
+  /** Thumbprint of the key that the live session of a token or refresh token is bound to, if any. */
   keyOf = (credential: { token?: string; refreshToken?: string }): string | undefined =>
     this.ownerOf(credential)?.keyThumbprint;
 
-  /** The live session of a token or refresh token, whatever else it takes to use it. */
+  /** The live session of a token or refresh token, regardless of further requirements to use it. */
   ownerOf({ token, refreshToken }: { token?: string; refreshToken?: string }): Session | undefined {
     const ofToken = token === undefined ? undefined : this.#ofToken(token);
     if (ofToken || refreshToken === undefined) return ofToken;
@@ -343,7 +348,7 @@ export class Sessions {
     return session && isGood(session.refresh, hash, this.#now()) ? session : undefined;
   }
 
-  /** Lets a session go from its key: its credentials are good by themselves again. Resolves when that is on disk. */
+  /** Unbinds a session from its key, so that its credentials suffice again. Resolves when that is on disk. */
   async unbind(session: Session): Promise<void> {
     if (session.ended || session.keyThumbprint === undefined) return;
     this.#log.warn(`session ${named(session)} is no longer bound to the key of its device: copies of it work anywhere`);
@@ -351,20 +356,20 @@ export class Sessions {
     await this.#records.save(session);
   }
 
-  /** The live session of a family: of one that was alive when its socket went to sleep (edge), for example. */
+  /** The live session of a family, for example of one that was alive when its socket went to sleep (edge). */
   byFamily(family: string): Session | undefined {
     return this.#alive(this.#index.ofFamily(family));
   }
 
-  /** A change of a family's record that others have to wait for. Checked again after it, and then acted upon at once. */
+  /** A change of a family's record that others have to wait for. After it, check again and then act synchronously. */
   busy(family: string): Promise<unknown> | undefined {
     return this.#replacement(family);
   }
 
   /**
-   * Takes a session of home over as it is there, or as it has become there (contract 12 §2). Its tokens at this relay
-   * stay unless home has begun a new chain of them, with which the sockets of the last one end. Must not be called
-   * while the family is `busy`. True if it is stored.
+   * Stores a session of home in its present state there (contract 12 §2). Its tokens at this relay stay, unless home has
+   * begun a new chain of them, which closes the sockets of the last one. Must not be called while the family is `busy`. True
+   * if it is stored.
    */
   adopt(given: Session): Promise<boolean> {
     const own = this.#index.ofFamily(given.family);
@@ -390,7 +395,7 @@ export class Sessions {
     return this.#records.save(own);
   }
 
-  /** At the edge, a device that has paired here has been at home. */
+  /** At the edge, a device that has paired here has connected to home. */
   wasAtHome(session: Session): void {
     if (session.ended || !session.pairedHere) return;
     session.pairedHere = undefined;
@@ -398,10 +403,9 @@ export class Sessions {
   }
 
   /**
-   * At home, takes in a device that has paired at the edge (contract 12 §3). Other sessions of the same device end with
-   * it, in the same transaction. Must not be called while the family is `busy`. Resolves with false when it cannot be
-   * stored.
-   * @throws RelayError `unavailable` when there are too many sessions.
+   * At home, accepts a device that has paired at the edge (contract 12 §3). Ends other sessions of the same device in the
+   * same transaction. Must not be called while the family is `busy`. Resolves with false if it cannot be stored.
+   * @throws RelayError `unavailable` if there are too many sessions.
    */
   async takeIn(session: Session): Promise<boolean> {
     const replaced = this.#replacedBy(session.device);
@@ -414,12 +418,12 @@ export class Sessions {
     return (await Promise.all(writes)).every(Boolean);
   }
 
-  /** True if a session's credentials came by way of the edge: its device exchanges them when it comes. */
+  /** True if a session's credentials came through the edge, in which case the device exchanges them when it connects. */
   isInterim = ({ chain, mirrored }: Session): boolean => chain !== undefined && !mirrored;
 
   /**
-   * Shortens a session's policy to what another side left of it (contract 12 §2).
-   * @throws RelayError `unavailable` when it is in effect, but could not be stored.
+   * Shortens a session's policy to that of another side (contract 12 §2).
+   * @throws RelayError `unavailable` if it is in effect, but could not be stored.
    */
   async narrow(session: Session, other: Pick<Session, 'expiresAt' | 'grants'>): Promise<void> {
     if (session.ended) return;
@@ -427,7 +431,7 @@ export class Sessions {
     await this.#reduced(session);
   }
 
-  /** True if an id is that of a device of another family, connected or not. */
+  /** True if an id belongs to a device of another family, connected or not. */
   isDeviceOfAnother = (id: string, family: string): boolean =>
     this.#index.ofDevice({ id }).some((session) => session.family !== family && this.isAlive(session));
 
@@ -447,7 +451,7 @@ export class Sessions {
     if (this.#savesSeenAtOnce) void this.#records.saveSeen();
   }
 
-  /** Notes the routes to the relay that the device has from now on. A failure to store that is repaired as any other. */
+  /** Records the routes that the device knows from now on. A failed write is retried like any other. */
   setRoutes(session: Session, routes: RoutesRecord): void {
     if (session.ended) return;
     session.routes = routes;
@@ -455,8 +459,8 @@ export class Sessions {
   }
 
   /**
-   * Notes whether the clients of the session answer a `system/ping` (contract 02 §2). Returns whether that is news. A
-   * failure to store it is repaired as any other.
+   * Records whether the clients of the session answer a `system/ping` (contract 02 §2). Returns whether that has changed. A
+   * failed write is retried like any other.
    */
   setAnswersPings(session: Session, answersPings: boolean): boolean {
     if (session.ended || session.answersPings === answersPings) return false;
@@ -465,16 +469,16 @@ export class Sessions {
     return true;
   }
 
-  /** True if the session is still the one to serve. */
+  /** True if the session is still to be served. */
   isAlive(session: Session): boolean {
     return this.#alive(session) !== undefined;
   }
 
   /**
-   * Makes the session of a fresh pairing. Other sessions of the same device end with it (contract 01 §6.6), in the
-   * same transaction: a crash leaves the device either the new session or the old ones.
-   * @throws RelayError `unavailable` when that cannot be stored: the old ones go on. Likewise when there are too many
-   * sessions of other devices, none of which gives way.
+   * Creates the session of a new pairing. Other sessions of the same device end with it (contract 01 §6.6), in the same
+   * transaction, so that a crash leaves the device either the new session or the old ones.
+   * @throws RelayError `unavailable` if that cannot be stored, in which case the old ones continue, or if there are too many
+   * sessions of other devices, none of which is evicted.
    */
   async create({ device, policy, transportHint, keyThumbprint, routes, home }: NewSession): Promise<Issued> {
     const key = isDeviceId(device.id) ? `device:${device.id.toLowerCase()}` : undefined;
@@ -526,10 +530,10 @@ export class Sessions {
   }
 
   /**
-   * Replaces the session that a refresh token belongs to by one with the same policy and a new token.
-   * Undefined when the token is not good, or not for this device, or the session is bound to another key than `proved`;
-   * one that is bound to none is bound to that. A dead token ends its session: see `#endIfStolen`.
-   * @throws RelayError `unavailable` when it cannot be stored: the session and this token stay good.
+   * Replaces the session that a refresh token belongs to by one with the same policy and a new token. Undefined if the token
+   * is not valid, or not for this device, or if the session is bound to another key than `proved`; an unbound session is
+   * bound to it. A dead token ends its session: see `#endIfStolen`.
+   * @throws RelayError `unavailable` if it cannot be stored, in which case the session and this token stay valid.
    */
   async refresh(refreshToken: string, device: Device, proved?: string): Promise<Issued | undefined> {
     const hash = sha256(refreshToken);
@@ -543,7 +547,7 @@ export class Sessions {
     try {
       return await use;
     } finally {
-      // A use that came meanwhile replaces this session at once, and the caller is to see that.
+      // A use during the await replaces this session at once, which the caller has to see.
       if (this.#refreshes.get(family) === use) this.#refreshes.delete(family);
       else await this.#refreshes.get(family)?.catch(() => {});
     }
@@ -574,7 +578,7 @@ export class Sessions {
     const isStored = await this.#records.replace({ session }, () => {
       if (old.ended) return;
       isApplied = true;
-      // It may have been reduced while this was stored; the reduction is written next.
+      // The session may have been reduced while this was stored; the reduction is written next.
       Object.assign(session, Object.fromEntries(CARRIED.map((name) => [name, old[name]])));
       const { ownerName } = old;
       if (ownerName !== undefined) session.device = { ...session.device, name: ownerName };
@@ -584,7 +588,7 @@ export class Sessions {
     });
     if (!isStored) throw notStored();
     if (!isApplied) {
-      // Revoked while this was stored. Its removal may have come first.
+      // Revoked while this was stored. The removal may have been written first.
       await this.#records.remove(old);
       return undefined;
     }
@@ -593,9 +597,8 @@ export class Sessions {
   }
 
   /**
-   * A device came back with its token: adopts its description of itself, and gives it a refresh token if it lacks a
-   * good one (contract 01 §3.4): that token. A session that is bound to no key is bound to `proved`. `saved` is absent
-   * when nothing changed.
+   * A device has returned with its token: stores its description, and issues a refresh token if it lacks a valid one
+   * (contract 01 §3.4). An unbound session is bound to `proved`. `saved` is absent if nothing changed.
    */
   resume(session: Session, device: Device, offeredRefresh?: string, proved?: string): Resumed {
     if (session.ended) return {};
@@ -618,7 +621,7 @@ export class Sessions {
   }
 
   /**
-   * Gives a session a new refresh token once that is stored; none when it cannot be, as a crash would make it a stolen
+   * Issues a new refresh token for a session once it is stored; none if that fails, since a crash would make it a stolen
    * one.
    */
   async #issueRefresh(session: Session, isServed: () => boolean): Promise<string | undefined> {
@@ -637,14 +640,14 @@ export class Sessions {
     return isStored ? token : undefined;
   }
 
-  /** A replacement under way that concerns one of the keys. Checked again after it, and then acted upon at once. */
+  /** A running replacement with one of the keys. After it, check again and then act synchronously. */
   #replacement(...keys: (string | undefined)[]): Promise<unknown> | undefined {
     return this.#records.replacementOf(keys);
   }
 
   /**
-   * Sessions that a prefix from a URL names: by the 8 stored characters, or, given more, by the whole token or by
-   * the start of one this process has seen (contract 01 §6.4).
+   * Sessions for a prefix from a URL: by the 8 stored characters, or with more, by the whole token or the start of one that
+   * this process has seen (contract 01 §6.4).
    */
   find(prefix: string): Session[] {
     const candidates = this.#index.startingWith(prefix.slice(0, PREFIX_LENGTH));
@@ -655,9 +658,9 @@ export class Sessions {
   }
 
   /**
-   * Ends a session for good, its refresh credential with it. With `answerFirst` it is over at once too, but listeners
-   * are told only after whoever awaits this has been answered (contract 01 §6.4). `by` names who ended it.
-   * @throws RelayError `unavailable` when it is over, but that could not be stored (contract 01 §6.7).
+   * Ends a session and its refresh credential permanently. With `answerFirst` it ends at once too, but listeners are called
+   * only after the caller has been answered (contract 01 §6.4). `by` is the name of the one who ended it.
+   * @throws RelayError `unavailable` if it is over, but that could not be stored (contract 01 §6.7).
    */
   async revoke(
     session: Session,
@@ -675,8 +678,8 @@ export class Sessions {
 
   /**
    * Shortens a session's policy, all or nothing.
-   * @throws RelayError `invalid` for a grant the session has not, `forbidden` for anything that would extend it,
-   * `unavailable` when it is in effect, but could not be stored (contract 01 §6.7).
+   * @throws RelayError `invalid` for a grant that the session does not have, `forbidden` for any extension, `unavailable` if
+   * it is in effect, but could not be stored (contract 01 §6.7).
    */
   async reduce(session: Session, reduction: Reduction): Promise<void> {
     if (session.ended) throw new RelayError('not-found', 'this session is over');
@@ -692,10 +695,10 @@ export class Sessions {
   }
 
   /**
-   * Gives a session its policy anew, counted from now, with the lifetime `ttlSeconds` where it is given (contract 11 §2).
-   * The token stays. In effect once it is stored. For the operator only: no session gains by itself (01 §6.4).
-   * @throws RelayError `invalid` when it would end earlier, `conflict` when it was changed meanwhile, `unavailable` when it
-   * cannot be stored.
+   * Renews a session's policy, counted from now, with the lifetime `ttlSeconds` if given (contract 11 §2). The token stays.
+   * Takes effect once it is stored. For the operator only, since no session may extend itself (01 §6.4).
+   * @throws RelayError `invalid` if it would end earlier, `conflict` if it was changed meanwhile, `unavailable` if it cannot
+   * be stored.
    */
   async extend(session: Session, ttlSeconds?: number): Promise<void> {
     while (this.#replacement(session.family)) await this.#replacement(session.family);
@@ -714,15 +717,15 @@ export class Sessions {
     if (!isApplied) {
       if (session.ended) await this.#records.remove(session);
       else await this.#records.save(session);
-      throw new RelayError('conflict', 'the session was changed meanwhile: nothing was extended');
+      throw new RelayError('conflict', 'the session was changed meanwhile, and was not extended');
     }
     this.#announceChange(session, 'extended');
     this.#log.info(`session ${named(session)} extended`);
   }
 
   /**
-   * Sets the owner's name of a device, which wins over the one that the device sends (contract 11 §2).
-   * @throws RelayError `unavailable` when it is in effect, but could not be stored.
+   * Sets the owner's name for a device, which overrides the one that the device sends (contract 11 §2).
+   * @throws RelayError `unavailable` if it is in effect, but could not be stored.
    */
   async rename(session: Session, name: string): Promise<void> {
     if (session.ended) throw new RelayError('not-found', 'this session is over');
@@ -734,7 +737,7 @@ export class Sessions {
     if (!(await this.#records.save(session))) throw appliedOnly('the device is renamed');
   }
 
-  /** The shells of a device have ended with its reduced `terminal` grant: after a restart, nobody need look for them. */
+  /** The shells of a device have ended with its reduced `terminal` grant, so that a restart need not search for them. */
   async shellsEnded(session: Session): Promise<void> {
     if (!session.terminalReduced) return;
     session.terminalReduced = undefined;
@@ -742,8 +745,8 @@ export class Sessions {
   }
 
   /**
-   * Ends expired sessions, saves `lastSeen`, and tries again what could not be saved. Called every 30 s, and at the
-   * edge whenever the alarm wakes the object.
+   * Ends expired sessions, saves `lastSeen`, and retries failed writes. Called every 30 s, and at the edge whenever the
+   * alarm wakes the object.
    */
   sweep(): void {
     this.#endExpired();
@@ -753,7 +756,7 @@ export class Sessions {
     void this.#records.saveSeen();
   }
 
-  /** Saves every `lastSeen` that is newer than its record, and what could not be saved before. */
+  /** Saves every `lastSeen` that is newer than its record, and retries failed writes. */
   async flush(): Promise<void> {
     await this.#records.retry();
     await this.#records.saveSeen({ all: true });
@@ -763,7 +766,7 @@ export class Sessions {
     return seconds(this.#clock);
   }
 
-  /** The session, unless it is over; one found to have expired is ended. */
+  /** The session, unless it is over; an expired one is ended. */
   #alive(session: Session | undefined): Session | undefined {
     if (!session || session.ended) return undefined;
     if (!isPast(session.expiresAt, this.#now())) return this.#isHonoured(session) ? session : undefined;
@@ -776,18 +779,18 @@ export class Sessions {
     for (const session of this.#index.takeDue(this.#now())) this.#alive(session);
   }
 
-  /** Takes a session out of memory. It admits nobody from here on. */
+  /** Removes a session from memory. It admits nobody from here on. */
   #drop(session: Session, reason: EndReason): void {
     this.#index.remove(session);
     session.ended = reason;
   }
 
   #announceEnd(session: Session, reason: EndReason): void {
-    for (const listener of [...this.#endListeners]) listener(session, reason);
+    this.#ends.emit(session, reason);
   }
 
   #announceChange(session: Session, change: SessionChange): void {
-    for (const listener of [...this.#changeListeners]) listener(session, change);
+    this.#changes.emit(session, change);
   }
 
   #end(session: Session, reason: EndReason, by?: string): Promise<boolean> {
@@ -797,36 +800,36 @@ export class Sessions {
     return this.#records.remove(session);
   }
 
-  /** A session's device after it has described itself again. An id that it may not take is ignored (contract 01 §3.4). */
+  /** A session's device with its new description. An id that it must not use is ignored (contract 01 §3.4). */
   #describe(session: Session, presented: Device): Device {
     const { id, origin } = session.device;
-    // Where a page of home is, home says.
+    // Home decides the origin of a page of home.
     const merged = mergeDevice(session.device, session.mirrored ? { ...presented, origin } : presented);
-    // A session without an id would otherwise take that of another device, and with it what is meant for that one.
-    const isTaken = merged.id !== id && this.isDeviceOfAnother(merged.id, session.family);
-    if (isTaken || (isDeviceId(presented.id) && presented.id !== merged.id)) {
+    // Otherwise a session without an id would get that of another device, and the messages for it.
+    const isUsed = merged.id !== id && this.isDeviceOfAnother(merged.id, session.family);
+    if (isUsed || (isDeviceId(presented.id) && presented.id !== merged.id)) {
       this.#log.warn(`session ${named(session)} presented another device id (${presented.id}), which is ignored`);
     }
     const name = session.ownerName ?? merged.name;
-    return { ...merged, name, ...(isTaken && { id }) };
+    return { ...merged, name, ...(isUsed && { id }) };
   }
 
   /**
-   * Ends the session of a refresh token that was replaced for good: the device has a later one, so whoever shows it has
-   * copied it, or the device's later one was issued to somebody else (contract 01 §6.5).
+   * Ends the session of a dead refresh token: the device has a later one, so either the presented token was copied, or the
+   * later one was issued to a thief (contract 01 §6.5).
    */
   async #endIfStolen(token: string, hash: string): Promise<void> {
     const family = familyOf(token);
     const session = this.#alive(this.#index.ofRefresh(hash, family) ?? this.#index.ofFamily(family ?? ''));
-    // The current token, if it is no longer good, has only expired.
+    // The current token is invalid only because it has expired.
     if (!session?.refresh || session.refresh.hash === hash) return;
-    // A token for the other side is no copy of one of these.
+    // A token for the other side is not a copy of one of these.
     if (familyOf(token) !== undefined && audienceOf(token) !== audience(session)) return;
     this.#log.warn(`session ${named(session)} ended: a replaced refresh token was shown again, a sign of theft`);
     await this.#end(session, 'revoked', 'the relay: a replaced refresh token was shown again');
   }
 
-  /** The sessions that end when a device pairs. @throws RelayError `unavailable` when there are too many beside them. */
+  /** The sessions that end when a device pairs. @throws RelayError `unavailable` if there are too many besides them. */
   #replacedBy(device: Device): Session[] {
     this.#endExpired();
     const replaced = this.#ownOfDevice(device);
@@ -838,7 +841,7 @@ export class Sessions {
     );
   }
 
-  /** Sessions of a device that a pairing here replaces: home's are home's to end. */
+  /** Sessions of a device that a pairing here replaces. Only home ends home's sessions. */
   #ownOfDevice(device: Device): Session[] {
     return this.#index.ofDevice(device).filter(({ mirrored }) => !mirrored);
   }
@@ -851,10 +854,10 @@ export class Sessions {
   }
 }
 
-/** Sorts in place, from an order that is usually the reverse. */
+/** Sorts in place, usually from the reverse order. */
 const latestFirst = (sessions: Session[]): Session[] => sessions.reverse().sort((a, b) => b.lastSeen - a.lastSeen);
 
 const audience = ({ mirrored }: Session): Audience => (mirrored ? 'mailbox' : 'own');
 
-/** A session as the log names it (contract 01 §10). */
+/** A session in the form for the log (contract 01 §10). */
 const named = ({ prefix, device }: Session): string => `${prefix} of ${device.name} (${device.id})`;

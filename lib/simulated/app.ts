@@ -2,7 +2,7 @@ import type { Intent } from '../companion/device.ts';
 import type { System } from './system.ts';
 import type { View } from './view.ts';
 
-/** A page of an app; `argument` identifies what it shows, such as a thread. */
+/** A page of an app; `argument` identifies its content, such as a thread. */
 export interface Page {
   name: string;
   argument: string;
@@ -34,7 +34,7 @@ export interface AppDefinition<S extends object> {
   label: string;
   /** False hides it from the launcher. */
   launchable?: boolean;
-  /** Opening it from elsewhere starts it from scratch, as if it had been closed. */
+  /** Opening it from elsewhere restarts it, as if it had been closed. */
   startsAnew?: boolean;
   initialState(): S;
   screen(context: ScreenContext<S>): View;
@@ -48,13 +48,13 @@ export interface App {
   launchable: boolean;
   startsAnew: boolean;
   accepts(intent: Intent): Page | null;
-  /** Starts an instance with state of its own. Returns its renderer. */
+  /** Starts an instance with its own state. Returns its renderer. */
   run(host: AppHost): (page: Page) => View;
 }
 
 export const MAIN: Page = { name: 'main', argument: '' };
 
-/** Makes an app whose state is private to it. */
+/** Defines an app with private state. */
 export const defineApp = <S extends object>(definition: AppDefinition<S>): App => ({
   package: definition.package,
   label: definition.label,

@@ -1,6 +1,7 @@
 import { type Device, DeviceFailure, type UiEvent } from '../companion/device.ts';
 import type { PostedNotification } from '../companion/triggers.ts';
 import type { Clock } from '../kit/clock.ts';
+import { createEvent } from '../kit/event.ts';
 import { encodePng } from '../kit/png.ts';
 import type { App } from './app.ts';
 import { APPS } from './apps/index.ts';
@@ -11,7 +12,7 @@ import { append, createSystem, nameOf, prepend, record, type System, sendMessage
 import { createTouch } from './touch.ts';
 
 export interface SimulatedDevice extends Device {
-  /** The state of the phone, to be inspected and changed by tests. */
+  /** The state of the phone, for tests to inspect and change. */
   system: System;
   /** Delivers a text message: adds it to its thread and shows a notification. */
   receiveSms(number: string, text: string): void;
@@ -19,7 +20,7 @@ export interface SimulatedDevice extends Device {
   post(notification: PostedNotification): void;
 }
 
-export interface SimulatedParts {
+export interface SimulatedOptions {
   clock: Clock;
   name?: string;
   /** Installed apps; must include the launcher and the companion. */
@@ -30,13 +31,11 @@ export interface SimulatedParts {
 const VOLUME_STEPS: Record<number, number> = { 24: 10, 25: -10 };
 
 /** An Android-like phone in memory. Nothing leaves it: messages, calls and intents are recorded in `system`. */
-export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedParts): SimulatedDevice {
+export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedOptions): SimulatedDevice {
   const system = createSystem(clock);
-  const listeners = new Set<(event: UiEvent) => void>();
-  const notificationListeners = new Set<(notification: PostedNotification) => void>();
-  const shell = createShell(system, apps, (event) => {
-    for (const listener of listeners) listener(event);
-  });
+  const events = createEvent<[event: UiEvent]>();
+  const notifications = createEvent<[notification: PostedNotification]>();
+  const shell = createShell(system, apps, events.emit);
   const touch = createTouch(system, shell);
 
   function requirePermission(permission: string): void {
@@ -61,7 +60,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
     const { packageName, title, text } = notification;
     prepend(system.notifications, { package: packageName, title: title ?? '', text: text ?? '' });
     shell.emit('window_content_changed', shell.foreground());
-    for (const listener of notificationListeners) listener(notification);
+    notifications.emit(notification);
   }
 
   return {
@@ -144,14 +143,8 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
       return system.carrier;
     },
 
-    onEvent(listener) {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
-    onNotification(listener) {
-      notificationListeners.add(listener);
-      return () => void notificationListeners.delete(listener);
-    },
+    onEvent: events.on,
+    onNotification: notifications.on,
     async notify(title, text) {
       prepend(system.notifications, { package: COMPANION, title, text });
     },

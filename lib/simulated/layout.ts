@@ -116,7 +116,7 @@ export function layOut(view: View, owner: string, state: ViewState): WindowLayou
   return { root: place(view, '0', SCREEN, SCREEN), placed };
 }
 
-/** Draws each rectangle as a frame, a shade darker than what is below it. `scale` screen pixels become one image pixel. */
+/** Draws each rectangle as a frame, a shade darker than those below it. `scale` screen pixels become one image pixel. */
 export function drawFrames(screen: Rect, rects: Rect[], scale: number): GreyPicture {
   const width = Math.floor((screen.right - screen.left) / scale);
   const height = Math.floor((screen.bottom - screen.top) / scale);

@@ -13,7 +13,7 @@ interface Instance extends ViewState {
   render(page: Page): View;
 }
 
-/** A window as it is visible now. */
+/** A visible window. */
 export interface ShellWindow extends WindowLayout {
   packageName: string;
   state: ViewState;
@@ -24,7 +24,7 @@ export interface Shell {
   /** Topmost first. */
   windows(): ShellWindow[];
   foreground(): string;
-  /** False when there is no such app. */
+  /** False if the app does not exist. */
   launch(packageName: string): boolean;
   /** The app that accepts an intent. */
   resolve(intent: Intent): App | null;

@@ -43,7 +43,7 @@ export interface System {
   batteryPercent: number;
   screenOn: boolean;
   locked: boolean;
-  /** The keyguard needs a PIN, so a swipe does not open it. */
+  /** True if the keyguard needs a PIN, so that a swipe does not open it. */
   credential: boolean;
   accessibility: boolean;
 }
@@ -97,7 +97,7 @@ export function createSystem(clock: Clock): System {
   };
 }
 
-/** Bound of every list that commands can add to. */
+/** Maximum length of every list that commands can add to. */
 const MAX_ENTRIES = 200;
 
 /** Adds an item at the end and drops the oldest ones beyond `limit`. */

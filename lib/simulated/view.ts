@@ -33,7 +33,7 @@ export const label = (text: string, options: Options = {}): View => leaf('TextVi
 export const button = (text: string, onClick: () => void, options: Options = {}): View =>
   leaf('Button', 140, { text, onClick, ...options });
 
-/** A button with an image: only its description says what it does. */
+/** A button with an image, described by its description only. */
 export const icon = (description: string, onClick: () => void, options: Options = {}): View =>
   leaf('ImageButton', 140, { description, onClick, ...options });
 

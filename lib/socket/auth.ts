@@ -15,7 +15,7 @@ import type { Caller } from './transport.ts';
 /** Credentials and self-description in a client's first frame (contract 01 §3.3). */
 export interface AuthRequest {
   pairingCode?: string;
-  /** The secret of a QR code, beside its code. */
+  /** The secret of a QR code, besides its code. */
   pairingSecret?: string;
   sessionToken?: string;
   refreshToken?: string;
@@ -77,7 +77,7 @@ function readAuthRequest(payload: Payload): AuthRequest {
 }
 
 /**
- * Depends on which credentials were sent, not on which check failed, so that it is no oracle (contract 01 §3.6).
+ * Depends on which credentials were sent, not on which check failed, so that it is not an oracle (contract 01 §3.6).
  * `restrictedFor` is how long codes without their secret are restricted, in seconds, 0 when they are not.
  */
 export function refusalReason(request: AuthRequest, restrictedFor = 0, isEdgeOfHome = false): string {
@@ -91,22 +91,23 @@ export function refusalReason(request: AuthRequest, restrictedFor = 0, isEdgeOfH
   return 'Missing pairing code or session token';
 }
 
-/** The credential that a proof in the first frame goes with: the first of these. Empty without any. */
+/** The credential that the proof in the first frame covers: the first of these that is present. Empty if none is. */
 export const provedCredential = ({ sessionToken, refreshToken, pairingCode }: AuthRequest): string =>
   sessionToken ?? refreshToken ?? pairingCode ?? '';
 
 /**
- * Reason for a client that does not prove the key of its session. Clients keep their pairing when a reason contains "auth"
- * and "timeout" (contract 01 §3.6): a tab from before an update shares the pairing of one that has bound it.
+ * Reason for a client that does not prove the key of its session. Clients keep their pairing if a reason contains "auth" and
+ * "timeout" (contract 01 §3.6), which matters because a tab from before an update shares the pairing of one that has bound
+ * it.
  */
 const NEEDS_PROOF = 'Authentication needs a proof of the key of this session (timeout)';
 
-export interface AuthParts {
-  /** The routes of a device that has only the URL by which it came. Absent at the edge, whose address stays. */
+export interface AuthDeps {
+  /** The routes of a device that knows only its own URL. Absent at the edge, whose address stays. */
   routesBy?(url: string): RoutesRecord;
   /** At home, the origin of the edge's page, which counts as home's own (contract 12 §3). */
   edgePage?(): string | undefined;
-  /** True at the edge of a home, whose own codes are not good here. */
+  /** True at the edge of a home, whose own codes are invalid here. */
   isEdgeOfHome?(): boolean;
   sessions: Sessions;
   codes: PairingCodes;
@@ -126,38 +127,37 @@ export interface Admitted {
 export type Proved = string | false | undefined;
 
 /**
- * Authenticates a client: by session token, else refresh token, else pairing code (contract 01 §3.4). Returns undefined
- * and counts the failure when none is valid, the proof is not good, or the session ended while it was being saved. A
- * session that is bound to no key is bound to `proved`. Synchronous for a session token that changes nothing, the usual
- * case.
- * @throws RelayError `unauthorized` with the reason when the session is bound to a key and there is no proof.
- * @throws RelayError `unavailable` when a pairing or refresh cannot be stored, there is no room for another session, or a
- * clock that may be wrong has ended this one; no failure is counted then.
+ * Authenticates a client: by session token, else refresh token, else pairing code (contract 01 §3.4). Returns undefined and
+ * counts the failure if none is valid, the proof is invalid, or the session ended while it was being saved. An unbound
+ * session is bound to `proved`. Synchronous for a session token that changes nothing, the usual case.
+ * @throws RelayError `unauthorized` with the reason if the session is bound to a key and there is no proof.
+ * @throws RelayError `unavailable` if a pairing or refresh cannot be stored, there is no room for another session, or a
+ * clock that may be wrong has ended this one; none of these counts as a failure.
  */
 export function authenticate(
-  parts: AuthParts,
+  deps: AuthDeps,
   request: AuthRequest,
   peer: Pick<Caller, 'key' | 'transportHint' | 'url' | 'page'>,
   proved?: Proved,
 ): Admitted | undefined | Promise<Admitted | undefined> {
-  const { sessions, codes, limiter } = parts;
+  const { sessions, codes, limiter } = deps;
   const { sessionToken, refreshToken, pairingCode, pairingSecret } = request;
   const { page } = peer;
-  const isPage = request.device.surface === 'web' && page && (page.isOwn || page.origin === parts.edgePage?.());
+  const isPage = request.device.surface === 'web' && page && (page.isOwn || page.origin === deps.edgePage?.());
   const device = isPage ? { ...request.device, origin: page.origin } : request.device;
   const conclude = (by: 'token' | 'code', admitted: Admitted | undefined) =>
-    updateLimiter(parts, request, peer.key, by, admitted);
+    updateLimiter(deps, request, peer.key, by, admitted);
 
-  if (proved === false || isForeign(parts, request, page)) return conclude('token', undefined);
+  if (proved === false || isForeign(deps, request, page)) return conclude('token', undefined);
   const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken, proved);
-  // Credentials that came by way of the edge are exchanged for others that the edge has not seen (contract 12 §3).
+  // Credentials that came through the edge are exchanged for others that the edge has not seen (contract 12 §3).
   if (session && !(refreshToken !== undefined && sessions.isInterim(session))) {
     const admitted = { session, token: sessionToken as string };
     const { saved } = sessions.resume(session, device, refreshToken, proved);
     if (!saved) return conclude('token', admitted);
     return saved.then((issued) => conclude('token', { ...admitted, refreshToken: issued }));
   }
-  // Not a failed attempt: whoever has the token has not guessed it.
+  // Not a failed attempt, since a caller with the token has not guessed it.
   if (proved === undefined && sessions.keyOf({ token: sessionToken, refreshToken }) !== undefined) {
     throw new RelayError('unauthorized', NEEDS_PROOF);
   }
@@ -174,10 +174,10 @@ export function authenticate(
     if (pairingCode === undefined) return undefined;
     let issued: Issued | undefined;
     const allowed = limiter.codesFor(peer.key);
-    const came = peer.url === undefined ? undefined : parts.routesBy?.(peer.url);
+    const came = peer.url === undefined ? undefined : deps.routesBy?.(peer.url);
     const use = async (policy: CodePolicy, named?: RoutesRecord, home?: string) => {
       const transportHint = policy.transportHint ?? peer.transportHint;
-      // A page stays with the address that it came from.
+      // A page keeps the address that it was loaded from.
       const routes = device.surface === 'web' ? came : (named ?? came);
       const keyThumbprint = proved || undefined;
       issued = await sessions.create({ device, policy, transportHint, keyThumbprint, routes, home });
@@ -188,10 +188,10 @@ export function authenticate(
 }
 
 /**
- * True if a page of another origin shows the credentials of a session that was paired in another page (contract 12 §3): at the
- * edge, a session of home; at home, where either page is the edge's.
+ * True if a page of another origin presents the credentials of a session that was paired in a different page (contract 12
+ * §3): at the edge, a session of home; at home, if either page is the edge's.
  */
-function isForeign({ sessions, edgePage }: AuthParts, request: AuthRequest, page: Caller['page']): boolean {
+function isForeign({ sessions, edgePage }: AuthDeps, request: AuthRequest, page: Caller['page']): boolean {
   if (!page || page.isOwn) return false;
   const { sessionToken: token, refreshToken } = request;
   const owner = sessions.ownerOf({ token, refreshToken });
@@ -202,7 +202,7 @@ function isForeign({ sessions, edgePage }: AuthParts, request: AuthRequest, page
 
 /** Updates the limiter: a success clears failures of the peer, a failure counts in each bucket that it tried. */
 function updateLimiter(
-  { sessions, limiter, log }: AuthParts,
+  { sessions, limiter, log }: AuthDeps,
   request: AuthRequest,
   key: string,
   by: 'token' | 'code',

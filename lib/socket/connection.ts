@@ -27,21 +27,21 @@ import type { Caller, Transport } from './transport.ts';
 import { Watermark, type WatermarkLimits } from './watermark.ts';
 
 const MAX_MESSAGE = 4 * 1024 * 1024;
-/** Milliseconds between checks for received bytes: no event announces them. */
+/** Milliseconds between checks for received bytes, since no event reports them. */
 const ANSWER_POLL = 20;
-/** More bytes than these are part of a message, and not pings or answers of a proxy. */
+/** More bytes than these belong to a message, rather than to pings or answers of a proxy. */
 const CONTROL_BYTES = 1024;
 const MAX_UNSENT = 64 * 1024 * 1024;
 /**
- * Milliseconds after which a message shows that what was sent before has arrived, from a client that answers no pings: a
- * client that gets nothing has given up its connection by then, because nothing answers its own ping of every 30 s.
+ * Milliseconds after which a message proves the arrival of earlier data, for a client that answers no pings: a client that
+ * receives nothing would have given up its connection by then, because its own ping every 30 s gets no answer.
  */
 const GIVEN_UP_AFTER = 90_000;
 /** Unsent bytes and messages above which a client is not read, and below which it is again. */
 const READ_LIMIT = { bytes: 1024 * 1024, messages: 2000 };
 const READ_AGAIN = { bytes: 256 * 1024, messages: 500 };
 
-/** The routes by which a client reaches the relay, as the wire names them (contract 09 §2). */
+/** The route of a client to the relay, in its name on the wire (contract 09 §2). */
 const ROUTES = {
   direct: 'direct',
   ingress: 'ingress',
@@ -61,35 +61,35 @@ export interface ConnectionRow {
   last_seen_ms: number;
   /** Milliseconds between the last ping and its answer; null before one was measured. */
   rtt_ms: number | null;
-  /** Milliseconds since anything really came from the client: a message, a ping or the answer to one. */
+  /** Milliseconds since the last sign of life: a message, a ping or the answer to one. */
   proof_age_ms: number;
   stale: boolean;
   channels: Record<string, Payload>;
 }
 
-export interface ConnectionParts {
+export interface ConnectionDeps {
   channels: ChannelTable;
   sessions: Sessions;
   clock: Clock;
   log: Log;
   probes: Probes;
-  /** Limits the long messages of all sockets that are parsed at once. */
+  /** Limits the long messages of all sockets that are parsed at the same time. */
   parsing: ByteBudget;
-  /** The clients of a session answer, or do not, the pings of a runtime that hides the protocol's own. */
+  /** Reports whether the clients of a session answer the pings of a runtime that hides protocol pings. */
   answersPings(session: Session, answers: boolean): void;
   /** Called once, when the connection has ended. */
   onClosed(connection: SocketConnection): void;
 }
 
-/** A ping that has to be answered. */
+/** An unanswered ping. */
 interface Probe {
   readonly answered: () => void;
   /** Monotonic milliseconds of the ping, and of the last message since. */
   readonly at: number;
-  heardAt: number;
-  /** A message has come since the last look. */
-  isHeard: boolean;
-  /** Bytes at the last look. */
+  receivedAt: number;
+  /** True if a message came since the last check. */
+  hasReceived: boolean;
+  /** Bytes received at the last check. */
   received: number;
   unsent: number;
 }
@@ -107,34 +107,34 @@ export class SocketConnection implements Connection, Indexed {
   #pingedAt: number | undefined;
   #roundTrip: number | null = null;
   #probe: Probe | undefined;
-  /** They wait for a probe of their own: what was sent after a ping is not proved by its answer. */
+  /** Callbacks that wait for the next probe, since the answer to a ping proves nothing about data sent after it. */
   #nextProbe: (() => void)[] | undefined;
   /** Data of the last ping of a probe, which its answer repeats. */
   #lastMark = 0;
   #wasAsked = false;
-  readonly #parts: ConnectionParts;
+  readonly #deps: ConnectionDeps;
   readonly #transport: Transport;
-  /** Made on demand: most sockets need neither. */
+  /** Created on demand, as most sockets need neither. */
   #queues: Map<string, SerialQueue> | undefined;
   #watermarks: Set<Watermark> | undefined;
   #lazyInbox: Inbox | undefined;
-  /** True if the client takes too little of what is sent to be read. */
+  /** True if the client reads too little, so that it is not read either. */
   #isStuck = false;
   #open = true;
 
   constructor(
-    parts: ConnectionParts,
+    deps: ConnectionDeps,
     transport: Transport,
     caller: Caller,
     session: Session,
     options: { typedStream: boolean; since?: number },
   ) {
-    this.#parts = parts;
+    this.#deps = deps;
     this.#transport = transport;
     this.caller = caller;
     this.session = session;
     this.typedStream = options.typedStream;
-    this.since = options.since ?? parts.clock.now();
+    this.since = options.since ?? deps.clock.now();
     this.#lastMessage = this.since;
     this.#lastProof = this.since;
   }
@@ -165,7 +165,7 @@ export class SocketConnection implements Connection, Indexed {
     this.checkUnsent();
   }
 
-  /** Applies the amount of unsent bytes: to the client, which is not read or closed, and to producers. */
+  /** Reacts to the amount of unsent bytes: pauses or closes the client, and pauses producers. */
   checkUnsent(): void {
     const unsent = this.#transport.unsent();
     if (unsent > MAX_UNSENT) {
@@ -208,8 +208,8 @@ export class SocketConnection implements Connection, Indexed {
       releaseFrame(frame);
       return;
     }
-    this.#lastMessage = this.#lastProof = this.#parts.clock.now();
-    if (this.#probe) this.#heardWhileProbed(this.#probe);
+    this.#lastMessage = this.#lastProof = this.#deps.clock.now();
+    if (this.#probe) this.#receivedWhileProbed(this.#probe);
     this.#inbox.receive(frame);
   }
 
@@ -226,8 +226,8 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   /**
-   * Judges a message before it is parsed, except one that is no longer than its head (contract 02 §1.1). Returns false for
-   * one that is not dispatched.
+   * Checks a message before it is parsed, unless it is no longer than its head (contract 02 §1.1). Returns false if it must
+   * not be dispatched.
    */
   #handle(frame: TextFrame): boolean {
     if (!this.#open) return false;
@@ -236,7 +236,7 @@ export class SocketConnection implements Connection, Indexed {
       this.#invalid(frame);
       return false;
     }
-    const { channels, sessions } = this.#parts;
+    const { channels, sessions } = this.#deps;
     if (!sessions.isAlive(this.session)) return false;
     sessions.touch(this.session);
     const { byName } = channels;
@@ -259,14 +259,14 @@ export class SocketConnection implements Connection, Indexed {
     return true;
   }
 
-  /** A failure outside of a handler closes this socket, and must not end the process, or others. */
+  /** A failure outside of a handler closes this socket; it must not end the process or other sockets. */
   #broken(error: unknown): void {
-    this.#parts.log.error(`a socket failed: ${describeError(error)}`);
+    this.#deps.log.error(`a socket failed: ${describeError(error)}`);
     this.close(1011, 'internal error');
   }
 
   #invalid(frame: TextFrame): void {
-    this.#parts.log.debug(`invalid envelope of ${frame.length} characters from ${this.caller.key}`);
+    this.#deps.log.debug(`invalid envelope of ${frame.length} characters from ${this.caller.key}`);
     this.sendError('Invalid envelope', 'invalid_request');
   }
 
@@ -293,8 +293,8 @@ export class SocketConnection implements Connection, Indexed {
       if (!this.#mayDispatch(channel, head)) return;
       if ('payload' in head) return this.#deliver(channel, head, frame as string);
       if (isLongerThan(frame, MAX_UNCOUNTED)) {
-        // Nothing refers to the bytes while the text is parsed: each is up to 40 MiB.
-        const turn = this.#parts.parsing.acquire(frame.length, RELEASED_LATE);
+        // Nothing references the bytes while the text is parsed, since each is up to 40 MiB.
+        const turn = this.#deps.parsing.acquire(frame.length, RELEASED_LATE);
         return readInTurn(turn, frame)
           .then((text) => this.#dispatchLong(channel, head, text))
           .catch((error) => this.#broken(error))
@@ -308,7 +308,7 @@ export class SocketConnection implements Connection, Indexed {
     }
   }
 
-  /** Dispatches a message that has been counted. Parsing and handling have a turn of the event loop each: both take long. */
+  /** Dispatches a counted message. Parsing and handling take separate turns of the event loop, since both are slow. */
   async #dispatchLong(channel: Channel, head: EnvelopeHead, text: string | null): Promise<void> {
     if (text === null) {
       this.#tooLarge(head);
@@ -319,7 +319,7 @@ export class SocketConnection implements Connection, Indexed {
     if (message && this.#mayDispatch(channel, head)) await this.#deliver(channel, message, text);
   }
 
-  /** The message, unless it is invalid or not the one that was judged: a later member may have the same name. */
+  /** The message, unless it is invalid or differs from the checked head: a later member may have the same name. */
   #parse({ channel, type }: EnvelopeHead, text: string): Message | undefined {
     const message = parseEnvelope(text);
     if (message?.channel === channel && message.type === type) return message;
@@ -359,24 +359,24 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   #failed(channel: Channel, message: Message, error: unknown): void {
-    this.#parts.log.error(`${message.channel} handler failed: ${describeError(error)}`);
+    this.#deps.log.error(`${message.channel} handler failed: ${describeError(error)}`);
     if (channel.failed) channel.failed(this, message);
     else this.sendError('internal error', 'internal_error', message.id);
   }
 
   #now(): number {
-    return this.#parts.clock.now() / 1000;
+    return this.#deps.clock.now() / 1000;
   }
 
   /** Announces the socket to every channel. Never rejects. */
   async opened(slept: boolean): Promise<void> {
     if (slept) this.#wasAsked = true;
-    for (const [name, channel] of this.#parts.channels.withOpened) {
+    for (const [name, channel] of this.#deps.channels.withOpened) {
       try {
         const pending = channel.opened?.(this, slept);
         if (pending) await pending;
       } catch (error) {
-        this.#parts.log.error(`${name} could not open a socket: ${describeError(error)}`);
+        this.#deps.log.error(`${name} could not open a socket: ${describeError(error)}`);
       }
     }
   }
@@ -402,13 +402,13 @@ export class SocketConnection implements Connection, Indexed {
     this.#lazyInbox?.end();
     this.#probe = undefined;
     this.#nextProbe = undefined;
-    this.#parts.probes.remove(this);
-    for (const [name, channel] of this.#parts.channels.withClosed) this.#cleanUp(name, channel);
-    this.#parts.onClosed(this);
+    this.#deps.probes.remove(this);
+    for (const [name, channel] of this.#deps.channels.withClosed) this.#cleanUp(name, channel);
+    this.#deps.onClosed(this);
   }
 
   #cleanUp(name: string, channel: Channel): void {
-    const failed = (error: unknown) => this.#parts.log.error(`${name} cleanup failed: ${describeError(error)}`);
+    const failed = (error: unknown) => this.#deps.log.error(`${name} cleanup failed: ${describeError(error)}`);
     try {
       channel.closed?.(this)?.catch(failed);
     } catch (error) {
@@ -416,7 +416,7 @@ export class SocketConnection implements Connection, Indexed {
     }
   }
 
-  /** True if bytes arrived since the last call; always true where the runtime keeps sockets alive. */
+  /** True if bytes arrived since the last call; always true on a runtime that keeps sockets alive itself. */
   wasActive(): boolean {
     const received = this.#transport.received?.();
     if (received === undefined) return true;
@@ -427,7 +427,7 @@ export class SocketConnection implements Connection, Indexed {
   #received = -1;
 
   ping(): void {
-    this.#pingedAt ??= this.#parts.clock.now();
+    this.#pingedAt ??= this.#deps.clock.now();
     this.#transport.ping?.();
   }
 
@@ -438,44 +438,47 @@ export class SocketConnection implements Connection, Indexed {
       this.#nextProbe.push(answered);
       return;
     }
-    const now = this.#parts.clock.now();
+    const now = this.#deps.clock.now();
     const mark = Math.max(Math.trunc(now), this.#lastMark + 1);
     this.#lastMark = mark;
-    const at = this.#parts.clock.monotonic();
-    this.#probe = { answered, at, heardAt: at, isHeard: false, ...this.#progress() };
+    const at = this.#deps.clock.monotonic();
+    this.#probe = { answered, at, receivedAt: at, hasReceived: false, ...this.#progress() };
     const isAsked = !this.#wasAsked || !this.#ignoresPings;
     if (isAsked) this.#pingedAt ??= now;
     if (this.#transport.ping) this.#transport.ping(String(mark));
-    // The platform hides a client's own answers: this takes the client's own code (contract 02 §2).
+    // The platform hides protocol pongs, so this uses the client's own ping (contract 02 §2).
     else if (isAsked) this.send('system', 'ping', { ts: mark });
     this.#wasAsked = true;
-    this.#parts.probes.add(this);
+    this.#deps.probes.add(this);
   }
 
-  /** The client was asked at the edge, did not answer within 10 s, and never has. Each of its sockets is asked once. */
+  /**
+   * True if the client was pinged at the edge, did not answer within 10 s, and never has. Each of its sockets is pinged
+   * once.
+   */
   get #ignoresPings(): boolean {
     return !this.#transport.ping && this.session.answersPings === false;
   }
 
   /**
-   * A message proves nothing where pings are answered: it may have been sent first, or on a connection that is dead in the
-   * other direction. At the edge, a late one has to do for clients that have never answered a `system/ping`.
+   * Where pings are answered, a message proves nothing: it may have been sent earlier, or on a connection that is dead in
+   * the other direction. At the edge, a late one has to suffice for clients that have never answered a `system/ping`.
    */
-  #heardWhileProbed(probe: Probe): void {
-    probe.isHeard = true;
-    probe.heardAt = this.#parts.clock.monotonic();
+  #receivedWhileProbed(probe: Probe): void {
+    probe.hasReceived = true;
+    probe.receivedAt = this.#deps.clock.monotonic();
     if (this.#transport.ping || this.session.answersPings) return;
-    if (probe.heardAt - probe.at >= GIVEN_UP_AFTER) this.#probeAnswered(probe);
+    if (probe.receivedAt - probe.at >= GIVEN_UP_AFTER) this.#probeAnswered(probe);
   }
 
-  /** The client answers pings after all: a probe that was left to the platform is watched again. */
+  /** The client answers pings after all, so a probe that was left to the platform is watched again. */
   watchProbe(): void {
-    if (this.#probe) this.#parts.probes.add(this);
+    if (this.#probe) this.#deps.probes.add(this);
   }
 
   /**
-   * The probe has had no answer for 10 s. Drops a client that was silent meanwhile, unless it ignores pings, when silence
-   * says nothing and the platform finds out that it is gone. Returns whether to wait on.
+   * The probe had no answer for 10 s. Drops a client that was silent meanwhile, unless it ignores pings, in which case
+   * silence proves nothing and the platform detects the end. Returns true to keep waiting.
    */
   missedProbe(): boolean {
     const probe = this.#probe;
@@ -483,14 +486,14 @@ export class SocketConnection implements Connection, Indexed {
     const { received, unsent } = this.#progress();
     const isReceiving = received - probe.received > CONTROL_BYTES || this.#lazyInbox?.isPaused === true;
     const isPatient = this.#ignoresPings;
-    if (!this.#transport.ping && !this.session.answersPings) this.#parts.answersPings(this.session, false);
-    if (!isPatient && !probe.isHeard && !isReceiving && !(unsent < probe.unsent)) {
-      this.#parts.log.info(`socket of session ${this.session.prefix} dropped: it does not answer (${this.caller.key})`);
+    if (!this.#transport.ping && !this.session.answersPings) this.#deps.answersPings(this.session, false);
+    if (!isPatient && !probe.hasReceived && !isReceiving && !(unsent < probe.unsent)) {
+      this.#deps.log.info(`socket of session ${this.session.prefix} dropped: it does not answer (${this.caller.key})`);
       this.terminate();
       return false;
     }
-    Object.assign(probe, { isHeard: false, received, unsent });
-    return !isPatient || this.#parts.clock.monotonic() - probe.heardAt < STALE_AFTER;
+    Object.assign(probe, { hasReceived: false, received, unsent });
+    return !isPatient || this.#deps.clock.monotonic() - probe.receivedAt < STALE_AFTER;
   }
 
   #progress() {
@@ -499,7 +502,7 @@ export class SocketConnection implements Connection, Indexed {
 
   #probeAnswered({ answered }: Probe): void {
     this.#probe = undefined;
-    this.#parts.probes.remove(this);
+    this.#deps.probes.remove(this);
     const next = this.#nextProbe;
     this.#nextProbe = undefined;
     answered();
@@ -512,28 +515,28 @@ export class SocketConnection implements Connection, Indexed {
 
   /** The client pinged. */
   pinged(): void {
-    this.#lastProof = this.#parts.clock.now();
+    this.#lastProof = this.#deps.clock.now();
     this.checkUnsent();
   }
 
   /** The client answered a ping. */
   ponged(data?: unknown): void {
     const mark = typeof data === 'number' ? String(data) : data;
-    this.#lastProof = this.#parts.clock.now();
+    this.#lastProof = this.#deps.clock.now();
     if (this.#pingedAt !== undefined) this.#roundTrip = Math.max(0, this.#lastProof - this.#pingedAt);
     this.#pingedAt = undefined;
     if (mark === undefined || mark !== String(this.#lastMark)) return;
-    if (!this.#transport.ping) this.#parts.answersPings(this.session, true);
+    if (!this.#transport.ping) this.#deps.answersPings(this.session, true);
     const probe = this.#probe;
     if (!probe) return;
     this.#probeAnswered(probe);
   }
 
-  /** The connection as `GET /relay/devices` shows it. */
+  /** The connection, as shown by `GET /relay/devices`. */
   describe(): ConnectionRow {
-    const now = this.#parts.clock.now();
+    const now = this.#deps.clock.now();
     const proofAge = Math.max(0, now - this.#lastProof);
-    const channels = this.#parts.channels.withDescription.map(([name, channel]) => [name, channel.describe?.(this)]);
+    const channels = this.#deps.channels.withDescription.map(([name, channel]) => [name, channel.describe?.(this)]);
     return {
       id: this.id,
       since: Math.floor(this.since / 1000),
@@ -548,7 +551,7 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   async answers(ms: number): Promise<boolean> {
-    const { clock } = this.#parts;
+    const { clock } = this.#deps;
     const before = this.#transport.received?.();
     if (before === undefined) return true;
     this.ping();
@@ -560,13 +563,13 @@ export class SocketConnection implements Connection, Indexed {
   }
 }
 
-/** A function of its own, as the others of a chain would hold the bytes too. */
+/** A separate function, since closures of the promise chain would also keep the bytes alive. */
 const readInTurn = (turn: Promise<Reservation>, frame: TextFrame): Promise<string | null> =>
   turn.then(() => readLongJson(frame, KEEPING_BOM));
 
 /**
- * True if a payload is too deep to be written as JSON again, which recurses: in the list of phones, say, where one such
- * status would fail it for all. Every level takes two characters, and a longer text has been counted.
+ * True if a payload is too deep to be serialized again, which recurses; one such status would make the list of phones fail
+ * for all. Every level takes two characters, and longer texts were counted already.
  */
 const isTooDeep = ({ payload }: Message, text: string): boolean =>
   text.length > 2 * MAX_DEPTH && text.length <= MAX_UNCOUNTED && isDeeperThan(payload, MAX_DEPTH - 1);

@@ -38,20 +38,20 @@ export function encodeEnvelope(channel: string, type: string, payload: Payload, 
 export const encodeEnvelopeAround = (channel: string, type: string, payload: string): string =>
   `{"channel":"${channel}","type":"${type}","id":"${crypto.randomUUID()}","payload":${payload}}`;
 
-/** Id of the pings by which a client asks whether its relay is still there. */
+/** Id of the pings with which a client checks that its relay is still connected. */
 const ALIVE_ID = 'alive';
 /**
- * Such a ping, always this text, and its answer: constants, so that the platform at the edge answers without waking the
- * relay (contract 12 §6). On Node, `system` answers it as any other ping.
+ * Such a ping, always this text, and its answer. Constant, so that the platform at the edge answers without waking the relay
+ * (contract 12 §6). On Node, `system` answers it like any other ping.
  */
 export const ALIVE_PING = encodeEnvelope('system', 'ping', { ts: 0 }, ALIVE_ID);
 export const ALIVE_PONG = encodeEnvelope('system', 'pong', { ts: 0 }, ALIVE_ID);
-/** Payload and id with which `send('system', 'ping', ...)` makes that text. */
+/** Payload and id for which `send('system', 'ping', ...)` sends that text. */
 export const ALIVE: readonly [payload: Payload, id: string] = [{ ts: 0 }, ALIVE_ID];
 
 const encoder = new TextEncoder();
 
-/** True if a text has more than `limit` UTF-8 bytes. Encodes it only when its length leaves that open. */
+/** True if a text has more than `limit` UTF-8 bytes. Encodes it only if its length does not decide. */
 export function isLongerThan(text: TextFrame, limit: number): boolean {
   if (text.length > limit) return true;
   if (typeof text !== 'string') return false;

@@ -3,7 +3,7 @@ import { describeError, RelayError } from '../errors.ts';
 import type { Session } from '../sessions/session.ts';
 import {
   type Admitted,
-  type AuthParts,
+  type AuthDeps,
   type AuthRequest,
   authenticate,
   type Proved,
@@ -17,13 +17,13 @@ import type { Caller, Transport } from './transport.ts';
 
 const MAX_PRE_AUTH_BYTES = 64 * 1024;
 
-export interface HandshakeParts extends AuthParts {
+export interface HandshakeDeps extends AuthDeps {
   proofs: Proofs;
-  /** Credential for a client over Secure Link to come back through the broker. Takes 3 s at most and never rejects. */
+  /** Credential with which a client over Secure Link returns through the broker. Takes 3 s at most and never rejects. */
   routeCredential?(session: Session): Promise<object | undefined>;
-  /** While it lasts, a first frame waits (contract 11 §5). Never rejects. */
+  /** While this is pending, a first frame waits (contract 11 §5). Never rejects. */
   loading?(): Promise<void> | undefined;
-  /** The client was refused and told so. It has yet to disconnect. */
+  /** The client was refused and notified, but is still connected. */
   refused(handshake: Handshake): void;
   /** The handshake is over: the client was admitted or has disconnected. */
   done(handshake: Handshake): void;
@@ -36,27 +36,27 @@ export type Admit = (
 ) => { receive(text: string): void };
 
 /**
- * A socket before it has authenticated (contract 01 §3.3-3.6): one first frame, 64 KiB, 30 seconds. A client whose proof
- * has an old nonce gets another one, once (`auth.challenge`), and sends its first frame again. Lasts until a
- * refused client has disconnected, or has had the time to: it occupies a slot until then.
+ * A socket before its authentication (contract 01 §3.3-3.6): one first frame, 64 KiB, 30 seconds. A client whose proof has
+ * an old nonce gets a new one, once (`auth.challenge`), and sends its first frame again. Lasts until a refused client has
+ * disconnected, or has had time to, and occupies a slot until then.
  */
 export class Handshake implements Indexed {
   readonly transport: Transport;
   readonly caller: Caller;
   index = -1;
-  /** When it expires, on the monotonic clock. */
+  /** Expiry, on the monotonic clock. */
   deadline = 0;
-  readonly #parts: HandshakeParts;
+  readonly #deps: HandshakeDeps;
   readonly #admit: Admit;
   #state: 'waiting' | 'authenticating' | 'over' = 'waiting';
   #backlog: string[] | undefined;
   #budget = MAX_PRE_AUTH_BYTES;
-  /** Seconds of the restriction on codes when this client showed its own. */
+  /** Seconds of the restriction on codes when this client presented its code. */
   #restrictedFor = 0;
   #wasChallenged = false;
 
-  constructor(parts: HandshakeParts, transport: Transport, caller: Caller, admit: Admit) {
-    this.#parts = parts;
+  constructor(deps: HandshakeDeps, transport: Transport, caller: Caller, admit: Admit) {
+    this.#deps = deps;
     this.#admit = admit;
     this.transport = transport;
     this.caller = caller;
@@ -78,16 +78,16 @@ export class Handshake implements Indexed {
     this.#backlog.push(text);
   }
 
-  /** The socket has closed, or its connection takes over. */
+  /** The socket has closed, or its connection has taken over. */
   closed(): void {
     this.#finish();
-    this.#parts.done(this);
+    this.#deps.done(this);
   }
 
   /** Refuses a silent client; frees the slot of a refused one that is still connected. */
   expire(): void {
     if (this.#state === 'waiting') this.#fail('Authentication timeout');
-    else if (this.#state === 'over') this.#parts.done(this);
+    else if (this.#state === 'over') this.#deps.done(this);
   }
 
   close(code: number, reason: string): void {
@@ -103,7 +103,7 @@ export class Handshake implements Indexed {
     }
     const { request } = frame;
     this.#state = 'authenticating';
-    const loading = this.#parts.loading?.();
+    const loading = this.#deps.loading?.();
     if (!loading) {
       this.#begin(request);
       return;
@@ -114,13 +114,13 @@ export class Handshake implements Indexed {
   }
 
   #begin(request: AuthRequest): void {
-    this.#restrictedFor = this.#parts.limiter.restrictedFor();
+    this.#restrictedFor = this.#deps.limiter.restrictedFor();
     if (request.proof === undefined) this.#check(request);
     else void this.#prove(request, request.proof);
   }
 
   async #prove(request: AuthRequest, proof: string): Promise<void> {
-    const { proofs } = this.#parts;
+    const { proofs } = this.#deps;
     const target = { method: 'GET', path: '/ws', token: provedCredential(request) };
     const verdict = await proofs.verify(proof, target);
     if (this.#state !== 'authenticating') return;
@@ -137,7 +137,7 @@ export class Handshake implements Indexed {
     try {
       result = this.#isPinned()
         ? this.#authenticatePinned(request, proved)
-        : authenticate(this.#parts, request, this.caller, proved);
+        : authenticate(this.#deps, request, this.caller, proved);
     } catch (error) {
       this.#failed(request, error);
       return;
@@ -150,29 +150,29 @@ export class Handshake implements Indexed {
     } else this.#settle(request, result);
   }
 
-  /** True if the client came over Secure Link or Reach, which the runtime says and no header. */
+  /** True if the client came over Secure Link or Reach, according to the runtime, not to a header. */
   #isPinned(): boolean {
     const { via } = this.caller.peer;
-    return this.#parts.routeCredential !== undefined && (via === 'secure-link' || via === 'reach');
+    return this.#deps.routeCredential !== undefined && (via === 'secure-link' || via === 'reach');
   }
 
   async #authenticatePinned(request: AuthRequest, proved?: Proved): Promise<Admitted | undefined> {
-    const admitted = await authenticate(this.#parts, request, this.caller, proved);
+    const admitted = await authenticate(this.#deps, request, this.caller, proved);
     if (!admitted) return undefined;
-    const routeCredential = await this.#parts.routeCredential?.(admitted.session);
+    const routeCredential = await this.#deps.routeCredential?.(admitted.session);
     // The session may have ended meanwhile.
-    return this.#parts.sessions.isAlive(admitted.session) ? { ...admitted, routeCredential } : undefined;
+    return this.#deps.sessions.isAlive(admitted.session) ? { ...admitted, routeCredential } : undefined;
   }
 
   #failed(request: AuthRequest, error: unknown): void {
     const isExpected = error instanceof RelayError && (error.kind === 'unavailable' || error.kind === 'unauthorized');
-    if (!isExpected) this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
+    if (!isExpected) this.#deps.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
     if (this.#state !== 'authenticating') return;
     this.#fail(isExpected ? error.message : this.#refusalOf(request));
   }
 
   #settle(request: AuthRequest, admitted: Admitted | undefined): void {
-    // The socket may have closed, or the relay begun to stop, while the session was being saved.
+    // The socket may have closed, or the relay started to stop, while the session was being saved.
     if (this.#state !== 'authenticating') return;
     if (!admitted) {
       this.#fail(this.#refusalOf(request));
@@ -184,18 +184,18 @@ export class Handshake implements Indexed {
     for (const text of backlog ?? []) connection.receive(text);
   }
 
-  /** A device with the credentials of a session that is over is told since when (contract 11 §2). */
+  /** A device with the credentials of an ended session is told when it ended (contract 11 §2). */
   #refusalOf(request: AuthRequest): string {
     const { sessionToken: token, refreshToken, pairingCode } = request;
-    const over = pairingCode === undefined ? this.#parts.sessions.endedSentence({ token, refreshToken }) : undefined;
-    return over ?? refusalReason(request, this.#restrictedFor, this.#parts.isEdgeOfHome?.());
+    const over = pairingCode === undefined ? this.#deps.sessions.endedSentence({ token, refreshToken }) : undefined;
+    return over ?? refusalReason(request, this.#restrictedFor, this.#deps.isEdgeOfHome?.());
   }
 
   #fail(reason: string): void {
-    this.#parts.log.info(`socket from ${this.caller.key} refused: ${reason}`);
+    this.#deps.log.info(`socket from ${this.caller.key} refused: ${reason}`);
     this.transport.send(encodeEnvelope('system', 'auth.fail', { reason }, crypto.randomUUID()));
     this.close(1008, reason);
-    this.#parts.refused(this);
+    this.#deps.refused(this);
   }
 
   #finish(): void {

@@ -2,12 +2,12 @@ import { nextTurn } from '../kit/clock.ts';
 import { releaseFrame, type TextFrame } from './envelope-head.ts';
 import type { Transport } from './transport.ts';
 
-/** Messages of one socket that are handled in one turn of the event loop: 64 KiB may hold 9,000. */
+/** Messages of one socket that are handled per turn of the event loop: 64 KiB may contain 9,000. */
 const MAX_IN_TURN = 1024;
 
 /**
- * A client's messages on their way in. The socket is not read while there is a reason to pause; what has been read by
- * then is handled all the same, or held too.
+ * Incoming messages of a client. The socket is not read while there is a reason to pause. Messages that were already read
+ * are still handled, or held as well.
  */
 export class Inbox {
   readonly #transport: Transport;
@@ -25,7 +25,7 @@ export class Inbox {
     this.#handle = handle;
   }
 
-  /** True if reading is paused: silence then says nothing about the client. */
+  /** True if reading is paused, in which case silence proves nothing about the client. */
   get isPaused(): boolean {
     return this.#pauses > 0;
   }
@@ -42,24 +42,24 @@ export class Inbox {
     void nextTurn().then(() => this.release());
   }
 
-  /** Adds a reason not to read. Returns false where the runtime cannot pause. */
+  /** Adds a reason not to read. Returns false if the runtime cannot pause. */
   pause(): boolean {
     if (this.#pauses++ === 0) this.#canPause = this.#transport.pause();
     return this.#canPause;
   }
 
-  /** Takes one reason back. */
+  /** Removes one reason. */
   resume(): void {
     if (--this.#pauses === 0 && !this.#ended) this.#transport.resume();
   }
 
-  /** Adds a reason neither to read nor to handle what has been read. */
+  /** Adds a reason neither to read nor to handle messages that were read. */
   hold(): void {
     this.#holds++;
     this.pause();
   }
 
-  /** Takes one such reason back, and goes on with what was held. */
+  /** Removes one such reason, and handles the held messages. */
   release(): void {
     this.#holds--;
     const held = this.#held;
@@ -69,7 +69,7 @@ export class Inbox {
     this.resume();
   }
 
-  /** The socket is closing. Reads on, for the client's half of the closing handshake. */
+  /** The socket is closing. Keeps reading, for the client's half of the closing handshake. */
   end(): void {
     this.#ended = true;
     for (const frame of this.#held.splice(0)) releaseFrame(frame);

@@ -1,12 +1,12 @@
-/** Member of one dense set at a time. `index` belongs to the set. */
+/** Member of one indexed set at a time. `index` belongs to the set. */
 export interface Indexed {
   index: number;
 }
 
 /**
- * An unordered set in one array; `add` and `remove` take constant time. Used where members come and go all the time:
- * a `Set` replaces its hash table as it churns, and old tables keep dead members reachable, so that whole sockets
- * reach the old generation before they are collected (seen 2026-11).
+ * An unordered set in one array; `add` and `remove` take constant time. For members that come and go all the time: a `Set`
+ * replaces its hash table as it churns, and old tables keep dead members reachable, so that whole sockets reach the old
+ * generation before they are collected (seen 2026-11).
  */
 export class IndexedSet<T extends Indexed> {
   readonly #members: T[] = [];

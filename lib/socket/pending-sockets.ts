@@ -4,29 +4,29 @@ import type { Handshake } from './handshake.ts';
 import { IndexedSet } from './indexed-set.ts';
 
 const AUTH_TIMEOUT = 30_000;
-/** Milliseconds in which a refused client must disconnect. Node drops it then; other runtimes may keep it longer. */
+/** Milliseconds in which a refused client must disconnect. After that, Node drops it; other runtimes may keep it longer. */
 const REFUSED_TIMEOUT = 2_000;
 const MAX_PER_PEER = 16;
 const MAX_TOTAL = 256;
 
-export interface PendingSocketsParts {
+export interface PendingSocketsDeps {
   clock: Clock;
   /** True if a pending timer would keep the process from sleeping (edge). */
   sleeps: boolean;
 }
 
-/** Sockets that have not authenticated: limits their number, in all and per peer, and their time (contract 01 §3.1, 3.3). */
+/** Unauthenticated sockets: limits their number, in total and per peer, and their time (contract 01 §3.1, 3.3). */
 export class PendingSockets {
-  readonly #parts: PendingSocketsParts;
+  readonly #deps: PendingSocketsDeps;
   readonly #handshakes = new IndexedSet<Handshake>();
   readonly #perPeer = new Map<string, number>();
-  /** One timer for all: at several thousand sockets a second, one each would cost more than everything else. */
+  /** One timer for all: at several thousand sockets per second, one each would cost more than everything else. */
   #cancelTimer: Cancel | undefined;
-  /** When the timer fires, on the monotonic clock. */
+  /** Time at which the timer fires, on the monotonic clock. */
   #due = Number.POSITIVE_INFINITY;
 
-  constructor(parts: PendingSocketsParts) {
-    this.#parts = parts;
+  constructor(deps: PendingSocketsDeps) {
+    this.#deps = deps;
   }
 
   hasRoomFor(key: string): boolean {
@@ -45,7 +45,7 @@ export class PendingSockets {
     this.#expireAfter(handshake, REFUSED_TIMEOUT);
   }
 
-  /** Frees the slot, once. */
+  /** Frees the slot. Idempotent. */
   remove(handshake: Handshake): void {
     if (!this.#handshakes.remove(handshake)) return;
     for (const { key } of allowancesOf(handshake.caller.key)) {
@@ -53,7 +53,7 @@ export class PendingSockets {
       if (left > 0) this.#perPeer.set(key, left);
       else this.#perPeer.delete(key);
     }
-    if (this.#parts.sleeps && this.#handshakes.size === 0) this.#disarm();
+    if (this.#deps.sleeps && this.#handshakes.size === 0) this.#disarm();
   }
 
   closeAll(code: number, reason: string): void {
@@ -62,7 +62,7 @@ export class PendingSockets {
   }
 
   #expireAfter(handshake: Handshake, delay: number): void {
-    handshake.deadline = this.#parts.clock.monotonic() + delay;
+    handshake.deadline = this.#deps.clock.monotonic() + delay;
     this.#arm(handshake.deadline);
   }
 
@@ -71,9 +71,9 @@ export class PendingSockets {
     if (at >= this.#due) return;
     this.#disarm();
     this.#due = at;
-    this.#cancelTimer = this.#parts.clock.after(Math.ceil(at - this.#parts.clock.monotonic()), () => {
+    this.#cancelTimer = this.#deps.clock.after(Math.ceil(at - this.#deps.clock.monotonic()), () => {
       this.#disarm();
-      const now = this.#parts.clock.monotonic();
+      const now = this.#deps.clock.monotonic();
       for (const handshake of this.#handshakes.snapshot()) if (handshake.deadline <= now) handshake.expire();
       const deadlines = this.#handshakes.snapshot().map(({ deadline }) => deadline);
       this.#arm(Math.min(...deadlines.filter((deadline) => deadline > now)));

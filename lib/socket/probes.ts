@@ -3,16 +3,16 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 /** Milliseconds that a client may stay silent after a probe (contract 04 §5.4a). */
 const ANSWER_WITHIN = 10_000;
 
-/** A socket whose client has been asked for a sign of life. */
+/** A socket whose client was probed. */
 export interface Probed {
-  /** There was no answer in time. Returns whether to wait as long again. */
+  /** There was no answer in time. Returns true to wait as long again. */
   missedProbe(): boolean;
 }
 
 /** The sockets with an unanswered probe, with one timer for all. */
 export class Probes {
   readonly #clock: Clock;
-  /** When each is looked at, monotonic ms: in that order, because all wait equally long. */
+  /** Time of each check, monotonic ms. Insertion order suffices, because all wait equally long. */
   readonly #due = new Map<Probed, number>();
   #cancel: Cancel | undefined;
 
@@ -35,10 +35,10 @@ export class Probes {
   #arm(): void {
     const first: number | undefined = this.#due.values().next().value;
     if (this.#cancel || first === undefined) return;
-    this.#cancel = this.#clock.after(Math.max(0, first - this.#clock.monotonic()), () => this.#look());
+    this.#cancel = this.#clock.after(Math.max(0, first - this.#clock.monotonic()), () => this.#check());
   }
 
-  #look(): void {
+  #check(): void {
     this.#cancel = undefined;
     const now = this.#clock.monotonic();
     for (const [socket, due] of [...this.#due]) {

@@ -9,7 +9,7 @@ type Job = () => void | Promise<void>;
 export interface QueueSignals {
   /** More than 256 jobs wait, or jobs of more than 64 MiB. */
   backedUp(): void;
-  /** Fewer than 64 jobs wait again, of no more than 64 MiB. */
+  /** Fewer than 64 jobs are waiting again, of no more than 64 MiB. */
   drained(): void;
 }
 
@@ -29,7 +29,7 @@ export class SerialQueue {
     return this.#backedUp;
   }
 
-  /** Adds a job that holds a message of `size` characters or bytes while it waits. */
+  /** Adds a job, which holds a message of `size` characters or bytes while it waits. */
   push(job: Job, size = 0): void {
     if (!this.#busy) {
       this.#run(job);

@@ -7,7 +7,7 @@ import type { SocketConnection } from './connection.ts';
 
 const MAX_SOCKETS = 8;
 
-export interface SessionSocketsParts {
+export interface SessionSocketsDeps {
   readonly channels: ChannelTable;
   sessions: Sessions;
   clock: Clock;
@@ -15,7 +15,7 @@ export interface SessionSocketsParts {
 
 /** The sockets of one session, which share its policy. Lives as long as the session. */
 export class SessionSockets {
-  readonly #parts: SessionSocketsParts;
+  readonly #deps: SessionSocketsDeps;
   readonly #session: Session;
   /** Oldest first. */
   readonly #connections: SocketConnection[] = [];
@@ -27,15 +27,15 @@ export class SessionSockets {
   #text = '';
   #described: Device | undefined;
 
-  constructor(parts: SessionSocketsParts, session: Session) {
-    this.#parts = parts;
+  constructor(deps: SessionSocketsDeps, session: Session) {
+    this.#deps = deps;
     this.#session = session;
     this.policyChanged();
   }
 
   /**
-   * The session's part of `auth.ok`, as the text of JSON members (contract 01 §3.5). Cached: it is sent with every
-   * connect and changes rarely.
+   * The session's part of `auth.ok`, as the text of JSON members (contract 01 §3.5). Cached, since every connect sends it
+   * and it changes rarely.
    */
   get text(): string {
     const { device, transportHint } = this.#session;
@@ -49,7 +49,7 @@ export class SessionSockets {
     return this.#text;
   }
 
-  /** Adds a socket. Beyond eight, the oldest is closed (contract 01 §3.7). */
+  /** Adds a socket. Over eight, the oldest is closed (contract 01 §3.7). */
   add(connection: SocketConnection): void {
     this.#connections.push(connection);
     if (this.#connections.length > MAX_SOCKETS) this.#connections[0]?.close(1008, 'replaced');
@@ -67,14 +67,14 @@ export class SessionSockets {
 
   /** A client of the session has answered a ping, or left one unanswered: see `Session`. */
   setAnswersPings(answers: boolean): void {
-    if (!this.#parts.sessions.setAnswersPings(this.#session, answers) || !answers) return;
+    if (!this.#deps.sessions.setAnswersPings(this.#session, answers) || !answers) return;
     for (const connection of this.#connections) connection.watchProbe();
   }
 
-  /** Applies a new or reduced policy: notifies channels that lost their grant, and sets the next deadline. */
+  /** Handles a new or reduced policy: notifies channels that lost their grant, and sets the next deadline. */
   policyChanged(): void {
     this.#cancelDeadline?.();
-    const { channels, clock, sessions } = this.#parts;
+    const { channels, clock, sessions } = this.#deps;
     // An ended session closes its sockets through `Sessions.onEnd`.
     if (!sessions.isAlive(this.#session)) return;
     const { grants, expiresAt } = this.#session;

@@ -5,6 +5,7 @@ import { describeError } from '../errors.ts';
 import type { ReadBudgets } from '../kit/byte-budget.ts';
 import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
+import { createEvent } from '../kit/event.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import { isGranted } from '../sessions/grants.ts';
@@ -12,10 +13,10 @@ import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Admitted, AuthRequest } from './auth.ts';
 import { type Channels, type ChannelTable, createChannelTable } from './channel.ts';
-import { type ConnectionParts, type ConnectionRow, SocketConnection } from './connection.ts';
+import { type ConnectionDeps, type ConnectionRow, SocketConnection } from './connection.ts';
 import { encodeEnvelope, encodeEnvelopeAround, type Payload } from './envelope.ts';
 import { type LongFrame, releaseFrame, textOfFrame } from './envelope-head.ts';
-import { Handshake, type HandshakeParts } from './handshake.ts';
+import { Handshake, type HandshakeDeps } from './handshake.ts';
 import { IndexedSet } from './indexed-set.ts';
 import { PendingSockets } from './pending-sockets.ts';
 import { Probes } from './probes.ts';
@@ -25,18 +26,18 @@ import type { Caller, SocketEvents, Transport } from './transport.ts';
 /** Milliseconds between ticks of the keep-alive, which alternate between pinging and checking. */
 const PONG_WAIT = 15_000;
 const BUSY_RETRY = 5;
-/** Another process may listen in a moment. */
+/** Seconds. Another process may listen in a moment. */
 const STOPPING_RETRY = 1;
 
 export interface Refusal {
-  /** For failed attempts; otherwise the relay has no room, or is stopping. */
+  /** True after failed attempts; otherwise the relay has no room, or is stopping. */
   blocked: boolean;
   stopping: boolean;
   /** Seconds. */
   retryAfter: number;
 }
 
-export interface SocketsParts {
+export interface SocketsDeps {
   /** The channel table; first called when a socket opens. */
   channels(): Channels;
   sessions: Sessions;
@@ -46,32 +47,33 @@ export interface SocketsParts {
   clock: Clock;
   log: Log;
   budgets: ReadBudgets;
-  /** A device has opened or closed a socket. */
-  changed?(session: Session, change: 'connected' | 'disconnected'): void;
   version: string;
   /** The current profile rows. */
   profiles(): unknown[];
-  /** While those are read for the first time: until then or 2 s, no client is let in (contract 11 §5). */
+  /** Pending during the first scan of the profiles, for 2 s at most, in which no client is admitted (contract 11 §5). */
   loading?(): Promise<void> | undefined;
-  /** See `HandshakeParts`. Absent without Reach. */
-  routeCredential?: HandshakeParts['routeCredential'];
-  /** The `system` messages that follow `auth.ok`. */
+  /** See `HandshakeDeps`. Absent without Reach. */
+  routeCredential?: HandshakeDeps['routeCredential'];
+  /** The `system` messages after `auth.ok`. */
   greetings?(session: Session): { type: string; payload: Payload }[];
-  /** Credentials for the mailbox that the device has yet to get. `taken` is called when the client has shown that they came. */
-  mailbox?(session: Session): { mailbox: Payload; taken(): void } | undefined;
-  /** Home's key for a device that has given its own, or undefined (contract 12 §4). */
+  /**
+   * Credentials for the mailbox that the device has yet to receive. `onDelivered` is called once the client has shown that they
+   * arrived.
+   */
+  mailbox?(session: Session): { mailbox: Payload; onDelivered(): void } | undefined;
+  /** Home's key, for a device that has sent its own; else undefined (contract 12 §4). */
   homeBox?(session: Session, boxKey: string | undefined): Payload | undefined;
-  /** A `pairing` message that follows it. `taken` is called when the client has shown that it came. */
-  routes?(session: Session): { type: string; payload: Payload; taken(): void } | undefined;
-  /** See `AuthParts`. */
-  routesBy?: HandshakeParts['routesBy'];
-  edgePage?: HandshakeParts['edgePage'];
-  isEdgeOfHome?: HandshakeParts['isEdgeOfHome'];
-  /** Where open sockets are stored; absent where the process lives as long as its sockets. */
+  /** A `pairing` message after `auth.ok`. `onDelivered` is called once the client has shown that it arrived. */
+  routes?(session: Session): { type: string; payload: Payload; onDelivered(): void } | undefined;
+  /** See `AuthDeps`. */
+  routesBy?: HandshakeDeps['routesBy'];
+  edgePage?: HandshakeDeps['edgePage'];
+  isEdgeOfHome?: HandshakeDeps['isEdgeOfHome'];
+  /** Store of open sockets; absent if the process lives as long as its sockets. */
   store?: Store<'sockets'>;
 }
 
-/** Passes events to the handshake, then to the connection. Drops the handshake then: sockets are many and long-lived. */
+/** Passes events to the handshake, then to the connection, and drops the handshake: sockets are many and long-lived. */
 class SocketDispatcher implements SocketEvents {
   handshake: Handshake | undefined;
   connection: SocketConnection | undefined;
@@ -82,7 +84,7 @@ class SocketDispatcher implements SocketEvents {
   }
 
   longMessage(bytes: LongFrame): void {
-    // Before it has authenticated, a client cannot send as much.
+    // An unauthenticated client cannot send that much.
     if (this.connection) this.connection.receive(bytes);
     else releaseFrame(bytes);
   }
@@ -105,12 +107,10 @@ class SocketDispatcher implements SocketEvents {
   }
 }
 
-/** The words of a first frame besides its credentials. */
-type Told = Pick<AuthRequest, 'typedStream' | 'boxKey'>;
+/** The members of a first frame besides its credentials. */
+type FirstFrame = Pick<AuthRequest, 'typedStream' | 'boxKey'>;
 
-export type Sockets = ReturnType<typeof createSockets>;
-
-/** The members of `auth.ok` that only this client gets, as JSON text with a comma after each. */
+/** The members of `auth.ok` for this client only, as JSON text with a comma after each. */
 function issuedText(
   { session, token, refreshToken, routeCredential }: Admitted,
   mailbox?: Payload,
@@ -127,14 +127,15 @@ function issuedText(
   );
 }
 
-/** Every socket of the relay, from upgrade to close (contract 01 §3). */
-export function createSockets(parts: SocketsParts) {
-  const { sessions, limiter, clock, log, store } = parts;
+/** All sockets of the relay, from upgrade to close (contract 01 §3). */
+export function createSockets(deps: SocketsDeps) {
+  const { sessions, limiter, clock, log, store } = deps;
+  const presence = createEvent<[session: Session, change: 'connected' | 'disconnected']>();
   const connections = new IndexedSet<SocketConnection>();
   const bySession = new Map<Session, SessionSockets>();
   const pending = new PendingSockets({ clock, sleeps: store !== undefined });
-  const version = JSON.stringify(parts.version);
-  /** The records of sockets that outlived a sleep, read once for all of them. */
+  const version = JSON.stringify(deps.version);
+  /** The records of sockets that survived a sleep, read once for all of them. */
   let slept: Promise<Map<string, SocketRecord | null>> | undefined;
   const readSlept = () => {
     slept ??= (store ? entriesOf(store) : Promise.resolve([])).then(
@@ -153,34 +154,34 @@ export function createSockets(parts: SocketsParts) {
     bySession.delete(session);
   });
 
-  /** Nothing waits for a record: without it, a socket is closed when the process wakes. */
+  /** Writes are not awaited: without its record, a socket is closed when the process wakes. */
   function written(write: Promise<void> | undefined): void {
     write?.catch((error) => log.warn(`a socket could not be saved: ${describeError(error)}`));
   }
 
-  const handshakeParts: HandshakeParts = {
-    ...parts,
+  const handshakeDeps: HandshakeDeps = {
+    ...deps,
     refused: (handshake) => pending.refused(handshake),
     done: (handshake) => pending.remove(handshake),
   };
   const probes = new Probes(clock);
-  const connectionParts: ConnectionParts = {
+  const connectionDeps: ConnectionDeps = {
     get channels() {
-      table ??= createChannelTable(parts.channels());
+      table ??= createChannelTable(deps.channels());
       return table;
     },
     sessions,
     clock,
     log,
     probes,
-    parsing: parts.budgets.parsing,
+    parsing: deps.budgets.parsing,
     answersPings: (session, answers) => bySession.get(session)?.setAnswersPings(answers),
     onClosed(connection) {
       const { session, caller } = connection;
       connections.remove(connection);
       bySession.get(session)?.remove(connection);
       if (store) written(store.removeItem(connection.id));
-      parts.changed?.(session, 'disconnected');
+      presence.emit(session, 'disconnected');
       log.info(`socket of session ${session.prefix} closed (${caller.key})`);
     },
   };
@@ -188,7 +189,7 @@ export function createSockets(parts: SocketsParts) {
   function socketsOf(session: Session): SessionSockets {
     const known = bySession.get(session);
     if (known) return known;
-    const sockets = new SessionSockets(connectionParts, session);
+    const sockets = new SessionSockets(connectionDeps, session);
     bySession.set(session, sockets);
     return sockets;
   }
@@ -199,17 +200,17 @@ export function createSockets(parts: SocketsParts) {
     session: Session,
     options: { typedStream: boolean; since?: number },
   ): SocketConnection {
-    const connection = new SocketConnection(connectionParts, transport, caller, session, options);
+    const connection = new SocketConnection(connectionDeps, transport, caller, session, options);
     connections.add(connection);
     socketsOf(session).add(connection);
     return connection;
   }
 
-  /** Cached: the rows may be megabytes and change rarely. */
+  /** Cached, since the rows may be megabytes and change rarely. */
   function profilesText(session: Session): string {
-    // A row holds the profile's system prompt.
+    // A row contains the profile's system prompt.
     if (!hasGrant(session, 'profiles')) return '[]';
-    const rows = parts.profiles();
+    const rows = deps.profiles();
     if (rows !== profiles.rows) profiles = { rows, text: JSON.stringify(rows) };
     return profiles.text;
   }
@@ -226,31 +227,34 @@ export function createSockets(parts: SocketsParts) {
   const hasGrant = ({ grants }: Session, name: string): boolean => isGranted(grants, name, seconds(clock));
 
   /** Sends `auth.ok` and opens the connection (contract 01 §3.5). */
-  function admit(transport: Transport, caller: Caller, admitted: Admitted, request: Told): SocketConnection {
+  function admit(transport: Transport, caller: Caller, admitted: Admitted, request: FirstFrame): SocketConnection {
     const [{ session }, { typedStream, boxKey }] = [admitted, request];
     transport.authenticated?.();
-    const [given, box] = [parts.mailbox?.(session), parts.homeBox?.(session, boxKey)];
+    const [given, box] = [deps.mailbox?.(session), deps.homeBox?.(session, boxKey)];
     const rest = `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText(session)}}`;
     transport.send(encodeEnvelopeAround('system', 'auth.ok', `{${issuedText(admitted, given?.mailbox, box)}${rest}`));
-    for (const { type, payload } of parts.greetings?.(session) ?? []) {
+    for (const { type, payload } of deps.greetings?.(session) ?? []) {
       transport.send(encodeEnvelope('system', type, payload, crypto.randomUUID()));
     }
     const connection = connect(transport, caller, session, { typedStream });
-    if (given) connection.probe(given.taken);
-    const routes = parts.routes?.(session);
+    if (given) connection.probe(given.onDelivered);
+    const routes = deps.routes?.(session);
     if (routes) {
       transport.send(encodeEnvelope('pairing', routes.type, routes.payload, crypto.randomUUID()));
-      connection.probe(routes.taken);
+      connection.probe(routes.onDelivered);
     }
     void connection.opened(false);
     const record = { family: session.family, typed_stream: typedStream, caller, since: connection.since };
     written(store?.setItem(transport.id, record));
-    parts.changed?.(session, 'connected');
+    presence.emit(session, 'connected');
     log.info(`socket of session ${session.prefix} authenticated (${caller.key})`);
     return connection;
   }
 
   return {
+    /** Calls back when a device has opened or closed a socket. */
+    onPresence: presence.on,
+
     /** Number of open, authenticated sockets. */
     count: (): number => connections.size,
 
@@ -258,9 +262,9 @@ export function createSockets(parts: SocketsParts) {
     describe: (session: Session): ConnectionRow[] =>
       (bySession.get(session)?.connections ?? []).map((connection) => connection.describe()),
 
-    /** Why a peer may not upgrade, and the seconds after which to try again; undefined when it may (contract 01 §3.1). */
+    /** Returns why a peer may not upgrade, and the seconds after which to retry; undefined if it may (contract 01 §3.1). */
     refusal(key: string): Refusal | undefined {
-      // Before the limits: clients stay away for five minutes after a 429.
+      // Before the limits, since clients stay away for five minutes after a 429.
       if (stopping) return { blocked: false, stopping, retryAfter: STOPPING_RETRY };
       const blocked = limiter.blockedFor(key);
       if (blocked > 0) return { blocked: true, stopping, retryAfter: blocked };
@@ -270,7 +274,7 @@ export function createSockets(parts: SocketsParts) {
     /** Takes over a new socket: authenticates its first frame, then dispatches messages (contract 01 §3.3-3.7). */
     open(transport: Transport, caller: Caller): SocketEvents {
       const socket = new SocketDispatcher();
-      const handshake = new Handshake(handshakeParts, transport, caller, (admitted, request) => {
+      const handshake = new Handshake(handshakeDeps, transport, caller, (admitted, request) => {
         socket.connection = admit(transport, caller, admitted, request);
         socket.handshake = undefined;
         return socket.connection;
@@ -281,7 +285,7 @@ export function createSockets(parts: SocketsParts) {
       return socket;
     },
 
-    /** Restores a socket that outlived a sleep of the process (edge). Closes one that had not authenticated. */
+    /** Restores a socket that survived a sleep of the process (edge). Closes one that had not authenticated. */
     async restore(transport: Transport): Promise<SocketEvents | undefined> {
       const record = (await readSlept()).get(transport.id);
       const session = record ? sessions.byFamily(record.family) : undefined;
@@ -296,14 +300,14 @@ export function createSockets(parts: SocketsParts) {
       return socket;
     },
 
-    /** Every socket that outlived the sleep is back: removes the records of the others. */
+    /** Every socket that survived the sleep is restored: removes the records of the others. */
     async restored(): Promise<void> {
       const open = new Set(connections.snapshot().map(({ id }) => id));
       for (const id of (await readSlept()).keys()) if (!open.has(id)) written(store?.removeItem(id));
       slept = undefined;
     },
 
-    /** Sends one envelope to every socket whose session has the grant, null for any, or is one of those meant. */
+    /** Sends one envelope to every socket whose session has the grant (null for any), or is one of the given ones. */
     broadcast(
       to: string | null | ((session: Session) => boolean),
       channel: string,
@@ -318,12 +322,12 @@ export function createSockets(parts: SocketsParts) {
       }
     },
 
-    /** Sends one envelope to every socket of a session. `taken` is called when a client has shown that it came. */
-    send(session: Session, channel: string, type: string, payload: Payload, taken: () => void): void {
+    /** Sends one envelope to every socket of a session. `onDelivered` is called once a client has shown that it arrived. */
+    send(session: Session, channel: string, type: string, payload: Payload, onDelivered: () => void): void {
       const frame = encodeEnvelope(channel, type, payload, crypto.randomUUID());
       for (const connection of [...(bySession.get(session)?.connections ?? [])]) {
         sendTo(connection, frame);
-        connection.probe(taken);
+        connection.probe(onDelivered);
       }
     },
 

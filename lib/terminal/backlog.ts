@@ -7,7 +7,7 @@ const CONTROL = /[\x0e\x0f\x18\x1a\x1b\x80-\x9f]/;
 const WHOLE =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: as above
   /^\x1b(?:\[[\x20-\x3f]*[\x40-\x7e]|\][^\x07]*\x07|[\x20-\x2f]+[\x30-\x7e]|[\x30-\x4f\x51-\x57\x59\x5a\\\x60-\x7e])/;
-/** Sequences that set or reset the scrolling margins, or switch to the screen with other ones. */
+/** Sequences that set or reset the scrolling margins, or switch to the screen with other margins. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: as above
 const MARGINS = /\x1b(?:\[(?<margins>[\d;]*)r|(?<reset>c)|\[\?(?:[\d;]*;)?(?:47|1047|1049)(?<screen>[hl]))/g;
 const MAX_CARRY = 256;
@@ -16,14 +16,12 @@ const MAX_CARRY = 256;
 interface Run {
   kind: 'run';
   pieces: string[];
-  /** Height of the screen that it is printed on. */
+  /** Height of the screen that prints it. */
   rows: number;
-  /** True if only the full screen scrolls. */
+  /** True if the full screen scrolls, without margins. */
   trimmable: boolean;
 }
 type Item = Run | { kind: 'raw'; text: string } | { kind: 'resize'; size: Size };
-
-export type Backlog = ReturnType<typeof createBacklog>;
 
 /**
  * Output that a terminal has yet to parse, in order. Only the last lines of a long plain run can ever be seen: `trim`
@@ -55,28 +53,28 @@ export function createBacklog(scrollback: number, size: Size) {
     }
     const last = whole.lastIndexOf('\x1b');
     const tail = last < 0 ? '' : whole.slice(last);
-    // After an 8-bit control or CAN the parser's state is unknown: nothing is plain until the next ESC sequence.
+    // After an 8-bit control or CAN the parser's state is unknown, so nothing counts as plain until the next ESC sequence.
     inGround = WHOLE.test(tail) && !CONTROL.test(tail.slice(1));
     carry = inGround ? '' : tail.slice(0, MAX_CARRY);
   }
 
   function trimRun(run: Run): void {
-    // Enough lines to cross the screen, and to push its old content out of sight and out of the scrollback.
+    // Enough lines to cross the screen, and to push its old content out of the scrollback.
     const needed = scrollback + 2 * run.rows + 2;
     let lines = 0;
-    let keep = run.pieces.length;
-    while (keep > 0 && lines < needed) lines += count(run.pieces[--keep] as string, '\r\n');
-    const first = run.pieces[keep];
+    let firstKept = run.pieces.length;
+    while (firstKept > 0 && lines < needed) lines += count(run.pieces[--firstKept] as string, '\r\n');
+    const first = run.pieces[firstKept];
     if (lines < needed || first === undefined) return;
-    // Cut before a line end, so that the next line starts at the left margin wherever the cursor was.
+    // Cut before a line end, so that the next line starts at the left margin regardless of the cursor position.
     const rest = first.slice(first.indexOf('\r\n'));
-    for (const piece of run.pieces.slice(0, keep)) length -= piece.length;
+    for (const piece of run.pieces.slice(0, firstKept)) length -= piece.length;
     length -= first.length - rest.length;
-    run.pieces = [rest, ...run.pieces.slice(keep + 1)];
+    run.pieces = [rest, ...run.pieces.slice(firstKept + 1)];
   }
 
   return {
-    /** Waiting characters. */
+    /** Number of unparsed characters. */
     get length() {
       return length;
     },
@@ -90,7 +88,7 @@ export function createBacklog(scrollback: number, size: Size) {
     },
     resize(size: Size): void {
       rows = size.rows;
-      // A resize resets the margins. Ignoring that only makes `trim` do less.
+      // A resize resets the margins. Ignoring that only makes `trim` drop less.
       items.push({ kind: 'resize', size });
     },
     trim(): void {
@@ -118,7 +116,7 @@ export function createBacklog(scrollback: number, size: Size) {
       length -= text.length;
       return text === '' ? undefined : text;
     },
-    /** All of the waiting text, which stays. */
+    /** All of the unparsed text, which stays. */
     peek: (): string =>
       items.map((item) => (item.kind === 'run' ? item.pieces.join('') : item.kind === 'raw' ? item.text : '')).join(''),
     clear(): void {

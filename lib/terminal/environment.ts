@@ -1,9 +1,9 @@
 import type { Host, HostChildren } from '../host/index.ts';
 import { SECRET_VARIABLES } from '../kit/secret-names.ts';
 
-/** Variable that tells a program which session of the relay it runs in. */
+/** Variable that gives a program the name of its session of the relay. */
 export const SESSION_VARIABLE = 'SVC_RELAY_TERMINAL';
-/** Variable by which the relay finds again what runs in a bare shell. tmux has one of its own. */
+/** Variable by which the relay finds the processes of a bare shell. tmux has its own variable. */
 export const SHELL_VARIABLE = 'SVC_RELAY_SHELL';
 
 /** A shell must not believe that it is inside the user's tmux or another shell, nor see the relay's secrets. */
@@ -27,8 +27,8 @@ export async function workingDirectory({ env, files }: Pick<Host, 'env' | 'files
 }
 
 /**
- * The shell to start: the first candidate that is absolute and executable, then `/bin/bash`, then `/bin/sh`
- * (contract 02 §3.4). Undefined when this host has none.
+ * The shell to start: the first candidate that is absolute and executable, then `/bin/bash`, then `/bin/sh` (contract 02
+ * §3.4). Undefined if this host has none.
  */
 export async function resolveShell(
   children: Pick<HostChildren, 'find'>,

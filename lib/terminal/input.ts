@@ -7,19 +7,19 @@ const MIN_PASTE = 2048;
 const WINDOW = 100;
 const QUIET = 500;
 
-export interface InputParts {
+export interface InputDeps {
   terminal: Pick<Terminal, 'write' | 'unwritten'>;
   clock: Pick<Clock, 'after' | 'monotonic'>;
-  /** Resolves when the program has set up its terminal; nothing is written before. Absent: write at once. */
+  /** Resolves when the program has set up its terminal; nothing is written before. If absent, writes at once. */
   ready?: Promise<unknown>;
   /** Called before and after a paste. */
   paste?: { begin(): Promise<void>; end(): void };
 }
 
-/** Input of a session on its way to the program, whole and in order. */
-export function createInput({ terminal, clock, ready, paste }: InputParts) {
+/** Input of a session on its way to the program, complete and in order. */
+export function createInput({ terminal, clock, ready, paste }: InputDeps) {
   const encoder = new TextEncoder();
-  /** Input that waits for the program, or for a paste to begin. */
+  /** Input that waits for the program, or for the beginning of a paste. */
   let held: Uint8Array[] = [];
   let heldSize = 0;
   let state: 'waiting' | 'typing' | 'beginning' | 'pasting' | 'closed' = ready ? 'waiting' : 'typing';
@@ -75,7 +75,7 @@ export function createInput({ terminal, clock, ready, paste }: InputParts) {
   }
 
   return {
-    /** Types text. False, without typing it, when more than 4 MiB would wait for the program. */
+    /** Types text. Returns false, without typing it, if more than 4 MiB would wait for the program. */
     write(text: string): boolean {
       if (state === 'closed') return true;
       const bytes = encoder.encode(text);

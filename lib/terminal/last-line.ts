@@ -1,16 +1,13 @@
-/** Characters of a line that lists show (contract 09 §1). */
+/** Characters of a line in a list (contract 09 §1). */
 const MAX_LINE = 120;
-/** Characters of output that are looked at: of each text the last ones, and of an unfinished line. */
+/** Characters of output to examine: the last ones of each text, and of an unfinished line. */
 const MAX_RAW = 1024;
-/** Escape sequences, also one that has only begun, with the text of the string sequences. */
+/** Escape sequences, including unfinished ones, with the text of string sequences. */
 const SEQUENCE =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: it matches control characters
   /\x1b(?:\[[\x20-\x3f]*[\x40-\x7e]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)?|[\x20-\x2f]*[\x30-\x7e]?)/g;
 
-/**
- * The last line with text of what a program has printed. An output costs the same however long it is or the program has
- * run.
- */
+/** The last non-blank line that a program has printed. The cost per output is constant. */
 export function createLastLine() {
   let unfinished = '';
   let line = '';
@@ -32,14 +29,16 @@ export function createLastLine() {
   };
 }
 
-/** The last line with text of a screen; empty without one. */
+/** Returns the last non-blank line of a screen; empty for a blank screen. */
 export const lastLineOf = (screen: string): string => {
   const line = createLastLine();
   line.push(screen.trimEnd());
   return line.text;
 };
 
-/** The visible text of a line: without sequences and control characters, and after a return only what overwrote it. */
+/**
+ * The visible text of a line: without sequences and control characters, and after a carriage return, only what overwrote it.
+ */
 function shownLine(raw: string): string {
   const parts = raw.replace(SEQUENCE, '').split('\r');
   const shown = parts.findLast((part) => part.trim() !== '') ?? '';

@@ -11,7 +11,7 @@ import { createSession, type Session } from './session.ts';
 import type { State } from './states.ts';
 import { createTmux, type Tmux } from './tmux.ts';
 
-export interface LauncherParts {
+export interface LauncherDeps {
   host: Host;
   config: Pick<Config, 'terminalShell' | 'terminalTmux' | 'terminalGraceSeconds'>;
   clock: Clock;
@@ -23,18 +23,18 @@ export interface LaunchRequest {
   /** Shell that the client prefers. */
   shell?: string;
   size: Size;
-  /** The agent's run that opens the shell; absent for the owner's own hands (contract 09 §3). */
+  /** The agent run that opens the shell; absent if the owner opens it (contract 09 §3). */
   runId?: string;
   /** True to only watch an existing shell (contract 09 §1). */
   isWatch?: boolean;
 }
 
 export interface LaunchOptions {
-  /** True if the client, its grant or the relay has gone in the meantime. */
+  /** True if the client, its grant or the relay has gone meanwhile. */
   isGone(): boolean;
   /** The device that attaches. */
   owner: Owner;
-  /** Called with the session before anything can happen to it. */
+  /** Called with the session before any other event of it. */
   onStart(session: Session): void;
   onChange(session: Session, state: State): void;
 }
@@ -42,18 +42,16 @@ export interface LaunchOptions {
 export type LaunchResult =
   | { kind: 'started'; session: Session; reattach: boolean; replay?: string }
   | { kind: 'gone' }
-  /** There is nothing to watch. */
+  /** There is no session to watch. */
   | { kind: 'no-session' }
   | { kind: 'no-shell' }
   | { kind: 'failed' };
 
-export type Launcher = ReturnType<typeof createLauncher>;
-
 /** Starts the programs of terminal sessions: a tmux client where tmux is available, otherwise a bare login shell. */
-export function createLauncher({ host, config, clock, log }: LauncherParts) {
+export function createLauncher({ host, config, clock, log }: LauncherDeps) {
   let detecting: Promise<Tmux | undefined> | undefined;
 
-  /** @throws Error when that cannot be told; the next call tries again. */
+  /** @throws Error if that cannot be determined; the next call tries again. */
   function detectTmux(): Promise<Tmux | undefined> {
     detecting ??= find().catch((error) => {
       detecting = undefined;
@@ -73,12 +71,12 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
   void usableTmux();
 
   return {
-    /** tmux, or undefined without it. */
+    /** tmux, or undefined if it is not available. */
     tmux: usableTmux,
 
     detectTmux,
 
-    /** The shell of sessions whose client names none. */
+    /** The shell of sessions whose client requests none. */
     defaultShell: (): Promise<string | undefined> =>
       resolveShell(host.children, [config.terminalShell, host.env.SHELL]),
 
@@ -95,7 +93,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
       const replay = reattach ? await tmux?.capture(target) : undefined;
       const file = target === undefined ? shell : tmux?.file;
       const ofRun = runId !== undefined && !reattach;
-      // A client of another size would see a part of the window, or make it smaller where it is the only one.
+      // A client of another size would see a part of the window, or, as the only client, shrink it.
       const size = isWatch ? target && (await tmux?.size(target)) : asked;
       if (!size || (isWatch && !reattach)) return { kind: 'no-session' };
       const args =
@@ -106,7 +104,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
             : await tmux?.attachArguments(target, { name, shell, owner, ofRun });
       const env = childEnvironment(host.env, name);
       const mark = bytesToHex(randomBytes(16));
-      // Not for a tmux client: the server that it may start would pass the mark on to the shells of other devices.
+      // Not for a tmux client, since the server that it may start would pass the mark on to shells of other devices.
       if (target === undefined) env[SHELL_VARIABLE] = mark;
       const cwd = await workingDirectory(host);
       if (isGone() || file === undefined || args === undefined) return { kind: 'gone' };

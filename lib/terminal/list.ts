@@ -6,7 +6,7 @@ import type { TmuxSession } from './tmux.ts';
 export interface Row {
   name: string;
   tmux_name?: string;
-  /** Clients of tmux; of a bare shell, sockets. */
+  /** Clients of tmux; for a bare shell, sockets. */
   attached?: number;
   windows?: number;
   /** Epoch seconds. */
@@ -30,11 +30,11 @@ export interface Listing {
   own: ReadonlySet<Session>;
   /** Parked shells of the requesting device. */
   parked: ReadonlySet<Session>;
-  /** Shell to show for sessions of unknown shell. */
+  /** Shell to show for sessions with an unknown shell. */
   shell: string;
   /** Name of the device of a session. */
   deviceOf(session: Session): string | undefined;
-  /** Name of the device of a family, by its hash. */
+  /** Name of the device of a family, by the family's hash. */
   deviceOfFamily(hash: string): string | undefined;
 }
 

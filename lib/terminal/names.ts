@@ -13,16 +13,16 @@ export interface Size {
 export const isName = (value: unknown): value is string =>
   typeof value === 'string' && value.length >= 1 && value.length <= MAX_NAME && !/\p{Cc}/u.test(value);
 
-/** Name for a session that its client did not name. */
+/** Name for a session without one. */
 export const freshName = (): string => `shell-${bytesToHex(randomBytes(4))}`;
 
-/** The tmux session of a client's name; names with the same one share a shell (contract 02 §3.5). */
+/** The tmux session for a client's name; names that map to the same one share a shell (contract 02 §3.5). */
 export function tmuxName(name: string): string {
   const sanitised = name.replace(/[\s.:]/g, '_').replace(/^_+|_+$/g, '');
   return PREFIX + (sanitised || 'default');
 }
 
-/** The client's name of a tmux session; undefined when the session is not the relay's. */
+/** The client's name of a tmux session; undefined if the session is not the relay's. */
 export const clientName = (tmux: string): string | undefined =>
   tmux.startsWith(PREFIX) ? tmux.slice(PREFIX.length) || 'default' : undefined;
 

@@ -15,8 +15,8 @@ export interface Output {
 }
 
 /**
- * Batches output: sent when 4096 bytes wait, or 16 ms after the first of them (contract 02 §3.6). Output after a quiet
- * moment, or after a keystroke, is sent at once, so that an echo never waits.
+ * Batches output: sent when 4096 bytes are pending, or 16 ms after the first of them (contract 02 §3.6). Output after a
+ * pause or after a keystroke is sent at once, so that an echo never waits.
  */
 export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (text: string) => void): Output {
   let waiting = '';
@@ -39,7 +39,7 @@ export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (t
       size += bytes;
       if (size >= MAX_BATCH || clock.monotonic() - lastSent >= MAX_DELAY) flush();
       else if (!isArmed) {
-        // A flush in between does not cancel it: then it fires early for later text, which does no harm.
+        // Not cancelled by a flush in between, after which it fires early for later text, which is harmless.
         isArmed = true;
         clock.after(MAX_DELAY, () => {
           isArmed = false;

@@ -1,8 +1,8 @@
-import { sha256 } from '../kit/bytes.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { isDeviceId } from '../sessions/device.ts';
 import type { Session } from '../sessions/session.ts';
 
-/** A paired device, as a tmux session remembers that it was attached there. Hashes, because every shell can read them. */
+/** A paired device, as recorded in a tmux session that it was attached to. Hashes, because every shell can read them. */
 export interface Owner {
   /** Hash of the session family. */
   family: string;
@@ -20,8 +20,8 @@ export const ownerOf = ({ family, device }: Pick<Session, 'family' | 'device'>):
 export const familyHash = (family: string): string => sha256(family).slice(0, LENGTH);
 
 /**
- * True if an owner is not the device that was revoked: another family, unless that family is over and was an earlier
- * pairing of the same device. `isLiving` tells whether a family (its hash) is still paired.
+ * True unless an owner is the revoked device: same family, or a family that is over and was an earlier pairing of the same
+ * device. `isLiving` returns whether a family (its hash) is still paired.
  */
 export const isAnother = (owner: Owner, revoked: Owner, isLiving: (family: string) => boolean): boolean =>
   owner.family !== revoked.family && (isLiving(owner.family) || owner.device === '' || owner.device !== revoked.device);

@@ -9,8 +9,8 @@ export const isWindow = (value: unknown): value is number =>
 export type Pacing = ReturnType<typeof createPacing>;
 
 /**
- * Paces output by what its client has rendered: never more than `window` characters (UTF-16 code units) are sent and
- * unacknowledged (contract 09 §1). Counts from zero, so each attach has a pacing of its own.
+ * Paces output by the client's rendering: never more than `window` characters (UTF-16 code units) are sent and
+ * unacknowledged (contract 09 §1). Counts from zero, so each attach needs a new pacing.
  */
 export function createPacing(window: number) {
   let sent = 0;
@@ -18,7 +18,7 @@ export function createPacing(window: number) {
   let held = '';
   let isReading = true;
 
-  /** Takes the held text that fits into the window, without splitting a surrogate pair. */
+  /** Removes the held text that fits into the window, without splitting a surrogate pair. */
   function take(): string {
     let end = Math.min(held.length, window - (sent - rendered));
     if (end < held.length && isHighSurrogate(held.charCodeAt(end - 1))) end--;
@@ -30,7 +30,7 @@ export function createPacing(window: number) {
   }
 
   return {
-    /** True to go on reading: until `window` characters wait, and again once less than a quarter is unacknowledged. */
+    /** True to keep reading: until `window` characters wait, and again once less than a quarter is unacknowledged. */
     get isReading() {
       return isReading;
     },
@@ -39,14 +39,14 @@ export function createPacing(window: number) {
       held += text;
       return take();
     },
-    /** Takes the total that the client has rendered; ignores values it cannot have. Returns the text to send now. */
+    /** Handles the total that the client has rendered; ignores impossible values. Returns the text to send now. */
     acknowledge(chars: unknown): string {
       if (!Number.isInteger(chars) || (chars as number) < rendered || (chars as number) > sent) return '';
       rendered = chars as number;
       if (sent - rendered < window / 4) isReading = true;
       return take();
     },
-    /** Removes and returns the held text, for the end of the attach. */
+    /** Removes and returns the held text, at the end of the attach. */
     rest(): string {
       const text = held;
       held = '';

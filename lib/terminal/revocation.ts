@@ -7,13 +7,13 @@ import { familyHash, isAnother, type Owner, ownerOf } from './owner.ts';
 import type { Session } from './session.ts';
 import type { Tmux, TmuxShell } from './tmux.ts';
 
-export interface RevocationParts {
+export interface RevocationDeps {
   host: Pick<Host, 'processes'>;
   /** Paired session behind every session whose program runs. */
   running: ReadonlyMap<Session, PairedSession>;
   sessions: Pick<Sessions, 'list'>;
   log: Log;
-  /** Rejects when nobody knows whether there is one. */
+  /** Rejects if it cannot be determined whether tmux is there. */
   tmux(): Promise<Tmux | undefined> | undefined;
 }
 
@@ -21,23 +21,23 @@ export interface RevocationParts {
 export interface ShellsEnded {
   /** Number of shells that ended. */
   count: number;
-  /** Why shells may go on; absent when none do. */
+  /** Why shells may still run; absent if none do. */
   failure?: string;
-  /** Marks of the processes that the attempt was about, for the next one. */
+  /** Marks of the processes that the attempt covered, for the next one. */
   marks: readonly string[];
 }
 
 /**
- * Ends the shells that only a revoked device ever attached, and everything that runs in them (contract 02 §1.5), with what
- * bears the `marks` of an earlier attempt. Looks at `running` before its first await: sockets of the device may close at
- * any time after. Never rejects.
+ * Ends the shells that only a revoked device ever attached, and everything that runs in them (contract 02 §1.5), including
+ * processes with the `marks` of an earlier attempt. Reads `running` before its first await, since sockets of the device may
+ * close at any time. Never rejects.
  */
 export async function endShells(
-  parts: RevocationParts,
+  deps: RevocationDeps,
   revoked: PairedSession,
   marks: readonly string[] = [],
 ): Promise<ShellsEnded> {
-  const { host, log, running } = parts;
+  const { host, log, running } = deps;
   const own = [...running].filter(([, { family }]) => family === revoked.family).map(([session]) => session);
   const bare = own.filter(({ tmuxName }) => tmuxName === undefined);
   const origins: ProcessOrigin[] = bare.map(({ pid, mark }) => ({ leaders: [pid], marks: [mark] }));
@@ -45,8 +45,8 @@ export async function endShells(
   const failed = (error: unknown) => void failures.push(describeError(error));
   let shells: { tmux: Tmux; id: string }[] = [];
   try {
-    const tmux = await parts.tmux();
-    const found = tmux ? await ownShells(tmux, parts, { revoked, own }) : [];
+    const tmux = await deps.tmux();
+    const found = tmux ? await ownShells(tmux, deps, { revoked, own }) : [];
     if (tmux) origins.push(...(await originsOf(tmux, found)));
     shells = found.flatMap(({ id }) => (tmux ? [{ tmux, id }] : []));
   } catch (error) {
@@ -57,7 +57,7 @@ export async function endShells(
 
   const first = await host.processes.endAll(all);
   for (const { tmux, id } of shells) await tmux.end(id).catch(failed);
-  // Processes that a shell's own traps have started, or its last windows.
+  // Processes started by a shell's own traps, or in its last windows.
   const rest = await host.processes.endAll({ leaders: [], marks: all.marks });
   const ended = `shells: ${origins.length}, processes: ${first.ended + rest.ended}`;
   const why = revoked.ended === 'revoked' ? 'is revoked' : 'has no terminal grant any more';
@@ -67,13 +67,13 @@ export async function endShells(
   return { count: origins.length, marks: all.marks, ...(failures[0] && { failure: failures.join('; ') }) };
 }
 
-/** The tmux sessions that no device but the revoked one ever attached. */
+/** The tmux sessions that only the revoked device ever attached. */
 async function ownShells(
   tmux: Tmux,
-  { running, sessions, log }: RevocationParts,
+  { running, sessions, log }: RevocationDeps,
   { revoked, own }: { revoked: PairedSession; own: readonly Session[] },
 ): Promise<TmuxShell[]> {
-  // A client that has just started has not created its session yet.
+  // A client that has just started may not have created its session yet.
   await Promise.all(own.filter(({ tmuxName }) => tmuxName !== undefined).map((session) => session.hasDrawn()));
   const living = new Set(sessions.list().map(({ family }) => familyHash(family)));
   const owner = ownerOf(revoked);
@@ -81,7 +81,7 @@ async function ownShells(
     owners.length > 0 && !owners.some((other) => isAnother(other, owner, (family) => living.has(family)));
   const shells = await tmux.shells();
   const unknown = shells.filter(({ owners }) => owners.length === 0).length;
-  if (unknown > 0) log.info(`${unknown} tmux sessions stay: nothing says which device attached them`);
+  if (unknown > 0) log.info(`${unknown} tmux sessions stay: it is unknown which device attached them`);
   const startedBy = (name: string): Owner[] =>
     [...running].flatMap(([{ tmuxName, state, isWatch }, paired]) =>
       tmuxName === name && state !== 'closed' && !isWatch ? [ownerOf(paired)] : [],

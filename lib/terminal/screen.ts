@@ -3,31 +3,28 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 import { createBacklog } from './backlog.ts';
 import type { Size } from './names.ts';
 
-/** Lines of a replay above the screen, and its length; fewer lines are kept to stay within it (contract 02 §8). */
+/** Limits of a replay: lines above the screen, and its length, for which lines are dropped (contract 02 §8). */
 const MAX_SCROLLBACK = 200;
 const MAX_REPLAY = 65_536;
-/**
- * Unparsed characters: above the first mark they are parsed, above the second the program is paused, below the third it
- * is resumed.
- */
+/** Unparsed characters above which they are parsed, above which the program is paused, and below which it is resumed. */
 const PARSE_MARK = 512 * 1024;
 const HIGH_WATER = 1024 * 1024;
 const LOW_WATER = 256 * 1024;
 const SLICE = 32 * 1024;
-/** Milliseconds without output after which the backlog is parsed, ready for a client to come back. */
+/** Milliseconds without output after which the backlog is parsed, ready for a returning client. */
 const QUIET = 100;
 
-export interface ScreenParts {
+export interface ScreenDeps {
   size: Size;
   clock: Pick<Clock, 'after' | 'monotonic'>;
-  /** Too much output is unparsed (true), or no longer (false). */
+  /** Too much output is unparsed (true), or no longer is (false). */
   onPressure(isHigh: boolean): void;
-  /** The screen cannot be kept, so there will be no replay. */
+  /** The screen is lost, so there will be no replay. */
   onFailure(error: unknown): void;
 }
 
 export interface Replay {
-  /** For a fresh terminal of the same size: lines above the screen, text, colours, cursor and modes. */
+  /** For a new terminal of the same size: lines above the screen, text, colours, cursor and modes. */
   replay: string;
   /** For a terminal in any state: resets it, then shows the visible screen. */
   redraw: string;
@@ -37,13 +34,11 @@ export interface Replay {
 const CLEAR =
   '\x1b[?1049l\x1b[?1;6;9;45;66;1000;1002;1003;1004;1005;1006;1015;1016;2004l\x1b[?7;25h\x1b[4l\x1b[ q\x1b[m\x1b[r\x1b[H\x1b[2J';
 
-export type Screen = ReturnType<typeof createScreen>;
-
 /**
- * The screen of a bare shell, kept by a headless terminal so that a client which attaches again sees it as it was. Parsing
- * is far slower than a pseudo-terminal, so it waits for a quiet moment and skips most lines that scroll by unseen.
+ * The screen of a bare shell in a headless terminal, so that a returning client sees it as it was. Parsing is far slower
+ * than a pseudo-terminal, so it waits for a pause and skips most lines that scroll by unseen.
  */
-export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts) {
+export function createScreen({ size, clock, onPressure, onFailure }: ScreenDeps) {
   const backlog = createBacklog(MAX_SCROLLBACK, size);
   let engine: Promise<Engine> | undefined;
   let feeding: Promise<void> | undefined;
@@ -136,7 +131,7 @@ export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts
       waitForQuiet();
     },
 
-    /** The text that reproduces this screen. Undefined when there is none. */
+    /** Returns the text that reproduces this screen, or undefined once the screen is closed. */
     async replay(): Promise<Replay | undefined> {
       do await settle();
       while (!backlog.isEmpty && !isClosed);
@@ -146,8 +141,8 @@ export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts
     },
 
     /**
-     * A text that shows the screen on a terminal in any state, with the lines above it if `isWhole`, for somebody who looks
-     * on while the program prints: it waits for no quiet moment, and text that is not parsed yet follows as it is.
+     * A text that shows the screen on a terminal in any state, with the lines above it if `isWhole`, for a watcher while the
+     * program prints: does not wait for a pause, and appends unparsed text as it is.
      */
     glance(isWhole: boolean): Promise<string | undefined> {
       if (isClosed) return Promise.resolve(undefined);
@@ -161,7 +156,7 @@ export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts
   };
 }
 
-/** As many of the lines above the screen as a replay may have. */
+/** As many of the lines above the screen as fit into a replay. */
 function withinLimit(serialize: Engine['serialize']): string {
   let lines = MAX_SCROLLBACK;
   let text = serialize(lines);
@@ -177,7 +172,7 @@ interface Engine {
   serialize(scrollback: number): string;
 }
 
-/** Loaded with the first shell that needs it, to spare other relays its memory and start time. */
+/** Loaded with the first shell that needs it, to save other relays memory and start time. */
 async function loadEngine({ cols, rows }: Size): Promise<Engine> {
   const [{ Terminal }, { SerializeAddon }] = await Promise.all([
     import('@xterm/headless').then(commonJs),
@@ -190,10 +185,10 @@ async function loadEngine({ cols, rows }: Size): Promise<Engine> {
   return { terminal, serialize: (scrollback) => serializer.serialize({ scrollback }) + extras() };
 }
 
-/** Both packages are CommonJS, whose names a bundler sees and Node does not. */
+/** Both packages are CommonJS, whose named exports a bundler sees and Node does not. */
 const commonJs = <T>(module: T): T => (module as { default?: T }).default ?? module;
 
-/** Private modes that the serializer does not know, with their initial states. */
+/** Private modes unknown to the serializer, with their initial states. */
 const MODES = new Map([
   [25, true],
   [1005, false],
@@ -202,7 +197,7 @@ const MODES = new Map([
   [1016, false],
 ]);
 
-/** Tracks state that the serializer leaves out: cursor visibility and shape, mouse encodings, title, margins. */
+/** Tracks state that the serializer omits: cursor visibility and shape, mouse encodings, title, margins. */
 function followExtras(terminal: Terminal): () => string {
   const modes = new Map(MODES);
   let shape = '';
@@ -236,9 +231,9 @@ function followExtras(terminal: Terminal): () => string {
   };
 }
 
-/** Sets scrolling margins other than the whole screen. That moves the cursor, which is then moved back. */
+/** Sets scrolling margins other than the whole screen. That moves the cursor, which is then restored. */
 function margins(terminal: Terminal): string {
-  // There is no public API for them (6.0). Should this one go, only a scrolled region is lost.
+  // There is no public API for margins (6.0). If this one disappears, only a scrolled region is lost.
   const core = (terminal as unknown as { _core?: { buffer?: { scrollTop?: number; scrollBottom?: number } } })._core;
   const { scrollTop, scrollBottom } = core?.buffer ?? {};
   if (scrollTop === undefined || scrollBottom === undefined) return '';

@@ -4,7 +4,7 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 import { deferred } from '../kit/deferred.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
-import { createInput, type InputParts } from './input.ts';
+import { createInput, type InputDeps } from './input.ts';
 import { createLastLine } from './last-line.ts';
 import type { Size } from './names.ts';
 import { createOutput } from './output.ts';
@@ -17,35 +17,35 @@ import { createWatchers, type Watch } from './watchers.ts';
 /** Unsent bytes above which a terminal is paused, and below which it is resumed (contract 02 §1.7). */
 const HIGH_WATER = 1024 * 1024;
 const LOW_WATER = 256 * 1024;
-/** Milliseconds that a program has to exit after SIGHUP, and that a tmux client has to start before it gets one. */
+/** Milliseconds for a program to exit after SIGHUP, and for a tmux client to start before it gets one. */
 const EXIT_TIMEOUT = 1_000;
-/** Milliseconds that a tmux client has to start drawing. */
+/** Milliseconds for a tmux client to start drawing. */
 const DRAW_TIMEOUT = 5_000;
-/** Bytes that a parked program may print per period, so that a flood which nobody sees does not keep the relay busy. */
+/** Bytes that a parked program may print per period, so that an unseen flood does not keep the relay busy. */
 const PARKED_ALLOWANCE = 256 * 1024;
 const PARKED_PERIOD = 100;
 
-export interface SessionParts {
+export interface SessionDeps {
   name: string;
   shell: string;
   /** Name of its tmux session; absent for a bare shell. */
   tmuxName?: string;
-  /** Variable in the environment of a bare shell, `NAME=value`, that no other shell has. */
+  /** Variable in the environment of a bare shell, `NAME=value`, unique to it. */
   mark: string;
   size: Size;
   terminal: Terminal;
-  /** True if the client only watches. That of tmux then leaves size and input to others. */
+  /** True if the client only watches; a tmux client then leaves size and input to others. */
   isWatch?: boolean;
   clock: Clock;
   log: Log;
-  paste?: InputParts['paste'];
+  paste?: InputDeps['paste'];
   /** True if the shell is parked while it has no client. */
   parks: boolean;
   /** Called after each change of state. */
   onChange(state: State): void;
 }
 
-/** The end of a session, for its viewer. `silent`: the viewer is not told. */
+/** The end of a session for its viewer. `silent`: the viewer is not notified. */
 interface End {
   exitCode?: number;
   id?: string;
@@ -55,8 +55,8 @@ interface End {
 export type Session = ReturnType<typeof createSession>;
 
 /** A program on a pseudo-terminal and its viewer, with the states of `states.ts`. Starts as `attaching`. */
-export function createSession(parts: SessionParts) {
-  const { name, shell, tmuxName, terminal, clock, log } = parts;
+export function createSession(deps: SessionDeps) {
+  const { name, shell, tmuxName, terminal, clock, log } = deps;
   const { pid } = terminal;
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
   const flow = createFlow(terminal, clock);
@@ -64,13 +64,13 @@ export function createSession(parts: SessionParts) {
   const firstOutput = deferred();
   const output = createOutput(clock, send);
   const watchers = createWatchers();
-  /** Under tmux, what a client prints is no line of the program's. */
+  /** Under tmux, the client's output contains no lines of the program. */
   const lastLine = tmuxName === undefined ? createLastLine() : undefined;
   const createdAt = clock.now();
   const screen =
-    parts.parks && tmuxName === undefined
+    deps.parks && tmuxName === undefined
       ? createScreen({
-          size: parts.size,
+          size: deps.size,
           clock,
           onPressure: (isHigh) => (isHigh ? flow.pause('screen') : flow.resume('screen')),
           onFailure: (error) => log.warn(`terminal ${name}: cannot keep its screen: ${describeError(error)}`),
@@ -79,9 +79,9 @@ export function createSession(parts: SessionParts) {
   const input = createInput({
     terminal,
     clock,
-    // Until a tmux client has made its terminal raw, the terminal itself takes Ctrl-C, which is lost then.
+    // Until a tmux client has made its terminal raw, the terminal itself handles Ctrl-C, which would be lost.
     ready: tmuxName === undefined ? undefined : hasDrawn(),
-    paste: parts.paste,
+    paste: deps.paste,
   });
 
   let state: State = 'attaching';
@@ -89,7 +89,7 @@ export function createSession(parts: SessionParts) {
   /** Present for a viewer with a window. */
   let pacing: Pacing | undefined;
   let unfollow: () => void = () => {};
-  let size = parts.size;
+  let size = deps.size;
   let ending: Promise<void> | undefined;
   let isReading = false;
   let printed = 0;
@@ -134,14 +134,14 @@ export function createSession(parts: SessionParts) {
     else viewer?.output(text);
   }
 
-  /** Sends what the window admits, and stops or continues reading. */
+  /** Sends the text that the window allows, and stops or continues reading. */
   function sendPaced(text: string): void {
     if (text !== '') viewer?.output(text);
     if (pacing?.isReading) flow.resume('window');
     else flow.pause('window');
   }
 
-  /** Counts anew what the viewer has rendered, or no longer counts. Held text goes first. */
+  /** Restarts or stops the count of characters that the viewer has rendered. Held text is sent first. */
   function setWindow(window: number | undefined): void {
     const held = pacing?.rest() ?? '';
     pacing = window === undefined ? undefined : createPacing(window);
@@ -155,9 +155,9 @@ export function createSession(parts: SessionParts) {
     terminal.onOutput(received);
   }
 
-  /** Applies an event. False when it has no effect in the current state. */
+  /** Applies an event. Returns false if it has no effect in the current state. */
   function dispatch(event: Event, end: End = {}): boolean {
-    const next = step(state, event, parts.parks);
+    const next = step(state, event, deps.parks);
     if (!next) return false;
     state = next.state;
     if (next.state === 'closed' || next.state === 'parked') dropViewer(next.reason, end);
@@ -167,11 +167,11 @@ export function createSession(parts: SessionParts) {
       screen?.close();
     }
     if (next.end) void finish();
-    parts.onChange(state);
+    deps.onChange(state);
     return true;
   }
 
-  /** Detaches the viewer: it gets pending output, unless its grant is gone, and one farewell. */
+  /** Detaches the viewer, which gets pending output, unless its grant is gone, and one farewell. */
   function dropViewer(reason: Reason | undefined, { silent, ...end }: End) {
     const last = viewer;
     if (reason === 'grant expired') {
@@ -179,7 +179,7 @@ export function createSession(parts: SessionParts) {
       pacing = undefined;
     }
     output.flush();
-    // The end does not wait for the client to render.
+    // The end does not wait for the client's rendering.
     setWindow(undefined);
     viewer = undefined;
     unfollow();
@@ -204,7 +204,7 @@ export function createSession(parts: SessionParts) {
     return ending;
   }
 
-  /** Resolves once a tmux client has drawn, so that its session exists and its terminal is raw; or once it has exited. */
+  /** Resolves once a tmux client has drawn, so that its session exists and its terminal is raw, or once it has exited. */
   function hasDrawn(): Promise<unknown> {
     return isDone(firstOutput.promise, DRAW_TIMEOUT);
   }
@@ -224,10 +224,10 @@ export function createSession(parts: SessionParts) {
     terminal.resize(next);
     screen?.resize(next);
     watchers.resized(next);
-    if (parts.isWatch) viewer?.resized?.(next);
+    if (deps.isWatch) viewer?.resized?.(next);
   }
 
-  /** The screen as it is now, without what waits to be sent: that has gone out then. */
+  /** The present screen, without pending output, which was sent by then. */
   async function glance(isWhole: boolean): Promise<string | undefined> {
     const shown = await screen?.glance(isWhole);
     output.flush();
@@ -237,21 +237,21 @@ export function createSession(parts: SessionParts) {
   return {
     name,
     tmuxName,
-    mark: parts.mark,
+    mark: deps.mark,
     pid,
     shell,
-    isWatch: parts.isWatch === true,
+    isWatch: deps.isWatch === true,
     /** Epoch milliseconds. */
     createdAt,
     /** Epoch milliseconds of its last output. */
     get activeAt() {
       return activeAt;
     },
-    /** The last line with text; empty without one, and under tmux. */
+    /** The last non-blank line; empty for a blank screen and under tmux. */
     get lastLine() {
       return lastLine?.text ?? '';
     },
-    /** Sockets that see it. */
+    /** Number of sockets that see it. */
     get attached() {
       return (viewer ? 1 : 0) + watchers.size;
     },
@@ -266,7 +266,7 @@ export function createSession(parts: SessionParts) {
     hasDrawn,
     dispatch,
 
-    /** Attaches a viewer, confirms that to it, then lets output through. */
+    /** Attaches a viewer, confirms that to it, then passes output. */
     open(next: Viewer, { redraw, window, ...facts }: { reattach: boolean; window?: number } & Partial<Replay>): void {
       viewer = next;
       dispatch('opened');
@@ -280,14 +280,16 @@ export function createSession(parts: SessionParts) {
         pause: () => flow.pause('client'),
         resume: () => flow.resume('client'),
       });
-      // As a tmux client does, for the same reason: not every client shows `replay`.
+      // Like a tmux client, because not every client shows `replay`.
       if (redraw) show(redraw);
       startReading();
     },
 
     glance,
 
-    /** Lets another socket see a bare shell, from the screen of a `glance` in this turn on. Undefined when too many do. */
+    /**
+     * Lets another socket watch a bare shell, starting from the screen of a `glance` in this turn. Undefined if too many do.
+     */
     watch: (viewer: Viewer, shown: string | undefined, window?: number): Watch | undefined =>
       watchers.add({
         viewer,
@@ -312,7 +314,7 @@ export function createSession(parts: SessionParts) {
       if (dispatch('lost')) flow.resume('parked');
     },
 
-    /** Begins another attach of the same viewer, which has been confirmed to it. */
+    /** Begins another attach of the same viewer, after its confirmation. */
     reopen: setWindow,
 
     /** The viewer has rendered this many characters since its attach. Ignored without a window. */
@@ -320,7 +322,7 @@ export function createSession(parts: SessionParts) {
       if (pacing) sendPaced(pacing.acknowledge(chars));
     },
 
-    /** Types text. False when more than 4 MiB would wait for the program. */
+    /** Types text. Returns false if more than 4 MiB would wait for the program. */
     write(text: string): boolean {
       output.flushNow();
       return input.write(text);
@@ -332,7 +334,7 @@ export function createSession(parts: SessionParts) {
 
 type PauseReason = 'client' | 'screen' | 'parked' | 'window';
 
-/** Flow control of a terminal: it is read while there is no reason to pause it. */
+/** Flow control of a terminal, which is read while there is no reason to pause it. */
 function createFlow(terminal: Pick<Terminal, 'pause' | 'resume'>, clock: Clock) {
   const reasons = new Set<PauseReason>();
   let allowance = PARKED_ALLOWANCE;
@@ -351,7 +353,7 @@ function createFlow(terminal: Pick<Terminal, 'pause' | 'resume'>, clock: Clock) 
     pause,
     resume,
 
-    /** Resumes the terminal whatever the reasons. */
+    /** Resumes the terminal regardless of any reasons. */
     release(): void {
       reasons.clear();
       terminal.resume();

@@ -2,19 +2,19 @@ import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Session as PairedSession } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import { endShells, type RevocationParts, type ShellsEnded } from './revocation.ts';
+import { endShells, type RevocationDeps, type ShellsEnded } from './revocation.ts';
 
-/** Milliseconds that the end of a device's shells may delay an answer. */
+/** Milliseconds by which the end of a device's shells may delay an answer. */
 const END_TIMEOUT = 5_000;
-/** Seconds that the smallest reduction leaves (contract 01 §6.4). */
+/** Remaining seconds after the smallest reduction (contract 01 §6.4). */
 const SMALLEST = 1;
 
 const MIN_RETRY_DELAY = 1_000;
 const MAX_RETRY_DELAY = 60_000;
-/** Devices whose shells are tried again: as many as may be paired. */
+/** Devices whose shells are tried again, as many as may be paired. */
 const MAX_UNFINISHED = 4096;
 
-export interface ShellEndsParts extends RevocationParts {
+export interface ShellEndsDeps extends RevocationDeps {
   sessions: Pick<Sessions, 'byFamily' | 'list' | 'onEnd' | 'onReduce' | 'shellsEnded' | 'takeExpiredWhileDown'>;
   clock: Clock;
 }
@@ -29,20 +29,18 @@ export interface ShellsGone {
 
 export const NO_SHELLS: ShellsGone = { count: 0, isLeft: false };
 
-export type ShellEnds = ReturnType<typeof createShellEnds>;
-
 /**
  * Ends the shells of devices that are revoked, and of those whose `terminal` grant was reduced once it is over, also when
- * that happens while no relay runs (contract 01 §6.4, 02 §1.5). Those that cannot be ended, or looked for, are tried again
+ * that happens while no relay runs (contract 01 §6.4, 02 §1.5). Shells that cannot be ended, or searched for, are retried
  * while the relay runs: after a second, then less and less often.
  */
-export function createShellEnds({ host, running, sessions, clock, log, tmux }: ShellEndsParts) {
+export function createShellEnds({ host, running, sessions, clock, log, tmux }: ShellEndsDeps) {
   const endings = new Set<Promise<ShellsEnded>>();
-  /** Families whose reduced grant is over, and whose shells are being ended for that. */
+  /** Families whose reduced grant is over, and whose shells are being ended for that reason. */
   const overdue = new Set<string>();
-  /** Keyed by family: when the reduced grant ends. One per session at most. */
+  /** Keyed by family, one per session at most: timer for the end of the reduced grant. */
   const timers = new Map<string, Cancel>();
-  /** Keyed by family: devices whose shells may go on, and the marks of these. */
+  /** Keyed by family: devices whose shells may still run, and their marks. */
   const unfinished = new Map<string, { session: PairedSession; marks: readonly string[] }>();
   let cancelRetry: Cancel | undefined;
   let retryDelay = MIN_RETRY_DELAY;
@@ -50,12 +48,12 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
 
   function begin(session: PairedSession): Promise<ShellsEnded> {
     const earlier = unfinished.get(session.family);
-    const parts = { host, running, sessions, log, tmux };
-    const ending: Promise<ShellsEnded> = endShells(parts, session, earlier?.marks).then(async (outcome) => {
+    const deps = { host, running, sessions, log, tmux };
+    const ending: Promise<ShellsEnded> = endShells(deps, session, earlier?.marks).then(async (outcome) => {
       endings.delete(ending);
       if (outcome.failure !== undefined) remember(session, outcome);
       else {
-        // Another attempt may have failed meanwhile, at shells that this one did not look for.
+        // Another attempt may have failed meanwhile, for shells that this one did not cover.
         if (unfinished.get(session.family) === earlier) unfinished.delete(session.family);
         if (left(session) <= 0) await sessions.shellsEnded(session);
       }
@@ -76,7 +74,7 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
 
   async function retry(): Promise<void> {
     retryDelay = Math.min(retryDelay * 2, MAX_RETRY_DELAY);
-    // One after the other: each looks at every process.
+    // Sequentially, since each scans every process.
     for (const { session } of [...unfinished.values()]) if (!isStopping) await begin(session);
     cancelRetry = undefined;
     if (unfinished.size === 0) retryDelay = MIN_RETRY_DELAY;
@@ -95,7 +93,7 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
     timers.delete(family);
   }
 
-  /** Seconds that the reduced grant has left: none when it was taken away whole, never over when it was not reduced. */
+  /** Seconds that the reduced grant has left: 0 if it was removed, infinite if it was not reduced. */
   function left({ terminalReduced, grants: { terminal } }: PairedSession): number {
     if (!terminalReduced || terminal === null) return Number.POSITIVE_INFINITY;
     return terminal === undefined ? 0 : terminal - seconds(clock);
@@ -128,8 +126,8 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
     check,
 
     /**
-     * Ends the shells of a device, with what runs in them: bare ones, and those in tmux that no other device has attached.
-     * To be called before its session ends. Resolves when they have ended, after five seconds at the latest, and never
+     * Ends the shells of a device, with everything that runs in them: bare ones, and those in tmux that no other device has
+     * attached. Call it before the session ends. Resolves when they have ended, after five seconds at the latest, and never
      * rejects.
      */
     end: (session: PairedSession): Promise<ShellsGone> =>
@@ -140,14 +138,14 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
       ),
 
     /**
-     * After a reduction that takes the grant `terminal` away, down to its last second: ends the shells like `end`.
-     * Shells started in that second end after it. Otherwise none yet: they end with the grant.
+     * After a reduction that removes the `terminal` grant down to its last second, ends the shells like `end`; shells
+     * started in that second end after it. After any other reduction, none end yet: they end with the grant.
      */
     async afterReduction(session: PairedSession): Promise<ShellsGone> {
       return left(session) > SMALLEST ? NO_SHELLS : this.end(session);
     },
 
-    /** Resolves when the shells that are being ended have ended. */
+    /** Resolves when no shells are being ended any more. */
     async stop(): Promise<void> {
       isStopping = true;
       cancelRetry?.();

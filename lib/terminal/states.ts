@@ -1,11 +1,11 @@
 /**
- * Life cycle of a session. `attached` has a client; `parked` is a bare shell whose client disconnected and may come back;
+ * Life cycle of a session. `attached` has a client; `parked` is a bare shell whose client disconnected and may return;
  * `closed` is final.
  */
 export type State = 'attaching' | 'attached' | 'parked' | 'closed';
 
 export type Event =
-  /** The client has been told that it is attached. */
+  /** The attach was confirmed to the client. */
   | 'opened'
   /** The device asks for its parked shell. */
   | 'reattach'
@@ -17,7 +17,7 @@ export type Event =
   | 'lost'
   | 'grant-lost'
   | 'write-failed'
-  /** A freeze ends what an agent's run opened (contract 09 §3). */
+  /** A freeze ends the shells that an agent run opened (contract 09 §3). */
   | 'frozen'
   | 'shutdown'
   /** The grace time of a parked shell is over, or another shell needs its place. */
@@ -33,7 +33,7 @@ export type Reason =
   | 'frozen'
   | 'server shutdown';
 
-/** The reason that a client gets for the end of its attach; undefined where it can get none. */
+/** The reason sent to a client at the end of its attach; undefined if it cannot get one. */
 export const reasonOf = (event: Event): Reason | undefined => REASONS[event];
 
 export interface Step {
@@ -55,8 +55,8 @@ const REASONS: Partial<Record<Event, Reason>> = {
 };
 
 /**
- * The effect of an event on a session; undefined when it has none. `parks`: whether a shell without a client is parked
- * (bare shells, unless the grace time is 0).
+ * The effect of an event on a session; undefined if it has none. `parks`: whether a shell without a client is parked (bare
+ * shells, unless the grace time is 0).
  */
 export function step(state: State, event: Event, parks: boolean): Step | undefined {
   if (state === 'closed') return undefined;
@@ -80,6 +80,6 @@ export function step(state: State, event: Event, parks: boolean): Step | undefin
   }
 }
 
-/** Only a client that was told of the attach is told of its end. */
+/** Only a client whose attach was confirmed is notified of its end. */
 const withReason = (next: Step, from: State, event: Event): Step =>
   from === 'attached' && REASONS[event] ? { ...next, reason: REASONS[event] } : next;

@@ -12,7 +12,7 @@ import { createLauncher, type LaunchRequest, type LaunchResult } from './launche
 import { listRows, type Row } from './list.ts';
 import { type Size, tmuxName } from './names.ts';
 import { familyHash, ownerOf } from './owner.ts';
-import { createParking } from './parking.ts';
+import { createParkedShells } from './parked-shells.ts';
 import { createRunShells } from './run-shells.ts';
 import type { Replay } from './screen.ts';
 import type { Session } from './session.ts';
@@ -24,12 +24,12 @@ import { createWindowSizes } from './window-sizes.ts';
 
 const MAX_PER_SOCKET = 4;
 const MAX_SESSIONS = 64;
-/** Milliseconds that a socket has to show a sign of life when its device asks for a shell of that socket. */
+/** Milliseconds for a socket to show a sign of life when its device requests a shell of that socket. */
 const ANSWER_TIMEOUT = 2_000;
 const SHUTDOWN_TIMEOUT = 3_000;
 
-export interface TerminalsParts {
-  /** Absent at the edge, where no program can be started. */
+export interface TerminalsDeps {
+  /** Absent at the edge, where no programs can be started. */
   host?: Host;
   config: Pick<Config, 'terminalShell' | 'terminalTmux' | 'terminalGraceSeconds'>;
   sessions: Pick<Sessions, 'byFamily' | 'list' | 'onEnd' | 'onReduce' | 'shellsEnded' | 'takeExpiredWhileDown'>;
@@ -46,12 +46,12 @@ export type AttachResult =
   /** The socket, the grant or the relay ended during the start. */
   | { kind: 'gone' }
   | { kind: 'full'; limit: number; of: 'socket' | 'relay' }
-  /** There is no such shell to watch. */
+  /** The shell to watch does not exist. */
   | { kind: 'no-session' }
-  /** This socket has the name already: as its own shell where it wants to watch, or the other way round. */
+  /** This socket already uses the name: as its own shell if it wants to watch, or the other way round. */
   | { kind: 'taken' }
   | { kind: 'no-shell' }
-  /** The relay is frozen, and a run of an agent asks (contract 09 §3). */
+  /** The relay is frozen, and an agent run made the request (contract 09 §3). */
   | { kind: 'frozen'; message: string }
   | { kind: 'failed' }
   | Unavailable;
@@ -62,16 +62,16 @@ export type KillResult =
   | { kind: 'no-host' };
 
 export interface AttachRequest extends LaunchRequest {
-  /** Characters that the client takes without having rendered them; absent for a client that does not acknowledge. */
+  /** Characters that the client accepts without having rendered them; absent for a client that does not acknowledge. */
   window?: number;
 }
 
 /** A connection's session by name: its own, or one that it only watches. */
 interface Held {
   session: Session;
-  /** Present for a watcher. Under tmux, the session is a client of the watcher alone. */
+  /** Set for a watcher. Under tmux, the session is a client for the watcher alone. */
   watch?: Watch;
-  /** True if a run of an agent watches. */
+  /** True if an agent run watches. */
   ofRun?: boolean;
 }
 
@@ -91,16 +91,16 @@ export type Terminals = ReturnType<typeof createTerminals>;
  * come one after another; the end of a socket, the loss of a grant and the shutdown may come at any time.
  *
  * Without tmux, a shell whose client disconnects is parked: the same device (session family) gets it back under the same
- * name. Parked shells count towards the limit, and make room for new ones. Live sockets of one device have shells of
- * their own under equal names (contract 02 §3.2); a socket that only seems open gives its shell back to the device.
+ * name. Parked shells count towards the limit, and make room for new ones. Live sockets of one device have separate shells
+ * under equal names (contract 02 §3.2); a dead socket that still seems open loses its shell to the device.
  */
-export function createTerminals({ host, config, sessions, gate, clock, log }: TerminalsParts) {
+export function createTerminals({ host, config, sessions, gate, clock, log }: TerminalsDeps) {
   const byConnection = new Map<Connection, Attachments>();
   /** Session family of every session that is not closed. */
   const families = new Map<Session, string>();
   /** Paired session behind every session whose program has not been reaped. */
   const running = new Map<Session, PairedSession>();
-  const parking = createParking({ sessions, graceSeconds: config.terminalGraceSeconds, clock });
+  const parkedShells = createParkedShells({ sessions, graceSeconds: config.terminalGraceSeconds, clock });
   const runShells = createRunShells();
   const launcher = host && createLauncher({ host, config, clock, log });
   const shellEnds =
@@ -119,28 +119,28 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     return attachments;
   }
 
-  /** Finds a connection's session by name, or without one the session that it attached last. */
+  /** Finds a connection's session by name, or without a name, the session that it attached last. */
   const find = (connection: Connection, name: string | undefined): Held | undefined => {
     const attached = byConnection.get(connection)?.sessions;
     return name === undefined ? [...(attached?.values() ?? [])].at(-1) : attached?.get(name);
   };
 
-  /** The session of a name that the connection has for itself. */
+  /** The connection's own session of a name. */
   const findOwn = (connection: Connection, name: string | undefined): Session | undefined => {
     const held = find(connection, name);
     return held?.watch ? undefined : held?.session;
   };
 
-  /** Takes a session from its connection; one that has closed, also from those that watch it. */
+  /** Removes a session from its connection, and a closed one from its watchers too. */
   function detach(session: Session): void {
-    parking.remove(session);
+    parkedShells.remove(session);
     for (const { sessions } of byConnection.values()) {
       const held = sessions.get(session.name);
       if (held?.session === session && (session.state === 'closed' || !held.watch)) sessions.delete(session.name);
     }
   }
 
-  /** Ends what a connection has under a name. Its own session has its states; a watcher goes without a trace. */
+  /** Ends a connection's use of a name. Its own session follows its states; a watcher just leaves. */
   function leave(
     connection: Connection,
     name: string,
@@ -155,12 +155,12 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   }
 
   /**
-   * Parks the shell that another socket of this device holds under a name, if that socket shows no sign of life. A
-   * socket that was merely slow gets `client detach`, and keeps its other sessions.
+   * Parks the shell that another socket of this device holds under a name, if that socket shows no sign of life. A socket
+   * that was merely slow gets `client detach`, and keeps its other sessions.
    */
   async function reclaim(connection: Connection, name: string): Promise<void> {
     const { family } = connection.session;
-    if (config.terminalGraceSeconds === 0 || parking.find(family, name)) return;
+    if (config.terminalGraceSeconds === 0 || parkedShells.find(family, name)) return;
     const held = [...byConnection].flatMap(([other, { sessions }]) => {
       const held = sessions.get(name);
       const isBareShell =
@@ -171,15 +171,15 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     held.findLast((_, at) => !answers[at])?.session.dispatch('detach');
   }
 
-  /** Takes a device's parked shell back; undefined when there is none, or when it has just ended. */
+  /** Unparks a device's shell. Returns undefined if no shell is parked, or if it has just ended. */
   async function unpark(
     connection: Connection,
     { name, size }: LaunchRequest,
     isGone: () => boolean,
   ): Promise<Started | { kind: 'gone' } | undefined> {
-    const session = parking.find(connection.session.family, name);
+    const session = parkedShells.find(connection.session.family, name);
     if (!session) return undefined;
-    parking.remove(session);
+    parkedShells.remove(session);
     const replay = await session.unpark(size);
     if (session.state !== 'attaching') return undefined;
     if (isGone()) {
@@ -209,7 +209,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
               families.delete(session);
               windowSizes.mayChange(session.tmuxName);
             }
-            if (state === 'parked') parking.park(session, family);
+            if (state === 'parked') parkedShells.park(session, family);
           },
         })) ?? { kind: 'failed' }
       );
@@ -218,7 +218,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     }
   }
 
-  /** Returns a parked shell, or starts another one if there is room; the shell parked longest makes room. */
+  /** Returns a parked shell, or starts another one, for which the shell parked longest may have to end. */
   async function open(
     connection: Connection,
     request: LaunchRequest,
@@ -229,12 +229,12 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       const parked = await unpark(connection, request, isGone);
       if (parked) return parked;
     }
-    const hasRoom = families.size + launching < MAX_SESSIONS || parking.evictOldest();
+    const hasRoom = families.size + launching < MAX_SESSIONS || parkedShells.evictOldest();
     if (!hasRoom) return { kind: 'full', limit: MAX_SESSIONS, of: 'relay' };
     return launch(connection, request, isGone);
   }
 
-  /** The bare shell that a device sees under a name: one of its own, else the one that was started last. */
+  /** The bare shell that a device sees under a name: one of this connection, else the one started last. */
   function bareShell(connection: Connection, name: string): Session | undefined {
     const found = [...families].filter(([session]) => session.tmuxName === undefined && session.name === name);
     const own = found.filter(([, family]) => family === connection.session.family);
@@ -253,17 +253,17 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     return session && session.state !== 'closed' ? { kind: 'watching', session, shown } : { kind: 'no-session' };
   }
 
-  /** Kills a tmux session, even one that a client is about to create. False when there was none. */
+  /** Kills a tmux session, even one that a client is about to create. Returns false if there was none. */
   async function killTmux(tmux: Tmux, target: string): Promise<boolean> {
     const clients = [...running.keys()].filter((session) => session.tmuxName === target);
     await Promise.all(clients.map((session) => session.hasDrawn()));
     const killed = await tmux.kill(target);
     await Promise.all(clients.filter((session) => session.state === 'closed').map((session) => session.exited));
-    // A client that was starting may have created it in the meantime.
+    // A client that was starting may have created it meanwhile.
     return (clients.length > 0 && (await tmux.kill(target))) || killed;
   }
 
-  /** Ends the shells that runs of agents opened, and the attachments of runs to others. */
+  /** Ends the shells that agent runs opened, and the runs' attachments to others. */
   async function endRunShells(): Promise<void> {
     for (const session of running.keys()) if (runShells.isOfRun(session)) session.dispatch('frozen');
     for (const [connection, { sessions }] of byConnection)
@@ -272,7 +272,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     const tmux = await launcher?.tmux();
     if (!tmux) return;
     await Promise.all(names.map((name) => killTmux(tmux, tmuxName(name))));
-    // Those of an earlier process, and others that are not remembered.
+    // Shells of an earlier process, and others that are not remembered.
     await Promise.all((await tmux.ofRuns()).map((id) => tmux.end(id)));
   }
 
@@ -283,10 +283,10 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   gate.onChange((freeze) => {
     if (freeze) stopRuns();
   });
-  // The last process may have ended before it had ended them.
+  // The last process may have stopped before it had ended them.
   if (frozen()) stopRuns();
 
-  /** Why a run of an agent may not open a shell. */
+  /** Returns why an agent run may not open a shell. */
   function frozen(): Extract<AttachResult, { kind: 'frozen' }> | undefined {
     try {
       gate.requireThawed();
@@ -298,10 +298,10 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   }
 
   return {
-    /** True if tmux keeps the shells of this relay. */
+    /** True if tmux hosts the shells of this relay. */
     hasTmux: async (): Promise<boolean> => (await launcher?.tmux()) !== undefined,
 
-    /** Attaches to a session, or creates it. On `attached` the viewer has been told, and gets output from now on. */
+    /** Attaches to a session, or creates it. On `attached`, the viewer was notified and gets output from now on. */
     async attach(connection: Connection, request: AttachRequest, viewer: Viewer): Promise<AttachResult> {
       if (!host) return { kind: 'no-host' };
       if (!host.terminals) return { kind: 'no-pty' };
@@ -344,7 +344,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
           session.open(viewer, { window, ...shown });
           windowSizes.mayChange(session.tmuxName);
         } else return opened;
-        // A freeze while the shell was started has missed it, also one that is over.
+        // A freeze during the start has missed the shell, even if the freeze is over.
         if (runId !== undefined && wasFrozen) await endRunShells();
         return { kind: 'attached' };
       } finally {
@@ -356,7 +356,10 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     /** Number of shells that a connection is attached to. */
     shellsOf: (connection: Connection): number => byConnection.get(connection)?.sessions.size ?? 0,
 
-    /** Types text into a session. False when too much input waits for its program; unknown sessions swallow it. */
+    /**
+     * Types text into a session. Returns false if too much input waits for its program; input for unknown sessions is
+     * ignored.
+     */
     input: (connection: Connection, name: string | undefined, text: string): boolean =>
       findOwn(connection, name)?.write(text) ?? true,
 
@@ -372,7 +375,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       windowSizes.mayChange(session?.tmuxName);
     },
 
-    /** Detaches from a session and tells its viewer, with the id of the message. tmux or the parking keep the shell. */
+    /** Detaches from a session and notifies its viewer, with the id of the message. The shell stays in tmux or parked. */
     detach(connection: Connection, name: string | undefined, id: string): void {
       const held = find(connection, name);
       if (held) leave(connection, held.session.name, 'detach', id);
@@ -380,7 +383,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
 
     /**
      * Kills a session and its shell: one of this connection, any tmux session of the relay, or a parked shell of this
-     * device. The viewer is not told: the caller answers with the result.
+     * device. The viewer is not notified, since the caller answers with the result.
      */
     async kill(connection: Connection, name: string | undefined): Promise<KillResult> {
       if (!host) return { kind: 'no-host' };
@@ -388,7 +391,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       const wanted = own?.name ?? name;
       const tmux = await launcher?.tmux();
       if (wanted === undefined) return { kind: 'unknown', tmux: tmux !== undefined };
-      const session = own ?? parking.find(connection.session.family, wanted);
+      const session = own ?? parkedShells.find(connection.session.family, wanted);
       session?.dispatch('kill', { silent: true });
       if (!tmux) {
         await session?.exited;
@@ -406,7 +409,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       const listed = tmux ? await tmux.list() : undefined;
       const held = [...(byConnection.get(connection)?.sessions.values() ?? [])];
       const own = new Set(held.flatMap(({ session, watch }) => (watch ? [] : [session])));
-      const parked = parking.ofFamily(connection.session.family);
+      const parked = parkedShells.ofFamily(connection.session.family);
       const nameOf = (family = '') => sessions.byFamily(family)?.device.name;
       let hashes: Map<string, string> | undefined;
       const deviceOfFamily = (hash: string) => {
@@ -427,7 +430,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       if (attachments.attempt) attachments.attempt.cancelled = true;
       for (const name of [...attachments.sessions.keys()]) leave(connection, name, why);
       if (why === 'lost') byConnection.delete(connection);
-      else parking.recheck(connection.session.family);
+      else parkedShells.recheck(connection.session.family);
     },
 
     /** Ends the shells of a device that is revoked: see `ShellEnds.end`. */
@@ -448,7 +451,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   };
 }
 
-/** The watcher behind a tmux client of its own. */
+/** The watcher with its own tmux client. */
 const watchOf = (session: Session): Watch => ({
   acknowledge: session.acknowledge,
   end: (event, end) => void session.dispatch(event, end),

@@ -2,8 +2,9 @@ import { describeError } from '../errors.ts';
 import { unlessUnreadable } from '../host/errors.ts';
 import type { Host, ProcessOrigin } from '../host/index.ts';
 import type { HostUsers } from '../host/users.ts';
-import { bytesToHex, randomBytes, sha256 } from '../kit/bytes.ts';
+import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
+import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import { childEnvironment, SESSION_VARIABLE } from './environment.ts';
 import { lastLineOf } from './last-line.ts';
@@ -17,14 +18,14 @@ const HELPER_TIMEOUT = 5_000;
 const PASTE_ESCAPE_TIME = 500;
 const MAX_REPLAY_LINES = 200;
 const MAX_REPLAY = 65_536;
-/** Screens that one list looks at, the newest first. */
+/** Screens read for one list, the newest first. */
 const MAX_SCREENS = 32;
 
-/** Option of a tmux session for each device that has attached it: it is kept exactly as long as the shell. */
+/** Option of a tmux session for each device that has attached it, which lives exactly as long as the shell. */
 const OWNER_OPTION = '@svc-device-';
 /** Option of a tmux session: family of the device that attached it last. */
 const LAST_OPTION = '@svc-last';
-/** Option of a tmux session that a run of an agent has opened. */
+/** Option of a tmux session that an agent run has opened. */
 const RUN_OPTION = '@svc-run';
 
 const configuration = (
@@ -44,10 +45,10 @@ set -g status off
 
 /** Processes in a session of the relay's tmux server, whatever its name. */
 export interface TmuxShell {
-  /** tmux's own name of it, such as `$3`, which no rename changes. */
+  /** tmux's own id, such as `$3`, which no rename changes. */
   id: string;
   name: string;
-  /** Devices that have attached it; none for a session that no relay or an earlier version has made. */
+  /** Devices that have attached it; empty if it was not made by a relay, or by an earlier version. */
   owners: Owner[];
 }
 
@@ -61,27 +62,27 @@ export interface TmuxSession {
   createdAt: number;
   /** Epoch seconds of its last output. */
   activeAt: number;
-  /** Hash of the family of the device that attached last; empty when none is known. */
+  /** Hash of the family of the device that attached last; empty if unknown. */
   last: string;
-  /** The last line with text; empty when it is not known. */
+  /** The last non-blank line; empty if unknown. */
   lastLine: string;
 }
 
 export type Tmux = ReturnType<typeof createTmux>;
 
-export interface TmuxParts {
+export interface TmuxDeps {
   host: Pick<Host, 'env' | 'files' | 'children'> & { users?: Pick<HostUsers, 'home'> };
   agentHome: string;
   clock: Pick<Clock, 'monotonic'>;
   log: Log;
 }
 
-/** Runs tmux: on a server of its own, with exact targets, without a shell (contract 02 §3.5). `file` is its path. */
-export function createTmux(file: string, { host, agentHome, clock, log }: TmuxParts) {
+/** Runs tmux on a separate server, with exact targets, without a shell (contract 02 §3.5). `file` is its path. */
+export function createTmux(file: string, { host, agentHome, clock, log }: TmuxDeps) {
   let ready: Promise<string[]> | undefined;
   let pastes = 0;
   let settingEscapeTime: Promise<unknown> = Promise.resolve();
-  /** Keyed by name: what the last list has seen. */
+  /** Keyed by name: the results of the last list. */
   let lastLines = new Map<string, SeenLine>();
 
   /** Arguments before every tmux command. The first use writes the configuration and resets the server. */
@@ -96,7 +97,7 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
   async function prepare(): Promise<string[]> {
     const socket = await socketOf(host, agentHome);
     const args = ['-L', socket, ...(await writeConfig(socket)), '-u'];
-    // A relay killed during a paste leaves its escape-time to the server. Without a server, this has no effect.
+    // A relay killed during a paste leaves its escape-time on the server. Without a server, this has no effect.
     await execute([...args, ...escapeTimeOf(0)]);
     return args;
   }
@@ -115,7 +116,9 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
     }
   }
 
-  /** Names the shells on the server that this home shared with others: tmux cannot move them to another one. */
+  /**
+   * Logs the names of the shells on the server that this home shared with others, which tmux cannot move to another server.
+   */
   async function reportOldShells(): Promise<void> {
     const { stdout } = await execute(['-L', SOCKET, '-u', 'list-sessions', '-F', '#{session_name}']);
     const names = stdout.split('\n').filter((name) => clientName(name) !== undefined);
@@ -140,8 +143,8 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
   }
 
   /**
-   * Output of a command; undefined when tmux says that there is no such session, or no server.
-   * @throws Error on every other failure: nobody knows what runs then.
+   * Output of a command; undefined if tmux says that there is no such session, or no server.
+   * @throws Error on every other failure, since it is unknown what runs then.
    */
   async function ask(args: string[]): Promise<string | undefined> {
     for (let attempt = 1; ; attempt++) {
@@ -149,13 +152,13 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
       if (ok) return stdout;
       const problem = firstLine(stderr);
       if (ABSENT.test(problem)) return undefined;
-      // The server ended with its last session while it was asked: whether there is another, only the next answer says.
+      // The server ended with its last session during the command; only the next answer says whether there is another.
       if (ENDED.test(problem) && attempt < MAX_ATTEMPTS) continue;
       throw new Error(`tmux ${args[0]} failed: ${problem || 'it did not run'}`);
     }
   }
 
-  /** Sets the server's escape-time after any running change, if it is still wanted by then. */
+  /** Sets the server's escape-time after any running change, if it is still wanted then. */
   function setEscapeTime(ms: number, isWanted: () => boolean): void {
     settingEscapeTime = settingEscapeTime.then(() => (isWanted() ? run(escapeTimeOf(ms)) : undefined));
   }
@@ -172,7 +175,7 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
     file,
 
     /**
-     * With an escape-time of 0, tmux splits a character whose bytes do not arrive together, and the kernel cuts a paste
+     * With an escape-time of 0, tmux splits a character whose bytes do not arrive together, and the kernel may cut a paste
      * anywhere. So the escape-time is raised during a paste (3.3a: up to ten characters of 1 MB were lost on a busy
      * machine).
      */
@@ -187,14 +190,14 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
     },
 
     /**
-     * Arguments of a client that attaches to a session, or creates it with a login shell; the session notes its device, and
-     * whether it is `ofRun`.
+     * Arguments of a client that attaches to a session, or creates it with a login shell. Records the device in the session,
+     * and whether it is `ofRun`.
      */
     async attachArguments(
       tmuxName: string,
       { name, shell, owner, ofRun }: { name: string; shell: string; owner: Owner; ofRun: boolean },
     ): Promise<string[]> {
-      // tmux expands formats in `-s`. Nothing of it is a shell string: env and the shell get their arguments as they are.
+      // tmux expands formats in `-s`. None of this is a shell string: env and the shell get their arguments unchanged.
       const session = argument(tmuxName.replaceAll('#', '##'));
       const words = ['env', argument(`${SESSION_VARIABLE}=${name}`), argument(shell), '-l'];
       const note = ['set-option', OWNER_OPTION + owner.family, owner.device || '-'];
@@ -203,7 +206,7 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
       return [...(await common()), 'new-session', '-A', '-s', session, ...words, ';', ...note, ';', ...last, ...mark];
     },
 
-    /** Arguments of a client that shows a session, takes no input, and has no say in its size. Notes no device. */
+    /** Arguments of a client that shows a session, accepts no input, and has no influence on its size. Records no device. */
     watchArguments: async (tmuxName: string): Promise<string[]> => [
       ...(await common()),
       'attach-session',
@@ -212,7 +215,7 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
       target(tmuxName),
     ],
 
-    /** The size of a session's window; undefined when there is no such session. */
+    /** The size of a session's window; undefined if the session does not exist. */
     async size(tmuxName: string): Promise<Size | undefined> {
       const format = '#{window_width} #{window_height}';
       const { ok, stdout } = await run(['display-message', '-p', '-t', `${target(tmuxName)}:`, format]);
@@ -222,10 +225,10 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
 
     exists: async (tmuxName: string): Promise<boolean> => (await run(['has-session', '-t', target(tmuxName)])).ok,
 
-    /** Ends a session. False when there is none of this name. */
+    /** Ends a session. Returns false if it does not exist. */
     kill: async (tmuxName: string): Promise<boolean> => (await run(['kill-session', '-t', target(tmuxName)])).ok,
 
-    /** Every session of the server with the devices that have attached it. @throws Error when that cannot be told. */
+    /** Every session of the server, with the devices that have attached it. @throws Error if that cannot be determined. */
     async shells(): Promise<TmuxShell[]> {
       const stdout = (await ask(['list-sessions', '-F', '#{session_id} #{session_name}'])) ?? '';
       const found = stdout.split('\n').flatMap((line) => {
@@ -235,13 +238,13 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
       return Promise.all(found.map(async (shell) => ({ ...shell, owners: await ownersOf(shell.id) })));
     },
 
-    /** Ids of the sessions that runs of agents have opened. @throws Error when that cannot be told. */
+    /** Ids of the sessions that agent runs have opened. @throws Error if that cannot be determined. */
     async ofRuns(): Promise<string[]> {
       const stdout = (await ask(['list-sessions', '-F', `#{session_id} #{${RUN_OPTION}}`])) ?? '';
       return stdout.split('\n').flatMap((line) => /^(\$\d+) 1$/.exec(line)?.[1] ?? []);
     },
 
-    /** Where the programs of a session come from; undefined when it is gone. @throws Error when that cannot be told. */
+    /** The origin of the programs in a session; undefined if it is gone. @throws Error if that cannot be determined. */
     async origin(id: string): Promise<ProcessOrigin | undefined> {
       const format = '#{pane_pid} #{pid} #{socket_path}';
       const stdout = (await ask(['list-panes', '-s', '-t', id, '-F', format])) ?? '';
@@ -253,7 +256,7 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
       return { leaders: rows.map(({ pane }) => pane), marks: [...new Set(rows.map(({ mark }) => mark))] };
     },
 
-    /** Ends a session by its id, if it is there. @throws Error when it may go on. */
+    /** Ends a session by its id, if it exists. @throws Error if it may still run. */
     end: async (id: string): Promise<void> => void (await ask(['kill-session', '-t', id])),
 
     /** Recent text of a session: the screen and up to 200 lines above, without escape codes. Empty without a session. */
@@ -285,7 +288,7 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
     },
   };
 
-  /** The last lines of sessions. Screens that have not changed since the last list are not looked at again. */
+  /** The last lines of sessions. Screens without a change since the last list are not read again. */
   async function lastLinesOf(sessions: Omit<TmuxSession, 'lastLine'>[]): Promise<typeof lastLines> {
     const now = clock.monotonic();
     const lines: typeof lastLines = new Map();
@@ -293,14 +296,14 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
     for (const session of sessions) {
       const known = lastLines.get(session.name);
       if (known?.createdAt === session.createdAt) lines.set(session.name, known);
-      // Its time of activity counts whole seconds: a look within the same one may have missed something.
+      // Activity has a resolution of whole seconds, so a read within the same second may have missed something.
       const isSame = known?.createdAt === session.createdAt && known.activeAt === session.activeAt;
       if (!isSame || known.seen - known.since < 1_000) changed.push(session);
     }
-    const looked = changed.sort((a, b) => b.activeAt - a.activeAt).slice(0, MAX_SCREENS);
-    const screens = looked.length === 0 ? [] : await screensOf(looked.map(({ name }) => name));
+    const captured = changed.sort((a, b) => b.activeAt - a.activeAt).slice(0, MAX_SCREENS);
+    const screens = captured.length === 0 ? [] : await screensOf(captured.map(({ name }) => name));
     for (const [at, screen] of screens.entries()) {
-      const { name, createdAt, activeAt } = looked[at] as (typeof looked)[number];
+      const { name, createdAt, activeAt } = captured[at] as (typeof captured)[number];
       const known = lines.get(name);
       const since = known?.activeAt === activeAt ? known.since : now;
       lines.set(name, { line: lastLineOf(screen), createdAt, activeAt, since, seen: now });
@@ -309,7 +312,7 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
     return lines;
   }
 
-  /** The screens of sessions, by one command. It ends at a session that has gone meanwhile: then there are fewer. */
+  /** The screens of sessions, with one command. It stops at a session that has gone meanwhile, so there may be fewer. */
   async function screensOf(names: string[]): Promise<string[]> {
     const mark = bytesToHex(randomBytes(16));
     const commands = names.flatMap((name, at) => {
@@ -320,13 +323,13 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxPa
   }
 }
 
-/** The last line of a session, as a list has found it. */
+/** The last line of a session, from a list. */
 interface SeenLine {
   line: string;
-  /** As of `TmuxSession`. */
+  /** As in `TmuxSession`. */
   createdAt: number;
   activeAt: number;
-  /** Milliseconds (monotonic) of the first and the last look since that activity. */
+  /** Milliseconds (monotonic) of the first and the last read since that activity. */
   since: number;
   seen: number;
 }
@@ -338,13 +341,13 @@ interface Outcome {
 }
 
 /**
- * tmux on a session that is gone, a server that has none left and is about to end, one that has ended, and a socket that
- * was never there (seen with 3.3a).
+ * Messages of tmux about a session that is gone, a server without sessions that is about to end, one that has ended, and a
+ * missing socket (seen with 3.3a).
  */
 const ABSENT =
   /^(no such session: |can't find session: |no current target$|no server running on |error connecting to .+ \(No such file or directory\)$)/;
 
-/** tmux on a server that ends before it has answered. */
+/** Messages of tmux about a server that ended before it answered. */
 const ENDED = /^(server exited unexpectedly|lost server|server exited)$/;
 const MAX_ATTEMPTS = 3;
 
@@ -356,12 +359,13 @@ const firstLine = (text: string): string => text.split('\n', 1)[0] as string;
 
 /**
  * Name of the tmux server's socket: two relays of one user share no shells (contract 02 §3.5).
- * @throws Error when the real path of the home cannot be told: another name would mean another server, without shells.
+ * @throws Error if the real path of the home cannot be determined: another name would mean another server, without the
+ * shells.
  */
-export async function socketOf({ env, files, users }: TmuxParts['host'], agentHome: string): Promise<string> {
+export async function socketOf({ env, files, users }: TmuxDeps['host'], agentHome: string): Promise<string> {
   const real = async (path: string): Promise<string> => (await unlessUnreadable(files.realPath(path))) ?? path;
   const home = await real(agentHome);
-  // Not `HOME`: two relays of one account that differ in it alone would share a server.
+  // Not `HOME`, since two relays of one account that differ only in it would share a server.
   const own = users ? users.home : env.HOME;
   const isDefault = own != null && home === (await real(`${own}/.svc`));
   return isDefault ? SOCKET : `${SOCKET}-${sha256(home).slice(0, 8)}`;
@@ -375,6 +379,6 @@ const target = (tmuxName: string): string => argument(`=${escaped(tmuxName)}`);
 /** tmux takes a trailing `;` for the end of a command. */
 const argument = (text: string): string => text.replace(/;$/, '\\;');
 
-/** tmux stores names with `\` doubled and `$x` escaped, and targets must be written that way (seen with 3.3a). */
+/** tmux stores names with `\` doubled and `$x` escaped, and targets must be written in that form (seen with 3.3a). */
 const escaped = (name: string): string => name.replaceAll('\\', '\\\\').replace(/\$(?=[A-Za-z_{])/g, '\\$');
 const unescaped = (stored: string): string => stored.replace(/\\([\\$])/g, '$1');

@@ -6,7 +6,7 @@ export interface Viewer {
   /** Called before anything else. */
   attached(facts: Attached): void;
   output(text: string): void;
-  /** The program's screen has another size. For those that watch: whoever attaches chooses the size. */
+  /** The program's screen has another size. For watchers only, since attached clients choose the size. */
   resized?(size: Size): void;
   /** The last call. `exitCode` comes with `eof`; `id` is that of the message that ended the session. */
   detached(reason: Reason, end: { exitCode?: number; id?: string }): void;

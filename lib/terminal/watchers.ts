@@ -3,31 +3,31 @@ import { createPacing, type Pacing } from './pacing.ts';
 import { type Event, type Reason, reasonOf } from './states.ts';
 import type { Attached, Viewer } from './viewer.ts';
 
-/** Watchers of one shell. Each may have one screen waiting to be sent. */
+/** Maximum watchers of one shell. Each may have one screen waiting to be sent. */
 export const MAX_WATCHERS = 8;
 
-/** One socket's sight of a shell (contract 09 §1). */
+/** One socket's view of a shell (contract 09 §1). */
 export interface Watch {
   /** The client has rendered this many characters since its attach. Ignored without a window. */
   acknowledge(chars: unknown): void;
-  /** Ends it, as an event does a session. No effect when it is over. */
+  /** Ends it, like an event ends a session. No effect once it is over. */
   end(event: Event, end?: { id?: string }): void;
 }
 
-export interface WatcherParts {
+export interface WatcherOptions {
   viewer: Viewer;
   window?: number;
   facts: Attached;
-  /** The screen at the start; undefined when nobody knows it. */
+  /** The screen at the start; undefined if unknown. */
   shown?: string;
-  /** The screen as it is now: for a watcher that has missed output. */
+  /** The present screen, for a watcher that has missed output. */
   redraw(): Promise<string | undefined>;
   limits: { high: number; low: number };
 }
 
 /**
- * The sockets that watch a bare shell. They never slow it: whoever does not read misses output, and gets the screen once
- * it reads again.
+ * The sockets that watch a bare shell. They never slow it down: a watcher that does not read misses output, and gets the
+ * screen once it reads again.
  */
 export function createWatchers() {
   const all = new Set<ReturnType<typeof createWatcher>>();
@@ -36,10 +36,10 @@ export function createWatchers() {
     get size() {
       return all.size;
     },
-    /** Adds a watcher, and confirms that to it. Undefined when there are too many. */
-    add(parts: WatcherParts): Watch | undefined {
+    /** Adds a watcher, and confirms that to it. Undefined if there are too many. */
+    add(options: WatcherOptions): Watch | undefined {
       if (all.size >= MAX_WATCHERS) return undefined;
-      const watcher = createWatcher(parts);
+      const watcher = createWatcher(options);
       all.add(watcher);
       return {
         acknowledge: watcher.acknowledge,
@@ -62,9 +62,9 @@ export function createWatchers() {
   };
 }
 
-function createWatcher({ viewer, window, facts, shown, redraw, limits }: WatcherParts) {
+function createWatcher({ viewer, window, facts, shown, redraw, limits }: WatcherOptions) {
   const pacing: Pacing | undefined = window === undefined ? undefined : createPacing(window);
-  /** Why nothing is sent now. */
+  /** Reasons why nothing is sent now. */
   const waits = new Set<'client' | 'window'>();
   let isBehind = false;
   let isCatchingUp = false;
@@ -90,7 +90,7 @@ function createWatcher({ viewer, window, facts, shown, redraw, limits }: Watcher
     isCatchingUp = true;
     const text = await redraw();
     isCatchingUp = false;
-    // While it waits again, it stays behind until the next turn.
+    // If it waits again, it stays behind until the next turn.
     if (isOver || waits.size > 0) return;
     isBehind = false;
     if (text !== undefined) send(text);

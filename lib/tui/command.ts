@@ -15,7 +15,7 @@ export type Plan =
   /** The program cannot be started. */
   | { kind: 'failed'; reason: string };
 
-export interface PlanParts {
+export interface PlanDeps {
   host: Host;
   config: { tuiCommand?: string; home: string };
 }
@@ -29,7 +29,7 @@ const INTERPRETERS = ['.venv/bin/python', '.venv/bin/python3', 'venv/bin/python'
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
 
 /** Resolves program, working directory and environment of a gateway (contract 02 §4.2). Starts nothing. */
-export async function planCommand({ host, config }: PlanParts, payload: AttachPayload): Promise<Plan> {
+export async function planCommand({ host, config }: PlanDeps, payload: AttachPayload): Promise<Plan> {
   const profile = readName(payload.profile, 128, /\//);
   if (profile === null) {
     return { kind: 'invalid', message: 'profile must be 1 to 128 characters without "/" and control characters' };
@@ -72,7 +72,7 @@ export async function planCommand({ host, config }: PlanParts, payload: AttachPa
   return { kind: 'command', command: { file, args, cwd, env: defined(variables) } };
 }
 
-/** Undefined when absent, null when invalid. */
+/** Undefined if absent, null if invalid. */
 function readName(value: unknown, maxLength: number, forbidden?: RegExp): string | undefined | null {
   if (value === undefined || value === null || value === '') return undefined;
   if (typeof value !== 'string' || value.length > maxLength || CONTROL.test(value) || forbidden?.test(value))
@@ -87,7 +87,7 @@ async function findInterpreter({ env, files }: Host, root: string): Promise<stri
   return 'python3';
 }
 
-/** False for a path that cannot be read. */
+/** False for an unreadable path. */
 const isDirectory = async ({ files }: Host, path: string): Promise<boolean> =>
   (await files.stat(path).catch(() => null))?.kind === 'directory';
 

@@ -18,9 +18,9 @@ const LOST_DELAY = 1000;
 export type LineKind = 'event' | 'response';
 
 export interface GatewayEvents {
-  /** One JSON object, as the gateway wrote it. Never called after `end()`. */
+  /** One JSON object, as written by the gateway. Never called after `end()`. */
   received(kind: LineKind, text: string): void;
-  /** The gateway exited by itself; all of its output came before. Called at most once, never after `end()`. */
+  /** The gateway exited by itself, after all of its output was delivered. Called at most once, never after `end()`. */
   exited(exit: Exit): void;
 }
 
@@ -62,7 +62,7 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
   child.onExit((exit) => {
     stdout.end();
     stderr.end();
-    // The last line may have closed the socket, and thereby ended this gateway.
+    // The last line may have closed the socket, which ended this gateway.
     const byItself = state === 'running';
     state = 'ended';
     cancel?.();
@@ -71,8 +71,8 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
   });
 
   /**
-   * Queues the pieces of one line, with its end. False when 64 MiB wait already, and the line is dropped. `lost` is called
-   * when the gateway runs but no longer reads its input.
+   * Queues the pieces of one line, with its end. Returns false, and drops the line, if 64 MiB are waiting already. `lost` is
+   * called if the gateway runs but no longer reads its input.
    */
   function writeLine(pieces: readonly Uint8Array[], lost: () => void = () => {}): boolean {
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
@@ -91,7 +91,7 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
   return {
     pid: child.pid,
 
-    /** Queues one message for the gateway: the text of a JSON object, without line breaks. As `writeLine`. */
+    /** Queues one message for the gateway: the text of a JSON object, without line breaks. Results like `writeLine`. */
     write: (message: string, lost?: () => void): boolean => writeLine([encoder.encode(`${message}\n`)], lost),
     writeLine,
 

@@ -1,7 +1,7 @@
 const NEWLINE = 0x0a;
 const RETURN = 0x0d;
 const MIN_BUFFER = 4096;
-/** A larger buffer is not kept for the next line. */
+/** A larger buffer is not reused for the next line. */
 const MAX_KEPT_BUFFER = 1024 * 1024;
 
 export interface LineEvents {
@@ -11,13 +11,15 @@ export interface LineEvents {
   tooLong(head: Uint8Array): void;
 }
 
-/** Splits a byte stream into lines of at most `limit` bytes. A line is copied once if it comes in pieces, else never. */
+/**
+ * Splits a byte stream into lines of at most `limit` bytes. A line is copied once if it comes in pieces, otherwise never.
+ */
 export function createLines(limit: number, events: LineEvents) {
   let held = new Uint8Array(0);
   let length = 0;
   let discarding = false;
 
-  /** Holds one byte more than the limit: the `\r` of a line of exactly that length. */
+  /** Buffers one byte more than the limit: the `\r` of a line of exactly that length. */
   function hold(bytes: Uint8Array): void {
     const needed = Math.min(length + bytes.length, limit + 1);
     if (needed > held.length) {
@@ -70,7 +72,7 @@ export function createLines(limit: number, events: LineEvents) {
       forget();
     },
 
-    /** Ends the stream. An unterminated rest is a line, too. */
+    /** Ends the stream. An unterminated rest is a line too. */
     end(): void {
       if (length > 0) finish(new Uint8Array(0));
       discarding = false;

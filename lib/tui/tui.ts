@@ -12,8 +12,8 @@ const MAX_GATEWAYS = 16;
 const HIGH_WATER = 4 * 1024 * 1024;
 const LOW_WATER = 1024 * 1024;
 
-export interface TuiParts {
-  /** Absent at the edge, where no program can be started. */
+export interface TuiDeps {
+  /** Absent at the edge, where no programs can be started. */
   host?: Host;
   config: { tuiCommand?: string; home: string };
   clock: Clock;
@@ -37,22 +37,20 @@ export type AttachResult =
 
 export type RequestResult = 'written' | 'no-host' | 'no-session' | 'full';
 
-/** The gateway of a connection, one that is starting, or both while one replaces the other. */
+/** The gateway of a connection, or one that is starting, or both while one replaces the other. */
 interface Slot {
   gateway?: Gateway;
   starting?: { cancelled: boolean };
 }
 
-export type Tui = ReturnType<typeof createTui>;
-
 /**
  * The TUI gateways of the relay: at most one process per socket and 16 in total (contract 02 §4). Messages of one
  * connection must come one after another; its end, the loss of its grant and the shutdown may come at any time.
  */
-export function createTui({ host, config, clock, log }: TuiParts) {
+export function createTui({ host, config, clock, log }: TuiDeps) {
   const encoder = new TextEncoder();
   const slots = new Map<Connection, Slot>();
-  /** Gateways that run, start or end. */
+  /** Number of gateways that run, start or end. */
   let count = 0;
   const endings = new Set<Promise<void>>();
   const attempts = new Set<Promise<unknown>>();
@@ -67,7 +65,7 @@ export function createTui({ host, config, clock, log }: TuiParts) {
     return ending;
   }
 
-  /** Ends the gateway of a connection. True when there was one, or one was starting. */
+  /** Ends the gateway of a connection. True if there was one, or one was starting. */
   function release(connection: Connection): boolean {
     const slot = slots.get(connection);
     if (!slot) return false;
@@ -77,7 +75,7 @@ export function createTui({ host, config, clock, log }: TuiParts) {
     return true;
   }
 
-  /** Reserves one of the 16 places, and waits for a gateway that is ending. */
+  /** Reserves one of the 16 places, waiting for a gateway that is ending. */
   async function reserve(): Promise<boolean> {
     while (count >= MAX_GATEWAYS) {
       if (endings.size === 0) return false;
@@ -114,7 +112,7 @@ export function createTui({ host, config, clock, log }: TuiParts) {
     } catch (error) {
       count -= 1;
       log.warn(`cannot start a gateway: ${describeError(error)}`);
-      // The code alone: the message contains paths of the host.
+      // Only the code, since the message contains paths of the host.
       return { kind: 'failed', reason: String((error as { code?: unknown }).code ?? 'unknown error') };
     }
     let unfollow = () => {};
@@ -168,8 +166,9 @@ export function createTui({ host, config, clock, log }: TuiParts) {
     isAttached: (connection: Connection): boolean => slots.get(connection)?.gateway !== undefined,
 
     /**
-     * Writes one JSON-RPC message, the text of an object; `lost` is called when the gateway no longer reads its input
-     * (contract 02 §4.4). The text becomes one line and is otherwise unchanged, even numbers that a double cannot hold.
+     * Writes one JSON-RPC message, the text of an object; `lost` is called if the gateway no longer reads its input
+     * (contract 02 §4.4). The text becomes one line and is otherwise unchanged, including numbers that a double cannot
+     * represent.
      */
     async request(connection: Connection, message: string, lost: () => void): Promise<RequestResult> {
       if (!host) return 'no-host';
@@ -205,7 +204,7 @@ export function createTui({ host, config, clock, log }: TuiParts) {
      */
     release,
 
-    /** Ends every gateway and lets none start again. Resolves when all have exited, after about 4 s at most. */
+    /** Ends every gateway and prevents new ones. Resolves when all have exited, after about 4 s at most. */
     async stop(): Promise<void> {
       stopping = true;
       for (const connection of [...slots.keys()]) release(connection);

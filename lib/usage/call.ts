@@ -17,7 +17,7 @@ export const NO_WINDOWS = 'Provider returned no usage windows';
 /** A failure with one of the fixed sentences of contract 04 §9.3. */
 export const usageProblem = (message: string): RelayError => new RelayError('bad-gateway', message);
 
-/** A GET with a bearer, for a JSON object. */
+/** A GET request with a bearer, for a JSON object. */
 export type Call = (request: {
   url: string;
   token: string;
@@ -27,8 +27,8 @@ export type Call = (request: {
 }) => Promise<Record<string, unknown>>;
 
 /**
- * Calls to providers that end with `signal`. A failure is a RelayError with a fixed sentence, or any other error when
- * there is no response. Redirects are not followed: a credential stays with its server.
+ * Calls to providers, aborted by `signal`. A failure is a RelayError with a fixed sentence, or any other error if there is
+ * no response. Redirects are not followed, so that a credential stays with its server.
  */
 export function createCall({ upstream, clock }: { upstream: Upstream; clock: Clock }, signal: AbortSignal): Call {
   return async ({ url, token, headers, timeout = CALL_TIMEOUT }) => {

@@ -9,11 +9,11 @@ type Entry = Record<string, unknown>;
 export interface Credentials {
   /** A provider's entry in the profile's `auth.json`, else in the agent home's. */
   of(provider: string): { entry: Entry | null; pool: Entry[] };
-  /** A variable of the profile's `.env`, else of the environment; null when it is blank. */
+  /** A variable of the profile's `.env`, else of the environment; null if it is blank. */
   key(name: string): string | null;
 }
 
-/** Reads a profile's credentials (contract 04 §9.3). Throws only where `readSecrets` does. */
+/** Reads a profile's credentials (contract 04 §9.3). Throws only if `readSecrets` does. */
 export async function readCredentials({ files, agentHome, env }: Host, home: string): Promise<Credentials> {
   const { env: own, auths } = await readSecrets(files, home, agentHome);
   return {
@@ -30,7 +30,7 @@ export async function readCredentials({ files, agentHome, env }: Host, home: str
   };
 }
 
-/** The credential that a session was last seen to use. */
+/** The last known credential of a session. */
 export interface ActiveCredential {
   providerId: string;
   credentialId: string;

@@ -56,7 +56,7 @@ function loginOf(credentials: Credentials): { token: string; portal: string | nu
   return null;
 }
 
-/** When a pool entry was created or renewed, epoch milliseconds; 0 when unknown. */
+/** Time at which a pool entry was created or renewed, epoch milliseconds; 0 if unknown. */
 function renewedAt(entry: Record<string, unknown>): number {
   for (const name of ['obtained_at', 'updated_at', 'created_at', 'expires_at']) {
     const time = Date.parse(timeOf(entry[name]) ?? '');

@@ -1,6 +1,6 @@
 import { decodeJwt } from 'jose/jwt/decode';
 import { RelayError } from '../errors.ts';
-import { sha256 } from '../kit/bytes.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { type Call, NO_WINDOWS, UNSUPPORTED, usageProblem } from './call.ts';
 import type { ActiveCredential, Credentials } from './credentials.ts';
 import {
@@ -130,7 +130,7 @@ function windowOf(window: unknown, byPosition: string): UsageWindow[] {
   return [{ id: windowId(label), label, used_percent: percent, reset_at: resetAt, detail: null }];
 }
 
-/** The account in a token's claims. They are not verified here: the provider does that. */
+/** The account in a token's claims, which are not verified here, since the provider does that. */
 function accountOf(token: string): string | null {
   try {
     return textOf(at(decodeJwt(token), 'https://api.openai.com/auth', 'chatgpt_account_id'), 200);

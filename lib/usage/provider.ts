@@ -1,7 +1,7 @@
 import type { Call } from './call.ts';
 import type { ActiveCredential, Credentials } from './credentials.ts';
 
-/** The used part of one quota. */
+/** The used part of a quota. */
 export type UsageWindow = {
   id: string;
   label: string;
@@ -28,7 +28,7 @@ export type UsageCredential = {
   message: string | null;
 };
 
-/** One provider as devices see it (contract 04 §9.2), with every key present. Times are ISO 8601 UTC. */
+/** One provider as shown to devices (contract 04 §9.2), with every key present. Times are ISO 8601 UTC. */
 export type ProviderUsage = {
   id: string;
   display_name: string;
@@ -53,7 +53,7 @@ export interface ProviderName {
   displayName: string;
 }
 
-/** A provider's row, with defaults for the keys that are not given. */
+/** A provider's row, with defaults for missing keys. */
 export const providerUsage = (
   { id, displayName }: ProviderName,
   { status, ...given }: Partial<ProviderUsage> & Pick<ProviderUsage, 'status'>,
@@ -77,7 +77,7 @@ export const providerUsage = (
   ...given,
 });
 
-/** Base URLs of providers; a credential may name another. */
+/** Base URLs of providers; a credential may contain another one. */
 export interface ProviderBases {
   codex: string;
   nous: string;
@@ -92,7 +92,7 @@ export const PROVIDER_BASES: ProviderBases = {
   supergrok: 'https://cli-chat-proxy.grok.com',
 };
 
-export interface LoadParts {
+export interface LoadOptions {
   credentials: Credentials;
   call: Call;
   bases: ProviderBases;
@@ -105,10 +105,10 @@ export type Present = (active: ActiveCredential | null) => ProviderUsage;
 
 export interface Provider extends ProviderName {
   /**
-   * Queries the provider. Null without a credential; rejects with a RelayError whose message may be shown, or with
-   * any other error when there is no response.
+   * Queries the provider. Null without a credential. Rejects with a RelayError whose message may be shown, or with any other
+   * error if there is no response.
    */
-  load(parts: LoadParts): Promise<Present | null>;
+  load(options: LoadOptions): Promise<Present | null>;
 }
 
 export const withoutSlash = (url: string): string => url.replace(/\/+$/, '');

@@ -13,7 +13,7 @@ import { nous } from './nous.ts';
 import { openaiCodex } from './openai-codex.ts';
 import { opencodeGo } from './opencode-go.ts';
 import {
-  type LoadParts,
+  type LoadOptions,
   PROVIDER_BASES,
   type Present,
   type Provider,
@@ -28,9 +28,9 @@ const PROVIDERS: Provider[] = [openaiCodex, nous, opencodeGo, supergrok];
 const CAPABILITIES = ['credential_pools', 'structured_balances', 'opencode_go', 'supergrok'];
 const PROFILE = /^[a-z0-9][a-z0-9_-]{0,63}$/;
 
-/** Milliseconds for a whole report: phones wait 30 s. */
+/** Milliseconds for a whole report, since phones wait 30 s. */
 const REPORT_TIMEOUT = 20_000;
-/** Milliseconds that a snapshot lives. */
+/** Milliseconds for which a snapshot is cached. */
 const LIFETIME = 30_000;
 const MAX_SNAPSHOTS = 32;
 
@@ -41,7 +41,7 @@ export interface UsageReport {
   providers: ProviderUsage[];
 }
 
-export interface UsageParts {
+export interface UsageDeps {
   host: Host;
   config: Config;
   clock: Clock;
@@ -53,16 +53,15 @@ export interface UsageParts {
 
 export interface Usage {
   /**
-   * Usage of the providers' quotas, for a profile (empty = default) and a session of its agent. A failing provider
-   * affects its own row only.
-   * `live` is the credential that the session uses right now, where the caller can tell; it counts only for the profile
-   * that it belongs to.
+   * Usage of the providers' quotas, for a profile (empty = default) and a session of its agent. A failing provider affects
+   * its own row only. `live` is the credential that the session uses right now, if the caller knows it; it counts only for
+   * its own profile.
    * @throws RelayError `invalid` for an unknown profile.
    */
   report(query: { profile: string; sessionId: string; live?: LiveCredential | null }): Promise<UsageReport>;
 }
 
-/** The credential of a session, as the process that runs it knows it (contract 07 §4.2). */
+/** The credential of a session, as known by the process that runs it (contract 07 §4.2). */
 export interface LiveCredential {
   providerId: string;
   credentialId: string;
@@ -76,14 +75,14 @@ interface Snapshot {
 }
 
 /**
- * Provider usage (contract 04 §9). Concurrent reports of one profile share one query, and its result lives 30 s unless a
- * provider failed. The active credential of a session is looked up for each report.
+ * Provider usage (contract 04 §9). Concurrent reports of one profile share one query, whose result is cached for 30 s unless
+ * a provider failed. The active credential of a session is looked up for each report.
  */
-export function createUsage(parts: UsageParts): Usage {
-  const { host, config, clock, log } = parts;
-  const bases = { ...PROVIDER_BASES, ...parts.bases };
-  /** By home, newest last. */
-  const kept = new Map<string, { snapshot: Promise<Snapshot>; until: number }>();
+export function createUsage(deps: UsageDeps): Usage {
+  const { host, config, clock, log } = deps;
+  const bases = { ...PROVIDER_BASES, ...deps.bases };
+  /** Keyed by home, newest last. */
+  const cache = new Map<string, { snapshot: Promise<Snapshot>; until: number }>();
 
   async function homeOf(profile: string): Promise<string> {
     const name = profile.trim().toLowerCase() || 'default';
@@ -95,22 +94,22 @@ export function createUsage(parts: UsageParts): Usage {
   }
 
   function snapshotOf(home: string): Promise<Snapshot> {
-    const known = kept.get(home);
+    const known = cache.get(home);
     if (known && clock.monotonic() < known.until) return known.snapshot;
     const snapshot = load(home);
     const entry = { snapshot, until: Number.POSITIVE_INFINITY };
     const forget = () => {
-      if (kept.get(home) === entry) kept.delete(home);
+      if (cache.get(home) === entry) cache.delete(home);
     };
-    kept.delete(home);
-    kept.set(home, entry);
+    cache.delete(home);
+    cache.set(home, entry);
     snapshot.then(({ isComplete }) => {
       if (isComplete) entry.until = clock.monotonic() + LIFETIME;
       else forget();
     }, forget);
-    for (const oldest of kept.keys()) {
-      if (kept.size <= MAX_SNAPSHOTS) break;
-      kept.delete(oldest);
+    for (const oldest of cache.keys()) {
+      if (cache.size <= MAX_SNAPSHOTS) break;
+      cache.delete(oldest);
     }
     return snapshot;
   }
@@ -119,7 +118,7 @@ export function createUsage(parts: UsageParts): Usage {
     const fetchedAt = new Date(clock.now()).toISOString();
     return withDeadline({ clock, timeout: REPORT_TIMEOUT }, async (signal) => {
       const credentials = await readCredentials(host, home);
-      const loading = { credentials, call: createCall(parts, signal), bases, fetchedAt };
+      const loading = { credentials, call: createCall(deps, signal), bases, fetchedAt };
       const results = await Promise.all(PROVIDERS.map((provider) => loadOne(provider, loading)));
       return {
         fetchedAt,
@@ -129,7 +128,7 @@ export function createUsage(parts: UsageParts): Usage {
     });
   }
 
-  async function loadOne(provider: Provider, loading: LoadParts): Promise<{ present: Present; failed: boolean }> {
+  async function loadOne(provider: Provider, loading: LoadOptions): Promise<{ present: Present; failed: boolean }> {
     let row: ProviderUsage;
     try {
       const present = await provider.load(loading);

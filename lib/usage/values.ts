@@ -1,7 +1,7 @@
 import { isObject } from '../kit/json.ts';
 import { visibleLine } from '../kit/text.ts';
 
-/** Readers of provider responses, which may have any shape: each returns a value that may be shown, or null. */
+/** Readers of provider responses, which may have any shape. Each returns a value that may be shown, or null. */
 
 const MAX_TIME = 80;
 const MAX_ID = 40;
@@ -18,7 +18,7 @@ export function at(value: unknown, ...path: string[]): unknown {
   return here;
 }
 
-/** A finite number, or text of one: 64-bit integers come as text. */
+/** A finite number, or text of one, since 64-bit integers come as text. */
 export function numberOf(value: unknown): number | null {
   const number = typeof value === 'string' && DECIMAL.test(value) ? Number(value) : value;
   return typeof number === 'number' && Number.isFinite(number) ? number : null;

@@ -3,9 +3,10 @@ import * as v from 'valibot';
 import type { VoiceCallerRecord } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import { isSuccess, type Upstream } from '../host/upstream.ts';
-import { base64url, randomBytes, sha256 } from '../kit/bytes.ts';
+import { base64url, randomBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { listOf, loadAll, readAs } from '../kit/entries.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { createSingleFlight } from '../kit/single-flight.ts';
 import { isPrintable } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
@@ -13,20 +14,20 @@ import { createWriteBehind } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 
 const PROBE_TIMEOUT = 5_000;
-/** Milliseconds for which a valid bearer, and whether the API server checks bearers at all, are not asked for again. */
+/** Milliseconds for which a valid bearer, and whether the API server checks bearers at all, are cached. */
 const REMEMBERED = 60_000;
 const MAX_REMEMBERED = 1024;
 const FAILURE_WINDOW = 60_000;
 const MAX_FAILURES = 30;
 /** Callers with failures within the window. */
 const MAX_CALLERS = 4096;
-/** Probes at once, over all callers. */
+/** Concurrent probes, over all callers. */
 const MAX_PROBES = 64;
 
 /** Key of the record that says whether the API server checks bearers. The others are made of hashes. */
 const OPEN_KEY = 'open';
 
-export interface ApiBearerParts {
+export interface ApiBearerDeps {
   /** Base URL of the API server, without a slash at its end. It may have a path. */
   base: string;
   upstream: Upstream;
@@ -35,32 +36,32 @@ export interface ApiBearerParts {
   log: Log;
 }
 
-/** Bearers of the agent's API server, which only that server can judge (contract 05 §2). */
+/** Checks bearers of the agent's API server, which only that server can verify (contract 05 §2). */
 export interface ApiBearers {
   /**
-   * Returns whether the API server accepts a bearer. Remembered for a minute when it does. Each caller, known by its
-   * limit key, has 30 failures in a minute.
-   * @throws RelayError `rate-limited` without asking, beyond them.
+   * Returns whether the API server accepts a bearer. A success is cached for a minute. Each caller, identified by its limit
+   * key, may fail 30 times per minute.
+   * @throws RelayError `rate-limited` without a probe, above that.
    */
   isValid(token: string, caller: string): Promise<boolean>;
   /**
-   * Returns whether the API server accepts any bearer, so that a valid one proves nothing. Remembered for a minute.
-   * @throws RelayError `unauthorized` when it does not answer.
+   * Returns whether the API server accepts any bearer, so that a valid one proves nothing. Cached for a minute.
+   * @throws RelayError `unauthorized` if it does not answer.
    */
   isOpen(): Promise<boolean>;
 }
 
-/** A bearer that no server has ever given to anybody. */
+/** A random bearer that no server has ever issued. */
 const madeUpToken = (): string => base64url(randomBytes(32));
 
-/** The one error for every bearer that is not accepted, whatever the reason. */
+/** The same error for every bearer that is not accepted, whatever the reason. */
 export const invalidBearer = (): RelayError => new RelayError('unauthorized', 'invalid or expired bearer token');
 
 /**
  * Times are monotonic in memory and wall-clock in the store, because a process that slept (edge) has another monotonic
  * clock.
  */
-export async function openApiBearers({ base, upstream, store, clock, log }: ApiBearerParts): Promise<ApiBearers> {
+export async function openApiBearers({ base, upstream, store, clock, log }: ApiBearerDeps): Promise<ApiBearers> {
   /** Ends of validity by the hash of base and token, the least recently used first. */
   const valid = new Map<string, number>();
   /** Times of failures by caller, the least recent first. */
@@ -83,7 +84,7 @@ export async function openApiBearers({ base, upstream, store, clock, log }: ApiB
         else await store.removeItem(key);
         continue;
       }
-      // A wall clock that was set back lengthens nothing.
+      // A wall clock that was set back lengthens no validity.
       const until = Math.min(record.until - offset(), now + REMEMBERED);
       if (until <= now) await store.removeItem(key);
       else if ('open' in record) open = { isOpen: record.open, until };
@@ -108,7 +109,7 @@ export async function openApiBearers({ base, upstream, store, clock, log }: ApiB
     const now = clock.monotonic();
     const failed = recent(failures.get(caller) ?? [], now);
     if (failed.length >= MAX_FAILURES) throw tooMany((failed[0] as number) + FAILURE_WINDOW - now);
-    // Counted before the answer, so that many bearers at once are no way round the limit.
+    // Counted before the answer, so that many concurrent bearers do not bypass the limit.
     setFailures(caller, [...failed, now]);
     if (!isSuccess(await statusFor(token, signal))) return false;
     setFailures(caller, withoutOne(failures.get(caller) ?? [], now));
@@ -187,7 +188,7 @@ export async function openApiBearers({ base, upstream, store, clock, log }: ApiB
 
   return {
     async isValid(token, caller) {
-      // A header could not carry it.
+      // Cannot be sent in a header.
       if (!isPrintable(token)) return false;
       const key = sha256(`${base} ${token}`);
       if (isRemembered(key)) return true;

@@ -12,21 +12,21 @@ import { canonicalJson, type Json } from '../pairing/canonical-json.ts';
 import { numberOf } from './section.ts';
 import { wavHeader } from './streaming/wav.ts';
 
-/** Bytes that wait for the disk, of a session and of all. A recording that would go beyond ends early. */
+/** Bytes that wait for the disk, of one session and of all. A recording that would exceed them ends early. */
 const MAX_WAITING = 8 * MiB;
 const MAX_WAITING_IN_ALL = 64 * MiB;
-/** Bytes that a session may have waiting beyond them for its event log, which is given up last. */
+/** Bytes that a session may exceed them by for its event log, which is given up last. */
 const LOG_RESERVE = MiB / 2;
-/** Audio waits so many milliseconds, or until there are so many bytes, for one write to carry many frames. */
+/** Milliseconds, or bytes, for which audio is collected, so that one write contains many frames. */
 const GATHER_TIME = 250;
 const GATHER_BYTES = MiB / 4;
-/** Milliseconds that a client waits for its recording. After them, it is told of none. */
+/** Milliseconds that a client waits for its recording, after which it gets none. */
 const SAVE_TIMEOUT = 3000;
-/** Bytes of an event log. A line says that it is full; the last line of the session follows all the same. */
+/** Maximum bytes of an event log. A line then says that it is full; the last line of the session is still written. */
 const MAX_LOG = 16 * MiB;
-/** Files of a directory. A sweep removes the oldest beyond, unless files are kept for good. */
+/** Maximum files of a directory. A sweep removes the oldest over it, unless files are kept permanently. */
 const MAX_FILES = 2000;
-/** Milliseconds between sweeps of a directory that are due to new sessions. */
+/** Milliseconds between sweeps of a directory that new sessions cause. */
 const SWEEP_PERIOD = 60_000;
 const RETENTION_DAYS = 14;
 const MAX_RETENTION_DAYS = 3650;
@@ -40,20 +40,20 @@ export interface SessionArtifacts {
   readonly logPath: string;
   /** Adds a line: the event with sorted keys and `unix_ms`, its audio replaced by its size. A full log takes no more. */
   record(event: JsonObject): void;
-  /** Adds the last line, also to a full log. */
+  /** Adds the last line, even to a full log. */
   recordEnd(event: JsonObject): void;
-  /** Begins the next recording. Returns its path; empty without a host. */
+  /** Starts the next recording. Returns its path; empty without a host. */
   startAudio(sampleRate: number): string;
   audio(pcm: Uint8Array): void;
   /** Completes the recording. */
   endAudio(): void;
-  /** The same. Resolves with its path once the file is there as a whole; empty when it cannot be, or takes too long. */
+  /** Like `endAudio`. Resolves with the path once the file is complete; empty if that fails or takes too long. */
   savedAudio(path: string): Promise<string>;
   /** Resolves once everything is on disk, or has failed to get there. */
   settled(): Promise<void>;
 }
 
-export interface ArtifactsParts {
+export interface ArtifactsDeps {
   host?: Host;
   clock: Clock;
   log: Log;
@@ -66,7 +66,7 @@ export interface NewArtifacts {
   scope: UsedDirectory;
 }
 
-/** A directory of artifacts, with the section of the configuration that says how long they are kept. */
+/** A directory of artifacts, with the section of the configuration that sets the retention. */
 export interface UsedDirectory {
   runDir: string;
   section: Mapping;
@@ -74,16 +74,19 @@ export interface UsedDirectory {
 
 export type Artifacts = ReturnType<typeof createArtifacts>;
 
-/** `run_retention_days` of a section; 14 unless it is a number of days; for 0, files are kept. */
+/** `run_retention_days` of a section; 14 unless it is a number of days; 0 keeps files permanently. */
 function daysOf({ run_retention_days: days }: Mapping): number {
   const count = numberOf(days);
   if (count === 0) return Number.POSITIVE_INFINITY;
   return count !== undefined && count >= 1 ? Math.min(count, MAX_RETENTION_DAYS) : RETENTION_DAYS;
 }
 
-/** Event logs and recordings of voice sessions; nothing is kept at the edge, which has no files. */
-export function createArtifacts({ host, clock, log }: ArtifactsParts) {
-  /** By directory: how many days files are kept, and when a new session may next sweep it (monotonic milliseconds). */
+/** Event logs and recordings of voice sessions. At the edge, which has no files, nothing is stored. */
+export function createArtifacts({ host, clock, log }: ArtifactsDeps) {
+  /**
+   * Keyed by directory: days of retention, and the time from which a new session may sweep it again (monotonic
+   * milliseconds).
+   */
   const directories = new Map<string, { days: number; next: number }>();
   const backlog: Backlog = { bytes: 0 };
   let cancel = () => {};
@@ -183,7 +186,7 @@ interface Backlog {
   bytes: number;
 }
 
-interface FileArtifactsParts {
+interface FileArtifactsDeps {
   host: Host;
   clock: Clock;
   log: Log;
@@ -195,7 +198,7 @@ interface FileArtifactsParts {
 /** Writes behind, in order within each file. */
 class FileArtifacts implements SessionArtifacts {
   readonly logPath: string;
-  readonly #parts: FileArtifactsParts;
+  readonly #deps: FileArtifactsDeps;
   #writes: Write[] = [];
   #waiting = 0;
   /** Bytes of the event log. */
@@ -209,9 +212,9 @@ class FileArtifacts implements SessionArtifacts {
   #endWait = () => {};
   #hasFailed = false;
 
-  constructor(parts: FileArtifactsParts) {
-    this.#parts = parts;
-    this.logPath = `${parts.stem}.jsonl`;
+  constructor(deps: FileArtifactsDeps) {
+    this.#deps = deps;
+    this.logPath = `${deps.stem}.jsonl`;
   }
 
   record(event: JsonObject): void {
@@ -230,7 +233,7 @@ class FileArtifacts implements SessionArtifacts {
   }
 
   #lineOf({ audio_base64: audio, ...event }: JsonObject): Uint8Array {
-    const line: JsonObject = { ...event, unix_ms: Math.round(this.#parts.clock.now()) };
+    const line: JsonObject = { ...event, unix_ms: Math.round(this.#deps.clock.now()) };
     if (typeof audio === 'string') line.audio_base64 = `<${event.byte_count ?? audio.length} bytes>`;
     return utf8ToBytes(`${canonicalJson(JSON.parse(JSON.stringify(line)) as Json)}\n`);
   }
@@ -238,18 +241,18 @@ class FileArtifacts implements SessionArtifacts {
   startAudio(sampleRate: number): string {
     this.endAudio();
     const suffix = ++this.#recordings === 1 ? '' : `-${this.#recordings}`;
-    const path = `${this.#parts.stem}${suffix}.wav`;
+    const path = `${this.#deps.stem}${suffix}.wav`;
     this.#audio = { path, sampleRate, bytes: 0 };
-    // A player reads a recording that a crash left behind to the end of its file.
+    // If a crash leaves the recording incomplete, a player reads it to the end of the file.
     this.#append(path, wavHeader(sampleRate));
     return path;
   }
 
   audio(pcm: Uint8Array): void {
     if (!this.#audio || this.#hasFailed) return;
-    const inAll = this.#parts.backlog.bytes + pcm.length;
+    const inAll = this.#deps.backlog.bytes + pcm.length;
     if (this.#waiting + pcm.length > MAX_WAITING || inAll > MAX_WAITING_IN_ALL) {
-      this.#parts.log.warn('a voice recording ends early: the disk is too slow');
+      this.#deps.log.warn('a voice recording ends early: the disk is too slow');
       this.endAudio();
       return;
     }
@@ -267,7 +270,7 @@ class FileArtifacts implements SessionArtifacts {
 
   async savedAudio(path: string): Promise<string> {
     this.endAudio();
-    const { clock } = this.#parts;
+    const { clock } = this.#deps;
     const isSaved = this.settled().then(() => !this.#hasFailed);
     return (await withTimeout({ clock, timeout: SAVE_TIMEOUT }, isSaved, () => false)) ? path : '';
   }
@@ -296,7 +299,7 @@ class FileArtifacts implements SessionArtifacts {
       return;
     }
     this.#waiting += length;
-    this.#parts.backlog.bytes += length;
+    this.#deps.backlog.bytes += length;
     this.#writes.push(write);
     if (this.#waiting >= GATHER_BYTES) this.#flushNow();
     this.#writing ??= this.#writeAll();
@@ -308,7 +311,7 @@ class FileArtifacts implements SessionArtifacts {
     await Promise.resolve();
     if (!this.#isUrgent) {
       await new Promise<void>((resolve) => {
-        const cancel = this.#parts.clock.after(GATHER_TIME, resolve);
+        const cancel = this.#deps.clock.after(GATHER_TIME, resolve);
         this.#endWait = () => {
           cancel();
           resolve();
@@ -331,8 +334,8 @@ class FileArtifacts implements SessionArtifacts {
     for (let batch = this.#takeBatch(); batch; batch = this.#takeBatch()) {
       const { path, bytes, isHeader } = batch;
       try {
-        if (isHeader) await this.#parts.host.files.overwriteStart(path, bytes);
-        else await this.#parts.host.files.append(path, bytes);
+        if (isHeader) await this.#deps.host.files.overwriteStart(path, bytes);
+        else await this.#deps.host.files.append(path, bytes);
       } catch (error) {
         this.#fail(errnoOf(error) || describeError(error));
       }
@@ -342,10 +345,10 @@ class FileArtifacts implements SessionArtifacts {
 
   #written(bytes: number): void {
     this.#waiting -= bytes;
-    this.#parts.backlog.bytes -= bytes;
+    this.#deps.backlog.bytes -= bytes;
   }
 
-  /** All that waits for the file whose turn it is, up to its header, as one write. */
+  /** Takes everything pending for the current file, up to its header, as one write. */
   #takeBatch(): Write | undefined {
     const [first] = this.#writes;
     if (!first) return undefined;
@@ -353,8 +356,8 @@ class FileArtifacts implements SessionArtifacts {
     const own = this.#writes.filter((write) => write.path === path);
     const header = own.findIndex(({ isHeader }) => isHeader);
     const batch = header === 0 ? own.slice(0, 1) : header > 0 ? own.slice(0, header) : own;
-    const taken = new Set(batch);
-    this.#writes = this.#writes.filter((write) => !taken.has(write));
+    const removed = new Set(batch);
+    this.#writes = this.#writes.filter((write) => !removed.has(write));
     return { path, bytes: concatBytes(...batch.map(({ bytes }) => bytes)), isHeader: header === 0 };
   }
 
@@ -362,6 +365,6 @@ class FileArtifacts implements SessionArtifacts {
     this.#hasFailed = true;
     this.#written(this.#writes.reduce((sum, { bytes }) => sum + bytes.length, 0));
     this.#writes = [];
-    this.#parts.log.warn(`a voice session is no longer recorded: ${reason}`);
+    this.#deps.log.warn(`a voice session is no longer recorded: ${reason}`);
   }
 }

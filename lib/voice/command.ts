@@ -2,15 +2,15 @@ import { RelayError } from '../errors.ts';
 import type { Child, Exit, Host } from '../host/index.ts';
 import { mentionsSecret, SECRET_VARIABLES } from '../kit/secret-names.ts';
 
-/** Bytes of output that wait to be taken. Above that the program is not read. */
+/** Buffered bytes of output above which the program is not read. */
 const HIGH_WATER = 256 * 1024;
-/** Characters of the program's complaint that are looked at. */
+/** Maximum characters of the program's stderr to examine. */
 const MAX_COMPLAINT = 2000;
 
-/** The parts of the host on which a program of the owner depends (contract 05 §18). */
+/** The parts of the host that an owner's program needs (contract 05 §18). */
 export type CommandHost = Pick<Host, 'children' | 'env' | 'files' | 'media' | 'processes'>;
 
-/** The beginning of the names of directories for clips and for results of programs. */
+/** Prefix of directories for clips and for results of programs. */
 export const DIRECTORY_PREFIX = 'svc-relay-voice-';
 
 /** Error message for a relay without a host. */
@@ -20,12 +20,12 @@ export const NO_PROGRAMS = 'this relay runs without a host, and cannot start pro
 export type PlaceholderValues = Readonly<Record<string, string>>;
 
 const PLACEHOLDER = /\{([a-z_]+)\}/g;
-/** A value that is an argument of its own, or begins one. */
+/** A placeholder at the beginning of an argument. */
 const LEADING = /^\{([a-z_]+)\}/;
 
 /**
- * Arguments with their placeholders filled in; unknown ones stay. A value stays within its argument, whatever it contains,
- * and cannot become an option: one that begins with `-` gets a space before it, which no program takes for an option.
+ * Arguments with their placeholders filled in; unknown ones stay. A value stays within its argument and cannot become an
+ * option: if it begins with `-`, a space is put before it, which no program takes for an option.
  */
 export function filled(args: readonly string[], values: PlaceholderValues): string[] {
   const given = (name: string): string | undefined => (Object.hasOwn(values, name) ? values[name] : undefined);
@@ -36,27 +36,27 @@ export function filled(args: readonly string[], values: PlaceholderValues): stri
   });
 }
 
-/** True if an argument list names a placeholder. */
+/** True if an argument list contains a placeholder. */
 export const mentions = (args: readonly string[], name: string): boolean =>
   args.some((arg) => arg.includes(`{${name}}`));
 
-/** The environment of a program: that of the relay without anything that is named like a secret. */
+/** The environment of a program: that of the relay without variables whose names suggest secrets. */
 export function scrubbed(env: Host['env']): Record<string, string> {
-  const kept: Record<string, string> = {};
+  const allowed: Record<string, string> = {};
   for (const [name, value] of Object.entries(env)) {
     if (value !== undefined && !mentionsSecret(name) && !/KEY/i.test(name) && !SECRET_VARIABLES.includes(name)) {
-      kept[name] = value;
+      allowed[name] = value;
     }
   }
-  return kept;
+  return allowed;
 }
 
 export interface CommandRun {
-  /** The program, and its arguments with nothing left to fill in. */
+  /** The program and its arguments, with all placeholders filled in. */
   command: readonly string[];
   /** Working directory. */
   directory: string;
-  /** Written to stdin, which is closed then. */
+  /** Written to stdin, which is then closed. */
   stdin?: AsyncIterable<Uint8Array> | Uint8Array;
   /** For errors, as in `tts.local.command`. */
   name: string;
@@ -65,9 +65,9 @@ export interface CommandRun {
 }
 
 /**
- * Runs a program without a shell and yields its output, read no faster than it is taken. Leaving the loop early, or the
- * signal, kills its process group; in every case this ends after the process has.
- * @throws RelayError `bad-gateway` for a program that is missing, cannot be started, or fails; the reason of the signal.
+ * Runs a program without a shell and yields its output, read no faster than it is consumed. Leaving the loop early, or the
+ * signal, kills its process group; in every case this returns after the process has exited.
+ * @throws RelayError `bad-gateway` if the program is missing, cannot be started, or fails; the reason of the signal.
  */
 export async function* runCommand(
   { children, env }: Pick<CommandHost, 'children' | 'env'>,
@@ -108,7 +108,7 @@ export async function* runCommand(
 
 const failure = (message: string) => new RelayError('bad-gateway', message);
 
-/** The output of a child as it is taken, one caller at a time. */
+/** The output of a child on demand, for one caller at a time. */
 function outputOf(child: Child) {
   const waiting: Uint8Array[] = [];
   let size = 0;
@@ -149,11 +149,11 @@ function outputOf(child: Child) {
   };
 }
 
-/** Bytes that may wait for a program to read them. */
+/** Bytes buffered for a program that does not read them. */
 const MAX_UNWRITTEN = 256 * 1024;
 const POLL = 20;
 
-/** Writes to a child no faster than it reads. One that stops reading is no error: its exit says why. */
+/** Writes to a child no faster than it reads. A child that stops reading is not an error; its exit tells why. */
 async function feed(child: Child, content: AsyncIterable<Uint8Array> | Uint8Array | undefined): Promise<void> {
   let isLost = false;
   const lost = () => {
@@ -170,8 +170,8 @@ async function feed(child: Child, content: AsyncIterable<Uint8Array> | Uint8Arra
 }
 
 /**
- * A directory of its own for one run, mode 0700. Its name is like those of clips, so that the sweep for these removes what a
- * killed relay left behind.
+ * Creates a directory for one run, mode 0700. Its name has the form of those for clips, so that their sweep removes
+ * leftovers of killed relays.
  */
 export const createRunDirectory = ({ files, media, processes }: CommandHost): Promise<string> =>
   files.createDirectory(`${media.temporaryDirectory()}/${DIRECTORY_PREFIX}${processes.own}-command-`);

@@ -8,24 +8,23 @@ import { isMapping, type Mapping, type YamlChange } from '../kit/yaml.ts';
 
 const MAX_CONFIG = 256 * 1024;
 const NEW_FILE_MODE = 0o600;
-/** Edits that may wait for their turn. */
+/** Maximum queued edits. */
 const MAX_WAITING = 64;
 const ATTEMPTS = 3;
 
 /** The keys to write, given the present section. */
 type Keys = (present: Mapping) => Promise<Mapping>;
-/** The changes to make, given the present content. @throws RelayError to make none. */
+/** Returns the changes to make, from the present content. @throws RelayError to make none. */
 type Plan = (content: Mapping) => YamlChange[] | Promise<YamlChange[]>;
 
 export interface ConfigEditor {
   /**
-   * Sets scalar keys of a section, creating the section or the file when it is missing. Comments, order, every other
-   * key and the file's mode stay; a link stays one, and its target is changed. One edit runs at a time, and `keys` is
-   * called within it.
-   * @throws RelayError `internal`, with the file untouched, when it cannot be parsed or written.
+   * Sets scalar keys of a section, creating the section or the file when it is missing. Comments, order, all other keys and
+   * the file's mode stay; for a link, the target is changed. Edits run one at a time, and `keys` is called within its edit.
+   * @throws RelayError `internal`, with the file unchanged, if it cannot be parsed or written.
    */
   edit(path: string, section: string, keys: Keys): Promise<void>;
-  /** The same for any values of the file; `undefined` removes a key. Returns whether the file was written. */
+  /** Like `edit`, for any values of the file; `undefined` removes a key. Returns whether the file was written. */
   change(path: string, plan: Plan): Promise<boolean>;
 }
 
@@ -33,7 +32,7 @@ export interface ConfigEditor {
 export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>): ConfigEditor {
   const turns = createSemaphore(1, MAX_WAITING);
 
-  /** Makes one edit; undefined when the file was changed by another program in the meantime. */
+  /** Makes one edit; undefined if another program changed the file meanwhile. */
   async function attempt(path: string, plan: Plan): Promise<boolean | undefined> {
     const target = (await unlessUnreadable(files.realPath(path))) ?? path;
     const before = await files.read(target, MAX_CONFIG + 1);
@@ -72,7 +71,7 @@ export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>
   };
 }
 
-/** A section of a file; empty when it is missing. @throws RelayError when it is something else. */
+/** A section of a file; empty if it is missing. @throws RelayError if it is not a mapping. */
 export function sectionIn(content: Mapping, section: string): Mapping {
   const present = Object.hasOwn(content, section) ? content[section] : null;
   if (present !== null && !isMapping(present)) throw refusal(`${section} is not a mapping`);
@@ -82,7 +81,7 @@ export function sectionIn(content: Mapping, section: string): Mapping {
 const refusal = (problem: string, cause?: unknown) =>
   new RelayError('internal', `the configuration file was not changed, because it is ${problem}`, { cause });
 
-/** Names what the file system refuses, such as a full disk; its own message has the path. */
+/** Names the error of the file system, such as a full disk, since its own message contains the path. */
 function named(error: unknown): never {
   const code = errnoOf(error);
   throw code === '' ? error : refusal(`not readable or not writable (${code})`, error);

@@ -31,25 +31,25 @@ import {
   withDefaults,
 } from './settings.ts';
 
-/** Settings of the streaming path for one request, and where they are from (contract 05 §4). */
+/** Settings of the streaming path for one request, and their origin (contract 05 §4). */
 export interface Effective<S extends StreamingSettings> {
   settings: S;
-  /** The section as files have it, with every key, such as those of the realtime agent. Never for clients. */
+  /** The section from files, with every key, including those of the realtime agent. Never for clients. */
   section: Mapping;
   /** The profile's file if it supplied values, else the relay-owned one; null without a host (edge). */
   configPath: string | null;
   /** The name that the client gave. */
   profile: string | null;
-  /** `global`: the agent's root configuration, for a profile without a file. Only of the realtime agent. */
+  /** `global`: the agent's root configuration, for a profile without a file. Only for the realtime agent. */
   configScope: 'relay' | 'profile' | 'global';
   fallbackToGlobal: boolean;
   /** Directory of event logs and recordings. */
   runDir: string;
-  /** The token store of xAI that the profile names instead of the configured one. */
+  /** The token store of xAI that the profile sets, in place of the configured one. */
   oauthPath?: string;
   /** Keys, base URLs and further settings of the providers (contract 05 §18). Never for clients. */
   servers: ServerSections;
-  /** Model and voice of a provider for which the settings name none: those of its section come first. */
+  /** Default model and voice of a provider, preferably from its section. */
   defaultsFor: DefaultsFor;
   /** Further headers for a realtime provider (contract 06 §9). They may be secret. */
   headersFor(provider: string): Record<string, string>;
@@ -57,13 +57,13 @@ export interface Effective<S extends StreamingSettings> {
   tuningFor(provider: string): Tuning;
 }
 
-/** The sections of the basic path for one request, and where they are from (contract 05 §4, §5). */
+/** The sections of the basic path for one request, and their origin (contract 05 §4, §5). */
 export interface BasicSections {
   tts: Mapping;
   stt: Mapping;
   profile: string | null;
   configScope: 'global' | 'profile';
-  /** The profile's file; null when the scope is global. */
+  /** The profile's file; null if the scope is global. */
   configPath: string | null;
   fallbackToGlobal: boolean;
 }
@@ -71,7 +71,7 @@ export interface BasicSections {
 /** The result of a `PATCH`. */
 export interface Changed<S extends StreamingSettings> {
   effective: Effective<S>;
-  /** Names of the settings that the client gave, sorted. */
+  /** Names of the settings that the client sent, sorted. */
   updated: string[];
   /** The file that was written. */
   configPath: string;
@@ -82,7 +82,7 @@ export interface VoiceConfig {
   basic(profile: string | null): Promise<BasicSections>;
   output(profile: string | null): Promise<Effective<OutputSettings>>;
   realtime(profile: string | null): Promise<Effective<RealtimeSettings>>;
-  /** Settings of the realtime agent, which has its section in common with the lab (contract 06 §2.1). */
+  /** Settings of the realtime agent, which shares its section with the lab (contract 06 §2.1). */
   agent(profile: string | null): Promise<Effective<AgentSettings>>;
   /**
    * Changes a section of the profile's file, or of the relay-owned one, at once (contract 05 §10, 06 §3.1).
@@ -96,7 +96,7 @@ export interface VoiceConfig {
   oauthPath(): Promise<string>;
 }
 
-export interface VoiceConfigParts {
+export interface VoiceConfigDeps {
   /** Absent at the edge. */
   host?: Host;
   config: Config;
@@ -104,11 +104,11 @@ export interface VoiceConfigParts {
   log: Pick<Log, 'warn'>;
 }
 
-/** Warnings about values in files that are not repeated. */
+/** Warnings about values in files that are remembered, to log each once. */
 const MAX_WARNINGS = 64;
 
 /** Reads the files of the host; without one (edge), there are only defaults and variables. */
-export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigParts): VoiceConfig {
+export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigDeps): VoiceConfig {
   const editor = host && createConfigEditor(host);
   const output = relayOwned(voiceOutput, config.voiceOutputConfig, config.voiceOutputRunDir);
   const realtime = relayOwned(realtimeVoice, config.realtimeVoiceConfig, config.realtimeVoiceRunDir);
@@ -125,12 +125,12 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigPart
   function relayOwned<S extends StreamingSettings>(kind: SectionKind<S>, file: string, runDir: string) {
     const environment = readEnvironment(kind, config);
     const defaultRunDir = `${config.relayHome}/${kind.name.replace('_', '-')}-runs`;
-    /** Settings that a `PATCH` of this process changed: for these, the file comes before the variables. */
+    /** Settings that a `PATCH` to this process changed, for which the file takes precedence over the variables. */
     const changed = new Set<string>();
     return { kind, file, environment, changed, runDir, defaultRunDir };
   }
 
-  /** Warns once of each value that does not count. The value itself might be a key in the wrong place. */
+  /** Warns once about each ignored value. The value itself might be a misplaced key, so it is not logged. */
   const warnOf =
     ({ name: section }: { name: string }, file: string) =>
     (name: string) => {

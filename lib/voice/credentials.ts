@@ -6,7 +6,7 @@ import type { OauthStore, OauthToken } from './oauth-store.ts';
 import { basicProvider, basicSection, nestedIn, readSectionFor, textOf } from './section.ts';
 import type { ServerSections } from './servers.ts';
 
-/** A key for one provider and the place that it may be sent to. Never for responses or logs. */
+/** A key for one provider and its only permitted destination. Never for responses or logs. */
 export interface Credential {
   /** Empty for a server on the owner's network that needs none (contract 05 §18). */
   secret: string;
@@ -19,8 +19,8 @@ export interface Credential {
 export interface VoiceCredentials {
   /**
    * Key and URL of a streaming provider, by its id, from the environment and the xAI OAuth store (contract 05 §8).
-   * `oauthPath` replaces the configured store. xAI's HTTP base always ends in `/v1`. Key and base URL of the section come
-   * first: `tts:` for a renderer, `realtime:` for a realtime provider (§18). Null without a key, unless the base URL is
+   * `oauthPath` replaces the configured store. xAI's HTTP base always ends in `/v1`. Key and base URL of the section take
+   * precedence: `tts:` for a renderer, `realtime:` for a realtime provider (§18). Null without a key, unless the base URL is
    * configured and local, and for `local` without a base URL.
    * @throws RelayError `internal` naming the key or variable that is not a URL.
    */
@@ -39,16 +39,16 @@ export interface VoiceCredentials {
   oauth(path?: string): Promise<OauthToken | null>;
   /** True if a token exists, even an expired one. */
   isOauthConfigured(path?: string): Promise<boolean>;
-  /** Files that may hold that token, in order; none without a host. */
+  /** Files that may contain that token, in order; empty without a host. */
   oauthPaths(path?: string): Promise<string[]>;
   /**
-   * A provider's words as one line of at most 300 characters, without any secret of the environment, of sections seen by
+   * A provider's message as one line of at most 300 characters, without any secret of the environment, of sections seen by
    * `basic`, or of tokens seen by `streaming`, without `further` secrets, and without host paths (contract 05 §8).
    */
   redact(text: string, further?: readonly string[]): string;
 }
 
-export interface VoiceCredentialsParts {
+export interface VoiceCredentialsDeps {
   env: Readonly<Record<string, string | undefined>>;
   /** Absent at the edge. */
   oauth?: OauthStore;
@@ -92,7 +92,7 @@ const BASIC: Readonly<Record<string, BasicProvider>> = {
     tts: base(OPENAI, ...OPENAI_TTS),
     stt: base(OPENAI, ...OPENAI_STT),
   },
-  // The owner's own server has no default, and gets none of the keys that are meant for others.
+  // The owner's own server has no default, and gets none of the keys that belong to others.
   local: { keys: [], tts: base('', OPENAI_TTS[0]), stt: base('', OPENAI_STT[0]) },
   groq: { keys: ['GROQ_API_KEY'], stt: base('https://api.groq.com/openai/v1', 'GROQ_BASE_URL') },
   xai: { keys: XAI_KEYS, tts: base(XAI, 'XAI_BASE_URL'), stt: base(XAI, 'XAI_STT_BASE_URL', 'XAI_BASE_URL') },
@@ -138,7 +138,7 @@ const MIN_SECRET = 4;
 const MIN_CUT_SECRET = 8;
 const MAX_REMEMBERED = 256;
 const MAX_MESSAGE = 300;
-/** Characters of a message that are looked at. */
+/** Characters of a message to examine. */
 const MAX_LOOKED_AT = 64 * 1024;
 const DIRECTORIES =
   '/home /root /tmp /var /etc /usr /opt /mnt /media /srv /run /proc /dev /private /Users /Volumes /workspace /data'.split(
@@ -146,8 +146,8 @@ const DIRECTORIES =
   );
 const WINDOWS_PATH = String.raw`\b[A-Za-z]:\\[^\s"'<>|]+`;
 
-/** Where keys and URLs of voice providers come from. Looked up on each use (contract 05 §8). */
-export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCredentialsParts): VoiceCredentials {
+/** Keys and URLs of voice providers, looked up on each use (contract 05 §8). */
+export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCredentialsDeps): VoiceCredentials {
   const environment = Object.entries(env)
     .filter(([name]) => SECRET_VARIABLE.test(name))
     .map(([, value]) => value?.trim() ?? '');
@@ -325,7 +325,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
   };
 }
 
-/** Which credentials there are, by name and never by value (contract 05 §10, §14). A type, so that it is a JSON value. */
+/** The available credentials, by name and never by value (contract 05 §10, §14). A type, so that it is a JSON value. */
 export type AuthStatus = {
   xai_env: boolean;
   xai_env_names: string[];
@@ -335,7 +335,7 @@ export type AuthStatus = {
   openai_env_names: string[];
 };
 
-/** The status of the keys for voice output, or for realtime voice, which knows more of them. */
+/** The status of the keys for voice output, or for realtime voice, which has more of them. */
 export async function authStatus(
   credentials: VoiceCredentials,
   use: 'output' | 'realtime',
@@ -355,7 +355,7 @@ export async function authStatus(
   };
 }
 
-/** Matches any of the secrets, also as they are written in a URL or in JSON; the longest first. */
+/** Matches any of the secrets, also in their URL or JSON encoding; the longest first. */
 function patternOf(secrets: readonly string[]): RegExp {
   const spellings = new Set(secrets.flatMap(spellingsOf));
   const longestFirst = [...spellings].sort((a, b) => b.length - a.length);
@@ -367,7 +367,7 @@ function spellingsOf(secret: string): string[] {
   return [secret, encodeURIComponent(secret.toWellFormed()), json, json.replaceAll('/', '\\/')];
 }
 
-/** The text without a secret that its end cuts off: error bodies are read up to a limit. */
+/** The text without a secret that is cut off at its end, since error bodies are read up to a limit. */
 function withoutCutSecret(text: string, secrets: readonly string[]): string {
   for (const secret of secrets) {
     for (let length = secret.length - 1; length >= MIN_CUT_SECRET; length--) {
@@ -397,8 +397,8 @@ function secretsIn(section: Mapping): string[] {
 }
 
 /**
- * An http(s) or ws(s) URL without a trailing slash. Its user, password and query might be secrets: the first two are
- * refused, the query is dropped unless the caller needs it.
+ * An http(s) or ws(s) URL without a trailing slash. Its user, password and query might be secrets, so the first two are
+ * refused, and the query is dropped unless the caller needs it.
  */
 function urlOf(text: string, name: string, keepQuery = false): string {
   const url = cleanBase(text.replace(/^ws/i, 'http'));
@@ -414,7 +414,7 @@ export function isOnOwnersNetwork(baseUrl: string): boolean {
   return isLoopbackName(host) || (canonicalAddress(host) !== null && !isPublicAddress(host));
 }
 
-/** True if a base URL of a basic provider is the provider's own, not one that the owner has configured. */
+/** True if a base URL of a basic provider is the provider's own, rather than one that the owner has configured. */
 export const isOfficialBase = (kind: 'tts' | 'stt', provider: string, baseUrl: string): boolean =>
   Object.hasOwn(BASIC, provider) && BASIC[provider]?.[kind]?.fallback === baseUrl;
 
@@ -422,8 +422,8 @@ const isRealtimeId = (provider: string): boolean => Object.hasOwn(STREAMING, pro
 
 const webSocket = (url: string): string => url.replace(/^http/, 'ws');
 
-/** The socket of a base URL, which may name it already. */
+/** The socket URL for a base URL, which may already be one. */
 const realtimeUrl = (url: string): string => webSocket(url.endsWith('/realtime') ? url : `${url}/realtime`);
 
-/** The HTTP base URL beside a socket. */
+/** The HTTP base URL for a socket URL. */
 const listsUrl = (url: string): string => url.replace(/^ws/, 'http').replace(/\/realtime$/, '');

@@ -8,7 +8,7 @@ import { readUpTo } from '../web/streams.ts';
 import type { Credential } from './credentials.ts';
 import { MAX_ID } from './limits.ts';
 
-/** Milliseconds for one call, and for all pages of one list: clients wait 15 s for everything (contract 05 §3). */
+/** Milliseconds for one call, and for all pages of one list, since clients wait 15 s in total (contract 05 §3). */
 const CALL_TIMEOUT = 5000;
 const LIST_TIMEOUT = 10_000;
 const MAX_BODY = 2 * 1024 * 1024;
@@ -32,20 +32,20 @@ export interface Discovered {
   isOk: boolean;
   models: Listed[];
   voices: Listed[];
-  /** Voices of the account itself. */
+  /** Voices that belong to the account. */
   customVoices: Listed[];
   languages: Listed[];
   /** Why a part is missing. */
   problems: string[];
 }
 
-export interface DiscoveryParts {
+export interface DiscoveryDeps {
   upstream: Upstream;
   clock: Clock;
   signal: AbortSignal;
 }
 
-/** A reply that is no list. */
+/** A reply that is not a list. */
 class Refusal extends Error {
   constructor(
     reason: string,
@@ -56,16 +56,16 @@ class Refusal extends Error {
 }
 
 /**
- * Asks xAI for its voices, and for those of the account (contract 05 §11). Never rejects: what failed is in `problems`,
- * in words without URL and credential.
+ * Requests xAI's voices, and those of the account (contract 05 §11). Never rejects: failures are in `problems`, without URL
+ * and credential.
  */
-export async function discoverXai(parts: DiscoveryParts, { secret, baseUrl }: Credential): Promise<Discovered> {
+export async function discoverXai(deps: DiscoveryDeps, { secret, baseUrl }: Credential): Promise<Discovered> {
   const headers = { authorization: `Bearer ${secret}` };
   const [voices, custom] = await Promise.all([
     listOf('voices', async (items) => {
-      items.push(...voicesIn(await getJson(parts, `${baseUrl}/tts/voices`, headers)));
+      items.push(...voicesIn(await getJson(deps, `${baseUrl}/tts/voices`, headers)));
     }),
-    listOf('custom voices', (items) => addCustomVoices(items, parts, `${baseUrl}/custom-voices`, headers)),
+    listOf('custom voices', (items) => addCustomVoices(items, deps, `${baseUrl}/custom-voices`, headers)),
   ]);
   const isOk = voices.items.length + custom.items.length > 0;
   const problems = [...voices.problems, ...custom.problems];
@@ -79,16 +79,16 @@ export async function discoverXai(parts: DiscoveryParts, { secret, baseUrl }: Cr
   };
 }
 
-/** Asks ElevenLabs for the account's voices, and for the models that speak. Never rejects, like `discoverXai`. */
-export async function discoverElevenlabs(parts: DiscoveryParts, { secret, baseUrl }: Credential): Promise<Discovered> {
+/** Requests the account's voices from ElevenLabs, and the models that speak. Never rejects, like `discoverXai`. */
+export async function discoverElevenlabs(deps: DiscoveryDeps, { secret, baseUrl }: Credential): Promise<Discovered> {
   const headers = { 'xi-api-key': secret };
   const languages: Listed[] = [];
   const [voices, models] = await Promise.all([
     listOf('voices', async (items) => {
-      items.push(...voicesIn(await getJson(parts, `${baseUrl}/v1/voices`, headers)));
+      items.push(...voicesIn(await getJson(deps, `${baseUrl}/v1/voices`, headers)));
     }),
     listOf('models', async (items) => {
-      const all = itemsIn(await getJson(parts, `${baseUrl}/v1/models`, headers), ['models', 'data', 'items']);
+      const all = itemsIn(await getJson(deps, `${baseUrl}/v1/models`, headers), ['models', 'data', 'items']);
       for (const item of all) {
         if (isObject(item) && item.can_do_text_to_speech === false) continue;
         items.push(...listed(item, ['model_id', 'id'], ['name']));
@@ -108,19 +108,19 @@ export async function discoverElevenlabs(parts: DiscoveryParts, { secret, baseUr
 }
 
 /**
- * Asks a server that takes the requests of OpenAI for its models, and for its voices, which few of them list (contract 05
- * §18). Never rejects, like `discoverXai`.
+ * Requests the models of an OpenAI-compatible server, and its voices, which few servers list (contract 05 §18). Never
+ * rejects, like `discoverXai`.
  */
-export async function discoverLocal(parts: DiscoveryParts, { secret, baseUrl }: Credential): Promise<Discovered> {
+export async function discoverLocal(deps: DiscoveryDeps, { secret, baseUrl }: Credential): Promise<Discovered> {
   const headers: Record<string, string> = secret === '' ? {} : { authorization: `Bearer ${secret}` };
   const optional = async (url: string): Promise<unknown> =>
-    getJson(parts, url, headers).catch((error) => {
+    getJson(deps, url, headers).catch((error) => {
       if (error instanceof Refusal && error.status !== undefined && error.status < 500) return [];
       throw error;
     });
   const [models, voices] = await Promise.all([
     listOf('models', async (items) => {
-      const all = itemsIn(await getJson(parts, `${baseUrl}/models`, headers), ['data', 'models', 'items']);
+      const all = itemsIn(await getJson(deps, `${baseUrl}/models`, headers), ['data', 'models', 'items']);
       for (const item of all) items.push(...listed(item, ['id', 'name'], []));
     }),
     listOf('voices', async (items) => {
@@ -132,7 +132,7 @@ export async function discoverLocal(parts: DiscoveryParts, { secret, baseUrl }: 
   return { isOk, models: models.items, voices: voices.items, customVoices: [], languages: [], problems };
 }
 
-/** The items that `load` adds, also when it fails in the end, and the reason why it did. */
+/** The items that `load` adds, even if it fails in the end, and the reason of the failure. */
 async function listOf(
   name: string,
   load: (items: Listed[]) => Promise<void>,
@@ -150,16 +150,16 @@ async function listOf(
 /** Adds every page of the account's voices. An account that may have none is not an error. */
 async function addCustomVoices(
   items: Listed[],
-  parts: DiscoveryParts,
+  deps: DiscoveryDeps,
   url: string,
   headers: Record<string, string>,
 ): Promise<void> {
-  const until = parts.clock.monotonic() + LIST_TIMEOUT;
+  const until = deps.clock.monotonic() + LIST_TIMEOUT;
   let token: string | undefined;
   for (let page = 0; page < MAX_PAGES && items.length < MAX_ITEMS; page++) {
     const query = token === undefined ? '' : `&pagination_token=${encodeURIComponent(token)}`;
-    const timeout = Math.min(CALL_TIMEOUT, until - parts.clock.monotonic());
-    const found = await pageOf(parts, `${url}?limit=100${query}`, headers, timeout);
+    const timeout = Math.min(CALL_TIMEOUT, until - deps.clock.monotonic());
+    const found = await pageOf(deps, `${url}?limit=100${query}`, headers, timeout);
     items.push(...voicesIn(found));
     const next = isObject(found) ? textOf(found.pagination_token, MAX_TOKEN) : undefined;
     if (next === undefined || next === token) return;
@@ -168,13 +168,13 @@ async function addCustomVoices(
 }
 
 async function pageOf(
-  parts: DiscoveryParts,
+  deps: DiscoveryDeps,
   url: string,
   headers: Record<string, string>,
   timeout: number,
 ): Promise<unknown> {
   try {
-    return await getJson(parts, url, headers, timeout);
+    return await getJson(deps, url, headers, timeout);
   } catch (error) {
     if (error instanceof Refusal && (error.status === 403 || error.status === 404)) return [];
     throw error;
@@ -182,17 +182,17 @@ async function pageOf(
 }
 
 async function getJson(
-  { upstream, clock, signal }: DiscoveryParts,
+  { upstream, clock, signal }: DiscoveryDeps,
   url: string,
   headers: Record<string, string>,
   timeout = CALL_TIMEOUT,
 ): Promise<unknown> {
-  let isLate = false;
-  const onLate = () => {
-    isLate = true;
+  let hasTimedOut = false;
+  const onTimeout = () => {
+    hasTimedOut = true;
   };
   try {
-    return await withDeadline({ clock, timeout, signal, onLate }, async (end) => {
+    return await withDeadline({ clock, timeout, signal, onTimeout }, async (end) => {
       const reply = await upstream({
         method: 'GET',
         url,
@@ -207,7 +207,7 @@ async function getJson(
       return value;
     });
   } catch (error) {
-    throw isLate ? new Refusal('no reply in time') : error;
+    throw hasTimedOut ? new Refusal('no reply in time') : error;
   }
 }
 
@@ -239,7 +239,7 @@ function itemsIn(value: unknown, members: readonly string[]): unknown[] {
   return list;
 }
 
-/** An item as one entry, or as none when it has no usable id. */
+/** An item as one entry, or as none if it has no usable id. */
 function listed(item: unknown, ids: readonly string[], labels: readonly string[]): Listed[] {
   if (typeof item === 'string') return textOf(item, MAX_ID) === undefined ? [] : [{ id: item.trim() }];
   if (!isObject(item)) return [];
@@ -251,7 +251,7 @@ function listed(item: unknown, ids: readonly string[], labels: readonly string[]
 const languagesOf = (list: unknown): Listed[] =>
   Array.isArray(list) ? list.flatMap((item) => listed(item, ['language_id'], ['name'])) : [];
 
-/** Visible text of one line; undefined when it is blank, too long or something else. */
+/** Visible text of one line; undefined if it is blank, too long or not text. */
 function textOf(value: unknown, max: number): string | undefined {
   const text = typeof value === 'string' ? visibleLine(value).trim() : '';
   return text !== '' && text.length <= max ? text : undefined;

@@ -11,19 +11,16 @@ import { textOf } from './section.ts';
 import { commandOf, PROGRAM_VOICE } from './servers.ts';
 import type { StreamingSettings } from './settings.ts';
 
-/**
- * The provider, server and model that one path of voice really uses (contract 05 §18). For the owner only: clients see
- * no URLs.
- */
+/** The effective provider, server and model of one voice path (contract 05 §18). For the owner only: clients see no URLs. */
 export interface EffectivePath {
   provider: string | null;
-  /** HTTP, also of a realtime provider; null for a program, for the stub, and where there is no usable provider. */
+  /** The HTTP base URL, even of a realtime provider; null for a program, for the stub, and without a usable provider. */
   baseUrl: string | null;
   /** A program and its arguments, with placeholders. */
   command: readonly string[] | null;
   model: string | null;
   voice: string | null;
-  /** True if the server is at a loopback or private address, or a program: asking it costs nothing. */
+  /** True for a program, or a server at a loopback or private address, so that a call costs nothing. */
   isOwn: boolean;
   /** Never shown. */
   secret: string;
@@ -33,7 +30,7 @@ export interface EffectivePath {
 
 export type VoicePath = 'speech' | 'transcription' | 'output' | 'realtime';
 
-export interface EffectiveParts {
+export interface EffectiveDeps {
   config: Pick<VoiceConfig, 'basic' | 'output' | 'realtime'>;
   credentials: VoiceCredentials;
 }
@@ -49,12 +46,12 @@ const NOTHING: EffectivePath = {
   problem: null,
 };
 
-/** Finds out what each path would use, on a host. Makes no call. */
+/** Determines the effective provider of each path, on a host. Makes no call. */
 export async function effectivePaths(
-  { config, credentials }: EffectiveParts,
+  { config, credentials }: EffectiveDeps,
   profile: string | null,
 ): Promise<Record<VoicePath, EffectivePath>> {
-  /** A path, or what is wrong with its configuration. */
+  /** A path, or the problem with its configuration. */
   async function unlessWrong(path: () => Promise<EffectivePath>): Promise<EffectivePath> {
     try {
       return await path();

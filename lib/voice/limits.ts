@@ -1,4 +1,4 @@
-/** Hertz of audio that a client may ask for (contract 05 §10, §12, 06 §2.1), or send (06 §6.1). */
+/** Sample rates in hertz that a client may request (contract 05 §10, §12, 06 §2.1), or send (06 §6.1). */
 export const MIN_RATE = 8000;
 export const MAX_RATE = 96_000;
 /** Characters of the id of a provider, a model or a voice. */

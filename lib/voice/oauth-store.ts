@@ -9,7 +9,7 @@ import { textOf } from './section.ts';
 const PROVIDER = 'xai-oauth';
 const MAX_FILE = 1024 * 1024;
 const MAX_POOL = 64;
-/** Milliseconds that a token must still live to be used. */
+/** Milliseconds for which a token must still be valid to be used. */
 const MIN_LEFT = 120_000;
 const DEFAULT_LIFETIME_SECONDS = 21_600;
 /** Numbers below this are epoch seconds, others milliseconds. */
@@ -19,23 +19,23 @@ const ISSUED = /^(?:issued_at|created_at|refreshed_at|last_refresh)/;
 /** A usable access token. Never for responses or logs. */
 export interface OauthToken {
   secret: string;
-  /** The only place that the token may be sent to, when its store names one. */
+  /** The only server that the token may be sent to, if its store names one. */
   baseUrl?: string;
-  /** Path of the file that it was found in. */
+  /** Path of its file. */
   path: string;
 }
 
 /** The xAI token store, which another program writes and refreshes (contract 05 §13). Read on each use. */
 export interface OauthStore {
-  /** The files to look in, in order; `path` replaces the configured one. */
+  /** The files to search, in order; `path` replaces the configured one. */
   paths(path?: string): Promise<string[]>;
-  /** The first usable token; null without one. Throws only when the machine is short of file handles or memory. */
+  /** Returns the first usable token, or null. Throws only if the machine is short of file handles or memory. */
   find(path?: string): Promise<OauthToken | null>;
   /** True if any of the files has a token, usable or not. */
   isConfigured(path?: string): Promise<boolean>;
 }
 
-export interface OauthStoreParts {
+export interface OauthStoreDeps {
   files: HostFiles;
   clock: Clock;
   /** The configured file, before `auth.json` of the agent home. */
@@ -43,8 +43,8 @@ export interface OauthStoreParts {
   agentHome: string;
 }
 
-/** Looks for tokens in the configured file, then in that of the agent. Writes nothing. */
-export function createOauthStore({ files, clock, path: configured, agentHome }: OauthStoreParts): OauthStore {
+/** Searches for tokens in the configured file, then in that of the agent. Writes nothing. */
+export function createOauthStore({ files, clock, path: configured, agentHome }: OauthStoreDeps): OauthStore {
   const pathsOf = async (path?: string) => [...new Set([path ?? (await configured()), `${agentHome}/auth.json`])];
   return {
     paths: pathsOf,
@@ -66,8 +66,8 @@ export function createOauthStore({ files, clock, path: configured, agentHome }: 
 }
 
 /**
- * The first token of a store that is known to be valid for two more minutes: under `tokens`, in the credential pool, of
- * the provider, or in the document itself (contract 05 §13). `now` is epoch milliseconds.
+ * The first token of a store that is known to be valid for two more minutes: under `tokens`, in the credential pool, of the
+ * provider, or in the document itself (contract 05 §13). `now` is epoch milliseconds.
  */
 export function tokenIn(document: JsonObject, now: number): Omit<OauthToken, 'path'> | null {
   for (const candidate of candidatesIn(document)) {
@@ -77,13 +77,13 @@ export function tokenIn(document: JsonObject, now: number): Omit<OauthToken, 'pa
     const stored = textOf(candidate.base_url);
     if (stored === undefined) return { secret };
     const baseUrl = cleanBase(stored.replace(/^ws/i, 'http'));
-    // A token whose place cannot be understood must not go anywhere else.
+    // A token with an unreadable server must not be sent anywhere else.
     if (baseUrl !== null) return { secret, baseUrl };
   }
   return null;
 }
 
-/** Token objects, each with the facts that its parent states about it. */
+/** Token objects, each with the facts stated by its parent. */
 function candidatesIn(document: JsonObject): JsonObject[] {
   const provider = memberOf(document, 'providers', PROVIDER);
   const pool = memberOf(document, 'credential_pool', PROVIDER);
@@ -106,7 +106,7 @@ function memberOf(document: JsonObject, ...path: string[]): unknown {
   return member;
 }
 
-/** Epoch milliseconds; null when unknown. Without an end, the lifetime counts from the latest issue or refresh. */
+/** Epoch milliseconds; null if unknown. Without an expiry, the lifetime counts from the latest issue or refresh. */
 function expiryOf(token: JsonObject): number | null {
   const end = numberOf(token.expires_at_ms);
   if (end !== null) return end;

@@ -1,7 +1,7 @@
 import { describeError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
-import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import type { CommandHost } from './command.ts';
@@ -86,8 +86,8 @@ export interface FoundOptions {
 
 export interface VoiceOptions {
   /**
-   * The options of a provider, discovered where it can list them, else the static ones. A failed discovery is told in
-   * `dynamic`. The result is the caller's own.
+   * The options of a provider, discovered if it can list them, else the static ones. A failed discovery is reported in
+   * `dynamic`. The caller owns the result.
    */
   of(
     mode: OptionsMode,
@@ -99,7 +99,7 @@ export interface VoiceOptions {
   stop(): void;
 }
 
-export interface VoiceOptionsParts {
+export interface VoiceOptionsDeps {
   /** Starts programs that list their voices. Absent at the edge. */
   host?: CommandHost;
   credentials: VoiceCredentials;
@@ -124,13 +124,13 @@ export function createVoiceOptions({
   clock,
   log,
   cacheSeconds,
-}: VoiceOptionsParts): VoiceOptions {
+}: VoiceOptionsDeps): VoiceOptions {
   /** Oldest first. */
   const cache = new Map<string, Entry>();
   const running = new Map<string, Promise<FoundOptions>>();
   const stopping = new AbortController();
 
-  /** Looks for the options of one provider. Never rejects. */
+  /** Discovers the options of one provider. Never rejects. */
   async function find(provider: StreamingProvider, auth: Auth): Promise<FoundOptions> {
     const discovery = discoveries[provider.info.id];
     if ('program' in auth) return findOfProgram(provider, auth.program);
@@ -138,7 +138,7 @@ export function createVoiceOptions({
     if (!discovery.discover) {
       const source = 'credential' in auth ? auth.credential?.source : undefined;
       return {
-        provider: optionsOf(provider, discovery.parts(provider)),
+        provider: optionsOf(provider, discovery.fields(provider)),
         dynamic: { ...staticDynamic(discovery.source), auth_source: source ?? null },
       };
     }
@@ -148,13 +148,13 @@ export function createVoiceOptions({
         status: 'problem' in auth ? 'error' : 'auth_missing',
         ...('problem' in auth && { message: auth.problem }),
       };
-      return { provider: optionsOf(provider, discovery.parts(provider)), dynamic };
+      return { provider: optionsOf(provider, discovery.fields(provider)), dynamic };
     }
     const discovered = await discovery.discover({ upstream, clock, signal: stopping.signal }, auth.credential);
     const message = credentials.redact(discovered.problems.join('; '));
     if (message) log.debug(`options of ${provider.info.id}: ${message}`);
     return {
-      provider: optionsOf(provider, discovery.parts(provider, discovered)),
+      provider: optionsOf(provider, discovery.fields(provider, discovered)),
       dynamic: {
         ...staticDynamic(discovery.source),
         attempted: true,
@@ -168,13 +168,13 @@ export function createVoiceOptions({
     };
   }
 
-  /** The voices of a program, where it can list them. */
+  /** The voices of a program, if it can list them. */
   async function findOfProgram(provider: StreamingProvider, program: readonly string[]): Promise<FoundOptions> {
     const limits = { clock, timeout: PROGRAM_TIMEOUT, signal: stopping.signal };
     const voices = host ? await withDeadline(limits, (signal) => programVoices(host, program, signal)) : [];
-    const parts = localParts(provider, { ...NOTHING, voices });
+    const fields = localFields(provider, { ...NOTHING, voices });
     return {
-      provider: optionsOf(provider, parts),
+      provider: optionsOf(provider, fields),
       dynamic: {
         ...staticDynamic('local_program'),
         ...(voices.length > 0 && { attempted: true, status: 'ok', voice_count: voices.length }),
@@ -193,7 +193,7 @@ export function createVoiceOptions({
     cache.set(key, { found, until: clock.monotonic() + age });
   }
 
-  /** The credential to ask with, or what is wrong with its configuration. */
+  /** The credential for discovery, or the problem with its configuration. */
   async function authOf({ info }: StreamingProvider, oauthPath?: string, servers: ServerSections = {}): Promise<Auth> {
     try {
       const program = info.id === 'local_tts' ? commandOf('tts', servers.tts ?? {}) : undefined;
@@ -208,7 +208,7 @@ export function createVoiceOptions({
     async of(mode, named, oauthPath, servers = {}) {
       const provider = withOwn(named, servers);
       const auth = await authOf(provider, oauthPath, servers);
-      // Only a hash of the secret is kept.
+      // Only a hash of the secret is stored.
       const key = sha256(JSON.stringify([mode, provider.info, auth]));
       const cached = cache.get(key);
       if (cached && cached.until > clock.monotonic()) {
@@ -246,7 +246,7 @@ const staticDynamic = (source: string): Dynamic => ({
 });
 
 /** Facts beside the static lists. */
-interface OptionParts {
+interface OptionFields {
   models?: Listed[];
   languages?: Listed[];
   groups?: VoiceGroup[];
@@ -257,14 +257,14 @@ interface OptionParts {
 
 interface Discovery {
   source: string;
-  /** Absent when the provider lists nothing. */
+  /** Absent if the provider lists nothing. */
   discover?: typeof discoverXai;
-  parts(provider: StreamingProvider, discovered?: Discovered): OptionParts;
+  fields(provider: StreamingProvider, discovered?: Discovered): OptionFields;
 }
 
 const openai = (id: string, label: string): Discovery => ({
   source: 'openai_docs',
-  parts: ({ info: { voices, models } }) => ({
+  fields: ({ info: { voices, models } }) => ({
     groups: [{ id, label, values: [...voices], source: 'openai_docs', recommended: [...OPENAI_RECOMMENDED] }],
     labels: labelsOf(voices.map((voice) => ({ id: voice }))),
     recommended: OPENAI_RECOMMENDED,
@@ -277,7 +277,7 @@ const openai = (id: string, label: string): Discovery => ({
 const xai: Discovery = {
   source: 'xai_api',
   discover: discoverXai,
-  parts(_, discovered) {
+  fields(_, discovered) {
     const listed = discovered?.voices ?? [];
     const builtin = listed.length > 0 ? listed : XAI_VOICES.map((id): Listed => ({ id }));
     const custom = discovered?.customVoices ?? [];
@@ -308,7 +308,7 @@ const xai: Discovery = {
 const NOTHING: Discovered = { isOk: true, models: [], voices: [], customVoices: [], languages: [], problems: [] };
 
 /** The options that the owner's own server or program lists. */
-function localParts(_: StreamingProvider, discovered: Discovered = NOTHING): OptionParts {
+function localFields(_: StreamingProvider, discovered: Discovered = NOTHING): OptionFields {
   const { models, voices } = discovered;
   const group: VoiceGroup = {
     id: 'local',
@@ -320,12 +320,12 @@ function localParts(_: StreamingProvider, discovered: Discovered = NOTHING): Opt
   return { models, groups: voices.length > 0 ? [group] : [], labels: labelsOf(voices) };
 }
 
-const local: Discovery = { source: 'local_server', discover: discoverLocal, parts: localParts };
+const local: Discovery = { source: 'local_server', discover: discoverLocal, fields: localFields };
 
 const elevenlabs: Discovery = {
   source: 'elevenlabs_api',
   discover: discoverElevenlabs,
-  parts(_, discovered) {
+  fields(_, discovered) {
     if (!discovered) return {};
     const { models, languages, customVoices } = discovered;
     const group: VoiceGroup = {
@@ -339,7 +339,7 @@ const elevenlabs: Discovery = {
   },
 };
 
-/** Sources of further facts, by provider; the others have their static lists only. */
+/** Sources of further options, by provider; the others have only their static lists. */
 const discoveries: Readonly<Record<string, Discovery | undefined>> = {
   elevenlabs_tts: elevenlabs,
   local_realtime: local,
@@ -360,8 +360,8 @@ const givenLabels = (items: readonly Listed[] = []): Record<string, string> =>
   Object.fromEntries(items.flatMap(({ id, label }) => (label === undefined ? [] : [[id, label]])));
 
 /** The static lists, each followed by what is new, and the maps beside them. */
-function optionsOf({ info }: StreamingProvider, parts: OptionParts): ProviderOptions {
-  const { groups = [], labels = {}, recommended = [], compatibility = {} } = parts;
+function optionsOf({ info }: StreamingProvider, fields: OptionFields): ProviderOptions {
+  const { groups = [], labels = {}, recommended = [], compatibility = {} } = fields;
   const metadata = groups.flatMap(({ values, source, custom = false }) =>
     values.map((id): [string, VoiceMetadata] => [
       id,
@@ -377,16 +377,16 @@ function optionsOf({ info }: StreamingProvider, parts: OptionParts): ProviderOpt
   );
   return {
     ...info,
-    models: merged(info.models, idsOf(parts.models ?? [])),
+    models: merged(info.models, idsOf(fields.models ?? [])),
     voices: merged(
       info.voices,
       groups.flatMap(({ values }) => values),
     ),
-    languages: merged(info.languages, idsOf(parts.languages ?? [])),
+    languages: merged(info.languages, idsOf(fields.languages ?? [])),
     sample_rates: [...info.sample_rates],
-    model_labels: givenLabels(parts.models),
+    model_labels: givenLabels(fields.models),
     voice_labels: labels,
-    language_labels: givenLabels(parts.languages),
+    language_labels: givenLabels(fields.languages),
     voice_metadata: Object.fromEntries(metadata),
     voice_groups: groups,
     recommended_voices: [...recommended],
@@ -400,7 +400,7 @@ const merged = (fixed: readonly string[], found: readonly string[]): string[] =>
 /** One finding about a selection. */
 export type Check = { id: string; status: 'ok' | 'warning' | 'error'; message: string };
 
-/** A selection to check. Without a language where there is none to choose. */
+/** A selection to check, without a language if there is no choice. */
 export interface Selection {
   model: string;
   voice: string;

@@ -7,7 +7,7 @@ import { withDeadline } from '../kit/timeouts.ts';
 import { readUpTo } from '../web/streams.ts';
 import { discoverLocal } from './discovery.ts';
 
-/** Ports on which people usually run speech servers (contract 05 §18). */
+/** Usual ports of speech servers (contract 05 §18). */
 export const USUAL_PORTS = [8000, 8080, 8880, 1234, 5005, 10_200, 11_434] as const;
 
 export type ServerKind = 'stt' | 'tts' | 'realtime';
@@ -15,11 +15,11 @@ export type ServerKind = 'stt' | 'tts' | 'realtime';
 /** One ability of a server on this machine. A type, so that it is a JSON value. */
 export type FoundServer = { url: string; kind: ServerKind; models: string[]; voices: string[]; needs_key: boolean };
 
-export interface ProbeParts {
+export interface ProbeDeps {
   upstream: Upstream;
   dialUpstream: DialUpstream;
   clock: Clock;
-  /** Milliseconds for one question. */
+  /** Milliseconds for one request. */
   timeout: number;
   signal: AbortSignal;
 }
@@ -36,25 +36,25 @@ const MAX_BODY = 16 * 1024;
 const STT_MODEL = /whisper|stt|transcri|parakeet|canary|moonshine|sense-?voice|vosk/i;
 const TTS_MODEL = /tts|kokoro|piper|orpheus|speech|voice|bark|chatterbox|dia\b|f5|melo|styletts/i;
 
-/** A form without a file, which every server that transcribes refuses. */
+/** A form without a file, which every transcription server refuses. */
 const BOUNDARY = 'svc-relay-probe';
 const EMPTY_FORM = `--${BOUNDARY}--\r\n`;
 
 const bearer = (key: string): Record<string, string> => (key === '' ? {} : { authorization: `Bearer ${key}` });
 
-/** Asks for a path with a body that says nothing: a server that knows the path complains of the body. Never rejects. */
+/** Sends an empty request to a path: a server that supports the path complains about the body. Never rejects. */
 async function askPath(
-  { upstream, clock, timeout, signal }: ProbeParts,
+  { upstream, clock, timeout, signal }: ProbeDeps,
   url: string,
   key: string,
   request: { type: string; body: string },
 ): Promise<PathState> {
-  let isLate = false;
-  const onLate = () => {
-    isLate = true;
+  let hasTimedOut = false;
+  const onTimeout = () => {
+    hasTimedOut = true;
   };
   try {
-    return await withDeadline({ clock, timeout, signal, onLate }, async (end) => {
+    return await withDeadline({ clock, timeout, signal, onTimeout }, async (end) => {
       const headers = { 'content-type': request.type, ...bearer(key) };
       const reply = await upstream({ method: 'POST', url, headers, body: request.body, signal: end });
       if (reply.status === 401 || reply.status === 403) return { is: 'there', needsKey: true };
@@ -62,28 +62,28 @@ async function askPath(
       const answer = parseObject(decodeUtf8(await readUpTo(reply.body, MAX_BODY)));
       const complains = /file|input|field|form|body/i.test(JSON.stringify(answer?.error ?? answer?.detail ?? ''));
       if (reply.status >= 500 && !complains) return { is: 'failed', status: reply.status };
-      // Some answer 200 to any path, with an error that says so.
+      // Some servers answer 200 to any path, with an error in the body.
       const isOther = isSuccess(reply.status) && !complains;
       return isOther ? { is: 'missing' } : { is: 'there', needsKey: false };
     });
   } catch (error) {
-    return { is: 'unreachable', reason: isLate ? `no answer in ${timeout / 1000} s` : upstreamReason(error) };
+    return { is: 'unreachable', reason: hasTimedOut ? `no answer in ${timeout / 1000} s` : upstreamReason(error) };
   }
 }
 
-/** Checks that a server speaks at this base URL. Makes it say nothing. */
-export const askTts = (parts: ProbeParts, baseUrl: string, key = ''): Promise<PathState> =>
-  askPath(parts, `${baseUrl}/audio/speech`, key, { type: 'application/json', body: '{}' });
+/** Checks that a server speaks at this base URL, without generating speech. */
+export const askTts = (deps: ProbeDeps, baseUrl: string, key = ''): Promise<PathState> =>
+  askPath(deps, `${baseUrl}/audio/speech`, key, { type: 'application/json', body: '{}' });
 
 /** Checks that a server transcribes at this base URL, or at the path of whisper.cpp if the URL is that. */
-export function askStt(parts: ProbeParts, baseUrl: string, key = ''): Promise<PathState> {
+export function askStt(deps: ProbeDeps, baseUrl: string, key = ''): Promise<PathState> {
   const url = baseUrl.endsWith('/inference') ? baseUrl : `${baseUrl}/audio/transcriptions`;
-  return askPath(parts, url, key, { type: `multipart/form-data; boundary=${BOUNDARY}`, body: EMPTY_FORM });
+  return askPath(deps, url, key, { type: `multipart/form-data; boundary=${BOUNDARY}`, body: EMPTY_FORM });
 }
 
 /** Checks that a server opens the socket of the realtime protocol. */
 export async function askRealtime(
-  { dialUpstream, timeout, signal }: ProbeParts,
+  { dialUpstream, timeout, signal }: ProbeDeps,
   baseUrl: string,
   model: string,
   key = '',
@@ -102,7 +102,7 @@ export async function askRealtime(
   }
 }
 
-/** Models of a server that fit a kind; all of them when no name tells. */
+/** Models of a server that match a kind; all of them if no name indicates a kind. */
 export function modelsFor(kind: ServerKind, models: readonly string[]): string[] {
   const pattern = kind === 'stt' ? STT_MODEL : kind === 'tts' ? TTS_MODEL : /realtime/i;
   const other = kind === 'stt' ? TTS_MODEL : STT_MODEL;
@@ -110,21 +110,21 @@ export function modelsFor(kind: ServerKind, models: readonly string[]): string[]
   return fitting.length > 0 ? fitting : [...models];
 }
 
-/** The base URL that a server at a port of this machine usually has. */
+/** The usual base URL of a server on a port of this machine. */
 export const usualUrl = (port: number): string => `http://127.0.0.1:${port}/v1`;
 
-/** The abilities of a server: none for one that is no speech server. Never rejects. */
-export async function findAt(parts: ProbeParts, url: string, key = ''): Promise<FoundServer[]> {
-  const [tts, stt] = await Promise.all([askTts(parts, url, key), askStt(parts, url, key)]);
+/** The abilities of a server; empty if it is not a speech server. Never rejects. */
+export async function findAt(deps: ProbeDeps, url: string, key = ''): Promise<FoundServer[]> {
+  const [tts, stt] = await Promise.all([askTts(deps, url, key), askStt(deps, url, key)]);
   if (tts.is === 'unreachable' && stt.is === 'unreachable') return [];
   const whisperCpp = `${new URL(url).origin}/inference`;
   const [{ models, voices }, plain] = await Promise.all([
-    discoverLocal(parts, { secret: key, baseUrl: url, source: 'none' }),
-    stt.is === 'missing' ? askStt(parts, whisperCpp, key) : stt,
+    discoverLocal(deps, { secret: key, baseUrl: url, source: 'none' }),
+    stt.is === 'missing' ? askStt(deps, whisperCpp, key) : stt,
   ]);
   const ids = models.map(({ id }) => id);
   const [model] = modelsFor('realtime', ids);
-  const realtime = ids.length > 0 ? await askRealtime(parts, url, model ?? '', key) : { is: 'missing' as const };
+  const realtime = ids.length > 0 ? await askRealtime(deps, url, model ?? '', key) : { is: 'missing' as const };
   const found = (kind: ServerKind, at: string, state: PathState): FoundServer[] =>
     state.is === 'there'
       ? [

@@ -9,8 +9,9 @@ import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
 import { plainAddress } from '../kit/addresses.ts';
-import { sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { timingSafeEqual } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { type Log, REFUSED } from '../log.ts';
 import type { Security } from '../operator/security.ts';
 import { isDeviceId } from '../sessions/device.ts';
@@ -23,16 +24,16 @@ import { invalidBearer, openApiBearers } from './api-bearer.ts';
 export type VoiceGrant = 'voice:config' | 'voice:stt' | 'voice:tts' | 'voice:realtime';
 
 /**
- * A caller of voice (contract 05 §2). Two requests are of the same principal when kind and key are equal: the key of a
- * session is its device id, else its family, so that a refreshed token of a device is the same principal; that of an API
- * bearer is the SHA-256 of the token.
+ * A caller of voice (contract 05 §2). Two requests have the same principal if kind and key are equal. The key of a session
+ * is its device id, else its family, so that a refreshed token keeps the principal; the key of an API bearer is the SHA-256
+ * of the token.
  */
 export type VoicePrincipal = { kind: 'session'; key: string; session: Session } | { kind: 'api'; key: string };
 
-/** True if two callers are the same one. */
+/** True if two callers are the same. */
 export const isSamePrincipal = (a: VoicePrincipal, b: VoicePrincipal): boolean => a.kind === b.kind && a.key === b.key;
 
-export interface VoiceCallersParts {
+export interface VoiceCallersDeps {
   config: Pick<Config, 'webapiUrl' | 'trustProxyHeaders' | 'trustVpnPeers'>;
   upstream: Upstream;
   sessions: Sessions;
@@ -51,16 +52,16 @@ export type VoiceCaller = CallerFacts & BearerRequest;
 
 export interface VoiceCallers {
   /**
-   * The principal of a request: a live session with the grant, or a bearer that the agent's API server accepts, over a
-   * safe transport. A page offers its token, and the proof of a bound one, as subprotocols of the upgrade. A live session is
-   * marked as seen. Nothing that the relay itself has issued is sent to that server.
+   * The principal of a request: a live session with the grant, or a bearer that the agent's API server accepts, over a safe
+   * transport. A page sends its token, and the proof of a bound one, as subprotocols of the upgrade. Marks a live session as
+   * seen. Tokens issued by the relay are never sent to that server.
    * @throws RelayError `unauthorized`, `forbidden` or `rate-limited`, without the token.
    */
   authenticate(caller: VoiceCaller, grant: VoiceGrant): Promise<VoicePrincipal>;
   /**
-   * Calls back once, with a few words for a close frame, when a principal may no longer use what it has open: its session
-   * was revoked, replaced or has expired, or the grant has ended. A refresh of the session, which leaves the device its
-   * grants, ends nothing. An API bearer has no end. Returns a function that ends the watch.
+   * Calls back once, with a few words for a close frame, when a principal may no longer use its open sockets: its session
+   * was revoked, replaced or has expired, or the grant has ended. A refresh of the session, after which the device keeps its
+   * grants, ends nothing. An API bearer never ends. Returns a function that ends the watch.
    */
   onPrincipalEnded(principal: VoicePrincipal, grant: VoiceGrant, ended: (reason: string) => void): () => void;
 }
@@ -72,10 +73,10 @@ const SESSION_ENDED: Record<EndReason, string> = {
   expired: 'session expired',
 };
 
-/** A token as the log may show it. */
+/** A token in the form for the log. */
 const tokenId = (token: string): string => `token_id=${sha256(token).slice(0, 16)}`;
 
-/** Something that lasts as long as a session and a grant. */
+/** A watch that lasts as long as a session and a grant. */
 interface Watch {
   session: Session;
   grant: VoiceGrant;
@@ -84,8 +85,8 @@ interface Watch {
 }
 
 /** Bearer checks of voice (contract 05 §2). */
-export async function createVoiceCallers(parts: VoiceCallersParts): Promise<VoiceCallers> {
-  const { config, upstream, sessions, sessionBearers, security, localOperator, store, clock, log } = parts;
+export async function createVoiceCallers(deps: VoiceCallersDeps): Promise<VoiceCallers> {
+  const { config, upstream, sessions, sessionBearers, security, localOperator, store, clock, log } = deps;
   const bearers = await openApiBearers({ base: config.webapiUrl, upstream, store, clock, log });
   const watches = new Map<Session, Set<Watch>>();
 
@@ -97,12 +98,12 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
     return { kind: 'session', key: isDeviceId(session.device.id) ? session.device.id : session.family, session };
   }
 
-  /** True if the relay itself has issued the token, alive or dead: such a token must not reach anybody else. */
+  /** True if the relay issued the token, alive or dead: such a token must not be sent to anybody else. */
   async function isOwnToken(token: string): Promise<boolean> {
     const family = familyOf(token);
     if (family !== undefined && sessions.byFamily(family)) return true;
     // An API key may have the form of a session token.
-    return UUID.test(token) && !timingSafeEqual(token, await parts.apiKey());
+    return UUID.test(token) && !timingSafeEqual(token, await deps.apiKey());
   }
 
   async function ofApiBearer(token: string, caller: CallerFacts): Promise<VoicePrincipal> {
@@ -120,7 +121,7 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
     return { kind: 'api', key: sha256(token) };
   }
 
-  /** Sets the watch to the earlier end of grant and session. Ends it when the grant is over. */
+  /** Sets the timer of the watch to the earlier end of grant and session. Ends the watch if the grant is over. */
   function arm(watch: Watch): void {
     watch.cancelDeadline();
     const { session, grant } = watch;
@@ -132,7 +133,7 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
     const next = earlier(session.grants[grant] ?? null, session.expiresAt);
     if (next === null) return;
     watch.cancelDeadline = clock.after(Math.max(0, Math.ceil((next - now) * 1000)), () => {
-      // A session that is found to have expired announces its end.
+      // An expired session that is found announces its end.
       if (sessions.isAlive(session)) arm(watch);
     });
   }
@@ -176,7 +177,7 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
   });
   sessions.onEnd((session, reason) => {
     for (const watch of [...(watches.get(session) ?? [])]) {
-      // The end of a replaced session is announced before its successor is there.
+      // The end of a replaced session is announced before its successor exists.
       if (reason === 'replaced') queueMicrotask(() => follow(watch));
       else end(watch, SESSION_ENDED[reason]);
     }
@@ -190,7 +191,7 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
       if (token === null) throw new RelayError('unauthorized', 'voice needs the header Authorization: Bearer <token>');
       const session = await sessionBearers.sessionOf(token, caller);
       if (session) return ofSession(session, grant);
-      // A page of any origin can offer subprotocols, so nobody's API key is tried by them.
+      // A page of any origin can offer subprotocols, so they are never tried as API keys.
       if (isOffered) throw invalidBearer();
       try {
         return await ofApiBearer(token, caller);
@@ -205,7 +206,7 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
       if (principal.kind === 'api') return () => {};
       const watch: Watch = { session: principal.session, grant, cancelDeadline: () => {}, ended };
       watchesOf(watch.session).add(watch);
-      // It may have ended since the principal was authenticated, but nobody is called back before this returns.
+      // The session may have ended since the principal was authenticated, but callbacks must not run before this returns.
       queueMicrotask(() => follow(watch));
       return () => forget(watch);
     },
@@ -213,12 +214,12 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
 }
 
 /**
- * True if an API bearer travels safely: by TLS, by TLS up to a trusted proxy on loopback, of which every hop has to
- * have been https, or by a VPN that the operator trusts.
+ * True if an API bearer is transported safely: by TLS, by TLS up to a trusted proxy on loopback with https on every hop, or
+ * by a VPN that the operator trusts.
  */
 function isSecure(
   { peer, headers }: CallerFacts,
-  { trustProxyHeaders, trustVpnPeers }: VoiceCallersParts['config'],
+  { trustProxyHeaders, trustVpnPeers }: VoiceCallersDeps['config'],
 ): boolean {
   if (peer.tls) return true;
   if (peer.via !== 'direct') return false;

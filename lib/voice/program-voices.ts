@@ -7,7 +7,7 @@ const MAX_VOICES = 500;
 /** `Pty Language Age/Gender VoiceName File ...`, as espeak-ng prints it; `_` stands for a space in a name. */
 const ESPEAK_VOICE = /^\s*\d+\s+(\S+)\s+\S+\s+(\S+)\s/;
 
-/** The voices of a program that can list them, which is espeak-ng; none for another one. Never rejects. */
+/** The voices of a program that can list them, which is espeak-ng; empty for others. Never rejects. */
 export async function programVoices(
   host: CommandHost,
   [program = '']: readonly string[],

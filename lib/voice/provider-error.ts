@@ -4,12 +4,12 @@ import { readUpTo } from '../web/streams.ts';
 
 const MAX_ERROR_BYTES = 8 * 1024;
 
-/** True if a reply that should be audio is something else, such as an error or a page. */
+/** True if a reply that should be audio is text, such as an error or a page. */
 export const isTextType = (contentType: string): boolean => /^(?:text\/|application\/json)/i.test(contentType);
 
 /**
- * The words of a provider in the body of an error: the message of `error`, `detail` or `message`, else the whole text. Still
- * to be redacted. Reads at most 8 KiB.
+ * The provider's message in the body of an error: the message of `error`, `detail` or `message`, else the whole text. Not
+ * redacted yet. Reads at most 8 KiB.
  */
 export async function readProviderError(body: AsyncIterable<Uint8Array>): Promise<string> {
   const text = decodeUtf8(await readUpTo(body, MAX_ERROR_BYTES)).trim();

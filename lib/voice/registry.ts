@@ -140,10 +140,10 @@ export const findProvider = (id: string): StreamingProvider | undefined =>
 /** True if voice output may use a provider: it speaks, and is not a realtime one (contract 05 §9). */
 export const isRenderer = ({ info }: StreamingProvider): boolean => info.supports_tts && !info.supports_realtime;
 
-/** True if a provider takes part in a conversation. */
+/** True if a provider supports conversations. */
 export const isRealtime = ({ info }: StreamingProvider): boolean => info.supports_realtime;
 
-/** True if a provider is the owner's own (contract 05 §18), which does nothing until it is configured. */
+/** True for the owner's own provider (contract 05 §18), which is inactive until it is configured. */
 export const isOwners = ({ info }: StreamingProvider): boolean => info.id.startsWith('local_');
 
 /** Metadata of a provider as clients of the realtime agent see it (contract 06 §3.1). */
@@ -162,8 +162,8 @@ export function agentInfo(provider: StreamingProvider): AgentProviderInfo {
 }
 
 /**
- * The purpose of a provider: voice output, realtime voice, the realtime agent, which also takes the stub, or the lab,
- * which takes any of them.
+ * The use of a provider: voice output, realtime voice, the realtime agent, which also accepts the stub, or the lab, which
+ * accepts all of them.
  */
 export type ProviderUse = 'output' | 'realtime' | 'agent' | 'any';
 
@@ -172,8 +172,8 @@ export const isAgentProvider = (provider: StreamingProvider): boolean =>
   isRealtime(provider) || provider.info.id === 'stub';
 
 /**
- * The provider that a client names (contract 05 §9, §11, 06 §2.1). `local` and its alias mean the one for this use (§18).
- * @throws RelayError `invalid` when there is none of that id, or it is not for this use.
+ * The provider for a client's name (contract 05 §9, §11, 06 §2.1). `local` and its alias mean the one for this use (§18).
+ * @throws RelayError `invalid` if there is none with that id, or it is not for this use.
  */
 export function requireProvider(named: string, use: ProviderUse): StreamingProvider {
   const id = isLocalName(named) ? `local_${use === 'output' ? 'tts' : 'realtime'}` : named;

@@ -7,18 +7,18 @@ import { type ProfilePlace, profileHome } from '../profiles/home.ts';
 
 /** The file whose sections apply to a request (contract 05 §4). */
 export interface VoiceScope {
-  /** The name that the client gave; null without one. */
+  /** The name that the client sent; null without one. */
   profile: string | null;
   /** The profile's configuration file; null when the root's applies because no profile was named or found. */
   file: string | null;
-  /** Content of the profile's file, else of the root's. Never to be changed. */
+  /** Content of the profile's file, else of the root's. Never change it. */
   content: Mapping;
 }
 
 export interface VoiceScopes {
   /** Throws only when the machine is short of file handles or memory. */
   resolve(profile: string | null): Promise<VoiceScope>;
-  /** A file's mapping; empty when it is missing, unreadable or invalid. Never to be changed. */
+  /** A file's mapping; empty if it is missing, unreadable or invalid. Never change it. */
   read(path: string): Promise<Mapping>;
   /** The root configuration. */
   root(): Promise<Mapping>;
@@ -26,7 +26,7 @@ export interface VoiceScopes {
 
 const EMPTY: Mapping = Object.freeze({});
 
-/** Without a host (edge) there are no files: every scope is empty, and no profile is found. */
+/** Without a host (edge) there are no files: every scope is empty, and profiles are unknown. */
 export function createVoiceScopes(host: Host | undefined, config: Pick<Config, 'agentConfig'>): VoiceScopes {
   const readConfig = host && createConfigReader(host);
 
@@ -62,7 +62,7 @@ async function profileConfig(
   return place && (await isOwnFile(host, config, place)) ? place.config : null;
 }
 
-/** True if a profile has a configuration file that no link leads out of `profiles/`. */
+/** True if a profile has a configuration file whose real path is inside `profiles/`. */
 async function isOwnFile({ files }: Host, config: Pick<Config, 'agentConfig'>, place: ProfilePlace): Promise<boolean> {
   const [parent, real, facts] = await Promise.all([
     unlessUnreadable(files.realPath(`${agentRoot(config)}/profiles`)),

@@ -17,7 +17,7 @@ export function readSection(section: Mapping, canonical?: (provider: string) => 
   return Object.fromEntries(levelsOf(section, canonical).toReversed().flatMap(Object.entries));
 }
 
-/** Like `readSection`, for the named provider: what the section says of its own provider does not apply to others. */
+/** Like `readSection`, for the named provider: settings that the section has for its own provider do not apply to others. */
 export function readSectionFor(section: Mapping, provider: string): Mapping {
   const own = textOf(section.provider)?.toLowerCase();
   return own === provider ? { ...mappingOf(section, provider), ...readSection(section) } : mappingOf(section, provider);
@@ -27,7 +27,7 @@ export function readSectionFor(section: Mapping, provider: string): Mapping {
 export const isLocalName = (name: string): boolean =>
   /^(?:local|openai[_-]compatible)$/.test(name.trim().toLowerCase());
 
-/** The provider that `tts:` or `stt:` means by a name: in lower case, `openai` for `nous`, and `local` for its alias. */
+/** The provider meant by a name in `tts:` or `stt:`: lower case, `openai` for `nous`, and `local` for its alias. */
 export function basicProvider(name: string): string {
   const word = name.trim().toLowerCase();
   return word === 'nous' ? 'openai' : isLocalName(word) ? 'local' : word;
@@ -52,7 +52,7 @@ export const nestedIn = (section: Mapping, provider: string, canonical: (provide
       .flatMap((name) => Object.entries(mappingOf(section, name))),
   );
 
-/** The levels of a section, each of which comes before the next: its own scalars, then those nested for its provider. */
+/** The levels of a section, by descending precedence: its own scalars, then those nested for its provider. */
 function levelsOf(section: Mapping, canonical = (provider: string) => provider): Mapping[] {
   const scalars = Object.fromEntries(Object.entries(section).filter(([, value]) => isScalar(value)));
   const provider = textOf(section.provider);
@@ -78,7 +78,7 @@ export function memberOf(
 export const isScalar = (value: unknown): boolean =>
   value !== null && value !== undefined && typeof value !== 'object' && !(typeof value === 'string' && !value.trim());
 
-/** Trimmed text; undefined when it is blank or something else. */
+/** Trimmed text; undefined if it is blank or not text. */
 export const textOf = (value: unknown): string | undefined => (typeof value === 'string' && value.trim()) || undefined;
 
 /**

@@ -18,8 +18,8 @@ const MIN_TIMEOUT = 5;
 const MAX_TIMEOUT = 600;
 
 /**
- * The `realtime:` mapping of two layers. A server that the upper one names comes without the key of the lower one, which
- * is for another server.
+ * The `realtime:` mapping of two layers. A server set by the upper layer does not get the key of the lower one, which
+ * belongs to another server.
  */
 export function overlaidServers(below: Mapping, above: unknown): Mapping {
   const layers = [below, isMapping(above) ? above : {}];
@@ -39,7 +39,7 @@ export function serverSettings(provider: string, { tts = {}, realtime = {} }: Se
   return kind === 'tts' ? readSectionFor(basicSection(tts), name) : {};
 }
 
-/** Model and voice of a provider where no other setting names one: those of its section, else its own defaults. */
+/** Default model and voice of a provider: those of its section, else its own defaults. */
 export function serverDefaults(provider: StreamingProvider, sections: ServerSections) {
   const { info, defaultModel, defaultVoice } = provider;
   const own = serverSettings(info.id, sections);
@@ -50,7 +50,7 @@ export function serverDefaults(provider: StreamingProvider, sections: ServerSect
   };
 }
 
-/** A provider with what is configured of it in place of its lists, where it is the owner's own: nobody else has these. */
+/** A provider with its configured lists, if it is the owner's own, since those are private. */
 export function withOwn(provider: StreamingProvider, sections: ServerSections): StreamingProvider {
   if (!isOwners(provider)) return provider;
   const { model, voice } = serverDefaults(provider, sections);
@@ -62,7 +62,7 @@ export function withOwn(provider: StreamingProvider, sections: ServerSections): 
   };
 }
 
-/** Shown for a program whose configuration names none. */
+/** Shown for a program without a configured model. */
 export const PROGRAM_MODEL = 'command';
 export const PROGRAM_VOICE = 'default';
 
@@ -90,7 +90,7 @@ const isPlain = (value: unknown): boolean => ['string', 'number'].includes(typeo
 
 const isArgument = (text: string): boolean => text.length <= MAX_ARGUMENT && !text.includes('\0');
 
-/** Milliseconds of `timeout` (seconds) in a provider's settings; undefined without one. */
+/** Milliseconds from `timeout` (seconds) in a provider's settings; undefined without one. */
 export function timeoutOf({ timeout }: Mapping): number | undefined {
   const seconds = numberOf(timeout);
   return seconds === undefined ? undefined : Math.min(Math.max(seconds, MIN_TIMEOUT), MAX_TIMEOUT) * 1000;

@@ -13,7 +13,7 @@ import {
   type NewSession,
   originOf,
   type TableSession,
-  type VoiceSessionsParts,
+  type VoiceSessionsDeps,
 } from './sessions.ts';
 import type { StreamingSettings } from './settings.ts';
 import type { Activity, Rules } from './socket/rules.ts';
@@ -25,7 +25,7 @@ import type { Adapters } from './streaming/adapters.ts';
 
 const MAX_TYPE = 64;
 const MAX_MODE = 80;
-/** Characters by which a quoted text is known, and the fewest that are worth hiding. */
+/** Characters that identify a quoted text, and the minimum worth hiding. */
 const QUOTED = 24;
 const MIN_QUOTED = 4;
 
@@ -40,19 +40,19 @@ export interface RenderKind<S extends StreamingSettings> {
   /** Beginning of the names of its files. */
   prefix: NewArtifacts['prefix'];
   rules: Rules;
-  /** Begins the types of the first and the last line of the event log. */
+  /** Prefix of the types of the first and the last line of the event log. */
   loggedAs: string;
   /** Members of `voice.session.ready` beyond the common ones. */
-  ready(parts: VoiceSessionParts<S>): JsonObject;
+  ready(deps: VoiceSessionDeps<S>): JsonObject;
   /** The settings that renders start from; the session's voice overrides them. */
   settings(scope: Effective<S>): RenderSettings;
-  /** An event as it is written to the event log. */
+  /** An event in the form for the event log. */
   logged?(event: JsonObject): JsonObject;
-  /** Returns what a new session does with messages that the socket does not handle by itself. */
+  /** Returns a new session's handler for messages that the socket does not handle itself. */
   behave(session: VoiceSession<S>): (message: JsonObject) => void;
 }
 
-export interface VoiceSessionParts<S extends StreamingSettings> extends NewSession<S, VoiceSession<S>> {
+export interface VoiceSessionDeps<S extends StreamingSettings> extends NewSession<S, VoiceSession<S>> {
   adapter: Adapter;
 }
 
@@ -76,7 +76,7 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
   readonly principal: VoicePrincipal;
   readonly scope: Effective<S>;
   readonly voice: ChosenVoice;
-  readonly #parts: VoiceSessionParts<S>;
+  readonly #deps: VoiceSessionDeps<S>;
   readonly #kind: RenderKind<S>;
   readonly #socket: SessionSocket;
   readonly #end = new AbortController();
@@ -84,9 +84,9 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
   /** Text of the last render. */
   #text = '';
 
-  constructor(kind: RenderKind<S>, parts: VoiceSessionParts<S>) {
-    const { id, principal, scope, voice, artifacts, log } = parts;
-    this.#parts = parts;
+  constructor(kind: RenderKind<S>, deps: VoiceSessionDeps<S>) {
+    const { id, principal, scope, voice, artifacts, log } = deps;
+    this.#deps = deps;
     this.#kind = kind;
     this.id = id;
     this.principal = principal;
@@ -99,10 +99,10 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
     this.#socket = new SessionSocket({
       rules: kind.rules,
       sessionId: id,
-      tokenHash: parts.tokenHash,
-      resumeTtl: parts.resumeTtl,
-      clock: parts.clock,
-      ready: () => ({ ...facts, event_log_path: artifacts.logPath, ...origin, ...kind.ready(parts) }),
+      tokenHash: deps.tokenHash,
+      resumeTtl: deps.resumeTtl,
+      clock: deps.clock,
+      ready: () => ({ ...facts, event_log_path: artifacts.logPath, ...origin, ...kind.ready(deps) }),
       deliver: received,
       made: (event) => artifacts.record(withoutText(kind.logged?.(event) ?? event, this.#text)),
       ended: (why) => this.#ended(why),
@@ -112,7 +112,7 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
 
   /** Path of the event log; empty without a host. */
   get logPath(): string {
-    return this.#parts.artifacts.logPath;
+    return this.#deps.artifacts.logPath;
   }
 
   get isOver(): boolean {
@@ -178,7 +178,7 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
   }
 
   async #render(request: RenderRequest, options: RenderOptions): Promise<void> {
-    const { voice, adapter, artifacts, clock, log } = this.#parts;
+    const { voice, adapter, artifacts, clock, log } = this.#deps;
     this.#setActivity('busy');
     await render({ ...options, provider: voice.provider, adapter, request, sink: this.#socket, artifacts, clock, log });
     this.#setActivity(options.activityAfter);
@@ -190,15 +190,15 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
   }
 
   #ended(why: string): void {
-    const { artifacts } = this.#parts;
+    const { artifacts } = this.#deps;
     this.#end.abort(new RelayError('gone', 'the voice session has ended'));
     artifacts.endAudio();
     artifacts.recordEnd({ type: `${this.#kind.loggedAs}.closed`, session_id: this.id, reason: why });
-    this.#parts.ended(this, artifacts.settled());
+    this.#deps.ended(this, artifacts.settled());
   }
 }
 
-/** An error for the event log, which has no text to speak (contract 05 §15), without the words with which it is quoted. */
+/** An error for the event log, which must not contain the spoken text (contract 05 §15), even quoted. */
 function withoutText(event: JsonObject, text: string): JsonObject {
   const begin = text.replace(/\s+/g, ' ').trim().slice(0, QUOTED);
   const { type, message } = event;
@@ -211,14 +211,14 @@ const factsOf = ({ provider, model, voice }: ChosenVoice): JsonObject => ({ prov
 
 const LIMITS: SessionLimits = { perPrincipal: 16, total: 128, evicts: 'idle', error: 'rate-limited' };
 
-export interface RenderSessionsParts<S extends StreamingSettings> extends VoiceSessionsParts<S> {
+export interface RenderSessionsDeps<S extends StreamingSettings> extends VoiceSessionsDeps<S> {
   adapters: Adapters;
 }
 
 /** The sessions of voice output, or those of the lab (contract 05 §12, §14). */
 export function createRenderSessions<S extends StreamingSettings>(
   kind: RenderKind<S>,
-  { adapters, ...parts }: RenderSessionsParts<S>,
+  { adapters, ...deps }: RenderSessionsDeps<S>,
 ) {
   const { name, path, protocol, use, prefix, rules } = kind;
   return createVoiceSessions<S, VoiceSession<S>, void>(
@@ -234,6 +234,6 @@ export function createRenderSessions<S extends StreamingSettings>(
         return new VoiceSession(kind, { ...session, adapter });
       },
     },
-    parts,
+    deps,
   );
 }

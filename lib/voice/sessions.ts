@@ -1,8 +1,9 @@
 import type { Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
-import { base64url, randomBytes, sha256 } from '../kit/bytes.ts';
+import { base64url, randomBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
+import { sha256 } from '../kit/sha256.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
@@ -32,7 +33,7 @@ export interface ChosenVoice {
 /** The caller that asks for a session. */
 export interface SessionCaller {
   principal: VoicePrincipal;
-  /** The bearer of the request, which the agent's API server may be asked with. Never logged or stored. */
+  /** The bearer of the request, which the agent's API server may verify. Never logged or stored. */
   bearer?: string;
 }
 
@@ -53,7 +54,7 @@ export interface NewSession<S extends StreamingSettings, V> {
   ended(session: V, settled: Promise<void>): void;
 }
 
-/** A session, as far as its table goes. */
+/** A session, as far as the table needs it. */
 export interface TableSession extends LimitedSession {
   readonly scope: { readonly profile: string | null };
   /** Path of the event log; empty without a host. */
@@ -76,14 +77,14 @@ export interface SessionsKind<S extends StreamingSettings, V extends TableSessio
   /** Close code of sockets whose principal may no longer use them. */
   revokedCode: number;
   limits: SessionLimits;
-  /** Reads what else a body asks for. @throws RelayError `invalid` */
+  /** Reads the further members of a body. @throws RelayError `invalid` */
   read(body: JsonObject, caller: SessionCaller, scope: Effective<S>): R | Promise<R>;
-  make(parts: NewSession<S, V>, request: Awaited<R>): V;
+  make(deps: NewSession<S, V>, request: Awaited<R>): V;
   /** Members of the answer to `POST session` beyond the common ones. */
   answer?(request: Awaited<R>): JsonObject;
 }
 
-export interface VoiceSessionsParts<S extends StreamingSettings> {
+export interface VoiceSessionsDeps<S extends StreamingSettings> {
   config: Pick<Config, 'voiceResumeTtlMs'>;
   /** The settings for a profile; null for none (contract 05 §4). */
   scope(profile: string | null): Promise<Effective<S>>;
@@ -97,9 +98,9 @@ export interface VoiceSessionsParts<S extends StreamingSettings> {
 /** The sessions of one kind (contract 05 §12, §14, contract 06 §3.3). */
 export function createVoiceSessions<S extends StreamingSettings, V extends TableSession, R>(
   kind: SessionsKind<S, V, R>,
-  parts: VoiceSessionsParts<S>,
+  deps: VoiceSessionsDeps<S>,
 ) {
-  const { scope: scopeOf, artifacts, clock, log, config } = parts;
+  const { scope: scopeOf, artifacts, clock, log, config } = deps;
   const sessions = new SessionTable<V>(clock, kind.limits);
   const watches = new Map<V, () => void>();
   /** Event logs of closed sessions that are not on disk yet. */
@@ -137,7 +138,7 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
       const scope = await enabledScope(profile);
       const voice = chosenVoice(body, scope, kind.use);
       const request = await kind.read(body, caller, scope);
-      // First, so that a refused session leaves no event log.
+      // Before the session is created, so that a refused one leaves no event log.
       sessions.makeRoom(principal);
       const id = base64url(randomBytes(18));
       const resumeToken = base64url(randomBytes(32));
@@ -159,7 +160,7 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
       sessions.add(session);
       watches.set(
         session,
-        parts.onPrincipalEnded(principal, (reason) => session.close(kind.revokedCode, reason, 'closed')),
+        deps.onPrincipalEnded(principal, (reason) => session.close(kind.revokedCode, reason, 'closed')),
       );
       return {
         success: true,
@@ -197,7 +198,7 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
       try {
         return sessions.find(id, principal).open(socket);
       } catch {
-        // It has ended since the upgrade was admitted.
+        // The session has ended since the upgrade was admitted.
         socket.close(4008, 'session closed');
         return { message() {}, drained() {}, pinged() {}, closed() {} };
       }
@@ -211,7 +212,9 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
   };
 }
 
-/** The voice of a session: that of the settings, overridden by the body. Another provider brings its own defaults. */
+/**
+ * The voice of a session: that of the settings, overridden by the body. A different provider comes with its own defaults.
+ */
 function chosenVoice(
   body: JsonObject,
   { settings, defaultsFor }: Effective<StreamingSettings>,
@@ -236,7 +239,7 @@ function chosenVoice(
   };
 }
 
-/** Where the settings of a session are from, as its answer and its events say it. */
+/** The origin of a session's settings, as shown in its answer and its events. */
 export const originOf = ({ profile, configScope, configPath }: Effective<StreamingSettings>): JsonObject => ({
   profile,
   config_scope: configScope,

@@ -29,17 +29,17 @@ export interface OutputSettings extends StreamingSettings {
 /** `realtime_voice:` (contract 05 §4), without the keys of the realtime agent. */
 export type RealtimeSettings = StreamingSettings;
 
-/** Model and voice of a provider where no setting names one. */
+/** Default model and voice of a provider. */
 export type DefaultsFor = (provider: StreamingProvider) => Pick<StreamingSettings, 'model' | 'voice'>;
 
-/** One setting: how it is called in files, and how its value is read there and checked in a `PATCH`. */
+/** One setting: its name in files, and how its value is read there and checked in a `PATCH`. */
 export interface Field {
-  /** The first is also its name in a `PATCH`. */
+  /** The first one is also its name in a `PATCH`. */
   names: readonly [string, ...string[]];
   kind: Kind;
 }
 
-/** `read` is lenient, for files: undefined for a value that does not count. `check` throws `invalid`. */
+/** `read` is lenient, for files: undefined for an ignored value. `check` throws `invalid`. */
 export interface Kind {
   read(value: unknown): unknown;
   check(value: unknown, name: string): unknown;
@@ -56,7 +56,7 @@ export interface SectionKind<S extends StreamingSettings> {
   canonical(provider: string): string;
   /** Before the names of fields that there are not. */
   unsupported?: string;
-  /** A profile that has no file takes the section of the agent's root configuration (contract 06 §2.1). */
+  /** True if a profile without a file uses the section of the agent's root configuration (contract 06 §2.1). */
   fallsBackToRoot?: true;
   /** Overrides by variables. */
   environment(config: Config): { readonly [Key in keyof S]: unknown };
@@ -213,8 +213,8 @@ export const realtimeVoice: SectionKind<RealtimeSettings> = {
 };
 
 /**
- * Settings overlaid with others, of which absent ones do not count. A layer that names another provider and no model or
- * voice takes that provider's defaults: those below belong to the former one.
+ * Settings overlaid with others, of which absent ones are skipped. A layer with another provider and without model or voice
+ * uses that provider's defaults, since the lower values belong to the former one.
  */
 export function overlay<S extends StreamingSettings>(below: S, layer: Partial<S>): S {
   const given = Object.fromEntries(Object.entries(layer).filter(([, value]) => value !== undefined)) as Partial<S>;
@@ -224,8 +224,8 @@ export function overlay<S extends StreamingSettings>(below: S, layer: Partial<S>
 }
 
 /**
- * Settings of which the model or the voice, where none of the layers names it for the provider in use, is the one of
- * `defaultsFor` (contract 05 §18). Later layers come before the former ones.
+ * Settings whose model and voice come from `defaultsFor` unless a layer sets them for the provider in use (contract 05 §18).
+ * Later layers take precedence.
  */
 export function withDefaults<S extends StreamingSettings>(
   settings: S,
@@ -248,8 +248,8 @@ export function withDefaults<S extends StreamingSettings>(
 }
 
 /**
- * Settings by a section of a file. Values that make no sense do not count, and `onInvalid` is told their names; nor do the
- * model and the voice of a provider that does not.
+ * Settings from a section of a file. Invalid values are ignored and reported by name to `onInvalid`, and so are the model
+ * and the voice of an invalid provider.
  */
 export function readSettings<S extends StreamingSettings>(
   kind: SectionKind<S>,
@@ -272,7 +272,7 @@ export function readSettings<S extends StreamingSettings>(
   return settings;
 }
 
-/** Settings by variables. Values that make no sense do not count. */
+/** Settings from variables. Invalid values are ignored. */
 export function readEnvironment<S extends StreamingSettings>(kind: SectionKind<S>, config: Config): Partial<S> {
   const values = kind.environment(config);
   const settings: Partial<S> = {};
@@ -284,8 +284,8 @@ export function readEnvironment<S extends StreamingSettings>(kind: SectionKind<S
 }
 
 /**
- * Settings by the `tts:` section of a profile without `voice_output:`: provider, model, voice and sample rate, and nothing
- * when its provider is not a streaming renderer, with which every session would fail.
+ * Settings from the `tts:` section of a profile without `voice_output:`: provider, model, voice and sample rate, or nothing
+ * if its provider is not a streaming renderer, with which every session would fail.
  */
 export function readTtsSettings(section: unknown): Partial<OutputSettings> {
   const { provider, model, voice, sampleRate } = readSettings(voiceOutput, section);
@@ -300,7 +300,7 @@ export function readTtsSettings(section: unknown): Partial<OutputSettings> {
 export type Changes = ReadonlyMap<string, unknown>;
 
 /**
- * Checks the body of a `PATCH` (contract 05 §10, 06 §3.1). `profile` is no setting.
+ * Checks the body of a `PATCH` (contract 05 §10, 06 §3.1). `profile` is not a setting.
  * @throws RelayError `invalid`
  */
 export function checkChanges<S extends StreamingSettings>(kind: SectionKind<S>, body: JsonObject): Changes {
@@ -323,8 +323,8 @@ export const keysOf = <S extends StreamingSettings>({ fields }: SectionKind<S>, 
     .map(([key]) => key as string);
 
 /**
- * The keys to write into a section for a `PATCH`. A setting that is there under another name is changed under that one.
- * Another provider than `present` replaces the model and the voice of the former one, where they are written, by its own.
+ * The keys to write into a section for a `PATCH`. A setting that exists under another name is changed under that name. A
+ * provider other than `present` replaces the written model and voice of the former one by its own.
  */
 export function keysToWrite<S extends StreamingSettings>(
   kind: SectionKind<S>,
@@ -353,7 +353,7 @@ export function keysToWrite<S extends StreamingSettings>(
 const mappingsIn = (section: Mapping): Mapping =>
   Object.fromEntries(Object.entries(section).filter(([, value]) => isMapping(value)));
 
-/** The settings in force, and what a provider's are where none are named. */
+/** The present settings, and the defaults of a provider. */
 interface Present {
   settings: StreamingSettings;
   defaultsFor: DefaultsFor;

@@ -2,9 +2,9 @@ import type { Mapping, YamlChange } from '../kit/yaml.ts';
 import { sectionIn } from './config-edit.ts';
 import { basicProvider, isScalar, mappingOf, nestedIn, textOf } from './section.ts';
 
-/** Keys of `local` that a new choice replaces as a whole: those of a server do not fit a program. */
+/** Keys of `local` that a new choice replaces together, since those of a server do not fit a program. */
 const REPLACED = ['base_url', 'command', 'model', 'voice', 'api_key', 'response_format', 'sample_rate'] as const;
-/** Keys of the section itself that are meant for its provider, and would come before those of `local`. */
+/** Keys of the section itself that are meant for its provider, and would override those of `local`. */
 const FLAT = [...REPLACED, 'model_id', 'voice_id', 'timeout', 'speed', 'language'] as const;
 
 /** The choice of a server or a program: members of `local`, as in contract 05 §18. */
@@ -12,7 +12,7 @@ export type LocalChoice = Mapping & ({ base_url: string } | { command: string[] 
 
 /**
  * The changes that make `local` the provider of `tts:` or `stt:` (contract 05 §18). Moves the settings of the former
- * provider below its name, so that going back is one line.
+ * provider below its name, so that switching back changes one line.
  * @throws RelayError `internal` for a file whose section is no mapping.
  */
 export function localChanges(content: Mapping, kind: 'tts' | 'stt', choice: LocalChoice): YamlChange[] {

@@ -21,10 +21,10 @@ export interface CommandSpeech {
   speed: number;
 }
 
-/** Names that a client may fill into a command line: no path, and no option. */
+/** Names from a client that may be used in a command line: neither a path nor an option. */
 const NAME = /^[\p{L}\p{N}](?:[\p{L}\p{N} _+@()-]|\.(?!\.))*$/u;
 
-/** @throws RelayError `invalid` for a voice, model or language of a client that might be a path or an option. */
+/** @throws RelayError `invalid` for a client's voice, model or language that might be a path or an option. */
 export function checkName(value: string, what: string): void {
   if (!NAME.test(value)) throw new RelayError('invalid', `this ${what} cannot be given to a program`);
 }
@@ -69,7 +69,7 @@ export async function* speakByCommand(
       return bytes;
     };
     const run = { command: filled(command, values), directory, stdin, name, signal };
-    // A program that writes a file may print, but not audio.
+    // The output of a program that writes a file is not audio.
     for await (const bytes of runCommand(host, run)) if (!toFile) yield counted(bytes);
     if (!toFile) return;
     const written = await host.files.read(output, MAX_AUDIO + 1);

@@ -9,7 +9,7 @@ import type { DialUpstream } from '../host/upstream-socket.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
-import { createDenyList, secretPlaces } from '../media/deny-list.ts';
+import { createDenyList, secretPaths } from '../media/deny-list.ts';
 import type { Gate } from '../operations/gate.ts';
 import type { Security } from '../operator/security.ts';
 import { readApiServer } from '../pairing/api-server.ts';
@@ -31,7 +31,7 @@ import { createVoiceCallers } from './principal.ts';
 import { createVoiceScopes } from './scope.ts';
 import { createAdapters } from './streaming/adapters.ts';
 
-export interface VoiceParts {
+export interface VoiceDeps {
   /** Absent at the edge. */
   host?: Host;
   config: Config;
@@ -53,16 +53,16 @@ export interface VoiceParts {
   pushMessage(message: JsonObject, by: string | undefined): Promise<unknown>;
 }
 
-/** Milliseconds for which the host's API key is not read again: a stranger decides how often it is needed. */
+/** Milliseconds for which the host's API key is cached, since strangers can cause it to be read. */
 const API_KEY_REMEMBERED = 5_000;
 
 /** Everything of contract 05. One member per part of it. */
-export async function createVoice(parts: VoiceParts) {
-  const { host, config, clock, log, upstream, dialUpstream, sessions, security, localOperator, stores } = parts;
+export async function createVoice(deps: VoiceDeps) {
+  const { host, config, clock, log, upstream, dialUpstream, sessions, security, localOperator, stores } = deps;
   const scopes = createVoiceScopes(host, config);
   const settings = createVoiceConfig({ host, config, scopes, log });
   const credentials = createVoiceCredentials({
-    env: parts.env ?? host?.env ?? {},
+    env: deps.env ?? host?.env ?? {},
     oauth:
       host &&
       createOauthStore({ files: host.files, clock, agentHome: config.agentHome, path: () => settings.oauthPath() }),
@@ -76,14 +76,14 @@ export async function createVoice(parts: VoiceParts) {
     log,
     cacheSeconds: config.providerOptionsCacheSeconds,
   });
-  const isSecret = host && createDenyList(host, secretPlaces(host, config));
+  const isSecret = host && createDenyList(host, secretPaths(host, config));
   const basic = createBasicVoice({ host, config, isSecret, clock, log, upstream, credentials, settings });
-  const apiKey = createApiKeyReader(parts);
+  const apiKey = createApiKeyReader(deps);
   const callers = await createVoiceCallers({
     config,
     upstream,
     sessions,
-    sessionBearers: parts.sessionBearers,
+    sessionBearers: deps.sessionBearers,
     security,
     localOperator,
     apiKey,
@@ -116,24 +116,24 @@ export async function createVoice(parts: VoiceParts) {
     onPrincipalEnded: (principal, ended) => callers.onPrincipalEnded(principal, 'voice:realtime', ended),
     upstream,
     apiKey,
-    profileFiles: parts.profileFiles,
-    pushMessage: parts.pushMessage,
+    profileFiles: deps.profileFiles,
+    pushMessage: deps.pushMessage,
     providers: createProviders({ dialUpstream, clock, credentials }),
     renderSpeech: createSpeechRenderer(streaming.adapters),
-    openSession: (session) => new AgentSession({ ...session, gate: parts.gate, runIds }),
+    openSession: (session) => new AgentSession({ ...session, gate: deps.gate, runIds }),
   });
 
   return {
     callers,
     config: settings,
-    /** Full of secrets: for the domain, and for what it says about itself. */
+    /** Contains secrets: for the domain, and for its status of them. */
     credentials,
     options,
     basic,
     output,
     lab,
     agent,
-    /** True if a run of the realtime agent is under way. */
+    /** True if the realtime agent is running this run. */
     isRun: (runId: string): boolean => runIds.has(runId),
 
     start() {
@@ -150,7 +150,7 @@ export async function createVoice(parts: VoiceParts) {
   };
 }
 
-function createApiKeyReader({ config, host, clock, log }: VoiceParts): () => Promise<string> {
+function createApiKeyReader({ config, host, clock, log }: VoiceDeps): () => Promise<string> {
   let known: { key: Promise<string>; until: number } | undefined;
   return () => {
     const now = clock.monotonic();

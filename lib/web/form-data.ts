@@ -15,7 +15,7 @@ export interface FormBody {
   contentType: string;
   /** Bytes of the whole body, for `content-length`. */
   length: number;
-  /** May be iterated once. Throws when the file turns out to be of another size than announced. */
+  /** Can be iterated once. Throws if the size of the file differs from the announced one. */
   body: AsyncIterable<Uint8Array>;
 }
 
@@ -48,5 +48,5 @@ async function* bodyOf(start: Uint8Array, { content, size }: FormFile, end: Uint
 const partHead = (boundary: string, name: string): string =>
   `--${boundary}\r\nContent-Disposition: form-data; name="${quoted(name)}"`;
 
-/** Escapes as browsers do (HTML, "multipart form data"). */
+/** Escapes like browsers (HTML, "multipart form data"). */
 const quoted = (text: string): string => text.replaceAll('\r', '%0D').replaceAll('\n', '%0A').replaceAll('"', '%22');

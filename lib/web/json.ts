@@ -13,7 +13,7 @@ export const BODY_LIMIT = 64 * KiB;
 const BODY_TIMEOUT = 60_000;
 const MAX_DEPTH = 64;
 
-/** Nearly every body is private: a response that may be cached, such as media, overrides `cache-control`. */
+/** Nearly every body is private. A response that may be cached, such as media, overrides `cache-control`. */
 const JSON_HEADERS = {
   'content-type': 'application/json',
   'x-content-type-options': 'nosniff',
@@ -28,7 +28,7 @@ export const json = (body: unknown, status = 200, headers?: Record<string, strin
 export const jsonText = (text: string | null, status = 200, headers?: Record<string, string>): WebResponse =>
   new WebResponse(text, { status, headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS });
 
-/** An error response of every area, `{"ok":false,"error":…}` (contract 01 §1). */
+/** An error response, the same in every area: `{"ok":false,"error":…}` (contract 01 §1). */
 export function errorResponse(
   status: number,
   error: string,
@@ -38,7 +38,7 @@ export function errorResponse(
   return json({ ok: false, error, ...extra }, status, headers);
 }
 
-/** A read fails only when the connection does, which is the client's doing. */
+/** A read fails only if the connection does, which is the client's fault. */
 const cutOff = (): never => {
   throw new RelayError('invalid', 'the body ended early');
 };
@@ -47,15 +47,15 @@ const tooLarge = (limit: number) => new RelayError('too-large', `body is larger 
 
 /**
  * Reads a whole body of at most `limit` bytes. Leaves the rest of a larger one unread.
- * @throws RelayError `too-large`; `timeout` when it takes longer than a minute, `unavailable` when it only waited for
- * memory; `invalid` when the client hangs up.
+ * @throws RelayError `too-large`; `timeout` after a minute, or `unavailable` if it only waited for memory; `invalid` if the
+ * client hangs up.
  */
 async function readBody(request: Request, limit: number, hold: BodyHold): Promise<Uint8Array> {
-  let isLate = false;
+  let hasTimedOut = false;
   return inTime(
-    collect(request, limit, hold, () => isLate),
+    collect(request, limit, hold, () => hasTimedOut),
     () => {
-      isLate = true;
+      hasTimedOut = true;
       if (hold.isWaiting) throw new RelayError('unavailable', 'other long bodies are being read, try again later');
     },
   );
@@ -64,7 +64,7 @@ async function readBody(request: Request, limit: number, hold: BodyHold): Promis
 /** A request, and the budgets that its long body counts towards. */
 type Source = Request & { budgets?: ReadBudgets };
 
-/** Holds the memory of a body while it is read and parsed, if it is long. */
+/** Holds memory for a body while it is read and parsed, if it is long. */
 class BodyHold {
   readonly #budgets: ReadBudgets | undefined;
   readonly #held: Reservation[] = [];
@@ -76,7 +76,7 @@ class BodyHold {
     this.#budgets = budgets;
   }
 
-  /** Resolves when there is memory for the bytes. */
+  /** Resolves when memory for the bytes is available. */
   async toRead(size: number): Promise<void> {
     if (!this.#budgets || size <= MAX_UNCOUNTED || this.#held.length > 0) return;
     this.isWaiting = true;
@@ -100,7 +100,7 @@ class BodyHold {
   }
 }
 
-/** Reads and parses a body, which counts towards the budget until then. */
+/** Reads and parses a body, which counts towards the budget meanwhile. */
 async function reading<T>(request: Source, read: (hold: BodyHold) => Promise<T>): Promise<T> {
   const hold = new BodyHold(request);
   try {
@@ -110,41 +110,41 @@ async function reading<T>(request: Source, read: (hold: BodyHold) => Promise<T>)
   }
 }
 
-/** The bytes of a body that arrive within a minute. @throws RelayError `timeout` after `late` was called */
-function inTime(body: Promise<Uint8Array>, late = () => {}): Promise<Uint8Array> {
+/** The bytes of a body that arrive within a minute. @throws RelayError `timeout` after calling `late` */
+function inTime(body: Promise<Uint8Array>, onTimeout = () => {}): Promise<Uint8Array> {
   return withTimeout({ clock: systemClock, timeout: BODY_TIMEOUT }, body, () => {
-    late();
+    onTimeout();
     throw new RelayError('timeout', 'the body took too long to arrive');
   });
 }
 
 /**
- * Puts a body together, in place if its length was announced: a large one would take twice the memory otherwise. Does not
+ * Assembles a body, in place if its length was announced, since a large one would otherwise take twice the memory. Does not
  * cancel a refused body: on Node, that would reset the connection before the response is sent.
  */
 async function collect(
   { headers, body }: Request,
   limit: number,
   hold: BodyHold,
-  isLate: () => boolean,
+  hasTimedOut: () => boolean,
 ): Promise<Uint8Array> {
   const length = Number(headers.get('content-length'));
   if (length > limit) throw tooLarge(limit);
   if (!body) return new Uint8Array();
   if (length > 0) await hold.toRead(length);
-  if (isLate()) return new Uint8Array();
+  if (hasTimedOut()) return new Uint8Array();
   const reader = body.getReader();
   const whole = length > 0 ? new Uint8Array(length) : undefined;
   const chunks: Uint8Array[] = [];
   let size = 0;
   for (;;) {
     const { done, value } = await reader.read().catch(cutOff);
-    if (done || isLate()) break;
+    if (done || hasTimedOut()) break;
     if (size + value.byteLength > (whole?.length ?? limit)) throw tooLarge(limit);
     if (whole) whole.set(value, size);
     else chunks.push(value);
     size += value.byteLength;
-    // Without a length, it may become as long as it is allowed to be.
+    // Without a length, assume the maximum.
     if (!whole && size > MAX_UNCOUNTED) await hold.toRead(limit);
   }
   if (whole) return whole.subarray(0, size);
@@ -152,8 +152,8 @@ async function collect(
 }
 
 /**
- * Like `readBody`, but reads a short body whose length was announced in one call, which spares it the reader.
- * @throws RelayError as `readBody`
+ * Like `readBody`, but reads a short body of announced length with one call, which saves the reader.
+ * @throws RelayError like `readBody`
  */
 async function readAnnounced(request: Request, limit: number, hold: BodyHold): Promise<Uint8Array> {
   const length = request.headers.get('content-length');
@@ -161,13 +161,13 @@ async function readAnnounced(request: Request, limit: number, hold: BodyHold): P
   const isShort = Number(length) <= Math.min(MAX_UNCOUNTED, limit);
   const whole = () => request.arrayBuffer().then((buffer) => new Uint8Array(buffer), cutOff);
   const bytes = await (isShort ? inTime(whole()) : readBody(request, limit, hold));
-  // On Node, the body of a connection that has ended reads as empty, which would mean `{}` here.
+  // On Node, the body of a closed connection reads as empty, which would mean `{}` here.
   return bytes.byteLength === Number(length) ? bytes : cutOff();
 }
 
 /**
  * Reads a body of at most `limit` bytes as text; invalid UTF-8 becomes U+FFFD.
- * @throws RelayError as `readAnnounced`
+ * @throws RelayError like `readAnnounced`
  */
 export const readText = (request: Request, limit: number): Promise<string> =>
   reading(request, async (hold) => decodeUtf8(await readAnnounced(request, limit, hold)));
@@ -179,9 +179,9 @@ export interface JsonText {
 }
 
 /**
- * Reads a body as a JSON object with its text; invalid UTF-8 becomes U+FFFD. An empty body is `empty`.
- * @throws RelayError as `readText`; `invalid` for anything but a JSON object; `too-large` for one over 256 KiB of too many
- * parts (contract 02 §1.1).
+ * Reads a body as a JSON object with its text; invalid UTF-8 becomes U+FFFD. An empty body yields `empty`.
+ * @throws RelayError like `readText`; `invalid` for anything but a JSON object; `too-large` for one over 256 KiB with too
+ * many parts (contract 02 §1.1).
  */
 export async function readJsonText(
   request: Request,
@@ -198,7 +198,7 @@ export async function readJsonText(
 }
 
 /**
- * Decodes a JSON body; invalid UTF-8 becomes U+FFFD, or is no JSON if `fatal`. Counts a large one, since parsing it could
+ * Decodes a JSON body; invalid UTF-8 becomes U+FFFD, or with `fatal` is an error. Counts a large one, since parsing it could
  * block the process (contract 02 §1.1).
  * @throws RelayError `too-large`, `invalid`
  */
@@ -208,24 +208,24 @@ function decodeJson(bytes: Uint8Array, fatal: boolean, hold: BodyHold): string |
     if (text === null) throw invalidJson();
     return text;
   }
-  // Not awaited: this function would hold the bytes while the text is joined.
+  // Not awaited, because this function would hold the bytes while the text is joined.
   return readInTurn(bytes, fatal, hold).then(
     (text) => text ?? Promise.reject(new RelayError('too-large', 'the JSON of the body has too many parts or levels')),
     () => Promise.reject(invalidJson()),
   );
 }
 
-/** A function of its own, as the others of a chain would hold the bytes too. */
+/** A separate function, since closures of the promise chain would also keep the bytes alive. */
 const readInTurn = (bytes: Uint8Array, fatal: boolean, hold: BodyHold): Promise<string | null> =>
   hold.toParse(bytes.byteLength).then(() => readLongJson(bytes, { fatal }));
 
 const invalidJson = () => new RelayError('invalid', 'invalid JSON body');
 
 /**
- * Reads a body as a JSON object, whatever its `Content-Type`. With `empty`, an empty body is `{}`; with
- * `null`, so is `null`. `notObject` is the error for other JSON.
+ * Reads a body as a JSON object, regardless of its `Content-Type`. With `empty`, an empty body yields `{}`; with `null`, so
+ * does `null`. `notObject` is the error for other JSON.
  * @throws RelayError `invalid` for anything but a JSON object, for numbers that parse to infinity, and for nesting deeper
- * than 64; `too-large` for one over 256 KiB of too many parts (contract 02 §1.1).
+ * than 64; `too-large` for one over 256 KiB with too many parts (contract 02 §1.1).
  */
 export async function readJson(
   request: Request,
@@ -237,21 +237,21 @@ export async function readJson(
   return value;
 }
 
-/** Reads any JSON value, within the bounds of `readJson`. */
+/** Reads any JSON value, within the limits of `readJson`. */
 export async function readJsonValue(request: Request, limit: number, empty = false): Promise<unknown> {
   return reading(request, async (hold) => {
     const text = await decodeJson(await readAnnounced(request, limit, hold), true, hold);
     if (empty && text === '') return {};
     const value = parseJson(text);
     if (value === undefined) throw invalidJson();
-    // As long as parsing.
+    // The check takes as long as parsing.
     if (text.length > MAX_UNCOUNTED) await nextTurn();
     if (typeof value === 'object' && value !== null) checkTree(value);
     return value;
   });
 }
 
-/** Walks without recursion, since the client chooses the depth. `1e999` parses to infinity, which JSON cannot express. */
+/** Walks without recursion, since the client controls the depth. `1e999` parses to infinity, which JSON cannot express. */
 function checkTree(root: object): void {
   const open: { value: object; depth: number }[] = [{ value: root, depth: 1 }];
   for (let next = open.pop(); next; next = open.pop()) {

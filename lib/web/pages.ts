@@ -1,6 +1,6 @@
 import { fromBase64 } from '../kit/bytes.ts';
 
-/** A file of the pages for browsers, as `cli/pages.mjs` writes it. */
+/** A file of the web pages, as written by `cli/pages.mjs`. */
 export interface PageFile {
   /** Path below the relay's address: `app/main-4F2K.js`, and `app/` for the document. */
   path: string;
@@ -8,7 +8,7 @@ export interface PageFile {
   type: string;
   /** Hash of the content. */
   hash: string;
-  /** True if the name holds a hash too, so that the content behind it never changes. */
+  /** True if the name contains a hash too, so that its content never changes. */
   immutable: boolean;
   /** Base64 of the content in both compressed forms. */
   br: string;
@@ -18,7 +18,7 @@ export interface PageFile {
 export type Encoding = 'br' | 'gzip' | 'identity';
 
 export interface Page extends Pick<PageFile, 'type' | 'hash' | 'immutable'> {
-  /** The content in one of its forms. Only the compressed ones are ready. */
+  /** The content in one of its encodings. Only the compressed ones are precomputed. */
   content(encoding: Encoding): Uint8Array | Promise<Uint8Array>;
 }
 
@@ -26,7 +26,7 @@ export type LoadPages = () => Promise<readonly PageFile[]>;
 
 export type Pages = ReturnType<typeof createPages>;
 
-/** The files of the pages, which are loaded when a browser asks for the first one. */
+/** The files of the pages, loaded when a browser requests the first one. */
 export function createPages(load: LoadPages) {
   let loaded: Promise<ReadonlyMap<string, Page>> | undefined;
 

@@ -18,7 +18,7 @@ export type Selection =
 
 const wholeSeconds = (time: number): number => Math.floor(time / 1000);
 
-/** A time as the value of `Last-Modified`. */
+/** A time in the format of `Last-Modified`. */
 export const httpDate = (time: number): string => new Date(wholeSeconds(time) * 1000).toUTCString();
 
 /** Evaluates conditions, then a single range; ignores malformed and multiple ranges (RFC 9110 §13.2.2, §14.2). */

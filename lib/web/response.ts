@@ -7,23 +7,23 @@ export type WebBody = string | Uint8Array | ReadableStream<Uint8Array> | PipedBo
 export interface WebResponseInit {
   status?: number;
   headers?: Record<string, string>;
-  /** The body is already in the form that `content-encoding` names: the edge would compress it once more otherwise. */
+  /** The body is already encoded as `content-encoding` says; the edge would compress it again otherwise. */
   encodeBody?: 'manual';
 }
 
 /**
- * The `Response` that every handler answers with: on Node the plain object of `@whatwg-node/fetch`, at the edge a
- * subclass of the platform's own. Node's global `Response` sets up a web stream for each body, which doubles what a
- * small response costs (2026-11).
+ * The `Response` of every handler: on Node the plain object of `@whatwg-node/fetch`, at the edge a subclass of the
+ * platform's own. Node's global `Response` sets up a web stream for each body, which doubles what a small response costs
+ * (2026-11).
  */
 export class WebResponse extends FetchResponse {
-  /** The body as it was given, so that Node can write it without a stream. */
+  /** The body as given, so that Node can write it without a stream. */
   readonly content: WebBody | null;
-  /** Called by the runtime once: true when the whole response has been written to the connection, else false. */
+  /** Called once by the runtime: true if the whole response was written to the connection, else false. */
   sent?: (isWhole: boolean) => void;
 
   constructor(content: WebBody | null, { status = 200, headers, encodeBody }: WebResponseInit = {}) {
-    // The package writes `content-length` into whatever it is given, hence a copy; pairs are twice as fast as a record.
+    // A copy, because the package adds `content-length` to its input; pairs are twice as fast as a record.
     const pairs = headers && Object.entries(headers);
     const init = { status, headers: pairs, ...(encodeBody && { encodeBody }) };
     super(isPiped(content) ? null : (content as BodyInit | null), init);

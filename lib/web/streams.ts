@@ -16,17 +16,17 @@ export async function readUpTo(body: AsyncIterable<Uint8Array>, limit: number): 
   const chunks: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of body) {
-    const kept = chunk.subarray(0, limit - size);
-    chunks.push(kept);
-    size += kept.length;
+    const fitting = chunk.subarray(0, limit - size);
+    chunks.push(fitting);
+    size += fitting.length;
     if (size === limit) break;
   }
   return concatBytes(...chunks);
 }
 
 /**
- * A web stream of chunks, which are taken as the stream is read. Leaves the iteration when the stream is cancelled and
- * when `signal` aborts: not every platform cancels the body of a request that has failed.
+ * A web stream of chunks, which are read on demand. Leaves the iteration when the stream is cancelled or `signal` aborts,
+ * since not every platform cancels the body of a failed request.
  */
 export function streamOf(chunks: AsyncIterable<Uint8Array>, signal: AbortSignal): ReadableStream<Uint8Array> {
   const iterator = chunks[Symbol.asyncIterator]();

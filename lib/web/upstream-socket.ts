@@ -11,18 +11,18 @@ import {
 import { utf8ToBytes } from '../kit/bytes.ts';
 import { systemClock } from '../kit/clock.ts';
 
-/** Characters of the messages that are kept while reading is paused: this platform cannot slow the server down. */
+/** Characters of messages buffered while reading is paused, since this platform cannot slow down the server. */
 const MAX_KEPT = 16 * 1024 * 1024;
-/** Counted for each of them besides its characters, because an empty one takes memory too. */
+/** Added to the characters of each message, because an empty one takes memory too. */
 const OVERHEAD = 1024;
 /** Milliseconds for the other side's close frame. */
 const CLOSE_TIMEOUT = 5_000;
 
-/** The client side of a WebSocket on Workers, as `fetch` returns it. */
+/** The client side of a WebSocket on Workers, as returned by `fetch`. */
 type WorkersSocket = WebSocket & { accept(): void };
 type UpgradeResponse = Response & { webSocket?: WorkersSocket | null };
 
-/** A `DialUpstream` by an upgrade of the platform's `fetch`, for the edge. */
+/** A `DialUpstream` that upgrades with the platform's `fetch`, for the edge. */
 export const dialByFetch: DialUpstream = async (request, events) => attach(await upgrade(request), request, events);
 
 async function upgrade({
@@ -66,8 +66,8 @@ function attach(
   let state: 'open' | 'closing' | 'closed' = 'open';
   let isPaused = false;
   let cancelTimer = () => {};
-  const kept: string[] = [];
-  let keptSize = 0;
+  const queued: string[] = [];
+  let queuedSize = 0;
   let ending: { code: number; reason: string } | undefined;
 
   function end(code: number, reason: string): void {
@@ -75,11 +75,11 @@ function attach(
     state = 'closed';
     cancelTimer();
     signal.removeEventListener('abort', abort);
-    kept.length = 0;
+    queued.length = 0;
     events.closed({ code, reason });
   }
 
-  /** There is no way to drop a connection here: the close frame goes out, and nobody waits for the reply. */
+  /** A connection cannot be dropped here, so this sends the close frame and does not wait for the reply. */
   function drop(code: number, reason: string): void {
     if (state === 'closed') return;
     closeQuietly(code);
@@ -90,7 +90,7 @@ function attach(
     try {
       socket.close(code, reason);
     } catch {
-      // It is closed already.
+      // Already closed.
     }
   }
 
@@ -101,16 +101,16 @@ function attach(
     if (data.length > maxMessage || (data.length * 3 > maxMessage && utf8ToBytes(data).byteLength > maxMessage)) {
       return drop(1009, `a message is larger than ${maxMessage} bytes`);
     }
-    if (!isPaused && kept.length === 0) return events.message(data);
-    keptSize += data.length + OVERHEAD;
-    if (keptSize > MAX_KEPT) return drop(1009, 'the server sends faster than it is read');
-    kept.push(data);
+    if (!isPaused && queued.length === 0) return events.message(data);
+    queuedSize += data.length + OVERHEAD;
+    if (queuedSize > MAX_KEPT) return drop(1009, 'the server sends faster than it is read');
+    queued.push(data);
   });
   socket.addEventListener('close', ({ code, reason }) => {
     closeQuietly();
-    endAfterKept(code, reason);
+    endAfterQueued(code, reason);
   });
-  socket.addEventListener('error', () => endAfterKept(1006, 'connection lost'));
+  socket.addEventListener('error', () => endAfterQueued(1006, 'connection lost'));
   signal.addEventListener('abort', abort);
   socket.accept();
   if (signal.aborted) queueMicrotask(abort);
@@ -136,20 +136,20 @@ function attach(
     terminate: () => drop(1000, ''),
   };
 
-  function endAfterKept(code: number, reason: string): void {
+  function endAfterQueued(code: number, reason: string): void {
     ending ??= { code, reason };
     flush();
   }
 
-  /** Delivers the messages that were kept, until reading is paused again. */
+  /** Delivers the buffered messages, until reading is paused again. */
   function flush(): void {
     while (!isPaused && state !== 'closed') {
-      const text = kept.shift();
+      const text = queued.shift();
       if (text === undefined) {
         if (ending) end(ending.code, ending.reason);
         return;
       }
-      keptSize -= text.length + OVERHEAD;
+      queuedSize -= text.length + OVERHEAD;
       events.message(text);
     }
   }

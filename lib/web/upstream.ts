@@ -1,12 +1,12 @@
 import type { Upstream, UpstreamRequest } from '../host/upstream.ts';
 import { streamOf } from './streams.ts';
 
-/** A stream of Workers whose length is announced. Without it, the platform sends every stream chunked. */
+/** A stream of Workers with an announced length. Without it, the platform sends every stream chunked. */
 interface FixedLength {
   FixedLengthStream?: new (length: number) => TransformStream<Uint8Array, Uint8Array>;
 }
 
-/** An `Upstream` on the platform's `fetch`, for the edge. `lib/host/node/upstream.ts` is the better one on Node. */
+/** An `Upstream` on the platform's `fetch`, for the edge. On Node, `lib/host/node/upstream.ts` is better. */
 export function fetchUpstream(fetch: typeof globalThis.fetch = (...args) => globalThis.fetch(...args)): Upstream {
   return async ({ method, url, headers, body, signal }) => {
     const response = await fetch(url, {

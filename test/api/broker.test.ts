@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { digestOf } from '../../lib/reach/digest.ts';
 import { closeFrame, decodeFrame } from '../../lib/reach/frames.ts';
-import { digestOf, newId, newToken } from '../../lib/reach/ids.ts';
+import { newId, newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage } from '../../lib/reach/messages.ts';
 import { BrokerPeer, describeBrokers } from '../support/broker.ts';
 

@@ -46,18 +46,18 @@ describeOnNode('push for an answer that nobody gets (contract 10 §1, 09 §6)', 
     const sentAt = clock.now();
     const turn_id = await ask(plain, () => plain.client.terminate());
     await clock.advanceAsync(9_999);
-    expect(service.knocks).toEqual([]);
+    expect(service.notices).toEqual([]);
     await clock.advanceAsync(1);
-    const [knock] = await service.knocksOf(plain.subscription, 1);
+    const [notice] = await service.noticesOf(plain.subscription, 1);
     const call = { type: 'answer', message_id: turn_id, turn_id, session_id: 's9', state: 'done', sent_at: sentAt };
-    expect(knock?.payload).toEqual(call);
+    expect(notice?.payload).toEqual(call);
 
     const wordy = await device(true);
     await ask(wordy, () => wordy.client.terminate());
     await clock.advanceAsync(10_000);
-    const [, payload] = [knock, (await service.knocksOf(wordy.subscription, 1))[0]?.payload];
+    const [, payload] = [notice, (await service.noticesOf(wordy.subscription, 1))[0]?.payload];
     expect(payload).toMatchObject({ type: 'answer', title: 'What is the answer?', text: 'It is 42.' });
-    expect(service.knocks.filter(({ path }) => stranger.subscription.endpoint.endsWith(path))).toEqual([]);
+    expect(service.notices.filter(({ path }) => stranger.subscription.endpoint.endsWith(path))).toEqual([]);
     expect(service.faults).toEqual([]);
   });
 
@@ -75,7 +75,7 @@ describeOnNode('push for an answer that nobody gets (contract 10 §1, 09 §6)', 
     const cancelled = await ask({ client: later }, (turn_id) => later.send('chat', 'chat.cancel', { turn_id }));
     expect(isWaiting(cancelled)).toBe(false);
     await clock.advanceAsync(60_000);
-    expect(service.knocks).toEqual([]);
+    expect(service.notices).toEqual([]);
   });
 
   it('calls to a failure too, until it is read elsewhere', async () => {
@@ -86,7 +86,7 @@ describeOnNode('push for an answer that nobody gets (contract 10 §1, 09 §6)', 
       api.requests.at(-1)?.cut();
     });
     await clock.advanceAsync(10_000);
-    expect((await service.knocksOf(owner.subscription, 1))[0]?.payload).toMatchObject({ turn_id, state: 'failed' });
+    expect((await service.noticesOf(owner.subscription, 1))[0]?.payload).toMatchObject({ turn_id, state: 'failed' });
     const later = await again(target, owner);
     await resume(later, { turn_id });
     await expect.poll(() => target.relay.push.turns.isWaiting(turn_id)).toBe(false);
@@ -100,6 +100,6 @@ describeOnNode('push for an answer that nobody gets (contract 10 §1, 09 §6)', 
     await target.fetch(`/sessions/${owner.prefix}`, { ...post({ grants: { chat: 1 } }), method: 'PATCH', headers });
     await clock.advanceAsync(10_000);
     await expect.poll(() => target.relay.push.turns.isWaiting(turn_id)).toBe(false);
-    expect(service.knocks).toEqual([]);
+    expect(service.notices).toEqual([]);
   });
 });

@@ -11,7 +11,7 @@ import {
   TRANSPORT,
 } from '../support/dashboard.ts';
 import { type FaultKind, startFlakyProxy } from '../support/flaky-proxy.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { connectRaw, request } from '../support/raw-socket.ts';
 
 const SESSION = { ...SIGNED_IN, 'x-svc-relay-session': 'a-session' };
@@ -157,7 +157,7 @@ describe('a relay behind a bad connection', () => {
       expect(proxy.strikes.length).toBeGreaterThan(0);
       proxy.plan(['none']);
       // A connection that was kept may still break once.
-      await expect.poll(() => ask('GET', MEDIA), { timeout: PATIENCE }).toBe(true);
+      await expect.poll(() => ask('GET', MEDIA), { timeout: TIMEOUT }).toBe(true);
     },
   );
 
@@ -184,7 +184,7 @@ describe('a relay behind a bad connection', () => {
     const dashboard = await startDashboard({ relayPort: relay.port });
     const clients = Array.from({ length: 5 }, () => dial(dashboard));
     const opened = Promise.all(clients.map((client) => once(client, 'open')));
-    await expect.poll(() => relay.sockets.length, { timeout: PATIENCE }).toBe(5);
+    await expect.poll(() => relay.sockets.length, { timeout: TIMEOUT }).toBe(5);
     await opened;
     const ends = Promise.all(clients.map(endOf));
     relay.server.close();

@@ -318,6 +318,30 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect((await devices(target)).count).toBe(1);
   });
 
+  it('§6: a phone that reports without the grant is no phone, and the operator is told what to do', async () => {
+    const target = await start();
+    const without = { without: ['bridge'] };
+    const phone = await startPhone(target, { device: { device_name: 'Pixel' }, policy: without, status: null });
+    const answer = async (path: string) => (await target.operator(path)).json();
+    expect(await answer('/bridge/status')).not.toHaveProperty('advice');
+    phone.client.send('bridge', 'bridge.status', {}, 'early');
+    await phone.client.next({ channel: 'system', id: 'early' });
+    const advice = '"Pixel" is paired without the bridge grant; pair it again with: svc pair';
+    expect(await answer('/bridge/status')).toEqual({
+      ok: false,
+      phone_connected: false,
+      last_seen_seconds_ago: null,
+      error: 'no phone connected',
+      advice,
+    });
+    expect(await answer('/bridge/devices')).toMatchObject({ count: 0 });
+    const caller = await startPhone(target, { status: null });
+    const refused = await target.fetch('/ping', { headers: caller.headers });
+    expect([refused.status, (await refused.json()).error]).toEqual([503, `No phone connected: ${advice}`]);
+    await phone.client.close();
+    await expect.poll(() => answer('/bridge/status')).not.toHaveProperty('advice');
+  });
+
   it('§1.2: a false id gains nothing; two phones without ids do not evict each other', async () => {
     const target = await start();
     const honest = await named(target, 'id-1', 'One');

@@ -321,15 +321,15 @@ describe('secrets of the relay itself', () => {
   it('stores that fail while a relay starts end the start: nothing revoked comes back, no block and no switch is lost', async () => {
     const stores = createStores('node');
     const clock = createTestClock();
-    const parts = <K extends StoreName>(name: K) => ({ store: faultyStore(stores, name), clock, log });
-    const limiter = await openLimiter(parts('limiter'));
+    const deps = <K extends StoreName>(name: K) => ({ store: faultyStore(stores, name), clock, log });
+    const limiter = await openLimiter(deps('limiter'));
     for (let attempt = 0; attempt < 50; attempt++) limiter.fail('203.0.113.9', 'session');
     clock.advance(10_000);
     await vi.waitFor(async () => expect((await stores.open('limiter').getKeys()).length).toBeGreaterThan(0));
     expect(await blocks()).toBe(true);
 
     async function blocks(): Promise<boolean | null> {
-      return openLimiter(parts('limiter')).then(
+      return openLimiter(deps('limiter')).then(
         (opened) => opened.blockedFor('203.0.113.9') > 0,
         () => null,
       );
@@ -337,10 +337,10 @@ describe('secrets of the relay itself', () => {
     await withEveryFault(blocks, (blocked, fault) => expect({ fault, blocked }).not.toEqual({ fault, blocked: false }));
 
     const config = { allowInsecureApiBearer: true };
-    await (await openSecurity({ ...parts('switches'), config })).setAllowInsecureApiBearer(false);
+    await (await openSecurity({ ...deps('switches'), config })).setAllowInsecureApiBearer(false);
     await withEveryFault(
       () =>
-        openSecurity({ ...parts('switches'), config }).then(
+        openSecurity({ ...deps('switches'), config }).then(
           (opened) => opened.allowInsecureApiBearer,
           () => null,
         ),
@@ -462,8 +462,8 @@ describe('what has been taken away', () => {
         }
         const clock = createTestClock();
         const tmux = createTmux('/usr/bin/tmux', { host: { ...host, users }, agentHome, clock: systemClock, log });
-        const parts = { host, running: new Map(), sessions, clock, log, tmux: async () => tmux };
-        const shellEnds = createShellEnds(parts);
+        const deps = { host, running: new Map(), sessions, clock, log, tmux: async () => tmux };
+        const shellEnds = createShellEnds(deps);
         const { isLeft } = await shellEnds.end(own);
         const left = [...owners.keys()];
         faults.disarm();

@@ -4,7 +4,7 @@ import { systemClock } from '../../lib/kit/clock.ts';
 import { createTerminals } from '../../lib/terminal/terminals.ts';
 import { cleanups } from '../support/built-relay.ts';
 import { createTestHost } from '../support/host.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { createTestLog } from '../support/log.ts';
 import { bearer, describeOnNode, post } from '../support/relay.ts';
 import { attach, exists, hasProgram, pairTerminal, shellsOf, startTerminalRelay } from '../support/terminal.ts';
@@ -78,7 +78,7 @@ describeOnNode('shells of the process before (contract 09 §3)', () => {
         log: createTestLog(),
       });
       cleanup.push(() => next.stop());
-      await vi.waitFor(() => expect(shellsOf('run-before')).toEqual([]), { timeout: PATIENCE });
+      await vi.waitFor(() => expect(shellsOf('run-before')).toEqual([]), { timeout: TIMEOUT });
       expect(shellsOf('own-before')).not.toEqual([]);
     },
   );

@@ -88,7 +88,7 @@ describe('the marker of a relay without a configured secret (contract 01 §9.1a)
     const target = await start({});
     const before = await ofIngress(target);
     const { host, config, log } = target.relay as Required<typeof target.relay>;
-    const parts = {
+    const deps = {
       files: host.files,
       agentHome: host.agentHome,
       users: host.users,
@@ -96,7 +96,7 @@ describe('the marker of a relay without a configured secret (contract 01 §9.1a)
       log,
     };
     const source = { configured: undefined, signingSecret: async () => null };
-    const marker = await openIngressMarker(source, parts);
+    const marker = await openIngressMarker(source, deps);
     const after = await ofIngress(target);
     expect(after['x-svc-dashboard-proxy-secret']).not.toBe(before['x-svc-dashboard-proxy-secret']);
     // Without ends, the account is taken for one of those that are trusted.
@@ -112,7 +112,7 @@ describe('the marker of a relay without a configured secret (contract 01 §9.1a)
     expect(refusals(target)).toEqual([expect.stringContaining('from 127.0.0.1 to')]);
     // A file that cannot be read is no reason to take anybody for local.
     const failing = { ...host.files, readText: () => Promise.reject(new Error('EMFILE')) };
-    const blind = createIngressMarker(source, { ...parts, files: failing, start: 'A'.repeat(43) });
+    const blind = createIngressMarker(source, { ...deps, files: failing, start: 'A'.repeat(43) });
     expect(await blind.peerOf(peer, new Headers(after))).toEqual({ ...peer, via: 'ingress', transportHint: 'unknown' });
   });
 

@@ -34,8 +34,8 @@ const PATTERNS = ingressRoutes.map(([method, path]) => {
 });
 function isListed(method: string, url: string): boolean {
   const [path = ''] = url.split('?', 1);
-  const places = [path, decodeURIComponent(path), new URL(`http://relay${path}`).pathname];
-  return places.every((place) =>
+  const paths = [path, decodeURIComponent(path), new URL(`http://relay${path}`).pathname];
+  return paths.every((place) =>
     PATTERNS.some(
       (row) => (row.method === method || (row.method === 'GET' && method === 'HEAD')) && row.form.test(place),
     ),

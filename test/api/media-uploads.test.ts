@@ -102,6 +102,27 @@ describeMatrix('POST /media/upload (contract 04 §3.5)', (start, runtime) => {
     expect(await entries(target)).toEqual([]);
   });
 
+  it('sent again under its Idempotency-Key is stored once, also while the first is stored', async () => {
+    const { target, device, stored } = await setup();
+    const send = async (key: string, bytes: Buffer, from = device) => {
+      const answer = await from.upload(form(bytes), { headers: { 'idempotency-key': key } });
+      return (await answer.json()).token as string;
+    };
+    const [first, again] = await Promise.all([send('4f0c', PNG), send('4f0c', PNG)]);
+    expect([again, await send('4f0c', PNG)]).toEqual([first, first]);
+    expect(await stored()).toHaveLength(1);
+    expect(await entries(target)).toHaveLength(1);
+    // Another key, other bytes and another device are other uploads.
+    const other = await mediaDevice(target);
+    const others = [await send('5e1d', PNG), await send('4f0c', Buffer.from('x')), await send('4f0c', PNG, other)];
+    expect(new Set([first, ...others]).size).toBe(4);
+    const served = await target.fetch(`/media/${first}`, { headers: bearer(device.token) });
+    expect(Buffer.compare(Buffer.from(await served.arrayBuffer()), PNG)).toBe(0);
+
+    const refused = await device.upload(form(PNG), { headers: { 'idempotency-key': 'two words' } });
+    expect([refused.status, (await refused.json()).error]).toEqual([400, expect.stringContaining('Idempotency-Key')]);
+  });
+
   it('over the cap is 413, by the announced length or once the body passes it', async () => {
     const { target, device, stored } = await setup({ RELAY_MEDIA_MAX_SIZE_MB: '1' });
     expect(await statusOf(device.upload(form(Buffer.alloc(1024 * 1024))))).toBe(200);

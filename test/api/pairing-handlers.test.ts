@@ -29,8 +29,8 @@ async function setup(env: Record<string, string> = {}) {
   const operatorTokens = { verify: async (token: string | null) => token === 'operator' };
   const localOperator = await openLocalOperator({ host, config, clock, log: fakeLog().log });
   const tokens = { localOperator, operatorTokens };
-  const parts: Partial<Relay> = { config, clock, log, host, codes, redemption, limiter, mint, listener, ...tokens };
-  return { relay: parts as Relay, advance, lines };
+  const deps: Partial<Relay> = { config, clock, log, host, codes, redemption, limiter, mint, listener, ...tokens };
+  return { relay: deps as Relay, advance, lines };
 }
 
 function post(peer: Peer, body?: unknown, headers: Record<string, string> = {}): RelayRequest {

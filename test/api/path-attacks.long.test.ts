@@ -262,17 +262,17 @@ it('contract 04 §2: links that are swapped all the time lead no request to a se
   const { target, world, ask, expectPublic, token } = await start('strict');
   const at = (name: string) => join(world.home, name);
   /** Places that are a public directory at one moment and a link to a secret one at the next. */
-  const places = [
+  const paths = [
     { at: at('workspace/swap'), real: at('workspace/sub'), link: join(world.outside, 'user/.ssh') },
     { at: at('profiles/work/memories'), real: at('profiles/work/kept'), link: join(world.outside, 'dotconfig') },
   ];
   await rename(at('profiles/work/memories'), at('profiles/work/kept'));
-  for (const place of places) await symlink(place.link, `${place.at}.link`);
+  for (const place of paths) await symlink(place.link, `${place.at}.link`);
   const before = await snapshot(world.outside, /^$/);
   let over = false;
   const swapping = (async () => {
     for (let round = 0; !over; round++) {
-      for (const { at, real } of places) {
+      for (const { at, real } of paths) {
         for (const other of [real, `${at}.link`]) {
           await move(other, at);
           // Sometimes it stays for a whole request, sometimes for a part of one.

@@ -40,20 +40,20 @@ describeMatrix('web push (contract 09 §6)', (start) => {
     expect(again).toBe(key);
     const [plain, wordy] = [await subscribed(target, phone), await subscribed(target, phone, { content: true })];
     await say(target, { text: 'Deploy now?', title: 'Agent', chat_id: 't-1', message_id: 'm1' });
-    const [[knock], [withContent]] = [await service.knocksOf(plain, 1), await service.knocksOf(wordy, 1)];
+    const [[notice], [withContent]] = [await service.noticesOf(plain, 1), await service.noticesOf(wordy, 1)];
     const payload = { type: 'message', message_id: 'm1', chat_id: 't-1', question: true, sent_at: expect.any(Number) };
-    expect(knock?.payload).toEqual(payload);
+    expect(notice?.payload).toEqual(payload);
     expect(withContent?.payload).toEqual({ ...payload, title: 'Agent', answers: ['Yes', 'No'], text: 'Deploy now?' });
-    expect(knock?.headers).toMatchObject({ urgency: 'high', 'content-encoding': 'aes128gcm' });
-    expect(Number(knock?.headers.ttl)).toBeGreaterThan(86_000);
-    expect(knock?.key).toBe(key);
+    expect(notice?.headers).toMatchObject({ urgency: 'high', 'content-encoding': 'aes128gcm' });
+    expect(Number(notice?.headers.ttl)).toBeGreaterThan(86_000);
+    expect(notice?.key).toBe(key);
     expect(service.faults).toEqual([]);
 
     // Shown on one device, it is taken back on another.
     const reader = await pair(target);
     reader.client.send('proactive', 'proactive.subscribe', { mirror: true });
     reader.client.send('proactive', 'proactive.shown', { message_id: 'm1' });
-    expect((await service.knocksOf(plain, 2))[1]?.payload).toEqual({ type: 'read', message_id: 'm1' });
+    expect((await service.noticesOf(plain, 2))[1]?.payload).toEqual({ type: 'read', message_id: 'm1' });
     expect((await reader.client.next({ type: 'proactive.history' })).payload).toMatchObject({ state: 'shown' });
   });
 
@@ -71,11 +71,11 @@ describeMatrix('web push (contract 09 §6)', (start) => {
     });
     service.answer(gone, { status: 410 });
     await say(target, { text: 'one', message_id: 'one' });
-    await Promise.all([service.knocksOf(gone, 1), service.knocksOf(stays, 1)]);
+    await Promise.all([service.noticesOf(gone, 1), service.noticesOf(stays, 1)]);
     await say(target, { text: 'two', message_id: 'two' });
-    await service.knocksOf(stays, 2);
-    expect(await service.knocksOf(gone, 1)).toHaveLength(1);
-    expect(await service.knocksOf(ended, 0)).toEqual([]);
+    await service.noticesOf(stays, 2);
+    expect(await service.noticesOf(gone, 1)).toHaveLength(1);
+    expect(await service.noticesOf(ended, 0)).toEqual([]);
   });
 
   it('§6: attacks: endpoints that lead elsewhere, wrong keys, the endpoint of another device, no session', async () => {

@@ -23,13 +23,13 @@ async function startMovable(first: string) {
   network.addresses = () => ['127.0.0.1', address];
   network.lanAddress = async () => address;
   network.tailnet = async () => null;
-  await relay.addresses?.look();
+  await relay.addresses?.update();
   return {
     target,
     relay,
     move: async (to: string) => {
       address = to;
-      await relay.addresses?.look();
+      await relay.addresses?.update();
     },
     info: async () => (await target.operator('/relay/info')).json(),
   };
@@ -60,7 +60,7 @@ describeOnNode('the address of the machine changes (contract 11 §2)', () => {
     // What counts as known is what a device has answered for.
     const known = () => target.relay?.sessions.find(here.prefix)[0]?.routes?.own;
     await vi.waitFor(() => expect(known()).toEqual([`ws://192.0.2.8:${port}`]));
-    await target.relay?.addresses?.look();
+    await target.relay?.addresses?.update();
     const again = await authenticate(target, { session_token: here.token, refresh_token: here.refreshToken });
     again.client.send('system', 'ping', {}, 'p');
     expect((await again.client.next({})).type).toBe('pong');
@@ -121,10 +121,10 @@ describeOnNode('the address of the machine changes (contract 11 §2)', () => {
         endpoints: [{ role: 'lan', priority: 0, relay: { url: old } }],
       }),
     );
-    const parts = { dial, withRoutes, clock: systemClock, log: createTestLog(), device: { name: 'Phone' } };
+    const deps = { dial, withRoutes, clock: systemClock, log: createTestLog(), device: { name: 'Phone' } };
     const online = (link: { state: { name: string } }) =>
       vi.waitFor(() => expect(link.state.name).toBe('online'), { timeout: 10_000 });
-    const link = createLink({ ...parts, store, offer });
+    const link = createLink({ ...deps, store, offer });
     link.start();
     await online(link);
     // Loopback stands for the new address, at which the test can reach the relay.
@@ -139,7 +139,7 @@ describeOnNode('the address of the machine changes (contract 11 §2)', () => {
       endpoints: [{ role: 'direct', url: gone, priority: 0 }, ...(stored?.endpoints.slice(0, 1) ?? [])],
       last_good: gone,
     });
-    const next = createLink({ ...parts, store: later });
+    const next = createLink({ ...deps, store: later });
     next.start();
     await online(next);
     expect(next.state).toMatchObject({ endpoint: { role: 'lan', url: expect.stringContaining('127.0.0.2') } });

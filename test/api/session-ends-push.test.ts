@@ -26,13 +26,13 @@ describeOnNode('push about the end of a session (contract 11 §2)', () => {
     clock.set(clock.now() + 1.5 * DAY);
     for (let i = 0; i < 3; i++) await target.relay.endNotices.sweep();
     await clock.advanceAsync(0);
-    const [push] = await service.knocksOf(ending.subscription, 1);
+    const [push] = await service.noticesOf(ending.subscription, 1);
     expect(push?.payload).toEqual({
       type: 'ends',
       message_id: expect.stringContaining(ending.prefix),
       ends_at: session?.expiresAt,
     });
-    expect(service.knocks).toHaveLength(1);
+    expect(service.notices).toHaveLength(1);
     expect(service.faults).toEqual([]);
   });
 });

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, test, vi } from 'vitest';
 import { cleanups } from '../support/built-relay.ts';
 import type { Client } from '../support/client.ts';
-import { median, PATIENCE, POLL, TIMED } from '../support/limits.ts';
+import { median, POLL, TIMED, TIMEOUT } from '../support/limits.ts';
 import { describeMatrix, describeOnNode, pair } from '../support/relay.ts';
 import {
   type Attachment,
@@ -35,7 +35,7 @@ async function handled(client: Client): Promise<void> {
   await client.next({ id });
 }
 
-const waitFor = (check: () => void, interval = POLL) => vi.waitFor(check, { timeout: PATIENCE, interval });
+const waitFor = (check: () => void, interval = POLL) => vi.waitFor(check, { timeout: TIMEOUT, interval });
 const waitForLength = (shell: Attachment, length: number) => waitFor(() => expect(shell.text.length).toBe(length));
 
 /** Acknowledges all output until stopped. */
@@ -88,7 +88,7 @@ describeOnNode.each(withTmux)('terminal.attach with a window, tmux: %s (contract
           expect(readFileSync(pidFile, 'utf8')).toMatch(/^\d+\n$/);
           return readFileSync(pidFile, 'utf8').trim();
         },
-        { timeout: PATIENCE, interval: POLL },
+        { timeout: TIMEOUT, interval: POLL },
       );
       const began = performance.now();
       shell.type('\x03');

@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import type { RelayRequest } from '../../handlers/request.ts';
 import { profileOf, readVoiceBody } from '../../handlers/voice/request.ts';
-import { sha256 } from '../../lib/kit/bytes.ts';
+import { sha256 } from '../../lib/kit/sha256.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { privateAuthority } from '../support/certificate.ts';
 import { startEdgeTarget } from '../support/edge.ts';

@@ -1,7 +1,7 @@
 import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
 import { createAgent } from '../support/voice/agent.ts';
 import { mp3Frames, sinePcm, wavOf } from '../support/voice/audio.ts';
@@ -30,7 +30,7 @@ async function callerOf(target: Target) {
     socket.send({ type: 'session.start' });
     socket.send({ type: 'response.create', text: TEXT });
     const ended = () => socket.events.find(({ type }) => type === 'voice.response.done' || type === 'voice.error');
-    await expect.poll(ended, { timeout: PATIENCE }).toBeDefined();
+    await expect.poll(ended, { timeout: TIMEOUT }).toBeDefined();
     const done = ended();
     const audio = socket.events.filter(({ type }) => type === 'voice.audio.delta');
     socket.terminate();

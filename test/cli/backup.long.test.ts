@@ -4,8 +4,18 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { LOCATIONS } from '../../storage/index.ts';
 import type { StoredRow } from '../../storage/sql-driver.ts';
-import { readSnapshot } from '../../storage/sqlite.ts';
-import { backedUp, contentOf, emptyHome, endOf, fileOf, HOME, plain, put, putState } from '../support/backups.ts';
+import {
+  backedUp,
+  contentOf,
+  emptyHome,
+  endOf,
+  fileOf,
+  HOME,
+  plain,
+  put,
+  putState,
+  rowsOf,
+} from '../support/backups.ts';
 import { agentHome } from '../support/cli.ts';
 
 /** Each run syncs dozens of files, and a busy disk takes its time. */
@@ -63,7 +73,7 @@ it('property: a restored home has the same files and rows, whatever they are; th
       expect(again.code).toBe(0);
       expect(await contentOf(to)).toEqual(before);
       const aside = JSON.parse(again.stdout).kept_aside;
-      expect([...readSnapshot(join(aside, 'agent/svc-relay/state.db'))]).toEqual(old);
+      expect(rowsOf(join(aside, 'agent/svc-relay/state.db'))).toEqual(old);
     }),
     { numRuns: 30 },
   );

@@ -6,7 +6,7 @@ import { isKnownFile } from '../../cli/backup/inventory.ts';
 import { createStores } from '../../storage/index.ts';
 import { sqlBackend } from '../../storage/sql-backend.ts';
 import { openStateFile, readSnapshot } from '../../storage/sqlite.ts';
-import { backedUp, emptyHome, endOf, fail, fileOf, HOME, plain, put, stateOf } from '../support/backups.ts';
+import { backedUp, emptyHome, endOf, fail, fileOf, HOME, plain, put, rowsOf, stateOf } from '../support/backups.ts';
 import { agentHome, run } from '../support/cli.ts';
 
 it('is encrypted, mode 0600, and says what is in it, what is not, and what to do next', async () => {
@@ -106,7 +106,11 @@ it('a backup of an older version restores, without stores that are gone', async 
     devices: 1,
     ignored_stores: ['long-gone'],
   });
-  expect([...readSnapshot(stateOf(to.home))]).toEqual([['sessions', 'a', '{}']]);
+  const at = expect.stringMatching(/^\{"at":\d{10}\}$/);
+  expect([...readSnapshot(stateOf(to.home))]).toEqual([
+    ['restored', 'restored', at],
+    ['sessions', 'a', '{}'],
+  ]);
 });
 
 it('paths of the other machine become paths of this one, and none leads out of it', async () => {
@@ -125,7 +129,7 @@ it('paths of the other machine become paths of this one, and none leads out of i
     RELAY_SSL_KEY: `${to.home}/tls/key.pem`,
   });
   expect(await text()).toBe(`A=1\nRELAY_STATE_FILE=${to.home}/data/s.db\nRELAY_SSL_KEY=${to.home}/tls/key.pem\n`);
-  expect([...readSnapshot(`${to.home}/data/s.db`)]).toHaveLength(1);
+  expect(rowsOf(`${to.home}/data/s.db`)).toHaveLength(1);
   const away = 'RELAY_STATE_FILE=/home/old/.svc/../../../tmp/x/s.db\nSVC_RELAY_HOME=/root/x\n';
   expect(await restored(away, '--replace', '--yes')).toEqual({
     RELAY_STATE_FILE: stateOf(to.home),

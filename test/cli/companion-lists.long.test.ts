@@ -5,7 +5,7 @@ import { defaultSettings } from '../../lib/companion/safety-settings.ts';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { agentHome } from '../support/cli.ts';
 import { begin, paired, run } from '../support/companion-cli.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { bearer } from '../support/relay.ts';
 
 const settingsOf = async (home: string) => JSON.parse(await readFile(join(home, 'companion/settings.json'), 'utf8'));
@@ -84,7 +84,7 @@ describe('while svc companion run acts as the phone', () => {
       const companion = begin(['companion', 'run', '--json', '--master', 'on', '--grant', 'all'], { home });
       await companion.prints(/"state":"online"/);
       await vi.waitFor(async () => expect((await call('/setup', {})).status).toBe(200), {
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
       });
       return companion;
     };

@@ -39,7 +39,7 @@ const question = (clock = createTestClock()): OpenQuestion => ({
   verb: 'send_sms',
   title: 'Send a text message?',
   detail: 'SMS to +1555: hi',
-  about: { command: 'POST /send_sms', app: 'Messages', effect: 'sends this message' },
+  subject: { command: 'POST /send_sms', app: 'Messages', effect: 'sends this message' },
   timeoutMs: 28_000,
   deadline: clock.monotonic() + 28_000,
 });
@@ -114,8 +114,8 @@ it('09 §3: shows a freeze in its first line until it ends', () => {
 it('shows an auto-return, and marks it as one', async () => {
   const clock = createTestClock();
   const rows: CommandRow[] = [];
-  const parts = { clock, log: createTestLog(), name: 'Phone', confirm: async () => true };
-  const { phone, trackRows } = createSimulatedPhone({ ...parts, settings: createMemorySettings(ALLOWED) });
+  const deps = { clock, log: createTestLog(), name: 'Phone', confirm: async () => true };
+  const { phone, trackRows } = createSimulatedPhone({ ...deps, settings: createMemorySettings(ALLOWED) });
   const { stop } = trackRows((row) => rows.push(row));
   const body = { package: 'org.example.notes' };
   await phone.handle({ requestId: 'r', method: 'POST', path: '/open_app', params: {}, body });

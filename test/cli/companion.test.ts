@@ -1,7 +1,7 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import type { CommandRow, SimulatedPhoneParts } from '../../cli/companion/phone.ts';
+import type { CommandRow, SimulatedPhoneDeps } from '../../cli/companion/phone.ts';
 import type { CommandContext } from '../../cli/output.ts';
 import type { AnsweredCommand } from '../../lib/companion/link/commands.ts';
 import type { Phone, PhoneAnswer, PhoneCommand } from '../../lib/companion/types.ts';
@@ -12,7 +12,7 @@ import { closedPort } from '../support/closed-port.ts';
 import { begin, paired, payloadFor, run, type Setting } from '../support/companion-cli.ts';
 
 /** A stand-in for the phone: it asks before `/call`. */
-const createPhone = (({ settings, confirm }: Pick<SimulatedPhoneParts, 'settings' | 'confirm'>) => {
+const createPhone = (({ settings, confirm }: Pick<SimulatedPhoneDeps, 'settings' | 'confirm'>) => {
   const phone = {
     async handle({ requestId, path }: PhoneCommand): Promise<PhoneAnswer> {
       if (!settings.get().masterEnabled && path !== '/ping') {
@@ -368,6 +368,24 @@ describe('svc companion run', () => {
     companion.type('{"quit":true}\n');
     expect((await companion.ended).code).toBe(0);
     expect(companion.events('state').at(-1)).toMatchObject({ state: 'stopped' });
+  });
+
+  it('--json gives the relay files, each named in an event with its token or why not', async () => {
+    const home = await paired(relay.port);
+    const path = join(home, 'a photo.png');
+    await writeFile(path, 'bytes');
+    const companion = runCompanion(['--json'], { home });
+    await companion.prints(/"state":"online"/);
+    companion.type(`${JSON.stringify({ upload: path })}\n`);
+    await expect.poll(() => companion.events('upload')).toMatchObject([{ path, token: expect.any(String) }]);
+    const { media } = await (await relay.operator('/media/inspect')).json();
+    const { token } = companion.events('upload')[0] ?? {};
+    expect(media).toMatchObject([{ token, file_name: 'a photo.png', content_type: 'image/png', size: 5 }]);
+    companion.type(`${JSON.stringify({ upload: join(home, 'none.png') })}\n`);
+    await expect.poll(() => companion.events('upload')[1]).toMatchObject({ error: 'there is no such file' });
+    await relay.stop();
+    companion.type(`${JSON.stringify({ upload: path })}\n`);
+    await expect.poll(() => companion.events('upload')[2]).toMatchObject({ path, error: expect.any(String) });
   });
 
   it('reads keys for master, grants and answers on a terminal, and restores it', async () => {

@@ -3,7 +3,7 @@ import { portHolder } from '../../lib/host/node/port-holder.ts';
 import { agentHome, fakeRelay, run } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
 import { begin, paired } from '../support/companion-cli.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { isPortFree, type RelayProcess, startRelayProcess } from '../support/process.ts';
 
 /** Nothing of a developer's machine: neither an agent nor a dashboard answers. */
@@ -60,7 +60,7 @@ describe('svc status, logs and stop (contract 09 §2)', () => {
     const before = following.stdout.split('listens on').length;
     await relay.restart();
     await following.prints(/trying again/);
-    await expect.poll(() => following.stdout.split('listens on').length, { timeout: PATIENCE }).toBe(before + 1);
+    await expect.poll(() => following.stdout.split('listens on').length, { timeout: TIMEOUT }).toBe(before + 1);
     following.stop();
     expect((await following.ended).code).toBe(0);
 

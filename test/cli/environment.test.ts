@@ -5,9 +5,9 @@ import { agentHome } from '../support/cli.ts';
 
 test('the file overrides the process and does not move the home (07 §6.1)', () => {
   const home = agentHome('export RELAY_PORT=9001\nSVC_HOME=/elsewhere\n');
-  const { env, places, fileLoaded } = loadEnvironment({ SVC_HOME: home, RELAY_PORT: '1', KEPT: 'yes' });
+  const { env, directories, fileLoaded } = loadEnvironment({ SVC_HOME: home, RELAY_PORT: '1', KEPT: 'yes' });
   expect(env).toMatchObject({ RELAY_PORT: '9001', KEPT: 'yes', SVC_HOME: home });
-  expect(places.agentHome).toBe(home);
+  expect(directories.agentHome).toBe(home);
   expect(fileLoaded).toBe(true);
 });
 
@@ -23,7 +23,7 @@ test('a relative home is refused', () => {
 test('without a file, the process environment applies, and ~/.svc is the home', () => {
   const home = agentHome();
   const loaded = loadEnvironment({ HOME: home, RELAY_PORT: '2' });
-  expect(loaded).toMatchObject({ places: { home, agentHome: join(home, '.svc') }, fileLoaded: false });
+  expect(loaded).toMatchObject({ directories: { home, agentHome: join(home, '.svc') }, fileLoaded: false });
   expect(loaded.env.RELAY_PORT).toBe('2');
-  expect(loadEnvironment({ HOME: home, SVC_HOME: '~/mine' }).places.agentHome).toBe(join(home, 'mine'));
+  expect(loadEnvironment({ HOME: home, SVC_HOME: '~/mine' }).directories.agentHome).toBe(join(home, 'mine'));
 });

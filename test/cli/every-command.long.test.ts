@@ -18,7 +18,7 @@ import { startRelayProcess } from '../support/process.ts';
 /** Milliseconds after which a command that goes on by itself, such as a server, is stopped. */
 const STOP_AFTER = 1500;
 /** Milliseconds in which every command has to end after that, however busy the machine is. */
-const PATIENCE = 60_000;
+const TIMEOUT = 60_000;
 const DEVICE = 'A phone with a long name in the kitchen';
 
 /** The only folder in which commands find programs: no systemd, tmux or player of this machine has a say. */
@@ -101,7 +101,7 @@ async function walk(program: ProgramName, argv: string[], { env, columns, npx }:
   const timer = setTimeout(() => stop.abort(), STOP_AFTER);
   let limit: NodeJS.Timeout | undefined;
   const hung = new Promise<never>((_, reject) => {
-    limit = setTimeout(() => reject(new Error(`'${argv.join(' ')}' does not end`)), PATIENCE);
+    limit = setTimeout(() => reject(new Error(`'${argv.join(' ')}' does not end`)), TIMEOUT);
   });
   process.env.PATH = programs;
   try {

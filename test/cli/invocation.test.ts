@@ -1,7 +1,7 @@
 import { cac } from 'cac';
 import { describe, expect, it } from 'vitest';
 import { nestedPrograms, programs } from '../../cli/commands.ts';
-import { asCalled, isRunByNpm, namedAsCalled } from '../../cli/invocation.ts';
+import { asInvoked, isRunByNpm, withInvokedNames } from '../../cli/invocation.ts';
 import { line, quote, sentence } from '../../cli/output.ts';
 
 const NPX = { npx: true };
@@ -21,8 +21,8 @@ describe('commands in messages', () => {
     ['svc phones, svc pairing', { relay }, 'svc phones, svc pairing'],
   ])('%j name the relay and the settings that were given (11 §1)', (text, more, expected) => {
     const invocation = { npx: false, ...more };
-    expect(asCalled(text, invocation)).toBe(expected);
-    expect(asCalled(expected, invocation)).toBe(expected);
+    expect(asInvoked(text, invocation)).toBe(expected);
+    expect(asInvoked(expected, invocation)).toBe(expected);
   });
 
   it.each([20, 25, 30, 60, 80, 120])(
@@ -30,10 +30,10 @@ describe('commands in messages', () => {
     (columns) => {
       const written: string[] = [];
       const stream = { isTTY: true, columns, write: (text: string) => written.push(text) };
-      const named = namedAsCalled(stream, { npx: true, relay });
+      const named = withInvokedNames(stream, { npx: true, relay });
       const text = "See which devices are connected with: svc devices, or make a new code with 'svc pair' and scan it.";
       sentence(named, text);
-      expect(written.join('').trim().split(/\s+/).join(' ')).toBe(asCalled(text, { npx: true, relay }));
+      expect(written.join('').trim().split(/\s+/).join(' ')).toBe(asInvoked(text, { npx: true, relay }));
       expect(written.join('')).not.toMatch(/(npx|svc)\n/);
       for (const row of written)
         if (row.trim().split(' ').length > 3) expect(row.trimEnd().length).toBeLessThanOrEqual(columns);
@@ -76,13 +76,13 @@ describe('commands in messages', () => {
     ['svc pair | svc companion pair -', 'npx svc pair | npx svc companion pair -'],
     ['a\nsvc-relay start', 'a\nnpx svc-relay start'],
   ])('%j are named as npx calls them', (text, expected) => {
-    expect(asCalled(text, NPX)).toBe(expected);
-    expect(asCalled(expected, NPX)).toBe(expected);
+    expect(asInvoked(text, NPX)).toBe(expected);
+    expect(asInvoked(expected, NPX)).toBe(expected);
   });
 
   it.each(['svc-relay 1.0.0 is running', '/home/svc relay', 'svc is old', '~/.svc pair', 'svc-relay://pair?x'])(
     '%j names none',
-    (text) => expect(asCalled(text, NPX)).toBe(text),
+    (text) => expect(asInvoked(text, NPX)).toBe(text),
   );
 
   it.each([
@@ -96,7 +96,7 @@ describe('commands in messages', () => {
   it('a stream keeps everything else', () => {
     const written: string[] = [];
     const stream = { isTTY: true, columns: 40, write: (text: string) => written.push(text) };
-    const named = namedAsCalled(stream, NPX);
+    const named = withInvokedNames(stream, NPX);
     line(named, 'svc pair');
     quote(named, 'svc pair');
     expect([written, named.isTTY, named.columns]).toEqual([['npx svc pair\n', 'svc pair\n'], true, 40]);

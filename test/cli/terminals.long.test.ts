@@ -98,7 +98,7 @@ describe('without what a terminal or a machine may lack', () => {
       process.execPath,
       [PROGRAM, 'stop'],
       { PATH: '', HOME: own, SVC_HOME: own, ...options.env },
-      NOBODY,
+      { uid: NOBODY },
     );
     expect(await stop.ended).toEqual({ code: 0, signal: null });
   });

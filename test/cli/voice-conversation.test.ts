@@ -64,7 +64,7 @@ async function setUp(request = {}) {
   const said: string[] = [];
   const confirmations: Confirmation[] = [];
   const audio: Buffer[] = [];
-  let unheard = 0;
+  let unplayed = 0;
   const audience: Audience = {
     event: () => {},
     transcript: (text) => void said.push(`you ${text}`),
@@ -72,7 +72,7 @@ async function setUp(request = {}) {
     audio: ({ pcm }) => void audio.push(pcm),
     progress: (text) => void said.push(`progress ${text}`),
     confirmation: (confirmation) => void confirmations.push(confirmation),
-    unheard: () => unheard,
+    unplayed: () => unplayed,
     connection: (state) => void said.push(state),
   };
   const { conversation, run } = await startConversation(relay, request, audience);
@@ -91,8 +91,8 @@ async function setUp(request = {}) {
     refuse: (status: number) => {
       refusal = status;
     },
-    setUnheard: (ms: number) => {
-      unheard = ms;
+    setUnplayed: (ms: number) => {
+      unplayed = ms;
     },
     /** The socket at `index`, once the client has sent `count` messages over it, not counting acknowledgements. */
     line: async (index: number, count: number): Promise<Line & { sent: Message[] }> => {
@@ -128,16 +128,16 @@ it('says a text, hears the answer, and closes', async () => {
 });
 
 it('acknowledges what it has got, and what was played once it was', async () => {
-  const { line, lines, setUnheard } = await setUp();
+  const { line, lines, setUnplayed } = await setUp();
   const first = await line(0, 1);
   const acks = () => lines[0]?.messages.filter(({ type }) => type === 'client.ack');
   first.send('voice.session.ready');
-  setUnheard(20);
+  setUnplayed(20);
   first.send('voice.output_audio.delta', { audio_base64: 'AQI=', byte_count: 2, sample_rate: 16_000 });
   first.send('voice.playback_drain.requested', { call_id: 'c', timeout_ms: 2500 });
   const { sent } = await line(0, 2);
   expect(sent[1]).toEqual({ type: 'playback.drained', call_id: 'c', played_audio_event_id: 1 });
-  setUnheard(0);
+  setUnplayed(0);
   first.send('voice.output_audio.done');
   await expect.poll(acks).toHaveLength(3);
   expect(acks()).toEqual([

@@ -11,7 +11,7 @@ import { type SocketRow, sockets } from '../../handlers/sockets.ts';
 import { variables } from '../../lib/config.ts';
 import { DEVICE_ROWS, type DeviceRow } from '../../lib/operations/device.ts';
 import type { OperationRow } from '../../lib/operations/operation.ts';
-import { createOperations, type OperationParts } from '../../lib/operations/table.ts';
+import { createOperations, type OperationDeps } from '../../lib/operations/table.ts';
 import { everyCommand } from '../support/command-table.ts';
 
 const ROOMS = ['handlers', 'lib', 'storage', 'cli', 'test'];
@@ -87,7 +87,7 @@ it('lib/README.md lists every package that the relay needs, and files that exist
 });
 
 /** Rows of the table "MCP tools": the operations that every relay has. They need no domain to be listed. */
-const TOOLS = createOperations({} as OperationParts).rows();
+const TOOLS = createOperations({} as OperationDeps).rows();
 
 const cell = (text: string): string => text.replaceAll('|', '\\|');
 

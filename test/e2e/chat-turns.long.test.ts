@@ -4,7 +4,7 @@ import { TYPED } from '../support/chat.ts';
 import { follow, keep, resume } from '../support/chat-turns.ts';
 import { type Client, connect, type Frame } from '../support/client.ts';
 import { startFakeApi } from '../support/fake-api-server.ts';
-import { PATIENCE, POLL } from '../support/limits.ts';
+import { POLL, TIMEOUT } from '../support/limits.ts';
 import { type RelayProcess, startRelayProcess } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
 
@@ -148,7 +148,7 @@ it('32 turns of 16 MiB with clients that hardly read take bounded memory, and th
       peak = Math.max(peak, await residentOf(relay.child.pid));
       expect(sent).toBe(32);
     },
-    { timeout: 4 * PATIENCE, interval: POLL },
+    { timeout: 4 * TIMEOUT, interval: POLL },
   );
   process.stderr.write(`resident: ${Math.round(before / MiB)} MiB before, ${Math.round(peak / MiB)} MiB at most\n`);
   // 32 answers of 1 MiB, four sockets, buffers of 32 upstream connections, and room for the collector; 512 MiB pass.
@@ -157,7 +157,7 @@ it('32 turns of 16 MiB with clients that hardly read take bounded memory, and th
     client.socket.resume();
     const isEnd = ({ payload }: Frame) => payload.state === 'done' || payload.event === 'done';
     const ended = () => new Set(client.frames.filter(isEnd).map(({ id }) => id)).size;
-    await vi.waitFor(() => expect(ended()).toBe(8), { timeout: PATIENCE, interval: POLL });
+    await vi.waitFor(() => expect(ended()).toBe(8), { timeout: TIMEOUT, interval: POLL });
     const turns = await follow(client);
     expect(turns).toHaveLength(8);
     for (const { turn_id } of turns) {

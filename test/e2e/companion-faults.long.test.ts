@@ -19,7 +19,7 @@ async function start({ speed = 10 } = {}) {
     wsUrl: `ws://127.0.0.1:${proxy.port}/ws`,
     // Ten times as fast, it reconnects within a tenth of a second, and notices silence after 1.4 s.
     clock: fastClock(speed),
-    parts: { answer: 'later' },
+    deps: { answer: 'later' },
   });
   pending.push(() => companion.stop());
   await vi.waitFor(async () => expect((await companion.call('GET', '/ping')).status).toBe(200));

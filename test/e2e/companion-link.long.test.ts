@@ -15,7 +15,7 @@ import { systemClock } from '../../lib/kit/clock.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { fastClock } from '../support/companion.ts';
 import { type FaultKind, startFlakyProxy } from '../support/flaky-proxy.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { createTestLog } from '../support/log.ts';
 import { ask } from '../support/process.ts';
 import { bearer, pair, randomCode, startNodeTarget } from '../support/relay.ts';
@@ -26,7 +26,7 @@ const pending = cleanups();
 const clock = fastClock(40);
 
 /** A companion with real settings and real sockets. Its phone answers every command with the path. */
-async function companion(path: string, parts: Partial<LinkParts> = {}) {
+async function companion(path: string, deps: Partial<LinkParts> = {}) {
   const store = await openSettings({ files: createFiles(), path, clock: systemClock });
   const states: LinkState[] = [];
   const log = createTestLog();
@@ -49,7 +49,7 @@ async function companion(path: string, parts: Partial<LinkParts> = {}) {
       clock,
     }),
     onState: (state) => states.push(state),
-    ...parts,
+    ...deps,
   });
   pending.push(() => link.stop());
   const until = (name: LinkState['name']) =>
@@ -91,7 +91,7 @@ describe('through a bad network', () => {
     const answers = new Map<number, number>();
     // On a busy machine the first fault, or the first answer, takes longer.
     const isProved = () => proxy.strikes.length > 0 && answers.has(200);
-    const [enough, limit] = [Date.now() + 5000, Date.now() + PATIENCE];
+    const [enough, limit] = [Date.now() + 5000, Date.now() + TIMEOUT];
     while ((proxy.strikes.length < 4 && Date.now() < enough) || (!isProved() && Date.now() < limit)) {
       const abort = AbortSignal.timeout(500);
       const status = await relay

@@ -9,12 +9,12 @@ import { createDial } from '../../lib/host/node/dial.ts';
 import { createPinnedConnector } from '../../lib/host/node/pinned.ts';
 import { createTrust } from '../../lib/host/node/trust.ts';
 import type { Frame } from '../support/client.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { freePort, launch, runSvc, temporaryHome } from '../support/process.ts';
 import { startReachStack } from '../support/reach-stack.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../dist/cli/svc.js', import.meta.url));
-const UNTIL = { timeout: PATIENCE, interval: 50 };
+const UNTIL = { timeout: TIMEOUT, interval: 50 };
 
 /** The home network: a TCP proxy before Secure Link, which a phone that has left does not reach. */
 async function homeNetwork(target: number) {

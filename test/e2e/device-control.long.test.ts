@@ -324,7 +324,7 @@ let companion: Companion;
 beforeAll(async () => {
   relay = await startBuiltTarget();
   companion = await startCompanion(relay, {
-    parts: {
+    deps: {
       async upload({ type, bytes }) {
         return type === 'image/png' && bytes[1] === 0x50 ? { token: 'uploaded' } : { status: 415 };
       },

@@ -3,7 +3,7 @@ import { join, resolve } from 'node:path';
 import { expect, it } from 'vitest';
 import { selfSigned } from '../support/certificate.ts';
 import { SIGNED_IN, startDashboard, TRANSPORT } from '../support/dashboard.ts';
-import { PATIENCE, POLL } from '../support/limits.ts';
+import { POLL, TIMEOUT } from '../support/limits.ts';
 import { freePort, launch, type RelayProcess, startRelayProcess } from '../support/process.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
@@ -33,7 +33,7 @@ async function startDashboardProcess(relay: RelayProcess): Promise<{ url: string
           ({ status }) => status,
           () => 0,
         ),
-      { timeout: PATIENCE, interval: POLL },
+      { timeout: TIMEOUT, interval: POLL },
     )
     .toBe(200);
   return {

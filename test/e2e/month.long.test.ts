@@ -25,7 +25,7 @@ it('a relay goes through 61 days: warnings, pushes, more time, the end, and what
     const path = new URL(subscription.endpoint).pathname;
     /** What came, each once: a leap of time may cut an attempt, which is made again. */
     const pushes = () => {
-      const came = service.knocks.filter((knock) => knock.path === path).map(({ payload }) => payload);
+      const came = service.notices.filter((notice) => notice.path === path).map(({ payload }) => payload);
       return [...new Map(came.map((payload) => [payload.message_id, payload])).values()];
     };
     return { token, prefix, pushes };

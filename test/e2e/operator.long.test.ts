@@ -86,7 +86,7 @@ async function startProxy(
   listen: number,
   uid = canBeNobody ? NOBODY : own,
 ): Promise<string> {
-  const child = launch(program, args, { PATH: process.env.PATH ?? '', HOME: '/nonexistent' }, uid);
+  const child = launch(program, args, { PATH: process.env.PATH ?? '', HOME: '/nonexistent' }, { uid });
   const url = `http://127.0.0.1:${listen}`;
   await expect
     .poll(

@@ -136,8 +136,8 @@ it.each<[number, FaultKind[]]>([
       onClosed: () => {},
       onSubscribed: () => {},
     });
-    const online = async (parts: Partial<LinkParts>) => {
-      const link = createLink({ dial, store, clock: fastClock, log, device: { name: 'Phone' }, ...parts });
+    const online = async (deps: Partial<LinkParts>) => {
+      const link = createLink({ dial, store, clock: fastClock, log, device: { name: 'Phone' }, ...deps });
       pending.push(() => link.stop());
       link.start();
       await vi.waitFor(() => expect(link.state.name).toBe('online'));

@@ -9,7 +9,7 @@ import { labelOf } from '../../lib/reach/broker/label.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { startBrokerRuntime } from '../support/broker-edge.ts';
 import { privateAuthority } from '../support/certificate.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { databasesBelow, untilPutAway } from '../support/miniflare.ts';
 import { closing, temporaryHome } from '../support/process.ts';
 import { authenticateThrough, openStream, openTunnel, withCredential } from '../support/reach-client.ts';
@@ -85,7 +85,7 @@ it('01 §3.7, 08 §6.4: a phone that is revoked gets 4401 on every stream throug
   expect(await closed).toEqual([end, end, end]);
   await ended;
   await expect.poll(broker.wakes, { message: 'the object has slept' }).toBeGreaterThan(slept);
-  await vi.waitFor(() => expect(openStream(back)).rejects.toMatchObject({ code: 'unauthorized' }), PATIENCE);
+  await vi.waitFor(() => expect(openStream(back)).rejects.toMatchObject({ code: 'unauthorized' }), TIMEOUT);
 
   // It sleeps again, and has not forgotten it.
   await broker.asleep();

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { expect, it, vi } from 'vitest';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { RUN_UNATTENDED } from '../support/companion-cli.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { createNamespace } from '../support/network-namespace.ts';
 import { temporaryHome } from '../support/process.ts';
 import { startBrokerProcess, startReachRelay } from '../support/reach-stack.ts';
@@ -47,7 +47,7 @@ it('08 §7.9: a companion in a network from which only the broker can be reached
   const tool = await relay.offer({ pairing_code: (await stack.mint()).code, device_id: 'tool' });
   const headers = { authorization: `Bearer ${tool.frame.payload.session_token}` };
   await vi.waitFor(async () => expect((await relay.ask('/screen', { headers })).status).toBe(200), {
-    timeout: PATIENCE,
+    timeout: TIMEOUT,
     interval: 50,
   });
   const message = { method: 'POST', headers, body: { text: 'Dinner is ready' } };

@@ -2,7 +2,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it, type TestContext, vi } from 'vitest';
 import { newId, newToken } from '../../lib/reach/ids.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { freePort, type RelayProcess, runSvc, startRelayProcess, temporaryHome } from '../support/process.ts';
 import { authenticateThrough, type ReachRoute, reachRouteOf, withCredential } from '../support/reach-client.ts';
 import { startBrokerProcess } from '../support/reach-stack.ts';
@@ -53,7 +53,7 @@ const until = (relay: RelayProcess, state: string): Promise<Record<string, unkno
       if (reach.state !== state) throw new Error(`${reach.state}, not ${state}: ${reach.last_error}`);
       return reach;
     },
-    { timeout: PATIENCE, interval: 50 },
+    { timeout: TIMEOUT, interval: 50 },
   );
 
 /** The phone comes by the broker, with what it had before the backup: the process that answers it. */

@@ -10,7 +10,7 @@ import { dataFrame, MAX_FRAME } from '../../lib/reach/frames.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { parseHostMessage, parseRegister } from '../../lib/reach/messages.ts';
 import { privateAuthority } from '../support/certificate.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { closing, temporaryHome } from '../support/process.ts';
 import {
   agentOf,
@@ -97,7 +97,7 @@ describe('contract 08 §6, §7.9: a phone behind the broker', () => {
     expect(status).toBe(200);
     const end = { code: 4401, reason: 'session revoked' };
     expect(await closed).toEqual([end, end]);
-    await vi.waitFor(() => expect(openStream(back)).rejects.toMatchObject({ code: 'unauthorized' }), PATIENCE);
+    await vi.waitFor(() => expect(openStream(back)).rejects.toMatchObject({ code: 'unauthorized' }), TIMEOUT);
     const direct = await relay.offer({ pairing_code: (await stack.mint()).code, device_id: 'lan' });
     expect(direct.frame.payload).not.toHaveProperty('route_credential');
     for (const secret of [host.token, credential.token as string, route.token, code]) {
@@ -157,7 +157,7 @@ describe('contract 08 §6, §7.9: a phone behind the broker', () => {
           open.close();
           expect(frame.payload.route_credential).toEqual(credential);
         },
-        { timeout: PATIENCE, interval: 200 },
+        { timeout: TIMEOUT, interval: 200 },
       );
     const lost = closing(socket);
     await relay.restart();
@@ -235,7 +235,7 @@ describe('contract 08 §6.4, §7.8: a broker that lies', () => {
     const liar = await startLiar();
     const stack = await startReachRelay({ brokerUrl: liar.url, ca: liar.ca, host: { id: newId(), token: newToken() } });
     const connected = async (count: number) => {
-      await vi.waitFor(() => expect(liar.hosts).toHaveLength(count), PATIENCE);
+      await vi.waitFor(() => expect(liar.hosts).toHaveLength(count), TIMEOUT);
       await stack.until('connected');
       return liar.hosts[count - 1] as (typeof liar.hosts)[0];
     };
@@ -268,7 +268,7 @@ describe('contract 08 §6.4, §7.8: a broker that lies', () => {
       first.socket.send(replayed);
       first.socket.send(dataFrame(newId(), Buffer.from('for nobody')));
     }
-    await vi.waitFor(async () => expect(first.frames.length).toBeGreaterThan(100), PATIENCE);
+    await vi.waitFor(async () => expect(first.frames.length).toBeGreaterThan(100), TIMEOUT);
     expect(await reach()).toMatchObject({ state: 'connected' });
     expect((await relay.ask('/health')).status).toBe(200);
     // A code for which the broker never answers is left without the route: here once the connection has ended.

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { expect, it, type TestContext } from 'vitest';
 import { mountDisk } from '../support/disk.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { type RelayProcess, runSvc, startRelayProcess, temporaryHome } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
 
@@ -72,9 +72,9 @@ it('01 §6.7, 11 §5: a full disk refuses new devices, keeps the paired ones, an
 
   await disk.free();
   // The code was not used up.
-  await expect.poll(() => offer(relay, newcomer), { timeout: PATIENCE }).toMatchObject({ type: 'auth.ok' });
+  await expect.poll(() => offer(relay, newcomer), { timeout: TIMEOUT }).toMatchObject({ type: 'auth.ok' });
   await expect
-    .poll(async () => (await svc('status', '--json')).json, { timeout: PATIENCE })
+    .poll(async () => (await svc('status', '--json')).json, { timeout: TIMEOUT })
     .toMatchObject({ ok: true, disk: null, relay: { failing_stores: [] }, devices: { offline: 2 } });
   expect(relay.output).not.toMatch(/unhandled|\n\s+at /i);
 });

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { WebSocket } from 'ws';
 import { startDemoProcess } from '../support/demo.ts';
-import { PATIENCE, POLL } from '../support/limits.ts';
+import { POLL, TIMEOUT } from '../support/limits.ts';
 import { freePort, startRelayProcess, temporaryHome } from '../support/process.ts';
 
 interface Answer {
@@ -49,7 +49,7 @@ async function start() {
         ({ status }) => status,
         () => 0,
       );
-    await expect.poll(status, { timeout: PATIENCE, interval: POLL }).toBe(200);
+    await expect.poll(status, { timeout: TIMEOUT, interval: POLL }).toBe(200);
   }
 
   await listens();
@@ -128,7 +128,7 @@ describe('Secure Link between real processes (contract 08)', () => {
     await relay.restart();
     expect((await relay.ask('/health')).status).toBe(200);
     await expect
-      .poll(() => relay.output, { timeout: PATIENCE })
+      .poll(() => relay.output, { timeout: TIMEOUT })
       .toMatch(/Secure Link is unavailable: cannot listen on 127\.0\.0\.1:\d+ \(EADDRINUSE\)/);
   });
 });

@@ -2,7 +2,7 @@ import { readdir, readFile, readlink } from 'node:fs/promises';
 import { expect, it, onTestFinished } from 'vitest';
 import { begin } from '../support/companion-cli.ts';
 import type { Exchange } from '../support/fake-api-server.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { AGENT_KEY, createAgent, requestAgent, runTask } from '../support/voice/agent.ts';
 import { startAgentApi } from '../support/voice/agent-api.ts';
 import { connectVoice, refusedVoice, type VoiceEvent } from '../support/voice/client.ts';
@@ -76,8 +76,8 @@ it('conversations from a terminal leave no session, socket or descriptor behind'
   expect([spoken.code, spoken.stdout]).toEqual([0, 'You: Hello\nAgent: Good day.\n']);
   expect(await sessions()).toEqual([]);
   await expect.poll(() => script.conversations[0]?.socket.isOver).toBe(true);
-  await expect.poll(sockets, { timeout: PATIENCE }).toBeLessThanOrEqual(openSockets);
-  await expect.poll(descriptors, { timeout: PATIENCE }).toBeLessThanOrEqual(openDescriptors);
+  await expect.poll(sockets, { timeout: TIMEOUT }).toBeLessThanOrEqual(openSockets);
+  await expect.poll(descriptors, { timeout: TIMEOUT }).toBeLessThanOrEqual(openDescriptors);
 });
 
 it(
@@ -103,7 +103,7 @@ it(
     await new Promise((resolve) => setTimeout(resolve, PHONE_OFF));
     finish();
     const log = () => readFile(session.event_log_path, 'utf8');
-    await expect.poll(log, { timeout: PATIENCE }).toContain('"voice.realtime_agent.result_deferred"');
+    await expect.poll(log, { timeout: TIMEOUT }).toContain('"voice.realtime_agent.result_deferred"');
 
     const back = await open(session.websocket_path, token);
     const resume = { type: 'session.resume', resume_token: session.resume_token };
@@ -126,12 +126,12 @@ it(
     again.send({ type: 'session.close' });
     expect(await again.closed()).toMatchObject({ code: 1000 });
     await expect.poll(() => script.conversations.map(({ socket }) => socket.isOver)).toEqual([true]);
-    await expect.poll(sockets, { timeout: PATIENCE }).toBeLessThanOrEqual(before);
+    await expect.poll(sockets, { timeout: TIMEOUT }).toBeLessThanOrEqual(before);
     // What was delivered is no message to the phone as well.
     const messages = await relay.ask('/phone/outbound', { headers: { 'x-svc-operator': '1' } });
     expect(messages.json.messages).toEqual([]);
   },
-  PHONE_OFF + 4 * PATIENCE,
+  PHONE_OFF + 4 * TIMEOUT,
 );
 
 it('a relay that is killed says to everyone that the conversation is lost', async () => {

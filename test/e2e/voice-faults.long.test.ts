@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { filesBelow } from '../support/process.ts';
 import { bearer, post } from '../support/relay.ts';
 import { sinePcm, wavOf } from '../support/voice/audio.ts';
@@ -110,7 +110,7 @@ it('whatever a provider does wrong is the error of the contract, and leaves noth
   for (const body of bodies) expect(body).toMatchObject({ success: false, provider: 'openai' });
 
   await expect.poll(() => provider.calls.filter((call) => !call.isAbandoned && FAULTS[hung(call)]).length).toBe(0);
-  await expect.poll(descriptors, { timeout: PATIENCE }).toBeLessThanOrEqual(before);
+  await expect.poll(descriptors, { timeout: TIMEOUT }).toBeLessThanOrEqual(before);
   expect(await clips()).toEqual([]);
   const logs = (await filesBelow(runs)).filter(({ path }) => path.endsWith('.jsonl'));
   expect(logs).toHaveLength(texts.length + 2);

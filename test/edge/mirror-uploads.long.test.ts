@@ -152,6 +152,31 @@ describe('uploads while home is off (contract 12 §2)', () => {
     expect((await svc('status', '--relay', scene.edge)).stdout).toMatch(/home off since/);
   }, 300_000);
 
+  it('are stored once, when the device missed the answer and sends it to home again, and outlive home', async () => {
+    const scene = await open();
+    const { home, atEdge, atHome, objects, files } = scene;
+    await home.kill();
+    const bytes = randomBytes(3 * MiB);
+    const send = async (call: typeof atHome): Promise<string> => {
+      const response = await call('/media/upload', {
+        method: 'POST',
+        body: form(bytes),
+        headers: { 'idempotency-key': '0a3f1c5e-picture' },
+      });
+      return (await response.json()).token;
+    };
+    const token = await send(atEdge);
+    await home.restart();
+    expect(await send(atHome)).toBe(token);
+    expect(await isAtHome(scene, token, bytes)).toBe(true);
+    await expect.poll(objects).toEqual([]);
+    expect([await send(atEdge), await send(atHome)]).toEqual([token, token]);
+    await expect.poll(objects).toEqual([]);
+    expect([await scene.inspected(), (await files()).length]).toEqual([[token], 1]);
+    await home.restart();
+    expect(await isAtHome(scene, token, bytes)).toBe(true);
+  }, 300_000);
+
   it('are not taken over with other bytes, and are once these are right again', async () => {
     const scene = await open();
     const { home, runtime, objects, status, svc } = scene;

@@ -7,6 +7,7 @@ import { begin } from '../support/companion-cli.ts';
 import { startWatch } from '../support/cpu.ts';
 import { type EdgeRuntime, startEdgeRuntime } from '../support/edge-runtime.ts';
 import { type FlakyProxy, startFlakyProxy } from '../support/flaky-proxy.ts';
+import { connectMcp, textOf } from '../support/mcp.ts';
 import { type RelayProcess, startRelayProcess, temporaryHome } from '../support/process.ts';
 
 interface Row {
@@ -260,7 +261,11 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     const settings = JSON.parse(await readFile(join(env.SVC_HOME ?? '', 'companion/settings.json'), 'utf8'));
     const { session_token: own } = settings.pairing.mailbox;
     const headers = { authorization: `Bearer ${own}` };
-    for (const path of ['/chat/history?session_id=s1', '/ping', '/api/profiles/default/soul']) {
+    const advice = 'try again when home is back; messages, replies and uploads are taken here meanwhile';
+    const offSince = /^home is off since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
+    // An attachment by the agent is a file of home.
+    const attachment = `/media/${'A'.repeat(22)}`;
+    for (const path of ['/chat/history?session_id=s1', '/ping', '/api/profiles/default/soul', attachment]) {
       const response = await fetch(`${edge}${path}`, { headers });
       const { since, ...answer } = await response.json();
       expect([path, response.status, answer]).toEqual([
@@ -268,8 +273,9 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
         503,
         {
           ok: false,
-          error: expect.stringMatching(/^home is off since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+          error: expect.stringMatching(offSince),
           error_code: 'home_offline',
+          advice,
         },
       ]);
       expect(since).toBe((await status()).home_off_since);
@@ -279,8 +285,29 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
     await client.next({ type: 'home.offline' });
     for (const channel of ['bridge', 'terminal', 'tui', 'chat', 'desktop']) {
       client.send(channel, `${channel}.something`, {}, channel);
-      expect((await client.next({ id: channel })).payload).toMatchObject({ error_code: 'home_offline', channel });
+      const { payload } = await client.next({ id: channel });
+      expect(payload).toMatchObject({ error_code: 'home_offline', channel, advice });
+      expect(payload.message).toMatch(offSince);
     }
+    const agent = await connectMcp({ url: edge }, own);
+    const refused = await agent.client.callTool({ name: 'android_ping', arguments: {} });
+    await agent.close();
+    expect([refused.isError, JSON.parse(textOf(refused))]).toEqual([
+      true,
+      {
+        refusal: 'home is off',
+        error: expect.stringMatching(offSince),
+        error_code: 'home_offline',
+        since: (await status()).home_off_since,
+        retry: true,
+        advice: expect.stringContaining('when the home relay is back'),
+      },
+    ]);
+    // The person at the companion is told in its words.
+    const notices = companion.events('notice').map(({ message }) => String(message));
+    expect(notices).toContainEqual(
+      expect.stringMatching(/^home is off since .*: until it is back, messages wait at the edge and agents cannot/),
+    );
     // What the mailbox is for is served.
     expect((await fetch(`${edge}/phone/threads`, { headers })).status).toBe(200);
 
@@ -342,9 +369,23 @@ describe('home and its mirror at the edge (contract 12 §1, §2)', () => {
       const [row] = await atHome();
       expect(row?.device_name).toBe('phone');
       // Who has made the code decides: home goes by its own words, and trusts the edge with messages alone.
-      if (by === 'edge') expect(Object.keys(row?.grants ?? {})).toEqual(['phone']);
-      else expect(row?.grants).not.toHaveProperty('terminal');
+      if (by === 'edge') {
+        expect(Object.keys(row?.grants ?? {})).toEqual(['phone']);
+        // Both people who could wonder are told, with the next step.
+        const next = 'to let agents control this phone, pair it again with: svc pair';
+        const notices = () => companion.events('notice').map(({ message }) => message);
+        await expect.poll(notices).toContain(`this phone is paired without the bridge grant: ${next}`);
+        expect((await svc('companion', 'status')).stdout).toMatch(new RegExp(`Bridge +not granted: ${next}\n`));
+        const { json: bridge } = await home.ask('/bridge/status', { headers: { 'x-svc-operator': '1' } });
+        expect(bridge.advice).toBe('"phone" is paired without the bridge grant; pair it again with: svc pair');
+      } else expect(row?.grants).not.toHaveProperty('terminal');
       if (by === 'home') expect(row?.grants).toHaveProperty('chat');
+      // It is shown as any other device.
+      if (by === 'home') {
+        await expect
+          .poll(async () => (await home.ask('/bridge/devices')).json)
+          .toMatchObject({ count: 1, devices: [{ phone_connected: true, device_name: 'phone' }] });
+      }
       const own = (await settings()).session_token;
       expect([await statusOf(home.url, there), await statusOf(edge, own)]).toEqual([401, 401]);
 

@@ -13,7 +13,7 @@ import { startBrokerRuntime } from '../support/broker-edge.ts';
 import { run } from '../support/cli.ts';
 import { connect } from '../support/client.ts';
 import { relayHost, startEdgeRuntime } from '../support/edge-runtime.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { databasesBelow, untilPutAway } from '../support/miniflare.ts';
 import { startRelayProcess, temporaryHome } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
@@ -102,7 +102,7 @@ async function expectSilence(directory: string, wakes: () => number, ping: () =>
       before = await look();
       expect(before).toEqual(former);
     },
-    { timeout: PATIENCE },
+    { timeout: TIMEOUT },
   );
   expect(Object.values(before.states).flatMap(({ rows }) => rows).length).toBeGreaterThan(0);
   let expected = before.states;

@@ -19,7 +19,7 @@ import { type Client, connect } from '../support/client.ts';
 import { call, health, startDesktop } from '../support/desktop.ts';
 import { startEdgeTarget } from '../support/edge.ts';
 import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { initialize, message } from '../support/mcp.ts';
 import { mediaDevice, PNG } from '../support/media.ts';
 import { startPhone } from '../support/phone.ts';
@@ -156,7 +156,7 @@ class ReachBroker {
 /** The connector of a relay to its broker, once it is connected. */
 async function reachOf(target: Target): Promise<Reach> {
   const reach = target.relay?.reach as Reach;
-  await vi.waitFor(() => expect(reach.health(true)).toMatchObject({ state: 'connected' }), PATIENCE);
+  await vi.waitFor(() => expect(reach.health(true)).toMatchObject({ state: 'connected' }), TIMEOUT);
   return reach;
 }
 
@@ -495,7 +495,7 @@ const STATES: State[] = [
       await target.fetch('/push/subscribe', { ...post(subscription), headers: bearer(token) });
       await target.operator('/phone/message', post({ text: 'look' }));
       const last = async () => (await (await target.operator('/push/status')).json()).services[0]?.status;
-      await vi.waitFor(async () => expect(await last()).toBe(201), PATIENCE);
+      await vi.waitFor(async () => expect(await last()).toBe(201), TIMEOUT);
       return async () => (await last()) === 201;
     },
   },
@@ -511,7 +511,7 @@ const STATES: State[] = [
       client.send('proactive', 'proactive.subscribe');
       await client.next({ type: 'proactive.subscribed' });
       await target.operator('/phone/message', post({ text: 'look', message_id: 'm1' }));
-      return async () => (await pushService.knocksOf(subscription, 1))[0]?.payload.message_id === 'm1';
+      return async () => (await pushService.noticesOf(subscription, 1))[0]?.payload.message_id === 'm1';
     },
   },
   {
@@ -669,7 +669,7 @@ const STATES: State[] = [
       const { client } = await startPhone(target, { device: { device_id: 'gone' }, status: { battery: 7 } });
       client.terminate();
       const status = async () => (await target.operator('/bridge/status')).json();
-      await vi.waitFor(async () => expect((await status()).connected).toBe(false), PATIENCE);
+      await vi.waitFor(async () => expect((await status()).connected).toBe(false), TIMEOUT);
       return async () => {
         const { battery, device_id: id, connected } = await status();
         return battery === 7 && id === 'gone' && connected === false;
@@ -778,11 +778,11 @@ const STATES: State[] = [
       client.terminate();
       await routeOf(target);
       await target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) });
-      await vi.waitFor(() => expect(forgetful.count('revoke')).toBe(1), PATIENCE);
+      await vi.waitFor(() => expect(forgetful.count('revoke')).toBe(1), TIMEOUT);
       return async () => {
         await reachOf(target);
         return vi
-          .waitFor(() => expect(forgetful.count('revoke')).toBe(2), PATIENCE)
+          .waitFor(() => expect(forgetful.count('revoke')).toBe(2), TIMEOUT)
           .then(
             () => true,
             () => false,
@@ -822,9 +822,9 @@ const STATES: State[] = [
       (await pair(home)).client.terminate();
       await home.operator('/relay/mirror', post({ url: target.url }));
       const rows = async () => (await (await target.operator('/relay/devices')).json()).devices;
-      await vi.waitFor(async () => expect((await rows()).length).toBe(1), PATIENCE);
+      await vi.waitFor(async () => expect((await rows()).length).toBe(1), TIMEOUT);
       await home.stop();
-      await vi.waitFor(async () => expect((await mirror(target)).link).toBe('down'), PATIENCE);
+      await vi.waitFor(async () => expect((await mirror(target)).link).toBe('down'), TIMEOUT);
       await target.operator(`/sessions/${(await rows())[0].token_prefix}`, {
         method: 'DELETE',
         headers: { 'x-svc-operator': '1' },

@@ -42,9 +42,12 @@ export async function contentOf({ base, home }: { base: string; home: string }) 
     if (!entry.isFile() || path.startsWith(stateOf(home)) || path.includes('/replaced-')) continue;
     files[path.slice(base.length)] = (await readFile(path)).toString('base64');
   }
-  const rows = existsSync(stateOf(home)) ? [...readSnapshot(stateOf(home))] : [];
-  return { files, rows };
+  return { files, rows: rowsOf(stateOf(home)) };
 }
+
+/** Every row of a state, except for the time of its last restore. */
+export const rowsOf = (path: string) =>
+  existsSync(path) ? [...readSnapshot(path)].filter((row) => row?.[0] !== 'restored' || row[1] !== 'restored') : [];
 
 /** A home with a session, and its backup. */
 export async function backedUp(...options: string[]) {

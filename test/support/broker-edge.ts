@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import type { MiniflareOptions } from 'miniflare';
 import { afterAll, inject } from 'vitest';
 import { labelOf } from '../../lib/reach/broker/label.ts';
-import { digestOf, newId, newToken } from '../../lib/reach/ids.ts';
+import { digestOf } from '../../lib/reach/digest.ts';
+import { newId, newToken } from '../../lib/reach/ids.ts';
 import type { BrokerTarget, KnownHost } from './broker.ts';
 import { databasesBelow, startMiniflare, untilPutAway } from './miniflare.ts';
 
@@ -20,13 +21,13 @@ afterAll(async () => {
 });
 
 /** Starts the local edge runtime with the broker for these hosts, its state in `persist`. */
-export function startBrokerRuntime(parts: {
+export function startBrokerRuntime(deps: {
   hosts: readonly KnownHost[];
   persist: string;
   log: string[];
   options?: Partial<MiniflareOptions>;
 }) {
-  const { hosts, ...rest } = parts;
+  const { hosts, ...rest } = deps;
   const file = {
     hosts: Object.fromEntries(hosts.map(({ id, token }) => [id, { host_token_sha256: digestOf(token) }])),
   };

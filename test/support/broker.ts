@@ -6,13 +6,14 @@ import { afterEach, describe } from 'vitest';
 import { WebSocket } from 'ws';
 import { startNodeBroker } from '../../cli/runtime/node/broker.ts';
 import { createLog } from '../../lib/log.ts';
+import { digestOf } from '../../lib/reach/digest.ts';
 import { dataFrame } from '../../lib/reach/frames.ts';
-import { digestOf, newId, newToken } from '../../lib/reach/ids.ts';
+import { newId, newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage, type Register } from '../../lib/reach/messages.ts';
 import { openBrokerStore } from '../../storage/broker.ts';
 import { sqlBackend } from '../../storage/sql-backend.ts';
 import { openStateFile } from '../../storage/sqlite.ts';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 
 /** A host that the broker under test knows. */
 export interface KnownHost {
@@ -92,7 +93,7 @@ export class BrokerPeer {
   }
 
   async #until(isThere: () => boolean): Promise<void> {
-    const limit = Date.now() + PATIENCE;
+    const limit = Date.now() + TIMEOUT;
     while (!isThere() && this.closeCode === undefined) {
       if (Date.now() > limit) throw new Error('timed out waiting for the broker');
       await new Promise<void>((resolve) => {

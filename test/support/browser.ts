@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import axe from 'axe-core';
 import { type Browser, type BrowserContextOptions, chromium, devices, type Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 
 const CHROMIUM = '/usr/bin/chromium';
 export const hasBrowser: boolean = existsSync(CHROMIUM);
@@ -57,7 +57,7 @@ export function describeInBrowser(name: string, declare: (browser: TestBrowser) 
 
     async function open({ device = 'phone', context: options = {} }: PageOptions = {}): Promise<TestPage> {
       const context = await browser.newContext({ ...DEVICES[device], ...options });
-      context.setDefaultTimeout(PATIENCE);
+      context.setDefaultTimeout(TIMEOUT);
       const problems: string[] = [];
       const allowed: RegExp[] = [];
       const watch = (page: Page) => {

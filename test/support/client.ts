@@ -1,5 +1,5 @@
 import { WebSocket } from 'ws';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 
 export interface Frame {
   channel: string;
@@ -62,7 +62,7 @@ export async function connect(url: string, options: { headers?: Record<string, s
       const timer = setTimeout(() => {
         waiters.delete(attempt);
         reject(new Error(`waited in vain for ${what}; received ${JSON.stringify(frames).slice(0, 2000)}`));
-      }, PATIENCE);
+      }, TIMEOUT);
       const attempt = () => {
         const found = look();
         if (found === undefined) return;

@@ -6,7 +6,7 @@ import type { CommandContext } from '../../cli/output.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { agentHome } from './cli.ts';
 import { createTestHost } from './host.ts';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 import { randomCode } from './relay.ts';
 
 export interface Setting {
@@ -96,7 +96,7 @@ export function begin(
           act();
         };
         const noMatch = () => new Error(`no match for ${pattern}\n${printed.stdout}\n${printed.stderr}`);
-        const timer = setTimeout(() => settle(() => reject(noMatch())), PATIENCE);
+        const timer = setTimeout(() => settle(() => reject(noMatch())), TIMEOUT);
         const attempt = () => {
           const found = pattern.exec(printed.stdout) ?? pattern.exec(printed.stderr);
           if (found) settle(() => resolve(found));

@@ -6,7 +6,7 @@ import { createLink, type Link } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { type CompanionSettings, openSettings } from '../../lib/companion/link/settings.ts';
 import type { LinkState } from '../../lib/companion/link/state.ts';
-import type { PhoneParts } from '../../lib/companion/phone.ts';
+import type { PhoneDeps } from '../../lib/companion/phone.ts';
 import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import type { Decision } from '../../lib/companion/types.ts';
 import { dial } from '../../lib/host/node/dial.ts';
@@ -24,7 +24,7 @@ interface CompanionOptions {
   wsUrl?: string;
   /** Clock of the link, whose waits are longer than a test. */
   clock?: Clock;
-  parts?: Partial<PhoneParts> & { answer?: Decision | 'later' };
+  deps?: Partial<PhoneDeps> & { answer?: Decision | 'later' };
 }
 
 /** A clock on which time passes `speed` times as fast. */
@@ -43,7 +43,7 @@ export interface ToolAnswer {
 /** A companion that is online over a real socket, with a phone that allows everything, and a tool to call it. */
 export async function startCompanion(
   target: Target,
-  { wsUrl = target.wsUrl, clock = systemClock, parts }: CompanionOptions = {},
+  { wsUrl = target.wsUrl, clock = systemClock, deps }: CompanionOptions = {},
 ) {
   const directory = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const path = join(directory, 'settings.json');
@@ -54,8 +54,8 @@ export async function startCompanion(
   const { token } = await pair(target);
 
   const listeners = new Set<() => void>();
-  const renew = (change: Partial<SafetySettings> = {}, more: CompanionOptions['parts'] = {}) =>
-    createTestPhone(change, { clock: systemClock, autoReturnMs: null, ...parts, ...more });
+  const renew = (change: Partial<SafetySettings> = {}, more: CompanionOptions['deps'] = {}) =>
+    createTestPhone(change, { clock: systemClock, autoReturnMs: null, ...deps, ...more });
   let current = renew();
   const phone: LinkPhone = {
     handle: (command) => current.phone.handle(command),
@@ -87,7 +87,7 @@ export async function startCompanion(
       return current;
     },
     /** Replaces the phone behind the link. The relay learns of it with the next report. */
-    replace(change: Partial<SafetySettings> = {}, more: CompanionOptions['parts'] = {}): TestPhone {
+    replace(change: Partial<SafetySettings> = {}, more: CompanionOptions['deps'] = {}): TestPhone {
       current.phone.close();
       current = renew(change, more);
       return current;

@@ -5,7 +5,7 @@ import { exportSPKI, generateKeyPair, SignJWT } from 'jose';
 import Database from 'libsql';
 import { expect, inject, vi } from 'vitest';
 import { OPERATOR_ALGORITHM } from '../../lib/access/operator-token.ts';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 import { startMiniflare, untilPutAway } from './miniflare.ts';
 
 export type EdgeRuntime = Awaited<ReturnType<typeof startEdgeRuntime>>;
@@ -87,7 +87,7 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
     /** Stops the clock of the Worker, not that of its relays, and waits until what they logged before has arrived. */
     async stopClock(at: number): Promise<void> {
       await miniflare.dispatchFetch(`http://clock.test/${at}`, { method: 'PUT' });
-      await vi.waitFor(() => expect(log).toContain(`stopped at ${at}`), { timeout: PATIENCE });
+      await vi.waitFor(() => expect(log).toContain(`stopped at ${at}`), { timeout: TIMEOUT });
     },
     /** Makes every write of the relay of a host name fail, or repairs that. */
     async breakStorage(name: string, isBroken: boolean): Promise<void> {

@@ -12,7 +12,7 @@ export function fuzzRuns(runs: number): { numRuns: number; seed: number; endOnFa
   const seed = process.env.FUZZ_SEED === undefined ? Date.now() & 0x7fffffff : Number(process.env.FUZZ_SEED);
   const numRuns = Math.ceil(runs * ROUNDS);
   if (ROUNDS > 1) process.stderr.write(`fuzz: ${numRuns} runs, FUZZ_SEED=${seed}\n`);
-  // A run that waits for an answer in vain takes `PATIENCE`, and shrinking would repeat it until the case times out.
+  // A run that waits for an answer in vain takes `TIMEOUT`, and shrinking would repeat it until the case times out.
   return { numRuns, seed, endOnFailure: process.env.FUZZ_SEED === undefined };
 }
 

@@ -1,5 +1,5 @@
 /** Milliseconds to wait for an expected event. Even on a busy machine, only a failure takes that long. */
-export const PATIENCE = 30_000;
+export const TIMEOUT = 30_000;
 /** Milliseconds between polls of a condition that nothing announces. */
 export const POLL = 10;
 /** For a case that only measures time. A busy moment of the machine passes on a retry, a slow relay never does. */

@@ -70,7 +70,7 @@ export class MemoryBytes {
         await step();
         this.files.delete(place);
       },
-      kept: { create: () => create(newPlace()), places: async () => [...this.files.keys()] },
+      durable: { create: () => create(newPlace()), locations: async () => [...this.files.keys()] },
     };
   }
 }

@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { Log, LogLevel, Miniflare, type MiniflareOptions } from 'miniflare';
 import { vi } from 'vitest';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 
 export interface LocalRuntime {
   /** The bundle that it runs. */
@@ -63,5 +63,5 @@ export const untilPutAway = (databases: string[]): Promise<void> =>
         if (size > 0) throw new Error(`${path} is still open`);
       }
     },
-    { timeout: 2 * PATIENCE, interval: 100 },
+    { timeout: 2 * TIMEOUT, interval: 100 },
   );

@@ -11,7 +11,7 @@ import { onTestFinished } from 'vitest';
 import { WebSocket } from 'ws';
 import type { Frame } from './client.ts';
 import { startWatch } from './cpu.ts';
-import { PATIENCE, POLL } from './limits.ts';
+import { POLL, TIMEOUT } from './limits.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../dist/cli/svc.js', import.meta.url));
 
@@ -23,9 +23,15 @@ export interface Ended {
 export type Child = ReturnType<typeof launch>;
 
 /** Starts a program, collects its output, and kills it after the test if it is still running. */
-export function launch(command: string, args: string[], env: Record<string, string> = {}, uid?: number) {
+export function launch(
+  command: string,
+  args: string[],
+  env: Record<string, string> = {},
+  { uid, isTyped = false }: Pick<ProgramOptions, 'uid' | 'isTyped'> = {},
+) {
   const user = uid === undefined ? {} : { uid, gid: uid };
-  const child: ChildProcess = spawn(command, args, { env, stdio: ['ignore', 'pipe', 'pipe'], ...user });
+  const stdin = isTyped ? 'pipe' : 'ignore';
+  const child: ChildProcess = spawn(command, args, { env, stdio: [stdin, 'pipe', 'pipe'], ...user });
   const printed = { stdout: '', stderr: '' };
   const waiters = new Set<() => void>();
   let over: Ended | undefined;
@@ -38,6 +44,8 @@ export function launch(command: string, args: string[], env: Record<string, stri
       wake();
     });
   }
+  // What is typed to a program that has ended is lost.
+  child.stdin?.on('error', () => {});
   const ended = new Promise<Ended>((resolve, reject) => {
     child.once('error', reject);
     child.once('close', (code, signal) => {
@@ -62,7 +70,7 @@ export function launch(command: string, args: string[], env: Record<string, stri
         act();
       };
       const failure = () => new Error(`timed out waiting for ${what}\n${printed.stdout}\n${printed.stderr}`);
-      const timer = setTimeout(() => settle(() => reject(failure())), PATIENCE);
+      const timer = setTimeout(() => settle(() => reject(failure())), TIMEOUT);
       const attempt = () => {
         const found = look();
         if (found !== undefined && found !== null) settle(() => resolve(found));
@@ -88,6 +96,7 @@ export function launch(command: string, args: string[], env: Record<string, stri
     /** Resolves once stdout or stderr matches. */
     prints: (pattern: RegExp) =>
       until(String(pattern), () => pattern.exec(printed.stdout) ?? pattern.exec(printed.stderr)),
+    type: (text: string) => void child.stdin?.write(text),
     signal: (signal: NodeJS.Signals) => child.kill(signal),
     /** Sends the signal and waits for the process to end. */
     kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<Ended> {
@@ -154,7 +163,7 @@ export function ask(url: string, { method = 'GET', headers = {}, body }: HttpReq
     const gone = (error: Error) => reject(new Gone(`${method} ${url}: ${error.message}`));
     const request = secure ? httpsRequest(url, { ...options, rejectUnauthorized: false }) : httpRequest(url, options);
     request.on('error', gone);
-    request.setTimeout(PATIENCE, () => request.destroy(new Error('no answer in time')));
+    request.setTimeout(TIMEOUT, () => request.destroy(new Error('no answer in time')));
     request.on('response', (response) => {
       let received = '';
       response.setEncoding('utf8').on('data', (chunk: string) => {
@@ -209,6 +218,8 @@ export interface ProgramOptions {
   uid?: number;
   /** Octal, such as `022`; by default that of this process. */
   umask?: string;
+  /** Its stdin stays open for `type`. */
+  isTyped?: boolean;
   /** Files that it may open; by default as many as this process. */
   descriptors?: number;
   /** The beginning of its command line, such as that of `mountDisk`. */
@@ -217,12 +228,12 @@ export interface ProgramOptions {
 
 /** Starts Node with these arguments. */
 function launchNode(args: string[], env: Record<string, string>, options: ProgramOptions): Child {
-  const { uid, umask, descriptors, within } = options;
-  if (within) return launch(within[0] as string, [...within.slice(1), process.execPath, ...args], env, uid);
+  const { umask, descriptors, within } = options;
+  if (within) return launch(within[0] as string, [...within.slice(1), process.execPath, ...args], env, options);
   const settings = [umask !== undefined && `umask ${umask}`, descriptors && `ulimit -n ${descriptors}`].filter(Boolean);
-  if (settings.length === 0) return launch(process.execPath, args, env, uid);
+  if (settings.length === 0) return launch(process.execPath, args, env, options);
   const script = `${settings.join('; ')}; exec "$0" "$@"`;
-  return launch('/bin/sh', ['-c', script, process.execPath, ...args], env, uid);
+  return launch('/bin/sh', ['-c', script, process.execPath, ...args], env, options);
 }
 
 const environment = (home: string, env: Record<string, string> = {}): Record<string, string> => ({
@@ -244,7 +255,7 @@ export async function launchSvc(words: string[], options: ProgramOptions = {}): 
 /** Runs `svc` with these arguments to its end. */
 export async function runSvc(words: string[], options: ProgramOptions = {}) {
   const child = await launchSvc(words, options);
-  const timer = setTimeout(() => child.signal('SIGKILL'), PATIENCE);
+  const timer = setTimeout(() => child.signal('SIGKILL'), TIMEOUT);
   const { code, signal } = await child.ended;
   clearTimeout(timer);
   return { code, signal, stdout: child.stdout, stderr: child.stderr };
@@ -290,7 +301,7 @@ export async function startRelayProcess(options: RelayOptions = {}) {
   /** Polls `/health` until it answers 200. */
   async function healthy(): Promise<void> {
     const child = current();
-    for (const limit = performance.now() + PATIENCE; performance.now() < limit; ) {
+    for (const limit = performance.now() + TIMEOUT; performance.now() < limit; ) {
       if (!child.running()) {
         await child.ended;
         throw new Error(`the relay ended before it was healthy\n${child.stdout}\n${child.stderr}`);

@@ -1,6 +1,6 @@
 import { spawn } from '@lydell/node-pty';
 import { expect, onTestFinished, vi } from 'vitest';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 import { createScreen } from './terminal.ts';
 
 export type Pty = ReturnType<typeof openPty>;
@@ -45,7 +45,7 @@ export function openPty(
     },
     /** Waits until the screen shows a text, and returns all of it. */
     async shows(pattern: RegExp): Promise<string> {
-      await vi.waitFor(async () => expect(await screen.text()).toMatch(pattern), { timeout: PATIENCE, interval: 20 });
+      await vi.waitFor(async () => expect(await screen.text()).toMatch(pattern), { timeout: TIMEOUT, interval: 20 });
       return screen.text();
     },
   };

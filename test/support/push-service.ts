@@ -4,10 +4,10 @@ import { createServer, type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { jwtVerify } from 'jose';
 import { onTestFinished, vi } from 'vitest';
-import { PATIENCE, POLL } from './limits.ts';
+import { POLL, TIMEOUT } from './limits.ts';
 
 /** A knock that arrived, after its VAPID token was verified and its body decrypted with the keys of its endpoint. */
-export interface Knock {
+export interface PushNotice {
   path: string;
   headers: IncomingHttpHeaders;
   /** Claims of the VAPID token. */
@@ -37,7 +37,7 @@ interface Answer {
  */
 export async function startPushService(onEnd: (work: () => void) => void = onTestFinished) {
   const devices = new Map<string, { ecdh: ReturnType<typeof createECDH>; auth: Buffer }>();
-  const knocks: Knock[] = [];
+  const notices: PushNotice[] = [];
   const faults: string[] = [];
   const scripted = new Map<string, Answer[]>();
   const inFlight = new Map<string, number>();
@@ -55,7 +55,7 @@ export async function startPushService(onEnd: (work: () => void) => void = onTes
     try {
       const { claims, key } = await verify(request.headers);
       const payload = JSON.parse(decrypt(path, body));
-      knocks.push({ path, headers: request.headers, claims, key, payload, size: body.length });
+      notices.push({ path, headers: request.headers, claims, key, payload, size: body.length });
       answer = scripted.get(path)?.shift() ?? answer;
     } catch (error) {
       faults.push(String(error));
@@ -105,7 +105,7 @@ export async function startPushService(onEnd: (work: () => void) => void = onTes
     port,
     /** For `RELAY_PUSH_HOSTS`. */
     host: `127.0.0.1:${port}`,
-    knocks,
+    notices,
     faults,
     /** How many knocks were on their way to one device at the same time, at most. */
     mostInFlight: () => mostInFlight,
@@ -139,13 +139,13 @@ export async function startPushService(onEnd: (work: () => void) => void = onTes
     },
 
     /** The knocks of a device, once there are `count`. */
-    async knocksOf({ endpoint }: Subscription, count: number): Promise<Knock[]> {
-      const own = () => knocks.filter(({ path }) => endpoint.endsWith(path));
+    async noticesOf({ endpoint }: Subscription, count: number): Promise<PushNotice[]> {
+      const own = () => notices.filter(({ path }) => endpoint.endsWith(path));
       await vi.waitFor(
         () => {
           if (own().length < count) throw new Error(`${own().length} of ${count} knocks, faults: ${faults.join()}`);
         },
-        { timeout: PATIENCE, interval: POLL },
+        { timeout: TIMEOUT, interval: POLL },
       );
       return own();
     },

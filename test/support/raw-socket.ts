@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 
 /** Every bit of a client's frame. The defaults make a valid frame (RFC 6455 §5.2). */
 export interface FrameBits {
@@ -91,7 +91,7 @@ export async function connectRaw(port: number, secure?: ConnectionOptions) {
       const timer = setTimeout(() => {
         waiters.delete(attempt);
         reject(new Error(`waited in vain for ${what}; unread: ${JSON.stringify(received.toString('latin1', 0, 300))}`));
-      }, PATIENCE);
+      }, TIMEOUT);
       const attempt = () => {
         const found = look();
         if (found === undefined && !(over && what !== 'the end')) return;

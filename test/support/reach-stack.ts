@@ -4,9 +4,10 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { onTestFinished, type TestContext, vi } from 'vitest';
-import { digestOf, newId, newToken } from '../../lib/reach/ids.ts';
+import { digestOf } from '../../lib/reach/digest.ts';
+import { newId, newToken } from '../../lib/reach/ids.ts';
 import { privateAuthority } from './certificate.ts';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 import { type Child, freePort, launch, startRelayProcess, temporaryHome } from './process.ts';
 import { drain, reachRouteOf } from './reach-client.ts';
 
@@ -122,7 +123,7 @@ export async function startReachRelay({ brokerUrl, host, ca, env }: ReachRelayOp
           if (found.state !== state) throw new Error(`${found.state}, not ${state}: ${found.last_error}`);
           return found;
         },
-        { timeout: PATIENCE, interval: 50 },
+        { timeout: TIMEOUT, interval: 50 },
       ),
     /** A new pairing code, and its Reach route. */
     async mint() {

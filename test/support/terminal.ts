@@ -9,7 +9,7 @@ import { expect, vi } from 'vitest';
 import { type BuiltTarget, startBuiltTarget } from './built-relay.ts';
 import type { Client, Frame } from './client.ts';
 import { connect } from './client.ts';
-import { PATIENCE } from './limits.ts';
+import { TIMEOUT } from './limits.ts';
 import { type Paired, pair } from './relay.ts';
 
 const PROMPT = 'PS1="ready> "\nunset PROMPT_COMMAND\nHISTFILE=\nbind "set enable-bracketed-paste on"\n';
@@ -138,10 +138,10 @@ export async function attach(
       client.send('terminal', 'terminal.resize', { session_name: name, cols, rows });
     },
     /** Waits until the raw output contains a text. */
-    has: (what: string | RegExp, timeout = PATIENCE) =>
+    has: (what: string | RegExp, timeout = TIMEOUT) =>
       vi.waitFor(() => expect(holds(text, what) ? true : text.slice(-600)).toBe(true), { timeout, interval: 5 }),
     /** Waits until the screen shows a text. */
-    shows: (what: string | RegExp, timeout = PATIENCE) =>
+    shows: (what: string | RegExp, timeout = TIMEOUT) =>
       vi.waitFor(
         async () => {
           const lines = await screen.text();

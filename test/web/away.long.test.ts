@@ -57,7 +57,7 @@ describeInBrowser('a page whose relay is away', ({ open }) => {
     network.addresses = () => ['127.0.0.1', address];
     network.lanAddress = async () => address;
     network.tailnet = async () => null;
-    await addresses.look();
+    await addresses.update();
     const way = await startFlakyProxy({ port, seed: 1, faults: ['none'] });
     pending.push(() => way.close());
     const app = appOf({ url: `http://127.0.0.1:${way.port}` });
@@ -74,7 +74,7 @@ describeInBrowser('a page whose relay is away', ({ open }) => {
       pages.push(page);
     }
     address = '127.0.0.2';
-    await addresses.look();
+    await addresses.update();
     const moved = `http://127.0.0.2:${port}/app/`;
     const [first] = pages;
     if (!first) throw new Error('no page');

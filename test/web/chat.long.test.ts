@@ -73,7 +73,7 @@ describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
     await page.getByText('Taxes <2025>').waitFor();
     await expectAccessible(page);
     await page.getByText('Taxes <2025>').click();
-    await page.getByText('This browser has not seen what was said before').waitFor();
+    await page.getByText('This browser does not have the earlier messages').waitFor();
     await say(page, 'Go on.');
     await page.getByText(/API server error \(500\)/).waitFor();
     await expectAccessible(page);

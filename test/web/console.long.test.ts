@@ -139,7 +139,7 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     await expectAccessible(page);
     await page.getByRole('textbox', { name: 'Code' }).fill(code.toLowerCase());
     await page.keyboard.press('Enter');
-    await page.getByText('The code is good now').waitFor();
+    await page.getByText('The code is valid now').waitFor();
     const { client, frame } = await authenticate(relay, { pairing_code: code, device_name: 'Tablet' });
     expect(frame.type).toBe('auth.ok');
     client.terminate();

@@ -1,7 +1,9 @@
 import { type AddressInfo, createServer } from 'node:net';
-import { expect, it, onTestFinished, vi } from 'vitest';
-import { WebSocket } from 'ws';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { WebSocket, WebSocketServer } from 'ws';
 import { createBrowserDial } from '../../handlers/web/app/dial.ts';
+import { firstSocketKey, keepEarlySocket, storeFirstSocket } from '../../handlers/web/app/first-socket.ts';
+import type { Pairing } from '../../lib/companion/link/settings.ts';
 import type { SocketEnd } from '../../lib/host/dial.ts';
 
 /** The socket of a browser throws nothing when nobody listens to its errors. */
@@ -77,4 +79,83 @@ it.each<[string, Response | Error, Partial<SocketEnd>, number[]]>([
   });
   expect(end).toMatchObject(expected);
   expect([end.isRefused ?? false, limited]).toEqual([expected.isRefused ?? false, waits]);
+});
+
+/** A relay that accepts sockets, and the state of each that it has accepted. */
+async function openRelay() {
+  const server = new WebSocketServer({ host: '127.0.0.1', port: 0 });
+  const accepted: WebSocket[] = [];
+  server.on('connection', (socket) => accepted.push(socket));
+  await new Promise((resolve) => server.once('listening', resolve));
+  onTestFinished(() => {
+    for (const socket of accepted) socket.terminate();
+    server.close();
+  });
+  return { url: `ws://127.0.0.1:${(server.address() as AddressInfo).port}/ws`, accepted };
+}
+
+describe('the socket that a page opens before its app has arrived', () => {
+  const openEarly = (url: string): globalThis.WebSocket => {
+    vi.stubGlobal('WebSocket', BrowserSocket);
+    onTestFinished(() => void vi.unstubAllGlobals());
+    const socket = new globalThis.WebSocket(url);
+    keepEarlySocket(socket);
+    return socket;
+  };
+  const dialed = (url: string) =>
+    new Promise<'open' | SocketEnd>((resolve) => {
+      createBrowserDial(() => {})(url, { open: () => resolve('open'), message() {}, alive() {}, close: resolve });
+    });
+
+  it.each(['open', 'still connecting'])('is the one that the link uses, once: %s', async (state) => {
+    const { url, accepted } = await openRelay();
+    const early = openEarly(url);
+    if (state === 'open') await vi.waitFor(() => expect(early.readyState).toBe(WebSocket.OPEN));
+    expect(await dialed(url)).toBe('open');
+    await vi.waitFor(() => expect(accepted).toHaveLength(1));
+    expect(await dialed(url)).toBe('open');
+    await vi.waitFor(() => expect(accepted).toHaveLength(2));
+    expect(early.readyState).toBe(WebSocket.OPEN);
+  });
+
+  it('is closed where the link goes elsewhere, and replaced after it has failed', async () => {
+    const [one, other] = [await openRelay(), await openRelay()];
+    const early = openEarly(one.url);
+    await vi.waitFor(() => expect(early.readyState).toBe(WebSocket.OPEN));
+    expect(await dialed(other.url)).toBe('open');
+    await vi.waitFor(() => expect(early.readyState).toBe(WebSocket.CLOSED));
+
+    const ended = openEarly(one.url);
+    await vi.waitFor(() => expect(one.accepted).toHaveLength(2));
+    one.accepted[1]?.terminate();
+    await vi.waitFor(() => expect(ended.readyState).toBe(WebSocket.CLOSED));
+    expect(await dialed(one.url)).toBe('open');
+    expect(one.accepted).toHaveLength(3);
+  });
+
+  it('goes where the link would go first, as long as there is a pairing', () => {
+    const kept = new Map<string, string>();
+    vi.stubGlobal('localStorage', {
+      getItem: (key: string) => kept.get(key) ?? null,
+      setItem: (key: string, text: string) => void kept.set(key, text),
+      removeItem: (key: string) => void kept.delete(key),
+    });
+    onTestFinished(() => void vi.unstubAllGlobals());
+    const base = 'https://relay.example/below/';
+    const key = firstSocketKey(new URL(base));
+    const [lan, own, edge] = ['wss://192.0.2.1/ws', 'wss://relay.example/below/ws', 'wss://edge.example/ws'];
+    const pairing = (changes: Partial<Pairing>) => ({ endpoints: [], ...changes }) as unknown as Pairing;
+    const endpoints = [lan, own].map((url, priority) => ({ role: 'web', url, priority }));
+    storeFirstSocket(base, pairing({ endpoints }));
+    expect([...kept]).toEqual([[key, lan]]);
+    storeFirstSocket(base, pairing({ endpoints, last_good: own }));
+    expect(kept.get(key)).toBe(own);
+    // Home is tried before its mailbox.
+    storeFirstSocket(base, pairing({ endpoints, last_good: edge, mailbox: { url: edge } }));
+    expect(kept.get(key)).toBe(lan);
+    storeFirstSocket(base, pairing({ mailbox: { url: edge } }));
+    expect(kept.get(key)).toBe(edge);
+    storeFirstSocket(base, null);
+    expect([...kept]).toEqual([]);
+  });
 });

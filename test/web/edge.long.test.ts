@@ -3,7 +3,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { connected, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible } from '../support/browser.ts';
 import { startEdgeTarget } from '../support/edge.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { pair, post } from '../support/relay.ts';
 
 describeInBrowser('the pages at the edge (contract 09 §5, 01 §12)', ({ open }) => {
@@ -41,7 +41,7 @@ describeInBrowser('the pages at the edge (contract 09 §5, 01 §12)', ({ open })
     const seconds = 10 + Math.ceil((5 * (performance.now() - begun)) / 1000);
     await unlock(page, `${seconds}s`);
     // The list of devices is asked for every five seconds.
-    await page.getByText('Locked', { exact: true }).waitFor({ timeout: seconds * 1000 + PATIENCE });
+    await page.getByText('Locked', { exact: true }).waitFor({ timeout: seconds * 1000 + TIMEOUT });
     await expect.poll(() => page.getByRole('article', { name: 'Pixel 9' }).count()).toBe(0);
     await expectAccessible(page);
     await page.getByLabel('Operator token or key').fill((await relay.operatorTokenFor?.('10m')) ?? '');

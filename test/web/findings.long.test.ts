@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { screens } from '../../handlers/web/app/screens.ts';
 import { appOf, connected, pairPage, webCode } from '../support/app.ts';
 import { describeInBrowser, expectUsable } from '../support/browser.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { put } from '../support/profiles.ts';
 import { pair, post, startNodeTarget, type Target } from '../support/relay.ts';
 
@@ -351,7 +351,7 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     });
 
   it('14: every screen fits into every width, in the dark, with little motion, and from right to left', {
-    timeout: 4 * PATIENCE,
+    timeout: 4 * TIMEOUT,
   }, async () => {
     const { page, allow } = await open({ context: { colorScheme: 'dark', reducedMotion: 'reduce' } });
     const missing: string[] = [];
@@ -359,11 +359,11 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     page.on('response', (response) => response.status() === 404 && missing.push(new URL(response.url()).pathname));
     await pairPage(page, relay, { policy: { without: [] } });
     await say({ text: 'שלום! 1. אדום 2. כחול?', chat_id: 'rtl', title: 'עברית' });
-    const places = [...screens.map(({ path }) => path), 'inbox/rtl', 'profiles/default', 'profiles/default%2Fsoul'];
+    const paths = [...screens.map(({ path }) => path), 'inbox/rtl', 'profiles/default', 'profiles/default%2Fsoul'];
     const wrong: string[] = [];
     for (const dir of ['ltr', 'rtl']) {
       await page.evaluate((dir) => document.documentElement.setAttribute('dir', dir), dir);
-      for (const place of places) {
+      for (const place of paths) {
         await page.evaluate((place) => {
           location.hash = `#/${place}`;
         }, place);
@@ -371,7 +371,7 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
         for (const width of [195, 320, 390, 768, 1024, 1440]) {
           await page.setViewportSize({ width, height: 800 });
           // What is just being drawn may be wider for a moment.
-          const fits = expect.poll(() => excess(page), { timeout: PATIENCE / 2 }).toBe(0);
+          const fits = expect.poll(() => excess(page), { timeout: TIMEOUT / 2 }).toBe(0);
           await fits.catch(async () => wrong.push(`${dir} ${place} ${width}: ${await excess(page)} px too wide`));
           if (width === 390 || width === 1440) await shoot(page, `${dir}-${place.replace(/\W+/g, '-')}-${width}`);
         }
@@ -379,7 +379,7 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
           page.evaluate(() => document.getAnimations().filter(({ playState }) => playState === 'running').length);
         // A transition of no length still takes a frame.
         await expect
-          .poll(moving, { timeout: PATIENCE / 2 })
+          .poll(moving, { timeout: TIMEOUT / 2 })
           .toBe(0)
           .catch(() => wrong.push(`${place} moves`));
       }

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { connected, PLAIN, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
-import { type Knock, type PushService, type Subscription, startPushService } from '../support/push-service.ts';
+import { type PushNotice, type PushService, type Subscription, startPushService } from '../support/push-service.ts';
 import { pair, post, randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
 
 const asTool = { 'x-svc-operator': '1' };
@@ -95,7 +95,7 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
             () => true,
             () => false,
           );
-      return async ({ payload }: Knock) => {
+      return async ({ payload }: PushNotice) => {
         const { type, message_id: id } = payload as { type?: unknown; message_id?: unknown };
         // On a busy machine, the browser now and then loses what it is told to deliver while it starts the worker.
         for (let attempt = 0; attempt < 3; attempt++) {
@@ -143,8 +143,8 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     const deliver = await leave();
     const answers = ['Deploy', 'Wait', 'Never'];
     await say({ text: 'Shall I?', chat_id: 'k1', title: 'Deploy', message_id: 'k1-m1', answers });
-    const [knock] = await service.knocksOf(subscription, 1);
-    await deliver(knock as Knock);
+    const [notice] = await service.noticesOf(subscription, 1);
+    await deliver(notice as PushNotice);
     await expect
       .poll(shown)
       .toEqual([{ title: 'Deploy', body: 'Shall I?', tag: 'k1', id: 'k1-m1', actions: ['Deploy', 'Wait'] }]);
@@ -153,12 +153,12 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     await expect.poll(shown).toEqual([]);
 
     // Devices are told that the first one was answered.
-    await service.knocksOf(subscription, 2);
+    await service.noticesOf(subscription, 2);
 
     // A question that is withdrawn before the tap: the owner is told that the answer does not count.
     await say({ text: 'Again?', chat_id: 'k1', title: 'Deploy', message_id: 'k1-m2' });
-    const knocks = await service.knocksOf(subscription, 3);
-    await deliver(knocks[2] as Knock);
+    const notices = await service.noticesOf(subscription, 3);
+    await deliver(notices[2] as PushNotice);
     await expect.poll(shown).toMatchObject([{ id: 'k1-m2', actions: ['Yes', 'No'] }]);
     await relay.operator('/phone/outbound?message_id=k1-m2', { method: 'DELETE', headers: asTool });
     await tap('answer-0');
@@ -170,8 +170,8 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     const { subscription, leave, shown } = await subscribed();
     const deliver = await leave();
     await say({ text: 'Shall I deploy?', chat_id: 'k5', title: 'Deploy', message_id: 'k5-m1' });
-    const [knock] = await service.knocksOf(subscription, 1);
-    await deliver(knock as Knock);
+    const [notice] = await service.noticesOf(subscription, 1);
+    await deliver(notice as PushNotice);
     await expect
       .poll(shown)
       .toEqual([{ title: 'Your agent', body: 'There is a question for you.', tag: 'k5', id: 'k5-m1', actions: [] }]);
@@ -187,14 +187,14 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     const deliver = await leave();
     await say({ text: 'One', chat_id: 'k2', title: 'Counting', message_id: 'k2-m1' });
     await say({ text: 'Two', chat_id: 'k2', title: 'Counting', message_id: 'k2-m2' });
-    for (const knock of await service.knocksOf(subscription, 2)) await deliver(knock);
+    for (const notice of await service.noticesOf(subscription, 2)) await deliver(notice);
     await expect.poll(shown).toEqual([{ title: 'Counting', body: 'Two', tag: 'k2', id: 'k2-m2', actions: [] }]);
     const phone = await pair(relay);
     phone.client.send('proactive', 'proactive.subscribe');
     await phone.client.next({ type: 'proactive.backlog.complete' });
     phone.client.send('proactive', 'proactive.shown', { message_id: 'k2-m2' });
-    const knocks = await service.knocksOf(subscription, 3);
-    await deliver(knocks[2] as Knock);
+    const notices = await service.noticesOf(subscription, 3);
+    await deliver(notices[2] as PushNotice);
     await expect.poll(shown).toEqual([]);
     phone.client.terminate();
   });
@@ -202,7 +202,7 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
   it('10 §1, 11 §2: an answer that nobody got leads to its conversation, and the end of the session to home', async () => {
     const { page, leave, shown, tap } = await subscribed();
     const deliver = await leave();
-    const sent = { path: '', headers: {} } as unknown as Knock;
+    const sent = { path: '', headers: {} } as unknown as PushNotice;
     const answer = { type: 'answer', message_id: 't1', turn_id: 't1', session_id: 's9', state: 'done', sent_at: 1 };
     await deliver({ ...sent, payload: answer });
     const notice = { title: 'Your agent', body: 'Your agent has answered.', tag: 'chat s9', id: 't1', actions: [] };
@@ -223,8 +223,8 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     const { page, tab, subscription, leave, shown, tap } = await subscribed();
     const deliver = await leave();
     await say({ text: 'Look at this', chat_id: 'k3', message_id: 'k3-m1' });
-    const [knock] = await service.knocksOf(subscription, 1);
-    await deliver(knock as Knock);
+    const [notice] = await service.noticesOf(subscription, 1);
+    await deliver(notice as PushNotice);
     await expect.poll(shown).toMatchObject([{ id: 'k3-m1' }]);
     const other: Page = await tab();
     await other.goto(`${originOf(relayPort())}/app/`);
@@ -248,8 +248,8 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     await expect.poll(() => words.isChecked()).toBe(true);
     const deliver = await leave();
     await say({ text: 'Ready?', chat_id: 'k4', message_id: 'k4-m1' });
-    const [knock] = await service.knocksOf(subscription, 1);
-    await deliver(knock as Knock);
+    const [notice] = await service.noticesOf(subscription, 1);
+    await deliver(notice as PushNotice);
     await expect.poll(shown).toMatchObject([{ id: 'k4-m1' }]);
     proxy.plan(['reset']);
     proxy.strike('reset');
@@ -273,7 +273,7 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     await connected(page);
     expect(await call.isChecked()).toBe(false);
     expect(relay.relay?.push.count()).toBe(before - 1);
-    expect(await service.knocksOf(subscription, 0)).toEqual([]);
+    expect(await service.noticesOf(subscription, 0)).toEqual([]);
   });
 });
 

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { connected, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { stored } from '../support/browser-storage.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { post, startNodeTarget, type Target } from '../support/relay.ts';
 
 const SECRET = 'The door code is blue';
@@ -138,7 +138,7 @@ describeInBrowser('the passkey lock (issue 17)', ({ open }) => {
     await turnOn(page, 2);
 
     // The clock stands still meanwhile, or a busy machine adds a second of its own.
-    await page.clock.pauseAt((await page.evaluate(() => Date.now())) + PATIENCE);
+    await page.clock.pauseAt((await page.evaluate(() => Date.now())) + TIMEOUT);
     await setVisible(page, false);
     await page.clock.runFor(119_000);
     await setVisible(page, true);

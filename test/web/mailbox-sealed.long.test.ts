@@ -233,8 +233,14 @@ describeInBrowser('the app and its sealed mailbox (contract 12 §4)', ({ open })
       const worker = context.serviceWorkers()[0] ?? (await context.waitForEvent('serviceworker'));
       await worker.evaluate(
         async ({ index, data }) => {
+          // One that says that an answer waits may be there as well.
+          const shown = async () =>
+            (await registration.getNotifications()).find(
+              (one) => one.title === 'QmarkTitle' && one.data.text === data.text,
+            );
           await registration.showNotification('QmarkTitle', { data });
-          const [notification] = await registration.getNotifications();
+          let notification = await shown();
+          while (!notification) notification = await shown();
           const { NotificationEvent } = globalThis as unknown as { NotificationEvent: new (...of: unknown[]) => Event };
           dispatchEvent(new NotificationEvent('notificationclick', { notification, action: `answer-${index}` }));
         },

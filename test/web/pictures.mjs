@@ -23,7 +23,7 @@ const ADDRESS = '192.168.1.20';
 /** Bytes of a picture, at most. */
 const MAX_SIZE = 80 * 1024;
 /** Milliseconds to wait for what a screen should show. Only a failure takes that long. */
-const PATIENCE = 30_000;
+const TIMEOUT = 30_000;
 
 /** Pixels of a cell, and of the frame around the screen. */
 const CELL = { width: 8, height: 17 };
@@ -178,7 +178,7 @@ async function output(words) {
 }
 
 async function until(what, look, show) {
-  for (const end = Date.now() + PATIENCE; Date.now() < end; ) {
+  for (const end = Date.now() + TIMEOUT; Date.now() < end; ) {
     try {
       if (await look()) return;
     } catch {

@@ -115,7 +115,7 @@ describeInBrowser(
       expect(await page.getByLabel('Tool calls').inputValue()).toBe('compact');
       expect(await page.getByLabel('Theme').inputValue()).toBe('system');
       expect(await page.getByLabel('Largest file to load, MB').inputValue()).toBe('25');
-      expect(await page.getByLabel('Load by itself up to, MB').inputValue()).toBe('2');
+      expect(await page.getByLabel('Load automatically up to, MB').inputValue()).toBe('2');
     });
 
     it('§2.1: remembers the introduction, the version and the last conversation', async () => {

@@ -8,7 +8,7 @@ import {
   type PageOptions,
   smallTargets,
 } from '../support/browser.ts';
-import { PATIENCE, TIMED } from '../support/limits.ts';
+import { TIMED, TIMEOUT } from '../support/limits.ts';
 import { attach, hasProgram, pairTerminal, startTerminalRelay } from '../support/terminal.ts';
 
 const tmux = hasProgram('tmux');
@@ -45,7 +45,7 @@ describeInBrowser('shells at home in the app (contract 09 §1)', ({ open }) => {
         .join('\n')
         .trimEnd(),
     );
-  const shows = (page: Page, what: RegExp) => expect.poll(() => screen(page), { timeout: PATIENCE }).toMatch(what);
+  const shows = (page: Page, what: RegExp) => expect.poll(() => screen(page), { timeout: TIMEOUT }).toMatch(what);
   const key = (page: Page, name: string) => page.locator('.keys').getByRole('button', { name, exact: true });
   async function picture(page: Page, name: string): Promise<void> {
     if (SCREENS) await page.screenshot({ path: `${SCREENS}/${name}.png` });

@@ -4,7 +4,7 @@ import type { CDPSession, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { appOf, pairPage } from '../support/app.ts';
 import { describeInBrowser } from '../support/browser.ts';
-import { PATIENCE, TIMED } from '../support/limits.ts';
+import { TIMED, TIMEOUT } from '../support/limits.ts';
 import { startNodeTarget, type Target } from '../support/relay.ts';
 
 /**
@@ -139,7 +139,7 @@ describeInBrowser('the start of the app on a slow phone (issue 17)', ({ open }) 
   });
   afterAll(() => relay?.stop());
 
-  it('first, and again from the HTTP cache or the service worker', { ...TIMED, timeout: 6 * PATIENCE }, async () => {
+  it('first, and again from the HTTP cache or the service worker', { ...TIMED, timeout: 6 * TIMEOUT }, async () => {
     const { page } = await open();
     await pairPage(page, relay);
     await page.waitForFunction(() => navigator.serviceWorker.controller !== null);
@@ -203,6 +203,12 @@ describeInBrowser('the start of the app on a slow phone (issue 17)', ({ open }) 
     const note = (url: string, at: number) => void requests.push([new URL(url).pathname, at]);
     devtools.on('Network.requestWillBeSent', ({ request, wallTime }) => note(request.url, wallTime * 1000));
     devtools.on('Network.webSocketCreated', ({ url }) => note(url, 0));
+    /** What arrived, in order. */
+    const arrived: string[] = [];
+    devtools.on('Network.webSocketHandshakeResponseReceived', () => arrived.push('socket'));
+    devtools.on('Network.responseReceived', ({ response }) => {
+      if (/\/main-/.test(response.url)) arrived.push('app');
+    });
     await page.goto(app, { waitUntil: 'commit' });
     const connectedAt = await page.waitForFunction(() => (globalThis as { connectedAt?: number }).connectedAt);
     const time = Math.round((await connectedAt.jsonValue()) as number);
@@ -211,5 +217,7 @@ describeInBrowser('the start of the app on a slow phone (issue 17)', ({ open }) 
     process.stdout.write(`connected on a slow network: ${time} ms, ${sent.length} requests\n`);
     expect(sent.length, sent.join(' ')).toBeLessThanOrEqual(8);
     expect(time).toBeLessThan(3_000);
+    // One socket, and it does not wait for the app.
+    expect(arrived).toEqual(['socket', 'app']);
   });
 });

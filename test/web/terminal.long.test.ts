@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { connected, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, type PageOptions, smallTargets } from '../support/browser.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
-import { PATIENCE, TIMED } from '../support/limits.ts';
+import { TIMED, TIMEOUT } from '../support/limits.ts';
 import { hasProgram, startTerminalRelay } from '../support/terminal.ts';
 
 const tmux = hasProgram('tmux');
@@ -39,7 +39,7 @@ describeInBrowser('the terminal of the app (contract 09 §1)', ({ open }) => {
         .join('\n')
         .trimEnd(),
     );
-  const shows = (page: Page, what: RegExp) => expect.poll(() => screen(page), { timeout: PATIENCE }).toMatch(what);
+  const shows = (page: Page, what: RegExp) => expect.poll(() => screen(page), { timeout: TIMEOUT }).toMatch(what);
   /** Where the cursor is, in pixels from the top of the window, and how high the window is. */
   const cursor = (page: Page) =>
     page.evaluate(() => ({
@@ -204,7 +204,7 @@ describeInBrowser('the terminal of the app (contract 09 §1)', ({ open }) => {
     await expectAccessible(page);
     expect(await smallTargets(page)).toEqual([]);
     await page.getByRole('button', { name: /^Detach/ }).click();
-    await page.getByText('Detached. The shell goes on at home.').waitFor();
+    await page.getByText('Detached. The shell keeps running at home.').waitFor();
     await page.getByRole('button', { name: 'Attach again' }).click();
     await shows(page, /^four$/m);
     await page.getByRole('button', { name: 'More' }).click();

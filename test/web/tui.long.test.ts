@@ -5,7 +5,7 @@ import { connected, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { cleanups } from '../support/built-relay.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
-import { PATIENCE } from '../support/limits.ts';
+import { TIMEOUT } from '../support/limits.ts';
 import { startTerminalRelay } from '../support/terminal.ts';
 
 const GATEWAY = fileURLToPath(new URL('../support/fake-gateway.mjs', import.meta.url));
@@ -36,7 +36,7 @@ describeInBrowser("the agent's TUI in the app (contract 02 §4)", ({ open }) => 
             [...document.querySelectorAll('.xterm-rows > div')].map((row) => row.textContent).join('\n'),
           ),
         {
-          timeout: PATIENCE,
+          timeout: TIMEOUT,
         },
       )
       .toMatch(what);

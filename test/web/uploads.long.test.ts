@@ -74,8 +74,8 @@ describeInBrowser('uploads in a browser (contract 04 §3.5)', ({ open }) => {
   it('says that a file is too large, however much of it the relay had read', async () => {
     const { page } = await openFiles();
     await choose(page, file('much.bin', 12 * MiB), file('bit.bin', 2 * MiB + 500_000));
-    await failure(page, 'much.bin').getByText('The file is larger than the relay takes.').waitFor();
-    await failure(page, 'bit.bin').getByText('The file is larger than the relay takes.').waitFor();
+    await failure(page, 'much.bin').getByText('The file is larger than the relay accepts.').waitFor();
+    await failure(page, 'bit.bin').getByText('The file is larger than the relay accepts.').waitFor();
     await expectAccessible(page);
     expect(await smallTargets(page)).toEqual([]);
     await failure(page, 'bit.bin').getByRole('button', { name: 'Close' }).click();
@@ -112,6 +112,20 @@ describeInBrowser('uploads in a browser (contract 04 §3.5)', ({ open }) => {
     await page.getByRole('button', { name: 'Send broken.txt again' }).click();
     await row(page, 'broken.txt').waitFor();
     await expect.poll(held).toContainEqual(['broken.txt', MiB]);
+  });
+
+  it('stores a file once that is sent again because the answer was lost', async () => {
+    const { page } = await openFiles(relay);
+    await page.route('**/media/upload', async (route) => {
+      await route.fetch();
+      await route.abort();
+    });
+    await choose(page, file('twice.txt', 10));
+    await failure(page, 'twice.txt').waitFor();
+    await page.unroute('**/media/upload');
+    await page.getByRole('button', { name: 'Send twice.txt again' }).click();
+    await row(page, 'twice.txt').waitFor();
+    expect((await held()).filter(([name]) => name === 'twice.txt')).toEqual([['twice.txt', 10]]);
   });
 
   it('says when the relay cannot store a file, or has no room for it', async () => {

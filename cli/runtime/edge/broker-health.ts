@@ -1,16 +1,16 @@
 import type { Counts } from '../../../lib/reach/broker/http.ts';
 
-/** Where the last sums are cached, and the seconds for which they are good (contract 12 §6). */
+/** Cache key of the last sums, and the seconds for which they are valid (contract 12 §6). */
 const FRESH = { url: 'https://health.invalid/', seconds: 15 };
-/** Where they are kept for a counter that does not answer. */
+/** Cache key of the sums for a counter that does not answer. */
 const LAST = { url: 'https://health.invalid/last', seconds: 86_400 };
 
-/** The part of the platform's cache that is used. */
+/** The used part of the platform's cache. */
 export type CountsCache = Pick<Cache, 'match' | 'put'>;
 
 /**
- * The sums of the counter: from a cache of 15 s, and while the counter does not answer, the last ones that it gave. Null
- * when there are none: a failure is neither zero nor cached.
+ * The sums of the counter, cached for 15 s; while the counter does not answer, its last sums. Null if there are none: a
+ * failure is neither zero nor cached.
  */
 export async function readCounts(cache: CountsCache, ask: () => Promise<Counts>): Promise<Counts | null> {
   const cached = async ({ url }: typeof FRESH) => (await cache.match(url))?.json() as Promise<Counts> | undefined;

@@ -44,8 +44,8 @@ const handle = toWebHandler(
 );
 
 /**
- * The stateless Worker in front of the brokers (contract 08 §8): one object per host, found by the first label of the
- * host name, or by the first message on a name that all hosts share.
+ * The stateless Worker in front of the brokers (contract 08 §8): one object per host, found by the first label of the host
+ * name, or by the first message on the name that all hosts share.
  */
 export default {
   fetch(request: Request, env: BrokerEnv): Promise<Response> | Response {
@@ -58,7 +58,7 @@ export default {
 const objectOf = (env: BrokerEnv, hostId: string) =>
   env.BROKER.get(env.BROKER.idFromName(hostId)) as unknown as { fetch(request: Request): Promise<Response> };
 
-/** Accepts a socket and resolves with its first message; null when it closes or waits too long. */
+/** Accepts a socket and resolves with its first message; null if it closes or waits too long. */
 function accept(): { response: Response; socket: WorkerSocket; first: Promise<string | ArrayBuffer | null> } {
   const { 0: client, 1: server } = new WebSocketPair();
   const socket = server as never as WorkerSocket;
@@ -80,11 +80,11 @@ function refuse(socket: WorkerSocket, code: ErrorCode): void {
     socket.send(encodeMessage({ type: 'error', code }));
     socket.close(1008, '');
   } catch {
-    // The client has gone.
+    // The client has disconnected.
   }
 }
 
-/** Answers for a host that is not known as its object would for a wrong token. */
+/** Answers for an unknown host like its object would for a wrong token. */
 function refuseAfterUpgrade(): Response {
   const { response, socket, first } = accept();
   void first.then((message) => {
@@ -94,7 +94,7 @@ function refuseAfterUpgrade(): Response {
   return response;
 }
 
-/** Joins a socket on the shared name with the object of the host that its first message names. */
+/** Joins a socket on the shared name with the object of the host in its first message. */
 function shared(request: Request, env: BrokerEnv): Response {
   const { response, socket, first } = accept();
   const headers = new Headers(request.headers);
@@ -113,13 +113,13 @@ function shared(request: Request, env: BrokerEnv): Response {
   return response;
 }
 
-/** Passes on messages and the close of one socket to the other. */
+/** Passes messages and the close of one socket to the other. */
 function join(from: WorkerSocket, to: WorkerSocket): void {
   const close = (code: number) => {
     try {
       to.close(code >= 1000 && code !== 1005 && code !== 1006 && code !== 1015 ? code : 1000, '');
     } catch {
-      // Closed already.
+      // Already closed.
     }
   };
   from.addEventListener('message', ({ data }) => {

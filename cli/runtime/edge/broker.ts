@@ -26,36 +26,36 @@ export interface BrokerEnv {
   COUNTER: DurableObjectNamespace;
   /** A credentials file as on a host (contract 08 §7.1), as a secret. */
   REACH_HOSTS?: string;
-  /** Or an entry `host:<ID>` for each host: its digest, or a JSON list of one or two. */
+  /** Alternatively an entry `host:<ID>` per host: its digest, or a JSON list of one or two. */
   HOSTS?: KVNamespace;
   /** Limits the attempts of one source address. */
   ATTEMPTS?: { limit(options: { key: string }): Promise<{ success: boolean }> };
   REACH_LOG_LEVEL?: string;
 }
 
-/** Header by which the Worker tells an object where a client is. */
+/** Header in which the Worker passes a client's address to an object. */
 export const SOURCE_HEADER = 'cf-connecting-ip';
 
-/** Milliseconds between checks while something is under way. Idle streams are checked when the first one ends. */
+/** Milliseconds between checks while there is state in memory only. Idle streams are checked when the first one ends. */
 const TICK = 1_000;
 /**
  * The platform does not report sent bytes, so a stream whose client answers nothing is assumed to send 2 MiB/s once this
- * much is on its way, or to all clients. A client's next message acknowledges everything before it.
+ * much is in flight, or to all clients. A client's next message acknowledges everything before it.
  */
 const AHEAD = { own: 8 * MiB, all: 32 * MiB };
 const PACE_BYTES = 64 * KiB;
 const PACE = 31.25;
-/** Milliseconds after which a registration replaces the former one: nothing here finds out that a host is dead. */
+/** Milliseconds after which a registration replaces the former one, since nothing here detects that a host is dead. */
 const REPLACE_AFTER = 10_000;
 /**
- * The platform reads from a client whether or not its host takes the bytes, and does not wait for the end of the event
- * of a message either (tried 2026-11). A whole request body of Secure Link, 16 MiB, therefore has to fit in the queue.
+ * The platform reads from a client even if its host accepts no bytes, and does not wait for the event of a message to finish
+ * either (tried 2026-11). So a whole request body of Secure Link, 16 MiB, has to fit in the queue.
  */
 const LIMITS = { maxStreamsWithoutFlow: 4, maxUnanswered: 8 * MiB, maxQueuedToHost: 20 * MiB };
 /** Reported for a close frame without a code, and never sent. */
 const NO_CODE = 1005;
 
-/** Digests of a host's tokens; empty for one that is not known. */
+/** Digests of a host's tokens; empty for an unknown host. */
 export async function digestsOf(env: BrokerEnv, hostId: string): Promise<string[]> {
   const hosts = env.REACH_HOSTS === undefined ? undefined : parseHosts(env.REACH_HOSTS);
   // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
@@ -68,19 +68,19 @@ export async function digestsOf(env: BrokerEnv, hostId: string): Promise<string[
   return Array.isArray(list) && list.length <= 2 && list.every(isDigest) ? list : [];
 }
 
-/** The broker of one host: the same core as on Node, with sockets that outlive its memory (contract 08 §8). */
+/** The broker of one host: the same core as on Node, with sockets that survive its memory (contract 08 §8). */
 export class BrokerObject extends DurableObject<BrokerEnv> {
   readonly #state: DurableObjectState;
   readonly #hostId: string;
   readonly #log: Log;
   #store!: BrokerStore;
   #broker!: Broker<WorkerSocket>;
-  /** Bytes sent to clients that have not been taken to leave. */
+  /** Bytes sent to clients that are not assumed to have left yet. */
   readonly #unsent = new Map<WorkerSocket, number>();
-  /** While something is under way that only memory holds. */
+  /** Set while there is state in memory only. */
   #ticking: ReturnType<typeof setTimeout> | undefined;
   #isPacing = false;
-  /** When the alarm is set to fire, epoch milliseconds. */
+  /** Time at which the alarm is set to fire, epoch milliseconds. */
   #alarmAt: number | null = null;
   #reported = '';
   #isReporting = false;
@@ -100,7 +100,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     this.#store = openBrokerStore(sqlBackend(durableObjectExecutor(this.#state.storage)));
     const digests = await digestsOf(this.env, this.#hostId);
     this.#broker = new Broker({
-      // Workers have no monotonic clock, and this one survives a sleep.
+      // Workers have no monotonic clock, and the wall clock survives a sleep.
       clock: { now: systemClock.now, monotonic: systemClock.now },
       hosts: new Map(digests.length > 0 ? [[this.#hostId, digests]] : []),
       stored: await this.#store.all(),
@@ -145,7 +145,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     try {
       socket.close(code === NO_CODE ? 1000 : code, '');
     } catch {
-      // Closed by us before, or a code that cannot be sent.
+      // Already closed by us, or a code that cannot be sent.
     }
   }
 
@@ -175,14 +175,14 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
           this.#unsent.delete(effect.socket);
           quietly(() => effect.socket.close(effect.code, ''));
         }
-        // Pausing has no effect here: a stream ends when its queue is full. Nor has probing: see `REPLACE_AFTER`.
+        // Pausing has no effect here: a stream ends when its queue is full. Neither has probing: see `REPLACE_AFTER`.
       }
       step = sent.flatMap(([socket, bytes]) => this.#broker.sent(socket, bytes));
     }
     this.#settle();
   }
 
-  /** Sends one message. It is added to `sent` where it may count as sent, and else is paced. */
+  /** Sends one message. It is added to `sent` if it may count as sent, otherwise it is paced. */
   #send(socket: WorkerSocket, data: string | Uint8Array, sent: [WorkerSocket, number][]): void {
     quietly(() => socket.send(data as string));
     const unsent = this.#unsent.get(socket) ?? 0;
@@ -194,7 +194,9 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     this.#pace();
   }
 
-  /** Takes a bit of every client to have left, time and again. A host without flow control is taken to be fast. */
+  /**
+   * Periodically assumes that a part of every client's bytes has left. A host without flow control is assumed to be fast.
+   */
   #pace(): void {
     if (this.#isPacing) return;
     this.#isPacing = true;
@@ -213,7 +215,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     }, PACE);
   }
 
-  /** The platform holds messages back until what was written before them is durable. */
+  /** The platform holds messages back until earlier writes are durable. */
   async #save({ changes, id }: Extract<Effect<WorkerSocket>, { do: 'save' }>): Promise<void> {
     let ok = true;
     try {
@@ -226,8 +228,8 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   }
 
   /**
-   * After each event. A timer runs only while something is under way, because the object sleeps only without one: an idle
-   * tunnel has none. State that must survive a sleep is attached in the event that changed it (contract 12 §6).
+   * Runs after each event. A timer runs only while there is state in memory only, because it keeps the object from sleeping:
+   * an idle tunnel has none. State that must survive a sleep is attached in the event that changed it (contract 12 §6).
    */
   #settle(): void {
     if (this.#broker.isBusy()) {
@@ -239,14 +241,14 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     } else {
       clearTimeout(this.#ticking);
       this.#ticking = undefined;
-      // Each step of a busy stream would attach it anew; pacing ends with this.
+      // Each step of a busy stream would attach it again, so pacing attaches at its end.
       if (!this.#isPacing) this.#attach();
     }
     this.#arm();
     void this.#report();
   }
 
-  /** Sets the alarm for the end of the first idle stream. One that comes too early is set again when it fires. */
+  /** Sets the alarm for the end of the first idle stream. An alarm that comes too early is set again when it fires. */
   #arm(): void {
     const next = this.#broker.nextExpiry();
     if (next === null || (this.#alarmAt !== null && this.#alarmAt <= next)) return;
@@ -286,11 +288,11 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
 
 /** Name of the one object that counts. */
 export const COUNTER_NAME = 'counter';
-/** Key of the sums. A host has a key of its own: its streams. */
+/** Key of the sums. Each host has a key too, with its streams. */
 const TOTAL = 'total';
 const hostKey = (hostId: string): string => `host:${hostId}`;
 
-/** Sums up what the objects of all hosts report, for `/health`. It keeps the sums, so that a question costs one row. */
+/** Adds up the reports of the objects of all hosts, for `/health`. Stores the sums, so that a request costs one row. */
 export class BrokerCounter extends DurableObject<BrokerEnv> {
   async report(hostId: string, online: number, streams: number): Promise<void> {
     const { storage } = this.ctx;

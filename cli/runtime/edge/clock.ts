@@ -1,8 +1,8 @@
 import { type Cancel, type Clock, systemClock } from '../../../lib/kit/clock.ts';
 
-/** Milliseconds from which a timer becomes an alarm: a pending timer keeps the object awake, and paid for. */
+/** Milliseconds from which a timer becomes an alarm, since a pending timer keeps the object awake, which costs money. */
 const MIN_ALARM_DELAY = 60_000;
-/** Milliseconds within which two alarms are the same one. */
+/** Milliseconds within which two alarms count as the same. */
 const SAME_TIME = 1_000;
 
 /** The alarm of a Durable Object's storage. */
@@ -12,9 +12,9 @@ export interface AlarmStorage {
 }
 
 /**
- * A clock whose long timers share the object's one alarm, which wakes it from a sleep. Their callbacks do not survive
- * it: owners set their timers again when the object wakes, before `alarm()` is called. `armed` is when the alarm is set to
- * fire already, epoch ms. `stop()` is for the clock of a relay that has ended: it leaves the alarm alone from then on.
+ * A clock whose long timers share the object's one alarm, which wakes it from a sleep. Their callbacks do not survive it:
+ * owners set their timers again when the object wakes, before `alarm()` is called. `armed` is the time of an alarm that is
+ * already set, epoch ms. `stop()` is for the clock of a relay that has ended, and makes it leave the alarm alone.
  */
 export function createEdgeClock(storage: AlarmStorage, armed?: number): Clock & { alarm(): void; stop(): void } {
   const pending = new Map<symbol, { at: number; run: () => void }>();
@@ -23,7 +23,7 @@ export function createEdgeClock(storage: AlarmStorage, armed?: number): Clock & 
   function arm(): void {
     if (isStopped) return;
     const next = Math.min(...[...pending.values()].map((timer) => timer.at));
-    // A timer set again after a sleep may differ by a millisecond, which is not worth a row.
+    // A timer that is set again after a sleep may differ by a millisecond, which is not worth a write.
     if (armed !== undefined && Math.abs(next - armed) < SAME_TIME) return;
     if (next === Number.POSITIVE_INFINITY && armed === undefined) return;
     armed = Number.isFinite(next) ? next : undefined;
@@ -32,7 +32,7 @@ export function createEdgeClock(storage: AlarmStorage, armed?: number): Clock & 
 
   return {
     now: systemClock.now,
-    // Workers have no monotonic clock. Theirs stands still while code runs and follows the wall clock otherwise.
+    // Workers have no monotonic clock. Theirs stands still while code runs and otherwise follows the wall clock.
     monotonic: systemClock.now,
     after(delay, run): Cancel {
       if (delay < MIN_ALARM_DELAY) return systemClock.after(delay, run);

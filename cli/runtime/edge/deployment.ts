@@ -5,16 +5,16 @@ import type { BrokerEnv } from './broker.ts';
 import broker from './broker-worker.ts';
 import { type createEntry, type EntryEnv, readSettings, relayNameOf } from './entry.ts';
 
-/** Bindings of a deployment: the relay, and the broker of Reach where it runs beside it. */
+/** Bindings of a deployment: the relay, and the broker of Reach if it runs beside it. */
 export type DeploymentEnv = EntryEnv & Partial<BrokerEnv>;
 
 const hasBroker = (env: DeploymentEnv): env is DeploymentEnv & BrokerEnv =>
   env.BROKER !== undefined && env.COUNTER !== undefined;
 
 /**
- * One Worker for relay and broker under one name (contract 12 §1). The broker gets `/v1/connect`, and everything on a
- * host's own name, whose first label is that of its ID (08 §8). The relay gets the rest, `/health` and `/v1/home` included.
- * A deployment without the broker's objects is the relay alone.
+ * One Worker for relay and broker under one name (contract 12 §1). The broker gets `/v1/connect`, and everything on a host's
+ * own name, whose first label is that of its ID (08 §8). The relay gets the rest, including `/health` and `/v1/home`. A
+ * deployment without the broker's objects is the relay only.
  */
 export function createDeployment(relay: ReturnType<typeof createEntry>) {
   return {

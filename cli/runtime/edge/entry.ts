@@ -12,13 +12,13 @@ import { CLAIM_PATH, TENANTS_PATH, type TenantEnv, tenantCall, tenantObjectOf } 
 
 export type EntryEnv = TenantEnv;
 
-/** Which relay a deployment answers with (contract 01 §12). */
+/** Determines which relay of a deployment answers (contract 01 §12). */
 export type Naming = Pick<Config, 'relayName' | 'relayHosts' | 'publicUrl'> & {
-  /** Other names belong to tenants, or to nobody. */
+  /** True if other names may belong to tenants. */
   hasTenants?: boolean;
 };
 
-/** Files of the app that come with its policy: the document and the service worker. */
+/** Files of the app that are served with its policy: the document and the service worker. */
 const WITH_POLICY = /^\/app\/(?:sw\.js)?$/;
 
 /** Variables of the deployment that the Worker itself reads. */
@@ -34,8 +34,8 @@ export function readSettings(env: Record<string, unknown>): Settings {
       RELAY_PUBLIC_URL: text('RELAY_PUBLIC_URL'),
       RELAY_SERVICE_WORKER: text('RELAY_SERVICE_WORKER'),
     },
-    places: { home: '', agentHome: '' },
-    // The object logs it.
+    directories: { home: '', agentHome: '' },
+    // Logged by the object instead.
     warn: () => {},
   };
   return {
@@ -47,10 +47,10 @@ export function readSettings(env: Record<string, unknown>): Settings {
   };
 }
 
-/** The two names that people use for this machine. */
+/** The two usual names for this machine. */
 const LOCAL = ['localhost', '127.0.0.1'];
 
-/** The name of the relay that answers for a host, or undefined when none does. */
+/** The name of the relay that answers for a host, or undefined if none does. */
 export function relayNameOf(hostname: string, naming: Naming): string | undefined {
   const { relayName, relayHosts, publicUrl, hasTenants } = naming;
   const names = LOCAL.includes(hostname) ? LOCAL : [hostname];
@@ -62,8 +62,8 @@ export function relayNameOf(hostname: string, naming: Naming): string | undefine
 }
 
 /**
- * The stateless Worker: hands a request to the object of its relay. It refuses what a stranger may invent, hosts and
- * paths, and serves the pages by itself: an object costs memory, storage and money from its first request on.
+ * The stateless Worker: passes a request to the object of its relay. It refuses hosts and paths that a stranger may invent,
+ * and serves the pages itself, since an object costs memory, storage and money from its first request on.
  */
 export function createEntry(
   loadPages: LoadPages,
@@ -104,7 +104,7 @@ export function createEntry(
     return isServed(url.pathname) ? undefined : errorFor({ url: url.href }, 404, 'not found');
   }
 
-  /** True for what the Worker answers about tenants by itself. A relay of the deployment has none. */
+  /** True for calls about tenants that the Worker itself answers. A relay of the deployment has none. */
   const isTenantCall = ({ protocol, pathname, hostname }: URL, own: string | undefined, config: Settings): boolean =>
     config.hasTenants === true &&
     (pathname === TENANTS_PATH || (pathname === CLAIM_PATH && own === undefined)) &&
@@ -139,44 +139,44 @@ export function createEntry(
   };
 }
 
-/** How many relays' addresses of home a Worker keeps, and milliseconds for which it does. */
-const MAX_KEPT = 1000;
-const KEPT_FOR = 60_000;
+/** Maximum relays whose home addresses a Worker caches, and milliseconds for which it does. */
+const MAX_CACHED = 1000;
+const CACHE_TIME = 60_000;
 
 /**
- * The addresses of home that the app's policy names, by relay. They are kept for a minute, so that page loads do not wake its object.
- * Without an answer, the app starts without them.
+ * The home addresses in the app's policy, by relay. Cached for a minute, so that page loads do not wake its object. Without
+ * an answer, the app starts without them.
  */
 function createHomePages(clock: Pick<Clock, 'now'>) {
-  // Answers, not calls: a request cannot wait for what another one has begun.
-  const kept = new Map<string, { origins: readonly string[]; until: number }>();
+  // Caches answers rather than calls, since a request cannot await the call of another one.
+  const cache = new Map<string, { origins: readonly string[]; until: number }>();
   return async (name: string, { RELAY }: EntryEnv): Promise<readonly string[]> => {
-    const known = kept.get(name);
+    const known = cache.get(name);
     if (known && clock.now() < known.until) return known.origins;
     const stub = RELAY.get(RELAY.idFromName(name)) as unknown as { homePages(): Promise<string[]> };
     const origins = await stub.homePages().catch(() => undefined);
-    kept.delete(name);
+    cache.delete(name);
     if (!origins) return [];
-    kept.set(name, { origins, until: clock.now() + KEPT_FOR });
-    const [oldest] = kept.keys();
-    if (oldest !== undefined && kept.size > MAX_KEPT) kept.delete(oldest);
+    cache.set(name, { origins, until: clock.now() + CACHE_TIME });
+    const [oldest] = cache.keys();
+    if (oldest !== undefined && cache.size > MAX_CACHED) cache.delete(oldest);
     return origins;
   };
 }
 
-/** The client's own `Accept-Encoding`: the platform replaces the header, and re-encodes responses for the client. */
+/** The client's own `Accept-Encoding`, since the platform replaces the header and re-encodes responses for the client. */
 function clientEncoding(request: Request): string | null | undefined {
   const { cf } = request as { cf?: { clientAcceptEncoding?: string } };
   return cf && (cf.clientAcceptEncoding ?? null);
 }
 
-/** Bytes of an unread body to discard, and milliseconds for which the response waits for them. */
+/** Maximum bytes of an unread body to discard, and milliseconds for which the response waits for them. */
 const UNREAD_LIMIT = 1024 * 1024;
 const UNREAD_WAIT = 250;
 
 /**
- * Discards a small unread body: the platform would otherwise drop the connection, and with it the next requests. After
- * the response the body can no longer be read.
+ * Discards a small unread body; otherwise the platform would drop the connection, and with it the next requests. After the
+ * response the body can no longer be read.
  */
 export async function drain({ body, bodyUsed, headers }: Request): Promise<void> {
   if (!body || bodyUsed || body.locked || Number(headers.get('content-length')) > UNREAD_LIMIT) return;
@@ -189,7 +189,7 @@ export async function drain({ body, bodyUsed, headers }: Request): Promise<void>
     }
     await reader.cancel();
   } catch {
-    // The client has gone.
+    // The client has disconnected.
   } finally {
     clearTimeout(timer);
   }

@@ -4,22 +4,22 @@ import type { Log } from '../../../lib/log.ts';
 import type { Relay } from '../../../lib/relay.ts';
 import type { Stores } from '../../../storage/schema.ts';
 
-/** Key, beside the stores, of the time at which an unused relay ends: epoch ms. */
+/** Key, beside the stores, of the expiry of an unused relay, epoch ms. */
 export const ENDS = 'ends';
-/** Milliseconds for which a relay stays without a session, a home and a pairing code. */
+/** Milliseconds for which a relay without a session, a home and a pairing code stays. */
 export const UNUSED_FOR = 30 * 86_400_000;
 /** Key of a pinned home in the store of the mirror. */
 const HOME = 'peer';
 /** Shorter timers do not use the object's alarm. */
 const MIN_WAIT = 60_000;
 
-export interface ExpiryParts {
+export interface ExpiryDeps {
   storage: { put(key: string, value: number): Promise<void>; delete(key: string): Promise<unknown> };
   relay: Pick<Relay, 'sessions' | 'codes' | 'edgeMirror'>;
   stores: Pick<Stores, 'open'>;
   clock: Clock;
   log: Log;
-  /** It has a `RELAY_PAIRING_CODE`, which is good once: a relay that began anew would take the used one again. */
+  /** True if it has a `RELAY_PAIRING_CODE`, which works once: a relay that started over would accept the used one again. */
   hasInitialCode?: boolean;
   /** The value stored under `ENDS`. */
   ends?: number;
@@ -28,10 +28,11 @@ export interface ExpiryParts {
 export type Expiry = ReturnType<typeof createExpiry>;
 
 /**
- * Decides when a relay at the edge ends that nobody uses (lib/reach/README.md). The object's alarm is set for that end, or
- * while there are sessions and no home, for the next end of one: a session that expires while the object sleeps may be the last.
+ * Decides when an unused relay at the edge ends (lib/reach/README.md). The object's alarm is set for that end, or while
+ * there are sessions and no home, for the next end of a session, since one that expires while the object sleeps may be the
+ * last.
  */
-export function createExpiry({ storage, relay, stores, clock, log, hasInitialCode = false, ends }: ExpiryParts) {
+export function createExpiry({ storage, relay, stores, clock, log, hasInitialCode = false, ends }: ExpiryDeps) {
   const { sessions, codes, edgeMirror } = relay;
   let timer: { at: number; cancel: Cancel } | undefined;
   const failed = (error: unknown) => log.error(`the end of this relay is not known: ${describeError(error)}`);
@@ -53,7 +54,10 @@ export function createExpiry({ storage, relay, stores, clock, log, hasInitialCod
 
   const isUsed = (): boolean => hasInitialCode || edgeMirror?.isExpected() !== false || sessions.isUsed();
 
-  /** Sets or cancels the end, as the state is now. Called after every event of the object; costs nothing when nothing changed. */
+  /**
+   * Sets or cancels the expiry according to the present state. Called after every event of the object; free if nothing
+   * changed.
+   */
   function check(): void {
     try {
       const hasHome = edgeMirror?.isExpected() !== false;
@@ -68,29 +72,33 @@ export function createExpiry({ storage, relay, stores, clock, log, hasInitialCod
     }
   }
 
-  // A session that was here only between two checks counts too.
+  // A session that existed only between two checks counts too.
   sessions.onEnd(() => set(undefined));
 
   return {
     check,
 
-    /** Counts the 30 days anew. */
+    /** Restarts the 30 days. */
     renew(): void {
       set(undefined);
       check();
     },
 
     /**
-     * Resolves with true if the relay ends now. Also asks the stores themselves: a record that cannot be read is not one that is gone. A
-     * relay that is due and stays is asked again after another 30 days.
+     * Resolves with true if the relay ends now. Also checks the stores themselves, since an unreadable record is not a
+     * missing one. A relay that is due but stays is checked again after another 30 days.
      */
     async isOver(): Promise<boolean> {
       check();
       if (ends === undefined || clock.now() < ends) return false;
       try {
-        const [kept, mirror] = await Promise.all([stores.open('sessions').getKeys(), stores.open('mirror').getKeys()]);
+        const [sessionKeys, mirror] = await Promise.all([
+          stores.open('sessions').getKeys(),
+          stores.open('mirror').getKeys(),
+        ]);
         check();
-        const isUnused = kept.length === 0 && !mirror.includes(HOME) && ends !== undefined && clock.now() >= ends;
+        const isUnused =
+          sessionKeys.length === 0 && !mirror.includes(HOME) && ends !== undefined && clock.now() >= ends;
         if (isUnused) return true;
         log.warn('this relay is unused, but has records that cannot be read: it stays');
       } catch (error) {

@@ -1,8 +1,8 @@
 import type { WebSocket as WorkerSocket } from '@cloudflare/workers-types';
 
 /**
- * Data that crossws keeps with a socket over a sleep of the object: the id of its peer and the URL of its handshake. The
- * members are undocumented: test/edge/sleep.test.ts fails when one of them changes.
+ * Data that crossws stores with a socket over a sleep of the object: the id of its peer and the URL of its handshake. The
+ * members are undocumented; test/edge/sleep.test.ts fails if one of them changes.
  */
 export function attachmentOf(socket: { deserializeAttachment(): unknown }): { id?: string; url?: string } {
   const { i, u } = (socket.deserializeAttachment() ?? {}) as { i?: string; u?: string };

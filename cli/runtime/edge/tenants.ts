@@ -9,25 +9,25 @@ import { isObject } from '../../../lib/kit/json.ts';
 import { createLog } from '../../../lib/log.ts';
 import { errorResponse, json, readJson } from '../../../lib/web/json.ts';
 
-/** Where a name is claimed, and its tenant shown, changed and removed: the Worker's own path, on that name. */
+/** Path of the Worker at which a name is claimed, and its tenant shown, changed and removed, on that name. */
 export const CLAIM_PATH = '/relay/claim';
-/** Lists the tenants, on every name of the deployment. */
+/** Path that lists the tenants, on every name of the deployment. */
 export const TENANTS_PATH = '/relay/tenants';
-/** Begins the name of a tenant's object, which no relay of `RELAY_HOSTS` has. */
+/** Prefix of a tenant's object, which no relay of `RELAY_HOSTS` has. */
 const OBJECT_PREFIX = 'tenant:';
-/** Names in one answer: as many as KV lists at once. */
+/** Names per answer: as many as KV lists at once. */
 const MAX_NAMES = 1000;
 /** Seconds for which the platform may cache an entry, or its absence. */
 const CACHE_TTL = 60;
 const MAX_BODY = 16 * 1024;
 const MAX_TEXT = 2048;
 
-/** Variables that a tenant sets for its own relay. */
+/** Variables that a tenant can set for its own relay. */
 const SETTABLE = ['RELAY_WEBAPI_URL', 'RELAY_MIRROR_LEASE', 'RELAY_MAX_SESSIONS'];
-/** Variables of the deployment that its tenants have too. None of them is a secret, or leads to one. */
+/** Variables of the deployment that its tenants inherit. None of them is a secret, or leads to one. */
 const INHERITED = ['RELAY_LOG_LEVEL', 'RELAY_MIRROR_LEASE', 'RELAY_MAX_SESSIONS'];
 
-/** A tenant of the deployment: a relay with an operator of its own. Kept in its object. */
+/** A tenant of the deployment: a relay with a separate operator. Stored in its object. */
 export interface Tenant {
   /** Its host name, which is the name of its relay. */
   host: string;
@@ -38,10 +38,10 @@ export interface Tenant {
   claimedAt?: number;
 }
 
-/** Whether a claim was the first one, the same again, or too late. `unnamed`: its name could not be put into KV. */
+/** Result of a claim. `same`: repeated with the same key; `taken`: another key was first; `unnamed`: KV refused the name. */
 export type Claimed = 'claimed' | 'same' | 'taken' | 'unnamed';
 
-/** The calls of a tenant's object that only the Worker makes, for a caller whose right it has checked. */
+/** The methods of a tenant's object that only the Worker calls, after checking the caller's right. */
 interface TenantObject {
   claim(tenant: Tenant): Promise<Claimed>;
   tenant(): Promise<Tenant | undefined>;
@@ -51,9 +51,9 @@ interface TenantObject {
 
 export interface TenantEnv extends Record<string, unknown> {
   RELAY: DurableObjectNamespace;
-  /** An entry `relay:<host name>` for each name that was claimed. Without it, a deployment has no tenants. */
+  /** An entry `relay:<host name>` per claimed name. Without it, a deployment has no tenants. */
   TENANTS?: KVNamespace;
-  /** Limits claims; without it there are none. */
+  /** Limits claims; without it, nobody can claim. */
   ATTEMPTS?: { limit(options: { key: string }): Promise<{ success: boolean }> };
 }
 
@@ -61,7 +61,7 @@ const entryOf = (host: string): string => `relay:${host}`;
 const objectNameOf = (host: string): string => OBJECT_PREFIX + host;
 export const isTenantObject = (name: string | undefined): boolean => name?.startsWith(OBJECT_PREFIX) ?? false;
 
-/** Puts a tenant's name into KV. False if that fails. */
+/** Writes a tenant's name to KV. False if that fails. */
 export async function publishName({ host, claimedAt }: Tenant, { TENANTS }: TenantEnv): Promise<boolean> {
   try {
     if (!TENANTS) throw new RelayError('unavailable', 'this deployment has no names of tenants');
@@ -73,13 +73,13 @@ export async function publishName({ host, claimedAt }: Tenant, { TENANTS }: Tena
   }
 }
 
-/** Takes a tenant's name out of KV, so that it can be claimed again. */
+/** Removes a tenant's name from KV, so that it can be claimed again. */
 export async function releaseName({ host }: Tenant, { TENANTS }: TenantEnv): Promise<void> {
   if (!TENANTS) throw new RelayError('unavailable', 'this deployment has no names of tenants');
   await TENANTS.delete(entryOf(host));
 }
 
-/** The variables of a tenant's relay: what it set, and nothing of the deployment that could be a secret. */
+/** The variables of a tenant's relay: its own settings, and nothing of the deployment that could be a secret. */
 export function variablesOf({ host, operatorPublicKey, settings }: Tenant, env: Record<string, unknown>) {
   const inherited = INHERITED.map((name) => [name, env[name]]).filter(([, value]) => typeof value === 'string');
   const variables: Record<string, string> = { ...Object.fromEntries(inherited), ...settings };
@@ -88,8 +88,8 @@ export function variablesOf({ host, operatorPublicKey, settings }: Tenant, env: 
 }
 
 /**
- * The name of the object of a host's tenant; undefined when the name was not claimed. No object is asked.
- * @throws RelayError `unavailable`: what cannot be read is not a name that nobody has
+ * The name of the object of a host's tenant; undefined if the name was not claimed. Calls no object.
+ * @throws RelayError `unavailable`, since an unreadable name must not pass for an unclaimed one
  */
 export async function tenantObjectOf(host: string, { TENANTS }: TenantEnv): Promise<string | undefined> {
   try {
@@ -101,7 +101,7 @@ export async function tenantObjectOf(host: string, { TENANTS }: TenantEnv): Prom
   }
 }
 
-/** What the deployment's operator, or a tenant's, may do with a name. */
+/** A call about tenants, with the credential of its caller. */
 interface Call {
   request: Request;
   env: TenantEnv & { TENANTS: KVNamespace };
@@ -118,8 +118,9 @@ const objectOf = ({ env, hostname }: Call): TenantObject =>
 const tokensOf = (key: string) => createOperatorTokens(key, systemClock, createLog('ERROR', report));
 
 /**
- * Answers what operators ask about tenants: `GET /relay/tenants`, and `/relay/claim` on a tenant's name. The
- * deployment's operator lists, claims, sees and releases; the tenant's operator sees, changes and releases. 400, 401, 404, 409, 429, 503.
+ * Answers operators' calls about tenants: `GET /relay/tenants`, and `/relay/claim` on a tenant's name. The deployment's
+ * operator lists, claims, shows and releases; the tenant's operator shows, changes and releases. 400, 401, 404, 409, 429,
+ * 503.
  */
 export async function tenantCall(request: Request, env: TenantEnv): Promise<Response> {
   const { hostname, origin, pathname } = new URL(request.url);
@@ -151,7 +152,7 @@ const unreachable = () => errorResponse(503, 'the tenants of this deployment can
 
 const notProvider = () => errorResponse(401, 'an operator token of this deployment for this address is needed');
 
-/** The names that were claimed, by KV alone: no object is asked. `cursor` leads to the next names, null at the end. */
+/** The claimed names, from KV alone, without a call to any object. `cursor` leads to the next names, null at the end. */
 async function list({ request, env, isProvider }: Call): Promise<Response> {
   if (!isProvider) return notProvider();
   const cursor = new URL(request.url).searchParams.get('cursor');
@@ -164,8 +165,9 @@ async function list({ request, env, isProvider }: Call): Promise<Response> {
 }
 
 /**
- * Claims the host name of the request for an operator's key: `{operator_public_key, settings?}`. The first claim counts;
- * the same one again is answered alike, so a claim whose answer was lost is repeated. 409: claimed with another key.
+ * Claims the host name of the request for an operator's key: `{operator_public_key, settings?}`. The first claim counts; the
+ * same claim again gets the same answer, so that a claim whose answer was lost can be repeated. 409: claimed with another
+ * key.
  */
 async function claim(call: Call): Promise<Response> {
   const { request, hostname, isProvider } = call;
@@ -186,7 +188,7 @@ async function claim(call: Call): Promise<Response> {
 /** Shows, changes or releases the tenant of the name. */
 async function manage(call: Call): Promise<Response> {
   const { request, env, hostname, origin, token, isProvider } = call;
-  // Names that nobody has claimed cost strangers' calls no object.
+  // Strangers' calls for unclaimed names must not create objects.
   const isKnown = isProvider || (await tenantObjectOf(hostname, env)) !== undefined;
   const tenant = isKnown ? await objectOf(call).tenant() : undefined;
   const isOwner = tenant !== undefined && (await tokensOf(tenant.operatorPublicKey).verify(token, [origin]));
@@ -216,7 +218,7 @@ const view = ({ host, operatorPublicKey, settings, claimedAt }: Tenant) => ({
   settings,
 });
 
-/** `{settings?, operator_public_key?}`: each of the settings given is set, or unset by null. */
+/** `{settings?, operator_public_key?}`: sets each of the given settings, or unsets it with null. */
 async function change(call: Call, tenant: Tenant): Promise<Response> {
   const { operator_public_key: key, settings } = await readJson(call.request, { limit: MAX_BODY });
   if (key === undefined && settings === undefined) throw new RelayError('invalid', 'nothing to change');
@@ -235,7 +237,7 @@ function keyOf(key: unknown): string {
   return key;
 }
 
-/** The settings of a request, put upon those that there are. */
+/** The settings of a request, merged into the present ones. */
 function settingsOf(given: unknown, before: Record<string, string>): Record<string, string> {
   if (!isObject(given)) throw new RelayError('invalid', 'settings must be an object');
   const settings = { ...before };
@@ -248,7 +250,10 @@ function settingsOf(given: unknown, before: Record<string, string>): Record<stri
   return settings;
 }
 
-/** @throws RelayError `invalid` for a key that verifies nothing, or settings with which the relay would not start as told. */
+/**
+ * @throws RelayError `invalid` for a key that verifies nothing, or settings with which the relay would not start as
+ * configured.
+ */
 async function checked(tenant: Tenant): Promise<Tenant> {
   if (!(await isOperatorKey(tenant.operatorPublicKey))) throw new RelayError('invalid', BAD_KEY);
   const { warnings } = readConfig(variablesOf(tenant, {}), { home: '', agentHome: '' });

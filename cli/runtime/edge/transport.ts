@@ -2,12 +2,12 @@ import { utf8Length } from '../../../lib/kit/text.ts';
 import { MiB } from '../../../lib/kit/units.ts';
 import type { Transport } from '../../../lib/socket/transport.ts';
 
-/** The platform itself ends a connection at 32 MiB, without a reason that clients know. */
+/** The platform itself ends a connection at 32 MiB, with a reason that clients do not know. */
 export const MAX_MESSAGE = 30 * MiB;
 /** Bytes sent without a frame from the client in between, above which producers pause (contract 01 §12). */
 export const CREDIT = MiB;
 
-/** When the platform answered a constant ping of the client for the object, epoch ms; never with null. */
+/** Time at which the platform last answered a constant ping of the client for the object, epoch ms; null for never. */
 export type PingedAt = () => number | null;
 
 /** The members that a peer of crossws and the platform's socket share. */
@@ -17,14 +17,14 @@ interface Closable {
 }
 
 export interface EdgeTransport extends Transport {
-  /** The client has sent a frame: it is alive, and has room again. */
-  heard(): void;
+  /** The client has sent a frame, so it is alive and has room again. */
+  touch(): void;
 }
 
 /**
- * A Durable Object's socket. The platform answers pings and finds dead peers by itself. It hides what is unsent, so
- * everything since the client's last frame counts, up to just above the credit: a client that only listens for days is
- * no slow consumer.
+ * A Durable Object's socket. The platform itself answers pings and detects dead peers. It hides unsent bytes, so everything
+ * since the client's last frame counts, up to just above the credit: a client that only listens for days is not a slow
+ * consumer.
  */
 export function createEdgeTransport(id: string, socket: Closable, pingedAt: PingedAt = () => null): EdgeTransport {
   let sent = 0;
@@ -46,12 +46,12 @@ export function createEdgeTransport(id: string, socket: Closable, pingedAt: Ping
     close: (code, reason) => quietly(() => socket.close(code, reason)),
     terminate: () => quietly(() => socket.close(1008, 'policy violation')),
     unsent() {
-      // The client sent it, and got the answer that followed everything before: it has room, as after any frame.
+      // The client sent it, and got the answer after everything before, so it has room, as after any frame.
       if (sent > 0 && (pingedAt() ?? 0) > lastSent) sent = 0;
       return Math.min(sent, CREDIT + 1);
     },
     credit: CREDIT,
-    heard() {
+    touch() {
       sent = 0;
     },
     pause: () => false,

@@ -38,26 +38,26 @@ import { createEdgeTransport, type EdgeTransport, MAX_MESSAGE } from './transpor
 export { BrokerCounter, BrokerObject } from './broker.ts';
 
 interface Env extends EntryEnv {
-  /** Where uploads are kept. */
+  /** Storage of uploads. */
   MEDIA?: R2Bucket;
 }
 
 /** Key of the tenant whose relay this is, beside its stores. */
 const TENANT = 'tenant';
-/** Key of the mark that the relay has ended, which what is left of it follows. */
+/** Key of the mark that the relay has ended, which its remains follow. */
 const ENDED = 'ended';
-/** Milliseconds after which a removal that failed is tried again. */
+/** Milliseconds after which a failed removal is tried again. */
 const RETRY_END = 3_600_000;
 /** Reported for a close frame without a code, and never sent. */
 const NO_CODE = 1005;
 
-/** The part of an accepted handshake that crossws gets. It keeps the URL with the socket across sleeps. */
+/** The part of an accepted handshake that crossws gets. It stores the URL with the socket across sleeps. */
 interface Handshake {
   url: string;
   accepted?: Accepted;
 }
 
-/** The relay as one Durable Object: its state, its sockets and nobody else's. */
+/** The relay as one Durable Object, with only its own state and sockets. */
 export class RelayObject extends DurableObject<Env> {
   #clock!: ReturnType<typeof createEdgeClock>;
   readonly #open = new Map<string, OpenSocket & { transport: EdgeTransport }>();
@@ -67,8 +67,8 @@ export class RelayObject extends DurableObject<Env> {
   #table!: SocketTable;
   #expiry?: Expiry;
   /**
-   * `unclaimed`: a name that a tenant has not claimed yet, so that nothing is stored. `ending`: the relay has ended, and
-   * could not be removed as a whole yet. `ended`: nothing is left, and the next request finds a new one.
+   * `unclaimed`: a tenant's name without a claim, so nothing is stored. `ending`: the relay has ended, and could not be
+   * removed completely yet. `ended`: nothing is left, and the next request finds a new one.
    */
   #state: 'relay' | 'unclaimed' | 'ending' | 'ended' = 'relay';
 
@@ -83,12 +83,12 @@ export class RelayObject extends DurableObject<Env> {
     return sockets;
   }
 
-  /** Where its state is kept. */
+  /** Storage of its state. */
   protected executor(state: DurableObjectState): SqlExecutor {
     return durableObjectExecutor(state.storage);
   }
 
-  /** Wakes as the relay of a tenant, with what that has set, or as one of the deployment. */
+  /** Wakes as the relay of a tenant, with its settings, or as one of the deployment. */
   async #begin(state: DurableObjectState, env: Env): Promise<void> {
     const stored = await state.storage.get<unknown>([TENANT, ENDS, ENDED]);
     const tenant = stored.get(TENANT) as Tenant | undefined;
@@ -101,8 +101,8 @@ export class RelayObject extends DurableObject<Env> {
   }
 
   /**
-   * Gives this object to a tenant, unless it has one. A second claim changes nothing, whoever makes it; the tenant's own
-   * counts as a use. Only the Worker calls this, for the name of a tenant's object.
+   * Gives this object to a tenant, unless it has one. A second claim changes nothing, by anybody; the tenant's own counts as
+   * a use. For the Worker only, and for the name of a tenant's object.
    */
   async claim(tenant: Tenant): Promise<Claimed> {
     await this.#settle();
@@ -119,19 +119,20 @@ export class RelayObject extends DurableObject<Env> {
         await this.#begin(this.ctx, this.env);
         this.#expiry?.check();
       }
-      // Last, as a name leads to a relay that has its operator; and in here, as a release in between would leave a name without one.
+      // Last, so that a name always leads to a relay with an operator; and in here, since a release in between would leave a
+      // name without one.
       if (!(await publishName(known ?? tenant, this.env))) return 'unnamed';
       return known ? 'same' : 'claimed';
     });
   }
 
-  /** The tenant of this object; undefined while there is none. Only the Worker calls this, as the next two. */
+  /** Returns the tenant of this object, if there is one. Like the two methods below, this is for the Worker only. */
   async tenant(): Promise<Tenant | undefined> {
     await this.#settle();
     return this.#state === 'relay' ? this.ctx.storage.get<Tenant>(TENANT) : undefined;
   }
 
-  /** Gives the tenant other settings or another key, and begins anew with them. False when it is no longer `before`. */
+  /** Gives the tenant other settings or another key, and restarts with them. False if it is no longer `before`. */
   async change(before: Tenant, after: Tenant): Promise<boolean> {
     await this.#settle();
     return this.ctx.blockConcurrencyWhile(async () => {
@@ -144,7 +145,7 @@ export class RelayObject extends DurableObject<Env> {
     });
   }
 
-  /** Ends the relay of a tenant, as after 30 days without use. `ending`: the rest is removed later. */
+  /** Ends the relay of a tenant, like after 30 days without use. `ending`: the rest is removed later. */
   async release(tenant: Tenant): Promise<'released' | 'ending' | 'changed'> {
     await this.#settle();
     return this.ctx.blockConcurrencyWhile(async () => {
@@ -160,7 +161,7 @@ export class RelayObject extends DurableObject<Env> {
     return this.#state === 'relay' && JSON.stringify(stored) === JSON.stringify(tenant);
   }
 
-  /** Addresses of home to which the app may connect by its policy. Only the Worker calls this. */
+  /** Addresses of home that the app's policy allows. For the Worker only. */
   async homePages(): Promise<readonly string[]> {
     await this.#settle();
     try {
@@ -170,7 +171,7 @@ export class RelayObject extends DurableObject<Env> {
     }
   }
 
-  /** Goes on after an end: removes what is left of the old relay, and begins as a new one. */
+  /** Continues after an end: removes the rest of the old relay, and starts as a new one. */
   async #settle(): Promise<void> {
     while (this.#state === 'ended' || this.#state === 'ending') {
       const before = this.#state;
@@ -182,8 +183,7 @@ export class RelayObject extends DurableObject<Env> {
   }
 
   /**
-   * Ends a relay that nobody has used for 30 days. From the mark on it is gone, also when the process ends before the
-   * rest.
+   * Ends a relay that nobody has used for 30 days. It is gone from the mark on, even if the process ends before the rest.
    */
   #end(): Promise<void> {
     return this.ctx.blockConcurrencyWhile(async () => {
@@ -200,7 +200,7 @@ export class RelayObject extends DurableObject<Env> {
     return this.ctx.storage.get<Tenant>(TENANT);
   }
 
-  /** Stops the relay and closes its sockets, also those that it leaves open, such as home's. */
+  /** Stops the relay and closes its sockets, including those that it leaves open, such as home's. */
   async #halt(): Promise<void> {
     this.#expiry = undefined;
     await this.#relay.stop();
@@ -209,7 +209,7 @@ export class RelayObject extends DurableObject<Env> {
     for (const socket of this.ctx.getWebSockets()) socket.close(1001, 'server shutting down');
   }
 
-  /** Removes an ended relay: its uploads, its name and, last and at once, its storage. Failures are tried again. */
+  /** Removes an ended relay: its uploads, its name and, last and atomically, its storage. Failures are retried. */
   async #remove(tenant: Tenant | undefined): Promise<void> {
     const { storage, id } = this.ctx;
     // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
@@ -228,7 +228,7 @@ export class RelayObject extends DurableObject<Env> {
     }
   }
 
-  /** Builds the relay from its stores and restores the sockets that outlived the sleep. */
+  /** Builds the relay from its stores and restores the sockets that survived the sleep. */
   async #wake(
     state: DurableObjectState,
     env: Env,
@@ -256,7 +256,7 @@ export class RelayObject extends DurableObject<Env> {
     });
     this.#fetch = createFetch(this.#relay);
     this.#table = createSocketTable(this.#relay, this.rows());
-    // As on Node: the table has selected the subprotocol.
+    // Like on Node, the table has selected the subprotocol.
     const upgrade = (handshake: unknown) => ({ protocol: (handshake as Handshake).accepted?.protocol });
     this.#crossws = crossws({ hooks: { ...this.#hooks(log), upgrade } });
     await registerInitialCode(config.pairingCode, { codes: this.#relay.codes, store: stores.open('pairing') });
@@ -290,22 +290,23 @@ export class RelayObject extends DurableObject<Env> {
           this.#open.set(peer.id, { row: accepted.row, transport, events: accepted.open(transport) });
         },
         find: (peer) => this.#open.get(peer.id),
-        heard: (peer) => this.#open.get(peer.id)?.transport.heard(),
+        onReceived: (peer) => this.#open.get(peer.id)?.transport.touch(),
         forget: (peer) => this.#open.delete(peer.id),
       },
       log,
     ).hooks;
   }
 
-  /** When the platform has answered the last constant ping of a socket, epoch ms. */
+  /** Time at which the platform answered the last constant ping of a socket, epoch ms. */
   #pingedAt = (socket: WorkerSocket) => () => this.ctx.getWebSocketAutoResponseTimestamp(socket)?.getTime() ?? null;
 
   /**
-   * Restores a socket that outlived a sleep, by its row. One that fails is closed: the object would not wake otherwise.
+   * Restores a socket that survived a sleep, by its row. One that fails is closed, because the object would not wake
+   * otherwise.
    */
   async #restore(socket: WorkerSocket, log: Log): Promise<void> {
     const { id, url } = attachmentOf(socket);
-    // A change of a tenant has closed its sockets a moment ago.
+    // A change of a tenant has just closed its sockets.
     if (id === undefined || url === undefined || socket.readyState >= WebSocket.CLOSING) return;
     const row = this.#table.rowOf(new URL(url).pathname);
     const transport = createEdgeTransport(id, socket, this.#pingedAt(socket));
@@ -340,10 +341,10 @@ export class RelayObject extends DurableObject<Env> {
     const peer = peerOf(request);
     const url = new URL(request.url);
     if (request.headers.get('upgrade')?.toLowerCase() === 'websocket') {
-      const decided = await this.#table.upgrade(request, peer);
-      if (decided.refusal) return decided.refusal;
-      // Without the query: nothing needs it later, and a long one would not fit into what the platform keeps.
-      const handshake: Handshake = { url: url.origin + url.pathname, accepted: decided };
+      const decision = await this.#table.upgrade(request, peer);
+      if (decision.refusal) return decision.refusal;
+      // Without the query, which nothing needs later and which might exceed the platform's limit.
+      const handshake: Handshake = { url: url.origin + url.pathname, accepted: decision };
       return this.#crossws.handleDurableUpgrade(this as never, handshake as never) as unknown as Response;
     }
     const response = await this.#fetch(request, peer);
@@ -357,7 +358,7 @@ export class RelayObject extends DurableObject<Env> {
     this.#expiry?.check();
   }
 
-  /** Answers a client's close frame, which the platform leaves to the object: the client waits for it. */
+  /** Answers a client's close frame, which the platform leaves to the object, and for which the client waits. */
   async webSocketClose(socket: WorkerSocket, code: number, reason: string, clean: boolean): Promise<void> {
     if (this.#state === 'relay') {
       await this.#crossws.handleDurableClose(this as never, socket as never, code, reason, clean);
@@ -375,7 +376,7 @@ export class RelayObject extends DurableObject<Env> {
     return this.webSocketClose(socket, 1006, '', false);
   }
 
-  /** After an end that is not complete, the object has removed the rest when it woke, or does now. */
+  /** After an incomplete end, the object has removed the rest when it woke, or does now. */
   async alarm(): Promise<void> {
     if (this.#state === 'ending') await this.#settle();
     if (this.#state !== 'relay') return;
@@ -403,7 +404,7 @@ function textsOf(env: Record<string, unknown>): Record<string, string> {
 
 /**
  * The configuration of the relay called `name`. `RELAY_PUBLIC_URL` is the address of one relay only, that of its host.
- * @throws RelayError naming the variable, which is logged first: the platform shows callers no reason.
+ * @throws RelayError naming the variable, which is logged first, because the platform shows callers no reason.
  */
 function readOwnConfig(variables: Record<string, string>, name: string | undefined, write: (line: string) => void) {
   try {
@@ -417,20 +418,23 @@ function readOwnConfig(variables: Record<string, string>, name: string | undefin
   }
 }
 
-/** A response whose handler wants to know whether it was written: the platform tells only when it takes a stream on. */
+/**
+ * A response whose handler needs to know whether it was written; the platform only reports when it starts reading the
+ * stream.
+ */
 function whenSent(response: Response): Response {
   if (!(response instanceof WebResponse) || !response.sent || typeof response.content !== 'string') return response;
   const { content, sent } = response;
-  let isTaken = false;
+  let isConsumed = false;
   const body = new ReadableStream<Uint8Array>(
     {
       pull(controller) {
-        if (!isTaken) controller.enqueue(utf8ToBytes(content));
+        if (!isConsumed) controller.enqueue(utf8ToBytes(content));
         else {
           controller.close();
           sent(true);
         }
-        isTaken = true;
+        isConsumed = true;
       },
       cancel: () => sent(false),
     },

@@ -1,4 +1,4 @@
-/** The one thing taken from the Workers runtime by name. Its global types would replace those of the DOM. */
+/** The only import of the Workers runtime by name. Its global types would replace those of the DOM. */
 declare module 'cloudflare:workers' {
   import type { DurableObjectState, Rpc } from '@cloudflare/workers-types';
 

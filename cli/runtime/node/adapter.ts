@@ -10,10 +10,10 @@ import type { Log } from '../../../lib/log.ts';
 import { errorResponse } from '../../../lib/web/json.ts';
 import { send } from './send.ts';
 
-/** Only the path and query of a request's URL count: its authority is `Host`, which the client writes. */
+/** Only the path and query of a request's URL count, since its authority is `Host`, which the client writes. */
 const ORIGIN = 'http://localhost';
 
-/** Headers in which an empty value counts as present: `X-Forwarded-For:` still tells of a proxy. */
+/** Headers in which an empty value counts as present: `X-Forwarded-For:` still reveals a proxy. */
 class RequestHeaders extends Headers {
   override has(name: string): boolean {
     return this.get(name) !== null;
@@ -25,7 +25,7 @@ interface NodeContext {
   res: ServerResponse;
 }
 
-/** The adapter's request, with what depends on the connection made only when a handler asks for it. */
+/** The adapter's request, with connection facts that are computed only when a handler needs them. */
 class NodeRequest extends Request {
   override url = ORIGIN;
   #req: IncomingMessage | undefined;
@@ -70,7 +70,7 @@ function hangUpOf(res: ServerResponse | undefined): AbortSignal {
   return controller.signal;
 }
 
-/** Number of `Host` headers of a request. With two, a proxy may have judged the other one (RFC 9112 §3.2). */
+/** Number of `Host` headers of a request. With two, a proxy may have checked the other one (RFC 9112 §3.2). */
 function hostsOf({ rawHeaders }: IncomingMessage): number {
   let count = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -80,11 +80,11 @@ function hostsOf({ rawHeaders }: IncomingMessage): number {
   return count;
 }
 
-/** Turns Node's requests into calls of `fetch`, and sends what it answers. */
+/** Turns Node's requests into calls of `fetch`, and sends the responses. */
 export function createAdapter(fetch: Fetch, log: Log): RequestListener {
   const { handleNodeRequest } = createServerAdapter<NodeContext>(
     (request, context) => fetch(toRelayRequest(request as NodeRequest, context), peerOf(context.req.socket)),
-    // Not asked for, the second is found out with the global `Request`, which loads Node's own fetch: 30 ms of a start.
+    // Set explicitly: otherwise it is determined with the global `Request`, which loads Node's own fetch: 30 ms of a start.
     { fetchAPI: { Request: NodeRequest as typeof Request }, __useCustomAbortCtrl: true },
   );
 
@@ -100,8 +100,8 @@ export function createAdapter(fetch: Fetch, log: Log): RequestListener {
   }
 
   return (req, res) => {
-    // A pipelined request waits until the responses before it are sent. Its own could not be sent earlier, and is not
-    // told when the connection ends: a file opened for it would stay open, replies taken for it would be lost.
+    // A pipelined request waits until the earlier responses are sent. Its own could not be sent sooner, and is not notified
+    // when the connection ends: a file opened for it would stay open, replies taken for it would be lost.
     if (res.socket) void handle(req, res);
     else res.once('socket', () => void handle(req, res));
   };
@@ -116,7 +116,7 @@ export function requestOf(req: IncomingMessage): Request {
 function toRelayRequest(request: NodeRequest, context: NodeContext): Request {
   const { req } = context;
   if (req.method === 'POST') {
-    // The reader of `body` asks for one chunk at a time and gives up the connection when it stops early.
+    // The reader of `body` requests one chunk at a time, and gives up the connection if it stops early.
     (request as Request as RelayRequest).chunks = () => {
       markSelfTimed(req);
       return req.iterator({ destroyOnReturn: false });
@@ -133,27 +133,27 @@ export function targetOf({ url = '/' }: IncomingMessage): string {
   return pathname + search;
 }
 
-/** Marks a request whose reader limits the time of its body by itself. */
+/** Marks a request whose reader itself limits the time of its body. */
 const SELF_TIMED = Symbol('self-timed');
 type SelfTimed = IncomingMessage & { [SELF_TIMED]?: boolean };
 
-/** Exempts the body of this request from the server's time limit: its reader has one of its own. */
+/** Exempts the body of this request from the server's time limit, because its reader has its own. */
 export function markSelfTimed(req: IncomingMessage): void {
   (req as SelfTimed)[SELF_TIMED] = true;
 }
 
-/** True if the body of a request is read under a time limit of its own, so that the server's does not apply. */
+/** True if the reader of a request's body has its own time limit, so that the server's does not apply. */
 export const isSelfTimed = (req: IncomingMessage): boolean => (req as SelfTimed)[SELF_TIMED] === true;
 
-/** Where a connection's peer is kept. A `WeakMap` would keep every dead connection for a few collections (2026-11). */
+/** Holds a connection's peer. A `WeakMap` would keep every dead connection alive for a few collections (2026-11). */
 const PEER = Symbol('peer');
 
-/** Sets the peer of a connection that a listener other than the main one has accepted, before its first request. */
+/** Sets the peer of a connection accepted by a listener other than the main one, before its first request. */
 export function setPeer(socket: Socket & { [PEER]?: Peer }, peer: Peer): void {
   socket[PEER] = peer;
 }
 
-/** The peer of a connection. The system is asked for its address only once. */
+/** The peer of a connection. Its address is requested from the system only once. */
 export function peerOf(socket: Socket & { [PEER]?: Peer }): Peer {
   socket[PEER] ??= {
     address: socket.remoteAddress ?? null,

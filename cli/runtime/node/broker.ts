@@ -24,16 +24,17 @@ import { type ConnectionCaps, ConnectionLimits, createFront } from './front.ts';
 import { isHandshake } from './handshake.ts';
 import { checkConnectionsEvery, releaseChunk } from './internals.ts';
 import { holdLoopbacks } from './listen.ts';
+import { createMinorCollector } from './minor-gc.ts';
 
 /** Milliseconds between checks for overdue sockets, and for records to remove. */
 const TICK = 1_000;
 const PRUNE_EVERY = 60_000;
-/** Milliseconds of silence after which a socket is pinged, and until its answer is missed (contract 08 §7.3). */
+/** Milliseconds of silence after which a socket is pinged, and until its answer counts as missed (contract 08 §7.3). */
 const PING_AFTER = 30_000;
 const PONG_WITHIN = 15_000;
 /** The same for a host that has tried to register again. */
 const PROBE_WITHIN = 5_000;
-/** Milliseconds for which a closed socket may still take what was sent before. */
+/** Milliseconds for which a closed socket may still read earlier data. */
 const CLOSE_TIMEOUT = 10_000;
 /** Milliseconds that clients get to answer the close of a stopping broker. */
 const STOP_GRACE = 1_500;
@@ -41,9 +42,9 @@ const STOP_GRACE = 1_500;
 const PRE_REGISTRATION_BYTES = 64 * 1024;
 /** Milliseconds for the TLS handshake, and for the head of a request. */
 const HANDSHAKE_TIMEOUT = 10_000;
-/** 256 hosts with 16 streams, 512 sockets that register, and probes of health; each address has a share of them. */
+/** 256 hosts with 16 streams, 512 unregistered sockets, and health probes; each address gets a share. */
 const CONNECTIONS: ConnectionCaps = { maxConnections: 256 * 17 + 512 + 256, maxPerPeer: 256 };
-/** Milliseconds between checks for heads of requests that are late. */
+/** Milliseconds between checks for late request heads. */
 const CHECK_EVERY = 1_000;
 
 export interface NodeBrokerOptions {
@@ -53,7 +54,7 @@ export interface NodeBrokerOptions {
   host: string;
   port: number;
   tls?: { cert: string | Buffer; key: string | Buffer };
-  /** Lower-case name of the header with a client's address, believed from a loopback peer only. */
+  /** Lower-case name of the header with a client's address, trusted from a loopback peer only. */
   clientIpHeader?: string;
   log: Log;
   clock?: Clock;
@@ -61,7 +62,7 @@ export interface NodeBrokerOptions {
 
 export interface NodeBroker {
   readonly address: AddressInfo;
-  /** Takes another list of hosts and, with TLS, another certificate. */
+  /** Replaces the list of hosts and, with TLS, the certificate. */
   reload(hosts: Hosts, tls?: NodeBrokerOptions['tls']): void;
   /** Closes every socket with 1001, then the listener and the store. */
   stop(): Promise<void>;
@@ -72,20 +73,20 @@ interface Connection {
   socket: WebSocket;
   tcp: Socket;
   isPaused: boolean;
-  /** The broker no longer counts with it. */
+  /** True once the broker no longer counts it. */
   isOver: boolean;
-  /** `tcp.bytesRead` when last looked at, and the monotonic time of its last change or of the ping that followed. */
+  /** `tcp.bytesRead` at the last check, and the monotonic time of its last change or of the ping that followed. */
   read: number;
-  heardAt: number;
+  receivedAt: number;
   pingedAt: number | null;
-  /** Milliseconds that it has for an answer. */
+  /** Milliseconds for an answer. */
   pongWithin: number;
   guard: (() => void) | undefined;
 }
 
 /**
  * Starts the broker of Reach on this machine (contract 08 §7).
- * @throws Node's listening error, such as `EADDRINUSE`; nothing stays open then.
+ * @throws Node's listening error, such as `EADDRINUSE`, in which case nothing stays open.
  */
 export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeBroker> {
   const { store, hosts, log, clock = systemClock } = options;
@@ -95,14 +96,14 @@ export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeB
   const front = createFront(server, {
     limits,
     allowHalfOpen: !options.tls,
-    // A proxy's own connections are those of all its clients, who are counted by their upgrades.
+    // A proxy's own connections belong to all of its clients, which are counted by their upgrades.
     keyOf: (address) => (options.clientIpHeader && isLoopbackAddress(address) ? null : limitKey(address)),
   });
   let others: TcpServer[] = [];
   try {
     await listen(front, options);
     checkConnectionsEvery(server, CHECK_EVERY);
-    // It says its own address by the name that it was given, if it was one.
+    // Reports its own address by the name that it was given, if any.
     const accept = (socket: Socket) => {
       socket.allowHalfOpen = !options.tls;
       front.emit('connection', socket);
@@ -179,11 +180,12 @@ class BrokerAdapter {
   readonly #options: NodeBrokerOptions;
   readonly #clock: Clock;
   readonly #connections = new Set<Connection>();
+  readonly #carried = createMinorCollector();
   /** Clients of a proxy on loopback, by the address in its header. */
   readonly #proxied = new ConnectionLimits(CONNECTIONS);
   readonly #webSockets = new WebSocketServer({
     noServer: true,
-    // Larger than any frame, so that the broker answers one that is too large by its own code.
+    // Larger than any frame, so that the broker answers a frame that is too large with its own code.
     maxPayload: 2 * MAX_FRAME,
     maxFragments: 4096,
     maxBufferedChunks: 65_536,
@@ -215,7 +217,7 @@ class BrokerAdapter {
     return this.broker.admits(source) ? undefined : 429;
   }
 
-  /** Name of the header that tells the address of this connection's client. */
+  /** Name of the header with the address of this connection's client. */
   #proxyHeader({ remoteAddress = null }: { remoteAddress?: string | null }): string | undefined {
     return isLoopbackAddress(remoteAddress) ? this.#options.clientIpHeader : undefined;
   }
@@ -231,14 +233,14 @@ class BrokerAdapter {
   }
 
   #open(socket: WebSocket, tcp: Socket, source: string): void {
-    const heardAt = this.#clock.monotonic();
+    const receivedAt = this.#clock.monotonic();
     const connection: Connection = {
       socket,
       tcp,
       isPaused: false,
       isOver: false,
       read: tcp.bytesRead,
-      heardAt,
+      receivedAt,
       pingedAt: null,
       pongWithin: PONG_WITHIN,
       guard: undefined,
@@ -251,6 +253,7 @@ class BrokerAdapter {
         isBinary ? this.broker.binary(connection, bytes) : this.broker.text(connection, bytes.toString()),
       );
       releaseChunk(socket);
+      this.#carried(bytes.length);
     });
     socket.on('error', ignore);
     socket.on('close', () => {
@@ -261,7 +264,7 @@ class BrokerAdapter {
     this.run(this.broker.opened(connection, source));
   }
 
-  /** Refuses a socket that sends much before it has registered: a message counts for the broker only when it is whole. */
+  /** Refuses a socket that sends much before it has registered, since the broker counts only complete messages. */
   #guard(connection: Connection): void {
     const { tcp } = connection;
     const start = tcp.bytesRead;
@@ -305,13 +308,13 @@ class BrokerAdapter {
     connection.isPaused = paused;
     if (paused) connection.socket.pause();
     else connection.socket.resume();
-    connection.heardAt = this.#clock.monotonic();
+    connection.receivedAt = this.#clock.monotonic();
   }
 
   #close(connection: Connection, code: number): void {
     connection.isOver = true;
     this.#release(connection);
-    // The answer to the close has to be read.
+    // The answer to the close must be read.
     if (connection.isPaused) connection.socket.resume();
     connection.socket.close(code);
   }
@@ -332,17 +335,17 @@ class BrokerAdapter {
     for (const connection of this.#connections) this.#checkLife(connection);
   }
 
-  /** Pings a silent socket, and drops one that does not answer. A paused one is not read, so it is not asked. */
+  /** Pings a silent socket, and drops one that does not answer. A paused one is not read, so it is not pinged. */
   #checkLife(connection: Connection): void {
     const { socket, tcp, isPaused, isOver, pingedAt, pongWithin } = connection;
     if (isOver || isPaused) return;
     const now = this.#clock.monotonic();
     if (tcp.bytesRead !== connection.read) {
       connection.read = tcp.bytesRead;
-      connection.heardAt = now;
+      connection.receivedAt = now;
       connection.pingedAt = null;
     } else if (pingedAt !== null && now - pingedAt >= pongWithin) socket.terminate();
-    else if (pingedAt === null && now - connection.heardAt >= PING_AFTER) this.#ping(connection, PONG_WITHIN);
+    else if (pingedAt === null && now - connection.receivedAt >= PING_AFTER) this.#ping(connection, PONG_WITHIN);
   }
 
   #ping(connection: Connection, pongWithin: number): void {
@@ -350,7 +353,7 @@ class BrokerAdapter {
     connection.socket.ping();
   }
 
-  /** Further attempts to register do not prolong it. */
+  /** Further attempts to register do not extend it. */
   #probe(connection: Connection): void {
     if (connection.isOver || connection.isPaused) return;
     if (connection.pingedAt === null || connection.pongWithin > PROBE_WITHIN) this.#ping(connection, PROBE_WITHIN);
@@ -360,13 +363,13 @@ class BrokerAdapter {
     const open = [...this.#connections];
     for (const connection of open) this.#close(connection, 1001);
     const closed = open.map(({ socket }) => new Promise<void>((resolve) => socket.once('close', () => resolve())));
-    const late = new Promise<void>((resolve) => void setTimeout(resolve, STOP_GRACE).unref());
-    await Promise.race([Promise.all(closed), late]);
+    const graceOver = new Promise<void>((resolve) => void setTimeout(resolve, STOP_GRACE).unref());
+    await Promise.race([Promise.all(closed), graceOver]);
     for (const { socket } of open) socket.terminate();
   }
 }
 
-/** Answers an upgrade that is not made, and ends the connection. */
+/** Answers an upgrade with a refusal, and ends the connection. */
 function refuse(tcp: Socket, status: number): void {
   const body = JSON.stringify({ ok: false, error: STATUS_CODES[status]?.toLowerCase() });
   const head = [

@@ -19,38 +19,38 @@ export type Failure =
 export interface Call {
   method: string;
   path: string;
-  /** Alternating names and values, complete but for those that frame the body. */
+  /** Alternating names and values, complete except for those that frame the body. */
   headers: string[];
-  /** Undefined when the request's body is not read. */
+  /** Undefined if the request's body is not read. */
   body?: IncomingMessage;
   /** Bytes of both bodies that have passed so far. */
   bytes: { request: number; response: number };
 }
 
-/** Ends a call with a refusal, or breaks off an answer that has begun. */
+/** Ends a call with a refusal, or breaks off an answer that has started. */
 export type Fail = (failure: Failure) => void;
 export type Answered = (answer: IncomingMessage, fail: Fail) => void;
 
-export interface ForwarderParts {
+export interface ForwarderDeps {
   link: LocalLink;
   limits: ForwardLimits;
   /** Answers a call that failed before its response began. */
   refuse(res: ServerResponse, failure: Failure): void;
-  /** Told of the bytes of each chunk that is carried, in either direction. */
+  /** Called with the number of bytes of each chunk, in either direction. */
   carried?(bytes: number): void;
 }
 
 export type Forwarder = ReturnType<typeof createForwarder>;
 
-/** Forwards HTTP requests to a server on this host, with `node:http` streams both ways. */
-export function createForwarder({ link, limits, refuse, carried = ignore }: ForwarderParts) {
+/** Forwards HTTP requests to a server on this host, with `node:http` streams in both directions. */
+export function createForwarder({ link, limits, refuse, carried = ignore }: ForwarderDeps) {
   /**
-   * Sends a call and hands its answer to `answered`. Ends with the client, or at a limit. A body is carried on no faster
-   * than the server takes it.
+   * Sends a call and passes its answer to `answered`. Ends with the client, or at a limit. A body is read no faster than the
+   * server accepts it.
    */
   function forward(call: Call, res: ServerResponse, answered: Answered, isRepeated = false): void {
     const { method, path, headers, body } = call;
-    // A call without a body can be repeated when a kept connection turns out to be closed.
+    // A call without a body can be repeated if a kept connection turns out to be closed.
     const keepAlive = !isRepeated && body === undefined && (method === 'GET' || method === 'HEAD');
     const request = { method, path, headers, keepAlive };
     const upstream: ClientRequest = link.request(request, (response) => onResponse(response));
@@ -68,7 +68,7 @@ export function createForwarder({ link, limits, refuse, carried = ignore }: Forw
       if (isOver) return;
       end();
       upstream.destroy();
-      // A client that has got a part must not take it for the whole.
+      // A client that has received a part must not take it for the whole.
       if (res.headersSent) res.destroy();
       else refuse(res, failure);
       if (body && !body.complete) discard(body);
@@ -87,13 +87,13 @@ export function createForwarder({ link, limits, refuse, carried = ignore }: Forw
       response.once('close', () => {
         if (!response.complete) failWith(response.socket.errored ?? new Error('connection reset'));
       });
-      // Node's parser takes a status such as 99, which its server refuses to send.
+      // Node's parser accepts a status such as 99, which its server refuses to send.
       if ((response.statusCode as number) < 200) failWith(unusable());
       else answered(response, fail);
     };
     const failWith = (error: Error) => {
-      const isLate = error instanceof ConnectTimeout || error instanceof IdleTimeout;
-      fail(isLate ? { kind: 'timeout' } : { kind: 'unreachable', error });
+      const isTimeout = error instanceof ConnectTimeout || error instanceof IdleTimeout;
+      fail(isTimeout ? { kind: 'timeout' } : { kind: 'unreachable', error });
     };
     upstream.on('error', (error) => {
       // An answer that came before the connection broke is still passed on.
@@ -103,7 +103,7 @@ export function createForwarder({ link, limits, refuse, carried = ignore }: Forw
         forward(call, res, answered, true);
       } else failWith(error);
     });
-    // Node ends the connection without an error when the server changes the protocol by itself.
+    // Node ends the connection without an error if the server changes the protocol unasked.
     upstream.once('close', () => {
       if (!answer) failWith(unusable());
     });
@@ -118,7 +118,7 @@ export function createForwarder({ link, limits, refuse, carried = ignore }: Forw
       fail({ kind: 'request-too-large' });
       return false;
     });
-    // The server may answer without reading all of it.
+    // The server may answer without reading the whole body.
     upstream.once('close', () => {
       stopBody();
       if (!body.complete) discard(body);
@@ -127,8 +127,8 @@ export function createForwarder({ link, limits, refuse, carried = ignore }: Forw
 
   return {
     /**
-     * Adds the body of a request to a call, framed as it came; one without a length is sent in chunks. False when it is
-     * announced to be too large.
+     * Adds the body of a request to a call, framed as received; one without a length is sent in chunks. False if its
+     * announced length is too large.
      */
     addBody(call: Call, req: IncomingMessage): boolean {
       const length = req.headers['content-length'];
@@ -145,7 +145,7 @@ export function createForwarder({ link, limits, refuse, carried = ignore }: Forw
 
     forward: (call: Call, res: ServerResponse, answered: Answered): void => forward(call, res, answered),
 
-    /** Passes on the rest of an answer's body as it arrives. `length` is what the answer announces, if any. */
+    /** Passes on the rest of an answer's body as it arrives. `length` is the announced length, if any. */
     carryAnswer(call: Call, answer: IncomingMessage, res: ServerResponse, fail: Fail, length = 0): void {
       const { bytes } = call;
       const admit = (size: number) => {
@@ -157,7 +157,7 @@ export function createForwarder({ link, limits, refuse, carried = ignore }: Forw
       };
       if (length > 0 && length <= MAX_SINGLE) carrySmall(answer, res, length, admit);
       else carry(answer, res, admit);
-      // Node holds a head back until there is a body: an event stream may begin with a long silence.
+      // Node holds a head back until there is a body, but an event stream may start with a long silence.
       setImmediate(() => {
         if (bytes.response === 0 && !res.writableEnded && !res.destroyed) res.flushHeaders();
       });
@@ -165,7 +165,7 @@ export function createForwarder({ link, limits, refuse, carried = ignore }: Forw
   };
 }
 
-/** The length of an answer's body as its headers announce it: 0 without one, and for `HEAD`. */
+/** The announced length of an answer's body: 0 without one, and for `HEAD`. */
 export function announcedLength({ method }: Call, headers: readonly string[]): number {
   if (method === 'HEAD') return 0;
   for (let at = 0; at < headers.length; at += 2) {
@@ -175,7 +175,7 @@ export function announcedLength({ method }: Call, headers: readonly string[]): n
   return 0;
 }
 
-/** Bytes of a body that is sent in one piece with its head when it arrives in one. */
+/** Bytes of a body that is sent together with its head if it arrives in one piece. */
 const MAX_SINGLE = 16 * 1024;
 
 /**
@@ -202,8 +202,8 @@ function carrySmall(from: IncomingMessage, to: ServerResponse, length: number, a
 const BODILESS = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 /**
- * Carries a body chunk by chunk, no faster than it is taken. `admit` gets the size of each chunk, and returns false to
- * drop it. Returns a function that stops.
+ * Carries a body chunk by chunk, no faster than it is read. `admit` gets the size of each chunk, and returns false to drop
+ * it. Returns a function that stops.
  */
 function carry(from: Readable, to: Writable, admit: (size: number) => boolean): () => void {
   const onData = (chunk: Buffer) => {
@@ -221,10 +221,10 @@ function carry(from: Readable, to: Writable, admit: (size: number) => boolean): 
   };
 }
 
-/** Milliseconds for which the rest of a refused body is discarded, so that its sender gets to read the refusal. */
+/** Milliseconds for which the rest of a refused body is discarded, so that its sender can read the refusal. */
 const DISCARD_TIMEOUT = 5_000;
 
-/** Discards the rest of a body for a while, and then drops a client that goes on sending. */
+/** Discards the rest of a body for a while, and then drops a client that keeps sending. */
 export function discard(body: IncomingMessage): void {
   body.resume();
   const timer = setTimeout(() => {

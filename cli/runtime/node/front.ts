@@ -3,12 +3,12 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { limitKey } from '../../../lib/access/peer.ts';
 
 export interface ConnectionCaps {
-  /** Connections in all, and of one address or IPv6 /64. */
+  /** Maximum connections in total, and of one address or IPv6 /64. */
   maxConnections: number;
   maxPerPeer: number;
 }
 
-/** Open connections, limited in all and per peer (contract 08 §4.4, §7.7). */
+/** Open connections, limited in total and per peer (contract 08 §4.4, §7.7). */
 export class ConnectionLimits {
   readonly open = new Set<Socket>();
   readonly #caps: ConnectionCaps;
@@ -38,7 +38,7 @@ export class ConnectionLimits {
 
 export interface FrontOptions {
   limits: ConnectionLimits;
-  /** As `server` would have it: true for plain HTTP, false for TLS. */
+  /** As `server` needs it: true for plain HTTP, false for TLS. */
   allowHalfOpen: boolean;
   /** Key of a peer address; by default `limitKey`. */
   keyOf?(address: string | null): string | null;

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 
-/** The one version of the protocol, and the form of a handshake's key. */
+/** The only version of the protocol, and the form of a handshake's key. */
 export const WEBSOCKET_VERSION = '13';
 const KEY = /^[+/0-9A-Za-z]{22}==$/;
 

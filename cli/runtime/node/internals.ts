@@ -5,14 +5,14 @@ import type { Duplex } from 'node:stream';
 import type { Peer } from 'crossws';
 import { MAX_UNCOUNTED } from '../../../lib/kit/long-json.ts';
 
-// Everything that relies on undocumented parts of Node. test/node/internals.test.ts and listen.test.ts fail
-// when one of them changes.
+// Everything that relies on undocumented parts of Node. test/node/internals.test.ts and listen.test.ts fail if one of them
+// changes.
 
 /** The response that a connection is sending or waiting for, if any. */
 export const currentResponse = (socket: Duplex): ServerResponse | undefined =>
   (socket as { _httpMessage?: ServerResponse | null })._httpMessage ?? undefined;
 
-/** A response on a connection that Node has handed over with its `upgrade` event, and will not answer by itself. */
+/** A response on a connection that Node has passed on with its `upgrade` event, and will not answer itself. */
 export function responseOn(socket: Socket, request: IncomingMessage): ServerResponse {
   const response = new ServerResponse(request);
   response.assignSocket(socket);
@@ -20,7 +20,7 @@ export function responseOn(socket: Socket, request: IncomingMessage): ServerResp
 }
 
 /**
- * Takes the `end` listener off a connection that the `ws` inside crossws has just taken over, and returns it. It is the
+ * Removes the `end` listener of a connection that the `ws` inside crossws has just taken over, and returns it. It is the
  * last one.
  */
 export function takeEndListener(socket: Socket): () => void {
@@ -36,14 +36,14 @@ export function takeEndListener(socket: Socket): () => void {
 export const webSocketOf = (peer: Peer): EventEmitter =>
   (peer as unknown as { _internal: { ws: EventEmitter } })._internal.ws;
 
-/** Takes off the listener by which crossws gets the messages of a socket of its `ws`. It is the only one. */
+/** Removes the listener with which crossws receives the messages of a socket of its `ws`. It is the only one. */
 export function takeMessageListener(webSocket: EventEmitter): void {
   webSocket.removeAllListeners('message');
 }
 
 /**
- * Takes the listeners of `http-shutdown` off a server that listhen made: they hold every connection in a table, listen
- * to every response, and add up on a connection that is parsed again. The relay shuts down by itself.
+ * Removes the listeners of `http-shutdown` from a server made by listhen: they hold every connection in a table, listen to
+ * every response, and accumulate on a connection that is parsed again. The relay shuts down by itself.
  */
 export function removeShutdown(server: HttpServer): void {
   for (const event of ['request', 'connection', 'secureConnection']) {
@@ -57,22 +57,22 @@ export function allowMissingHost(server: HttpServer): void {
   Object.assign(server, { requireHostHeader: false });
 }
 
-/** Sets how often a listening server looks for requests that are late. Node reads it when it begins to listen. */
+/** Sets how often a listening server checks for late requests. Node reads it when it starts to listen. */
 export function checkConnectionsEvery(server: HttpServer, milliseconds: number): void {
   Object.assign(server, { connectionsCheckingInterval: milliseconds });
   server.emit('listening');
 }
 
 /**
- * Lets go of the last chunk that a socket of crossws received. Its `ws` keeps the four bytes of the frame's mask as a
- * view of that chunk until the next frame: 9 KiB of resident memory per quiet socket (2026-11).
+ * Releases the last chunk that a socket of crossws received. Its `ws` keeps the four bytes of the frame's mask as a view of
+ * that chunk until the next frame: 9 KiB of resident memory per quiet socket (2026-11).
  */
 export function releaseChunk(webSocket: unknown): void {
   const receiver = (webSocket as { _receiver?: { _mask?: Uint8Array } })._receiver;
   if (receiver) receiver._mask = undefined;
 }
 
-/** The part of the `ws` receiver that takes what a client sends. */
+/** The part of the `ws` receiver that handles incoming bytes. */
 interface Receiver {
   _state: number;
   /** Bytes of the payload of the current frame, and of all frames of its message so far. */
@@ -82,16 +82,16 @@ interface Receiver {
   /** The opcode of a message in several frames; 0 for one in a single frame. */
   _fragmented: number;
   _mask?: Uint8Array;
-  /** Received data that has not been taken yet: chunks, and their bytes. */
+  /** Received but unprocessed data: chunks, and their bytes. */
   _buffers: Buffer[];
   _bufferedBytes: number;
   /**
-   * Ours: whether what has been received of a large payload is unmasked, and where it is joined once an eighth is
+   * Ours: whether the received part of a large payload is unmasked, and the buffer in which it is joined once an eighth is
    * there.
    */
   isUnmasked?: boolean;
   whole?: Buffer;
-  /** Ours: how memory is asked for, and what the current message got. */
+  /** Ours: the function that requests memory, and the reservation of the current message. */
   reserve?: ReserveMessage;
   reservation?: MessageReservation;
   startLoop(done: Done): void;
@@ -108,8 +108,8 @@ const MAX_UNRESERVED = MAX_UNCOUNTED;
 const NO_MASK = new Uint8Array(4);
 
 /**
- * Has a socket of crossws unmask and join a large frame while it arrives. Its `ws` does it when the frame is whole, which
- * blocks the event loop for 85 ms at 39 MiB, and takes twice the memory (2026-11).
+ * Makes a socket of crossws unmask and join a large frame while it arrives. Its `ws` does so when the frame is complete,
+ * which blocks the event loop for 85 ms at 39 MiB, and takes twice the memory (2026-11).
  */
 export function gatherOnArrival(webSocket: unknown, reserve?: ReserveMessage): void {
   const { _receiver: receiver } = webSocket as { _receiver: Receiver };
@@ -123,7 +123,7 @@ export interface MessageReservation {
 }
 
 /**
- * Asks for the memory of a long message. Unless it is granted at once, calls `read` when it is, or the socket has closed.
+ * Requests the memory for a long message. Unless it is granted at once, calls `read` when it is, or the socket has closed.
  * Undefined for a socket that has closed already.
  */
 export type ReserveMessage = (size: number, read: () => void) => MessageReservation | undefined;
@@ -141,8 +141,9 @@ export function takeReservation(webSocket: unknown): MessageReservation | undefi
 }
 
 /**
- * Reserves a message when it turns out to be long, before more of it is read: a receiver that is not `done` with a chunk
- * has its `ws` pause the connection. The length of a message in several frames is not known, only the limit.
+ * Reserves memory for a message when it turns out to be long, before more of it is read: a receiver that is not `done` with
+ * a chunk makes its `ws` pause the connection. The length of a message in several frames is unknown, so the limit is
+ * reserved.
  */
 function writeReserved(this: Receiver, chunk: Buffer, encoding: string, done: Done): void {
   if (this._totalPayloadLength <= MAX_UNRESERVED || this.reservation || !this.reserve) {
@@ -168,7 +169,7 @@ function writeGathered(this: Receiver, chunk: Buffer, encoding: string, done: Do
     for (const buffer of buffers) at = unmask(buffer, mask, at);
   }
   if (!this.whole && received * 8 >= length) {
-    // Not before: a frame that is only announced takes no memory.
+    // Not earlier, since a frame that is only announced must take no memory.
     this.whole = Buffer.allocUnsafeSlow(length);
     let at = 0;
     for (const buffer of buffers.splice(0)) at += buffer.copy(this.whole, at);
@@ -196,7 +197,7 @@ function writeGathered(this: Receiver, chunk: Buffer, encoding: string, done: Do
   this.startLoop(done);
 }
 
-/** Unmasks, in place, bytes that begin at index `at` of their payload. Returns the index after them. */
+/** Unmasks, in place, bytes that start at index `at` of their payload. Returns the index after them. */
 function unmask(bytes: Uint8Array, mask: Uint8Array, at: number): number {
   for (let next = 0; next < bytes.length; next++) {
     bytes[next] = (bytes[next] as number) ^ (mask[(at + next) & 3] as number);

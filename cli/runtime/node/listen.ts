@@ -11,7 +11,7 @@ import { isWildcard, plainAddress, urlHost } from '../../../lib/kit/addresses.ts
 import { deferred } from '../../../lib/kit/deferred.ts';
 import { removeShutdown } from './internals.ts';
 
-/** A certificate and its key: their files, and what was read from them. */
+/** A certificate and its key: their paths and contents. */
 export interface Tls {
   files: { cert: string; key: string };
   cert: Buffer;
@@ -19,7 +19,7 @@ export interface Tls {
 }
 
 export interface ListenOptions {
-  /** An address of this machine, or a name of one. */
+  /** An address of this machine, or a name for one. */
   host: string;
   /** 0 for any. */
   port: number;
@@ -29,30 +29,30 @@ export interface ListenOptions {
 export interface Listening {
   server: HttpServer | HttpsServer;
   address: AddressInfo;
-  /** Where it can be reached: on this machine first, then from each network that it listens on. */
+  /** Its URLs: on this machine first, then from each network that it listens on. */
   urls(): Promise<string[]>;
 }
 
-/** Where Node announces each server of the process that is about to listen. */
+/** Channel on which Node announces each server of the process that is about to listen. */
 const LISTEN_CHANNEL = 'tracing:net.server.listen:asyncStart';
 
 /**
  * Listens with listhen.
- * @throws Node's listening error, such as `EADDRINUSE` or `ENOTFOUND`; RelayError for what listhen cannot bind.
+ * @throws Node's listening error, such as `EADDRINUSE` or `ENOTFOUND`; RelayError if listhen cannot bind the address.
  */
 export async function openListener(handle: RequestListener, options: ListenOptions): Promise<Listening> {
   const { host, port, tls } = options;
   const { address: found } = await lookup(host);
   const anyAddress = found.includes(':') ? '::' : '0.0.0.0';
   const hostname = isWildcard(found) ? anyAddress : found;
-  // listhen would replace the address of a zone by a wildcard.
+  // listhen would replace an address with a zone by a wildcard.
   if (hostname.includes('%')) throw new RelayError('invalid', `the relay cannot listen on ${host}`);
   const listener = await orListenError(handle, () =>
     listen(handle, {
       hostname,
       port: port === 0 ? { port, random: true } : port,
       https: tls ? tls.files : false,
-      // Neither another port than the one that was asked for, nor a word on the console.
+      // Prevents another port than the requested one, and console output.
       isProd: true,
       isTest: true,
       autoClose: false,
@@ -83,17 +83,17 @@ export async function openListener(handle: RequestListener, options: ListenOptio
   };
 }
 
-/** Addresses of loopback that a listener on `bound` does not cover (contract 01 §9.1a). */
+/** Loopback addresses that a listener on `bound` does not cover (contract 01 §9.1a). */
 export function missingLoopbacks(bound: string): string[] {
-  // Judged by the bound address: a name, `0` or `::0` may stand for either as well.
+  // Checks the bound address, since a name, `0` or `::0` may mean either.
   if (isWildcard(bound)) return bound.includes(':') ? [] : ['::1'];
   return ['127.0.0.1', '::1'].filter((loopback) => loopback !== plainAddress(bound));
 }
 
 /**
- * Listens on the addresses of loopback that a listener advertised by name does not cover (contract 01 §9.1a), and hands
- * their connections to `accept`. Another user of this machine could else stand in for the name.
- * @throws Node's listening error; nothing stays open then.
+ * Listens on the loopback addresses that a listener advertised by name does not cover (contract 01 §9.1a), and passes their
+ * connections to `accept`. Otherwise another user of this machine could impersonate the name.
+ * @throws Node's listening error, in which case nothing stays open.
  */
 export async function holdLoopbacks(held: AddressInfo, accept: (socket: Socket) => void): Promise<TcpServer[]> {
   const servers: TcpServer[] = [];
@@ -105,7 +105,7 @@ export async function holdLoopbacks(held: AddressInfo, accept: (socket: Socket) 
       await once(server, 'listening').catch((error) => {
         if (!isWithoutAddress(error)) throw error;
       });
-      // One connection that cannot be accepted is no reason to end the process.
+      // A single connection that cannot be accepted must not end the process.
       server.on('error', () => {});
     }
     return servers;
@@ -115,10 +115,10 @@ export async function holdLoopbacks(held: AddressInfo, accept: (socket: Socket) 
   }
 }
 
-/** True if listening failed because this machine has no such address: no IPv6, for `::1`. */
+/** True if listening failed because this machine has no such address, such as `::1` without IPv6. */
 export const isWithoutAddress = (error: unknown): boolean => ['EADDRNOTAVAIL', 'EAFNOSUPPORT'].includes(errnoOf(error));
 
-/** Fails with Node's own error where an address cannot be bound: listhen only says that it found no port. */
+/** Throws Node's own error if an address cannot be bound, since listhen only reports that it found no port. */
 async function tryPort(host: string, port: number): Promise<void> {
   const probe = createServer();
   probe.listen({ host, port });
@@ -127,13 +127,14 @@ async function tryPort(host: string, port: number): Promise<void> {
   await once(probe, 'close');
 }
 
-/** listhen passes over a free port that browsers refuse, such as that of IRC, and takes another one. */
+/** listhen skips a free port that browsers refuse, such as that of IRC, and uses another one. */
 const unusable = (port: number): RelayError =>
   new RelayError('invalid', `port ${port} belongs to another protocol, and browsers refuse it: choose another`);
 
 /**
- * Rejects with the listening error of the server that listhen makes for `handle`, if the port was taken after listhen
- * looked. listhen does not handle that error and returns the server only once it listens, so Node announces the server.
+ * Rejects with the listening error of the server that listhen makes for `handle`, if the port was taken after listhen's
+ * check. listhen does not handle that error and returns the server only once it listens, so Node's channel is used to get
+ * the server.
  */
 async function orListenError<T>(handle: RequestListener, work: () => Promise<T>): Promise<T> {
   let server: TcpServer | undefined;

@@ -11,7 +11,7 @@ import type { LoopbackGuard } from '../../../lib/host/node/loopback-guard.ts';
 
 const MAX_IDLE = 64;
 
-/** A connection was not made in time. */
+/** A connection was not established in time. */
 export class ConnectTimeout extends Error {}
 
 /** Nothing was received or sent on a connection for too long. */
@@ -20,18 +20,18 @@ export class IdleTimeout extends Error {}
 export interface LocalLinkOptions {
   /** An address or name of this host. */
   host: string;
-  /** Asked for each request: it may change. */
+  /** Called for each request, since it may change. */
   port(): number;
   /** Milliseconds, including TLS. */
   connectTimeout: number;
   /**
    * Milliseconds of silence after which a connection, in use or kept, fails with IdleTimeout: less than the server keeps
-   * one. Listening for each request would cost a tenth of a short one.
+   * one. A listener per request would cost a tenth of a short one.
    */
   idle: number;
-  /** Opens a connection otherwise than in plain TCP. */
+  /** Opens a connection in another way than plain TCP. */
   open?(target: ConnectTarget): Opening | Promise<Opening>;
-  /** Judges each connection before anything is sent. Default: all may be used. */
+  /** Checks each connection before anything is sent. Default: all pass. */
   guard?: LoopbackGuard;
 }
 
@@ -42,12 +42,12 @@ export interface ConnectTarget {
   timeout: number;
 }
 
-/** A connection that is being made. */
+/** A connection that is being established. */
 export interface Opening {
   socket: Socket;
-  /** The event by which it is ready. */
+  /** The event that reports that it is ready. */
   ready: 'connect' | 'secureConnect';
-  /** Looks at a connection that is ready, before anything is sent. Returns why it must not be used. */
+  /** Checks a connection that is ready, before anything is sent. Returns why it must not be used. */
   check?(): Error | undefined | Promise<Error | undefined>;
 }
 
@@ -55,17 +55,17 @@ export interface LocalRequest {
   method: string;
   /** Path and query. */
   path: string;
-  /** An object, or alternating names and values with `host` among them. */
+  /** An object, or alternating names and values that include `host`. */
   headers: OutgoingHttpHeaders | readonly string[];
-  /** Takes and leaves an idle connection, which may turn out to be closed. */
+  /** Reuses and keeps an idle connection, which may turn out to be closed. */
   keepAlive: boolean;
 }
 
-/** Connections to one server, which need no names to be told apart, and have their timeout themselves. */
+/** Connections to a single server, which need no names to distinguish them, and have their own timeout. */
 class LinkAgent extends Agent {
   constructor(keepAlive: boolean, connectChecked: () => Promise<Socket>) {
     super({ keepAlive, maxFreeSockets: MAX_IDLE });
-    // Node's agent takes a connection from here when it is ready, and never sends on one that was not checked.
+    // Node's agent gets a connection from here when it is ready, and never sends on an unchecked one.
     Object.assign(this, {
       createConnection(_options: unknown, done: (error: Error | null, socket?: Socket) => void) {
         connectChecked().then(
@@ -107,7 +107,7 @@ export function createLocalLink(options: LocalLinkOptions) {
         if (refusal) socket.destroy(refusal);
         else if (!socket.destroyed) {
           socket.off('error', reject);
-          // Silence counts from now on: nothing was to be said before.
+          // Silence counts from now on; nothing was to be sent before.
           socket.on('timeout', () => socket.destroy(new IdleTimeout('no data for too long')));
           resolve(socket);
         }
@@ -115,27 +115,27 @@ export function createLocalLink(options: LocalLinkOptions) {
     });
   }
 
-  const kept = new LinkAgent(true, connectChecked);
+  const pooled = new LinkAgent(true, connectChecked);
   const single = new LinkAgent(false, connectChecked);
 
   return {
-    /** For one connection of its own, such as that of a WebSocket. */
+    /** For a separate connection, such as that of a WebSocket. */
     agent: single,
 
-    /** Begins a request. It fails with ConnectTimeout or IdleTimeout when the server takes too long. */
+    /** Starts a request. It fails with ConnectTimeout or IdleTimeout if the server takes too long. */
     request(
       { method, path, headers, keepAlive }: LocalRequest,
       answered: (response: IncomingMessage) => void,
     ): ClientRequest {
-      const agent = keepAlive ? kept : single;
-      // An empty server name keeps Node from looking for one.
+      const agent = keepAlive ? pooled : single;
+      // An empty server name keeps Node from deriving one.
       const target = { host, port: port(), method, path, headers, agent, servername: '' };
       return request(target as RequestOptions, answered);
     },
 
     /** Ends every connection. */
     close(): void {
-      kept.destroy();
+      pooled.destroy();
       single.destroy();
     },
   };

@@ -1,11 +1,11 @@
-// Masks payloads of WebSocket messages (RFC 6455 §5.3), in the place of `bufferutil`: `ws` calls a package of that name when
-// there is one, for all but the shortest payloads, and the bundle puts this file in its place. Four bytes at a time cost a
-// third of what the loop of `ws` does, which is most of what a large message costs otherwise.
+// Masks payloads of WebSocket messages (RFC 6455 §5.3), in place of `bufferutil`: `ws` uses a package of that name if it
+// exists, for all but the shortest payloads, and the bundle substitutes this file. Four bytes at a time cost a third of the
+// loop in `ws`, which otherwise is most of the cost of a large message.
 
-/** Bytes below which making the view costs more than it saves. */
+/** Bytes below which creating the view costs more than it saves. */
 const MIN_WORDS = 128;
 
-/** Writes `length` bytes of `source` to `output` from `offset` on, masked by the four bytes of `mask`. */
+/** Writes `length` bytes of `source` to `output` at `offset`, masked by the four bytes of `mask`. */
 export function mask(source: Uint8Array, mask: Uint8Array, output: Uint8Array, offset: number, length: number): void {
   const target = output.subarray(offset, offset + length);
   if (source !== output || offset !== 0) target.set(source.length === length ? source : source.subarray(0, length));
@@ -28,7 +28,7 @@ export function unmask(bytes: Uint8Array, mask: Uint8Array): void {
   for (; at < length; at++) bytes[at] = (bytes[at] as number) ^ (mask[at & 3] as number);
 }
 
-/** The mask as it lies over a word that begins `at` bytes into the payload, in this machine's byte order. */
+/** The mask for a word at byte `at` of the payload, in this machine's byte order. */
 function maskWord(mask: Uint8Array, at: number): number {
   const rotated = Uint8Array.of(0, 1, 2, 3).map((index) => mask[(at + index) & 3] as number);
   return new Int32Array(rotated.buffer)[0] as number;

@@ -34,7 +34,7 @@ import {
   type Tls,
 } from './listen.ts';
 import { loadPages } from './pages.ts';
-import { type MainParts, openSecureLink, type SecureLinkListener } from './secure-link/listener.ts';
+import { type MainDeps, openSecureLink, type SecureLinkListener } from './secure-link/listener.ts';
 import { acceptStreams } from './secure-link/streams.ts';
 import { createRelayServer, type RelayServer } from './server.ts';
 
@@ -42,21 +42,21 @@ export interface NodeRelayOptions {
   version: string;
   config: Config;
   log: Log;
-  /** Environment of the host and its programs; that of this process by default. */
+  /** Environment of the host and its programs; by default that of this process. */
   env?: Record<string, string | undefined>;
   /** Serve plain HTTP although a certificate is configured. */
   noTls?: boolean;
-  /** The YAML thread of several relays; one of its own by default. */
+  /** The YAML thread shared by several relays; by default a new one. */
   yaml?: YamlThread;
-  /** The clock of this machine by default. */
+  /** By default the clock of this machine. */
   clock?: Clock;
 }
 
 export interface NodeRelay {
   relay: Relay;
-  /** Where it can be reached: on this machine first, then from each network that it listens on. */
+  /** Its URLs: on this machine first, then from each network that it listens on. */
   urls(): Promise<string[]>;
-  /** Frees everything: sockets, listener, timers, state. */
+  /** Releases everything: sockets, listener, timers, state. */
   stop(): Promise<void>;
 }
 
@@ -65,7 +65,7 @@ export class CertificateError extends Error {}
 
 /**
  * Starts a relay on this machine: state, host, domain, listener.
- * @throws StateInUseError, CertificateError, or Node's listening error; nothing stays open then.
+ * @throws StateInUseError, CertificateError, or Node's listening error, in which case nothing stays open.
  */
 export async function startNodeRelay({
   version,
@@ -106,7 +106,7 @@ export async function startNodeRelay({
     });
     if (config.pairingCode !== undefined) await relay.codes.register(config.pairingCode, {});
     const { reading } = relay.budgets;
-    const main: MainParts = { log, fetch: createFetch(relay), sockets: createSocketTable(relay), reading };
+    const main: MainDeps = { log, fetch: createFetch(relay), sockets: createSocketTable(relay), reading };
     const server = createRelayServer(main);
     let listening: Listening;
     try {
@@ -116,7 +116,7 @@ export async function startNodeRelay({
       await server.close();
       throw error;
     }
-    // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer. Only the
+    // Profiles are read while the relay already answers, since a slow disk must not delay the first healthy answer. Only the
     // handshake of a client waits for them.
     const ready = relay.profiles.rescan().then(() => {
       if (relay.state === 'starting') relay.state = 'ready';
@@ -139,19 +139,19 @@ export async function startNodeRelay({
   }
 }
 
-/** The examination of `svc relay doctor`, by the relay itself. Its parts are loaded when they are first asked for. */
+/** The checks of `svc relay doctor`, run by the relay itself. Loaded on first use. */
 async function diagnoseRelay(relay: Relay, host: Host, env: Record<string, string | undefined>): Promise<Diagnosis> {
-  const [{ diagnose }, { doctorParts }, { operatorHeaders }] = await Promise.all([
+  const [{ diagnose }, { doctorDeps }, { operatorHeaders }] = await Promise.all([
     import('../../../lib/operator/doctor/doctor.ts'),
-    import('../../doctor-parts.ts'),
+    import('../../doctor-deps.ts'),
     import('../../operator-key.ts'),
   ]);
   const { config, listener } = relay;
   const { agentHome } = config;
-  const environment = { env, places: { home: env.HOME ?? homedir(), agentHome }, fileLoaded: false };
+  const environment = { env, directories: { home: env.HOME ?? homedir(), agentHome }, fileLoaded: false };
   const installation = { createHost: () => host, ownPackage: { ...ownPackage(), version: relay.version }, env };
   const headers = await operatorHeaders(agentHome, listener.port);
-  const parts = await doctorParts(environment, installation, {
+  const deps = await doctorDeps(environment, installation, {
     relay: { port: listener.port, tls: listener.tls, headers },
     port: listener.port,
     // The relay runs, so it has loaded.
@@ -159,13 +159,13 @@ async function diagnoseRelay(relay: Relay, host: Host, env: Record<string, strin
     config: { ...config, port: listener.port },
     process: async () => process.pid,
   });
-  return diagnose(parts);
+  return diagnose(deps);
 }
 
-/** Opens the listener of Secure Link, where that is enabled. A failure leaves the relay as it is. Never rejects. */
+/** Opens the listener of Secure Link, if enabled. A failure does not affect the relay. Never rejects. */
 async function startSecureLink(
   relay: Relay,
-  main: MainParts,
+  main: MainDeps,
   guard: LoopbackGuard,
 ): Promise<SecureLinkListener | undefined> {
   const { secureLink } = relay;
@@ -174,7 +174,7 @@ async function startSecureLink(
   try {
     const listener = await openSecureLink(relay, plan, { ...main, guard });
     relay.reach?.serve(acceptStreams(listener.accept));
-    // Closed for a reason, such as the end of its certificate. `stop` closes it in its turn.
+    // Closed for a reason, such as the end of its certificate. `stop` closes it as well.
     secureLink.onChange(() => {
       if (secureLink.problem !== null) void listener.close();
     });
@@ -187,12 +187,12 @@ async function startSecureLink(
   }
 }
 
-/** Tries to find a port that is free on every address, where any will do. */
+/** Attempts to find a port that is free on every address, if any port will do. */
 const MAX_ATTEMPTS = 5;
 
 /**
- * Listens on the configured address and on both addresses of loopback (contract 01 §9.1a): host tools expect the relay
- * there, and whoever holds the other one would get what is meant for `localhost`.
+ * Listens on the configured address and on both loopback addresses (contract 01 §9.1a): host tools expect the relay there,
+ * and another program on one of them would receive traffic for `localhost`.
  */
 async function listen(server: RelayServer, options: ListenOptions): Promise<Listening> {
   for (let attempt = 1; ; attempt++) {
@@ -211,7 +211,7 @@ async function listen(server: RelayServer, options: ListenOptions): Promise<List
       return first;
     } catch (error) {
       for (const listening of opened) listening.server.close();
-      // Another process may have taken the port meanwhile, or hold it on another address; any other will do.
+      // Another process may have taken the port meanwhile, or hold it on another address; any other port will do.
       if (options.port !== 0 || attempt === MAX_ATTEMPTS) throw error;
     }
   }

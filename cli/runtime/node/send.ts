@@ -5,17 +5,17 @@ import type { ReadableStream as NodeReadableStream } from 'node:stream/web';
 import type { PipedBody } from '../../../lib/host/media.ts';
 import { isPiped, WebResponse } from '../../../lib/web/response.ts';
 
-/** Milliseconds that a client may leave its response unread before its connection is dropped. */
+/** Milliseconds for which a client may leave its response unread before its connection is dropped. */
 const STALL_TIMEOUT = 300_000;
 /** Largest body that is read to its end after an early response, so that the connection stays usable. */
 const MAX_UNREAD = 64 * 1024;
-/** Milliseconds for which a refused body is still read, so that its client sees the response: in all, and of silence. */
+/** Milliseconds for which a refused body is still read, so that its client sees the response: in total, and of silence. */
 const LINGER = 30_000;
 const LINGER_IDLE = 1_000;
 
 /**
- * Sends a response. Text and bytes leave in a single write, head and body together: `write` and `end`, as the adapter
- * would call them, cork the socket, which costs a tenth of the requests (2026-11).
+ * Sends a response. Text and bytes leave in a single write, head and body together; `write` and `end`, as the adapter would
+ * call them, cork the socket, which costs a tenth of the requests (2026-11).
  */
 export function send(req: IncomingMessage, res: ServerResponse, response: Response): void | Promise<void> {
   const content = response instanceof WebResponse ? response.content : response.body;
@@ -35,13 +35,13 @@ export function send(req: IncomingMessage, res: ServerResponse, response: Respon
   // Node sets its own timeout again for the next request on the connection.
   res.socket?.setTimeout(STALL_TIMEOUT);
   if (isPiped(content)) content.pipe(res);
-  // A client that hangs up ends the stream, which is no error.
+  // A client that disconnects ends the stream, which is not an error.
   else return pipeline(Readable.fromWeb(content as NodeReadableStream), res).catch(() => {});
 }
 
 /**
- * Tells whether the whole response was handed to the system. It may wait behind others on its connection, and is told
- * nothing of the end of that then; and it says that it has finished although the connection was destroyed before.
+ * Reports whether the whole response was passed to the system. A response queued behind others on its connection is not
+ * notified when that ends, and it reports that it has finished although the connection was destroyed before.
  */
 function whenSent({ socket }: IncomingMessage, res: ServerResponse, sent: (isWhole: boolean) => void): void {
   if (socket.destroyed) {
@@ -71,9 +71,9 @@ function writeHead(res: ServerResponse, { status, headers }: Response): void {
 }
 
 /**
- * Answers before the body has arrived, and for a while reads what arrives and throws it away. A small body is read to
- * its end, so that the next request can follow. Otherwise the connection closes, but not at once: that would reset it,
- * and a client that is still sending would never see the response.
+ * Answers before the body has arrived, then reads and discards it for a while. A small body is read to its end, so that the
+ * next request can follow. Otherwise the connection closes, but not at once: that would reset it, and a client that is still
+ * sending would never see the response.
  */
 function sendEarly(req: IncomingMessage, res: ServerResponse, response: Response, body: string | Uint8Array): void {
   const { socket } = req;

@@ -14,7 +14,7 @@ import { isHandshake, WEBSOCKET_VERSION } from './handshake.ts';
 import { allowMissingHost, checkConnectionsEvery, currentResponse, responseOn } from './internals.ts';
 import { CLOSE_TIMEOUT } from './sockets.ts';
 
-/** Milliseconds that clients have. */
+/** Time limits for clients, in milliseconds. */
 export interface ServeLimits {
   /** For the head of a request. */
   head: number;
@@ -22,7 +22,7 @@ export interface ServeLimits {
   request: number;
   /** Between two requests of a connection. */
   idle: number;
-  /** Between checks for late requests. Node's default of 30 s would stretch the limits above. */
+  /** Between checks for late requests. Node's default of 30 s would extend the limits above. */
   check: number;
 }
 
@@ -30,9 +30,9 @@ export interface ServeOptions {
   log: Log;
   /** Also answers an incomplete WebSocket handshake. */
   handler: RequestListener;
-  /** Takes a complete handshake. Never rejects. */
+  /** Handles a complete handshake. Never rejects. */
   upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void>;
-  /** Answers an upgrade to another protocol, and returns true. Otherwise the request is served as if it did not ask for it. */
+  /** Answers an upgrade to another protocol, and returns true. Otherwise the request is served as if it were a plain one. */
   refuseUpgrade?(req: IncomingMessage, socket: Socket): boolean;
   limits: ServeLimits;
 }
@@ -43,13 +43,13 @@ const UNREADABLE: Record<string, [status: number, sentence: string]> = {
   HPE_CHUNK_EXTENSIONS_OVERFLOW: [413, 'the body is too large'],
 };
 
-/** Serves the upgrades of a listening server, with the limits on its clients and answers to broken requests. */
+/** Serves the upgrades of a listening server, with limits on its clients and answers to malformed requests. */
 export function serveHttp(server: HttpServer, { log, handler, upgrade, refuseUpgrade, limits }: ServeOptions): void {
   function onUpgrade(this: HttpServer, req: IncomingMessage, stream: Duplex, head: Buffer): void {
     const socket = stream as Socket;
     const answering = currentResponse(socket);
     if (answering) {
-      // A pipelined upgrade waits for the responses before it, like any request.
+      // A pipelined upgrade waits for the earlier responses, like any request.
       ignoreErrors(socket);
       answering.once('close', () => {
         if (socket.writable) onUpgrade.call(this, req, stream, head);
@@ -62,7 +62,7 @@ export function serveHttp(server: HttpServer, { log, handler, upgrade, refuseUpg
     }
     if (!isHandshake(req)) {
       const response = refusalOn(socket, req);
-      // RFC 6455 §4.4: a client that asks for another version is told the supported one.
+      // RFC 6455 §4.4: a client that requests another version gets the supported one.
       response.setHeader('sec-websocket-version', WEBSOCKET_VERSION);
       handler(req, response);
       return;
@@ -80,15 +80,15 @@ export function serveHttp(server: HttpServer, { log, handler, upgrade, refuseUpg
   server.on('error', (error) => log.error(`listener failed: ${describeError(error)}`));
   server.on('upgrade', onUpgrade);
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? currentResponse(socket)?.req : undefined;
-    // Node reports this once per request, and goes on reading it.
-    if (!late || !isSelfTimed(late)) refuseUnreadable(error, socket);
+    const stalledRequest = error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? currentResponse(socket)?.req : undefined;
+    // Node reports this once per request, and keeps reading it.
+    if (!stalledRequest || !isSelfTimed(stalledRequest)) refuseUnreadable(error, socket);
   });
   server.on('checkExpectation', (_req, res: ServerResponse) => {
     res.writeHead(417, ERROR_HEADERS).end(errorBody('unknown expectation'));
   });
   server.on('tlsClientError', (error: Error, socket: Duplex) => {
-    // The broken handshake of one client matters to nobody else.
+    // A client's failed handshake concerns nobody else.
     log.debug(`TLS handshake failed: ${error.message}`);
     // Before a handshake is complete nothing can be answered, and Node leaves a late one open.
     socket.destroy();
@@ -101,7 +101,7 @@ export function refusalOn(socket: Socket, request: IncomingMessage): ServerRespo
   const response = responseOn(socket, request);
   response.shouldKeepAlive = false;
   socket.on('timeout', () => socket.destroy());
-  // Discards what still arrives: unread, it would also hide that the client has gone.
+  // Discards incoming data: unread, it would also hide that the client has disconnected.
   socket.resume();
   response.on('finish', () => {
     socket.end();
@@ -116,9 +116,9 @@ function ignoreErrors(socket: Socket): void {
   if (!socket.listeners('error').includes(ignore)) socket.on('error', ignore);
 }
 
-/** Answers what Node's parser refused, with the error body of every other response. */
+/** Answers requests that Node's parser refused, with the error body of every other response. */
 function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
-  // A response under way cannot be replaced.
+  // A response that has started cannot be replaced.
   const answering = currentResponse(socket)?.headersSent;
   if (error.code === 'ECONNRESET' || !socket.writable || answering) {
     socket.destroy();
@@ -138,12 +138,12 @@ function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
 const ERROR_HEADERS = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' };
 const errorBody = (error: string): string => JSON.stringify({ ok: false, error });
 
-/** Headers of the hop, and of the upgrade that is declined. */
+/** Headers of the hop, and of the declined upgrade. */
 const UPGRADE_HEADERS = new Set(['connection', 'upgrade', 'http2-settings']);
 
 /**
- * Declines an upgrade to another protocol: curl --http2 offers h2c. The offer may be ignored, but Node stops parsing at
- * it, so the request is put back without it and the server parses the connection again.
+ * Declines an upgrade to another protocol, such as h2c from curl --http2. The offer may be ignored, but Node stops parsing
+ * there, so the request is put back without it and the server parses the connection again.
  */
 function parseAgain(server: HttpServer, req: IncomingMessage, socket: Socket, head: Buffer): void {
   ignoreErrors(socket);

@@ -20,23 +20,23 @@ export interface RelayEndpointOptions {
   sockets: SocketTable;
   /** Limits the long messages of all sockets. */
   reading: ByteBudget;
-  /** Milliseconds in which a client that is not read must take something of what is sent: 45 s unless set. */
+  /** Milliseconds in which a client that is not read must read some of the sent data: 45 s by default. */
   stallTimeout?: number;
 }
 
 /** The relay itself, as the handler of requests and handshakes. */
 export interface RelayEndpoint {
   readonly handler: RequestListener;
-  /** Takes a complete handshake. Never rejects. */
+  /** Handles a complete handshake. Never rejects. */
   upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void>;
 }
 
 export interface RelayServer {
-  /** Handles the requests of a server that is given to `serve`. */
+  /** Handles the requests of a server that is passed to `serve`. */
   readonly handler: RequestListener;
-  /** Takes over a server that listens, with the limits on its clients. */
+  /** Takes over a listening server, with limits on its clients. */
   serve(server: HttpServer): void;
-  /** Stops accepting; gives sockets that are being closed a moment, then drops what is left. */
+  /** Stops accepting; gives closing sockets a moment, then drops the rest. */
   close(): Promise<void>;
 }
 
@@ -49,10 +49,10 @@ export function createRelayEndpoint(options: RelayEndpointOptions): RelayEndpoin
 
     async upgrade(req, socket, head) {
       try {
-        const decided = await sockets.upgrade(requestOf(req), peerOf(socket));
+        const decision = await sockets.upgrade(requestOf(req), peerOf(socket));
         if (!socket.writable) socket.destroy();
-        else if (decided.refusal) await send(req, refusalOn(socket, req), decided.refusal);
-        else await nodeSockets.accept(decided, req, socket, head);
+        else if (decision.refusal) await send(req, refusalOn(socket, req), decision.refusal);
+        else await nodeSockets.accept(decision, req, socket, head);
       } catch (error) {
         log.error(`upgrade failed: ${describeError(error)}`);
         socket.destroy();

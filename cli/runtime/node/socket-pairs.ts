@@ -9,7 +9,7 @@ export interface PairLimits {
   /** From the connection to the upstream's answer. */
   handshake: number;
   ping: number;
-  /** Silence after which a side is gone. */
+  /** Silence after which a side counts as gone. */
   idle: number;
   /** Between two checks of all sockets. */
   check: number;
@@ -20,7 +20,7 @@ const HIGH_WATER_MARK = 1024 * 1024;
 /** Milliseconds that a side gets to answer the closing handshake. */
 const CLOSE_TIMEOUT = 1_000;
 
-/** Close codes that stand for a broken protocol, by the error of `ws`. */
+/** Close codes for protocol errors, by the error of `ws`. */
 const ERROR_CODES: Record<string, number> = {
   WS_ERR_UNSUPPORTED_MESSAGE_LENGTH: 1009,
   WS_ERR_INVALID_UTF8: 1007,
@@ -31,15 +31,15 @@ const PROTOCOL_ERROR = 1002;
 export interface Side {
   webSocket: WebSocket;
   socket: Socket;
-  /** `bytesRead` and unsent bytes at the last check, and when one of them last changed. */
+  /** `bytesRead` and unsent bytes at the last check, and the time of their last change. */
   bytes: number;
   unsent: number;
-  heardAt: number;
-  /** Close code of an error that was found here. */
+  receivedAt: number;
+  /** Close code of an error that was detected here. */
   failure?: number;
 }
 
-/** An upstream that has accepted a socket, with exactly the subprotocol that it has selected. */
+/** An upstream that has accepted a socket, with the subprotocol that it has selected. */
 export interface Dialled {
   side: Side;
   protocol: string | undefined;
@@ -48,7 +48,7 @@ export interface Dialled {
 /** Closes one side after the other. `upstream` tells which of them closed first. */
 export type Mirror = (code: number, reason: Buffer, upstream: boolean) => { code: number; reason: string | Buffer };
 
-/** Codes that stand for no code, and for a connection that broke: neither may be sent. */
+/** Codes for a missing code, and for a broken connection, neither of which may be sent. */
 export const NO_CODE = 1005;
 export const isBroken = (code: number): boolean => code === 1006 || code === 1015;
 
@@ -58,17 +58,15 @@ interface Pair {
   pingedAt: number;
 }
 
-export interface SocketPairsParts {
+export interface SocketPairsDeps {
   limits: PairLimits;
   mirror: Mirror;
   /** Called with every check, while there are sockets. */
   onCheck?(): void;
 }
 
-export type SocketPairs = ReturnType<typeof createSocketPairs>;
-
 /** Sockets of clients that are joined to sockets of a server on this host. */
-export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsParts) {
+export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsDeps) {
   const receiving = {
     perMessageDeflate: false,
     maxPayload: limits.maxMessage,
@@ -123,8 +121,8 @@ export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsParts)
         if (socket.bytesRead !== side.bytes || webSocket.bufferedAmount !== side.unsent || webSocket.isPaused) {
           side.bytes = socket.bytesRead;
           side.unsent = webSocket.bufferedAmount;
-          side.heardAt = now;
-        } else if (now - side.heardAt > limits.idle) webSocket.terminate();
+          side.receivedAt = now;
+        } else if (now - side.receivedAt > limits.idle) webSocket.terminate();
       }
       if (now - pair.pingedAt < limits.ping) continue;
       pair.pingedAt = now;
@@ -135,7 +133,7 @@ export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsParts)
     onCheck?.();
   }
 
-  /** Pumps messages both ways until one side ends. */
+  /** Passes messages in both directions until one side ends. */
   function join(client: Side, upstream: Side): void {
     const pair: Pair = { client, upstream, pingedAt: performance.now() };
     pairs.add(pair);
@@ -152,7 +150,7 @@ export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsParts)
     };
     client.webSocket.on('close', forget);
     upstream.webSocket.on('close', forget);
-    // Pings with data ask the client itself for a sign of life, the others only this side (contract 04 §5.4a).
+    // Pings with data request a sign of life from the client itself, the others only from this side (contract 04 §5.4a).
     upstream.webSocket.on('ping', (data: Buffer) => {
       if (data.length === 0) upstream.webSocket.pong();
       else if (client.webSocket.readyState === WebSocket.OPEN) client.webSocket.ping(data);
@@ -170,8 +168,8 @@ export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsParts)
 
     /**
      * Opens the upstream's side, which reads nothing until it is joined. Ends with the client. `headers` are those of the
-     * upgrade beside the handshake. `refused` gets the plain answer of an upstream that declines.
-     * @throws Node's or `ws`'s error; SyntaxError when the offered subprotocols are invalid.
+     * upgrade besides the handshake. `refused` gets the plain answer of an upstream that declines.
+     * @throws Node's or `ws`'s error; SyntaxError if the offered subprotocols are invalid.
      */
     dial(
       { link, authority, path, headers, protocols = [] }: DialTarget,
@@ -186,7 +184,7 @@ export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsParts)
           autoPong: false,
           handshakeTimeout: limits.handshake,
           finishRequest: (request) => {
-            // As it was sent: `ws` has passed it through a parser of URLs.
+            // As sent; `ws` has passed it through a URL parser.
             request.path = path;
             request.end();
           },
@@ -199,7 +197,7 @@ export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsParts)
         webSocket.once('upgrade', (response) => {
           socket = response.socket;
           protocol = response.headers['sec-websocket-protocol'];
-          // `ws` takes a server that selects none of the offered ones for broken.
+          // `ws` treats a server that selects none of the offered protocols as broken.
           if (protocol === undefined) response.headers['sec-websocket-protocol'] = protocols[0];
         });
         webSocket.once('open', () => {
@@ -258,7 +256,7 @@ const sideOf = (webSocket: WebSocket, socket: Socket): Side => ({
   socket,
   bytes: socket.bytesRead,
   unsent: 0,
-  heardAt: performance.now(),
+  receivedAt: performance.now(),
 });
 
 /** Resolves when a side has closed. */
@@ -271,7 +269,7 @@ const closeOf = ({ webSocket }: Side): Promise<void> =>
 /** Closes a side, and drops it when it does not answer. */
 function close({ webSocket }: Side, code: number, reason: string | Buffer): void {
   if (webSocket.readyState === WebSocket.CLOSED) return;
-  // The other side's close frame has to be read.
+  // The other side's close frame must be read.
   if (webSocket.isPaused) webSocket.resume();
   webSocket.close(code, reason);
   const timer = setTimeout(() => webSocket.terminate(), CLOSE_TIMEOUT);

@@ -26,7 +26,7 @@ import {
 export const CLOSE_TIMEOUT = 2_000;
 /** Bytes that a client may send before it has authenticated. */
 const PRE_AUTH_BYTES = 64 * 1024;
-/** Milliseconds in which a client that is not read must take something of what is sent. */
+/** Milliseconds in which a client that is not read must read some of the sent data. */
 const STALL_TIMEOUT = 45_000;
 const SERVER_OPTIONS = {
   // A message in tiny fragments costs far more than its bytes.
@@ -35,14 +35,14 @@ const SERVER_OPTIONS = {
   perMessageDeflate: false,
   closeTimeout: CLOSE_TIMEOUT,
   clientTracking: false,
-  // The answers are counted with everything else that is sent.
+  // Pongs are counted with everything else that is sent.
   autoPong: false,
   handleProtocols: ([selected]: Set<string>): string | false => selected ?? false,
 };
-/** One group: the relay publishes to sockets by itself. */
+/** A single namespace, since the relay itself publishes to sockets. */
 const NAMESPACE = 'sockets';
 
-/** Our own data, which crossws keeps with a peer. */
+/** Our own data, which crossws stores with a peer. */
 interface PeerContext {
   accepted?: Accepted;
   socket: Socket;
@@ -61,11 +61,11 @@ export interface NodeSocketsOptions {
   log: Log;
   /** Limits the long messages of all sockets. */
   reading: ByteBudget;
-  /** Milliseconds in which a client that is not read must take something of what is sent: 45 s unless set. */
+  /** Milliseconds in which a client that is not read must read some of the sent data: 45 s by default. */
   stallTimeout?: number;
 }
 
-/** Carries the sockets of the table over crossws. */
+/** Serves the sockets of the table with crossws. */
 export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }: NodeSocketsOptions): NodeSockets {
   const { hooks, receive } = createSocketHooks(
     {
@@ -94,7 +94,7 @@ export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }
     log,
   );
 
-  /** Takes messages as bytes, before crossws makes them text: 40 MiB take it up to 0.2 s. */
+  /** Takes messages as bytes, before crossws converts them to text, which takes up to 0.2 s for 40 MiB. */
   function takeMessages(peer: Peer): void {
     const webSocket = webSocketOf(peer) as WebSocketPart;
     const { socket } = contextOf(peer);
@@ -126,7 +126,7 @@ export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }
       idleTimeout: 0,
       serverOptions: { ...SERVER_OPTIONS, maxPayload },
     });
-  /** The limit on messages is one of crossws's server, so each limit has a server. */
+  /** crossws has one message limit per server, so each limit has a server. */
   const adapters = new Map<number, ReturnType<typeof create>>();
 
   function adapterFor({ row }: Accepted): ReturnType<typeof create> {
@@ -146,8 +146,8 @@ export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }
 }
 
 /**
- * The part of a request that crossws needs for the handshake. It keeps what it is given for as long as the socket is
- * open: the request itself would be several kilobytes. Only the selected subprotocol is passed on.
+ * The part of a request that crossws needs for the handshake. It keeps that for as long as the socket is open, and the
+ * request itself would be several kilobytes. Only the selected subprotocol is passed on.
  */
 const handshakeOf = ({ headers }: IncomingMessage, { protocol }: Accepted) => ({
   method: 'GET',
@@ -160,15 +160,15 @@ const handshakeOf = ({ headers }: IncomingMessage, { protocol }: Accepted) => ({
   },
 });
 
-/** A long message that has been received, with the release of its reservation. */
+/** A received long message, with the release of its reservation. */
 function withRelease(data: Buffer, webSocket: EventEmitter): LongFrame {
   const reserved = takeReservation(webSocket) as LongMessage | undefined;
   return reserved ? Object.assign(data, { handled: reserved.received() }) : data;
 }
 
 /**
- * A long message that is being received, within the budget of all. One that hardly comes while others wait costs its
- * client the connection; one that takes long to handle is no longer counted then.
+ * A long message that is being received, within the common budget. If it stalls while others wait, its client loses the
+ * connection; slow handling no longer counts.
  */
 class LongMessage implements MessageReservation {
   readonly #reservation: Reservation;
@@ -193,7 +193,7 @@ class LongMessage implements MessageReservation {
     return this.#reservation.isGranted;
   }
 
-  /** The message is whole. Returns the function that releases it. */
+  /** The message is complete. Returns the function that releases it. */
   received(): () => void {
     this.#isWhole = true;
     this.#socket.off('close', this.#closed);
@@ -208,13 +208,13 @@ class LongMessage implements MessageReservation {
   };
 }
 
-/** Where the listener is kept that `ws` had for the end of a connection. */
+/** Holds the listener that `ws` had for the end of a connection. */
 const SHUT_DOWN = Symbol('shut down');
 type Carrier = Socket & { [SHUT_DOWN]?: () => void };
 
 /**
- * A client that ends its side is gone, and with nothing left to send so is the connection. `ws` would first shut down
- * the other side and then end its receiver twice, an error nobody sees: an eighth of what a connection costs (2026-11).
+ * A client that ends its side is gone, and with nothing left to send so is the connection. `ws` would first shut down the
+ * other side and then end its receiver twice, an unseen error: an eighth of the cost of a connection (2026-11).
  */
 function endAtOnce(socket: Carrier): void {
   socket[SHUT_DOWN] = takeEndListener(socket);
@@ -227,15 +227,15 @@ function onEnd(this: Carrier): void {
 }
 
 /**
- * Gives every end of a connection a reason while something waits to be sent. Without one, Node makes an error with a
- * stack for each queued write: seconds for a client that never read (2026-11).
+ * Gives every end of a connection a reason while writes are queued. Without one, Node creates an error with a stack for each
+ * queued write: seconds for a client that never read (2026-11).
  */
 const destroyWithOneError: Socket['destroy'] = function (this: Socket, error) {
   const reason = error ?? (this.writableLength > 0 ? new Error('the connection was dropped') : undefined);
   return Socket.prototype.destroy.call(this, reason);
 };
 
-/** The part of the bundled `ws` socket that is used. */
+/** The used part of the bundled `ws` socket. */
 interface WebSocketPart extends EventEmitter {
   readonly readyState: number;
   readonly bufferedAmount: number;
@@ -251,8 +251,8 @@ const TEXT = { binary: false };
 const BINARY = { binary: true };
 
 /**
- * A Node socket as the relay's domain sees it. Until the client has authenticated, the connection is destroyed once
- * it has sent 64 KiB: counted on the wire, because a message only counts when it is whole.
+ * A Node socket in the form for the relay's domain. Until the client has authenticated, the connection is destroyed once it
+ * has sent 64 KiB, counted on the wire, because a message only counts when it is complete.
  */
 class NodeTransport implements Transport {
   readonly #peer: Peer;
@@ -282,7 +282,7 @@ class NodeTransport implements Transport {
   }
 
   send(data: string | Uint8Array): void {
-    // `ws` would count what is sent to a closing socket as unsent forever.
+    // `ws` would count data for a closing socket as unsent forever.
     if (!this.isWritable()) return;
     this.#webSocket.send(data, typeof data === 'string' ? TEXT : BINARY, this.#counted());
   }
@@ -291,7 +291,7 @@ class NodeTransport implements Transport {
     if (this.isWritable()) this.#webSocket.pong(data, false, this.#counted());
   }
 
-  /** Counts the next message, unless nothing is before it: a callback costs a fifth of what a short message does. */
+  /** Counts the next message, unless none is pending: a callback costs a fifth of a short message. */
   #counted(): (() => void) | undefined {
     if (this.#socket.writableLength === 0) return undefined;
     this.#unsentMessages++;
@@ -327,7 +327,7 @@ class NodeTransport implements Transport {
   pause(): boolean {
     this.#isPaused = true;
     this.#webSocket.pause();
-    // Restarted by whatever leaves, even a part of a write.
+    // Restarted by any data that leaves, even a part of a write.
     this.#socket.setTimeout(this.#stallTimeout, this.#stalled);
     return true;
   }

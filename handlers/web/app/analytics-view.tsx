@@ -4,7 +4,7 @@ import { createAnalytics, median, type Samples } from './analytics.ts';
 import type { TokenUsage } from './chat/turns.ts';
 import { useApp } from './context.ts';
 
-/** The tokens of an answer, or of several. */
+/** The tokens of one answer, or of several. */
 export function tokensText({ input, output, total }: TokenUsage, t: I18n['t'], language: string): string {
   const { format } = new Intl.NumberFormat(language);
   return t('{total} tokens: {input} in, {output} out', {
@@ -71,7 +71,7 @@ export function AnalyticsCard() {
   );
 }
 
-/** Milliseconds, or seconds from one on. */
+/** A duration in milliseconds, or in seconds from one on. */
 function durationText(milliseconds: number, language: string): string {
   const isShort = milliseconds < 1000;
   return new Intl.NumberFormat(language, {

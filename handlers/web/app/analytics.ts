@@ -9,28 +9,26 @@ export type Samples = readonly number[];
 export interface Figures {
   /** From sending a message to the first text or thought of the answer. */
   firstToken: Samples;
-  /** From sending a message to the end of an answer that was given in full. */
+  /** From sending a message to the end of a complete answer. */
   completion: Samples;
   /** Round trips to the relay. */
   health: Samples;
   /** Sum of the answers whose usage the API server has reported, and their number. */
   tokens: TokenUsage & { answers: number };
-  /** Numbers of answers by their end. Those that a person has stopped count for neither. */
+  /** Numbers of answers by their end. Those that a person stopped count for neither. */
   streams: { done: number; broken: number };
 }
 
-/** Samples that are kept of each kind. */
+/** Maximum samples of each kind. */
 const MAX_SAMPLES = 500;
 
-/** Times of one answer, from the moment at which it was asked for. */
+/** Times of one answer, from the moment of the request. */
 export interface AnswerTimer {
-  /** Called with the answer after each change of it. */
+  /** Called with the answer after each change. */
   follow(turn: Turn): void;
 }
 
-export type Analytics = ReturnType<typeof createAnalytics>;
-
-/** Collects the figures. They stay in memory, end with the page, and are sent nowhere. */
+/** Collects the figures. They are in memory only, end with the page, and are sent nowhere. */
 export function createAnalytics({ session }: Pick<App, 'session'>, now: () => number = () => performance.now()) {
   const figures = signal<Figures>({
     firstToken: [],

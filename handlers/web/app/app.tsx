@@ -17,13 +17,13 @@ import { offered } from './offered.ts';
 import { screens } from './screens.ts';
 import { ConnectionChip } from './status.tsx';
 
-/** Milliseconds between looks for grants that have ended. */
+/** Milliseconds between checks for expired grants. */
 const GRANT_CHECK = 2000;
 
 export interface AppShellProps {
-  /** The code of a pairing link, until it was used. */
+  /** The code of a pairing link, until it is used. */
   code: Signal<LinkCode | null>;
-  /** True if this browser keeps the pairing. */
+  /** True if this browser stores the pairing. */
   isKept: boolean;
 }
 
@@ -54,15 +54,15 @@ export function AppShell({ code, isKept }: AppShellProps) {
       }
       notices={<PageNotices />}
       badges={{ inbox: inbox.unread }}
-      places={() => [
+      destinations={() => [
         ...inbox.threads.value.map((thread) => ({
           title: nameOf(thread),
-          about: t('Inbox'),
+          hint: t('Inbox'),
           href: hrefOf('inbox', thread.id),
         })),
         ...session.profiles.value.map(({ name }) => ({
           title: name,
-          about: t('Profiles'),
+          hint: t('Profiles'),
           href: hrefOf('profiles', name),
         })),
       ]}
@@ -75,7 +75,7 @@ function FreezeSwitch() {
   return <FreezeButton api={api} freeze={session.freeze.value} isAway={!session.isOnline.value} />;
 }
 
-/** While the relay is frozen. Only a session with the grant `bridge` may end it. */
+/** The notice while the relay is frozen. Only a session with the grant `bridge` may end it. */
 function Freeze() {
   const { session, api } = useApp();
   const mayEnd = isGranted(session.grants.value, 'bridge', Date.now() / 1000);
@@ -86,7 +86,7 @@ const loadLock = () => import('./lock/page.tsx');
 const loadHomeOff = () => import('./home-off.tsx');
 const loadPair = () => import('./pair.tsx');
 
-/** A page without the frame, loaded when it is needed; or a part of one, `within` a fragment. */
+/** A page without the frame, loaded on demand; or a part of one, `within` a fragment. */
 function Late<Props extends object>({
   load,
   within: Within = 'main',
@@ -103,14 +103,14 @@ function Late<Props extends object>({
   return <Within>{Page ? <Page {...(props as unknown as Props)} /> : Within === 'main' && <Loading />}</Within>;
 }
 
-/** Notices for every screen: another version of the relay, and the relay's messages to people. */
+/** Notices on every screen: another version of the relay, and the relay's messages to people. */
 function PageNotices() {
   const t = useT();
   const { session, settings, shares } = useApp();
   const { screen } = useRouter().place.value;
   const version = session.relayVersion.value;
   const { notice } = session;
-  // Loaded while home is there: without a service worker, nothing loads when it is off.
+  // Loaded while home is reachable: without a service worker, nothing can be loaded when it is off.
   const known = useRef(session.pairing.value?.mailbox?.url);
   const hasMailbox = session.pairing.value?.mailbox && (session.isOnline.value || session.isAway.value);
   const seen = settings.values.last_seen_version.value;

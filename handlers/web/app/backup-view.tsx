@@ -12,7 +12,7 @@ import { messageOf } from '../shared/load.tsx';
 import { useApp } from './context.ts';
 import type { Pairing } from './session.ts';
 
-/** Exports and imports the settings with the pairing, behind a passphrase. */
+/** Exports and imports the settings with the pairing, encrypted with a passphrase. */
 export function BackupCard() {
   const t = useT();
   const { session, settings, api } = useApp();
@@ -78,7 +78,7 @@ export function BackupCard() {
       <p class="small soft">
         {t('Settings and pairing in one file. Whoever has the file and its passphrase is this device.')}{' '}
         {t('Use it in one browser at a time: two that share a pairing sign each other out.')}{' '}
-        {t('An export takes this session from the key of this browser, which cannot leave it.')}
+        {t('An export unbinds this session from the key of this browser, which cannot leave it.')}
       </p>
       <TextField
         label={t('Passphrase')}
@@ -142,7 +142,7 @@ const isOf = (pairing: JsonObject, own: Endpoint): boolean =>
   isMailboxOf(pairing, own) || routesOf(pairing).includes(own.url);
 
 /**
- * The pairing of a backup, for this very relay; for its home, where this relay is the mailbox.
+ * The pairing of a backup, if it is for this relay, or for its home if this relay is the mailbox.
  * @throws Error with a sentence for people.
  */
 function pairingOf(backup: JsonObject, own: Endpoint): Pairing {
@@ -164,7 +164,7 @@ function pairingOf(backup: JsonObject, own: Endpoint): Pairing {
   };
 }
 
-/** Addresses of the relay that a pairing was made for. */
+/** The relay addresses of a pairing. */
 const routesOf = ({ endpoints }: JsonObject): string[] =>
   (Array.isArray(endpoints) ? endpoints : []).flatMap((endpoint) => {
     const url = asObject(endpoint)?.url;

@@ -3,7 +3,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { Button, Notice } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 
-/** Milliseconds between two looks at the picture. */
+/** Milliseconds between two scans of the picture. */
 const LOOK_EVERY = 200;
 
 /** Interface shared by the browser's own detector and the package's. */
@@ -15,7 +15,7 @@ interface NativeDetector {
   getSupportedFormats(): Promise<string[]>;
 }
 
-/** The browser's detector of QR codes, else one that is loaded for it. */
+/** The browser's detector of QR codes, else one that is loaded on demand. */
 async function openDetector(): Promise<Detector> {
   const native = (globalThis as { BarcodeDetector?: NativeDetector }).BarcodeDetector;
   const formats = await native?.getSupportedFormats().catch((): string[] => []);
@@ -30,12 +30,12 @@ const PROBLEMS: Readonly<Record<string, string>> = {
 };
 
 export interface CameraProps {
-  /** Called with the text of every code in sight until it returns true. */
+  /** Called with the text of every visible code until it returns true. */
   onText(text: string): boolean;
   onClose(): void;
 }
 
-/** The picture of the camera, until a QR code in it was taken. */
+/** The picture of the camera, until a QR code in it was accepted. */
 export function Camera({ onText, onClose }: CameraProps) {
   const t = useT();
   const video = useRef<HTMLVideoElement>(null);
@@ -64,7 +64,7 @@ export function Camera({ onText, onClose }: CameraProps) {
   );
 }
 
-/** Shows the camera and looks for codes until one is taken or `signal` aborts. Frees the camera in every case. */
+/** Shows the camera and scans for codes until one is accepted or `signal` aborts. Always releases the camera. */
 async function look(video: HTMLVideoElement, onText: CameraProps['onText'], signal: AbortSignal): Promise<void> {
   const [stream, detector] = await Promise.all([
     navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } }),

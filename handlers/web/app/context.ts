@@ -11,20 +11,20 @@ import type { Shares } from './share/shares.ts';
 /** Context of every screen of the app. */
 export interface App {
   session: Session;
-  /** The relay's routes with the bearer of this session, which is renewed when it has expired. */
+  /** The relay's routes with the bearer of this session, which is renewed after it has expired. */
   api: Api;
   settings: Settings;
   lock: Lock;
   inbox: Inbox;
   knocks: Knocks;
   shares: Shares;
-  /** Address of the relay, with a slash at its end. */
+  /** Address of the relay, with a trailing slash. */
   base: string;
   /** Storage that outlives the page, erased when the pairing ends. */
   keep: Keep;
   /**
-   * The store that `make` creates, once for the pairing: it outlives the screen that asks first. When the pairing is over,
-   * its `close` is called, if it has one: nothing of it may reach `keep` after that.
+   * The store that `make` creates, once per pairing: it outlives the screen that first requests it. When the pairing ends,
+   * its `close` is called, if any, after which it must not write to `keep`.
    */
   kept<T>(make: (app: App) => T): T;
 }

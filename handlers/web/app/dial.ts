@@ -1,20 +1,21 @@
 import type { Dial, SocketEnd } from '../../../lib/host/dial.ts';
+import { takeEarlySocket } from './first-socket.ts';
 
-/** Milliseconds for the question why an upgrade was refused. */
+/** Milliseconds for the request why an upgrade was refused. */
 const ASK_TIMEOUT = 5000;
 /** RFC 6455 §7.4.1: the connection ended without a close frame. */
 const NO_CLOSE = 1006;
 
-/** Told of a refusal for too many failed attempts: seconds until the relay accepts the next one. */
+/** Called after a refusal for too many failed attempts, with the seconds until the relay accepts the next one. */
 export type OnLimited = (retryAfter: number) => void;
 
 /**
- * Dials with the browser's WebSocket. The browser checks certificates, and shows nobody their key. It does not tell the
- * status of a refused upgrade either, so a plain request asks for it.
+ * Dials with the browser's WebSocket. The browser verifies certificates and does not expose their key. It does not expose
+ * the status of a refused upgrade either, so a plain request asks for it.
  */
 export const createBrowserDial = (onLimited: OnLimited): Dial => {
   return (url, events) => {
-    const socket = new WebSocket(url);
+    const socket = takeEarlySocket(url) ?? new WebSocket(url);
     let isOpen = false;
     let isClosing = false;
     let isOver = false;
@@ -38,10 +39,13 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
       end(NO_CLOSE, '', { status: 429 });
     }
 
-    socket.onopen = () => {
+    function opened(): void {
       isOpen = true;
-      events.open(null);
-    };
+      if (!isOver) events.open(null);
+    }
+
+    socket.onopen = opened;
+    if (socket.readyState === WebSocket.OPEN) queueMicrotask(opened);
     socket.onmessage = ({ data }) => {
       if (typeof data === 'string' && !isOver) events.message(data);
     };
@@ -63,7 +67,7 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
         }
       },
       terminate() {
-        // A browser cannot drop a connection; it is not waited for.
+        // A browser cannot drop a connection, so this does not wait for it.
         socket.close();
         end(NO_CLOSE, 'terminated');
       },
@@ -73,8 +77,8 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
 
 /**
  * Asks why an upgrade was refused: the status of a plain request, and the seconds until the relay accepts another upgrade
- * from here. A browser does not say why there is no answer, but a connection that cannot be made fails at once. A relay
- * that stops, or a proxy whose relay is away, answers 503 or 502.
+ * from here. A browser does not report why there is no answer, but a connection that cannot be established fails at once. A
+ * stopping relay, or a proxy without its relay, answers 503 or 502.
  */
 async function askWhy(socketUrl: string): Promise<{ status: number; wait: number } | 'unreachable' | 'silent'> {
   const signal = AbortSignal.timeout(ASK_TIMEOUT);

@@ -1,27 +1,24 @@
-/**
- * Milliseconds of a frame that go into work which may wait. The rest is the browser's, on a phone of a quarter of the
- * speed too.
- */
+/** Milliseconds per frame for work that can wait. The rest is the browser's, even on a phone of a quarter of the speed. */
 const BUDGET = 5;
 const FRAME = 16;
-/** Parts of it in a frame: the browser has to draw what each of them makes. */
+/** Maximum parts of such work per frame, since the browser has to render the result of each. */
 const MAX_PARTS = 3;
 
-/** Remaining work: none, some that fits into this frame if there is time, or some that needs a frame of its own. */
+/** Remaining work: none, some that fits into this frame if there is time, or some that needs a new frame. */
 export type Left = 'nothing' | 'more' | 'another frame';
 
 export type Frames = ReturnType<typeof createFrames>;
 
-/** Spreads work over frames, so that no page of it holds up a finger. The latest request comes first. */
+/** Spreads work over frames, so that it never delays a touch. The latest request comes first. */
 export function createFrames() {
-  /** Each does a part of its work. */
+  /** Functions that each do a part of their work. */
   const waiting = new Set<() => Left>();
   let frame = 0;
   let frameEnd = 0;
   let budgetEnd = 0;
   let cost = 0;
   const drawn = new MessageChannel();
-  // This arrives when the frame is drawn: the browser takes no message between the work and its layout.
+  // This message arrives when the frame is rendered, since the browser handles none between the work and its layout.
   drawn.port1.onmessage = ({ data: begunAt }: MessageEvent<number>) => {
     cost = performance.now() - begunAt;
   };
@@ -50,13 +47,13 @@ export function createFrames() {
   }
 
   return {
-    /** True if this frame has time for more. */
+    /** True if this frame has time for more work. */
     hasTime,
-    /** Milliseconds that the last frame with work took until it was drawn. */
+    /** Milliseconds from the start of the last frame with work until it was rendered. */
     get cost(): number {
       return cost;
     },
-    /** Does `work` in the next frames, until nothing of it is left. The same one again is asked for once. */
+    /** Runs `work` in the next frames until nothing is left. A repeated request counts once. */
     request(work: () => Left): void {
       waiting.add(work);
       if (frame === 0) frame = requestAnimationFrame(run);
@@ -72,10 +69,10 @@ export function createFrames() {
   };
 }
 
-/** Entries of a queue that are handled at once, however soon. */
+/** Queue length that is handled at once, before the delay. */
 const MAX_QUEUED = 1000;
 
-/** Collects what comes within `delay` milliseconds and hands it over together. */
+/** Collects entries for `delay` milliseconds and handles them together. */
 export function createQueue<T>(delay: number, handle: (entries: readonly T[]) => void) {
   let entries: T[] = [];
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -4,17 +4,26 @@ import { timeText } from '../shared/ages.ts';
 import { Button, Notice } from '../shared/components.tsx';
 import { useI18n } from '../shared/i18n.ts';
 import { useApp } from './context.ts';
+import { createFiles } from './files/files.ts';
 import type { Session } from './session.ts';
 import { httpBase } from './stored-pairing.ts';
 
-/** Screens that have nothing without home. */
+/** Screens that are empty without home. */
 const HOME_ONLY = /^(?:chat|terminal|tui|voice|profiles|usage)$/;
+/** Those that have nothing to read either: nothing in them can be tapped or typed into. */
+const INERT = /^(?:tui|voice|profiles|usage)$/;
 
-/** At the mailbox (contract 12 §3): why, and what goes on. `known` is the mailbox that there was when the page began. */
+/**
+ * The notice at the mailbox (contract 12 §3): why, and which features still work. `known` is the mailbox at the start of the
+ * page.
+ */
 export default function HomeOff({ screen, known }: { screen: string; known: string | undefined }) {
   const { t, language } = useI18n();
-  const { session } = useApp();
+  const { session, kept } = useApp();
+  // Uploads that an earlier page had begun go on, whatever screen is shown.
+  useEffect(() => void kept(createFiles), [kept]);
   const isBarred = useIsBarred(session, known);
+  useInertScreen(session.isAtMailbox.value && INERT.test(screen));
   const since = session.pairing.value?.home_off_since;
   return (
     <>
@@ -44,7 +53,26 @@ export default function HomeOff({ screen, known }: { screen: string; known: stri
   );
 }
 
-/** True if the policy with which this page came bars it from the other side of its mirror, as the browser says. */
+/** Makes a screen inert, except for its notices. */
+function useInertScreen(isInert: boolean): void {
+  useEffect(() => {
+    const main = document.querySelector('main');
+    if (!main || !isInert) return;
+    const set = (value: boolean) => {
+      for (const part of main.querySelectorAll<HTMLElement>(':scope > :not(.notice)')) part.inert = value;
+    };
+    // Elements that the screen adds when it is loaded.
+    const observer = new MutationObserver(() => set(true));
+    observer.observe(main, { childList: true });
+    set(true);
+    return () => {
+      observer.disconnect();
+      set(false);
+    };
+  }, [isInert]);
+}
+
+/** True if the policy with which this page was loaded blocks the other side of its mirror, as reported by the browser. */
 function useIsBarred({ pairing }: Session, known: string | undefined): boolean {
   const isBarred = useSignal(false);
   const mailbox = pairing.value?.mailbox?.url;
@@ -53,7 +81,7 @@ function useIsBarred({ pairing }: Session, known: string | undefined): boolean {
       if (effectiveDirective === 'connect-src') isBarred.value = true;
     };
     document.addEventListener('securitypolicyviolation', onViolation);
-    // Asked for once: a page that began with its mailbox has the policy for it.
+    // Checked once, since a page that started with its mailbox has the policy for it.
     if (mailbox !== known) {
       const sides = [mailbox, pairing.peek()?.endpoints[0]?.url].flatMap((url) => (url ? httpBase(url) : []));
       for (const side of sides.filter((side) => new URL(side).origin !== location.origin)) {

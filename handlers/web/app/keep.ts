@@ -4,9 +4,9 @@ import { openStore } from './browser-storage.ts';
 export type Keep = ReturnType<typeof openKeep>;
 
 /**
- * Everything that the app keeps in this browser for the pairing with the relay at `base`: messages, drafts, conversations,
- * files. Pages and the service worker share it; a change is one transaction. A browser that keeps nothing (a private
- * window) has it in memory, until the page is closed.
+ * Everything that the app stores in this browser for the pairing with the relay at `base`: messages, drafts, conversations,
+ * files. Shared by pages and the service worker; a change is one transaction. In a browser without storage (a private
+ * window), it is in memory until the page is closed.
  */
 export function openKeep(base: string) {
   const place = new URL(base).pathname;
@@ -19,7 +19,7 @@ export function openKeep(base: string) {
       if (memory.has(name)) return memory.get(name) as T;
       return get<T>(keyOf(name), database).catch(() => undefined);
     },
-    /** Replaces a value by what `change` makes of it. Resolves with that. */
+    /** Replaces a value by the result of `change`. Resolves with that. */
     async change<T>(name: string, change: (value: T | undefined) => T): Promise<T> {
       let found: T | undefined;
       let next: T | undefined;
@@ -35,7 +35,7 @@ export function openKeep(base: string) {
         );
         memory.delete(name);
       } catch {
-        // The disk is full, perhaps: until it takes a value again, memory has the newest.
+        // The disk may be full. Until a write succeeds, memory has the newest value.
         next = change(memory.has(name) ? (memory.get(name) as T) : found);
         memory.set(name, next);
       }
@@ -45,13 +45,13 @@ export function openKeep(base: string) {
       memory.delete(name);
       await del(keyOf(name), database).catch(() => {});
     },
-    /** Forgets everything, for this relay alone. */
+    /** Erases everything for this relay only. */
     async clear(): Promise<void> {
       memory.clear();
       try {
         for (const key of Object.keys(sessionStorage)) if (key.endsWith(` ${place}`)) sessionStorage.removeItem(key);
       } catch {
-        // Blocked, or a service worker, which has none.
+        // Blocked, or in a service worker, which has no local storage.
       }
       const all = await keys<string>(database).catch(() => []);
       await delMany(

@@ -3,8 +3,8 @@ import { openChannel } from './browser-storage.ts';
 import type { App } from './context.ts';
 
 /**
- * Entries by key that this browser keeps for the pairing under one name of `keep`. Every tab shows what any of them has
- * made of it. At most `max` entries; beyond that, the one that was changed first is dropped.
+ * Entries by key, stored in this browser for the pairing under one name of `keep`. Every tab shows the changes of the
+ * others. Over `max` entries, the one with the oldest change is dropped.
  */
 export function openRecord<T>({ keep, base }: Pick<App, 'keep' | 'base'>, name: string, max: number) {
   const entries = signal<Readonly<Record<string, T>>>({});

@@ -1,10 +1,10 @@
-/** A pairing code, and the secret of its link: with it, wrong codes of others do not stop the pairing. */
+/** A pairing code, and the secret of its link, with which other people's wrong codes do not block the pairing. */
 export interface LinkCode {
   code: string;
   secret?: string;
 }
 
-/** The code of a pairing link, `app/#code=ABC123&secret=…`, taken out of the address and the history at once. */
+/** The code of a pairing link, `app/#code=ABC123&secret=…`, removed from the address and the history at once. */
 export function takeCode(): LinkCode | null {
   const { hash } = location;
   if (!hash.startsWith('#code=')) return null;
@@ -12,7 +12,7 @@ export function takeCode(): LinkCode | null {
   return readCode(hash);
 }
 
-/** The pairing code in what was typed, scanned or opened: the code alone, or a link that ends in it. */
+/** The pairing code in a typed, scanned or opened text: the code alone, or a link that ends in it. */
 export function readCode(text: string): LinkCode | null {
   const [, linked, secret] = /#code=([^&\s]*)(?:&secret=([\w-]+))?/.exec(text) ?? [];
   const code = (linked ?? text).replace(/[\s-]/g, '').toUpperCase();
@@ -35,7 +35,7 @@ const BROWSERS = [
   [/safari/i, 'Safari'],
 ] as const;
 
-/** This browser as the relay lists it: `Firefox on Android`. */
+/** This browser as listed by the relay: `Firefox on Android`. */
 export function describeBrowser(agent = navigator.userAgent): string {
   const find = (table: typeof SYSTEMS | typeof BROWSERS) => table.find(([pattern]) => pattern.test(agent))?.[1];
   return `${find(BROWSERS) ?? 'Browser'} on ${find(SYSTEMS) ?? 'an unknown system'}`;

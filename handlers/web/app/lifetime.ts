@@ -3,11 +3,11 @@ import type { App } from './context.ts';
 import { AS_HOST_SAYS, CHOICES } from './settings.ts';
 
 const DAY = 86_400;
-/** Default for a session whose host has named none (contract 01 §6). */
+/** Default lifetime of a session whose host has set none (contract 01 §6). */
 const HOST_DEFAULT = 30 * DAY;
-/** Preselected over a plain connection, where neither the host nor a person has chosen (specification 8). */
+/** Preselected over a plain connection, if neither the host nor a person has chosen (specification 8). */
 const PLAIN_DEFAULT = 7 * DAY;
-/** Seconds between a pairing and its arrival here. */
+/** Seconds that a pairing may take to arrive here. */
 const TOLERANCE = 120;
 
 const NAMES: Readonly<Record<number, string>> = {
@@ -24,7 +24,7 @@ const NAMES: Readonly<Record<number, string>> = {
 export const lifetimeOptions = (t: I18n['t']) =>
   CHOICES.pair_ttl_seconds.map((seconds) => [seconds, t(NAMES[seconds] ?? '')] as const);
 
-/** The seconds to which a new session is to be limited; null when it stays as it is. Times are epoch seconds. */
+/** The lifetime in seconds to which a new session should be limited; null to leave it unchanged. Times are epoch seconds. */
 export function limitFor(
   { pair_ttl_seconds: chosen, insecure_reason: reason }: App['settings']['values'],
   { expiresAt, now, isPlain }: { expiresAt: number | null; now: number; isPlain: boolean },
@@ -40,6 +40,6 @@ export function limitFor(
 export async function limitSession({ api, session }: Pick<App, 'api' | 'session'>, seconds: number): Promise<void> {
   const prefix = session.token()?.slice(0, 8);
   await api.call(`sessions/${prefix}`, { method: 'PATCH', body: { ttl_seconds: seconds } });
-  // The relay tells the new end when it connects.
+  // The relay reports the new end when it connects.
   session.reconnect();
 }

@@ -7,18 +7,17 @@ import { createRouter, ProvideRouter } from '../shared/router.ts';
 import { AppShell } from './app.tsx';
 import { type App, ProvideApp } from './context.ts';
 import { createInbox } from './inbox/inbox.ts';
-import { registerWorker } from './install.ts';
+import { registerWorker, renewForWorker } from './install.ts';
 import { openKeep } from './keep.ts';
 import { createKnocks } from './knock/knocks.ts';
 import { describeBrowser, takeCode } from './launch.ts';
 import { createLock } from './lock/lock.ts';
-import { renewForWorker } from './media/media.ts';
 import { openPairingStore } from './pairing-store.ts';
 import { createSession, type Session } from './session.ts';
 import { applyLook, languageOf, openSettings } from './settings.ts';
 import { createShares } from './share/shares.ts';
 
-/** Sentences of the app in other languages, one file for each area. */
+/** Sentences of the app in other languages, one file per area. */
 const TABLES: readonly LoadTable[] = [
   () => import('../shared/locales/app.ts'),
   () => import('../shared/locales/chat.ts'),
@@ -32,7 +31,7 @@ const TABLES: readonly LoadTable[] = [
   () => import('../shared/locales/voice.ts'),
 ];
 
-/** Builds the app from its parts and draws it. The code of a pairing link leaves the address before anything else. */
+/** Assembles the app and renders it. Before anything else, it removes the code of a pairing link from the address. */
 async function main(): Promise<void> {
   const code = signal(takeCode());
   addEventListener('hashchange', () => {
@@ -46,7 +45,7 @@ async function main(): Promise<void> {
   const router = createRouter('home');
   effect(() => applyLook(settings.values));
   effect(() => {
-    // A language that cannot be loaded leaves the page in the one it has.
+    // If a language cannot be loaded, the page keeps its language.
     i18n.choose(languageOf(settings.values.language.value)).catch(() => {});
   });
   const store = await openPairingStore(base);
@@ -68,7 +67,7 @@ async function main(): Promise<void> {
     onSilence: () => session.suspect(),
   });
   renewForWorker((used) => session.renew(used));
-  // It fetches every file of the app, which would take the network from the connection.
+  // Registered late, since it fetches every file of the app and would compete with the connection.
   const worker = whenSettled(session).then(() => registerWorker(store.pairing()?.mailbox?.url));
   const keep = openKeep(base);
   // The page may have been closed before everything was erased.
@@ -89,7 +88,7 @@ async function main(): Promise<void> {
   effect(() => {
     if (!isPaired.value) return;
     const loaded = whenSettled(session).then(() => import('./analytics.ts'));
-    // Without a network there are no figures until the next start.
+    // Without a network, there are no figures until the next start.
     void loaded.then(({ createAnalytics }) => isPaired.value && app.kept(createAnalytics)).catch(() => {});
   });
   let wasPaired = isPaired.value;
@@ -100,7 +99,7 @@ async function main(): Promise<void> {
       shares.forTerminal.value = '';
       settings.set('last_session', '');
       void Promise.all([keep.clear(), shares.clear()]);
-      // A browser that refuses still shows what it had shown.
+      // A browser that refuses keeps showing its notifications.
       void knocks.clear().catch(() => {});
     }
     wasPaired = isPaired.value;
@@ -120,19 +119,19 @@ async function main(): Promise<void> {
   );
 }
 
-/** Resolves once the relay has answered or will not for now, or when nothing waits for it. */
+/** Resolves once the relay has answered or will not for now, or if nothing waits for it. */
 function whenSettled({ proof, isAway, pairing }: Session): Promise<void> {
   return new Promise((resolve) => {
     const stop = effect(() => {
       if (proof.value === null && !isAway.value && pairing.value !== null) return;
-      // First it is shown.
+      // Render first.
       setTimeout(resolve);
       queueMicrotask(() => stop());
     });
   });
 }
 
-/** Remembers what each function has made, until the pairing is over. */
+/** Caches the result of each function until the pairing ends. */
 function createStores(create: (make: (app: App) => unknown) => unknown) {
   const made = new Map<(app: App) => unknown, unknown>();
   const kept = <T,>(make: (app: App) => T): T => {

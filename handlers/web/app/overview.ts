@@ -4,9 +4,9 @@ import { isGranted } from '../../../lib/sessions/grants.ts';
 import type { App } from './context.ts';
 import { listShells } from './terminal/list.ts';
 
-/** Facts about the relay for the home screen. A fact is null if this session may not know it or asking failed. */
+/** Facts about the relay for the home screen. A fact is null if this session may not know it or the request failed. */
 export interface Overview {
-  /** Epoch ms at which it was so. */
+  /** Epoch ms of these facts. */
   at: number;
   version: string;
   uptimeSeconds: number;
@@ -14,7 +14,7 @@ export interface Overview {
   agent: string;
   /** Shells that this device may attach to. */
   shells: number | null;
-  /** Files that the relay holds. */
+  /** Number of files that the relay stores. */
   files: number;
 }
 
@@ -27,7 +27,7 @@ interface Info {
 
 const REFRESH_EVERY = 30_000;
 
-/** Keeps the overview fresh while the page is connected and shown, and stored for when it is not. */
+/** Keeps the overview up to date while the page is connected and shown, and stores it for other times. */
 export function createOverview({ session, api, keep }: App) {
   const current = signal<Overview | null>(null);
   const port = session.port('terminal');

@@ -12,14 +12,14 @@ export { withMailbox } from '../../../lib/companion/link/new-routes.ts';
 
 const MAX_ADDRESSES = 4;
 
-/** Routes of a list that a browser can take, best first. @throws RelayError `invalid` for anything but a list of routes. */
+/** Routes of a list that a browser can use, best first. @throws RelayError `invalid` for anything but a list of routes. */
 const plainRoutes = (endpoints: unknown): Endpoint[] =>
   readCandidates(endpoints)
     .usable.filter(({ pinned, broker }) => !pinned && !broker)
     .sort((one, other) => one.priority - other.priority);
 
 /**
- * The addresses of this page at the routes of `routes.updated` (contract 11 §2), best first, without the one at `base`; null
+ * The addresses of this page on the routes of `routes.updated` (contract 11 §2), best first, without the one at `base`; null
  * for anything else.
  */
 export function readPageAddresses(endpoints: unknown, base: string): string[] | null {
@@ -33,17 +33,20 @@ export function readPageAddresses(endpoints: unknown, base: string): string[] | 
   }
 }
 
-/** Routes to home from the page of its edge: those that the policy of that names (lib/mirror/home-pages.ts). */
+/** Routes to home from the page of its edge, as far as its policy allows them (lib/mirror/home-pages.ts). */
 const homeRoutes = (endpoints: unknown): Endpoint[] =>
   plainRoutes(endpoints)
     .filter(({ url }) => url.endsWith('/ws'))
     .filter(({ role, url }) => hasPublicName(url) || (role.toLowerCase() === 'public' && mayConnect(url)))
     .map(({ role, url }, priority) => ({ role, url, priority }));
 
-/** A page that came over TLS connects to nothing else. */
+/** A page loaded over TLS can connect to nothing else. */
 const mayConnect = (url: string): boolean => location.protocol !== 'https:' || isSecure(url);
 
-/** Keeps the routes of `routes.updated`: links to other addresses of this page, or the way home from the page of the edge. */
+/**
+ * Stores the routes of `routes.updated`: links to other addresses of this page, or the routes home from the page of the
+ * edge.
+ */
 export function withRoutes(
   base: string,
   { mailbox, endpoints: known }: Pairing,
@@ -56,8 +59,8 @@ export function withRoutes(
 }
 
 /**
- * Stores the home of a page that has paired at the edge, whose relay is its mailbox from now on (contract 12 §3). A home that
- * no browser can reach has no routes: the page stays at its mailbox. False when nothing has changed.
+ * Stores the home of a page that has paired at the edge, whose relay is its mailbox from now on (contract 12 §3). A home
+ * that no browser can reach has no routes, so the page stays at its mailbox. False if nothing has changed.
  */
 export const takeHome = (parts: { store: PairingStore; log: Log }, payload: Payload, via: Endpoint): Promise<boolean> =>
   storeHome(parts, (pairing) => withHome(pairing, payload, via));

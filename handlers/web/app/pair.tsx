@@ -16,10 +16,10 @@ import { PlainHttp, TierNotice } from './tier.tsx';
 type Attempt =
   | { name: 'idle' }
   | { name: 'busy' }
-  /** `until`: epoch ms before which the relay refuses every attempt. */
+  /** `until`: epoch ms until which the relay refuses every attempt. */
   | { name: 'failed'; text: string; until?: number };
 
-/** Pairs this browser: with the code of a link, a typed one, or one from the camera. */
+/** Pairs this browser with the code of a link, a typed one, or one from the camera. */
 export default function Pair({ code, isKept }: AppShellProps) {
   const { t } = useI18n();
   const app = useApp();
@@ -28,7 +28,7 @@ export default function Pair({ code, isKept }: AppShellProps) {
   const typed = useSignal(code.value?.code ?? '');
   const attempt = useSignal<Attempt>({ name: 'idle' });
   const isLooking = useSignal(false);
-  /** The last link. Its code may be sent once more from the field, and the secret belongs to it still. */
+  /** The last link. Its code may be sent again from the field, with its secret. */
   const linked = useRef<LinkCode | null>(null);
   const { all_insecure_pair_ack_seen: consent } = settings.values;
   const mayPair = isSecureContext || consent.value;
@@ -77,7 +77,7 @@ export default function Pair({ code, isKept }: AppShellProps) {
         };
         break;
       case 'unreachable':
-        attempt.value = { name: 'failed', text: t('The relay does not answer. The code is still good: try again.') };
+        attempt.value = { name: 'failed', text: t('The relay does not answer. The code is still valid: try again.') };
     }
     if (session.pairing.value && attempt.value.name === 'failed') toast(attempt.value.text);
     code.value = null;
@@ -87,7 +87,7 @@ export default function Pair({ code, isKept }: AppShellProps) {
     attempt.value = { name: 'idle' };
   };
 
-  // A link is a decision already made; over plain http, it waits for the consent.
+  // Opening a link is a decision already made; over plain http, it waits for the consent.
   useEffect(() => {
     if (code.value === null || attempt.peek().name === 'busy') return;
     typed.value = code.value.code;
@@ -191,10 +191,10 @@ export default function Pair({ code, isKept }: AppShellProps) {
   );
 }
 
-/** As the relay words it. */
+/** As worded by the relay. */
 const GOOD_AT_HOME = /good at home$/;
 
-/** At the edge of a home, a code that home has made is redeemed there, where the page can reach it (contract 12 §3). */
+/** At the edge of a home, redeems a code of home at home, if the page can reach it (contract 12 §3). */
 async function redeem(session: Session, code: LinkCode): Promise<PairResult | { kind: 'at-home' }> {
   const here = await session.pair(code);
   if (here.kind !== 'refused' || !GOOD_AT_HOME.test(here.reason)) return here;
@@ -203,7 +203,7 @@ async function redeem(session: Session, code: LinkCode): Promise<PairResult | { 
   return there.kind === 'unreachable' || there === here ? { kind: 'at-home' } : there;
 }
 
-/** Where home is, as the policy of this page says. */
+/** The routes home that this page's policy allows. */
 async function homeRoutes(): Promise<Endpoint[]> {
   const page = await fetch('./', { cache: 'no-store', credentials: 'omit' }).catch(() => null);
   const [, origins = ''] = /connect-src 'self' ([^;]*)/.exec(page?.headers.get('content-security-policy') ?? '') ?? [];
@@ -213,7 +213,7 @@ async function homeRoutes(): Promise<Endpoint[]> {
 
 const isSecurePage = (): boolean => location.protocol === 'https:';
 
-/** Counts down to the moment from which the relay accepts an attempt again. */
+/** Counts down until the relay accepts an attempt again. */
 function Countdown({ text, until, onOver }: { text: string; until: number; onOver(): void }) {
   const { t } = useI18n();
   const left = useSignal(Math.ceil((until - Date.now()) / 1000));

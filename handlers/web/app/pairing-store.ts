@@ -7,20 +7,17 @@ import { makeKey, type ProofKey } from './proof.ts';
 import { boxKeyName, pairingDatabase, pairingKey, proofKeyName, type StoredPairing } from './stored-pairing.ts';
 
 export interface BrowserPairingStore extends PairingStore {
-  /** The pairing as it is stored now; changes of other tabs included. */
+  /** The pairing as stored now, including changes of other tabs. */
   readonly current: ReadonlySignal<Pairing | null>;
-  /** False where this browser keeps nothing: the pairing is over with the page. */
+  /** False if this browser cannot store anything, so that the pairing ends with the page. */
   readonly isKept: boolean;
-  /** The key of the session: as stored, else a new one. Null where the browser makes or stores none. */
+  /** The key of the session: the stored one, else a new one. Null if the browser cannot make or store one. */
   key(): Promise<ProofKey | null>;
-  /**
-   * The same for a session that is to be bound to it: the key is in the database now, so that the next visit has it,
-   * too.
-   */
+  /** Like `key`, for a session that is to be bound to it: ensures that the key is in the database for the next visit. */
   keyToBind(): Promise<ProofKey | null>;
-  /** Takes over the pairing of a backup with its device id, the only one for which the relay renews the tokens. */
+  /** Stores the pairing of a backup with its device id, the only one for which the relay renews the tokens. */
   restorePairing(pairing: Pairing, id: string | null): Promise<void>;
-  /** Forgets the pairing, even one made in another tab, which `removePairing` keeps. */
+  /** Erases the pairing, even one made in another tab, which `removePairing` spares. */
   clear(): Promise<void>;
   close(): void;
 }
@@ -28,8 +25,8 @@ export interface BrowserPairingStore extends PairingStore {
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 /**
- * The pairing in this browser's database, for the relay at `base`. A browser that keeps nothing (a private window) gets
- * a store in memory.
+ * The pairing in this browser's database, for the relay at `base`. A browser without storage (a private window) gets a store
+ * in memory.
  */
 export async function openPairingStore(base: string): Promise<BrowserPairingStore> {
   const key = pairingKey(base);
@@ -45,7 +42,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
   // Another tab may have been first.
   if (!found) await change((stored) => stored);
 
-  /** Replaces what is stored by what `next` makes of it, in one transaction. */
+  /** Replaces the stored value by the result of `next`, in one transaction. */
   async function change(next: (stored: StoredPairing) => StoredPairing): Promise<void> {
     let made = next({ deviceId: deviceId.value, pairing: current.value });
     try {
@@ -60,7 +57,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
         );
       }
     } catch {
-      // A full disk, for example. The pairing works all the same, until the page is closed.
+      // For example a full disk. The pairing still works until the page is closed.
       isKept = false;
     }
     deviceId.value = made.deviceId;
@@ -71,7 +68,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
   let ownKey: ProofKey | null = null;
   let findingKey: Promise<ProofKey | null> | undefined;
 
-  /** The stored key, or a new one, which is stored before anything is bound to it. Tabs share one. */
+  /** The stored key, or a new one, which is stored before anything is bound to it. Tabs share it. */
   async function findKey(): Promise<ProofKey | null> {
     if (!isKept || !isSecureContext) return null;
     const stored = await get<ProofKey>(proofKeyName(base), database);
@@ -91,13 +88,13 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
 
   async function keyToBind(): Promise<ProofKey | null> {
     findingKey ??= findKey()
-      // A browser may store no keys. Without one it is like every page over plain http.
+      // A browser may not store keys, in which case the page works like one over plain http.
       .catch(() => null)
       .finally(() => {
         findingKey = undefined;
       });
     const found = await findingKey;
-    // The session that there is may be bound to one that is no longer stored.
+    // The present session may be bound to a key that is no longer stored.
     ownKey = found ?? ownKey;
     return found;
   }
@@ -109,13 +106,13 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
 
   const write = (pairing: Pairing | null) => change(() => ({ deviceId: deviceId.value, pairing }));
 
-  // Another tab has a newer token than this one: the relay knows only the newest.
+  // Another tab has a newer token, and the relay knows only the newest.
   channel.onmessage = async () => {
     const stored = await get<StoredPairing>(key, database).catch(() => undefined);
     if (!stored || !isKept) return;
     deviceId.value = stored.deviceId;
     current.value = stored.pairing;
-    // It may have signed out, and paired again with a key of its own.
+    // It may have signed out, and paired again with a different key.
     ownKey = null;
   };
 
@@ -146,7 +143,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
         return { deviceId: stored.deviceId, pairing: pairing && { ...pairing, ...changes } };
       }),
     async removePairing(refused) {
-      // Another tab may have paired this browser anew, and this one may have heard of that already.
+      // Another tab may have paired this browser again, and this one may already know.
       await change(({ deviceId, pairing }) => ({
         deviceId,
         pairing: pairing?.session_token === refused ? null : pairing,

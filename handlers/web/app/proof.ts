@@ -2,8 +2,8 @@ import { base64url, utf8ToBytes } from '../../../lib/kit/bytes.ts';
 import { asObject } from '../../../lib/kit/json.ts';
 
 /**
- * The key that the session is bound to. Nothing reads its private half, not even this page: the browser signs with it. The
- * rest is public.
+ * The key that the session is bound to. Its private half cannot be read, not even by this page; the browser signs with it.
+ * The rest is public.
  */
 export interface ProofKey {
   privateKey: CryptoKey;
@@ -11,14 +11,14 @@ export interface ProofKey {
   y: string;
 }
 
-/** The request that a proof belongs to. */
+/** The request that a proof covers. */
 export interface ProofTarget {
   method: string;
   /** Relative to the relay's address. */
   path: string;
   token: string;
   key: ProofKey;
-  /** With a nonce of this moment: a socket cannot be told of another one, and a large body would be sent twice. */
+  /** Requires a nonce from this moment: a socket cannot be told another one, and a large body would be sent twice. */
   fresh?: boolean;
 }
 
@@ -50,7 +50,7 @@ export function createProver(base: string) {
   let usedFrom = 0;
   let asking: Promise<void> | undefined;
 
-  /** The clock of a phone may be wrong, and may be set meanwhile: only differences count, and none below zero. */
+  /** A phone's clock may be wrong, or be set meanwhile, so only non-negative differences count. */
   const isFresh = (): boolean => nonce !== '' && Date.now() >= usedFrom && Date.now() < usedUntil;
 
   async function ask(): Promise<void> {
@@ -62,11 +62,11 @@ export function createProver(base: string) {
       usedFrom = Date.now();
       usedUntil = usedFrom + (Number(answer.expires_in) || 0) * 500;
     } catch {
-      // The request that the proof is for says it better.
+      // The request that needs the proof reports the error better.
     }
   }
 
-  /** Asks once for all that need a nonce. */
+  /** Requests a nonce once for all callers that need one. */
   function renewNonce(): Promise<void> {
     asking ??= ask().finally(() => {
       asking = undefined;
@@ -97,11 +97,14 @@ export function createProver(base: string) {
       return sign(target, nonce);
     },
 
-    /** A proof for the first frame of the channel socket, whose challenge gives another `nonce`. */
+    /** A proof for the first frame of the channel socket, whose challenge contains another `nonce`. */
     proveSocket: (token: string, key: ProofKey, challenge?: string): Promise<string> =>
       sign({ method: 'GET', path: 'ws', token, key }, challenge ?? nonce),
 
-    /** After a 401: whether another proof may help. The nonce was old, or the browser had sent the `used` proof twice. */
+    /**
+     * After a 401, returns whether another proof may help: the nonce was old, or the browser had sent the `used` proof
+     * twice.
+     */
     take(response: Response, used: string | undefined): boolean {
       const next = response.headers.get('dpop-nonce');
       if (next === null || used === undefined) return false;

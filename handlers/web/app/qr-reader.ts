@@ -1,9 +1,9 @@
 import decodeQR from 'qr/decode.js';
 
-/** Pixels of the longer side of what is searched: more cost time, and find nothing more in a code before a camera. */
+/** Pixels of the longer side of the scanned picture. More would take time and find no more codes before a camera. */
 const MAX_SIDE = 800;
 
-/** Reads QR codes where the browser cannot: the part of its `BarcodeDetector` that the camera uses. */
+/** Reads QR codes in browsers that cannot: the part of `BarcodeDetector` that the camera uses. */
 export function createReader() {
   const canvas = document.createElement('canvas');
   const context = canvas.getContext('2d', { willReadFrequently: true });
@@ -18,7 +18,7 @@ export function createReader() {
       try {
         return [{ rawValue: decodeQR(context.getImageData(0, 0, canvas.width, canvas.height)) }];
       } catch {
-        // No code in sight.
+        // No code is visible.
         return [];
       }
     },

@@ -6,16 +6,18 @@ import { digestOf } from '../../../lib/kit/ece.ts';
 import { type Shown, shownText } from '../../../lib/phone/shown.ts';
 import { boxKeyName, pairingDatabase } from './stored-pairing.ts';
 
-/** This browser's half of the sealed mailbox (contract 12 §4), for the page and its service worker. In secure contexts only. */
+/**
+ * This browser's side of the sealed mailbox (contract 12 §4), for the page and its service worker. In secure contexts only.
+ */
 export const openSealing = (base: string, parts: Pick<SealingParts, 'store' | 'log'>) =>
   createSealing({ ...parts, keys: browserKeys(base), deliversUnopened: true });
 
-/** What a reply says of the words that it answers. */
+/** Hash of a message as it was shown, which a reply to it carries. */
 export const hashOf = async (shown: Shown): Promise<string> => base64url(await digestOf(utf8ToBytes(shownText(shown))));
 
 /**
- * The key of a pairing, which nothing can export, the page included. A browser that does not store it has none, since
- * nobody could open any more what is sealed for one that is lost.
+ * The key of a pairing, which cannot be exported, not even by the page. A browser that cannot store it has none, since
+ * nobody could open texts sealed for a lost key.
  */
 function browserKeys(base: string): OwnKeys {
   const database = pairingDatabase();

@@ -12,11 +12,12 @@ import type { SealedItem, Sealing } from '../../../lib/companion/link/sealing.ts
 import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import { isAboutClock, type LinkState } from '../../../lib/companion/link/state.ts';
 import { type Cancel, every, systemClock } from '../../../lib/kit/clock.ts';
-import { createLog } from '../../../lib/log.ts';
 import { type FreezeState, readFreeze } from '../../../lib/operations/freeze-state.ts';
 import { ALIVE, type Message, type Payload } from '../../../lib/socket/envelope.ts';
 import { createBrowserDial } from './dial.ts';
+import { storeFirstSocket } from './first-socket.ts';
 import type { LinkCode } from './launch.ts';
+import { noLog } from './no-log.ts';
 import type { BrowserPairingStore } from './pairing-store.ts';
 import { type ProfileRow, readProfiles } from './profiles/rows.ts';
 import { createProver, type ProofTarget, type Prover } from './proof.ts';
@@ -25,23 +26,25 @@ import { httpBase } from './stored-pairing.ts';
 /** Channels of the socket that a screen may use (contract 02). */
 const CHANNELS = ['chat', 'terminal', 'tui', 'proactive', 'notifications', 'pairing', 'system'] as const;
 export type ChannelName = (typeof CHANNELS)[number];
-/** Those that the mailbox refuses (contract 12 §2). */
+/** Channels that the mailbox refuses (contract 12 §2). */
 const HOME_ONLY: ReadonlySet<ChannelName> = new Set(['chat', 'terminal', 'tui']);
 
-/** Milliseconds between the echoes that prove the connection, and after which one that is due counts as lost. */
+/** Milliseconds between the echoes that prove the connection, and after which a due one counts as lost. */
 const ECHO_EVERY = 15_000;
 const ECHO_TIMEOUT = 10_000;
-/** The same right after the page was shown again: phones cut sockets of hidden pages, and tell nobody. */
+/** The same right after the page was shown again, since phones silently cut sockets of hidden pages. */
 const FIRST_ECHO_TIMEOUT = 4_000;
-/** Without a proof for this long, a connection is never shown as good (contract 09 §2). */
+/** Milliseconds without a proof after which a connection never counts as good (contract 09 §2). */
 export const PROOF_LIFE = 45_000;
-/** For an echo after the browser has said that it is offline, which says nothing about a relay on this machine. */
+/**
+ * Milliseconds for an echo after the browser has reported that it is offline, which may not concern a relay on this machine.
+ */
 const DOUBT_TIMEOUT = 1_000;
-/** A live connection is heard from more often than this: after a longer silence, it was lost when the silence began. */
+/** Maximum silence of a live connection. After a longer one, the connection counts as lost since its beginning. */
 const MAX_SILENCE = 10_000;
-/** A tap or a key does not cut a shorter wait than this. */
+/** A tap or a key does not cut a wait shorter than this. */
 const SHORT_WAIT = 1_000;
-/** For new credentials after a 401. */
+/** Milliseconds for new credentials after a 401. */
 const RENEW_TIMEOUT = 10_000;
 
 /** The last echo of the relay. */
@@ -52,9 +55,9 @@ export interface Proof {
   roundTrip: number;
 }
 
-/** One channel of the socket. It outlives connections. */
+/** One channel of the socket. Outlives connections. */
 export interface Port {
-  /** False while there is no connection: nothing was sent. */
+  /** Returns false, and sends nothing, without a connection. */
   send: (type: string, payload: Payload, id?: string) => boolean;
   onMessage(listener: (message: Message) => void): Cancel;
   /**
@@ -71,57 +74,57 @@ export type PairResult =
   | { kind: 'refused'; reason: string }
   /** Too many failed attempts from here. */
   | { kind: 'limited'; seconds: number }
-  /** Too many wrong codes came from anywhere: one without its secret does not count. */
+  /** Too many wrong codes came from anywhere, so a code without its secret is refused. */
   | { kind: 'restricted'; seconds: number }
   | { kind: 'unreachable'; reason: string };
 
 export interface SessionParts {
   store: BrowserPairingStore;
-  /** Address of the relay, with a slash at its end. */
+  /** Address of the relay, with a trailing slash. */
   base: string;
-  /** Description of this browser, asked with every connection. */
+  /** Description of this browser, requested for every connection. */
   deviceName(): string;
 }
 
 export type Session = ReturnType<typeof createSession>;
 
-/** The connection of this browser to its relay: kept up, proved by echoes, and made anew when it breaks. */
+/** The connection of this browser to its relay: maintained, proved by echoes, and established again when it breaks. */
 export function createSession({ store, base, deviceName }: SessionParts) {
   const state = signal<LinkState>({ name: 'unpaired' });
   const proof = signal<Proof | null>(null);
-  /** Since when there is no connection, epoch ms; null before the first one, and while there is one. */
+  /** Time since when there is no connection, epoch ms; null before the first one, and while there is one. */
   const lostAt = signal<number | null>(null);
-  /** True if an attempt has failed, or a connection was lost, until there is one again. */
+  /** True after a failed attempt or a lost connection, until the next connection. */
   const isAway = signal(false);
-  /** True after a temporary refusal: the clock of the relay's machine may be wrong. */
+  /** True after a temporary refusal because the clock of the relay's machine may be wrong. */
   const isClockWrong = signal(false);
-  /** When the next attempt begins, epoch ms; of meaning in the state `waiting` alone. */
+  /** Time of the next attempt, epoch ms; meaningful only in the state `waiting`. */
   const retryAt = signal(0);
-  /** True if the browser has said that it is offline, and the relay nothing since. */
+  /** True if the browser has reported that it is offline, and the relay has not been heard since. */
   const isDoubted = signal(false);
   let heardAt = 0;
   /** The last message of the relay for people, such as an expired grant. */
   const notice = signal('');
-  /** The relay's freeze, as last heard. */
+  /** The relay's freeze, as last reported. */
   const freeze = signal<FreezeState | null>(null);
   const profiles = signal<readonly ProfileRow[]>([]);
   const ports = new Map(CHANNELS.map((name) => [name, createPort()]));
   const endpoint: Endpoint = { role: 'web', url: socketUrl(base), priority: 0 };
   const device = { platform: 'web', surface: 'web', formFactor: formFactor(), typedStream: true };
-  const log = createLog('ERROR', () => {});
   const prover = createProver(base);
-  /** Belongs to the other side of a mirror; made with the first connection there. */
+  /** The other side of a mirror, created with the first connection there. */
   let other: { base: string; prover: Prover } | undefined;
-  /** Where calls go, with a slash at its end: home, or the mailbox while the link is there (contract 12 §3). */
+  /** The target of calls, with a trailing slash: home, or the mailbox while the link is there (contract 12 §3). */
   const target = computed(() => (state.value.name === 'online' ? httpBase(state.value.endpoint.url) : base));
   const isAtMailbox = computed(() => state.value.name === 'online' && !!state.value.endpoint.mailbox);
-  /** Of the newest link; undefined over plain http, which has no cryptography. */
+  /** Sealing of the newest link; undefined over plain http, where a page has no Web Crypto. */
   let sealing: Sealing | undefined;
   let link = makeLink();
   let limitedFor = 0;
 
   /**
-   * A session that a backup holds too stays without a key: its other browser has none. So does one that was signed out.
+   * A session that a backup also contains stays unbound, since its other browser has no key. So does one that was signed
+   * out.
    */
   async function prove(
     credential: string,
@@ -130,13 +133,13 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     const pairing = store.current.value;
     if (!isPairing && (!pairing || pairing.shared)) return undefined;
     const isBinding = isPairing || !pairing?.bound;
-    // Home binds, and its mailbox follows.
+    // Home binds the session, and its mailbox follows.
     if (isMailbox && isBinding) return undefined;
     const key = isBinding ? await store.keyToBind() : await store.key();
     return key ? prover.proveSocket(credential, key, nonce) : undefined;
   }
 
-  /** Makes proofs with the nonces of the relay that is called now. */
+  /** Makes proofs with the nonces of the relay that is the present target. */
   function proverOfTarget(): Prover {
     const at = target.peek();
     if (at === base) return prover;
@@ -144,7 +147,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     return other.prover;
   }
 
-  /** Never that of one side for the other one. */
+  /** Never sends the token of one side to the other. */
   const token = (): string | null => {
     const pairing = store.current.value;
     const mailbox = pairing?.mailbox;
@@ -158,7 +161,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       }),
       store,
       clock: systemClock,
-      log,
+      log: noLog,
       device: { ...device, name: deviceName() },
       offer,
       prove,
@@ -174,10 +177,10 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       channels: Object.fromEntries(
         [...ports].map(([name, { channel }]) => [name, HOME_ONLY.has(name) ? atHome(channel) : channel]),
       ),
-      // An old link that is being stopped has no say.
+      // A link that is being stopped is ignored.
       onState: (next) => link === made && report(next),
       onNotice(text, code = '') {
-        // The page says it by itself.
+        // The page itself shows these.
         if (!code.startsWith('home_')) notice.value = text;
       },
       isAttended: () => document.visibilityState === 'visible',
@@ -186,11 +189,11 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   }
 
   async function loadSealing(): Promise<Sealing> {
-    sealing = (await import('./sealing.ts')).openSealing(base, { store, log });
+    sealing = (await import('./sealing.ts')).openSealing(base, { store, log: noLog });
     return sealing;
   }
 
-  /** At the mailbox, a channel of home is as without a connection. */
+  /** At the mailbox, a channel of home behaves as without a connection. */
   function atHome(channel: LinkChannel): LinkChannel {
     return { ...channel, online: (send) => (isAtMailbox.peek() ? () => {} : channel.online(send)) };
   }
@@ -227,7 +230,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     isAway.value = true;
   }
 
-  /** Starts with a new link: the old connection is given up whatever state it is in. */
+  /** Starts with a new link, and drops the old connection in any state. */
   function reconnect(): void {
     const old = link;
     link = makeLink();
@@ -240,7 +243,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   ports.get('pairing')?.onMessage(({ type, payload }) => {
     if (type === 'profiles.updated') profiles.value = readProfiles(payload.profiles);
   });
-  // While a freeze lasts, the relay says so after every `auth.ok`.
+  // During a freeze, the relay reports it after every `auth.ok`.
   system.onOnline(() => {
     freeze.value = null;
   });
@@ -259,13 +262,13 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     if (state.value.name === 'waiting') link.start();
     else if (state.value.name === 'online') system.wake();
   }
-  /** The browser knows that there is no network before any echo is missed. */
+  /** The browser may notice a lost network before any echo is missed. */
   function doubt(): void {
     if (state.value.name !== 'online') return;
     isDoubted.value = true;
     system.wake(DOUBT_TIMEOUT);
   }
-  /** Somebody is here, and waits: any key or tap cuts a wait short, unless the relay has asked for it. */
+  /** A person is waiting: any key or tap cuts a wait short, unless the relay has requested it. */
   function retryNow(): void {
     const now = state.value;
     if (now.name === 'waiting' && !now.rateLimited && retryAt.value - Date.now() > SHORT_WAIT) link.start();
@@ -275,7 +278,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   };
   const found = store.current.peek();
   const stopFollowing = store.current.subscribe((pairing) => {
-    // Another tab has paired this browser. Anything found at the start waits for `start`.
+    storeFirstSocket(base, pairing);
+    // Another tab has paired this browser. A pairing found at the start waits for `start`.
     if (pairing && pairing !== found && state.peek().name === 'unpaired') queueMicrotask(() => link.start());
   });
   addEventListener('online', resume);
@@ -284,7 +288,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   addEventListener('keydown', retryNow);
   document.addEventListener('visibilitychange', onShown);
 
-  /** Resolves when the link has settled: online, or not to be so for now. */
+  /** Resolves when the link has settled, online or not. */
   function settled(): Promise<LinkState> {
     return new Promise((resolve) => {
       const stop = state.subscribe((next) => {
@@ -306,36 +310,36 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     pairing: store.current,
     /** This relay. */
     endpoint,
-    /** Identifies this browser, as long as it keeps its data. */
+    /** Identifies this browser for as long as it keeps its data. */
     get deviceId(): string {
       return store.deviceId;
     },
     /** Grants of this session by name, with their ends (epoch seconds, null = never). */
     grants: computed(() => store.current.value?.grants ?? {}),
-    /** The relay's version, as it said when this page last connected. */
+    /** The relay's version at the last connection. */
     relayVersion: computed(() => store.current.value?.server_version),
-    /** The agent's profiles, as the relay last listed them (contract 07 §1.2). */
+    /** The agent's profiles, as last listed by the relay (contract 07 §1.2). */
     profiles: profiles as ReadonlySignal<readonly ProfileRow[]>,
     isOnline: computed(() => state.value.name === 'online' && !isDoubted.value),
     isAway: isAway as ReadonlySignal<boolean>,
     isClockWrong: isClockWrong as ReadonlySignal<boolean>,
     lostAt: lostAt as ReadonlySignal<number | null>,
     retryAt: retryAt as ReadonlySignal<number>,
-    /** After a request that got no answer: asks for an echo at once. */
+    /** After a request without an answer: sends an echo at once. */
     suspect(): void {
       if (state.value.name === 'online') system.wake();
     },
     port: (name: ChannelName): Port => ports.get(name) as Port,
-    /** The address that calls go to; of the mailbox while the link is there. */
+    /** The target address of calls, that of the mailbox while the link is there. */
     target: target as ReadonlySignal<string>,
     isAtMailbox,
-    /** An item of the mailbox's history, opened if it can be. */
+    /** An item of the mailbox's history, opened if possible. */
     opened: async <T extends SealedItem>(item: T): Promise<T> => (await sealing?.openItem(item)) ?? item,
     /** For calls to `target`. */
     token,
 
     /**
-     * The proof for a request or upgrade with the token of now, `path` relative to the relay's address; undefined for an
+     * The proof for a request or upgrade with the present token, `path` relative to the relay's address; undefined for an
      * unbound session.
      */
     async proofFor(of: Pick<ProofTarget, 'method' | 'path' | 'fresh'>): Promise<string | undefined> {
@@ -347,14 +351,14 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     start: () => link.start(),
     reconnect,
 
-    /** Tries at once, whatever it is waiting for. */
+    /** Retries at once, without waiting. */
     retry(): void {
       if (state.value.name === 'online') system.wake();
       else if (state.value.name === 'waiting') link.start();
       else reconnect();
     },
 
-    /** Redeems a code (contract 01 §3.4), at this relay by default. The connection stays when it was good. */
+    /** Redeems a code (contract 01 §3.4), by default at this relay. After a success the connection stays. */
     async pair({ code, secret }: LinkCode, endpoints: Endpoint[] = [endpoint]): Promise<PairResult> {
       limitedFor = 0;
       const old = link;
@@ -369,7 +373,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       link = makeLink();
       isAway.value = false;
       state.value = { name: 'unpaired' };
-      // A bad code says nothing about the pairing that there was.
+      // A bad code does not affect the existing pairing.
       if (store.current.value) link.start();
       if (end.name === 'waiting') {
         if (end.rateLimited) return { kind: 'limited', seconds: limitedFor };
@@ -380,12 +384,12 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       return seconds === undefined ? { kind: 'refused', reason } : { kind: 'restricted', seconds: Number(seconds) };
     },
 
-    /** After a 401: resolves to whether there is another token than `used`, or another proof than was sent with it. */
+    /** After a 401, resolves to whether there is a token other than `used`, or a proof other than the one that was sent. */
     async renew(used: string | null, refused?: { response: Response; proof: string | undefined }): Promise<boolean> {
       if (refused && proverOfTarget().take(refused.response, refused.proof)) return true;
       const pairing = store.current.value;
       if (pairing && token() !== used) return true;
-      // Another tab has bound the session while this request was on its way.
+      // Another tab has bound the session during this request.
       if (pairing?.bound && refused && refused.proof === undefined) return true;
       reconnect();
       const timeout = new Promise<null>((resolve) => setTimeout(() => resolve(null), RENEW_TIMEOUT));
@@ -393,16 +397,16 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       return store.current.value !== null && token() !== used;
     },
 
-    /** Says that a backup holds this session too: the relay has let it go from its key. */
+    /** Records that a backup contains this session too: the relay has unbound it from its key. */
     share: () => store.updatePairing({ bound: false, shared: true }),
 
-    /** Takes over a pairing with the id of its device. */
+    /** Stores a pairing with its device id. */
     async restore(pairing: Pairing, deviceId: string | null): Promise<void> {
       await store.restorePairing(pairing, deviceId);
       reconnect();
     },
 
-    /** Forgets the pairing here. The caller has told the relay. */
+    /** Erases the pairing here. The caller has told the relay. */
     async forget(): Promise<void> {
       const old = link;
       link = makeLink();
@@ -428,7 +432,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
 
 export type { Pairing };
 
-/** The socket beside the pages, which lie in `app/`. */
+/** The socket beside the pages, which are in `app/`. */
 function socketUrl(base: string): string {
   const url = new URL('ws', base);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
@@ -467,7 +471,7 @@ function createPort() {
 
   return {
     channel,
-    /** Asks for an echo now, with `timeout` ms for it. */
+    /** Sends an echo now, with `timeout` ms for it. */
     wake: (_timeout?: number) => {},
     send(type: string, payload: Payload, id?: string): boolean {
       sendNow?.(type, payload, id);
@@ -489,13 +493,13 @@ function createPort() {
   };
 }
 
-/** Sends `system/ping` while connected. Without an echo in time, `lost` is called. */
+/** Sends `system/ping` while connected. Calls `lost` if no echo comes in time. */
 function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof | null }, lost: () => void): Cancel {
   let cancelTimeout: Cancel = () => {};
   let sentAt = 0;
   let pending = '';
 
-  /** One that is due is a constant, which costs the edge nothing. Any other must not take a late answer for its own. */
+  /** A due ping is constant, which costs the edge nothing. Any other ping must not accept a late answer. */
   function ask(timeout: number, isDue = false): void {
     if (pending !== '') return;
     sentAt = performance.now();

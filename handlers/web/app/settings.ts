@@ -1,13 +1,13 @@
 import { type Signal, signal } from '@preact/signals';
 import { LANGUAGES, preferredLanguage } from '../shared/i18n.ts';
 
-/** The host alone decides how long a session lasts. */
+/** Only the host decides how long a session lasts. */
 export const AS_HOST_SAYS = -1;
 
 /** Settings of this browser by their keys, with their defaults (specification 2.1 and 8). */
 export const DEFAULTS = {
   theme: 'system',
-  /** Take the accent colour of the system. */
+  /** Use the accent colour of the system. */
   dynamic_colors: true,
   /** A language of `shared/i18n.ts`, or that of the browser. */
   language: 'system',
@@ -15,53 +15,53 @@ export const DEFAULTS = {
   device_name: '',
   /** True if somebody acknowledged in this browser what plain http means. */
   insecure_ack_seen: false,
-  /** Why plain http is in order here, or empty. */
+  /** Why plain http is acceptable here, or empty. */
   insecure_reason: '',
-  /** One-time consent to pairing where every route is plain http, as the only one of a page over http is. */
+  /** One-time consent to pairing if every route is plain http, like the only route of a page over http. */
   all_insecure_pair_ack_seen: false,
-  /** True if the inbox need not offer notifications any more. */
+  /** True if the inbox no longer needs to offer notifications. */
   knock_hint_seen: false,
   /** Last chosen lifetime of a session in seconds, 0 for no end. */
   pair_ttl_seconds: AS_HOST_SAYS,
-  /** Largest file to load. */
+  /** Largest file to load, MB. */
   max_inbound_mb: 25,
-  /** Largest file that chats and messages load by themselves. */
+  /** Largest file that chats and messages load automatically, MB. */
   auto_fetch_mb: 2,
-  /** True if they do so over a mobile network. */
+  /** True if they also do so over a mobile network. */
   auto_fetch_on_cellular: false,
   tool_display: 'detailed',
   /** Show the model's reasoning in a chat. */
   show_reasoning: true,
-  /** Show the tokens of each answer, where the agent reports them. */
+  /** Show the tokens of each answer, if the agent reports them. */
   show_token_usage: true,
-  /** True if voice is a live conversation where the relay has a provider for one. */
+  /** True if voice is a live conversation whenever the relay has a provider for one. */
   voice_live: false,
-  /** A live conversation hears by itself when somebody speaks, not only while they press the button. */
+  /** True if a live conversation detects speech itself, rather than only while the button is pressed. */
   voice_hands_free: true,
-  /** True if a live conversation shows its words. */
+  /** True if a live conversation shows its captions. */
   voice_captions: true,
-  /** Provider and voice of spoken answers, and of a live conversation; empty for those of the relay. */
+  /** Provider and voice of spoken answers, and of a live conversation; empty for the relay's. */
   voice_spoken_voice: '',
   voice_live_voice: '',
   /** Speed of spoken answers, in percent. */
   voice_speed: 100,
-  /** Tag of the language in which answers are spoken; empty for that of the relay. */
+  /** Tag of the language of spoken answers; empty for the relay's. */
   voice_language: '',
   /** Size of the terminal's text in pixels. */
   terminal_font_size: 14,
   /** Own keys of the terminal's key row, as `terminal/keys.ts` reads them. */
   terminal_keys: '',
-  /** True if the terminal keeps its text for screen readers. */
+  /** True if the terminal provides its text to screen readers. */
   terminal_screen_reader: false,
-  /** Minutes out of sight after which a page with a passkey lock is locked. */
+  /** Minutes hidden after which a page with a passkey lock is locked. */
   lock_after_minutes: 5,
   /** The agent's id of the conversation that was last open here. */
   last_session: '',
-  /** True if the settings name their keys and defaults. */
+  /** True if the settings show their keys and defaults. */
   settings_details: false,
-  /** True if the introduction after the first pairing was read. */
+  /** True once the introduction after the first pairing was read. */
   onboarding_complete: false,
-  /** Version of the page whose news were seen. */
+  /** Version of the page whose news was seen. */
   last_seen_version: '',
 };
 
@@ -69,7 +69,7 @@ export type SettingValues = typeof DEFAULTS;
 
 const DAY = 86_400;
 
-/** Choices of the settings that have some. */
+/** Choices of the settings that have fixed ones. */
 export const CHOICES = {
   theme: ['system', 'light', 'dark'],
   language: ['system', ...Object.keys(LANGUAGES)],
@@ -78,7 +78,7 @@ export const CHOICES = {
   pair_ttl_seconds: [AS_HOST_SAYS, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY, 0],
 } as const satisfies Partial<Record<keyof SettingValues, readonly (string | number)[]>>;
 
-/** Smallest and largest value of the numbers that may be typed. */
+/** Smallest and largest value of the numbers that can be typed. */
 export const RANGES = {
   max_inbound_mb: [5, 100],
   auto_fetch_mb: [0, 50],
@@ -90,7 +90,7 @@ export const RANGES = {
 /** For a text without choices. */
 const MAX_TEXT = 256;
 
-/** True if a stored or restored value may be that of a setting. */
+/** True if a stored or restored value is valid for a setting. */
 export function isAllowed(key: string, value: unknown): boolean {
   if (!Object.hasOwn(DEFAULTS, key) || typeof value !== typeof DEFAULTS[key as keyof SettingValues]) return false;
   const choices: readonly unknown[] | undefined = CHOICES[key as keyof typeof CHOICES];
@@ -103,15 +103,15 @@ export function isAllowed(key: string, value: unknown): boolean {
 export interface Settings {
   readonly values: { readonly [Key in keyof SettingValues]: Signal<SettingValues[Key]> };
   set<Key extends keyof SettingValues>(key: Key, value: SettingValues[Key]): void;
-  /** All of them, for a backup. */
+  /** All settings, for a backup. */
   all(): Record<string, unknown>;
-  /** Takes the values of a backup that fit; all others stay. */
+  /** Takes the valid values of a backup; all others stay. */
   replace(stored: Readonly<Record<string, unknown>>): void;
 }
 
 const PLACE = 'svc settings';
 
-/** Settings kept in this browser, readable before anything is drawn. */
+/** Settings stored in this browser, readable before the first render. */
 export function openSettings(): Settings {
   const stored = read();
   const entries = Object.entries(DEFAULTS).map(([key, fallback]) => {
@@ -125,11 +125,11 @@ export function openSettings(): Settings {
     try {
       localStorage.setItem(PLACE, JSON.stringify(all()));
     } catch {
-      // A browser that keeps nothing still has the values until the page is closed.
+      // In a browser without storage, the values last until the page is closed.
     }
   }
 
-  /** An upgrade to an encrypted connection ends the reason for a plain one. */
+  /** After an upgrade to an encrypted connection, there is no reason for a plain one. */
   function forgetReason(): void {
     if (location.protocol === 'https:') values.insecure_reason.value = '';
   }
@@ -161,7 +161,7 @@ function read(): Record<string, unknown> {
   }
 }
 
-/** The language that a setting means. */
+/** The language for a setting. */
 export const languageOf = (setting: string): string => (setting === 'system' ? preferredLanguage() : setting);
 
 /** Applies theme and colours to the page. */

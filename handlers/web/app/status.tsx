@@ -4,7 +4,7 @@ import { useT } from '../shared/i18n.ts';
 import { useApp } from './context.ts';
 import { PROOF_LIFE } from './session.ts';
 
-/** State and speed of the relay's answers. A tap asks it now, whatever the link waits for. */
+/** State and round trip of the connection to the relay. A tap retries at once. */
 export function ConnectionChip() {
   const t = useT();
   const { session } = useApp();
@@ -15,7 +15,9 @@ export function ConnectionChip() {
   );
 }
 
-/** Good only with an echo of the last 45 seconds (contract 09 §2). Offline counts from the loss of the connection. */
+/**
+ * Good only with an echo in the last 45 seconds (contract 09 §2). The offline time counts from the loss of the connection.
+ */
 function ConnectionState() {
   const t = useT();
   const { session } = useApp();

@@ -1,4 +1,4 @@
-/** Stands in for a bad service worker (`RELAY_SERVICE_WORKER=0`): it removes every trace of that one, then itself. */
+/** Replaces a bad service worker (`RELAY_SERVICE_WORKER=0`): removes every trace of it, then itself. */
 
 interface ExtendableEvent extends Event {
   waitUntil(promise: Promise<unknown>): void;
@@ -22,7 +22,7 @@ scope.addEventListener('activate', (event) => {
 async function leave(): Promise<void> {
   const names = (await caches.keys()).filter((name) => name.startsWith('svc app '));
   await Promise.all(names.map((name) => caches.delete(name)));
-  // Pages of the old worker have its files: they are loaded anew, from the relay.
+  // Pages of the old worker have its files, so they are reloaded from the relay.
   const pages = await scope.clients.matchAll();
   await scope.registration.unregister();
   await Promise.all(pages.map((page) => page.navigate(page.url).catch(() => {})));

@@ -1,6 +1,6 @@
 /**
- * The service worker: the app starts without a network, from the files of the build that it was installed with. It
- * never answers for the relay. It also shows the relay's knocks (`worker/knock.ts`). `sw-off.ts` takes its place when the
+ * The service worker: the app starts without a network, from the files of the build that it was installed with. It never
+ * answers for the relay. It also shows push notices of the relay (`worker/knock.ts`). `sw-off.ts` replaces it when the
  * operator turns it off.
  */
 
@@ -18,7 +18,7 @@ const scope = globalThis as unknown as WorkerScope;
 
 const CACHE = `svc app ${__BUILD__}`;
 const DOCUMENT = './';
-/** Milliseconds that a network gets to answer for the document before the stored one is shown. */
+/** Milliseconds for the network to answer for the document before the stored one is shown. */
 const PATIENCE = 3000;
 
 scope.addEventListener('install', (event) => {
@@ -44,7 +44,7 @@ serveKnocks(scope, scope.registration.scope, caller);
 
 async function store(): Promise<void> {
   const cache = await caches.open(CACHE);
-  // Names hold a hash, so what the browser has already is right; the document has to be of this very build.
+  // Names contain a hash, so the browser's cached copy is valid; the document must be of this exact build.
   await Promise.all([cache.addAll(__FILES__), cache.add(new Request(DOCUMENT, { cache: 'reload' }))]);
 }
 
@@ -53,16 +53,16 @@ async function removeOthers(): Promise<void> {
   await Promise.all(names.map((name) => caches.delete(name)));
 }
 
-/** The document from the network, or the stored one when that does not answer in time. */
+/** The document from the network, or the stored one if that does not answer in time. */
 async function freshDocument(request: Request): Promise<Response> {
   const late = new AbortController();
-  // Until the head has come: a body that is still arriving is not cut off.
+  // Until the head has arrived; a body that is still arriving is not cut off.
   const timer = setTimeout(() => late.abort(), PATIENCE);
   try {
     const response = await fetch(request, { signal: late.signal });
     if (response.status < 500) return response;
   } catch {
-    // No network: the stored one follows.
+    // No network: the stored document follows.
   } finally {
     clearTimeout(timer);
   }

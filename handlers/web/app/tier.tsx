@@ -10,7 +10,7 @@ const REASONS = [
   ['local_dev', 'I am testing on this machine'],
 ] as const;
 
-/** Asked once before a page over plain http pairs: what it means, and why it is in order here. */
+/** Asked once before a page over plain http pairs: the risk, and why it is acceptable here. */
 export function PlainHttp() {
   const t = useT();
   const { settings } = useApp();
@@ -28,7 +28,7 @@ export function PlainHttp() {
       <h2>{t('This page is not encrypted')}</h2>
       <p>
         {t(
-          'It came over plain http. Everybody between this device and the relay can read and change what you send, the pairing included.',
+          'It was loaded over plain http. Anybody between this device and the relay can read and change what you send, including the pairing.',
         )}
       </p>
       <fieldset>
@@ -65,7 +65,7 @@ function likelyReason(host: string): string {
   return '';
 }
 
-/** Names the tier that this page is in (contract 09 §5), and the one step to the better one. */
+/** Names the tier of this page (contract 09 §5), and the one step to the better one. */
 export function TierNotice() {
   const t = useT();
   const { session } = useApp();
@@ -86,7 +86,7 @@ export function TierNotice() {
   );
 }
 
-/** Says in a sentence if a copied token works elsewhere. */
+/** A sentence on whether a copied token works elsewhere. */
 function aboutKey({ bound, shared }: Pairing): string {
   if (bound) return 'This session is bound to a key of this browser: a copy of its token is of no use elsewhere.';
   if (shared) {

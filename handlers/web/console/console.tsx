@@ -10,7 +10,7 @@ import { useConsole } from './context.ts';
 import { useFreeze } from './parts.tsx';
 import { screens } from './screens.ts';
 
-/** The whole page: screens with the state of the relay above them. */
+/** The whole page: screens, with the state of the relay above them. */
 export function ConsoleShell() {
   const { relay, isAway } = useConsole();
   const { pending, health, freeze } = relay;
@@ -38,14 +38,14 @@ export function ConsoleShell() {
   );
 }
 
-/** Why the relay does not take this browser for its operator's; undefined while it does. */
+/** Why the relay does not accept this browser as its operator's; undefined while it does. */
 function useRefusal(): string | undefined {
   const { relay } = useConsole();
   const state = relay.feed.state.value;
   return state.kind === 'refused' ? state.reason : relay.refusal.value;
 }
 
-/** Shows whether the relay reports events: its stream sends something every 15 s, and is given up after 45. */
+/** Shows whether the relay reports events: its stream sends something every 15 s, and counts as lost after 45. */
 function FeedChip() {
   const t = useT();
   const { kind } = useConsole().relay.feed.state.value;
@@ -89,7 +89,7 @@ function Away({ since }: { since: number }) {
           </Button>
         }
       >
-        {t('The relay has not answered for {age}. This is how it last was; the page follows it again by itself.', {
+        {t('The relay has not answered for {age}. This is its last known state; the page reconnects automatically.', {
           age: ageText(now.value - since, t),
         })}
       </Notice>
@@ -97,7 +97,7 @@ function Away({ since }: { since: number }) {
   );
 }
 
-/** Asks for what shows that this is the operator, where the relay cannot know it. */
+/** Requests a credential of the operator, if the relay cannot know it. */
 function Locked({ reason }: { reason: string }) {
   const t = useT();
   const { relay, credential, api } = useConsole();

@@ -8,11 +8,11 @@ import type { RelayStore } from './stores/relay.ts';
 export interface Console {
   /** The relay's operator routes. */
   api: Api;
-  /** An operator token or the operator key, in memory alone: for relays that do not know this browser otherwise. */
+  /** An operator token or the operator key, in memory only, for relays that do not know this browser otherwise. */
   credential: Signal<string | null>;
   relay: RelayStore;
   pairing: PairingStore;
-  /** True if the relay does not answer: the screen shows old data, and nothing can be changed. */
+  /** True if the relay does not answer: the screen shows old data, and changes are disabled. */
   isAway: ReadonlySignal<boolean>;
 }
 

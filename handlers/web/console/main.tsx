@@ -13,7 +13,7 @@ import { createRelayStore } from './stores/relay.ts';
 /** Sentences of the console in other languages. */
 const TABLES: readonly LoadTable[] = [() => import('../shared/locales/console.ts')];
 
-/** Builds the console from its parts and draws it. */
+/** Assembles the console and renders it. */
 function main(): void {
   const i18n = createI18n(TABLES);
   i18n.choose(preferredLanguage()).catch(() => {});
@@ -26,9 +26,9 @@ function main(): void {
   const pairing = createPairingStore(api, relay);
   const isAway = computed(() => relay.feed.state.value.kind === 'lost');
   relay.feed.start();
-  // A machine that wakes up, or a network that is back, need not wait for the next attempt.
+  // After a wake-up or a lost network, retry at once.
   addEventListener('online', relay.feed.wake);
-  // A browser has six connections to a relay: tabs that nobody sees must not take them from the one in use.
+  // A browser has six connections to a relay, which hidden tabs must not take from the one in use.
   document.addEventListener('visibilitychange', () => {
     if (document.visibilityState === 'hidden') relay.feed.stop();
     else relay.feed.start();
@@ -47,7 +47,9 @@ function main(): void {
   );
 }
 
-/** A page has to send the first one to be taken for the operator (contract 01 §1.3). A token is a JWT, a key is none. */
+/**
+ * A page has to send `X-Svc-Operator` to be accepted as the operator's (contract 01 §1.3). A token is a JWT, a key is not.
+ */
 function headersFor(credential: string | null): Record<string, string> {
   const own = { 'x-svc-operator': '1' };
   if (credential === null) return own;

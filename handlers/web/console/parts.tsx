@@ -12,7 +12,7 @@ interface ResourceViewProps<T> {
   children(value: T, at: number): ComponentChildren;
 }
 
-/** Something of the relay, kept up to date while it is shown. */
+/** A resource of the relay, kept up to date while it is shown. */
 export function ResourceView<T>({ of, children }: ResourceViewProps<T>) {
   const t = useT();
   const { isAway } = useConsole();
@@ -29,7 +29,7 @@ export function ResourceView<T>({ of, children }: ResourceViewProps<T>) {
   }
   return (
     <>
-      {/* That the relay is away is said above the screen. */}
+      {/* An absent relay is already reported above the screen. */}
       {error !== undefined && !isAway.value && (
         <Notice tone="warn" action={retry}>
           {t(error)}
@@ -40,7 +40,7 @@ export function ResourceView<T>({ of, children }: ResourceViewProps<T>) {
   );
 }
 
-/** Asks for something anew every `period` ms while it is shown in a visible tab: for ages, of which no event tells. */
+/** Reloads a resource every `period` ms while it is shown in a visible tab: for ages, which no event reports. */
 export function useRefresh(resource: Resource<unknown>, period: number): void {
   const { isAway } = useConsole();
   useEffect(() => {
@@ -51,7 +51,7 @@ export function useRefresh(resource: Resource<unknown>, period: number): void {
   }, [resource, period, isAway]);
 }
 
-/** A call that changes something: says what was done, or why not. One at a time. */
+/** A call that changes something, with a message about its success or failure. One at a time. */
 export const useAction = () => useCall(useConsole().api);
 
 /** The relay's freeze, for the button that begins it and the one that ends it. */
@@ -61,7 +61,7 @@ export function useFreeze() {
   return { api, freeze, isAway: isAway.value, onDone: () => void relay.freeze.refresh() };
 }
 
-/** Where what had the focus has gone, keyboards and screen readers go on from the title of the screen. */
+/** When the focused element is gone, keyboards and screen readers continue from the title of the screen. */
 export function restoreFocus(): void {
   requestAnimationFrame(() => {
     if (document.activeElement === document.body) document.querySelector<HTMLElement>('h1')?.focus();

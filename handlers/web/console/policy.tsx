@@ -5,7 +5,7 @@ import { expandGrant, GRANT_NAMES, GrantChoice, useDurationText } from '../share
 import { useT } from '../shared/i18n.ts';
 import type { PairingPolicy } from './stores/pairing.ts';
 
-/** Lifetimes of a session to choose from, in seconds; 0 is for ever. */
+/** Lifetimes of a session to choose from, in seconds; 0 is forever. */
 const LIFETIMES = [DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY, 0] as const;
 /** Durations of a grant to choose from, in seconds. */
 const DURATIONS = [3600, 12 * 3600, DAY, 7 * DAY, 30 * DAY, 90 * DAY] as const;
@@ -13,11 +13,11 @@ const DEFAULT_LIFETIME = 30 * DAY;
 
 /** The operator's choice of a device's rights. */
 export interface Policy {
-  /** Seconds, 0 for ever. */
+  /** Seconds, 0 for forever. */
   ttl: Signal<number>;
   /** Grants that the device does not get. */
   without: Signal<ReadonlySet<string>>;
-  /** Seconds by grant, 0 for as long as the session; those that are not named have the relay's default. */
+  /** Seconds by grant, 0 for as long as the session; missing grants get the relay's default. */
   durations: Signal<Readonly<Record<string, number>>>;
 }
 
@@ -27,7 +27,7 @@ export const usePolicy = (): Policy => ({
   durations: useSignal<Readonly<Record<string, number>>>({}),
 });
 
-/** The policy as the relay takes it. */
+/** The policy in the form for the relay. */
 export function chosenOf({ ttl, without, durations }: Policy): PairingPolicy {
   const named = Object.entries(durations.value).filter(([name]) => !without.value.has(name));
   const grants = named.flatMap(([name, seconds]) => expandGrant(name).map((grant) => [grant, seconds] as const));
@@ -68,8 +68,10 @@ export function PolicyFields({ policy: { ttl, without, durations } }: { policy: 
         onChange={(chosen) => {
           ttl.value = Number(chosen);
           // A grant cannot outlive its session.
-          const kept = Object.entries(durations.value).filter(([, seconds]) => ttl.value === 0 || seconds < ttl.value);
-          durations.value = Object.fromEntries(kept);
+          const shorter = Object.entries(durations.value).filter(
+            ([, seconds]) => ttl.value === 0 || seconds < ttl.value,
+          );
+          durations.value = Object.fromEntries(shorter);
         }}
       />
       <details>
@@ -77,18 +79,9 @@ export function PolicyFields({ policy: { ttl, without, durations } }: { policy: 
         <GrantChoice
           legend={t('Grants')}
           names={GRANT_NAMES}
-          without={without.value}
-          onChange={(next) => {
-            without.value = next;
-          }}
-          durations={{
-            choices,
-            chosen: durations.value,
-            onChange(name, seconds) {
-              const { [name]: _former, ...others } = durations.value;
-              durations.value = seconds === undefined ? others : { ...others, [name]: seconds };
-            },
-          }}
+          without={without}
+          durations={durations}
+          choices={choices}
         />
       </details>
     </>

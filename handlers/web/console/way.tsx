@@ -16,9 +16,9 @@ export const ROLES: Readonly<Record<string, string>> = {
 
 const PUBLISHED = 'published';
 
-/** The route by which a device is to reach the relay, as the operator chooses it. */
+/** The operator's choice of a device's route to the relay. */
 export interface Way {
-  /** A role, `PUBLISHED`, or empty for every way. */
+  /** A role, `PUBLISHED`, or empty for every route. */
   chosen: Signal<string>;
   publicUrl: Signal<string>;
 }
@@ -30,7 +30,7 @@ export function wayOf({ chosen: { value: chosen }, publicUrl }: Way): Pick<Pairi
   return chosen === '' ? {} : { role: chosen };
 }
 
-/** The choice of `svc pair --mode` and `--public-url`. A relay at the edge has one address, and none of this. */
+/** The choice of `svc pair --mode` and `--public-url`. A relay at the edge has a single address, so this is hidden. */
 export function WayFields({ kind, way: { chosen, publicUrl } }: { kind: PairingKind; way: Way }) {
   const t = useT();
   const { relay } = useConsole();

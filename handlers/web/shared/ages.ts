@@ -11,7 +11,7 @@ export function ageText(milliseconds: number, t: I18n['t']): string {
   return t('{n} d', { n: Math.round(seconds / 86_400) });
 }
 
-/** A moment for people: the time of today, else with its date, and with the year unless that is this one. */
+/** A time for display: only the time if it is today, else with its date, and with the year unless that is this one. */
 export function timeText(epochMs: number, language: string, now = Date.now()): string {
   const [then, today] = [new Date(epochMs), new Date(now)];
   const isToday = then.toDateString() === today.toDateString();
@@ -24,14 +24,14 @@ export function timeText(epochMs: number, language: string, now = Date.now()): s
   }).format(then);
 }
 
-/** Bytes in the unit that fits. */
+/** Bytes in the most suitable unit. */
 export function sizeText(bytes: number): string {
   if (bytes < 1024) return `${bytes} B`;
   const [value, unit] = bytes < 1024 * 1024 ? [bytes / 1024, 'KB'] : [bytes / (1024 * 1024), 'MB'];
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${unit}`;
 }
 
-/** `Date.now()`, again every `period` ms while the component is shown. */
+/** `Date.now()`, updated every `period` ms while the component is shown. */
 export function useNow(period = 1000): ReadonlySignal<number> {
   const [now] = useState(() => signal(Date.now()));
   useEffect(() => {

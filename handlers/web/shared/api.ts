@@ -1,8 +1,8 @@
-/** A refusal or failure of the relay, in words for people. */
+/** A refusal or failure of the relay, worded for people. */
 export class ApiError extends Error {
-  /** HTTP status; 0 when there was no answer. */
+  /** HTTP status; 0 if there was no answer. */
   readonly status: number;
-  /** Seconds until another attempt makes sense, where the relay said so. */
+  /** Seconds until a retry makes sense, if the relay said so. */
   readonly retryAfter?: number;
 
   constructor(message: string, status: number, retryAfter?: number) {
@@ -16,11 +16,11 @@ export interface ApiRequest {
   method?: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   /** Sent as JSON. */
   body?: unknown;
-  /** Sent as it is, instead of `body`. */
+  /** Sent unchanged, in place of `body`. */
   raw?: BodyInit;
   headers?: Record<string, string>;
   signal?: AbortSignal;
-  /** Told how many bytes of the body have left; from 0 again when the request is sent once more. */
+  /** Called with the number of bytes sent; starts from 0 again if the request is repeated. */
   onProgress?(sent: number): void;
 }
 
@@ -28,21 +28,24 @@ export interface ApiRequest {
 export interface CallerRequest {
   method: string;
   path: string;
-  /** True if it has a body that should not be sent twice. */
+  /** True for a body that should not be sent twice. */
   isLarge: boolean;
 }
 
-/** Attempts with other credentials after a 401: a newer nonce, then a newer token. */
+/** Retries with other credentials after a 401: a newer nonce, then a newer token. */
 const MAX_RENEWALS = 2;
 
-export interface ApiParts {
-  /** Address of the relay, with a slash at its end: pages may lie below any path. */
+export interface ApiOptions {
+  /** Address of the relay, with a trailing slash, since pages may be below any path. */
   base: string;
-  /** Where calls go now, where that is another relay. */
+  /** The present target of calls, if that is another relay. */
   target?(): string;
-  /** Headers that say who calls; asked for every request. */
+  /** Headers that authenticate the caller, requested for every call. */
   credentials(request: CallerRequest): Record<string, string> | Promise<Record<string, string>>;
-  /** Called after a 401 with the headers that were sent. True when there are new ones, with which it is sent again. */
+  /**
+   * Called after a 401 with the headers that were sent. Returns true if there are new ones, with which the request is
+   * repeated.
+   */
   renew?(used: Record<string, string>, response: Response): Promise<boolean>;
   /** A request got no answer. */
   onSilence?(): void;
@@ -51,7 +54,7 @@ export interface ApiParts {
 export type Api = ReturnType<typeof createApi>;
 
 /** Calls the relay's routes. Paths are relative to its address: `sessions`, not `/sessions`. */
-export function createApi({ base, target = () => base, credentials, renew, onSilence }: ApiParts) {
+export function createApi({ base, target = () => base, credentials, renew, onSilence }: ApiOptions) {
   async function send(
     path: string,
     { method = 'GET', body, raw, headers, signal, onProgress }: ApiRequest,
@@ -77,14 +80,14 @@ export function createApi({ base, target = () => base, credentials, renew, onSil
     }
   }
 
-  /** The response, whatever its status. */
+  /** The response, with any status. */
   async function fetchRaw(path: string, request: ApiRequest = {}): Promise<Response> {
     const caller = { method: request.method ?? 'GET', path, isLarge: request.raw !== undefined };
     for (let renewals = 0; ; renewals++) {
       const used = await credentials(caller);
       const response = await send(path, request, used);
       if (response.status !== 401) return response;
-      // Proofs that arrive twice: the connection breaks, and the browser sends the request again by itself.
+      // For proofs that arrive twice, when the connection breaks and the browser itself repeats the request.
       if (renewals === MAX_RENEWALS && response.headers.has('dpop-nonce')) {
         throw new ApiError('The relay does not answer.', 0);
       }
@@ -92,7 +95,7 @@ export function createApi({ base, target = () => base, credentials, renew, onSil
     }
   }
 
-  /** @throws ApiError for every status but 2xx. */
+  /** @throws ApiError for every status other than 2xx. */
   async function open(path: string, request: ApiRequest = {}): Promise<Response> {
     const response = await fetchRaw(path, request);
     if (response.ok) return response;
@@ -120,7 +123,7 @@ interface Upload {
   signal?: AbortSignal;
 }
 
-/** As `fetch`, which reports no progress of a request's body. */
+/** Like `fetch`, which cannot report the progress of a request's body. */
 function upload(
   url: URL,
   { method, headers, body, signal }: Upload,
@@ -153,7 +156,7 @@ function upload(
   });
 }
 
-/** The error that a response with a bad status means. */
+/** The error for a response with an error status. */
 export async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => '');
   const after = Number(response.headers.get('retry-after'));
@@ -175,7 +178,7 @@ function sentenceOf(text: string): string | undefined {
   }
 }
 
-/** The mailbox refuses in two ways to serve a resource of home (contract 12 §7). */
+/** The mailbox's two refusals to serve a resource of home (contract 12 §7). */
 const OF_HOME = /^home is o(?:ff since|n:)/;
 
 const sentence = (text: string): string =>

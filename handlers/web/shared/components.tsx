@@ -11,7 +11,7 @@ type ButtonKind = 'primary' | 'danger' | 'plain';
 interface ButtonProps extends Omit<ButtonHTMLAttributes<HTMLButtonElement>, 'icon' | 'class'> {
   kind?: ButtonKind;
   icon?: IconName;
-  /** Name of a button that shows its icon alone. */
+  /** Name of a button that shows only its icon. */
   label?: string;
   children?: ComponentChildren;
 }
@@ -35,12 +35,12 @@ export function Button({ kind, icon, label, children, type = 'button', ...rest }
 
 export type Tone = 'good' | 'warn' | 'bad';
 
-/** A short state. Without a tone it claims nothing. */
+/** A short state. Without a tone it is neutral. */
 export const Chip = ({ tone, children }: { tone?: Tone; children: ComponentChildren }) => (
   <span class={`chip ${tone ?? ''}`}>{children}</span>
 );
 
-/** Something that the reader should know here, with what can be done about it. */
+/** Information for the reader, with the possible next steps. */
 export function Notice({
   tone,
   children,
@@ -58,7 +58,7 @@ export function Notice({
   );
 }
 
-/** In place of content that is not there: why, and the one next step. */
+/** Replaces missing content: the reason, and the one next step. */
 export const Empty = ({
   icon,
   children,
@@ -104,7 +104,7 @@ interface FieldProps {
   label: string;
   hint?: ComponentChildren;
   error?: string;
-  /** The control, which gets the id that the label names and what describes it. */
+  /** Renders the control with the id for the label and the description. */
   children(control: { id: string; 'aria-describedby'?: string; 'aria-invalid'?: 'true' }): ComponentChildren;
 }
 
@@ -142,7 +142,7 @@ interface TextFieldProps extends Omit<FieldProps, 'children'>, Pick<InputHTMLAtt
 
 /** A field of one line, for the text of a signal. Further properties are those of its input. */
 export function TextField({ label, hint, error, of, ...input }: TextFieldProps) {
-  // Each type of input has a TypeScript type of its own, and none is for several.
+  // Each type of input has a separate TypeScript type, with none for several.
   const attributes = input as Omit<typeof input, 'type'>;
   return (
     <Field label={label} hint={hint} error={error}>
@@ -223,22 +223,22 @@ export const Choice = ({ label, hint, value, options, onChange }: ChoiceProps) =
 interface DialogProps {
   title: string;
   children: ComponentChildren;
-  /** Buttons beside `Cancel`, which is always there. */
+  /** Buttons besides `Cancel`, which is always present. */
   actions?: ComponentChildren;
   /** Text of the button that submits the form. */
   submit?: string;
   kind?: 'primary' | 'danger';
-  /** True if that button is disabled. Without the relay it always is. */
+  /** True if that button is disabled, as it always is without the relay. */
   isBlocked?: boolean;
   cancelText?: string;
-  /** True if the relay does not answer. The caller disables what would change something. */
+  /** True if the relay does not answer. The caller disables controls that would change something. */
   isAway?: boolean;
   /** Escape, `Cancel`, or the end of the form. */
   onClose(): void;
   onSubmit?(): void;
 }
 
-/** A question above the page, which keeps the focus until it is answered. */
+/** A modal dialog, which keeps the focus until it is closed. */
 export function Dialog(props: DialogProps) {
   const {
     title,
@@ -255,14 +255,14 @@ export function Dialog(props: DialogProps) {
   const t = useT();
   const id = useId();
   const element = useRef<HTMLDialogElement>(null);
-  // Before the next key: after the paint, a Tab that follows at once would still move through the page below.
+  // Before the next key: if this ran after the paint, an immediate Tab would still move through the page below.
   useLayoutEffect(() => {
     const dialog = element.current;
     const asked = document.activeElement;
     if (!dialog?.open) dialog?.showModal();
     return () => {
       dialog?.close();
-      // The element that the browser gives the focus back to may be removed with the dialog.
+      // The element to which the browser returns the focus may be removed with the dialog.
       requestAnimationFrame(() => {
         if (document.activeElement === document.body && asked instanceof HTMLElement) asked.focus();
       });
@@ -291,7 +291,7 @@ export function Dialog(props: DialogProps) {
 interface QuestionProps {
   title: string;
   children: ComponentChildren;
-  /** The button that does it. */
+  /** Text of the confirming button. */
   confirm: string;
   isBusy: boolean;
   isAway?: boolean;
@@ -299,7 +299,7 @@ interface QuestionProps {
   onClose(): void;
 }
 
-/** Asks before something that cannot be taken back. */
+/** Asks before an irreversible action. */
 export const Question = ({ confirm, isBusy, onConfirm, ...dialog }: QuestionProps) => (
   <Dialog {...dialog} submit={confirm} kind="danger" isBlocked={isBusy} onSubmit={onConfirm} />
 );
@@ -314,13 +314,13 @@ interface Toast {
 
 export type Toasts = ReturnType<typeof createToasts>;
 
-/** Short messages about what has just happened. Each goes by itself. */
+/** Short messages about the last action. Each disappears by itself. */
 export function createToasts() {
   const shown: Signal<readonly Toast[]> = signal([]);
   let last = 0;
   return {
     shown,
-    /** Returns a function that takes it away earlier. */
+    /** Returns a function that removes it earlier. */
     show(text: string): () => void {
       const id = ++last;
       shown.value = [...shown.value, { id, text }].slice(-MAX_TOASTS);
@@ -348,7 +348,7 @@ export const ToastList = () => (
   </div>
 );
 
-/** Copies a text, and says so. Resolves to whether the browser let it. */
+/** Copies a text, and shows that. Resolves to whether the browser allowed it. */
 export function useCopy(): (text: string) => Promise<boolean> {
   const t = useT();
   const toast = useToast();

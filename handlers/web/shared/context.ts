@@ -3,7 +3,7 @@ import { useContext } from 'preact/hooks';
 
 type Provider<T> = FunctionComponent<{ value: T; children?: ComponentChildren }>;
 
-/** A context that a component cannot do without: its provider, and the hook that reads it. */
+/** A context that a component requires: its provider, and the hook that reads it. */
 export function createRequired<T>(what: string): [provide: Provider<T>, use: () => T] {
   const Context = createContext<T | null>(null);
   const use = (): T => {

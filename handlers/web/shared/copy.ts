@@ -1,4 +1,4 @@
-/** Copies a text. Over plain http browsers have no clipboard, but they copy a selection. False when they refuse. */
+/** Copies a text. Over plain http browsers have no clipboard API, but they copy a selection. False if they refuse. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);

@@ -1,4 +1,4 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { grantsLeft } from '../../../lib/operator/device-state.ts';
 import { DAY, GRANTS, type Grants } from '../../../lib/sessions/grants.ts';
@@ -17,7 +17,7 @@ export interface DeviceFacts {
   device_model: string;
   /** Epoch seconds; null = never. */
   expires_at: number | null;
-  /** Its session ends so soon that the relay warns about it (contract 11 §2). */
+  /** True if its session ends so soon that the relay reports it (contract 11 §2). */
   ends_soon?: boolean;
   grants: Grants;
 }
@@ -61,19 +61,15 @@ export function useDurationText(): (seconds: number) => string {
 interface GrantChoiceProps {
   legend: string;
   names: readonly string[];
-  /** Those that are not chosen. */
-  without: ReadonlySet<string>;
-  onChange(without: ReadonlySet<string>): void;
-  durations: {
-    /** Seconds as text, with the words for them; the empty one is what it has without a choice. */
-    choices(name: string): readonly (readonly [value: string, text: string])[];
-    chosen: Readonly<Record<string, number>>;
-    onChange(name: string, seconds: number | undefined): void;
-  };
+  /** The grants that are not chosen. */
+  without: Signal<ReadonlySet<string>>;
+  /** Chosen seconds, and what there is to choose: as text, with words for them; the empty one is what it has otherwise. */
+  durations: Signal<Readonly<Record<string, number>>>;
+  choices(name: string): readonly (readonly [value: string, text: string])[];
 }
 
 /** Which grants a device gets, and for how long. */
-export function GrantChoice({ legend, names, without, onChange, durations }: GrantChoiceProps) {
+export function GrantChoice({ legend, names, without, durations, choices }: GrantChoiceProps) {
   const t = useT();
   return (
     <fieldset>
@@ -83,12 +79,12 @@ export function GrantChoice({ legend, names, without, onChange, durations }: Gra
           <label>
             <input
               type="checkbox"
-              checked={!without.has(name)}
+              checked={!without.value.has(name)}
               onChange={(event) => {
-                const next = new Set(without);
+                const next = new Set(without.value);
                 if (event.currentTarget.checked) next.delete(name);
                 else next.add(name);
-                onChange(next);
+                without.value = next;
               }}
             />
             <span class="lead">
@@ -96,16 +92,17 @@ export function GrantChoice({ legend, names, without, onChange, durations }: Gra
               <span class="small soft">{t(meaningOf(name))}</span>
             </span>
           </label>
-          {!without.has(name) && (
+          {!without.value.has(name) && (
             <select
               class="input"
               aria-label={t('How long: {name}', { name })}
-              value={String(durations.chosen[name] ?? '')}
-              onChange={({ currentTarget: { value } }) =>
-                durations.onChange(name, value === '' ? undefined : Number(value))
-              }
+              value={String(durations.value[name] ?? '')}
+              onChange={({ currentTarget: { value } }) => {
+                const { [name]: _former, ...others } = durations.value;
+                durations.value = value === '' ? others : { ...others, [name]: Number(value) };
+              }}
             >
-              {durations.choices(name).map(([value, text]) => (
+              {choices(name).map(([value, text]) => (
                 <option key={value} value={value}>
                   {text}
                 </option>
@@ -118,7 +115,7 @@ export function GrantChoice({ legend, names, without, onChange, durations }: Gra
   );
 }
 
-/** A device's kind, session, and grants with what is left of them. */
+/** A device's kind, session, and grants with their remaining time. */
 export function DeviceFactList({ row, children }: { row: DeviceFacts; children?: ComponentChildren }) {
   const t = useT();
   const now = useNow();
@@ -154,14 +151,14 @@ export function DeviceFactList({ row, children }: { row: DeviceFacts; children?:
 interface DialogProps<Row = DeviceFacts> {
   api: Api;
   row: Row;
-  /** True if the relay does not answer, so that nothing can be changed. */
+  /** True if the relay does not answer, so that changes are disabled. */
   isAway?: boolean;
   onClose(): void;
-  /** After the relay has done it. */
+  /** Called after the relay has done it. */
   onDone(): void;
 }
 
-/** Ends the session of a device, and its shells unless they are to stay (contract 01 §6.4, 02 §1.5). */
+/** Ends the session of a device, and its shells unless they are to be kept (contract 01 §6.4, 02 §1.5). */
 export function RevokeDialog({
   api,
   row,
@@ -171,11 +168,11 @@ export function RevokeDialog({
   own = false,
 }: DialogProps<Pick<DeviceFacts, 'token_prefix' | 'device_name'>> & { own?: boolean }) {
   const t = useT();
-  const keep = useSignal(false);
+  const keepsShells = useSignal(false);
   const { isBusy, run } = useCall(api);
 
   async function revoke(): Promise<void> {
-    const query = keep.value ? '?keep_shells=1' : '';
+    const query = keepsShells.value ? '?keep_shells=1' : '';
     const done = own ? t('Signed out.') : t('Revoked {name}.', { name: row.device_name });
     if (!(await run(`sessions/${row.token_prefix}${query}`, { method: 'DELETE' }, done))) return;
     onClose();
@@ -199,9 +196,9 @@ export function RevokeDialog({
       <label class="check">
         <input
           type="checkbox"
-          checked={keep.value}
+          checked={keepsShells.value}
           onChange={(event) => {
-            keep.value = event.currentTarget.checked;
+            keepsShells.value = event.currentTarget.checked;
           }}
         />
         <span class="lead">
@@ -215,7 +212,7 @@ export function RevokeDialog({
 
 const SHORTER = [HOUR, DAY, 7 * DAY, 30 * DAY];
 
-/** Takes rights away; nothing is ever extended (contract 01 §6.4). */
+/** Removes rights; nothing is ever extended (contract 01 §6.4). */
 export function ReduceDialog({ api, row, isAway, onClose, onDone }: DialogProps) {
   const t = useT();
   const text = useDurationText();
@@ -238,7 +235,7 @@ export function ReduceDialog({ api, row, isAway, onClose, onDone }: DialogProps)
 
   async function reduce(): Promise<void> {
     const reduced = [
-      // 0 would mean never, so that one second is the least.
+      // One second is the minimum, since 0 would mean never.
       ...[...without.value].flatMap(grantsOf).map((grant) => [grant, 1] as const),
       ...shorter.flatMap(([name, seconds]) =>
         grantsOf(name)
@@ -282,23 +279,14 @@ export function ReduceDialog({ api, row, isAway, onClose, onDone }: DialogProps)
       <GrantChoice
         legend={t('Grants it keeps')}
         names={held}
-        without={without.value}
-        onChange={(next) => {
-          without.value = next;
-        }}
-        durations={{
-          choices: (name) => [
-            ['', t('as before')],
-            ...SHORTER.filter((seconds) => grantsOf(name).some((grant) => leftOf(grant) > seconds)).map(
-              (seconds) => [String(seconds), text(seconds)] as const,
-            ),
-          ],
-          chosen: durations.value,
-          onChange(name, seconds) {
-            const { [name]: _former, ...others } = durations.value;
-            durations.value = seconds === undefined ? others : { ...others, [name]: seconds };
-          },
-        }}
+        without={without}
+        durations={durations}
+        choices={(name) => [
+          ['', t('as before')],
+          ...SHORTER.filter((seconds) => grantsOf(name).some((grant) => leftOf(grant) > seconds)).map(
+            (seconds) => [String(seconds), text(seconds)] as const,
+          ),
+        ]}
       />
     </Dialog>
   );

@@ -9,9 +9,9 @@ import { useCall } from './load.tsx';
 interface FreezeProps {
   api: Api;
   freeze: FreezeState | null;
-  /** True if the relay does not answer, so that nothing can be changed. */
+  /** True if the relay does not answer, so that changes are disabled. */
   isAway?: boolean;
-  /** After the relay has done it. */
+  /** Called after the relay has done it. */
   onDone?(): void;
 }
 
@@ -37,7 +37,7 @@ export function FreezeButton({ api, freeze, isAway, onDone, withText = false }: 
   );
 }
 
-/** The first line of every page while the relay is frozen. Ending it takes two taps. */
+/** The first line of every page while the relay is frozen. Unfreezing takes two taps. */
 export function FreezeBanner({ freeze, ...rest }: FreezeProps & { mayEnd: boolean }) {
   return freeze && <Frozen freeze={freeze} {...rest} />;
 }
@@ -64,7 +64,7 @@ function Frozen({
 
   const facts = {
     by: by === 'operator' ? t('the operator') : by,
-    // No age: an alert that changes each second would be read out each second.
+    // Not the age, since an alert that changes every second would be read out every second.
     time: timeText(since * 1000, language),
     reason: reason ?? '',
   };

@@ -25,7 +25,7 @@ export type Values = Readonly<Record<string, string | number>>;
 
 export type I18n = ReturnType<typeof createI18n>;
 
-/** Puts sentences into the chosen language. `tables` are loaded with the first choice of another than English. */
+/** Translates sentences into the chosen language. `tables` are loaded with the first choice other than English. */
 export function createI18n(tables: readonly LoadTable[]) {
   const chosen = signal<{ language: string; sentences: Readonly<Record<string, string>> }>({
     language: 'en',
@@ -43,21 +43,21 @@ export function createI18n(tables: readonly LoadTable[]) {
   }
 
   return {
-    /** Tag of the chosen language, for `Intl` and `lang`: screen readers and fonts go by it. */
+    /** Tag of the chosen language, for `Intl` and `lang`, which screen readers and fonts use. */
     get language(): string {
       return tagOf(chosen.value.language);
     },
-    /** The sentence in the chosen language, with `{name}` replaced by its value. Following a change of language. */
+    /** The sentence in the chosen language, with `{name}` replaced by its value. Reactive to changes of the language. */
     t(sentence: string, values: Values = {}): string {
       const text = chosen.value.sentences[sentence] ?? sentence;
       return text.replace(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
     },
-    /** Changes to a language once its sentences are there. An unknown one is English. */
+    /** Changes the language once its sentences are loaded. An unknown one means English. */
     async choose(language: string): Promise<void> {
       const known = Object.hasOwn(LANGUAGES, language) ? language : 'en';
       wanted = known;
       const sentences = await sentencesOf(known);
-      // Loading may take longer than the next choice.
+      // The language may have been changed again during the load.
       if (wanted !== known) return;
       chosen.value = { language: known, sentences };
       document.documentElement.lang = tagOf(known);

@@ -47,10 +47,10 @@ const PATHS = {
 
 export type IconName = keyof typeof PATHS;
 
-/** Pictures that point where reading goes. */
+/** Icons that follow the reading direction. */
 const DIRECTED: ReadonlySet<IconName> = new Set(['back', 'next', 'send']);
 
-/** A picture beside text that says the same. */
+/** An icon beside text with the same meaning. */
 export const Icon = ({ name }: { name: IconName }) => (
   <svg class={DIRECTED.has(name) ? 'icon directed' : 'icon'} viewBox="0 0 24 24" aria-hidden="true" focusable="false">
     <path d={PATHS[name]} />

@@ -6,13 +6,13 @@ import { Empty, Loading, Retry, useToast } from './components.tsx';
 import { useT } from './i18n.ts';
 
 export interface Loaded<T> {
-  /** Also after a failure, as it last was. */
+  /** The last data, even after a failure. */
   data?: T;
-  /** Why the last attempt failed, in words for people. */
+  /** Why the last attempt failed, worded for people. */
   error?: string;
 }
 
-/** The sentence of an error for people. */
+/** The sentence for an error, for display. */
 export const messageOf = (error: unknown): string => {
   if (error instanceof ApiError) return error.message;
   return error instanceof Error && error.message !== '' ? error.message : 'Something went wrong.';
@@ -69,7 +69,7 @@ export function LoadedView<T>({ state, reload, children }: LoadedViewProps<T>) {
   );
 }
 
-/** A call that changes something: says what was done, or why not. One at a time. */
+/** A call that changes something, with a message about its success or failure. One at a time. */
 export function useCall(api: Api): {
   isBusy: boolean;
   run(path: string, request: ApiRequest, done: string): Promise<boolean>;

@@ -2,26 +2,26 @@ import { useSignal } from '@preact/signals';
 import { Dialog } from './components.tsx';
 import { useT } from './i18n.ts';
 
-/** Where one may go. */
+/** A place to go to. */
 export interface Destination {
   title: string;
-  /** Short description, such as the screen that it is on. */
-  about?: string;
-  /** In the fragment of the address. */
+  /** Short description, such as the screen of the place. */
+  hint?: string;
+  /** Fragment of the address. */
   href: string;
 }
 
 const MAX_SHOWN = 12;
 
-/** Goes anywhere in the page by some letters of its name: Enter takes the first, the arrows move through all. */
-export default function Palette({ places, onClose }: { places: readonly Destination[]; onClose(): void }) {
+/** Goes to any place in the page by some letters of its name: Enter selects the first match, the arrows move through all. */
+export default function Palette({ destinations, onClose }: { destinations: readonly Destination[]; onClose(): void }) {
   const t = useT();
   const query = useSignal('');
   const words = query.value.trim().toLocaleLowerCase().split(/\s+/);
   const rank = ({ title }: Destination) => Number(!title.toLocaleLowerCase().startsWith(words[0] ?? ''));
-  const found = places
-    .filter(({ title, about = '' }) => {
-      const text = `${title} ${about}`.toLocaleLowerCase();
+  const found = destinations
+    .filter(({ title, hint = '' }) => {
+      const text = `${title} ${hint}`.toLocaleLowerCase();
       return words.every((word) => text.includes(word));
     })
     .sort((a, b) => rank(a) - rank(b))
@@ -59,11 +59,11 @@ export default function Palette({ places, onClose }: { places: readonly Destinat
         onKeyDown={move}
       />
       <ul class="list palette">
-        {found.map(({ title, about, href }) => (
+        {found.map(({ title, hint, href }) => (
           <li key={href}>
             <a class="item" href={href} onClick={onClose} onKeyDown={move}>
               <span class="text">{title}</span>
-              {about !== undefined && <span class="small soft">{about}</span>}
+              {hint !== undefined && <span class="small soft">{hint}</span>}
             </a>
           </li>
         ))}

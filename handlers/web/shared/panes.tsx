@@ -18,7 +18,7 @@ export function useWide(): boolean {
   return isWide.value;
 }
 
-/** A list and, beside it, what is chosen from it. Each scrolls by itself. */
+/** A list, and beside it the chosen item. Each scrolls separately. */
 export const Panes = ({ list, children }: { list: ComponentChildren; children: ComponentChildren }) => (
   <div class="panes">
     <div>{list}</div>

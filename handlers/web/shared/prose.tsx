@@ -1,13 +1,13 @@
 import type { ComponentChildren } from 'preact';
 import { useMemo } from 'preact/hooks';
 
-/** Text as an agent writes it: paragraphs, code, links. Anything else stays as it was written. */
+/** An agent's text with paragraphs, code and links. Anything else stays unchanged. */
 export function Prose({ text }: { text: string }) {
   const parts = useMemo(() => text.split(/^```[^\n]*\n?/m), [text]);
   return (
     <div class="prose">
       {parts.map((part, index) =>
-        // Between two fences is code, also when the second one has not arrived yet.
+        // Between two fences is code, even if the second one has not arrived yet.
         index % 2 === 1 ? (
           <pre key={index}>
             <code>{part.replace(/\n$/, '')}</code>

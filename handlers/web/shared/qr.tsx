@@ -4,7 +4,7 @@ import { encode } from 'uqr';
 /** Modules of a side from which a code needs more room, for cameras of phones to tell them apart. */
 const DENSE = 100;
 
-/** A QR code as a picture. `label` says what it is to those who cannot see it. */
+/** A QR code as a picture. `label` describes it for screen readers. */
 export function QrCode({ text, label }: { text: string; label: string }) {
   const { size, path } = useMemo(() => {
     const code = encode(text, { ecc: 'L', border: 4 });

@@ -2,7 +2,7 @@ import { type ReadonlySignal, signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { createRequired } from './context.ts';
 
-/** Where the page is: `#/chat/abc?tools=off` is screen `chat`, argument `abc`. */
+/** The place in the page: `#/chat/abc?tools=off` is screen `chat`, argument `abc`. */
 export interface Place {
   screen: string;
   /** The part after the screen's name, decoded; empty without one. */
@@ -12,10 +12,10 @@ export interface Place {
 
 export type Router = ReturnType<typeof createRouter>;
 
-/** The place in the fragment of the address: pages lie below any path, and their server never sees a fragment. */
+/** Router on the fragment of the address, since pages may be below any path and their server never sees a fragment. */
 export function createRouter(home: string) {
   const place = signal(read());
-  /** Name of what the screen shows, such as that of a thread. */
+  /** Name of the screen's content, such as that of a thread. */
   const title = signal('');
 
   function read(): Place {
@@ -55,7 +55,7 @@ function decode(text: string): string {
 
 export const [ProvideRouter, useRouter] = createRequired<Router>('The router');
 
-/** Names in the title of the page what a screen shows, while it does. */
+/** Puts the name of a screen's content into the title of the page while it is shown. */
 export function useTitle(name: string): void {
   const { title } = useRouter();
   useEffect(() => {

@@ -16,38 +16,38 @@ export interface Screen {
   title: string;
   icon: IconName;
   load(): Promise<{ default: ComponentType }>;
-  /** Grant without which the screen is not offered. */
+  /** Grant that the screen requires. */
   grant?: string;
   /**
-   * Where it is offered: `bar` at the bottom of a phone and in the rail of a wide screen, `rail` in the rail and on the
-   * screen `more`, `hidden` by links alone.
+   * Placement: `bar` at the bottom of a phone and in the rail of a wide screen, `rail` in the rail and on the screen `more`,
+   * `hidden` by links only.
    */
   place: 'bar' | 'rail' | 'hidden';
 }
 
 export interface ShellProps {
   screens: readonly Screen[];
-  /** The first line of every screen, for what must not be overlooked. */
+  /** The first line of every screen, for important messages. */
   banner?: ComponentChildren;
   /** At the right of the title: the state of the connection. */
   status: ComponentChildren;
-  /** Above the screen: what concerns the whole page. */
+  /** Above the screen: messages about the whole page. */
   notices?: ComponentChildren;
   /** Numbers beside a screen's name, such as unread messages. */
   badges?: Readonly<Record<string, ReadonlySignal<number>>>;
-  /** Places besides the screens where Ctrl-K leads. */
-  places?(): readonly Destination[];
+  /** Places besides the screens that Ctrl-K offers. */
+  destinations?(): readonly Destination[];
 }
 
 /** The frame of a page: title, state, navigation, and the screen that the address names. */
-export function Shell({ screens, banner, status, notices, badges = {}, places }: ShellProps) {
+export function Shell({ screens, banner, status, notices, badges = {}, destinations }: ShellProps) {
   const t = useT();
   const router = useRouter();
   const { screen: name, argument } = router.place.value;
   const current = screens.find(({ path }) => path === name) ?? screens[0];
   const shell = useRef<HTMLDivElement>(null);
   const heading = useRef<HTMLHeadingElement>(null);
-  /** The place before this one. */
+  /** The previous place. */
   const left = useRef<Record<'path' | 'argument', string>>(undefined);
   const title = current ? t(current.title) : '';
   const path = current?.path ?? '';
@@ -57,7 +57,7 @@ export function Shell({ screens, banner, status, notices, badges = {}, places }:
     document.title = [shown, title, 'svc'].filter((part) => part !== '').join(' · ');
   }, [shown, title]);
 
-  // Keyboards and screen readers go on where the new screen begins, and after a way back at the row that led there.
+  // Keyboards and screen readers continue at the start of the new screen, and after going back, at the row that led away.
   useLayoutEffect(() => {
     if (left.current && left.current.path !== path) heading.current?.focus();
     return () => {
@@ -107,13 +107,13 @@ export function Shell({ screens, banner, status, notices, badges = {}, places }:
         {notices}
         {current && <Lazy key={current.path} screen={current} />}
       </main>
-      <GoAnywhere screens={screens} places={places} />
+      <GoAnywhere screens={screens} destinations={destinations} />
     </div>
   );
 }
 
 /** Ctrl-K, or Cmd-K, opens a field that goes anywhere. In a terminal, the key is the shell's. */
-function GoAnywhere({ screens, places }: Pick<ShellProps, 'screens' | 'places'>) {
+function GoAnywhere({ screens, destinations }: Pick<ShellProps, 'screens' | 'destinations'>) {
   const t = useT();
   const loaded = useSignal<{ Palette: typeof PaletteComponent } | null>(null);
   const isOpen = useSignal(false);
@@ -140,7 +140,7 @@ function GoAnywhere({ screens, places }: Pick<ShellProps, 'screens' | 'places'>)
   const own = screens.map(({ path, title }) => ({ title: t(title), href: hrefOf(path) }));
   return (
     <Palette
-      places={[...own, ...(places?.() ?? [])]}
+      destinations={[...own, ...(destinations?.() ?? [])]}
       onClose={() => {
         isOpen.value = false;
       }}

@@ -2,7 +2,7 @@ import { Button, Notice } from './components.tsx';
 import { useT } from './i18n.ts';
 import { VERSION } from './version.ts';
 
-/** Says that the relay is of another version than this page. `version` is the relay's, where it is known. */
+/** Reports that the relay's version differs from this page's. `version` is the relay's, if known. */
 export function VersionNotice({ version }: { version: string | undefined }) {
   const t = useT();
   if (version === undefined || version === VERSION) return null;

@@ -37,7 +37,7 @@ export const sendIntent: HandlerOf<typeof device.sendIntent> = async (call, args
   const intent = intentOf(args);
   refuseBlockedTargets(call, [intent.package, componentPackage(intent)]);
   const target = await device.resolve(intent);
-  // An implicit intent names no package, so check the one it resolves to.
+  // An implicit intent names no package, so the package that it resolves to is checked.
   refuseBlockedTargets(call, [target]);
   if (target === null || !(await device.startActivity(intent))) throw badRequest('no activity for the intent');
   const { action, data } = intent;

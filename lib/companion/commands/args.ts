@@ -4,13 +4,13 @@ import type { DeviceRow } from '../../operations/device.ts';
 import { inputOf } from '../../operations/input.ts';
 import { type CommandCall, CommandFailure, type Handler } from '../gates/gate.ts';
 
-/** The arguments of a command, as the schema of its row returns them. */
+/** The arguments of a command, as parsed by the schema of its row. */
 export type ArgsOf<Row extends DeviceRow> = v.InferOutput<Row['input']>;
 
-/** A handler that gets the arguments of its row. */
+/** A handler that gets the parsed arguments of its row. */
 export type HandlerOf<Row extends DeviceRow> = (call: CommandCall, args: ArgsOf<Row>) => ReturnType<Handler>;
 
-/** The message of a schema about arguments that it refuses. */
+/** The issue of a schema that rejects the arguments. */
 export type Problem = Pick<v.BaseIssue<unknown>, 'message' | 'type'>;
 
 export const badRequest = (error: string) => new CommandFailure(400, error);

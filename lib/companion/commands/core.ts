@@ -43,7 +43,7 @@ async function waitForNode(call: CommandCall, filter: NodeFilter, timeout: numbe
     const left = timeout - slept();
     if (left <= 0 || env.closed.aborted) return { slept_ms: slept(), found: false };
     await sleep({ clock: env.clock, timeout: Math.min(left, POLL_INTERVAL_MS), signal: env.closed });
-    // In the meantime the owner may have switched the bridge off, or opened a blocklisted app.
+    // The owner may have switched the bridge off meanwhile, or opened a blocklisted app.
     throwIfRefused(await firstRefusal(STANDING_GATES, call));
   }
 }

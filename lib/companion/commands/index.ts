@@ -17,9 +17,9 @@ import * as touch from './touch.ts';
 type Traits = Omit<CommandRoute, 'method' | 'path' | 'capability' | 'run' | 'destructiveText'>;
 
 interface TraitsOf<Row extends DeviceRow> extends Traits {
-  /** The text checked by the destructive gate, or null if there is none. */
+  /** The text that the destructive gate checks; null for a command without text. */
   destructiveText?: (call: CommandCall, args: ArgsOf<Row>) => Promise<string | null>;
-  /** The failure of malformed arguments, where it is more than a 400 with the sentence of the schema. */
+  /** The failure for malformed arguments, if it is more than a 400 with the sentence of the schema. */
   malformed?: (problem: Problem) => CommandFailure;
 }
 
@@ -42,7 +42,7 @@ const row = <Row extends DeviceRow>(
     async destructiveText(call: CommandCall) {
       const { args } = readArgs(of, call.args);
       if (args) return destructiveText(call, args);
-      // The handler refuses these, but this gate comes first (contract 03 §8.1).
+      // The handler refuses malformed arguments, but this gate comes first (contract 03 §8.1).
       const { text } = call.args;
       return typeof text === 'string' ? text : null;
     },
@@ -52,7 +52,7 @@ const row = <Row extends DeviceRow>(
 const show = (value: unknown): string => (typeof value === 'string' || typeof value === 'number' ? String(value) : '');
 const nodeId = (args: JsonObject): string => show(args.nodeId ?? args.node_id);
 
-/** Summaries for the activity log. They never contain text that was typed, copied or sent. */
+/** Summaries for the activity log. They never contain typed, copied or sent text. */
 const summary = {
   node: nodeId,
   argument:
@@ -71,7 +71,9 @@ const quiet: Traits = { readOnly: true, quiet: true };
 const INSPECT = 'screen_inspection';
 const CONTROL = 'screen_control';
 
-/** THE command table: what this phone does for each call of Device Control, and its capability (contract 03 §5, §8.1). */
+/**
+ * THE command table: the handler of each Device Control call on this phone, and its capability (contract 03 §5, §8.1).
+ */
 export const ROUTES: readonly CommandRoute[] = [
   row(device.ping, null, core.ping, { ...quiet, ungated: true }),
   row(device.setup, null, core.setup, { ...quiet, ungated: true }),

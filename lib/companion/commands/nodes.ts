@@ -27,7 +27,7 @@ export const nodeJson = ({ nodeId, node, text, description }: ListedNode, includ
 /** The rectangle object `B` of contract 03 §5. */
 export const boundsJson = ({ left, top, right, bottom }: Rect) => ({ left, top, right, bottom });
 
-/** The current screen. @throws CommandFailure 500 when there is no window. */
+/** The current screen. @throws CommandFailure 500 if there is no window. */
 export async function currentScreen({ env }: CommandCall): Promise<Screen> {
   const screen = await readScreen(env.device);
   if (screen.windows.length === 0) throw new CommandFailure(500, 'no window');
@@ -37,7 +37,7 @@ export async function currentScreen({ env }: CommandCall): Promise<Screen> {
 const findNode = ({ listed }: Screen, nodeId: string): ListedNode | undefined =>
   listed.find((node) => node.nodeId === nodeId);
 
-/** The node with that id on the current screen. @throws CommandFailure 404 when there is none. */
+/** The node with that id on the current screen. @throws CommandFailure 404 if it does not exist. */
 export function nodeById(screen: Screen, nodeId: string): ListedNode {
   const found = findNode(screen, nodeId);
   if (!found) throw new CommandFailure(404, 'node not found');
@@ -64,8 +64,8 @@ export function matchingNodes(screen: Screen, { text, className, clickable }: No
 
 /**
  * The destructive text of `/tap` and `/long_press`: the label of the addressed node, and the hint `text` if given
- * (contract 03 §8.3). The hint can add a question but never remove one. null when there is no such node; the handler then
- * refuses it.
+ * (contract 03 §8.3). The hint can add a question but never remove one. Null if the node does not exist, which the
+ * handler refuses.
  */
 export async function addressedText(
   { env }: CommandCall,
@@ -80,7 +80,7 @@ export async function addressedText(
   return withLabels(hint, node ? [labelOf(node)] : []);
 }
 
-/** The caller's text, followed by those labels on the screen that differ from it. */
+/** The caller's text, followed by the labels on the screen that differ from it. */
 export function withLabels(given: string, labels: (string | null)[]): string {
   const same = given.trim().toLowerCase();
   const others = new Set(labels.filter((label) => !isBlank(label) && label?.trim().toLowerCase() !== same));

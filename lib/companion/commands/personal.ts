@@ -55,7 +55,7 @@ export const placeCall: HandlerOf<typeof device.call> = async (call, { number })
 const smsFailure = (reason: string, error: string, more: Record<string, unknown> = {}) =>
   new CommandFailure(400, error, { status: 'failed', reason, ...more });
 
-/** The failure of malformed arguments of `/send_sms` (contract 03 §5). */
+/** The failure for malformed arguments of `/send_sms` (contract 03 §5). */
 export function badSms({ type, message }: Problem): CommandFailure {
   if (type === 'regex') return smsFailure('invalid_recipient', message);
   const expected_schema = { to: 'string, a phone number', body: 'string, not empty' };
@@ -104,7 +104,10 @@ const GSM_BASIC = new Set(
 );
 const GSM_EXTENDED = new Set('\f^{}\\[~]|€');
 
-/** The number of messages a text is split into. A single part holds a little more, because parts carry a header. */
+/**
+ * The number of messages that a text is split into. A single message holds slightly more per part, because parts carry
+ * a header.
+ */
 function smsParts(text: string): number {
   let septets = 0;
   for (const character of text) {

@@ -10,7 +10,7 @@ const FETCH_TIMEOUT_MS = 15_000;
 
 const shareFailure = (reason: string, error: string) => new CommandFailure(400, error, { status: 'failed', reason });
 
-/** The failure of malformed arguments (contract 03 §5). */
+/** The failure for malformed arguments (contract 03 §5). */
 export const badShare = ({ message }: Problem): CommandFailure => shareFailure('invalid_schema', message);
 
 type ShareArgs = Omit<ArgsOf<typeof device.shareMedia>, 'text' | 'device'>;
@@ -22,7 +22,7 @@ interface Share {
   title: string;
 }
 
-/** @throws Refused when the target is on the blocklist: before anybody is asked (contract 03 §5). */
+/** @throws Refused if the target is on the blocklist, before anybody is asked (contract 03 §5). */
 function shareOf({ env }: CommandCall, { title, package: target, ...attachments }: ShareArgs): Share {
   if (isBlocked(env.settings, target)) throw new Refused({ kind: 'blocked-share-target', package: target });
   return { sources: sourcesOf(attachments), target, title };
@@ -32,7 +32,7 @@ async function fetchAll({ env }: CommandCall, sources: MediaSource[]): Promise<U
   if (sources.length === 0) return [];
   const { fetchMedia } = env;
   if (!fetchMedia) throw shareFailure('media_fetch_failed', 'this phone cannot fetch media yet');
-  // The cause is neither reported nor logged: it may contain the token, which grants access to the file.
+  // The cause is neither reported nor logged, since it may contain the token, which grants access to the file.
   const fetching = Promise.all(sources.map(fetchMedia));
   const timing = { clock: env.clock, timeout: FETCH_TIMEOUT_MS };
   const files = await withTimeout(timing, fetching, () => null).catch(() => null);
@@ -90,7 +90,7 @@ const sourcesOf = ({
   }),
 ];
 
-/** `MEDIA:/abs/path` is a path; every other form that the schema accepts ends with the token. */
+/** `MEDIA:/abs/path` is a path; all other forms that the schema accepts end with the token. */
 function mediaSource(value: string): MediaSource {
   const rest = value.trim().replace(/^MEDIA:/, '');
   return rest.startsWith('/') ? { path: rest } : { token: rest.replace(/^svc-relay:\/\//, '') };

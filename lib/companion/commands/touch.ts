@@ -7,7 +7,7 @@ import { currentScreen, nodeById, withLabels } from './nodes.ts';
 
 type Point = { x: number; y: number };
 
-/** Moves a finger. @throws CommandFailure 400 when the system cancels the gesture. */
+/** Moves a finger. @throws CommandFailure 400 if the system cancels the gesture. */
 async function stroke({ env }: CommandCall, from: Point, to: Point, durationMs: number): Promise<void> {
   const gesture: Gesture = { from, to, durationMs };
   if (!(await env.device.gesture(gesture))) throw badRequest('the gesture was cancelled');
@@ -18,7 +18,7 @@ function visibleCentre(bounds: Rect): Point {
   return centre(bounds);
 }
 
-/** The schema requires both where there is no node. */
+/** The schema requires both if there is no node. */
 const pointOf = ({ x = 0, y = 0 }: Partial<Point>): Point => ({ x, y });
 
 export const tap: HandlerOf<typeof device.tap> = async (call, { nodeId, duration_ms, ...args }) => {
@@ -85,9 +85,10 @@ function lineAcross(area: Rect, direction: Point, fraction: number): Ends {
 
 export const swipe: HandlerOf<typeof device.swipe> = async (call, { direction, distance, duration_ms, ...args }) => {
   const { start_x, start_y = 0, end_x = 0, end_y = 0 } = args;
-  // Agent tools send both forms because older phones only know one. The coordinates are exact, so they win.
+  // Agent tools send both forms, because older phones know only one. The coordinates are exact, so they take
+  // precedence.
   if (start_x !== undefined || direction === undefined) {
-    // The schema requires all four then.
+    // In this case the schema requires all four.
     return move(call, { start_x: start_x ?? 0, start_y, end_x, end_y }, duration_ms);
   }
   const { rootBounds } = await currentScreen(call);
@@ -110,7 +111,7 @@ const isClickable = ({ node, ancestors }: ListedNode): boolean =>
 
 /**
  * The nodes that a text may mean, as groups in the order in which they are tried: exact labels, then substrings. The
- * second group is left out when an exact match can be clicked.
+ * second group is omitted if an exact match is clickable.
  */
 function candidateGroups({ listed }: Screen, needle: string, exactOnly: boolean): ListedNode[][] {
   const wanted = needle.trim().toLowerCase();
@@ -120,8 +121,8 @@ function candidateGroups({ listed }: Screen, needle: string, exactOnly: boolean)
 }
 
 /**
- * The destructive text of `/tap_text`: the given text and the full labels it may match, because `Bu` also taps "Buy now"
- * (contract 03 §8.3 names the text alone).
+ * The destructive text of `/tap_text`: the given text and all labels that it may match, because `Bu` also taps "Buy
+ * now" (contract 03 §8.3 names the text alone).
  */
 export async function tapTextLabels(
   { env }: CommandCall,

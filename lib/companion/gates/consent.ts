@@ -1,13 +1,13 @@
 import { describeError } from '../../errors.ts';
 import { singleLine, truncate, wordsIn } from '../text.ts';
 import type { Decision, Question } from '../types.ts';
-import { aboutOf } from './about.ts';
 import { type CommandCall, firstRefusal, PASS, type SafetyGate, type Verdict } from './gate.ts';
 import { STANDING_GATES } from './standing.ts';
+import { subjectOf } from './subject.ts';
 
 /**
- * The relay gives up after 30 s, unless it says that it waits for the owner: a denial must arrive before that, and nothing
- * may be done after it (contract 03 §8.1).
+ * The relay gives up after 30 s, unless it has said that it waits for the owner. A denial must arrive before that, and
+ * nothing may be done after it (contract 03 §8.1).
  */
 const RELAY_WAITS_MS = 30_000;
 const ANSWER_BEFORE_MS = 2_000;
@@ -17,12 +17,12 @@ const relayWaits = ({ relayWaits = RELAY_WAITS_MS }: CommandCall): number => rel
 
 const elapsed = ({ env, receivedAt }: CommandCall): number => env.clock.monotonic() - receivedAt;
 
-const isTooLate = (call: CommandCall): boolean =>
+const hasExpired = (call: CommandCall): boolean =>
   elapsed(call) > relayWaits(call) - ACT_BEFORE_MS || call.command.gone?.aborted === true;
 
-/** Refuses a command whose caller has already been told that it failed, however long it had to queue. */
+/** Refuses a command whose caller has already been told that it failed, however long it was queued. */
 export const checkDeadline = (call: CommandCall): Verdict =>
-  isTooLate(call) ? { kind: 'denied', detail: `${call.route.path.slice(1)} came too late` } : PASS;
+  hasExpired(call) ? { kind: 'denied', detail: `${call.route.path.slice(1)} came too late` } : PASS;
 
 const trustedVerbs = ({ env }: CommandCall): Set<string> =>
   new Set(env.settings.get().trustedVerbs.map((verb) => verb.trim().toLowerCase()));
@@ -37,7 +37,7 @@ function questionTimeout(call: CommandCall): number {
 /** Asks the person. Silence, a failure and closing the phone all count as a denial. */
 function ask({ env, command }: CommandCall, question: Question): Promise<Exclude<Decision, boolean>> {
   const { confirm } = env;
-  // Each question has a signal of its own: Node warns of a leak when 64 questions listen on a shared one.
+  // Each question has a separate signal, since Node warns of a leak when 64 questions listen on a shared one.
   const end = AbortSignal.any(command.gone ? [env.closed, command.gone] : [env.closed]);
   if (!confirm || end.aborted) return Promise.resolve({ allowed: false });
   return new Promise((resolve) => {
@@ -59,8 +59,8 @@ function ask({ env, command }: CommandCall, question: Question): Promise<Exclude
 }
 
 /**
- * Lets a person decide, unless all `verbs` are trusted. "Don't ask again" with a yes makes them trusted. After a yes the
- * standing gates are asked again, because the owner may have switched the bridge off in the meantime.
+ * Lets a person decide, unless all `verbs` are trusted. "Don't ask again" with a yes makes them trusted. After a yes
+ * the standing gates are checked again, because the owner may have switched the bridge off meanwhile.
  */
 async function requireConsent(
   call: CommandCall,
@@ -72,7 +72,7 @@ async function requireConsent(
     return PASS;
   }
   const denied: Verdict = { kind: 'denied', detail: singleLine(detail, 200) };
-  const about = await aboutOf(call);
+  const subject = await subjectOf(call);
   call.relayWaits ??= (await call.command.ownerAsked?.()) ?? undefined;
   const timeoutMs = questionTimeout(call);
   if (timeoutMs <= 0) return denied;
@@ -81,10 +81,10 @@ async function requireConsent(
     verb: verbs.join(', '),
     title: singleLine(title, 80),
     detail: singleLine(detail, 200),
-    about: { ...about, app: singleLine(about.app, 80) },
+    subject: { ...subject, app: singleLine(subject.app, 80) },
     timeoutMs,
   });
-  if (allowed !== true || isTooLate(call)) return denied;
+  if (allowed !== true || hasExpired(call)) return denied;
   const verdict = await firstRefusal(STANDING_GATES, call);
   if (verdict.kind !== 'pass') return verdict;
   if (dontAskAgain === true) {
@@ -110,7 +110,7 @@ export const destructiveGate: SafetyGate = async (call) => {
   const detail = `${route.path.slice(1)}: ${text}`;
   const verdict = await requireConsent(call, { verbs: words, title: `Allow "${words.join(', ')}"?`, detail });
   if (verdict.kind !== 'pass') return verdict;
-  // The yes was for this button, not for whatever has replaced it since.
+  // The yes was for this button, not for a different one that has replaced it.
   if (call.consent === 'confirmed' && (await route.destructiveText?.(call)) !== text) return { kind: 'denied', detail };
   call.allowedText = text;
   return PASS;

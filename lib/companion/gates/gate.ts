@@ -13,7 +13,7 @@ export interface Environment {
   settings: SettingsStore;
   clock: Clock;
   log: Log;
-  /** The safety manager; without one, everything that needs a confirmation is refused. */
+  /** The safety manager; without it, everything that needs a confirmation is refused. */
   confirm?: Confirm;
   upload?: Upload;
   fetchMedia?: FetchMedia;
@@ -34,7 +34,7 @@ export interface CommandCall {
   args: Record<string, unknown>;
   /** Monotonic ms. */
   receivedAt: number;
-  /** Milliseconds from then in which the relay takes an answer; absent for its 30 s. */
+  /** Milliseconds after `receivedAt` for which the relay waits; absent for the usual 30 s. */
   relayWaits?: number;
   /** `confirmed` when a person allowed it, `trusted` when trusted verbs made the question unnecessary. */
   consent: 'none' | 'trusted' | 'confirmed';
@@ -57,7 +57,7 @@ export interface CommandRoute {
   ungated?: boolean;
   /** Runs even while the master toggle is off. */
   bypassesMaster?: boolean;
-  /** Runs whatever app is in the foreground. */
+  /** Runs regardless of the foreground app. */
   bypassesBlocklist?: boolean;
   /** Runs without waking or unlocking the screen. */
   readOnly?: boolean;
@@ -65,7 +65,7 @@ export interface CommandRoute {
   quiet?: boolean;
   /** Leaves the companion app, so auto-return applies (contract 03 §8.8). */
   leaves?: boolean;
-  /** The text checked by the destructive gate, or null if there is none. */
+  /** The text that the destructive gate checks; null for a command without text. */
   destructiveText?: (call: CommandCall) => Promise<string | null>;
   /** One line for the log and for questions, without typed or private text. */
   summary?: (args: Record<string, unknown>) => string;
@@ -78,7 +78,7 @@ export const PASS: Verdict = { kind: 'pass' };
 /** One step of the safety pipeline (contract 03 §8.1). */
 export type SafetyGate = (call: CommandCall) => Verdict | Promise<Verdict>;
 
-/** Asks the gates in order and returns the first refusal. */
+/** Runs the gates in order and returns the first refusal. */
 export async function firstRefusal(gates: readonly SafetyGate[], call: CommandCall): Promise<Verdict> {
   for (const gate of gates) {
     const verdict = await gate(call);

@@ -15,7 +15,7 @@ const keyguardGate: SafetyGate = async (call) => {
     case 'locked':
       return { kind: 'keyguard-blocked' };
     case 'woken':
-      // Gates 6 and 7 saw the keyguard; ask them again about the app behind it.
+      // Gates 6 and 7 saw the keyguard, so they run again for the app behind it.
       return firstRefusal([...STANDING_GATES, destructiveGate], call);
   }
 };
@@ -48,7 +48,7 @@ export async function runPipeline(call: CommandCall): Promise<Outcome> {
 }
 
 function executedOutcome(call: CommandCall, body: Record<string, unknown>): Outcome {
-  // The relay's activity record reads this member to tell that a person allowed it (contract 03 §6).
+  // The relay's activity record reads this member to see that a person allowed it (contract 03 §6).
   if (call.consent === 'confirmed') {
     return { answer: { status: 200, result: { ...body, confirmed: true } }, decision: 'confirmed' };
   }

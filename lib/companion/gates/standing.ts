@@ -63,5 +63,5 @@ export const autoDisableGate: SafetyGate = ({ route, env }) => {
 /** Gates 2 and 3, the only ones for `/ping` and `/setup`. */
 export const ENTRY_GATES: readonly SafetyGate[] = [flavorGate, capabilityGate];
 
-/** Gates 2 to 6. They have no side effects, so they are asked again after every wait for a person. */
+/** Gates 2 to 6. They have no side effects, so they run again after every wait for a person. */
 export const STANDING_GATES: readonly SafetyGate[] = [...ENTRY_GATES, accessibilityGate, masterGate, blocklistGate];

@@ -3,7 +3,7 @@ import type { Payload } from '../../socket/envelope.ts';
 import type { MailboxAccess } from './endpoints.ts';
 import { relayUrl } from './pairing-url.ts';
 
-/** This device's description of itself in its first frame (contract 01 §3.3). */
+/** This device's description in its first frame (contract 01 §3.3). */
 export interface DeviceFacts {
   name: string;
   hostname?: string;
@@ -13,7 +13,7 @@ export interface DeviceFacts {
   surface?: string;
   /** Default `phone`. */
   formFactor?: string;
-  /** True if it reads the typed events of chat (contract 02 §5.5). Default false. */
+  /** True if it supports the typed events of chat (contract 02 §5.5). Default false. */
   typedStream?: boolean;
 }
 
@@ -44,22 +44,22 @@ export interface RelayInfo {
   /** Epoch seconds; null = never. */
   expiresAt: number | null;
   grants: Record<string, number | null>;
-  /** As they came (contract 07 §1.2). */
+  /** As received (contract 07 §1.2). */
   profiles?: unknown;
 }
 
 /** A usable `auth.ok`. */
 export interface IssuedSession extends RelayInfo {
   sessionToken: string;
-  /** Only when newly issued. */
+  /** Only if newly issued. */
   refreshToken?: string;
-  /** As it came: whether it counts depends on the route (`readRouteCredential`). */
+  /** As received; `readRouteCredential` decides whether it is valid on the route. */
   routeCredential?: unknown;
-  /** Credentials for the mailbox at the edge, once they are there. */
+  /** Credentials for the mailbox at the edge, once issued. */
   mailbox?: MailboxAccess;
-  /** Home's key for sealed messages, as it came: whether it counts depends on its signature. */
+  /** Home's key for sealed messages, as received; valid only with a valid signature. */
   homeBox?: unknown;
-  /** True if it is bound to the key that was proved. */
+  /** True if the session is bound to the key that was proved. */
   bound?: boolean;
 }
 
@@ -69,7 +69,7 @@ const isToken = (value: unknown): value is string => typeof value === 'string' &
 const isExpiry = (value: unknown): value is number | null =>
   value === null || (typeof value === 'number' && Number.isFinite(value));
 
-/** Reads `mailbox` of a message; undefined unless it can be used. */
+/** Reads `mailbox` of a message; undefined unless it is usable. */
 export function readMailbox(value: unknown): MailboxAccess | undefined {
   if (!isObject(value)) return undefined;
   const { session_token, refresh_token } = value;
@@ -79,20 +79,20 @@ export function readMailbox(value: unknown): MailboxAccess | undefined {
 }
 
 /**
- * The mailbox of a device to which home gives one. Home repeats its credentials until it sees that they came: those that the
- * edge has issued in place of them stay, since the edge takes the first ones for stolen.
+ * The device's mailbox after home has sent `given`. Home repeats its credentials until it sees that they arrived, so
+ * credentials that the edge has issued in their place stay: the edge would take the first ones for stolen.
  */
 export const newerMailbox = (known: MailboxAccess | undefined, given: MailboxAccess): MailboxAccess =>
   known?.session_token !== undefined && known.given === given.given && known.url === given.url ? known : given;
 
-/** Credentials for home of a device that has paired at the edge, and where home is. Secret. */
+/** The addresses and credentials of home for a device that has paired at the edge. Secret. */
 export interface HomeAccess {
   urls: string[];
   session_token: string;
   refresh_token: string;
 }
 
-/** Reads `home` of a message; undefined unless it can be used. */
+/** Reads `home` of a message; undefined unless it is usable. */
 export function readHome(value: unknown): HomeAccess | undefined {
   if (!isObject(value)) return undefined;
   const { session_token, refresh_token, urls } = value;

@@ -6,12 +6,12 @@ import { betterThan, checkPin, type Endpoint, routesOf } from './endpoints.ts';
 import { routeTo } from './reach.ts';
 import type { Pairing } from './settings-document.ts';
 
-/** Time between probes, ms: doubles with every one, so that a route that comes and goes does not make the link flap. */
+/** Time between probes, ms. It doubles with every probe, so that an unstable route does not make the link flap. */
 export const FIRST_PROBE = 60_000;
 export const MAX_PROBE_WAIT = 15 * 60_000;
 /** Once the best route has lasted this long, the next fallback starts from the shortest wait again. */
 export const SETTLED_AFTER = 5 * 60_000;
-/** Deadline of a probe (contract 08 §3). */
+/** Timeout of a probe, ms (contract 08 §3). */
 const PROBE_TIMEOUT = 4000;
 const MAX_HEALTH_BYTES = 64 * 1024;
 
@@ -19,19 +19,19 @@ export interface BetterRouteParts {
   callRelay: CallRelay;
   clock: Clock;
   pairing(): Pairing | null;
-  /** True if the link may be moved now, which loses requests in flight on it. */
+  /** True if the link may be moved now; moving loses requests in flight. */
   isIdle(): boolean;
-  /** True while home is on, as the edge says on its mailbox: only then is Reach tried from there. */
+  /** False after the edge has said on its mailbox that home is off, in which case Reach is not tried from there. */
   isHomeOn(): boolean;
-  /** A better endpoint answers. */
+  /** A better endpoint has answered. */
   onBetter(endpoint: Endpoint): void;
-  /** Somebody else answers at a pinned endpoint. Called once per endpoint and link. */
+  /** Another relay answers at a pinned endpoint. Called once per endpoint and link. */
   onOtherPeer(endpoint: Endpoint, reason: string): void;
 }
 
 /**
- * Watches from a route that is not the best one for a better one to work again. A probe sends no credential, and asks no
- * broker. Call the result whenever the link is online; it returns the cancellation.
+ * While the link is not on its best route, probes whether a better one works again. A probe sends no credential and
+ * uses no broker. Call the result whenever the link is online; it returns the cancellation.
  */
 export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpoint) => Cancel {
   const { clock } = parts;
@@ -50,7 +50,7 @@ export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpo
     async function attempt(): Promise<void> {
       wait = Math.min(wait * 2, MAX_PROBE_WAIT);
       for (const endpoint of better()) {
-        // A broker is asked by the link alone, and for a home that is off it need not be.
+        // Only the link itself connects to a broker, and need not while home is off.
         if (endpoint.broker) {
           if (parts.isHomeOn() && parts.isIdle()) return parts.onBetter(endpoint);
           continue;
@@ -88,9 +88,7 @@ export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpo
   };
 }
 
-/**
- * Checks that a relay answers there, with the key that belongs there. Rejects when nobody answers, or somebody else.
- */
+/** Checks that a relay answers there with the expected key. Rejects otherwise. */
 async function answers(
   endpoint: Endpoint,
   { callRelay, clock, pairing }: BetterRouteParts,

@@ -5,7 +5,7 @@ import { isObject, type JsonObject } from '../../kit/json.ts';
 import { isDigest, isId } from '../../reach/ids.ts';
 import type { Broker, Endpoint } from './endpoints.ts';
 
-/** Characters of `cert_der` (contract 08 §2.5). */
+/** Maximum characters of `cert_der` (contract 08 §2.5). */
 const MAX_CERTIFICATE = 8192;
 const MAX_URL = 2048;
 const SOCKET_PATH = '/relay/ws';
@@ -15,8 +15,8 @@ export const CONNECT_PATH = '/v1/connect';
 export type PinnedCandidate = { endpoint: Omit<Endpoint, 'role' | 'priority'> } | { problem: string };
 
 /**
- * Reads a `plugin_proxy` or `outbound_broker` candidate (contract 08 §6.2). Whatever is missing or malformed makes all
- * of it unusable: a pinned route is used with everything that protects it, or not at all.
+ * Reads a `plugin_proxy` or `outbound_broker` candidate (contract 08 §6.2). A missing or malformed member makes all of
+ * it unusable: a pinned route is used with all of its protections or not at all.
  */
 export function readPinnedCandidate({ proxy, broker, security }: JsonObject): PinnedCandidate {
   const expected = broker === undefined ? 'pinned_tls' : 'e2ee_pinned_tls';
@@ -41,7 +41,7 @@ function readOrigin({
   if (hint !== undefined && hint !== 'https') return { problem: 'proxy.transport_hint' };
   if (!isPin(pin)) return { problem: 'proxy.pin_sha256' };
   if (!isCertificate(certDer)) return { problem: 'proxy.cert_der' };
-  // Without a list, the origin offers the relay alone.
+  // Without a list, the origin offers the relay only.
   const hasRelay = surfaces === undefined || (Array.isArray(surfaces) && surfaces.includes('relay'));
   return hasRelay ? { pin, certDer } : { problem: 'proxy.surfaces' };
 }
@@ -73,7 +73,7 @@ export const isCertificate = (value: unknown): value is string =>
   /^[A-Za-z0-9+/]+={0,2}$/.test(value) &&
   fromBase64(value) !== null;
 
-/** `host:port` of an `https:` URL without anything else; null for any other value. */
+/** `host:port` of an `https:` URL with nothing else; null for any other value. */
 function originAuthority(value: unknown): string | null {
   const parts = secureParts(value, 'https');
   return parts && (parts.rest === '' || parts.rest === '/') ? parts.authority : null;

@@ -5,21 +5,21 @@ import { isLongerThan, type Message, type Payload } from '../../socket/envelope.
 import type { Phone, PhoneAnswer, PhoneCommand } from '../types.ts';
 import type { Connection } from './connection.ts';
 
-/** A relay has at most this many in flight with one device (contract 03 §1.4). */
+/** Maximum commands of a relay in flight with one device (contract 03 §1.4). */
 const MAX_IN_FLIGHT = 64;
 /** The relay closes the socket on a larger frame (contract 03 §1.1). */
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024 - 4096;
 
-/** A command with its answer. */
+/** A command and its answer. */
 export interface AnsweredCommand {
   command: PhoneCommand;
   answer: PhoneAnswer;
   durationMs: number;
-  /** Its caller has been told that it failed, so the answer was not sent. */
+  /** True if its caller was told that it failed, so that the answer was not sent. */
   isCancelled?: boolean;
 }
 
-/** The phone behind the link. */
+/** The part of the phone that the link uses. */
 export type LinkPhone = Pick<Phone, 'handle' | 'status' | 'onStatusChange'>;
 
 export interface BridgeParts {
@@ -30,14 +30,14 @@ export interface BridgeParts {
 
 export type Bridge = ReturnType<typeof createBridge>;
 
-/** The phone's side of channel `bridge` (contract 03 §1): carries out commands, and says how the phone is. */
+/** The phone's side of channel `bridge` (contract 03 §1): runs commands and reports the phone's status. */
 export function createBridge({ phone, clock, onAnswer }: BridgeParts) {
   const waits = createOwnerWaits(clock);
   const commands = createCommandRunner({ handle: (command) => phone.handle(command), clock, onAnswer });
-  /** Commands that have not been answered. */
+  /** Number of unanswered commands. */
   let inFlight = 0;
 
-  /** Runs a command. Its answer belongs to the connection that it came on. */
+  /** Runs a command. Its answer goes to the connection that it came from. */
   function run(connection: Pick<Connection, 'send'>, payload: Payload): void {
     const command = readCommand(payload);
     if (!command) return;
@@ -58,7 +58,7 @@ export function createBridge({ phone, clock, onAnswer }: BridgeParts) {
       else if (type === 'bridge.cancel') commands.cancel(payload);
       else if (type === 'command.waiting') waits.confirmed(payload);
     },
-    /** The connection is lost. */
+    /** The connection was lost. */
     cancelAll: commands.cancelAll,
   };
 }
@@ -73,7 +73,7 @@ function readCommand(payload: Payload): PhoneCommand | null {
   if (typeof requestId !== 'string' || requestId === '' || requestId.length > 256) return null;
   return {
     requestId,
-    // An unknown method or path is left for the phone to refuse, with the proper answer.
+    // An unknown method or path is left to the phone, which refuses it with the proper answer.
     method: (typeof method === 'string' ? method.toUpperCase() : '') as PhoneCommand['method'],
     path: typeof path === 'string' ? path : '',
     params: isObject(params) ? params : {},
@@ -81,7 +81,7 @@ function readCommand(payload: Payload): PhoneCommand | null {
   };
 }
 
-/** Runs commands concurrently. Each one gets exactly one answer, unless the relay cancels it. */
+/** Runs commands concurrently. Each gets exactly one answer, unless the relay cancels it. */
 function createCommandRunner({ handle, clock, onAnswer }: CommandRunnerParts) {
   const running = new Map<string, AbortController>();
 
@@ -98,7 +98,10 @@ function createCommandRunner({ handle, clock, onAnswer }: CommandRunnerParts) {
   }
 
   return {
-    /** Passes the payload of `bridge.response` to `reply`. A command with the id of a running one is dropped. */
+    /**
+     * Runs a command and passes the payload of `bridge.response` to `reply`. A command with the id of a running one is
+     * dropped.
+     */
     async run(command: PhoneCommand, reply: (payload: Payload) => void): Promise<void> {
       if (running.has(command.requestId)) return;
       const startedAt = clock.monotonic();
@@ -109,28 +112,30 @@ function createCommandRunner({ handle, clock, onAnswer }: CommandRunnerParts) {
       onAnswer?.({ command, answer: sent.answer, durationMs: clock.monotonic() - startedAt, isCancelled });
     },
 
-    /** `bridge.cancel`: the command ends where it still can, and is not answered any more (contract 09 §3). */
+    /** `bridge.cancel`: stops the command if that is still possible, and suppresses its answer (contract 09 §3). */
     cancel({ request_id: id, reason }: Payload): void {
       if (typeof id === 'string') running.get(id)?.abort(reason);
     },
 
-    /** The connection is lost, and every command with it. */
+    /** The connection was lost, and every command with it. */
     cancelAll(): void {
       for (const cancelled of running.values()) cancelled.abort();
     },
   };
 }
 
-/** Milliseconds for a relay to confirm that it waits: an older one never does. */
+/** Milliseconds for a relay to confirm that it waits; older relays never do. */
 const CONFIRM_WITHIN = 1_000;
 
-/** Tells relays that the owner is asked before a command is carried out (`command.waiting`). */
+/** Tells relays that the owner is being asked before a command is carried out (`command.waiting`). */
 function createOwnerWaits(clock: Clock) {
-  /** By request id; as many as commands run at most. */
+  /** Keyed by request id, at most one per running command. */
   const waiting = new Map<string, (ms: number | null) => void>();
 
   return {
-    /** Resolves with the milliseconds from its start in which the relay takes an answer; null when it does not say. */
+    /**
+     * Resolves with the milliseconds from the command's start for which the relay waits; null if it does not confirm.
+     */
     ask(connection: Pick<Connection, 'send'>, requestId: string): Promise<number | null> {
       return new Promise((resolve) => {
         const settle = (ms: number | null) => {
@@ -159,7 +164,7 @@ const payloadOf = (requestId: string, { status, result, error, blocked }: PhoneA
   blocked,
 });
 
-/** An answer that can be sent: one that is not JSON, or too large for a frame, becomes an error. */
+/** An answer that can be sent: an error if it is not JSON or too large for a frame. */
 function sendable(requestId: string, answer: PhoneAnswer): { answer: PhoneAnswer; payload: Payload } {
   const failure = (error: string) => {
     const failed: PhoneAnswer = { status: 500, result: { error }, error };

@@ -17,15 +17,15 @@ export interface ConnectionParts {
   onClose(end: SocketEnd): void;
 }
 
-/** One socket to a relay, from dialling until it is disconnected. After that no callback is called. */
+/** One socket to a relay, from dialling until it is disconnected, after which no callback is called. */
 export interface Connection {
   /** When the relay was last heard from, monotonic ms. */
   readonly heardAt: number;
-  /** Aborted on disconnect: commands that arrived on this connection have lost their caller. */
+  /** Aborted on disconnect, when commands that arrived on this connection lose their caller. */
   readonly gone: AbortSignal;
-  /** Does nothing after a disconnect. */
+  /** No effect after a disconnect. */
   send(channel: string, type: string, payload: Payload, id?: string): void;
-  /** Resolves when a `goodbye` is over; at once otherwise. */
+  /** Resolves when a `goodbye` is complete; at once otherwise. */
   disconnect(how: Disconnect): Promise<void>;
 }
 
@@ -54,7 +54,7 @@ export function openConnection({ dial, url, route, clock, onOpen, onMessage, onC
   };
   socket = dial(url, events, route);
 
-  /** Resolves when the socket has ended, or has had enough time to. */
+  /** Resolves when the socket has closed, or has had enough time to. */
   const sayGoodbye = () =>
     new Promise<void>((resolve) => {
       const cancel = clock.after(CLOSE_TIMEOUT, resolve);
@@ -83,7 +83,7 @@ export function openConnection({ dial, url, route, clock, onOpen, onMessage, onC
 }
 
 const STATUS_INTERVAL = 30_000;
-/** Silence after which the relay is pinged, and the time it has to answer: a dead link is seen within 15 s. */
+/** Milliseconds of silence after which the relay is pinged, and for its answer: a dead link is detected within 15 s. */
 const PING_AFTER = 7_000;
 const ANSWER_WITHIN = 7_000;
 
@@ -91,13 +91,13 @@ export interface HeartbeatParts {
   clock: Clock;
   connection: Connection;
   onSilent(reason: string): void;
-  /** Omitted when there is no phone to report on. */
+  /** Omitted if there is no phone to report on. */
   status?: { payload(): Payload; onChange(listener: () => void): Cancel };
 }
 
 /**
  * Runs while the link is online: sends `bridge.status` now, every 30 s and on every change (contract 03 §1.3), and
- * watches for silence from the relay. Returns its cancellation.
+ * checks for silence from the relay. Returns its cancellation.
  */
 export function startHeartbeat({ clock, connection, onSilent, status }: HeartbeatParts): Cancel {
   const cancels: Cancel[] = [];
@@ -109,7 +109,7 @@ export function startHeartbeat({ clock, connection, onSilent, status }: Heartbea
       else ping();
     });
   };
-  // Only an unanswered ping is a sign: timers of a hidden page or a sleeping machine run late.
+  // Only an unanswered ping counts, since timers of a hidden page or a sleeping machine run late.
   const ping = () => {
     const pingedAt = clock.monotonic();
     connection.send('system', 'ping', ...ALIVE);

@@ -8,12 +8,12 @@ import type { Pairing } from './settings.ts';
 /** Milliseconds for all routes together. */
 const TIMEOUT = 10_000;
 
-/** `ended`: the relay knows the session no longer. `kept`: nobody could be told, for this reason. */
+/** `ended`: the relay no longer knows the session. `kept`: no relay could be reached, for this reason. */
 export type SessionEnd = { kind: 'ended' } | { kind: 'kept'; reason: string };
 
 /**
- * Revokes the session of a pairing on its relay (contract 01 §6.4): over the route that last worked, then over the others.
- * Best effort: never rejects, and ends within ten seconds.
+ * Revokes the session of a pairing on its relay (contract 01 §6.4), over the route that last worked, then over the
+ * others. Best effort: never rejects, and ends within ten seconds.
  */
 export async function endSession(pairing: Pairing, callRelay: CallRelay, clock: Clock): Promise<SessionEnd> {
   const signal = AbortSignal.timeout(TIMEOUT);
@@ -30,7 +30,7 @@ export async function endSession(pairing: Pairing, callRelay: CallRelay, clock: 
         limit: 64 * 1024,
         signal,
       });
-      // 401: the session is not known there any more.
+      // 401: the relay no longer knows the session.
       if (status === 200 || status === 401) return { kind: 'ended' };
       reason = `it answered ${status}`;
     } catch (error) {

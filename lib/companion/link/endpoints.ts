@@ -14,20 +14,20 @@ export interface Endpoint {
   pinned?: PinnedOrigin;
   /** The pinned origin is reached through this broker. */
   broker?: Broker;
-  /** The mailbox at the edge, which takes credentials of its own only (contract 12 §3). Never stored as an endpoint. */
+  /** The mailbox at the edge, which accepts only separate credentials (contract 12 §3). Never stored as an endpoint. */
   mailbox?: true;
 }
 
-/** A device's access to its mailbox: the socket, and credentials for it unless it has lost them. Secret. */
+/** A device's access to its mailbox: the socket, and credentials for it unless they were lost. Secret. */
 export interface MailboxAccess {
   url: string;
   session_token?: string;
   refresh_token?: string;
-  /** Beginning of the session token that home gave, from which the present ones have come. */
+  /** Beginning of the session token that home gave, from which the present ones derive. */
   given?: string;
 }
 
-/** The routes of a pairing, with its mailbox when there are credentials for that. */
+/** The routes of a pairing, including its mailbox if there are credentials for it. */
 export const routesOf = ({
   endpoints,
   mailbox,
@@ -39,7 +39,7 @@ export const routesOf = ({
     ? endpoints
     : [...endpoints, { role: 'mailbox', url: mailbox.url, priority: Number.MAX_SAFE_INTEGER, mailbox: true }];
 
-/** A Reach broker, as the pairing link names it (contract 08 §6.2). */
+/** A Reach broker, as named in the pairing link (contract 08 §6.2). */
 export interface Broker {
   /** `wss:` URL that ends in `/v1/connect`. */
   url: string;
@@ -48,7 +48,7 @@ export interface Broker {
   bootstrap: { token: string; expiresAt: number };
 }
 
-/** The kinds of route that people are told of. */
+/** Kinds of routes for display. */
 export type RouteKind = 'direct' | 'tailscale' | 'public' | 'secure_link' | 'reach' | 'mailbox';
 
 export function routeKind({ role, pinned, broker, mailbox }: Endpoint): RouteKind {
@@ -68,13 +68,15 @@ const ROUTE_NAMES: Record<RouteKind, string> = {
   mailbox: 'mailbox',
 };
 
-/** The route in a word or two for people; the role of other direct routes, such as `lan`. */
+/** The route in a word or two for display; the role of other direct routes, such as `lan`. */
 export function routeName(endpoint: Endpoint): string {
   const kind = routeKind(endpoint);
   return kind === 'direct' ? endpoint.role : ROUTE_NAMES[kind];
 }
 
-/** Identifies an endpoint among those of one pairing: two of them may share a URL, because Reach ends in Secure Link. */
+/**
+ * Identifies an endpoint among those of one pairing. Two of them may share a URL, because Reach ends in Secure Link.
+ */
 export const endpointId = ({ url, broker }: Endpoint): string => (broker ? `${broker.url}#${broker.hostId}` : url);
 
 /** The endpoint that was used last. */
@@ -83,11 +85,11 @@ export const lastEndpoint = (endpoints: readonly Endpoint[], lastGood?: string):
 
 const lateness = ({ broker, mailbox }: Endpoint): number => (mailbox ? 2 : broker ? 1 : 0);
 
-/** By priority, Reach after every other route (contract 08 §6.2), and the mailbox after that (12 §7). */
+/** By priority, then Reach (contract 08 §6.2), then the mailbox (12 §7). */
 export const inPreference = (endpoints: readonly Endpoint[]): Endpoint[] =>
   [...endpoints].sort((a, b) => lateness(a) - lateness(b) || a.priority - b.priority);
 
-/** The route that a call of this device takes, and the bearer for it: that which was used last (contract 03 §5, §7). */
+/** The route for a call of this device, which is the one used last, and the bearer for it (contract 03 §5, §7). */
 export function callRoute(
   pairing: {
     endpoints: readonly Endpoint[];
@@ -102,16 +104,16 @@ export function callRoute(
   return endpoint ? { endpoint, bearer: `Bearer ${token}` } : null;
 }
 
-/** The order of one round of attempts: the endpoint that last worked unless it is one of the late ones, then as preferred. */
+/** The order of one round of attempts: the endpoint that last worked unless it is a fallback, then by preference. */
 export function attemptOrder(endpoints: readonly Endpoint[], lastGood?: string): Endpoint[] {
   const isFirst = (endpoint: Endpoint) => lateness(endpoint) === 0 && endpointId(endpoint) === lastGood;
   return inPreference(endpoints).sort((a, b) => Number(isFirst(b)) - Number(isFirst(a)));
 }
 
 /**
- * The endpoints that a link should return to from `current`, best first: those before it in preference. A link that is
- * protected by TLS never goes back to one that is not, which anybody in the local network could have set up; but a page does
- * to the relay that has served it (`web`).
+ * The endpoints that a link should return to from `current`, best first: all that are preferred to it. A link that is
+ * protected by TLS never returns to one that is not, which anybody in the local network could have set up; but a page
+ * may return to the relay that served it (`web`).
  */
 export function betterThan(current: Endpoint, endpoints: readonly Endpoint[]): Endpoint[] {
   const ordered = inPreference(endpoints);
@@ -121,7 +123,7 @@ export function betterThan(current: Endpoint, endpoints: readonly Endpoint[]): E
     .filter(({ url, role }) => isSecure(url) || !isSecure(current.url) || role === 'web');
 }
 
-/** The endpoints with those of `role` (ignoring case) first, or null if there is none of that role. */
+/** The endpoints with those of `role` (ignoring case) first, or null if no endpoint has that role. */
 export function preferRole(endpoints: readonly Endpoint[], role: string): Endpoint[] | null {
   const isPreferred = (endpoint: Endpoint) => endpoint.role.toLowerCase() === role.trim().toLowerCase();
   if (!endpoints.some(isPreferred)) return null;
@@ -129,7 +131,7 @@ export function preferRole(endpoints: readonly Endpoint[], role: string): Endpoi
   return sorted.map((endpoint, priority) => ({ ...endpoint, priority }));
 }
 
-/** `host:port` of an endpoint: shown to people, and the key of its pin. */
+/** `host:port` of an endpoint, for display and as the key of its pin. */
 export function authority(url: string): string {
   const parts = splitUrl(url);
   return parts ? `${urlHost(parts.host.toLowerCase())}:${parts.port ?? defaultPort(parts.scheme)}` : url;
@@ -142,17 +144,18 @@ export const isSecure = (url: string): boolean => /^wss:/i.test(url);
 export type Pins = Readonly<Record<string, string>>;
 
 export type PinCheck =
-  /** Nothing to pin: a plain connection, or one whose certificate the platform has checked. */
+  /** Nothing to pin: a plain connection, or one whose certificate the platform has verified. */
   | { kind: 'none' }
-  /** First connection to this `host:port`: record the pin once the connection has proved good. */
+  /** First connection to this `host:port`: store the pin once the connection has proved good. */
   | { kind: 'first'; pins: Pins }
   | { kind: 'known' }
-  /** A different key, or no certificate at all: nothing may be sent. */
+  /** A different key, or no certificate: nothing may be sent. */
   | { kind: 'refused'; reason: string };
 
 /**
- * Trust on first use: the certificate of a home relay is self-signed, so what counts is not its issuer but that its key
- * stays the same. Every pairing starts with no pins. A pinned origin is known from the start, by its pairing link alone.
+ * Trust on first use: the certificate of a home relay is self-signed, so its issuer proves nothing, but its key must
+ * stay the same. Every pairing starts without pins. A pinned origin is known from the start, from its pairing link
+ * alone.
  */
 export function checkPin(pins: Pins, { url, pinned }: Target, spki: PeerKey): PinCheck {
   if (!isSecure(url)) return pinned ? { kind: 'refused', reason: 'a pinned route needs TLS' } : { kind: 'none' };
@@ -172,7 +175,9 @@ export function checkPin(pins: Pins, { url, pinned }: Target, spki: PeerKey): Pi
   };
 }
 
-/** Why a call with the bearer of a pairing is refused, or null: a key without a pin belongs to somebody else. */
+/**
+ * Returns why a call with the bearer of a pairing is refused, or null. A key without a pin belongs to another relay.
+ */
 export function refuseKey(pins: Pins, endpoint: Endpoint, spki: string | undefined): string | null {
   const check = checkPin(pins, endpoint, spki);
   if (check.kind === 'refused') return check.reason;

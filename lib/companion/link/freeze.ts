@@ -11,7 +11,7 @@ import { routeTo } from './reach.ts';
 import type { PairingStore } from './settings.ts';
 
 const MAX_ANSWER_BYTES = 64 * 1024;
-/** Milliseconds after `auth.ok` in which a relay that is still frozen says so. */
+/** Milliseconds after `auth.ok` in which a frozen relay reports that it is still frozen. */
 const GREETING = 1_000;
 
 export interface FreezeParts {
@@ -24,7 +24,7 @@ export interface FreezeParts {
 
 export type FreezeSwitch = ReturnType<typeof createFreezeSwitch>;
 
-/** The relay's freeze: what `system/frozen` says of it, and calls that begin and end it (contract 09 §3). */
+/** The relay's freeze: its state as reported by `system/frozen`, and calls that begin and end it (contract 09 §3). */
 export function createFreezeSwitch({ callRelay, store, clock, onChange }: FreezeParts) {
   let freeze: FreezeState | null = null;
   let cancelEnd: Cancel = () => {};
@@ -35,7 +35,7 @@ export function createFreezeSwitch({ callRelay, store, clock, onChange }: Freeze
     if (isNews) onChange(freeze);
   }
 
-  /** @throws RelayError with the relay's reason when it refuses. */
+  /** @throws RelayError with the relay's reason if it refuses. */
   async function call(method: 'POST' | 'DELETE'): Promise<void> {
     const pairing = store.pairing();
     const called = callRoute(pairing);
@@ -74,7 +74,7 @@ export function createFreezeSwitch({ callRelay, store, clock, onChange }: Freeze
 
   return {
     channel,
-    /** The freeze in effect, as last heard; null when there is none. */
+    /** The freeze in effect, as last reported; null if the relay is not frozen. */
     state: (): FreezeState | null => freeze,
     freeze: () => call('POST'),
     /** Needs the `bridge` grant. */

@@ -1,6 +1,7 @@
 import { describeError } from '../../errors.ts';
 import type { CallRelay, Dial } from '../../host/dial.ts';
 import { type Cancel, type Clock, seconds } from '../../kit/clock.ts';
+import { asObject } from '../../kit/json.ts';
 import type { Log } from '../../log.ts';
 import type { Message, Payload } from '../../socket/envelope.ts';
 import {
@@ -28,58 +29,67 @@ const GREETINGS: Readonly<Record<string, true>> = {
   'system/home.offline': true,
   'pairing/routes.updated': true,
 };
-/** Id of the question for a lost mailbox: its refusal is nothing for people. */
+/** Id of the request for a lost mailbox, whose refusal is not shown to people. */
 const MAILBOX_QUESTION = 'mailbox';
 
-/** `id` is that of the envelope, a new one by default. */
+/** `id` is that of the envelope; a new one by default. */
 export type SendOnChannel = (type: string, payload: Payload, id?: string) => void;
 
-/** A channel besides `system` and `bridge` that this device takes part in. */
+/** A further channel of this device, besides `system` and `bridge`. */
 export interface LinkChannel {
   /** Called after every `auth.ok`. `send` works until the returned function is called. */
   online(send: SendOnChannel): Cancel;
   message(message: Message): void;
 }
 
-/** As the function, which a page loads first. */
+/** Either the function itself, or a loader for it, since pages load it when needed. */
 type Reader<F extends (...given: never[]) => unknown, R> = (...given: Parameters<F>) => R | Promise<R>;
 
 export interface LinkParts {
   dial: Dial;
-  /** To find out whether a better route works again; without it, the link stays where it is. */
+  /** Probes whether a better route works again. Without it, the link stays on its route. */
   callRelay?: CallRelay;
   store: PairingStore;
   clock: Clock;
   log: Log;
   device: DeviceFacts;
-  /** Omitted by a device that carries out no commands. */
+  /** Omitted by a device that runs no commands. */
   bridge?: Bridge;
   /** Further channels, keyed by name. */
   channels?: Readonly<Record<string, LinkChannel>>;
   /**
-   * A proof of this device's key for the credential that it shows, with the nonce of a challenge; undefined where there is
-   * no key (handlers/web/README.md).
+   * Returns a proof of this device's key for the credential in use, with the nonce of a challenge; undefined if there
+   * is no key (handlers/web/README.md).
    */
   prove?(
     credential: string,
     shown: { isPairing: boolean; isMailbox: boolean; nonce?: string },
   ): Promise<string | undefined>;
-  /** Keeps the routes of `routes.updated` for the next connection. Links without it keep none. */
+  /** Stores the routes of `routes.updated` for the next connection. Links without it ignore them. */
   withRoutes?: Reader<typeof withRoutes, Partial<Pairing> | null>;
   /** Stores the mailbox at the edge. Links without it use no mailbox. */
   withMailbox?: Reader<typeof withMailbox, MailboxAccess | undefined>;
-  /** Keys of the sealed mailbox, asked for while the first socket opens. Links without it use a plain one. */
+  /**
+   * Keys of the sealed mailbox. Requested while the first socket opens if its first frame needs them, else once online.
+   * Links without it use a plain mailbox.
+   */
   sealing?(): Sealing | Promise<Sealing>;
   /** Stores the home of a device that has paired at the edge. Links without it stay with the edge. */
   takeHome?: typeof takeHome;
   /** Makes a new pairing. Without it the stored one is used. */
   offer?: PairingOffer;
-  /** From [0, 1), for jitter. */
+  /** In [0, 1), for jitter. */
   random?: () => number;
-  /** True if a person waits for the relay, which is then asked every two seconds while nothing listens there. */
+  /**
+   * True if a person is waiting for the relay, in which case it is retried every two seconds while nothing listens
+   * there.
+   */
   isAttended?(): boolean;
   onState?(state: LinkState): void;
-  /** A message from the relay for people, such as an expired grant. `code` is `home_offline` or `home_only` at the mailbox. */
+  /**
+   * A message from the relay for display, such as an expired grant. `code` is `home_offline` or `home_only` at the
+   * mailbox.
+   */
   onNotice?(text: string, code?: string): void;
 }
 
@@ -87,11 +97,11 @@ export interface Link {
   readonly state: LinkState;
   /** Connects, and stays connected until `stop` or until the relay refuses the credentials. Also cuts a wait short. */
   start(): void;
-  /** Closes the socket in order. The link cannot be started again. */
+  /** Closes the socket in an orderly way. The link cannot be started again. */
   stop(): Promise<void>;
 }
 
-/** The phone's side of the socket (contract 01 §3, 03 §1). `transition` decides what happens, this performs it. */
+/** The phone's side of the socket (contract 01 §3, 03 §1). `transition` decides, this performs the effects. */
 export function createLink(parts: LinkParts): Link {
   const { dial, store, clock, device, bridge, channels = {}, random = Math.random } = parts;
   const log = parts.log.named('link');
@@ -111,21 +121,21 @@ export function createLink(parts: LinkParts): Link {
   let isHomeOn = true;
   let machine = initialMachine(parts.offer);
   let connection: Connection | null = null;
-  /** The token that the relay was last asked to accept, or has issued. */
+  /** The token last presented to the relay, or issued by it. */
   let presented: string | undefined;
   let credentials: Credentials | undefined;
   let cancelTimer: Cancel = () => {};
   let goOffline: Cancel = () => {};
-  /** Looks for better routes among those of now, while online. */
+  /** While online, watches for better routes among the present ones. */
   let watchAgain = () => {};
   let disconnected = Promise.resolve();
   let sealing: Sealing | undefined;
   let loading: Promise<unknown> | undefined;
-  /** While online on the mailbox. */
+  /** Set while online on the mailbox. */
   let guard: ReturnType<Sealing['guard']> | undefined;
-  /** Messages that follow `auth.ok`, until the credentials are stored: the last of each kind. */
+  /** Messages after `auth.ok`, buffered until the credentials are stored: the last of each kind. */
   const greetings = new Map<string, Message>();
-  /** The last notice: an expired grant is repeated after every status report. */
+  /** The last notice, since an expired grant is repeated after every status report. */
   let notice = '';
 
   function dispatch(event: LinkEvent): void {
@@ -139,7 +149,7 @@ export function createLink(parts: LinkParts): Link {
     const step = transition(machine, event, facts);
     machine = step.machine;
     for (const effect of step.effects) {
-      // A listener that was told of the new state may have stopped the link.
+      // A listener may have stopped the link on the new state.
       if (machine !== step.machine) return;
       perform(effect);
     }
@@ -172,7 +182,7 @@ export function createLink(parts: LinkParts): Link {
         void forgetPairing();
         break;
       case 'forget-mailbox':
-        // Another tab may have newer ones.
+        // Another tab may have stored newer ones.
         if (store.pairing()?.mailbox?.session_token === presented)
           void keep({ mailbox: mailboxUrlOnly() }, 'the mailbox does not know this device: home is asked for it');
         break;
@@ -190,7 +200,7 @@ export function createLink(parts: LinkParts): Link {
   function connect(endpoint: Endpoint): void {
     notice = '';
     greetings.clear();
-    if (!sealing) loading = parts.sealing && loadSealing(parts.sealing);
+    if (needsSealing(endpoint)) void loadSealing();
     connection = openConnection({
       dial,
       url: endpoint.url,
@@ -202,29 +212,41 @@ export function createLink(parts: LinkParts): Link {
     });
   }
 
-  async function loadSealing(load: NonNullable<LinkParts['sealing']>): Promise<void> {
+  /** False if the first frame may carry this device's key as the pairing has it, so that a start waits for nothing else. */
+  const needsSealing = ({ mailbox }: Endpoint): boolean =>
+    parts.sealing !== undefined &&
+    (machine.offer !== null || mailbox === true || store.pairing()?.box?.public_key === undefined);
+
+  /** Resolves even after a failure, in which case the next call tries again. */
+  async function loadSealing(): Promise<void> {
+    if (!sealing && parts.sealing) loading ??= load(parts.sealing);
+    await loading;
+  }
+
+  async function load(open: NonNullable<LinkParts['sealing']>): Promise<void> {
     try {
-      sealing = await load();
+      sealing = await open();
     } catch (error) {
       log.error(`nothing sealed can be opened until the next connection: ${describeError(error)}`);
+      loading = undefined;
     }
   }
 
-  /** Home takes a device without a key for one that needs everything in plain. */
+  /** A device without a key gets everything in plain from home. */
   async function boxMember(isPairing: boolean): Promise<Payload> {
     if (sealing) return sealing.authMember(isPairing);
     return { box_key: isPairing ? undefined : store.pairing()?.box?.public_key };
   }
 
-  /** Sends the first frame; once more when the relay asks for a proof with its `nonce`. */
+  /** Sends the first frame, and sends it again if the relay requests a proof with its `nonce`. */
   async function authenticate(shown: Credentials, nonce?: string): Promise<void> {
     const current = connection;
     const payload = authPayload(shown, store.deviceId, device);
     const [credential, isPairing] = 'sessionToken' in shown ? [shown.sessionToken, false] : [shown.pairingCode, true];
-    // A browser that cannot sign is served as one without a key.
+    // A browser that cannot sign is treated as one without a key.
     const isMailbox = 'endpoint' in machine.state && machine.state.endpoint.mailbox === true;
-    if (loading) await loading;
-    // There, nobody could tell what home has sealed from what anybody has written.
+    if ('endpoint' in machine.state && needsSealing(machine.state.endpoint)) await loadSealing();
+    // Home's sealed messages could then not be told from forged ones.
     if (isMailbox && parts.sealing && !sealing) return;
     const box = parts.sealing && !isMailbox ? await boxMember(isPairing) : undefined;
     const proof =
@@ -239,8 +261,9 @@ export function createLink(parts: LinkParts): Link {
     const endpoints = offer ? offer.endpoints : routes;
     const route = readRouteCredential(routeCredential, { endpoint, endpoints, now: seconds(clock) });
     if (routeCredential !== undefined && !route) log.warn('the relay sent access to Reach that is not for this route');
+    if (isNewHomeBox(homeBox, store.pairing()?.box)) await loadSealing();
     const box = await sealing?.taken(homeBox, endpoints, offer !== null);
-    // A new pairing begins with the mailbox that its link names.
+    // A new pairing starts with the mailbox of its link.
     const begun = offer?.mailbox === undefined ? undefined : { url: offer.mailbox };
     const mailbox = parts.withMailbox && (given ? newerMailbox(offer ? undefined : known, given) : begun);
     const change = {
@@ -269,7 +292,7 @@ export function createLink(parts: LinkParts): Link {
     dispatch({ name: 'stored', relay });
   }
 
-  /** Keeps the credentials of the edge beside those of home. */
+  /** Stores the credentials of the edge beside those of home. */
   async function storeAtMailbox(session: IssuedSession, endpoint: Endpoint): Promise<void> {
     const {
       sessionToken,
@@ -297,13 +320,13 @@ export function createLink(parts: LinkParts): Link {
     dispatch({ name: 'stored', relay });
   }
 
-  /** Stores a change that the link can do without. */
+  /** Stores a change whose failure the link can tolerate. */
   async function keep(change: Partial<Pairing>, done?: string): Promise<void> {
     try {
       await store.updatePairing(change);
       if (done !== undefined) log.info(done);
     } catch (error) {
-      log.warn(`a change of the pairing is not kept: ${describeError(error)}`);
+      log.warn(`a change of the pairing could not be stored: ${describeError(error)}`);
     }
   }
 
@@ -312,7 +335,7 @@ export function createLink(parts: LinkParts): Link {
     return url === undefined ? undefined : { url };
   }
 
-  /** Asks home for credentials that are not here: they were lost, or came to a version that did not keep them. */
+  /** Asks home for credentials that are missing: they were lost, or came to a version that did not store them. */
   function askForMailbox(current: Connection): void {
     if (!parts.withMailbox || store.pairing()?.mailbox?.session_token !== undefined) return;
     current.send('system', 'mailbox.get', {}, MAILBOX_QUESTION);
@@ -332,17 +355,17 @@ export function createLink(parts: LinkParts): Link {
       clock,
       connection: current,
       onSilent: (reason) => dispatch({ name: 'silent', reason }),
-      // Device control belongs to home: the mailbox refuses it.
+      // Device control belongs to home; the mailbox refuses it.
       status: isAtMailbox ? undefined : bridge?.status,
     });
-    // Even after the link has moved, because the relay does not send these messages again.
+    // Valid even after the link has moved, because the relay does not send these messages again.
     const ends = { send: current.send, deliver: toChannel };
     guard = isAtMailbox ? sealing?.guard(ends) : undefined;
     const send = guard?.send ?? current.send;
     const leaveChannels = Object.entries(channels).map(([name, channel]) =>
       channel.online((type, payload, id) => send(name, type, payload, id)),
     );
-    if (!isAtMailbox) sealing?.online(ends);
+    if (!isAtMailbox) void startSealing(ends);
     let stopWatching: Cancel | undefined;
     watchAgain = () => {
       stopWatching?.();
@@ -361,11 +384,20 @@ export function createLink(parts: LinkParts): Link {
     greetings.clear();
   }
 
+  /** Home has this device's key from the first frame. If it is lost, home gets another one with the next connection. */
+  async function startSealing(ends: Parameters<Sealing['online']>[0]): Promise<void> {
+    await loadSealing();
+    if (!sealing) return;
+    const { box_key: key } = await sealing.authMember(false);
+    if (key === store.pairing()?.box?.public_key) sealing.online(ends);
+    else await keep({ box: undefined }, 'the key for sealed messages was lost: home gets a new one next time');
+  }
+
   function toChannel(message: Message): void {
     if (Object.hasOwn(channels, message.channel)) channels[message.channel]?.message(message);
   }
 
-  /** Keeps the routes of now for the next connection (contract 11 §2), or goes to the home that they name (12 §3). */
+  /** Stores the present routes for the next connection (contract 11 §2), or goes to the home that they name (12 §3). */
   async function takeRoutes(payload: Payload): Promise<void> {
     const pairing = store.pairing();
     const { state } = machine;
@@ -384,10 +416,10 @@ export function createLink(parts: LinkParts): Link {
       const isMoved = JSON.stringify(mailbox) !== JSON.stringify(pairing.mailbox);
       if (!routes && !isMoved) return;
       await store.updatePairing({ ...routes, ...(isMoved && { mailbox }) });
-      log.info('the relay has other addresses: they are kept');
+      log.info('the new addresses of the relay are stored');
       watchAgain();
     } catch (error) {
-      log.warn(`the new addresses of the relay are not kept: ${describeError(error)}`);
+      log.warn(`the new addresses of the relay could not be stored: ${describeError(error)}`);
     }
   }
 
@@ -433,7 +465,7 @@ export function createLink(parts: LinkParts): Link {
     channels.system?.message(message);
   }
 
-  /** On the mailbox: home is off since then, in epoch seconds, or back. */
+  /** The mailbox reports that home is off since `since` (epoch seconds), or back. */
   function heardOfHome(isOn: boolean, since: unknown): void {
     if (machine.state.name !== 'online' || !machine.state.endpoint.mailbox) return;
     isHomeOn = isOn;
@@ -453,4 +485,10 @@ export function createLink(parts: LinkParts): Link {
       return disconnected;
     },
   };
+}
+
+/** True if `home_box` of `auth.ok` differs from what the pairing has of it. */
+function isNewHomeBox(given: unknown, box: Pairing['box']): boolean {
+  const { key, uploads } = asObject(given) ?? {};
+  return key !== box?.home || (uploads === true) !== (box?.uploads === true);
 }

@@ -5,7 +5,8 @@ import { type Clock, seconds } from '../../kit/clock.ts';
 import { createSemaphore } from '../../kit/semaphore.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
 import { baseName, contentDisposition, DEFAULT_TYPE } from '../../media/names.ts';
-import { isSealedToken, maxSealedSize, SEALED_TYPE } from '../../media/sealed.ts';
+import { isSealedToken, maxSealedSize } from '../../media/sealed.ts';
+import { SEALED_TYPE } from '../../media/sealed-type.ts';
 import type { FetchMedia, MediaSource, Upload, UploadFile } from '../types.ts';
 import { callRoute, type Endpoint, refuseKey } from './endpoints.ts';
 import { routeTo } from './reach.ts';
@@ -14,9 +15,9 @@ import type { Sealing } from './sealing.ts';
 import type { Pairing, PairingStore } from './settings.ts';
 
 /** Files are held in memory as a whole. */
-const MAX_FILE_BYTES = 100 * 1024 * 1024;
+export const MAX_FILE_BYTES = 100 * 1024 * 1024;
 
-/** A broker admits six tunnels per device (contract 08 §7.7), and one of them is the link's. */
+/** A broker admits six tunnels per device (contract 08 §7.7), one of which belongs to the link. */
 const MAX_TUNNELS = 4;
 const MAX_WAITING = 64;
 const NEVER = new AbortController().signal;
@@ -25,18 +26,18 @@ export interface MediaParts {
   callRelay: CallRelay;
   store: PairingStore;
   clock: Clock;
-  /** Keys of the sealed mailbox: without them, files go there as they are. */
+  /** Keys of the sealed mailbox; without them, files go there unsealed. */
   sealing?: Pick<Sealing, 'keys'>;
 }
 
-/** The phone's media calls: with the bearer of its pairing, to the endpoint that last worked (contract 03 §5, §7). */
+/** The phone's media calls, with the bearer of its pairing, to the endpoint that last worked (contract 03 §5, §7). */
 export function createMediaClient({ callRelay, store, clock, sealing }: MediaParts): {
   upload: Upload;
   fetchMedia: FetchMedia;
 } {
   const tunnels = createSemaphore(MAX_TUNNELS, MAX_WAITING);
 
-  /** The pairing, and the route that its next call takes. */
+  /** The pairing, and the route for its next call. */
   function routeOf(): { pairing: Pairing; endpoint: Endpoint; bearer: string } {
     const pairing = store.pairing();
     const called = callRoute(pairing);
@@ -44,7 +45,7 @@ export function createMediaClient({ callRelay, store, clock, sealing }: MediaPar
     return { pairing, ...called };
   }
 
-  /** At the mailbox, the keys for what is sealed there; undefined where nothing is. */
+  /** At the mailbox, the keys for sealed files; undefined if nothing is sealed. */
   async function keysFor({ endpoint, pairing: { box } }: ReturnType<typeof routeOf>): Promise<MediaKeys | undefined> {
     const found = endpoint.mailbox && box?.uploads ? await sealing?.keys() : undefined;
     return found && { ...found, deviceId: store.deviceId };
@@ -80,7 +81,7 @@ export function createMediaClient({ callRelay, store, clock, sealing }: MediaPar
       if (status !== 200) return { status };
       const { token } = JSON.parse(decodeUtf8(bytes)) as { token?: unknown };
       if (typeof token !== 'string') throw new RelayError('bad-gateway', 'the relay did not return a token');
-      // Home takes it under no other.
+      // Home accepts a sealed file under this token only.
       if (sealed && token !== sealed.token) throw new RelayError('bad-gateway', 'the mailbox took another file');
       return { token };
     },

@@ -6,16 +6,16 @@ import { authority, type Endpoint, endpointId, inPreference, isSecure, type Mail
 import { readCandidates } from './pairing-url.ts';
 import type { Pairing, PairingStore } from './settings.ts';
 
-/** Routes of one pairing: those of its link and those that came later. */
+/** Maximum routes of one pairing: those of its link and those that came later. */
 const MAX_ENDPOINTS = 32;
 
 const roleOf = ({ role }: Endpoint): string => role.toLowerCase();
 
 /**
- * Applies `routes.updated` to a pairing (contract 11 §2): routes replace those with the same role, and take their rank;
- * others stay, such as those through a broker, whose credentials no update has. Null when nothing changes. A pinned
- * route may move, but never to another key; the first one of a pairing has to come over TLS.
- * @throws RelayError `invalid` when the value is not a list of candidates.
+ * Applies `routes.updated` to a pairing (contract 11 §2): routes replace those with the same role, at the same rank.
+ * Others stay, such as those through a broker, whose credentials are in no update. Null if nothing changes. A pinned
+ * route may move, but never to another key; the first pinned route of a pairing has to come over TLS.
+ * @throws RelayError `invalid` if the value is not a list of candidates.
  */
 export function withRoutes(
   { endpoints, tofu_pins: pins }: Pairing,
@@ -31,7 +31,7 @@ export function withRoutes(
   const before = (endpoint: Endpoint) => endpoints.find((other) => roleOf(other) === roleOf(endpoint));
   const ranked = usable.map((endpoint) => ({ ...endpoint, priority: before(endpoint)?.priority ?? endpoint.priority }));
   const stay = endpoints.filter((endpoint) => endpoint.broker || !given.has(roleOf(endpoint)));
-  // An authority with a pin is reached with that pin or not at all.
+  // An authority with a pin is used with that pin or not at all.
   const places = new Set(ranked.map(({ url }) => authority(url)));
   const kept = stay.filter((endpoint) => endpoint.broker || !places.has(authority(endpoint.url)));
   const all = inPreference([...ranked, ...kept])
@@ -42,7 +42,9 @@ export function withRoutes(
   return { endpoints: all, tofu_pins: { ...pins, ...movedPins(ranked, endpoints, pins) } };
 }
 
-/** The relay has the key that it had in the local network before: nobody may put another at its new address. */
+/**
+ * The relay keeps the key that it had in the local network, so that nobody can put another relay at its new address.
+ */
 function movedPins(ranked: readonly Endpoint[], old: readonly Endpoint[], pins: Pairing['tofu_pins']) {
   const lanOf = (list: readonly Endpoint[]) =>
     list.filter((endpoint) => roleOf(endpoint) === 'lan' && !endpoint.pinned && isSecure(endpoint.url));
@@ -54,9 +56,9 @@ function movedPins(ranked: readonly Endpoint[], old: readonly Endpoint[], pins: 
 }
 
 /**
- * The mailbox of a pairing after `routes.updated` (contract 12 §3): the credentials that came with it, else the mailbox that
- * its candidates name, without credentials when it is another one; undefined when they name none.
- * @throws RelayError `invalid` when the value is not a list of candidates.
+ * The mailbox of a pairing after `routes.updated` (contract 12 §3): the credentials of the message, else the mailbox
+ * among its candidates, without credentials if that has changed; undefined if there is none.
+ * @throws RelayError `invalid` if the value is not a list of candidates.
  */
 export function withMailbox({ mailbox: known }: Pairing, { endpoints, mailbox }: Payload): MailboxAccess | undefined {
   const given = readMailbox(mailbox);
@@ -67,10 +69,10 @@ export function withMailbox({ mailbox: known }: Pairing, { endpoints, mailbox }:
 }
 
 /**
- * The pairing of a device that has paired at the edge, once home has credentials for it (contract 12 §3): home's routes come
- * first, and the edge is its mailbox. Null when the message names no home, or not this device's: the mailbox of a pairing
- * with home cannot send it elsewhere.
- * @throws RelayError `invalid` when the value is not a list of candidates.
+ * The pairing of a device that has paired at the edge, once home has credentials for it (contract 12 §3): home's routes
+ * come first, and the edge becomes its mailbox. Null if the message names no home, or if the pairing already is with a
+ * home, which the mailbox must not replace.
+ * @throws RelayError `invalid` if the value is not a list of candidates.
  */
 function withHome(pairing: Pairing, { endpoints, home }: Payload, via: Endpoint): Partial<Pairing> | null {
   const given = readHome(home);
@@ -86,7 +88,7 @@ function withHome(pairing: Pairing, { endpoints, home }: Payload, via: Endpoint)
 
 type HomeAccess = Required<Pick<Pairing, 'endpoints' | 'session_token' | 'refresh_token'>>;
 
-/** A pairing with credentials for home that came by `via`: where that is not the mailbox yet, it becomes it. */
+/** A pairing with credentials for home that came by `via`, which becomes its mailbox unless it already is. */
 export function atHome(
   { session_token, refresh_token, mailbox }: Pairing,
   home: HomeAccess,
@@ -102,8 +104,8 @@ export function atHome(
 }
 
 /**
- * Stores the home that the edge gives to a device that has paired there, as `change` reads it (contract 12 §3). Resolves to
- * true once it is stored: the link goes there then. A failure is logged, and changes nothing.
+ * Stores the home that the edge gives to a device that has paired there, as read by `change` (contract 12 §3). Resolves
+ * to true once it is stored, after which the link connects there. A failure is logged and changes nothing.
  */
 export async function storeHome(
   { store, log }: { store: PairingStore; log: Log },
@@ -117,11 +119,11 @@ export async function storeHome(
     log.info('home has taken this device in, and the edge is its mailbox');
     return true;
   } catch (error) {
-    log.warn(`the home of this device is not kept: ${describeError(error)}`);
+    log.warn(`the home of this device could not be stored: ${describeError(error)}`);
     return false;
   }
 }
 
-/** As `storeHome`, for a device that may use every route. */
+/** Like `storeHome`, for a device that may use every route. */
 export const takeHome = (parts: { store: PairingStore; log: Log }, payload: Payload, via: Endpoint): Promise<boolean> =>
   storeHome(parts, (pairing) => withHome(pairing, payload, via));

@@ -10,11 +10,11 @@ import { authority, type Endpoint, endpointId, inPreference } from './endpoints.
 export interface PairingOffer {
   /** One-time pairing code; a secret until it is used. */
   code: string;
-  /** A secret beside the code in the QR code: with it, wrong codes of others do not stop the pairing. */
+  /** A secret beside the code in the QR code. With it, other people's wrong codes do not block the pairing. */
   secret?: string;
-  /** In the order in which to try them. Never empty. */
+  /** In the order of attempts. Never empty. */
   endpoints: Endpoint[];
-  /** Socket of the mailbox at the edge, which is no route to pair on. */
+  /** Socket of the mailbox at the edge, where this device cannot pair. */
   mailbox?: string;
   /** Pinned routes of the link that cannot be used, with the member that is missing or malformed. */
   unusable?: UnusableRoute[];
@@ -37,7 +37,7 @@ const invalid = (message: string) => new RelayError('invalid', message);
 
 /**
  * Reads an `svc-relay://pair?payload=…` link, or the JSON that it carries (contract 01 §5.4).
- * @throws RelayError `invalid` with a sentence that quotes nothing of the text, because it is a credential.
+ * @throws RelayError `invalid` with a sentence that quotes nothing of the text, since the text is a credential.
  */
 export function parsePairing(text: string): PairingOffer {
   const trimmed = text.trim();
@@ -97,7 +97,7 @@ function hasOnlyIntegers(json: string): boolean {
 }
 
 /**
- * Reads `endpoints` as a pairing payload has them.
+ * Reads `endpoints` of a pairing payload.
  * @throws RelayError `invalid` for anything but an array of at most 16 objects.
  */
 export function readCandidates(value: unknown): { usable: Endpoint[]; unusable: UnusableRoute[]; mailbox?: string } {
@@ -126,7 +126,7 @@ export function readCandidates(value: unknown): { usable: Endpoint[]; unusable: 
 
 /**
  * Candidates by priority, then the payload's own URL unless it is among them, then Reach. An authority with a pin is
- * reached with that pin or not at all.
+ * used with that pin or not at all.
  */
 function inOrder(candidates: Endpoint[], direct: string): Endpoint[] {
   const pinned = new Set(candidates.filter((endpoint) => endpoint.pinned).map(({ url }) => authority(url)));
@@ -137,8 +137,8 @@ function inOrder(candidates: Endpoint[], direct: string): Endpoint[] {
 }
 
 /**
- * The socket URL for a relay URL, or null if it is invalid. A URL without a path gets `/ws`; any other path is kept,
- * because it belongs to the proxy that publishes the relay there.
+ * The socket URL for a relay URL, or null if it is invalid. A URL without a path gets `/ws`. Any other path stays,
+ * because it belongs to the proxy that publishes the relay.
  */
 export function relayUrl(value: unknown): string | null {
   if (typeof value !== 'string' || value.length > MAX_URL) return null;

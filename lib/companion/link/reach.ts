@@ -6,7 +6,7 @@ import { isEpoch, readBrokerUrl } from './candidates.ts';
 import type { Broker, Endpoint } from './endpoints.ts';
 import type { Pairing } from './settings-document.ts';
 
-/** Lasting access to a host through its broker, issued by the relay (contract 08 §6.4). The token is secret. */
+/** Long-term access to a host through its broker, issued by the relay (contract 08 §6.4). The token is secret. */
 export interface RouteCredential {
   broker_url: string;
   host_id: string;
@@ -17,8 +17,8 @@ export interface RouteCredential {
 }
 
 /**
- * Reads `route_credential` of an `auth.ok`. It counts only on a pinned endpoint, and for a broker and host that the
- * pairing link has named for the same origin (contract 08 §7.9, step 6); null otherwise.
+ * Reads `route_credential` of an `auth.ok`. Valid only on a pinned endpoint, and for a broker and host that the pairing
+ * link names for the same origin (contract 08 §7.9, step 6); null otherwise.
  * @param now epoch seconds
  */
 export function readRouteCredential(
@@ -37,7 +37,7 @@ export function readRouteCredential(
 
 const isSameOrigin = (a: Endpoint, b: Endpoint): boolean => a.url === b.url && a.pinned?.pin === b.pinned?.pin;
 
-/** The credential with which a broker is asked for a tunnel: the lasting one once there is one. */
+/** The credential for tunnels through a broker: the long-term one once it exists. */
 function accessTo(
   { url, hostId, bootstrap }: Broker,
   route: RouteCredential | undefined,
@@ -49,16 +49,16 @@ function accessTo(
   return bootstrap.expiresAt > now ? { kind: 'bootstrap', token: bootstrap.token } : null;
 }
 
-/** True if an endpoint can be tried at all: Reach needs a credential that has not expired. `now` is epoch seconds. */
+/** True if an endpoint can be tried. Reach needs a credential that has not expired. `now` is epoch seconds. */
 export const isUsable = ({ broker }: Endpoint, pairing: Pairing | null, now: number): boolean =>
   !broker || accessTo(broker, pairing?.route_credential, now) !== null;
 
-/** The route to an endpoint; undefined for one that is not pinned. `now` is epoch seconds. */
+/** The route to an endpoint; undefined unless it is pinned. `now` is epoch seconds. */
 export function routeTo(endpoint: Endpoint, pairing: Pairing | null, now: number): PinnedRoute | undefined {
   const { pinned: origin, broker } = endpoint;
   if (!origin) return undefined;
   if (!broker) return { origin };
-  // An expired credential is refused by the broker, whose answer says so.
+  // The broker refuses an expired credential, with an answer that says so.
   const { kind, token } = accessTo(broker, pairing?.route_credential, now) ?? {
     kind: 'bootstrap' as const,
     token: broker.bootstrap.token,
@@ -66,7 +66,7 @@ export function routeTo(endpoint: Endpoint, pairing: Pairing | null, now: number
   return { origin, tunnel: tunnelTo(broker, kind, token) };
 }
 
-/** Registration with a broker (contract 08 §7.3), with a connection ID that is never used again. */
+/** Registration with a broker (contract 08 §7.3), with a new connection ID each time. */
 const tunnelTo = ({ url, hostId }: Broker, kind: 'bootstrap' | 'route', token: string): TunnelRequest => ({
   url,
   hello: () =>

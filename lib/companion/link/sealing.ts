@@ -19,33 +19,33 @@ import type { Message, Payload } from '../../socket/envelope.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { Pairing, PairingStore } from './settings.ts';
 
-/** Messages that cannot be opened, until home gives its key. */
+/** Maximum messages that wait for home's key. */
 const MAX_UNOPENED = 100;
-/** Messages that are being opened, or wait for one before them. */
+/** Maximum messages being opened, or queued behind one. */
 const MAX_PENDING = 500;
-/** Ids of messages that came without a seal, and as many of those that were opened. */
+/** Ids remembered of messages that came unsealed, and as many of opened ones. */
 const MAX_IDS = 1000;
 
 export interface SealingParts {
   store: Pick<PairingStore, 'pairing' | 'deviceId'>;
   log: Log;
-  /** True if the key of a pinned origin has signed the bytes. Without it, nobody's signature counts. */
+  /** True if the key of a pinned origin has signed the bytes. Without it, no signature is accepted. */
   isSignedBy?(origin: PinnedOrigin, bytes: Uint8Array, signature: Uint8Array): boolean;
   /** Default: in the pairing itself. */
   keys?: OwnKeys;
-  /** Delivers a message that cannot be opened as it came. By default it waits for home's key. */
+  /** Delivers a message that cannot be opened as it is. By default it waits for home's key. */
   deliversUnopened?: boolean;
 }
 
-/** Where a device has its own key. */
+/** The storage of a device's own key. */
 export interface OwnKeys {
-  /** The key of the stored pairing, or of the one that is being made (`isPairing`); a new one where there is none. */
+  /** Returns the key of the stored pairing, or of the new one with `isPairing`. Makes a key if there is none. */
   own(isPairing: boolean): Promise<BoxKey>;
-  /** Stores such a key. Resolves with what the pairing holds of it. */
+  /** Stores such a key. Resolves with the part of it that belongs in the pairing. */
   keep(key: BoxKey, isPairing: boolean): Promise<{ private_key?: string }>;
 }
 
-/** An item of the mailbox's history (contract 09 §1). `sealed` is true once it is opened, false if it came without a seal. */
+/** An item of the mailbox's history (contract 09 §1). `sealed` is true once it is opened, false if it came unsealed. */
 export interface SealedItem {
   kind: 'message' | 'reply';
   message_id: string;
@@ -57,8 +57,8 @@ export type Sealing = ReturnType<typeof createSealing>;
 type SendOn = (channel: string, type: string, payload: Payload, id?: string) => void;
 
 /**
- * A device's half of the sealed mailbox (contract 12 §4): it gives home its key and keeps home's, opens the messages of the
- * mailbox, and seals what it says there.
+ * A device's side of the sealed mailbox (contract 12 §4): sends home its key and stores home's, opens the messages of
+ * the mailbox, and seals its own.
  */
 export function createSealing(parts: SealingParts) {
   const { store, log, isSignedBy, keys: ownKeys = keysInPairing(store) } = parts;
@@ -71,7 +71,10 @@ export function createSealing(parts: SealingParts) {
     return home?.length === 65 ? home : undefined;
   }
 
-  /** This device's key and home's; undefined until home has given it. Rejects when home knows another key of this device. */
+  /**
+   * This device's key and home's; undefined until home has sent its key. Rejects if home has another key for this
+   * device.
+   */
   async function keys(): Promise<{ own: BoxKey; home: Uint8Array } | undefined> {
     const home = homeKey();
     if (!home) return undefined;
@@ -88,7 +91,7 @@ export function createSealing(parts: SealingParts) {
     epoch: await keyIdOf(home),
   });
 
-  /** What home has sealed for this device, or this device for home and itself. */
+  /** Opens a message that home sealed for this device, or a reply that this device sealed for home and itself. */
   async function opened(kind: SealedItem['kind'], payload: Payload): Promise<Payload> {
     const { sealed: given, ...outer } = payload;
     const sealed = readSealed(given);
@@ -122,7 +125,7 @@ export function createSealing(parts: SealingParts) {
     }
   }
 
-  /** The edge gets no answer in plain to what home has sealed by sending the same id without a seal. */
+  /** Otherwise the edge could obtain a plain answer to a sealed message by sending an unsealed one with the same id. */
   function notePlain(id: string): void {
     if (!everOpened.has(id)) remember(plain, id);
   }
@@ -132,7 +135,7 @@ export function createSealing(parts: SealingParts) {
     if (!found) return undefined;
     const { own, home } = found;
     const context = contextOf({ direction: 'to-home', ...(await purpose(kind, id, home)) });
-    // The history of the mailbox gives a reply back to the device that it comes from.
+    // The mailbox's history returns a reply to the device that sent it.
     const to = kind === 'reply' ? [home, own.point] : [home];
     return seal(
       utf8ToBytes(JSON.stringify(payload)),
@@ -143,11 +146,11 @@ export function createSealing(parts: SealingParts) {
 
   async function coveredReply({ plain: isPlain, shown, ...payload }: Payload): Promise<Payload> {
     const { chat_id, reply_to, message_id, ts } = payload;
-    // Within the seal alone: with it, the edge could guess the words.
+    // Sealed only: from a bare hash, the edge could guess the words.
     const text = await sealed('reply', String(message_id), { ...payload, shown });
     if (!text) return payload;
     const isToPlain = isPlain ?? (typeof reply_to === 'string' && plain.has(reply_to));
-    // A caller that asked through the edge alone can open nothing. By the seal beside it, home knows who has replied, and to what.
+    // A caller at the edge cannot open a seal. The seal beside the plain text tells home who replied to which message.
     if (isToPlain === true) return { ...payload, sealed: text };
     return { text: SEALED_TEXT, chat_id, reply_to, message_id, ts, sealed: text };
   }
@@ -158,13 +161,13 @@ export function createSealing(parts: SealingParts) {
     return text ? { id, sealed: text } : payload;
   }
 
-  /** Home's key by its name, to say to home that it is here; undefined without it. */
+  /** The id of home's key, which tells home that this device has it; undefined without it. */
   async function homeKeyId(): Promise<string | undefined> {
     const home = homeKey();
     return home && keyIdOf(home);
   }
 
-  /** Opens messages that could not be opened so far. */
+  /** Retries the messages that could not be opened so far. */
   async function again(deliver: (message: Message) => void): Promise<void> {
     for (const message of [...unopened.values()]) {
       unopened.delete(String(message.payload.message_id));
@@ -173,14 +176,14 @@ export function createSealing(parts: SealingParts) {
     }
   }
 
-  /** The mailbox stays as it was. */
+  /** The mailbox is unchanged. */
   function keyFailed(error: unknown): Record<string, never> {
     log.error(`the key for sealed messages cannot be used: ${describeError(error)}`);
     return {};
   }
 
   return {
-    /** Member of the first frame to home: this device's key. Empty when that cannot be used. */
+    /** The member of the first frame to home with this device's key. Empty if there is no usable key. */
     async authMember(isPairing: boolean): Promise<Payload> {
       try {
         return { box_key: base64url((await ownKeys.own(isPairing)).point) };
@@ -190,7 +193,8 @@ export function createSealing(parts: SealingParts) {
     },
 
     /**
-     * Change of the pairing for `home_box` of `auth.ok`. Where the pairing pins home's identity, that has to have signed it.
+     * The change of the pairing for `home_box` of `auth.ok`. If the pairing pins home's identity, that must have signed
+     * it.
      */
     async taken(given: unknown, endpoints: readonly Endpoint[], isPairing: boolean): Promise<Pick<Pairing, 'box'>> {
       const before = isPairing ? undefined : store.pairing()?.box;
@@ -214,7 +218,7 @@ export function createSealing(parts: SealingParts) {
     keys,
     again,
 
-    /** An item of the mailbox's history. It stays as it is when it cannot be opened. */
+    /** Opens an item of the mailbox's history. Returns it unchanged if it cannot be opened. */
     async openItem<T extends SealedItem>(item: T): Promise<T> {
       const { kind, message_id: id, sealed } = item;
       if (!isObject(sealed)) {
@@ -231,7 +235,7 @@ export function createSealing(parts: SealingParts) {
       }
     },
 
-    /** A connection with home, which seals for this device from now on: it has got the key with the first frame. */
+    /** Starts a connection with home, which has the key from the first frame and seals for this device from now on. */
     online({ send, deliver }: { send: SendOn; deliver(message: Message): void }): void {
       void homeKeyId()
         .then((key) => key !== undefined && send('system', 'box.known', { key }))
@@ -239,12 +243,12 @@ export function createSealing(parts: SealingParts) {
         .catch(keyFailed);
     },
 
-    /** A connection with the mailbox. */
+    /** Starts a connection with the mailbox. */
     guard({ send, deliver }: { send: SendOn; deliver(message: Message): void }) {
       let pending = 0;
       let tail = Promise.resolve();
       let sending: Promise<void> = Promise.resolve();
-      /** In order, also behind one that is being opened. */
+      /** Keeps the order, even behind a message that is being opened. */
       function queue(message: Message): void {
         if (pending >= MAX_PENDING) {
           log.error('too many messages at once: one was not shown');
@@ -278,10 +282,10 @@ export function createSealing(parts: SealingParts) {
             return;
           }
           const covered = isReply ? coveredReply(payload) : coveredNotification(payload);
-          // A text that is sealed sooner must not overtake those before it.
+          // A text that is sealed sooner must not overtake earlier ones.
           sending = Promise.all([covered, sending]).then(
             ([sealed]) => send(channel, type, sealed, id),
-            // Not in plain: a reply is sent again with the next connection.
+            // Never sent in plain: a reply is sent again with the next connection.
             (error) => log.error(`a ${isReply ? 'reply' : 'notification'} cannot be sealed: ${describeError(error)}`),
           );
         },
@@ -289,7 +293,7 @@ export function createSealing(parts: SealingParts) {
     },
   };
 
-  /** Home's key as `auth.ok` gives it. */
+  /** Home's key from `auth.ok`. */
   function signedKey(given: unknown, endpoints: readonly Endpoint[]): string | undefined {
     if (!isObject(given) || typeof given.key !== 'string') return undefined;
     const { key, signature } = given;
@@ -304,9 +308,9 @@ export function createSealing(parts: SealingParts) {
   }
 }
 
-/** The key of a device whose pairing holds it. */
+/** Stores the key of a device in its pairing. */
 function keysInPairing(store: SealingParts['store']): OwnKeys {
-  /** The key of a pairing that is not stored yet, or has none. */
+  /** The key of a pairing that is not stored yet, or has no key. */
   let made: BoxKey | undefined;
   let kept: { text: string; key: BoxKey } | undefined;
   return {
@@ -323,11 +327,11 @@ function keysInPairing(store: SealingParts['store']): OwnKeys {
   };
 }
 
-/** True for a message without a seal in place of one that was opened: a sealed reply would answer that. */
+/** True for an unsealed message with the id of an opened one: a sealed reply would answer the opened one. */
 const isForged = ({ type, payload }: Message, opened: ReadonlySet<string>): boolean =>
   type === 'phone.message' && payload.sealed === false && opened.has(String(payload.message_id));
 
-/** Adds an id, in place of the oldest one where there are too many. */
+/** Adds an id, and removes the oldest one over the limit. */
 function remember(ids: Set<string>, id: string): void {
   ids.add(id);
   if (ids.size > MAX_IDS) ids.delete(ids.values().next().value as string);

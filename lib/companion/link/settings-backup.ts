@@ -17,15 +17,15 @@ import {
 
 const { entries } = SafetySchema;
 
-/** The log of what the triggers did stays with the phone that did it. */
+/** The log of trigger activity stays with the phone. */
 const SharedTriggersSchema = v.pipe(
   v.partial(v.omit(TriggersSchema, ['notification_trigger_activity_log_json'])),
   v.check(({ notification_trigger_rules_json: json }) => json === undefined || readRules(json).problem === undefined),
 );
 
 /**
- * Settings that move between companions: their keys in a backup, their names here, and what they may be. The master
- * toggle, unattended access and grants do not: they hold for this phone and its relay (contract 03 §8.2).
+ * Settings that move between companions: their keys in a backup, their names here, and their schemas. The master
+ * toggle, unattended access and grants do not move, since they belong to this phone and its relay (contract 03 §8.2).
  */
 const SHARED = {
   messages_enabled: ['messagesEnabled', entries.messagesEnabled],
@@ -42,15 +42,15 @@ const isShared = (key: string): key is SharedKey => Object.hasOwn(SHARED, key);
 
 export interface ReadSettings {
   change: SettingsChange;
-  /** Keys of `change`, as they were given. */
+  /** Keys of `change`, as given. */
   known: string[];
-  /** Keys that this companion does not have. */
+  /** Keys that this companion does not know. */
   ignored: string[];
 }
 
 /**
  * Reads settings by their shared keys.
- * @throws RelayError `invalid` when one has a value that it cannot have: then none of them counts.
+ * @throws RelayError `invalid` if any value is invalid; then none is used.
  */
 export function readSharedSettings(settings: JsonObject): ReadSettings {
   const known = Object.keys(settings).filter(isShared);
@@ -78,20 +78,20 @@ export function sharedSettings(settings: SafetySettings): JsonObject {
 export interface Restored {
   /** Keys of settings. */
   settings: string[];
-  /** Keys of settings that this companion does not have. */
+  /** Keys of settings that this companion does not know. */
   ignored: string[];
   pairing: boolean;
 }
 
-/** The content of a backup of this document: settings, pairing and device id; no grants (contract 03 §8.2). */
+/** The content of a backup of this document: settings, pairing and device id, but no grants (contract 03 §8.2). */
 export function backupOf(document: SettingsDocument): Backup {
   const { pairing, device_id: deviceId } = document;
   return { settings: sharedSettings(safetyOf(document)), pairing: pairing && { ...pairing }, deviceId };
 }
 
 /**
- * The document after an import. A pairing replaces the one that there was, together with the id of its device: the relay
- * renews the tokens of that device only. It grants nothing.
+ * The document after an import. A pairing replaces the present one and its device id, since the relay renews the tokens
+ * of that device only. It grants nothing.
  * @throws RelayError `invalid` for a backup that this companion cannot use.
  */
 export function restoredFrom(

@@ -36,7 +36,7 @@ const EndpointSchema = v.pipe(
     pinned: v.optional(PinnedSchema),
     broker: v.optional(BrokerSchema),
   }),
-  // A route that lost its pin must not become one without a pin.
+  // A route that lost its pin must not pass as an unpinned one.
   v.check(({ url, pinned, broker }) => (pinned ? /^wss:/.test(url) : broker === undefined)),
 );
 
@@ -56,8 +56,8 @@ const MailboxSchema = v.object({
 });
 
 /**
- * Keys of the sealed mailbox, base64url: this device's, and home's once it has come. `uploads`: home opens sealed uploads. A
- * browser has its private key elsewhere, and cannot export it.
+ * Keys of the sealed mailbox, base64url: this device's, and home's once it has arrived. `uploads`: home opens sealed
+ * uploads. A browser stores its non-extractable private key elsewhere.
  */
 const BoxSchema = v.object({
   private_key: v.optional(v.string()),
@@ -70,14 +70,14 @@ export const PairingSchema = v.object({
   session_token: v.pipe(v.string(), v.minLength(1)),
   refresh_token: v.optional(v.string()),
   endpoints: v.pipe(v.array(EndpointSchema), v.minLength(1)),
-  /** `endpointId` of the route that was used last. */
+  /** `endpointId` of the route used last. */
   last_good: v.optional(v.string()),
-  /** The mailbox at the edge: without a token it is known, and its credentials have yet to come. */
+  /** The mailbox at the edge. Without a token, its credentials have yet to arrive. */
   mailbox: v.optional(MailboxSchema),
   box: v.optional(BoxSchema),
-  /** True if this device has paired at the edge, and has yet to come to its home. */
+  /** True if this device has paired at the edge, and has yet to get to its home. */
   paired_at_edge: v.optional(v.boolean()),
-  /** Since when the home of this device is off, as the edge said last; epoch seconds. */
+  /** Time since when this device's home is off, as the edge last reported; epoch seconds. */
   home_off_since: v.optional(v.number()),
   /** For the Reach broker of the pairing link. */
   route_credential: v.optional(RouteCredentialSchema),
@@ -91,9 +91,9 @@ export const PairingSchema = v.object({
   grants: v.record(v.string(), Epoch),
   /** True if the session is bound to a key of this browser (handlers/web/README.md). */
   bound: v.optional(v.boolean()),
-  /** Where the page of this browser can be opened too, as the relay last said. */
+  /** Further addresses of this browser's page, as the relay last reported. */
   addresses: v.optional(v.array(v.string())),
-  /** True if a backup holds the session too, so that it must not be bound. */
+  /** True if a backup also contains the session, which must not be bound then. */
   shared: v.optional(v.boolean()),
 });
 
@@ -112,7 +112,7 @@ export const SafetySchema = v.partial(
   }),
 );
 
-/** The store `notification_triggers`. The content of its JSON texts is checked where they are read. */
+/** The store `notification_triggers`. The content of its JSON texts is checked by its readers. */
 export const TriggersSchema = v.object({
   notification_triggers_enabled: v.boolean(),
   notification_triggers_kill_switch: v.boolean(),
@@ -164,7 +164,7 @@ export function readDocument(text: string): ReadResult {
   return read.success ? { kind: 'document', document: read.output } : { kind: 'damaged' };
 }
 
-/** The document after a change of settings. Grants are a policy of their own. */
+/** The document after a change of settings. Grants are stored as a separate policy. */
 export function withSettings(
   document: SettingsDocument,
   { policy: _, capabilities: __, triggers, trustedVerbs, ...rest }: SettingsChange,

@@ -2,6 +2,7 @@ import { RelayError } from '../../errors.ts';
 import type { HostFiles } from '../../host/index.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
+import { createEvent } from '../../kit/event.ts';
 import type { Backup } from '../backup.ts';
 import type { SafetySettings, SettingsStore } from '../safety-settings.ts';
 import { backupOf, type Restored, restoredFrom } from './settings-backup.ts';
@@ -18,7 +19,7 @@ import {
 
 export type { Pairing } from './settings-document.ts';
 
-/** Stores the pairing. `pairing()` reflects a change only once it is written, which is when its promise resolves. */
+/** Stores the pairing. `pairing()` reflects a change once it is written, which is when its promise resolves. */
 export interface PairingStore {
   /** Stable for this install. */
   readonly deviceId: string;
@@ -26,21 +27,23 @@ export interface PairingStore {
   /** Stores a new pairing and discards the pins and grants of the old one. */
   replacePairing(pairing: Pairing): Promise<void>;
   updatePairing(change: Partial<Pairing>): Promise<void>;
-  /** Forgets the pairing, whose `refused` token the relay knows no more. Shared stores keep one with another token. */
+  /**
+   * Removes the pairing, whose `refused` token the relay no longer knows. Shared stores keep one with another token.
+   */
   removePairing(refused?: string): Promise<void>;
 }
 
 export interface CompanionSettings extends SettingsStore, PairingStore {
-  /** Where a damaged file was moved to, if there was one. */
+  /** Path that a damaged file was moved to, if any. */
   readonly setAside?: string;
   /** Settings and pairing for a backup. */
   backup(): Backup;
   /**
-   * Takes over a backup, as a whole or not at all.
-   * @throws RelayError `invalid` when it cannot be used here.
+   * Restores a backup, as a whole or not at all.
+   * @throws RelayError `invalid` if it cannot be used here.
    */
   restore(backup: Backup): Promise<Restored>;
-  /** Resolves when every change so far has been written, or has failed to be. */
+  /** Resolves when every change so far has been written, or has failed. */
   settled(): Promise<void>;
 }
 
@@ -54,17 +57,17 @@ const MODE = 0o600;
 
 /**
  * Opens the companion's settings: one JSON document, mode 0600, always written as a whole. A missing file is created at
- * once, which keeps the device id and detects an unwritable place before a pairing code is spent. A damaged file is set
+ * once, which stores the device id and detects an unwritable path before a pairing code is spent. A damaged file is set
  * aside unchanged.
- * @throws RelayError `unavailable` for a file of a newer version, and whatever `files` throws.
+ * @throws RelayError `unavailable` for a file of a newer version, and any error of `files`.
  */
 export async function openSettings({ files, path, clock }: SettingsParts): Promise<CompanionSettings> {
-  const listeners = new Set<(settings: SafetySettings) => void>();
+  const changes = createEvent<[settings: SafetySettings]>();
   const { document: found, setAside } = await load();
   let document = found ?? emptyDocument();
   /** The end of the queue of writes. */
   let lastWrite: Promise<unknown> = Promise.resolve();
-  /** The next write, while it has not begun. */
+  /** The next write, until it begins. */
   let pendingFlush: Promise<void> | null = null;
   if (!found) await write(document);
 
@@ -85,7 +88,7 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
     return files.writeAtomic(path, utf8ToBytes(`${JSON.stringify(next, null, 2)}\n`), MODE);
   }
 
-  /** Runs writes one after the other. A failed one does not stop the next. */
+  /** Runs writes one after the other. A failed write does not stop the next. */
   function enqueue<T>(work: () => Promise<T>): Promise<T> {
     const run = lastWrite.then(work);
     lastWrite = run.catch(() => {});
@@ -101,12 +104,9 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
     return pendingFlush;
   }
 
-  function notify(): void {
-    const settings = safetyOf(document);
-    for (const listener of [...listeners]) listener(settings);
-  }
+  const notify = (): void => changes.emit(safetyOf(document));
 
-  /** Writes a change before it takes effect: a credential is never used before it is stored. */
+  /** Writes a change before it takes effect, so that a credential is never used before it is stored. */
   function commit(change: (document: SettingsDocument) => SettingsDocument): Promise<void> {
     return enqueue(async () => {
       await write(change(document));
@@ -125,16 +125,13 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
     update(change) {
       const { pairing, device_id: deviceId } = document;
       const { capabilities } = change;
-      // Without a pairing there is no relay to grant anything to.
+      // Without a pairing, there is no relay to grant anything to.
       const policy = capabilities && pairing ? { policy: policyOf(deviceId, capabilities) } : {};
       document = { ...withSettings(document, change), ...policy };
       notify();
       return flush();
     },
-    onChange(listener) {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
+    onChange: changes.on,
     pairing: () => document.pairing,
     replacePairing: (pairing) => commit((current) => ({ ...current, pairing, policy: emptyPolicy(current.device_id) })),
     updatePairing: (change) =>

@@ -26,13 +26,16 @@ import type { Pairing } from './settings.ts';
 
 /** Limits in ms. */
 const CONNECT_TIMEOUT = 15_000;
-/** Broker, its answer, TLS and upgrade. */
+/** For broker, its answer, TLS and upgrade. */
 const REACH_TIMEOUT = 35_000;
-/** For other routes while this device is where only Reach works, and for all of them before the mailbox (contract 12 §3). */
+/**
+ * For other routes while only Reach works at this device's place, and for all routes before the mailbox (contract 12
+ * §3).
+ */
 const BEFORE_LAST_TIMEOUT = 5000;
 const AUTH_TIMEOUT = 20_000;
 const RATE_LIMIT_BACKOFF = 300_000;
-/** 1 s doubling to 30 s (contract 02 §8), less up to a fifth; a person may be looking at a link that breaks. */
+/** 1 s doubling to 30 s (contract 02 §8), less up to a fifth, as a person may be watching a broken link. */
 export const PACE = {
   max: 30_000,
   afterBreak: { min: 200, max: 600 },
@@ -42,7 +45,7 @@ export const PACE = {
 export type LinkState =
   /** No credentials, or the relay has refused them. Nothing happens until `start`. */
   | { name: 'unpaired'; reason?: string }
-  /** `after` tells why the previous endpoint of this round was given up. */
+  /** `after` is the reason why the previous endpoint of this round was given up. */
   | { name: 'connecting'; endpoint: Endpoint; pins: Pins; after?: string }
   /** `pins` are stored if the relay accepts this device. */
   | { name: 'authenticating'; endpoint: Endpoint; pins: Pins; step: AuthStep }
@@ -55,7 +58,7 @@ export type LinkState =
 /** The answer that authentication waits for. */
 export type AuthStep =
   | { name: 'answer' }
-  /** The issued session is being stored. `end` is set if the socket ends meanwhile. */
+  /** The issued session is being stored. `end` is set if the socket closes meanwhile. */
   | { name: 'store'; end?: SocketEnd }
   /** The refused pairing is being removed. */
   | { name: 'forget'; reason: string };
@@ -71,17 +74,17 @@ export type LinkEvent =
   | { name: 'auth-fail'; reason: string }
   | { name: 'stored'; relay: RelayInfo }
   | { name: 'store-failed'; reason: string }
-  /** The pairing is removed, or could not be. */
+  /** The pairing was removed, or could not be. */
   | { name: 'forgotten' }
-  /** The socket has ended, or could not be opened. */
+  /** The socket has closed, or could not be opened. */
   | { name: 'closed'; end: SocketEnd }
   /** The relay no longer answers. */
   | { name: 'silent'; reason: string }
   /** A better endpoint answers again. */
   | { name: 'better'; endpoint: Endpoint }
-  /** Home is back, says its edge. */
+  /** The edge reports that home is back. */
   | { name: 'home-online' }
-  /** The edge, where this device has paired, has given it its home: what it was online with is its mailbox now. */
+  /** The edge, where this device has paired, has sent its home. The endpoint in use is its mailbox from now on. */
   | { name: 'home-given' }
   /** The timer of the current state has run out. */
   | { name: 'timeout' };
@@ -96,7 +99,7 @@ export type LinkEffect =
   | { name: 'store'; session: IssuedSession; endpoint: Endpoint; pins: Pins; offer: PairingOffer | null }
   /** Removes the stored pairing. Ends in `forgotten`. */
   | { name: 'forget' }
-  /** Removes the credentials for the mailbox, which the edge does not know. Home is asked for others. */
+  /** Removes the credentials for the mailbox, which the edge does not know. Home is asked for new ones. */
   | { name: 'forget-mailbox' }
   /** Starts the heartbeat and the channels. */
   | { name: 'go-online' }
@@ -113,14 +116,14 @@ export interface LinkMachine {
   /** The endpoints of the current round, and the index of the one being tried. */
   readonly round: readonly Endpoint[];
   readonly index: number;
-  /** The endpoint on which the link was last online: its ID. */
+  /** Id of the endpoint on which the link was last online. */
   readonly lastOnline: string | null;
-  /** The end of the attempt at that endpoint in the current round. */
+  /** How the attempt at that endpoint ended in the current round. */
   readonly ending: Ending;
   readonly attempts: Attempts;
-  /** Since when no route has let this device in, monotonic ms; null while one does. */
+  /** Time since when no route has accepted this device, monotonic ms; null while one does. */
   readonly searchingSince: number | null;
-  /** The broker has said in this round that home is not connected to it. */
+  /** True if the broker has said in this round that home is not connected to it. */
   readonly isHostOffline: boolean;
 }
 
@@ -130,11 +133,11 @@ export interface LinkFacts {
   now: number;
   /** Epoch seconds. */
   epoch: number;
-  /** From [0, 1). */
+  /** In [0, 1). */
   random: number;
   /** As stored now. */
   pairing: Pairing | null;
-  /** True if a person looks at this device, and waits for the relay. */
+  /** True if a person is watching this device and waits for the relay. */
   isAttended?: boolean;
 }
 
@@ -158,7 +161,7 @@ export const initialMachine = (offer: PairingOffer | null = null): LinkMachine =
 
 /**
  * The life cycle of the link (contract 01 §3), as a pure function: an event in, the next machine and effects out. An
- * event that means nothing in the current state returns the same machine and no effects.
+ * event that does not apply to the current state returns the same machine and no effects.
  *
  * | state          | step   | event                   | next                                        |
  * |----------------|--------|-------------------------|---------------------------------------------|
@@ -243,13 +246,13 @@ function opened(machine: LinkMachine, { endpoint, pins }: Connecting, spki: Peer
   );
 }
 
-/** The credentials of one side are worthless at the other, and are not shown to it (contract 12 §3). */
+/** Credentials of one side are useless at the other, and are not sent to it (contract 12 §3). */
 function ownCredentials({ mailbox }: Endpoint, pairing: Pairing | null): Credentials {
   const own = mailbox ? pairing?.mailbox : pairing;
   return { sessionToken: own?.session_token ?? '', refreshToken: own?.refresh_token };
 }
 
-/** Another route may still be tried, but not without a word: somebody may want exactly that. */
+/** Another route may still be tried, but the refusal is reported, since it may be an attack. */
 function notConnected(machine: LinkMachine, { endpoint }: Connecting, end: SocketEnd, facts: LinkFacts): Step {
   if (end.status === 429) return rateLimited(machine, facts);
   const { machine: next, effects } = tryNext(withEnding(machine, endpoint, end), 'ended', describeEnd(end), facts);
@@ -258,7 +261,7 @@ function notConnected(machine: LinkMachine, { endpoint }: Connecting, end: Socke
   return { machine: next, effects: [{ name: 'log', level: 'error', text }, ...effects] };
 }
 
-/** For people, when a relay does not have the key that it should have. */
+/** Message for people about a relay with an unexpected key. */
 export const aboutKey = (reason: string): string =>
   `${reason}: nothing was sent. If the relay has a new certificate, pair again`;
 
@@ -272,7 +275,7 @@ function authenticating(machine: LinkMachine, state: Authenticating, event: Link
       case 'auth-ok': {
         const { session } = event;
         if (!session) return tryNext(machine, 'close', 'the relay did not issue a session', facts);
-        // Nothing that was issued is used before it is stored.
+        // An issued credential is stored before it is used.
         const { offer } = machine;
         const store: LinkEffect = { name: 'store', session, endpoint, pins, offer };
         return { machine: during({ name: 'store' }), effects: [noTimer, store] };
@@ -294,7 +297,7 @@ function authenticating(machine: LinkMachine, state: Authenticating, event: Link
   }
   switch (event.name) {
     case 'stored': {
-      // The code of an offer works once: from now on, the stored session is used.
+      // The code of an offer works once; from now on, the stored session is used.
       const redeemed = { ...machine, offer: null, lastOnline: endpointId(endpoint), searchingSince: null };
       if (step.end) return tryNext(withEnding(redeemed, endpoint, step.end), 'ended', describeEnd(step.end), facts);
       const online: LinkState = { name: 'online', endpoint, since: facts.now, relay: event.relay };
@@ -331,15 +334,16 @@ function refused(
   return { machine: next.machine, effects: [log, ...next.effects] };
 }
 
-/** Home alone decides whether this device is paired: without its mailbox it waits for home. */
+/** Only home decides whether this device is paired. Without its mailbox it waits for home. */
 function refusedByMailbox(machine: LinkMachine, reason: string, facts: LinkFacts): Step {
   const { machine: next, effects } = tryNext(machine, 'close', `the mailbox says: ${reason}`, facts);
   return { machine: next, effects: isTemporary(reason) ? effects : [{ name: 'forget-mailbox' }, ...effects] };
 }
 
 /**
- * A session that the relay has revoked (contract 02 §9). Elsewhere the next connection is told so by `auth.fail`. But a
- * broker does not let a revoked device through to its relay, and on a pinned route it is the relay that has said this.
+ * A session that the relay has revoked (contract 02 §9). On other routes, `auth.fail` of the next connection says so.
+ * But a broker does not let a revoked device through to its relay, and on a pinned route the relay itself has said
+ * this.
  */
 const isRevoked = ({ code, reason }: SocketEnd, { pinned }: Endpoint): boolean =>
   code === 4401 && reason === 'session revoked' && pinned !== undefined;
@@ -357,29 +361,29 @@ function revoked(machine: LinkMachine, endpoint: Endpoint, reason: string, { pai
   };
 }
 
-/** A refusal that says nothing against the credentials: they may be good in a moment (contract 01 §3.6, §6.7). */
+/** A refusal that does not concern the credentials, which may be accepted later (contract 01 §3.6, §6.7). */
 const isTemporary = (reason: string): boolean =>
   (/auth/i.test(reason) && /timeout/i.test(reason)) || /try again later/i.test(reason);
 
-/** True if the relay refuses for now because the clock of its machine may be wrong (contract 11 §2). */
+/** True if the relay refuses temporarily because the clock of its machine may be wrong (contract 11 §2). */
 export const isAboutClock = (reason: string): boolean => isTemporary(reason) && /\bclock\b/i.test(reason);
 
 /**
- * Away from home, the plain address of the relay may belong to somebody else's, whose refusal is no reason to forget a
- * pairing that has a route on which the relay proves who it is.
+ * Away from home, the plain address of the relay may belong to a stranger's, whose refusal must not remove a pairing
+ * that has a route on which the relay proves its identity.
  */
 const provesNothing = ({ round }: LinkMachine, { url }: Endpoint): boolean =>
   !isSecure(url) && round.some(({ pinned }) => pinned !== undefined);
 
 interface Entry {
   disconnect?: Disconnect;
-  /** Milliseconds that the new state may last; null for any time. */
+  /** Maximum milliseconds in the new state; null for no limit. */
   timer: number | null;
-  /** Effect with which the new state begins. */
+  /** First effect of the new state. */
   start?: LinkEffect;
 }
 
-/** Enters a state: lets go of the old socket, sets the timer, reports, then starts what belongs to the new state. */
+/** Enters a state: closes the old socket, sets the timer, reports, then starts the work of the new state. */
 function enter(machine: LinkMachine, state: LinkState, { disconnect, timer, start }: Entry): Step {
   return {
     machine: { ...machine, state },
@@ -404,7 +408,7 @@ function startRound(machine: LinkMachine, { now, pairing, epoch }: LinkFacts): S
   const { offer } = machine;
   const all = offer ? offer.endpoints : pairing ? attemptOrder(routesOf(pairing), pairing.last_good) : [];
   const usable = all.filter((endpoint) => isUsable(endpoint, pairing, epoch));
-  // With nothing else, an expired credential is tried, so that the broker's answer is shown.
+  // If there is nothing else, an expired credential is tried, so that the broker's answer is shown.
   const round = usable.length > 0 ? usable : all;
   const [endpoint] = round;
   if (!endpoint) return enter(initialMachine(offer), { name: 'unpaired' }, { timer: null });
@@ -413,21 +417,21 @@ function startRound(machine: LinkMachine, { now, pairing, epoch }: LinkFacts): S
   return connect(next, endpoint, pairing, {});
 }
 
-/** Tries the better endpoint, and then all others: what answers a probe may still refuse the socket. */
+/** Tries the better endpoint, then all others, since an endpoint that answers a probe may still refuse the socket. */
 function goBack(machine: LinkMachine, better: Endpoint, { pairing, epoch }: LinkFacts): Step {
   const others = pairing ? attemptOrder(routesOf(pairing), pairing.last_good) : [];
   const usable = others.filter(
     (endpoint) => endpointId(endpoint) !== endpointId(better) && isUsable(endpoint, pairing, epoch),
   );
   const round = [better, ...usable];
-  // It may leave the mailbox for that, to which it returns without a wait.
+  // It may leave the mailbox for this round, and returns to it without a wait.
   const next = { ...machine, round, index: 0, ending: 'other', searchingSince: Number.NEGATIVE_INFINITY } as const;
   return connect(next, better, pairing, { disconnect: 'close' });
 }
 
 /**
- * From the mailbox to the best other route, and to the mailbox again if none works. Null without another route; a relay that
- * has become the mailbox is one.
+ * From the mailbox to the best other route, and back to the mailbox if none works. Null without another route. Once a
+ * relay has become the mailbox of this device, that mailbox is another route.
  */
 function goHome(machine: LinkMachine, from: Endpoint, facts: LinkFacts): Step | null {
   const { pairing, epoch } = facts;
@@ -443,12 +447,12 @@ function connectTimeout({ offer, round }: LinkMachine, endpoint: Endpoint, pairi
   return last?.broker ? BEFORE_LAST_TIMEOUT : CONNECT_TIMEOUT;
 }
 
-/** Time until the mailbox is tried, ms: home may only be restarting (contract 12 §3). */
+/** Milliseconds until the mailbox is tried, since home may only be restarting (contract 12 §3). */
 function untilMailbox({ searchingSince, isHostOffline }: LinkMachine, { now }: LinkFacts): number {
   return isHostOffline || searchingSince === null ? 0 : Math.max(0, searchingSince + BEFORE_LAST_TIMEOUT - now);
 }
 
-/** Tries the next endpoint at once, because it may work when this one does not; waits when there is none left. */
+/** Tries the next endpoint at once, since it may work although this one does not; waits if none is left. */
 function tryNext(machine: LinkMachine, disconnect: Disconnect, reason: string, facts: LinkFacts): Step {
   const index = machine.index + 1;
   const endpoint = machine.round[index];
@@ -471,10 +475,10 @@ function connect(
   return enter(machine, state, { disconnect, timer, start: { name: 'dial', endpoint } });
 }
 
-/** As `reach.ts` words it. */
+/** As worded in `reach.ts`. */
 const HOST_OFFLINE = /\(host_offline\)/;
 
-/** Another endpoint's failure says nothing about the relay that answered a moment ago. */
+/** A failure of another endpoint does not concern the relay that answered a moment ago. */
 function withEnding(machine: LinkMachine, endpoint: Endpoint, end: SocketEnd): LinkMachine {
   const { lastOnline, round } = machine;
   const isTheRelay = lastOnline === null ? round.length === 1 : endpointId(endpoint) === lastOnline;

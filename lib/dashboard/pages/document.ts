@@ -27,7 +27,7 @@ const MAX_DEPTH = 16;
 /** Levels of JSON: elements take two each, and their properties a few more. */
 const MAX_LEVELS = 64;
 
-/** From here on, the canonical form writes a number with all its digits, which is far longer than the document. */
+/** From here on, the canonical form writes all digits of a number, which is far longer than the document. */
 const MAX_NUMBER = 1e21;
 
 const SAFE_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
@@ -49,8 +49,8 @@ const noRequests = () => invalid('a page may not send requests: action.request i
  * Checks a document of the mobile page store (contract 07 §4.4) and returns it.
  *
  * Where the contract is silent, a page fails closed: members that hold an address take `http:`, `https:`, relative and
- * raster `data:` URLs only; no other text may be a script's URL; numbers are below 1e21; a `type` of the document or of
- * a page, if there is one, is `document` or `page`; only a group has `children` and only a card has `child`.
+ * raster `data:` URLs only; no other text may be a script URL; numbers are below 1e21; a `type` of the document or of a
+ * page, if there is one, is `document` or `page`; only a group has `children` and only a card has `child`.
  * @throws RelayError `invalid` with the rule that is broken.
  */
 export function checkDocument(value: unknown): JsonObject {
@@ -89,12 +89,12 @@ function checkPage(page: unknown, pageIds: Set<string>, elementIds: Set<string>)
   checkElement(page.content, 1, elementIds);
 }
 
-function claimId(id: unknown, taken: Set<string>, owner: string): void {
+function claimId(id: unknown, usedIds: Set<string>, owner: string): void {
   if (typeof id !== 'string' || !SAFE_ID.test(id)) {
     throw invalid(`${owner}.id must be 1 to 64 of letters, digits, '.', '_' and '-', and begin with no sign`);
   }
-  if (taken.has(id)) throw invalid(`${owner}.id must be unique in the document`);
-  taken.add(id);
+  if (usedIds.has(id)) throw invalid(`${owner}.id must be unique in the document`);
+  usedIds.add(id);
 }
 
 function checkElement(element: unknown, depth: number, ids: Set<string>): void {
@@ -115,7 +115,7 @@ function checkElement(element: unknown, depth: number, ids: Set<string>): void {
   if (child !== undefined) checkElement(child, depth + 1, ids);
 }
 
-/** Checks every value, wherever it stands. Needs a bounded depth. */
+/** Checks every value at any depth. Needs a bounded depth. */
 function checkValues(value: unknown, name = '', isInAction = false): void {
   if (typeof value === 'number' && !(Math.abs(value) < MAX_NUMBER))
     throw invalid('document has a number that is too large');

@@ -1,6 +1,6 @@
 import { RelayError } from '../../errors.ts';
-import { sha256 } from '../../kit/bytes.ts';
 import { type JsonObject, parseObject } from '../../kit/json.ts';
+import { sha256 } from '../../kit/sha256.ts';
 import { canonicalJson, type Json } from '../../pairing/canonical-json.ts';
 import { checkDocument } from './document.ts';
 
@@ -15,7 +15,7 @@ export interface PageEntry {
   created_at: number;
   updated_at: number;
   published_at: number | null;
-  /** 1 for a new page, and one more with each change. */
+  /** 1 for a new page, incremented with each change. */
   revision: number;
   digest: string;
 }
@@ -36,14 +36,14 @@ const STATUSES: readonly unknown[] = ['draft', 'published'] satisfies PageEntry[
 
 const invalid = (message: string) => new RelayError('invalid', message);
 
-/** The id of a page as it is stored. Throws RelayError `invalid`. */
+/** The id of a page in its stored form. Throws RelayError `invalid`. */
 export function readPageId(text: string): string {
   const id = text.trim().toLowerCase();
   if (PAGE_ID.test(id)) return id;
   throw invalid("the id must be 1 to 64 of a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit");
 }
 
-/** Code points, so that an emoji counts as one character. */
+/** Counts code points, so that an emoji is one character. */
 const isText = (value: unknown, min: number, max: number): value is string =>
   typeof value === 'string' && value.isWellFormed() && [...value].length <= max && value.trim().length >= min;
 
@@ -66,7 +66,7 @@ export function readExpectedDigest({ expected_digest: digest }: JsonObject): str
 
 type Unsigned = Omit<PageEntry, 'digest'>;
 
-/** `sha256:` and the hash of the canonical JSON of whatever a person would approve. Times are not part of it. */
+/** `sha256:` and the hash of the canonical JSON of everything that a person approves. Times are not part of it. */
 export function digestOf({ id, title, description, status, lifecycle, document, revision }: Unsigned): string {
   const approved = { id, title, description, status, lifecycle, document: document as Json, revision };
   return `sha256:${sha256(canonicalJson(approved))}`;
@@ -75,8 +75,8 @@ export function digestOf({ id, title, description, status, lifecycle, document, 
 const withDigest = (entry: Unsigned): PageEntry => ({ ...entry, digest: digestOf(entry) });
 
 /**
- * The entry that a draft gives. `now` is in epoch seconds.
- * @throws RelayError `conflict` for a published page: it is removed first.
+ * The entry after storing a draft. `now` is in epoch seconds.
+ * @throws RelayError `conflict` for a published page, which has to be removed first.
  */
 export function drafted(id: string, draft: Draft, present: PageEntry | null, now: number): PageEntry {
   if (present?.status === 'published') throw new RelayError('conflict', 'the page is published; remove it first');
@@ -91,7 +91,7 @@ export function drafted(id: string, draft: Draft, present: PageEntry | null, now
   });
 }
 
-/** The entry after its promotion; a published one stays as it is. `now` is in epoch seconds. */
+/** The entry after its promotion; a published one is unchanged. `now` is in epoch seconds. */
 export function promoted(present: PageEntry, now: number): PageEntry {
   if (present.status === 'published') return present;
   return withDigest({
@@ -104,7 +104,7 @@ export function promoted(present: PageEntry, now: number): PageEntry {
   });
 }
 
-/** Throws RelayError `conflict` unless the page is the one that the caller has seen. */
+/** Throws RelayError `conflict` unless the page has the digest that the caller has seen. */
 export function expectDigest(present: PageEntry, expected: string): void {
   if (present.digest !== expected) throw new RelayError('conflict', 'the page has changed since it was read');
 }
@@ -115,7 +115,7 @@ export function summaryOf({ document: _, ...summary }: PageEntry): PageSummary {
 
 const isTime = (value: unknown): value is number => typeof value === 'number' && Number.isFinite(value) && value >= 0;
 
-/** Reads a stored entry; null when it is not one of this id, or not as it was written. */
+/** Reads a stored entry; null if it has another id or differs from the form in which entries are written. */
 export function parseEntry(text: string, id: string): PageEntry | null {
   const stored = parseObject(text);
   if (!stored || stored.id !== id) return null;

@@ -20,31 +20,31 @@ import {
 
 const MAX_ENTRIES = 64;
 const MODE = 0o600;
-/** Bytes: a document of the largest size, and what is around it, with every character of a title escaped. */
+/** Bytes of a document of maximum size and its entry, with every character of a title escaped. */
 const MAX_FILE = MAX_DOCUMENT + 64 * 1024;
 const MAX_WAITING = 64;
 const MAX_ATTEMPTS = 5;
 const SUFFIX = '.json';
 
 export interface PageStore {
-  /** All pages, by id. A file that is not a page as it was written is left out. */
+  /** All pages, by id. Omits files that are not pages in the form in which they are written. */
   list(): Promise<PageSummary[]>;
-  /** Throws RelayError `invalid` for an id that no page can have, `not-found` for one that no page has. */
+  /** Throws RelayError `invalid` for an impossible id, `not-found` for an unknown one. */
   get(id: string): Promise<PageEntry>;
   /** Creates or replaces a draft. Throws RelayError `conflict` for a published page and beyond 64 pages. */
   draft(id: string, draft: Draft): Promise<PageEntry>;
-  /** Publishes a page. Throws RelayError `conflict` when its digest is another one. */
+  /** Publishes a page. Throws RelayError `conflict` if its digest differs. */
   promote(id: string, expectedDigest: string): Promise<PageEntry>;
-  /** Removes a page, and returns its id. Throws RelayError `conflict` when its digest is another one. */
+  /** Removes a page, and returns its id. Throws RelayError `conflict` if its digest differs. */
   remove(id: string, expectedDigest: string): Promise<string>;
 }
 
-export interface PageStoreParts {
+export interface PageStoreDeps {
   host: Pick<Host, 'agentHome' | 'files' | 'media'>;
   clock: Clock;
 }
 
-/** A file as it was last read. `tag` changes with it; the summary is null when it is no page. */
+/** A file as last read. `tag` changes with its content; the summary is null if it is not a page. */
 interface Seen {
   tag: string;
   summary: PageSummary | null;
@@ -52,16 +52,16 @@ interface Seen {
 
 /**
  * The mobile page store: one file per page below `<agent_home>/mobile-plugins` (contract 07 §4.4). Files are opened
- * without following a link, in a directory that is no link either. Changes run one at a time.
+ * without following a link, in a directory that is not a link either. Changes run one at a time.
  */
-export function createPageStore({ host: { agentHome, files, media }, clock }: PageStoreParts): PageStore {
+export function createPageStore({ host: { agentHome, files, media }, clock }: PageStoreDeps): PageStore {
   const changes = createSemaphore(1, MAX_WAITING);
   /** Files of the last list, by id. */
   let seen: ReadonlyMap<string, Seen> = new Map();
   /** Counts the changes of this process. */
   let generation = 0;
 
-  /** The real path of the directory. Throws when a link stands in its place. */
+  /** The real path of the directory. Throws if it is a link. */
   async function directory(): Promise<string> {
     const expected = `${(await files.realPath(agentHome)) ?? agentHome}/mobile-plugins`;
     const real = await files.realPath(expected);
@@ -70,7 +70,7 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
     return expected;
   }
 
-  /** True if a name is a link to nothing, through which a write would create the target. */
+  /** True if a name is a dangling link, through which a write would create the target. */
   async function isDangling(path: string): Promise<boolean> {
     const name = path.slice(path.lastIndexOf('/') + 1);
     const entries = await files.list(path.slice(0, -name.length - 1));
@@ -79,7 +79,7 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
 
   const pathOf = (folder: string, id: string) => `${folder}/${id}${SUFFIX}`;
 
-  /** Opens a file. One that is replaced in that moment is reported as missing, and is opened again. */
+  /** Opens a file. A file that is replaced at that moment is reported as missing, so it is opened again. */
   async function openFile(path: string): Promise<OpenBytes | OpenFailure> {
     for (let attempt = 1; ; attempt++) {
       const file = await media.open(path);
@@ -101,8 +101,11 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
     return parse(file, id).finally(() => file.close());
   }
 
-  /** Reads a file only when it has changed: every phone asks for the list every five seconds. Null if it is no page. */
-  async function look(folder: string, id: string): Promise<Seen | null> {
+  /**
+   * Reads a file only if it has changed, since every phone requests the list every five seconds. Null if it is not a
+   * page.
+   */
+  async function readEntry(folder: string, id: string): Promise<Seen | null> {
     const file = await openFile(pathOf(folder, id));
     if (typeof file === 'string') return null;
     try {
@@ -136,12 +139,12 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
   }
 
   const change = <T>(work: (folder: string) => Promise<T>): Promise<T> =>
-    // Nothing aborts a change; a signal of its own, since Node warns of one with many listeners.
+    // Changes are never aborted. Each has a separate signal, since Node warns of a signal with many listeners.
     changes.run(new AbortController().signal, async () => {
       try {
         return await work(await directory());
       } finally {
-        // Two changes within a tick of the file system's clock may leave the same tag.
+        // Two changes within one tick of the file system's clock may leave the same tag.
         seen = new Map();
         generation++;
       }
@@ -154,8 +157,8 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
       const found = new Map<string, Seen>();
       // One at a time: 64 documents of half a MiB each need not be in memory at once.
       for (const id of (await ids(folder)).slice(0, MAX_ENTRIES)) {
-        const looked = await look(folder, id);
-        if (looked) found.set(id, looked);
+        const entry = await readEntry(folder, id);
+        if (entry) found.set(id, entry);
       }
       if (generation === began) seen = found;
       return [...found.values()].flatMap(({ summary }) => summary ?? []);

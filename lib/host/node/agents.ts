@@ -5,12 +5,12 @@ import { isSecretName } from '../../kit/secret-names.ts';
 import { TIMED_OUT } from '../upstream-socket.ts';
 import { ForeignListener, type LoopbackGuard } from './loopback-guard.ts';
 
-/** Addresses that `localhost` stands for, in the order in which they are tried (contract 01 §9.1a). */
+/** Addresses that `localhost` stands for, in the order of attempts (contract 01 §9.1a). */
 const LITERALS = ['127.0.0.1', '::1'];
-/** Ports whose address is remembered. */
+/** Ports whose address is cached. */
 const MAX_PORTS = 256;
 
-export interface AgentsParts {
+export interface AgentsDeps {
   guard: LoopbackGuard | undefined;
   /** Milliseconds for a connection, including TLS. */
   connectTimeout: number;
@@ -20,13 +20,13 @@ export interface AgentsParts {
 
 export interface AgentChoice {
   secure: boolean;
-  /** Takes and leaves an idle connection. */
-  kept: boolean;
-  /** Sends nothing before the guard has seen the connection. */
+  /** Reuses and keeps an idle connection. */
+  keepAlive: boolean;
+  /** Sends nothing before the guard has approved the connection. */
   guarded: boolean;
 }
 
-/** True if a call carries a credential: a header or parameter whose name says so. */
+/** True if a call carries a credential, by the names of its headers and parameters. */
 export function carriesCredential(url: URL, headers: Record<string, string>): boolean {
   if (url.username !== '' || url.password !== '') return true;
   const names = [...Object.keys(headers), ...url.searchParams.keys()];
@@ -34,17 +34,17 @@ export function carriesCredential(url: URL, headers: Record<string, string>): bo
 }
 
 /**
- * Agents that resolve `localhost` themselves, to the address that answered first, and have each new connection judged
- * before anything is sent on it.
+ * Agents that resolve `localhost` themselves, to the address that answered first, and have the guard approve each new
+ * connection before anything is sent on it.
  */
-export function createAgents({ guard, connectTimeout, idle = {} }: AgentsParts) {
+export function createAgents({ guard, connectTimeout, idle = {} }: AgentsDeps) {
   const agents = new Map<string, HttpAgent>();
   const literals = new Map<number, string>();
 
-  /** Opens a connection with `create`, Node's own way of it. */
+  /** Opens a connection with `create`, Node's own function for it. */
   function open(create: Create, { secure, guarded }: AgentChoice, options: ConnectOptions): Promise<Socket> {
     const at = async (host?: string) => checked(await connected(create({ ...options, host }), secure), guarded);
-    // A caller's own lookup decides where the call may go.
+    // A caller's own lookup decides which addresses the call may reach.
     return options.host?.toLowerCase() === 'localhost' && !options.lookup
       ? viaLiteral(Number(options.port), at)
       : at(options.host);
@@ -57,7 +57,7 @@ export function createAgents({ guard, connectTimeout, idle = {} }: AgentsParts) 
     return socket;
   }
 
-  /** Tries the address that served this port before, then the others. */
+  /** Tries the address that last served this port, then the others. */
   async function viaLiteral(port: number, at: (host: string) => Promise<Socket>): Promise<Socket> {
     const known = literals.get(port);
     const order = known === undefined ? LITERALS : [known, ...LITERALS.filter((each) => each !== known)];
@@ -69,7 +69,7 @@ export function createAgents({ guard, connectTimeout, idle = {} }: AgentsParts) 
         literals.set(port, literal);
         return socket;
       } catch (error) {
-        // A squatter on one address is worth more words than nobody on the other.
+        // Report a foreign listener on one address rather than the lack of one on the other.
         if (failure === undefined || error instanceof ForeignListener) failure = error;
       }
     }
@@ -92,9 +92,9 @@ export function createAgents({ guard, connectTimeout, idle = {} }: AgentsParts) 
   }
 
   function make(choice: AgentChoice): HttpAgent {
-    const agent = new (choice.secure ? HttpsAgent : HttpAgent)(choice.kept ? idle : {});
+    const agent = new (choice.secure ? HttpsAgent : HttpAgent)(choice.keepAlive ? idle : {});
     const create = agent.createConnection.bind(agent) as unknown as Create;
-    // Node's agent takes a connection from the callback, and sends nothing before.
+    // Node's agent takes a connection from the callback, and sends nothing before that.
     return Object.assign(agent, {
       createConnection(options: ConnectOptions, done: (error: Error | null, socket?: Socket) => void) {
         open(create, choice, options).then((socket) => done(null, socket), done);
@@ -103,9 +103,9 @@ export function createAgents({ guard, connectTimeout, idle = {} }: AgentsParts) 
   }
 
   return {
-    /** The agent for one call. */
+    /** Returns the agent for one call. */
     pick(choice: AgentChoice): HttpAgent {
-      const key = `${choice.secure} ${choice.kept} ${choice.guarded}`;
+      const key = `${choice.secure} ${choice.keepAlive} ${choice.guarded}`;
       const agent = agents.get(key) ?? make(choice);
       agents.set(key, agent);
       return agent;

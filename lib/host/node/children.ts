@@ -7,16 +7,16 @@ import { isUnreadable } from '../errors.ts';
 import type { Child, Command, Exit, HostChildren, Signal } from '../index.ts';
 
 const MAX_OUTPUT = 1024 * 1024;
-/** Milliseconds that the rest of a child's group has after SIGTERM, and that idle pipes stay open. */
+/** Milliseconds that the rest of a child's group gets after SIGTERM, and for which idle pipes stay open. */
 const LINGER_MS = 2000;
 const POLL_MS = 20;
 
-/** Programs of this machine, found on the `PATH` of `env`, and never run through a shell. */
+/** Programs of this machine, found on the `PATH` of `env`, and never started through a shell. */
 export function createChildren(env: Readonly<Record<string, string | undefined>> = process.env): HostChildren {
   return { find: (file) => find(file, env.PATH ?? ''), run, spawn };
 }
 
-/** Searches absolute entries of the path only: an empty or relative one would mean the relay's working directory. */
+/** Searches absolute entries of the path only: an empty or relative one would name the relay's working directory. */
 async function find(file: string, path: string): Promise<string | null> {
   if (isAbsolute(file)) return (await isExecutable(file)) ? file : null;
   if (file === '' || file.includes('/')) return null;
@@ -32,7 +32,7 @@ async function isExecutable(path: string): Promise<boolean> {
     await access(path, constants.X_OK);
     return (await stat(path)).isFile();
   } catch (error) {
-    // Otherwise another program of this name would be started, such as a shell without the restrictions of this one.
+    // Otherwise, another program of this name would start, such as a shell without the restrictions of this one.
     if (isUnreadable(error)) return false;
     throw error;
   }
@@ -46,7 +46,7 @@ function run({ file, args, env, cwd }: Command, timeout: number): ReturnType<Hos
         const code = error ? error.code : 0;
         resolve({ code: typeof code === 'number' ? code : null, stdout, stderr });
       });
-      // The program reads an empty input. One that has exited already is no error.
+      // The program reads an empty input. It is not an error if it has exited already.
       child.stdin?.on('error', () => {});
       child.stdin?.end();
     } catch {
@@ -89,8 +89,8 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
   }
 
   /**
-   * Ends the rest of the group after its leader. At once and not later, since the id of an empty group may be reused.
-   * (A zombie that nobody reaps counts as alive, so the wait is limited.)
+   * Ends the rest of the group after its leader. At once, since the id of an empty group may be reused. (A zombie that
+   * nobody reaps counts as alive, so the wait is limited.)
    */
   async function endGroup(): Promise<void> {
     signalAll('SIGTERM');
@@ -102,7 +102,7 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
     groupGone = true;
   }
 
-  /** A descendant outside the group may hold the pipes open: they are closed once they are idle. */
+  /** A descendant outside the group may hold the pipes open, so they are closed once idle. */
   async function endPipes(closed: Promise<void>): Promise<void> {
     let open = true;
     void closed.then(() => {
@@ -180,7 +180,7 @@ function reader(stream: Readable) {
   };
 }
 
-/** True if the group still exists. A process of another user in it (EPERM) counts. */
+/** True if the group still exists, even if a process in it belongs to another user (EPERM). */
 function signalGroup(pid: number, signal: Signal | 0): boolean {
   try {
     process.kill(-pid, signal);

@@ -15,28 +15,30 @@ export interface ReaderTools {
   fs: typeof import('node:fs');
   path: typeof import('node:path');
   Database: typeof Libsql;
-  /** Directory for private copies; it exists only while there is one. */
+  /** Directory for private copies; it exists only while there is a copy. */
   scratch: string;
   /** Milliseconds to wait for a lock. */
   busyTimeout: number;
   maxRows: number;
-  /** Length of texts and blobs, in characters and bytes, after which no further row is read. */
+  /** Total length of texts and blobs, in characters and bytes, after which no further row is read. */
   maxLength: number;
   /** Largest database that is copied, in bytes. */
   maxCopy: number;
 }
 
 /**
- * The function that the reading process runs, from a request to its answer. It is passed to that process as text, so
- * that the same source runs before and after the build: it must not refer to anything outside of itself.
+ * The function that the reading process runs for a request. It is passed to that process as text, so that the same
+ * source runs before and after the build, and must not refer to anything outside of itself.
  *
  * SQLite writes even for readers: a connection to a database in WAL mode creates a missing `-wal` and `-shm`, opening a
  * database without pages deletes its `-wal`, and the last connection to close checkpoints. So the way to open a file
  * depends on the files next to it:
  *
- * - `-wal` and `-shm` exist (the agent runs, or was killed): read-only, including `-shm`. SQLite takes shared locks like
+ * - `-wal` and `-shm` exist (the agent runs, or was killed): read-only, including `-shm`. SQLite takes shared locks
+ *   like
  *   any reader, and without a running agent reads the log into its own memory.
- * - no `-wal`, or an empty one: everything is in the main file. It is read as immutable, without locks, and read again if
+ * - no `-wal`, or an empty one: everything is in the main file. It is read as immutable, without locks, and read again
+ *   if
  *   it has changed in the meantime.
  * - `-wal` without `-shm` (the agent does not run; restored from a backup): a private copy is read.
  * - a rollback journal instead of WAL: read-only, with a shared lock like any reader.
@@ -47,18 +49,20 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
   const HEADER = 'SQLite format 3\0';
   const ABSENT: DatabaseResult = { rows: null, problem: 'absent' };
   const UNREADABLE: DatabaseResult = { rows: null, problem: 'unreadable' };
-  /** Errors of a missing file, and SQLite's error of a query that names what is not there. */
+  /** Errors for a missing file, and SQLite's error for a query that names a missing table or column. */
   const ABSENT_CODES = ['ENOENT', 'ENOTDIR', 'SQLITE_ERROR'];
 
-  const look = (file: string) => {
+  const infoOf = (file: string) => {
     const info = fs.statSync(file, { bigint: true, throwIfNoEntry: false });
     return info?.isFile() ? info : undefined;
   };
-  type Facts = ReturnType<typeof look>;
+  type Facts = ReturnType<typeof infoOf>;
   const print = (facts: Facts) => (facts ? `${facts.dev}:${facts.ino}:${facts.size}:${facts.mtimeNs}` : '-');
-  const mark = (file: string) => `${print(look(file))} ${print(look(`${file}-wal`))}`;
+  const mark = (file: string) => `${print(infoOf(file))} ${print(infoOf(`${file}-wal`))}`;
 
-  /** Journal mode of a database file. Not open in this process at that time, since closing it would drop our locks. */
+  /**
+   * Journal mode of a database file. The file must not be open in this process, since closing it would drop our locks.
+   */
   function kindOf(file: string): 'wal' | 'rollback' | 'none' {
     const header = Buffer.alloc(20);
     const descriptor = fs.openSync(file, fs.constants.O_RDONLY | fs.constants.O_NONBLOCK);
@@ -94,7 +98,7 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
   }
 
   function queryCopy(file: string, request: ReaderRequest): DatabaseResult {
-    // Fails if anything exists there, so that nobody can plant a directory of theirs.
+    // Fails if the path exists, so that nobody can plant a directory there.
     fs.mkdirSync(scratch, { mode: 0o700 });
     try {
       const copy = path.join(scratch, 'copy.db');
@@ -105,23 +109,23 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
     }
   }
 
-  /** The result, or undefined when the file has changed during the read. */
+  /** The result, or undefined if the file changed during the read. */
   function attempt(request: ReaderRequest): DatabaseResult | undefined {
     const file = fs.realpathSync(request.path);
     const before = mark(file);
-    const main = look(file);
-    const log = look(`${file}-wal`);
+    const main = infoOf(file);
+    const log = infoOf(`${file}-wal`);
     if (!main) return UNREADABLE;
-    // An opened database without a table is an empty file.
+    // An opened database without tables is an empty file.
     if (main.size === 0n) return ABSENT;
     const kind = kindOf(file);
     if (kind === 'none') return UNREADABLE;
-    const hasIndex = look(`${file}-shm`) !== undefined;
+    const hasIndex = infoOf(`${file}-shm`) !== undefined;
     if (kind === 'rollback' || (log && hasIndex)) {
       try {
         return query(file, 'readonly_shm=1', request);
       } catch (error) {
-        // The agent may have just closed its last connection, which removes the files next to the database.
+        // The agent may have just closed its last connection, which removes the files beside the database.
         if (mark(file) !== before) return undefined;
         throw error;
       }
@@ -129,7 +133,7 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
     if (log && log.size > 0n) {
       if (main.size + log.size > BigInt(maxCopy)) return UNREADABLE;
       const result = queryCopy(file, request);
-      return mark(file) === before && !look(`${file}-shm`) ? result : undefined;
+      return mark(file) === before && !infoOf(`${file}-shm`) ? result : undefined;
     }
     let result: DatabaseResult | undefined;
     try {

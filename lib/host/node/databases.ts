@@ -29,8 +29,8 @@ const UNREADABLE: DatabaseResult = { rows: null, problem: 'unreadable' };
 const ENVIRONMENT = ['PATH', 'HOME', 'LD_LIBRARY_PATH', 'SYSTEMROOT'];
 
 /**
- * The reader's program. libsql keeps a closed database open until its statements are collected, which would keep the agent
- * from removing its log: so the garbage is collected before each response.
+ * The reader's program. libsql keeps a closed database open until its statements are collected, which would keep the
+ * agent from removing its log. So garbage is collected before each response.
  */
 const program = (libsql: string, limits: Record<string, unknown>) => `
 const read = (${createReader.toString()})({
@@ -47,14 +47,14 @@ process.on('disconnect', () => process.exit());
 
 interface Reader {
   child: ChildProcess;
-  /** Directory of its private copies, which a killed reader cannot remove itself. */
+  /** Directory for private copies, which a killed reader cannot remove itself. */
   scratch: string;
   pending: Map<number, (result: DatabaseResult) => void>;
   idle?: NodeJS.Timeout;
 }
 
 /**
- * Reads SQLite files of other programs in a process of its own: libsql is synchronous and cannot be interrupted, and a
+ * Reads SQLite files of other programs in a child process: libsql is synchronous and cannot be interrupted, and a
  * thread inside it would delay the exit of the relay. The process starts with the first query, and ends after a while
  * without one, or when a query takes too long.
  */
@@ -101,7 +101,7 @@ export function createDatabases({
     resolve?.(result);
   }
 
-  /** Kills a reader, even in the middle of a query. Waiting queries get no rows. */
+  /** Kills a reader, even in the middle of a query. Pending queries get no rows. */
   function end(reader: Reader): void {
     if (current === reader) current = undefined;
     clearTimeout(reader.idle);
@@ -136,7 +136,7 @@ export function createDatabases({
         return await new Promise((resolve) => {
           reader.pending.set(id, resolve);
           timer = setTimeout(() => end(reader), timeout);
-          // A send fails when the process has ended: its `exit` event follows.
+          // A send fails if the process has ended, and its `exit` event follows.
           reader.child.send({ ...query, id } satisfies ReaderRequest, () => {});
         });
       } finally {

@@ -10,28 +10,28 @@ const MAX_MESSAGE_BYTES = 40 * 1024 * 1024;
 
 /**
  * Dials with the client of `ws`. Without a pinned route, certificates are not checked against any authority: a home
- * relay's certificate is self-signed, and the link compares its key with the one of the first connection before it sends
+ * relay's certificate is self-signed, and the link compares its key with that of the first connection before it sends
  * anything.
  */
 export function createDial(pinned: PinnedConnector): Dial {
   return (url, events, route) => dialWith(url, events, route ? overPinned(url, route, pinned) : NO_AUTHORITY);
 }
 
-/** Like `createDial`, with the authorities of Node alone. */
+/** Like `createDial`, with only Node's own authorities. */
 export const dial: Dial = createDial({ connect: (...args) => createPinnedConnector().connect(...args) });
 
-/** Dials a relay at a public name, whose certificate has to be valid for it: there is no pinned key yet. */
+/** Dials a relay at a public name, whose certificate must be valid for it because no key is pinned yet. */
 export const dialVerified: Dial = (url, events) => dialWith(url, events, {});
 
 type ConnectOptions = WebSocket.ClientOptions & { ended?: AbortController };
 
 const NO_AUTHORITY: ConnectOptions = { rejectUnauthorized: false };
 
-/** Options for a connection that is made here, and has proved to be the pinned origin. */
+/** Options for a connection that has already proved to lead to the pinned origin. */
 function overPinned(url: string, route: PinnedRoute, pinned: PinnedConnector): ConnectOptions {
   const ended = new AbortController();
   const createConnection = (_options: unknown, made: (error: Error | null, socket?: TLSSocket) => void) => {
-    // A plain URL must never be spoken to, not even inside a pinned connection.
+    // Never speak plain HTTP, not even inside a pinned connection.
     const connecting = /^wss:/i.test(url)
       ? pinned.connect(url, route, ended.signal)
       : Promise.reject(new Error('a pinned route needs a wss:// URL'));
@@ -94,7 +94,7 @@ function dialWith(url: string, events: SocketEvents, { ended, ...connect }: Conn
   };
 }
 
-/** SHA-256 of the peer certificate's SubjectPublicKeyInfo. `getPeerCertificate().pubkey` is not that for every key. */
+/** SHA-256 of the peer certificate's SubjectPublicKeyInfo. `getPeerCertificate().pubkey` is not always the SPKI. */
 export function fingerprint(socket: TLSSocket): string | undefined {
   const { raw } = socket.getPeerCertificate();
   if (!raw) return undefined;

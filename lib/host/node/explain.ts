@@ -11,7 +11,7 @@ const REASONS: Record<string, string> = {
   CERT_NOT_YET_VALID: 'the certificate is not valid yet',
 };
 
-/** Why a connection failed, for people. */
+/** Describes why a connection failed, for display. */
 export function explain(error: NodeJS.ErrnoException): string {
   const reason = error.code === undefined ? undefined : REASONS[error.code];
   return (

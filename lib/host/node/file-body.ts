@@ -6,9 +6,9 @@ import type { PipedBody } from '../media.ts';
 const CHUNK = 256 * 1024;
 
 /**
- * A span of an open file, sent from its descriptor as fast as it is consumed; closes the file at its end. Not a `Readable`:
- * two buffers take turns, one filled while the other is sent. A fresh buffer per chunk produced garbage faster than it was
- * collected, which cost more than the sending (Node 20).
+ * A span of an open file, sent from its descriptor as fast as it is consumed; closes the file at its end. Not a
+ * `Readable`: two buffers alternate, one being filled while the other is sent. A fresh buffer per chunk produced
+ * garbage faster than it was collected, which cost more than the sending (Node 20).
  */
 export class FileBody implements PipedBody {
   readonly #file: FileHandle;
@@ -24,8 +24,8 @@ export class FileBody implements PipedBody {
   }
 
   /**
-   * Sends everything and ends `to`, or destroys it on failure; also when the file turns out shorter, since its length was
-   * announced. A chunk is valid until `to` has called back.
+   * Sends everything and ends `to`, or destroys it on failure. A file that turns out shorter counts as a failure, since
+   * its length was announced. A chunk is valid until `to` has called back.
    */
   pipe(to: Writable): Writable {
     this.#send(to).then(

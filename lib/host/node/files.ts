@@ -203,7 +203,7 @@ export async function makeDirectory(path: string, isSecond = false): Promise<str
     if (code === 'EEXIST' && (await isDirectory(path))) return undefined;
     const parent = dirname(path);
     if (code !== 'ENOENT' || parent === path || isSecond) throw error;
-    // A parent that is there may have been made by somebody else in between.
+    // Another process may have created the parent meanwhile.
     const first = (await isDirectory(parent)) ? undefined : await makeDirectory(parent);
     const own = await makeDirectory(path, true);
     return first ?? own;

@@ -11,7 +11,7 @@ import { createTemporaryName, sweepTemporaryFiles } from './temporary-files.ts';
 
 const CHUNK = 64 * 1024;
 const MAX_ATTEMPTS = 20;
-/** Mode of new files, whatever the umask (contract 07 §1.5). */
+/** Mode of new files, regardless of the umask (contract 07 §1.5). */
 const MODE = 0o600;
 /** Largest file whose digest a write computes before replacing it. */
 const MAX_PRESENT = 8 * 1024 * 1024;
@@ -60,7 +60,7 @@ async function read(home: string, path: string, limits: ReadLimits): Promise<Hom
 const changing = (what: string): Error =>
   Object.assign(new Error(`EAGAIN: the ${what} changes too often`), { code: 'EAGAIN' });
 
-/** Says where the file opened at `path` is: its real path, judged by the descriptor, is below `home` or not. */
+/** Returns whether the file opened at `path` is below `home`, judging its real path by the descriptor. */
 async function placeOf(home: string, path: string, file: FileHandle): Promise<'inside' | 'outside' | 'moved'> {
   const [top, real] = await Promise.all([realOf(home), realOf(path)]);
   if (top === null || real === null) return 'moved';
@@ -79,24 +79,24 @@ const realOf = (path: string): Promise<string | null> => unlessMissing(realpath(
 const isBelow = (path: string, top: string): boolean => path.startsWith(top === '/' ? top : `${top}/`);
 
 /** Reads the file once, so that content and digest are of the same bytes. */
-async function readOpened(file: FileHandle, { keep, digest }: ReadLimits): Promise<HomeFile> {
+async function readOpened(file: FileHandle, { content, digest }: ReadLimits): Promise<HomeFile> {
   const info = await file.stat();
   if (!info.isFile()) throw irregular(info);
   const hash = info.size <= digest ? createHash('sha256') : null;
-  const wanted = hash ? digest : keep;
-  const kept: Uint8Array[] = [];
+  const wanted = hash ? digest : content;
+  const chunks: Uint8Array[] = [];
   let total = 0;
   for (;;) {
     const chunk = new Uint8Array(Math.min(CHUNK, wanted + 1 - total));
     const { bytesRead } = chunk.length === 0 ? { bytesRead: 0 } : await file.read(chunk, 0, chunk.length, total);
     if (bytesRead === 0) break;
-    if (total < keep) kept.push(chunk.subarray(0, Math.min(bytesRead, keep - total)));
+    if (total < content) chunks.push(chunk.subarray(0, Math.min(bytesRead, content - total)));
     hash?.update(chunk.subarray(0, bytesRead));
     total += bytesRead;
   }
   // The file may have grown or shrunk since `stat`.
   const size = hash && total <= digest ? total : Math.max(info.size, total);
-  return { bytes: concatBytes(...kept), size, sha256: hash && total <= digest ? hash.digest('hex') : null };
+  return { bytes: concatBytes(...chunks), size, sha256: hash && total <= digest ? hash.digest('hex') : null };
 }
 
 /** Real path of a write to `path`; null when it is outside `home`. Creates the directory if it is missing. */
@@ -124,8 +124,8 @@ async function makeDirectory(directory: string): Promise<void> {
 }
 
 /**
- * Calls `use` with a path of a directory that still leads to it when the directories above are swapped. Returns `moved`
- * when the directory is not at its real path any more. Systems without descriptor paths get the real path itself.
+ * Calls `use` with a path that leads to the directory even if directories above it are swapped. Returns `moved` if the
+ * directory is no longer at its real path. Without descriptor paths, the system's real path is used.
  */
 async function anchored<T>(directory: string, use: (anchor: string) => Promise<T>): Promise<T | 'moved'> {
   const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
@@ -160,7 +160,7 @@ async function replace(
   live.add(temporaryName);
   try {
     await fill(temporary, bytes, present?.mode ?? MODE);
-    // Checked again: other programs write these files, too, and the write may have taken long.
+    // Checked again: other programs write these files too, and the write may have taken long.
     if (!mayReplace(await readPresent(target))) {
       await remove(temporary);
       return 'refused';
@@ -193,7 +193,7 @@ async function readPresent(target: string): Promise<{ sha256: string | null; mod
   }
   if (!file) return null;
   try {
-    return { sha256: (await readOpened(file, { keep: 0, digest: MAX_PRESENT })).sha256, mode };
+    return { sha256: (await readOpened(file, { content: 0, digest: MAX_PRESENT })).sha256, mode };
   } finally {
     await file.close();
   }

@@ -10,6 +10,7 @@ import {
 } from 'node:crypto';
 import { isIP } from 'node:net';
 import { connect } from 'node:tls';
+import { attempt } from '../../kit/attempt.ts';
 import { DAY, HOUR } from '../../kit/units.ts';
 import type { PinnedOrigin } from '../dial.ts';
 import type { HostIdentities, IdentityFacts, IdentityPem, IdentityProblem } from '../identity.ts';
@@ -17,14 +18,14 @@ import type { HostIdentities, IdentityFacts, IdentityPem, IdentityProblem } from
 const LIFETIME = 3650 * DAY;
 const MIN_RSA_BITS = 2048;
 
-/** Identities by Node's own X.509 reader; the package that makes them is loaded with the first one. */
+/** Identities by Node's own X.509 reader. The package that creates them is loaded on first use. */
 export const createIdentities = (): HostIdentities => ({ generate, read, sign, servedPin });
 
 async function generate(host: string, now: number): Promise<IdentityPem> {
   // The decorators of the package need the polyfill first.
   await import('reflect-metadata');
   const loaded = await import('@peculiar/x509');
-  // In the built program, all of the package is in `default`.
+  // In the built program, the whole package is in `default`.
   const x509 = 'default' in loaded ? (loaded.default as typeof loaded) : loaded;
   const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
   const keys = await webcrypto.subtle.generateKey(algorithm, true, ['sign', 'verify']);
@@ -95,7 +96,7 @@ async function servedPin(host: string, port: number, timeout: number): Promise<s
   return leaf && pinOf(leaf);
 }
 
-/** The unverified certificate of the TLS server there; null when none answers within `timeout` ms. */
+/** The unverified certificate of the TLS server; null if none is served within `timeout` ms. */
 export function servedLeaf(host: string, port: number, timeout: number): Promise<X509Certificate | null> {
   return new Promise((resolve) => {
     const servername = isIP(host) ? undefined : host;
@@ -116,12 +117,4 @@ function isFor(leaf: X509Certificate, host: string): boolean {
   // OpenSSL takes a leading dot for "any name below", and a NUL for the end of the name.
   if (!/^[a-z0-9][a-z0-9.-]*$/i.test(host)) return false;
   return leaf.checkHost(host, { subject: 'never', wildcards: false }) !== undefined;
-}
-
-function attempt<T>(parse: () => T): T | null {
-  try {
-    return parse();
-  } catch {
-    return null;
-  }
 }

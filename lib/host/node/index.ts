@@ -18,7 +18,7 @@ export interface NodeHostOptions {
   agentHome: string;
   env?: Record<string, string | undefined>;
   log?: Log;
-  /** The thread of several hosts; one of its own by default. */
+  /** A thread shared by several hosts; by default, each host has its own. */
   yaml?: YamlThread | undefined;
 }
 

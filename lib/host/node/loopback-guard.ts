@@ -3,10 +3,10 @@ import { plainAddress, urlHost } from '../../kit/addresses.ts';
 import type { Log } from '../../log.ts';
 import type { HostUsers } from '../users.ts';
 
-/** Why a connection must not be used; undefined when it may. */
+/** Returns why a connection must not be used; undefined if it may. */
 export type LoopbackGuard = (socket: Socket) => Promise<Error | undefined>;
 
-export interface LoopbackGuardParts {
+export interface LoopbackGuardDeps {
   users: HostUsers;
   /** `RELAY_OPERATOR_UIDS`. */
   operatorUids: readonly number[];
@@ -14,18 +14,19 @@ export interface LoopbackGuardParts {
 }
 
 const ROOT = 0;
-/** Listeners that are remembered as warned of. */
+/** Listeners remembered, so that each is warned about once. */
 const MAX_WARNED = 256;
 
-/** True if an address is one of loopback: any of 127/8, or `::1`. */
+/** True for a loopback address: any of 127/8, or `::1`. */
 const isLoopback = (address: string): boolean => address === '::1' || address.startsWith('127.');
 
 /**
- * Looks at who serves a connection to this machine before a credential is sent over it (contract 01 §9.1a): the own
- * account, root, or one of `RELAY_OPERATOR_UIDS`. It asks for this very connection, so that a program which takes over the
- * port in between gains nothing. Where the system does not tell, every listener passes.
+ * Checks the account that serves a connection to this machine before a credential is sent over it (contract 01 §9.1a).
+ * Allowed are the relay's own account, root, and `RELAY_OPERATOR_UIDS`. The lookup is for this very connection, so that
+ * a program which takes over the port in between gains nothing. If the system does not report accounts, every listener
+ * passes.
  */
-export function createLoopbackGuard({ users, operatorUids, log }: LoopbackGuardParts): LoopbackGuard {
+export function createLoopbackGuard({ users, operatorUids, log }: LoopbackGuardDeps): LoopbackGuard {
   const trusted = new Set<unknown>([users.own, ROOT, ...operatorUids]);
   const warned = new Set<string>();
 
@@ -37,10 +38,10 @@ export function createLoopbackGuard({ users, operatorUids, log }: LoopbackGuardP
       remote: { address: remoteAddress, port: remotePort },
     };
     let owners = await users.ofServer(ends);
-    // Its row may have been moved while the table was read.
+    // Its row may have moved while the table was read.
     if (owners === 'unknown') owners = await users.ofServer(ends);
     if (owners === 'untold') return undefined;
-    // A server that has hung up already; whoever it was, it gets nothing.
+    // A server that has hung up already gets nothing, whoever it was.
     if (owners === 'unknown') return new Error(`${urlHost(address)}:${remotePort} does not show whose it is`);
     const stranger = owners.find((owner) => !trusted.has(owner));
     if (stranger === undefined) return undefined;

@@ -8,15 +8,15 @@ export function createMachine(): HostMachine {
 }
 
 async function space(path: string): Promise<{ free: number; total: number }> {
-  const { bavail, blocks, bsize } = await ofNearest(path, (place) => statfs(place));
+  const { bavail, blocks, bsize } = await ofNearestExisting(path, (place) => statfs(place));
   return { free: bavail * bsize, total: blocks * bsize };
 }
 
-/** Result of `look` for a path, or for its nearest existing parent. */
-async function ofNearest<T>(path: string, look: (place: string) => Promise<T>): Promise<T> {
+/** Result of `read` for a path, or for its nearest existing parent. */
+async function ofNearestExisting<T>(path: string, read: (place: string) => Promise<T>): Promise<T> {
   for (let place = path; ; place = dirname(place)) {
     try {
-      return await look(place);
+      return await read(place);
     } catch (error) {
       if (!['ENOENT', 'ENOTDIR'].includes(errnoOf(error)) || place === dirname(place)) throw error;
     }
@@ -26,7 +26,7 @@ async function ofNearest<T>(path: string, look: (place: string) => Promise<T>): 
 async function isReadOnly(path: string): Promise<boolean> {
   try {
     const [place, mounts] = await Promise.all([
-      ofNearest(path, (place) => realpath(place)),
+      ofNearestExisting(path, (place) => realpath(place)),
       readFile('/proc/self/mountinfo', 'utf8'),
     ]);
     return isReadOnlyIn(mounts, place);
@@ -40,15 +40,15 @@ async function isReadOnly(path: string): Promise<boolean> {
  * read-only after an error: recent kernels keep ext4 mounted for writing, and refuse every write.
  */
 export function isReadOnlyIn(mounts: string, path: string): boolean {
-  let nearest = '';
+  let existing = '';
   let isReadOnly = false;
   for (const row of mounts.split('\n')) {
     const [, , , , name, own, ...rest] = row.split(' ');
     if (name === undefined || own === undefined) continue;
     const point = name.replace(/\\([0-7]{3})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 8)));
     // A later mount on the same point covers the earlier one.
-    if (point.length < nearest.length || !`${path}/`.startsWith(point === '/' ? point : `${point}/`)) continue;
-    nearest = point;
+    if (point.length < existing.length || !`${path}/`.startsWith(point === '/' ? point : `${point}/`)) continue;
+    existing = point;
     isReadOnly = `${own},${rest.at(-1)}`.split(',').some((option) => option === 'ro' || option === 'emergency_ro');
   }
   return isReadOnly;

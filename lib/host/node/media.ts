@@ -11,7 +11,7 @@ const MAX_LINKS = 40;
 
 export interface NodeMediaOptions {
   env: Readonly<Record<string, string | undefined>>;
-  /** For tests of systems without it. */
+  /** Replaced in tests of systems without it. */
   descriptorPath?: DescriptorPath;
 }
 
@@ -43,7 +43,7 @@ export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): Hos
     async ownFiles(directory, prefix) {
       const names = (await readdir(directory)).filter((name) => name.startsWith(prefix));
       const found: { path: string; modified: number }[] = [];
-      // One after another: anybody can fill a shared directory with such names.
+      // Sequentially, since anybody can fill a shared directory with such names.
       for (const name of names) {
         const file = await ownFile(`${directory}/${name}`);
         if (file) found.push(file);
@@ -61,7 +61,7 @@ async function ownFile(path: string): Promise<{ path: string; modified: number }
 
 const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '' && part !== '.');
 
-/** Like `realpath`, for a path that does not exist; follows dangling links, too. */
+/** Like `realpath`, but also for a path that does not exist. Follows dangling links too. */
 async function resolveByName(path: string): Promise<string> {
   const left = partsOf(path);
   let links = 0;
@@ -99,7 +99,7 @@ async function create(path: string, { isDurable = false } = {}): Promise<NewByte
     [batch, gathered] = [[], 0];
     let done = (await file.writev(chunks)).bytesWritten;
     if (done === size) return;
-    // Little room is left: the next write says so.
+    // The disk is nearly full; the next write reports it.
     for (const bytes = Buffer.concat(chunks, size); done < size; ) {
       done += (await file.write(bytes, done, size - done)).bytesWritten;
     }

@@ -8,16 +8,16 @@ import { errnoOf } from '../errors.ts';
 import type { HostNetwork } from '../index.ts';
 import { readTailnet } from './tailnet.ts';
 
-/** A documentation address (RFC 5737): routed like any public one, and unused, should a packet ever leave. */
+/** A documentation address (RFC 5737): routed like a public one, and unused in case a packet is ever sent. */
 const SOMEWHERE_PUBLIC = '192.0.2.1';
 const MAX_RESOLVED = 16;
-/** Codes of a lookup whose answer is that there is no address. */
+/** Error codes of a lookup that found no address. */
 const NO_ADDRESS = new Set(['ENOTFOUND', 'ENODATA']);
 const CLI_TIMEOUT_MS = 5000;
 /** `status` lists every machine of the tailnet. */
 const MAX_CLI_OUTPUT = 16 * 1024 * 1024;
 
-/** The network of this machine. No method but `resolve` rejects. */
+/** The network of this machine. Only `resolve` rejects. */
 export function createNetwork(): HostNetwork {
   return {
     // Contract 01 §5.3, LAN address.
@@ -45,7 +45,7 @@ function routedAddress(): Promise<string | null> {
       resolve(address);
     };
     socket.once('error', () => end(null));
-    // The types omit that without a route the callback gets the error, and no event is emitted.
+    // Missing in the types: without a route, the callback gets the error and no event is emitted.
     socket.connect(9, SOMEWHERE_PUBLIC, (error?: Error) => {
       if (error) return end(null);
       const { address } = socket.address();
@@ -59,7 +59,7 @@ const interfaceAddresses = () => Object.values(networkInterfaces()).flatMap((add
 const interfaceAddress = (): string | null =>
   interfaceAddresses().find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? null;
 
-/** Output of a command; null when it is missing, fails or takes too long. */
+/** Output of a command; null if it is missing, fails or takes too long. */
 function output(command: string, args: string[]): Promise<string | null> {
   return new Promise((resolve) => {
     const options = { timeout: CLI_TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MAX_CLI_OUTPUT } as const;
@@ -86,15 +86,15 @@ function canConnect(host: string, port: number, timeout: number): Promise<boolea
 async function resolveHost(host: string, timeout: number): Promise<string[]> {
   if (isIP(host)) return [host];
   let timer: NodeJS.Timeout | undefined;
-  // A lookup cannot be cancelled: one that takes longer ends unheard.
-  const late = new Promise<never>((_, reject) => {
+  // A lookup cannot be cancelled; the result of a late one is ignored.
+  const deadline = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`${host} was not resolved within ${timeout} ms`)), timeout);
   });
   const found = lookup(host, { all: true }).catch((error) => {
     if (NO_ADDRESS.has(errnoOf(error))) return [];
     throw error;
   });
-  const addresses = await Promise.race([found, late]).finally(() => clearTimeout(timer));
+  const addresses = await Promise.race([found, deadline]).finally(() => clearTimeout(timer));
   return addresses.slice(0, MAX_RESOLVED).map(({ address }) => plainAddress(address));
 }
 

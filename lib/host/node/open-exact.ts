@@ -16,7 +16,7 @@ const failureOf = (error: unknown): OpenFailure => {
   return MISSING.has(code) ? 'missing' : code === 'ENXIO' ? 'irregular' : 'unreadable';
 };
 
-/** The kernel's path of an open descriptor; null where it reports none. Rejects when that cannot be told. */
+/** The kernel's path of an open descriptor; null if the system has none. Rejects if it cannot be read. */
 export type DescriptorPath = (fd: number) => Promise<string | null>;
 
 export const procDescriptorPath: DescriptorPath = (fd) => unlessUnreadable(readlink(`/proc/self/fd/${fd}`));
@@ -47,7 +47,8 @@ export function createFolderReader(descriptorPath: DescriptorPath = procDescript
         const info = await folder.stat({ bigint: true });
         const known = await descriptorPath(folder.fd);
         if (known !== null) return known === path ? await readFolder(`/proc/self/fd/${folder.fd}`, limit) : 'missing';
-        // Read by its name, where the system has none for a descriptor: before and after, that is this folder.
+        // Without descriptor paths the folder is read by its name, so check before and after that the name still leads
+        // to it.
         if (!(await isStill(path, info))) return 'missing';
         const read = await readFolder(path, limit);
         return (await isStill(path, info)) ? read : 'missing';
@@ -62,7 +63,7 @@ export function createFolderReader(descriptorPath: DescriptorPath = procDescript
 
 async function readFolder(path: string, limit: number): Promise<{ items: FolderItem[]; isCut: boolean }> {
   const names: string[] = [];
-  // Breaking off closes it.
+  // Leaving the loop closes it.
   for await (const { name } of await opendir(path)) if (names.push(name) > limit) break;
   const isCut = names.length > limit;
   const items: FolderItem[] = [];
@@ -84,29 +85,29 @@ export async function factsOf(path: string): Promise<Omit<FolderItem, 'name'> | 
 
 async function openAt(path: string, descriptorPath: DescriptorPath): Promise<OpenBytes | OpenFailure | null> {
   const file = await open(path, FLAGS);
-  let kept = false;
+  let isOwned = false;
   try {
     const info = await file.stat({ bigint: true });
     if (!info.isFile()) return 'irregular';
     const known = await descriptorPath(file.fd);
     if (known === null ? !(await isStill(path, info)) : known !== path) return null;
-    kept = true;
+    isOwned = true;
     return openBytes(file, info);
   } finally {
-    if (!kept) await file.close();
+    if (!isOwned) await file.close();
   }
 }
 
 type Identity = { dev: bigint; ino: bigint };
 
-/** Milliseconds without a change of a directory: more than the granularity of any file system's timestamps. */
+/** Milliseconds without a change in a directory, longer than the timestamp granularity of any file system. */
 const SETTLED = 20;
 const MAX_ATTEMPTS = 10;
 
 /**
  * True if a path without links names the open file, for systems that do not report a descriptor's path. A single
  * comparison proves nothing, since directories may be swapped back and forth around it. So the two are compared while
- * no directory above changes, which a swap would show (`ctime` cannot be set back).
+ * no directory above changes; a swap would change its `ctime`, which cannot be set back.
  */
 async function isStill(path: string, opened: Identity): Promise<boolean> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {

@@ -1,8 +1,8 @@
 import { createRequire } from 'node:module';
 
 /**
- * Path of a package's CommonJS file, for a thread or process of its own. In the bundle it lies beside this code
- * (`cli/bundle.mjs`), or is installed like every package of the source tree.
+ * Path of a package's CommonJS file, for another thread or process. It is beside this code in the bundle
+ * (`cli/bundle.mjs`), and installed in the source tree.
  * @throws when it is in neither place.
  */
 export function packageFile(name: string): string {

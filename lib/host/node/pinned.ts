@@ -15,17 +15,17 @@ const PIN = /^sha256\/[A-Za-z0-9+/]{43}=$/;
 
 export interface PinnedConnector {
   /**
-   * Connects to the origin of a `wss:` URL. Resolves once the peer has proved to be the pinned origin; until then nothing
-   * but the handshake is sent. Rejects with a sentence for people.
-   * @param signal ends the attempt
+   * Connects to the origin of a `wss:` URL. Resolves once the peer has proved to be the pinned origin; until then only
+   * the handshake is sent. Rejects with a sentence for people.
+   * @param signal aborts the attempt
    */
   connect(url: string, route: PinnedRoute, signal: AbortSignal): Promise<TLSSocket>;
 }
 
 /**
- * Connects to pinned origins (contract 08 §2.5). The name or address of the URL has to be in the certificate, its chain
- * has to end at a known authority or to be the paired certificate itself, and its key has to be the pinned one. All of
- * it is checked against the pairing link before the handshake, and against the peer after it.
+ * Connects to pinned origins (contract 08 §2.5). The certificate must contain the name or address of the URL, its chain
+ * must end at a known authority or be the paired certificate itself, and its key must be the pinned one. All of it is
+ * checked against the pairing link before the handshake, and against the peer after it.
  */
 export function createPinnedConnector({ trust = createTrust() }: { trust?: Trust } = {}): PinnedConnector {
   return {
@@ -49,7 +49,9 @@ export function createPinnedConnector({ trust = createTrust() }: { trust?: Trust
   };
 }
 
-/** The certificate of the pairing link. @throws RelayError `invalid` when the link contradicts itself. */
+/**
+ * The certificate of the pairing link. @throws RelayError `invalid` when the link's pin and certificate do not match.
+ */
 function readPaired({ pin, certDer }: PinnedOrigin, host: string): X509Certificate {
   let paired: X509Certificate;
   try {
@@ -65,7 +67,7 @@ function readPaired({ pin, certDer }: PinnedOrigin, host: string): X509Certifica
 const otherPeer = (reason: string | null): OtherPeer | undefined =>
   reason === null ? undefined : new OtherPeer(reason);
 
-/** Why a certificate is not one for `host` with the pinned key, or null. */
+/** Returns why a certificate is not one for `host` with the pinned key, or null. */
 function mismatch(der: Buffer | undefined, pin: string, host: string): string | null {
   if (!der) return 'the relay shows no certificate';
   const certificate = new X509Certificate(der);
@@ -77,7 +79,7 @@ function mismatch(der: Buffer | undefined, pin: string, host: string): string | 
   return null;
 }
 
-/** Why a peer whose handshake has succeeded is refused nevertheless. */
+/** Returns why a peer is refused although its handshake succeeded. */
 function refusal(socket: TLSSocket, paired: X509Certificate, pin: string, host: string): Error | undefined {
   if (!socket.authorized) return new OtherPeer('the certificate is not trusted');
   const peer = socket.getPeerCertificate(true);
@@ -142,7 +144,7 @@ function shakeHands(
     socket.on('error', failed);
     socket.on('close', closed);
     if (tunnel) {
-      // Neither end of the two streams outlives the other.
+      // When one of the two streams ends, so does the other.
       tunnel.on('error', (error) => socket.destroy(error));
       tunnel.on('close', () => socket.destroy());
       socket.on('close', () => tunnel.destroy());

@@ -15,13 +15,13 @@ const ESTABLISHED = '01';
 const LISTEN = '0A';
 const INTERPRETER = /^(?:node|nodejs|bun|deno|python[\d.]*|ruby|perl|php|java|sh|bash)$/;
 
-/** The process that listens on a TCP port; null when this user can see no such process. Linux only. */
+/** The process that listens on a TCP port; null if this user cannot see it. Linux only. */
 export async function portHolder(port: number): Promise<PortHolder | null> {
   const found = (await listenersOn(port))?.find(({ pid }) => pid !== undefined);
   return found?.pid === undefined ? null : { pid: found.pid, program: found.program ?? '' };
 }
 
-/** Every listener on a TCP port; null where the system does not tell. */
+/** Every listener on a TCP port; null if the system does not report listeners. */
 export async function listenersOn(port: number): Promise<PortListener[] | null> {
   const rows = await sockets();
   if (rows === null) return null;
@@ -37,7 +37,7 @@ export async function listeningPorts(pid: number): Promise<number[]> {
   return [...new Set(rows.map(({ local }) => local.port))].sort((a, b) => a - b);
 }
 
-/** Programs of one account that hold connections to a port and listen on others. Linux only: none elsewhere. */
+/** Programs of one account that hold connections to a port and listen on others. Linux only; empty elsewhere. */
 export async function proxiesOf(port: number, owner: number, except: readonly number[]): Promise<LocalProxy[]> {
   const rows = (await sockets()) ?? [];
   const calls = rows.filter(({ state, remote, uid }) => state === ESTABLISHED && remote.port === port && uid === owner);
@@ -52,7 +52,7 @@ export async function proxiesOf(port: number, owner: number, except: readonly nu
 }
 
 interface SocketRow {
-  /** Named as links of descriptors show it. */
+  /** Named as in the links of descriptors. */
   socket: string;
   state: string;
   uid: number;
@@ -60,7 +60,7 @@ interface SocketRow {
   remote: { address: string; port: number };
 }
 
-/** The TCP sockets of this machine; null where the system has no such tables. */
+/** The TCP sockets of this machine; null if the system has no such tables. */
 async function sockets(): Promise<SocketRow[] | null> {
   const tables = await Promise.all(
     ['tcp', 'tcp6'].map((table) => readFile(`/proc/net/${table}`, 'utf8').catch(() => null)),
@@ -79,7 +79,7 @@ async function sockets(): Promise<SocketRow[] | null> {
     }));
 }
 
-/** `0100007F:1F90` as an address and a port: words of 32 bits, each printed as a number of this machine. */
+/** Parses `0100007F:1F90` into an address and a port: 32-bit words, each printed in the byte order of this machine. */
 function endOf(text: string): { address: string; port: number } {
   const [hex = '', port = ''] = text.split(':');
   const words = hex.match(/.{8}/g) ?? [];
@@ -94,7 +94,7 @@ function endOf(text: string): { address: string; port: number } {
   return { address: canonicalAddress(address) ?? address, port: Number.parseInt(port, 16) };
 }
 
-/** The first process that holds each of the sockets, as far as this user may see. */
+/** The first process that holds each of the sockets, among those that this user can see. */
 async function holdersOf(wanted: ReadonlySet<string>): Promise<Map<string, PortHolder>> {
   const found = new Map<string, PortHolder>();
   if (wanted.size === 0) return found;

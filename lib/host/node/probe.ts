@@ -19,7 +19,7 @@ export const probe: Probe = (method, url, timeout, extra) => {
     const request = (target.protocol === 'https:' ? httpsRequest : httpRequest)(target, {
       method,
       agent: false,
-      // A service of this machine may have a self-signed certificate, and nobody is in between.
+      // A local service may have a self-signed certificate, and no attacker is in between.
       rejectUnauthorized: !isLoopbackName(unbracket(target.hostname)),
       headers: {
         accept: 'application/json',

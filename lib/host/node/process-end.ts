@@ -3,16 +3,16 @@ import { errnoOf, isUnreadable } from '../errors.ts';
 import type { ProcessOrigin } from '../index.ts';
 import { parseStat, type Stat } from './proc-stat.ts';
 
-/** Milliseconds that processes have to exit after SIGTERM, and after each SIGKILL. */
+/** Milliseconds that processes get to exit after SIGTERM, and after each SIGKILL. */
 const TERM_WAIT = 1_000;
 const KILL_WAIT = 200;
-/** Rounds of SIGKILL, for what was started while the last round looked. */
+/** Rounds of SIGKILL, for processes that start during a round. */
 const KILL_ROUNDS = 4;
 const POLL = 20;
-/** Milliseconds for which a failed look at `/proc` is repeated. */
+/** Milliseconds for which a failed read of `/proc` is retried. */
 const LOOK_WAIT = 500;
 
-/** A process and when it started, which tells it from a later one with the same id. */
+/** Start times by process id, which distinguish a process from a later one with the same id. */
 type Found = Map<number, number>;
 
 /** `HostProcesses.endAll`. */
@@ -20,7 +20,7 @@ export async function endAll(origin: ProcessOrigin): Promise<{ ended: number; le
   try {
     return await endFound(origin);
   } catch {
-    // Nobody knows what they have started, which is then left.
+    // Their descendants are unknown, and left running.
     for (const leader of origin.leaders) for (const signal of [...SIGNALS, ...KILL]) send(-leader, signal);
     return { ended: 0, left: Math.max(1, origin.leaders.length) };
   }
@@ -45,7 +45,7 @@ async function endFound(origin: ProcessOrigin): Promise<{ ended: number; left: n
 const SIGNALS = ['SIGHUP', 'SIGTERM', 'SIGCONT'] as const;
 const KILL = ['SIGKILL'] as const;
 
-/** The processes of this origin that are alive. Adds to `sessions` those that they belong to. */
+/** The living processes of this origin. Adds their sessions to `sessions`. */
 async function find(
   { leaders, marks }: ProcessOrigin,
   { known, sessions }: { known: Found; sessions: Set<number> },
@@ -60,7 +60,7 @@ async function find(
     if (stat.session !== ownSession) sessions.add(stat.session);
   };
   for (const [pid, stat] of table) {
-    // The relay itself may have been started in such a shell. It stays, and so do its helpers.
+    // The relay itself may have been started in such a shell. It is spared, and so are its children.
     if (pid === process.pid) continue;
     if (leaders.includes(pid) || known.get(pid) === stat.startTime) take(pid, stat);
     else if (stat.parent === process.pid) continue;
@@ -76,10 +76,10 @@ async function find(
   return found;
 }
 
-/** Every process but kernel threads and zombies. */
+/** Every process except kernel threads and zombies. */
 async function processTable(): Promise<Map<number, Stat>> {
   const table = new Map<number, Stat>();
-  const names = (await look(() => readdir('/proc'))) ?? [];
+  const names = (await retrying(() => readdir('/proc'))) ?? [];
   const pids = names.filter((name) => /^\d+$/.test(name)).map(Number);
   await Promise.all(
     pids.map(async (pid) => {
@@ -91,13 +91,13 @@ async function processTable(): Promise<Map<number, Stat>> {
 }
 
 const statOf = async (pid: number): Promise<Stat | null> =>
-  parseStat((await look(() => readFile(`/proc/${pid}/stat`, 'utf8'))) ?? '');
+  parseStat((await retrying(() => readFile(`/proc/${pid}/stat`, 'utf8'))) ?? '');
 
 /**
- * Null for a process that is gone, or whose files this user may not read. A shortage of descriptors may pass within a
- * second; @throws after that, since there may be a process to end.
+ * Null for a process that is gone, or whose files this user may not read. Retries a shortage of descriptors for half a
+ * second, then @throws, since there may be a process to end.
  */
-async function look<T>(read: () => Promise<T>): Promise<T | null> {
+async function retrying<T>(read: () => Promise<T>): Promise<T | null> {
   for (const end = performance.now() + LOOK_WAIT; ; ) {
     try {
       return await read();
@@ -109,12 +109,12 @@ async function look<T>(read: () => Promise<T>): Promise<T | null> {
   }
 }
 
-/** Those of the processes that carry one of the marks. The environment of another user's process cannot be read. */
+/** The processes that carry one of the marks. The environment of another user's process cannot be read. */
 async function withMark(pids: number[], marks: readonly string[]): Promise<number[]> {
   if (marks.length === 0) return [];
   const hits = await Promise.all(
     pids.map(async (pid) => {
-      const environment = (await look(() => readFile(`/proc/${pid}/environ`, 'utf8'))) ?? '';
+      const environment = (await retrying(() => readFile(`/proc/${pid}/environ`, 'utf8'))) ?? '';
       const variables = new Set(environment.split('\0'));
       return marks.some((mark) => variables.has(mark)) ? [pid] : [];
     }),
@@ -144,6 +144,6 @@ function send(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // It is gone, or belongs to another user.
+    // The process is gone, or belongs to another user.
   }
 }

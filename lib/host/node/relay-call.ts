@@ -7,12 +7,12 @@ import { fingerprint } from './dial.ts';
 import type { PinnedConnector } from './pinned.ts';
 
 const SILENCE_TIMEOUT = 15_000;
-/** A broker, its answer and TLS have ten seconds each. */
+/** A broker, its answer and TLS get ten seconds each. */
 const PINNED_TIMEOUT = 30_000;
 
 /**
- * The HTTP counterpart of `createDial`. Without a pinned route, a certificate is judged by its key alone, before anything
- * is sent.
+ * The HTTP counterpart of `createDial`. Without a pinned route, a certificate is checked by its key alone, before
+ * anything is sent.
  */
 export function createCallRelay(pinned: PinnedConnector): CallRelay {
   return async (call) => {
@@ -44,7 +44,7 @@ async function connectPinned(call: RelayCall, route: PinnedRoute, pinned: Pinned
   return socket;
 }
 
-/** A connection whose key has been accepted. */
+/** Opens a connection and checks the key of its certificate. */
 function connect(url: URL, { refuse, signal }: RelayCall): Promise<Socket> {
   const isTls = url.protocol === 'https:';
   const host = url.hostname.replace(/^\[|\]$/g, '');

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { asObject, parseJson } from '../../kit/json.ts';
 import { createFiles } from './files.ts';
 
-/** Where a running relay listens, as it wrote it beside its state (contract 11 §1). */
+/** The record of a running relay, written beside its state (contract 11 §1). */
 export interface RelayLock {
   pid: number;
   /** The address that it listens on, such as `0.0.0.0`. */
@@ -12,26 +12,26 @@ export interface RelayLock {
   port: number;
   tls: boolean;
   version: string;
-  /** The build that it runs; null when it runs from the sources. */
+  /** The build that it runs; null if it runs from the sources. */
   build: RelayBuild | null;
   /** Null for a relay that keeps its state in memory. */
   state_file: string | null;
   agent_home: string;
-  /** The flags that it was started with, for its next start. None is a credential. */
+  /** The flags that it was started with, for its next start. Contains no credentials. */
   args: string[];
 }
 
 export interface RelayBuild {
-  /** The fingerprint of its sources. */
+  /** Hash of its sources. */
   id: string;
-  /** The commit that it was made from; null outside a repository. */
+  /** The commit that it was built from; null outside a repository. */
   commit: string | null;
   /** Epoch seconds. */
   built_at: number;
 }
 
 const MAX_LOCK = 4096;
-/** Relays of one user that are listed at most. */
+/** Maximum relays of one user that are listed. */
 const MAX_RELAYS = 256;
 const KERNEL_LOCKS = '/proc/locks';
 const RECORD = /^[0-9a-f]{16}\.json$/;
@@ -49,12 +49,12 @@ export function lockHolder(stateFile: string): number | undefined {
       if (pid !== undefined && locked === inode && mayHaveOpen(pid, stateFile)) return Number(pid);
     }
   } catch {
-    // No such list on this system.
+    // This system has no such list.
   }
   return undefined;
 }
 
-/** True if a process has a file open, or hides its files: numbers of inodes are unique within one file system only. */
+/** True if a process has a file open, or hides its files. Inode numbers are unique within one file system only. */
 function mayHaveOpen(pid: string, path: string): boolean {
   try {
     const real = realpathSync(path);
@@ -73,7 +73,7 @@ function mayHaveOpen(pid: string, path: string): boolean {
 }
 
 /**
- * Where the relay on this state listens; null when none runs. The file of a relay that was killed counts for nothing: the
+ * The record of the relay on this state; null if none runs. The record of a killed relay is ignored, because the
  * process that it names has to hold the database.
  */
 export function readRelayLock(stateFile: string): RelayLock | null {
@@ -101,7 +101,10 @@ export function listRelayLocks(relayHome: string): RelayLock[] {
   });
 }
 
-/** Writes where this relay listens: beside its state, and into the list of this user. Returns what removes both. */
+/**
+ * Writes the record of this relay beside its state and into the list of this user. Returns a function that removes
+ * both.
+ */
 export async function writeRelayLock(lock: RelayLock, relayHome: string): Promise<() => void> {
   const files = createFiles();
   const bytes = new TextEncoder().encode(`${JSON.stringify(lock)}\n`);
@@ -123,7 +126,7 @@ function readRecord(path: string): RelayLock | null {
     text = readFileSync(path, 'utf8');
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException;
-    // A command of another user asks the configured port, as before.
+    // A command of another user uses the configured port, as before.
     if (['ENOENT', 'ENOTDIR', 'EACCES', 'EPERM'].includes(code)) return null;
     throw error;
   }
@@ -151,13 +154,13 @@ function readBuild(value: unknown): RelayBuild | null {
 
 const isCount = (value: unknown): value is number => Number.isInteger(value) && (value as number) > 0;
 
-/** Where the kernel does not list locks, a process that is alive is taken to hold the state. */
+/** If the kernel does not list locks, a living process is assumed to hold the state. */
 function holdsState(pid: number, stateFile: string): boolean {
   const holder = lockHolder(stateFile);
   return holder === undefined && !existsSync(KERNEL_LOCKS) ? isAlive(pid) : holder === pid;
 }
 
-function isAlive(pid: number): boolean {
+export function isAlive(pid: number): boolean {
   try {
     return process.kill(pid, 0);
   } catch (error) {

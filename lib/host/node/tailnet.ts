@@ -4,8 +4,8 @@ import type { Tailnet } from '../index.ts';
 const object = (value: unknown): JsonObject => asObject(value) ?? {};
 
 /**
- * Parses the outputs of `tailscale status --json` and `tailscale serve status --json`. Null when they are malformed, or
- * when the tailnet is down. Never throws (contract 01 §9.4, 08 §6).
+ * Parses the outputs of `tailscale status --json` and `tailscale serve status --json`. Null if they are malformed or
+ * the tailnet is down. Never throws (contract 01 §9.4, 08 §6).
  */
 export function readTailnet(status: string, serve: string): Tailnet | null {
   try {

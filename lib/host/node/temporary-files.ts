@@ -2,21 +2,24 @@ import { randomBytes } from 'node:crypto';
 import { readdir, stat } from 'node:fs/promises';
 import { createProcesses } from './processes.ts';
 
-/** Milliseconds after which a temporary file is stale even if a process with its id exists: ids are reused. */
+/** Milliseconds after which a temporary file is stale even if a process with its id exists, since ids are reused. */
 const STALE_AFTER = 60 * 60 * 1000;
 
-/** Files that one sweep removes; the next one goes on. */
+/** Maximum files that one sweep removes; the next sweep continues. */
 const MAX_REMOVED = 1000;
 
-/** The second form is that of earlier versions, which named no process. */
+/** The second form is that of earlier versions, without a process id. */
 const TEMPORARY = /^\.(?:svc-relay-(\d+)-)?[0-9a-f]{24}\.tmp$/;
 
-/** A name for a file that will replace another one. It tells the process, so that leftovers of killed ones are found. */
+/**
+ * A name for a file that will replace another one. It contains the process id, so that files of killed processes are
+ * found.
+ */
 export const createTemporaryName = (): string => `.svc-relay-${process.pid}-${randomBytes(12).toString('hex')}.tmp`;
 
 /**
- * Removes what killed processes have left in a directory, except for the names in `live`: at most 1,000 files. Leaves what
- * cannot be removed to the next sweep, and never rejects.
+ * Removes temporary files of killed processes from a directory, except the names in `live`, at most 1,000. A file that
+ * cannot be removed is left for the next sweep. Never rejects.
  */
 export async function sweepTemporaryFiles(
   directory: string,
@@ -35,7 +38,7 @@ export async function sweepTemporaryFiles(
   }
 }
 
-/** In containers every relay may have the same process id: then the file is older than the process. */
+/** In containers, every relay may have the same process id. Then the file is stale if it is older than the process. */
 function isStale(writer: string | undefined, modified: number): boolean {
   if (writer === String(process.pid)) return modified < performance.timeOrigin;
   const isWriting = writer === undefined || createProcesses().exists(Number(writer));

@@ -89,8 +89,8 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
     },
   };
   const stream = new ReadStream(fd, { onread, allowHalfOpen: true } as never);
-  // The end arrives as EIO once nobody holds the other side. Or as an end of file, which libuv reports for a hang-up
-  // together with a read that did not fill the buffer, although more may wait (seen with Node 20.20).
+  // The end arrives as EIO once nobody holds the other side, or as an end of file, which libuv reports for a hang-up
+  // together with a read that did not fill the buffer, although more may be available (seen with Node 20.20).
   stream.on('error', () => {});
   stream.on('end', readRest);
   stream.on('close', () => {
@@ -128,9 +128,9 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
   }
 
   /**
-   * The program has exited, but a background job may hold the terminal, so that its end never comes. The output has been
-   * read when nothing arrives for a while. That is checked after the poll that follows the timer, because a busy process
-   * may be late for both.
+   * The program has exited, but a background job may hold the terminal open, so that its end never comes. The output
+   * counts as read when nothing arrives for a while. That is checked after the poll that follows the timer, because a
+   * busy process may be late for both.
    */
   function drain(): void {
     const before = reads;
@@ -175,7 +175,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
       if (exit) return;
       const foreground = state === 'open' ? foregroundGroup(pid) : undefined;
       if (foreground !== undefined && foreground !== pid) sendSignal(-foreground, signal);
-      // A child that was forked just now is not yet the leader of a group.
+      // A child that was just forked is not yet the leader of a group.
       if (!sendSignal(-pid, signal)) sendSignal(pid, signal);
     },
     close() {
@@ -236,7 +236,7 @@ function createWriter(fd: number, { isOpen, failed }: { isOpen(): boolean; faile
       // Earlier bytes have a retry scheduled already.
       if (queue.length === 1) flush();
     },
-    /** Retries after output was read, since the program may have read its input, too. */
+    /** Retries after output was read, since the program may have read its input too. */
     flush() {
       if (queue.length > 0) flush();
     },
@@ -256,7 +256,7 @@ function writeSome(fd: number, bytes: Uint8Array): number | 'broken' {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'EAGAIN' || code === 'EINTR') return 0;
-    // EIO: nobody holds the other side any more. The bytes are lost, and the program's exit follows.
+    // EIO: nobody holds the other side any more. The bytes are lost, and the exit of the program follows.
     return code === 'EIO' ? bytes.length : 'broken';
   }
 }
@@ -281,7 +281,7 @@ function foregroundGroup(pid: number): number | undefined {
   }
 }
 
-/** Sends a signal to a process, or to a group by its negative id. False when there is none. */
+/** Sends a signal to a process, or to a group by its negative id. Returns false if it does not exist. */
 function sendSignal(target: number, signal: Signal): boolean {
   try {
     return process.kill(target, signal);

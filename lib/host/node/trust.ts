@@ -3,9 +3,9 @@ import * as tls from 'node:tls';
 
 /** Certificate authorities that calls to other servers accept. */
 export interface Trust {
-  /** TLS options for it; undefined where Node's own certificates are enough. Made once. */
+  /** TLS options with these authorities; undefined if Node's own are enough. Created once. */
   secureContext(): tls.SecureContext | undefined;
-  /** Accepts one more certificate (PEM) of any issuer. Keeps the last one only. */
+  /** Also accepts a certificate (PEM) of any issuer. Caches the last context only. */
   contextWith(certificate: string): tls.SecureContext;
 }
 
@@ -20,7 +20,7 @@ interface Bundles {
   curlCaBundle?: string;
 }
 
-/** Those that Node accepts by itself: `getCACertificates` (Node 22.15) also knows what its flags have added. */
+/** The authorities that Node accepts by default. `getCACertificates` (Node 22.15) includes those added by its flags. */
 function ownAuthorities(): readonly string[] {
   const { getCACertificates } = tls as { getCACertificates?(type: 'default'): string[] };
   return getCACertificates?.('default') ?? tls.rootCertificates;
@@ -62,7 +62,7 @@ export async function readTrust(config: Bundles, warn: (message: string) => void
   return createTrust(extra);
 }
 
-/** Trusts these authorities (PEM) beside those of Node. */
+/** Trusts these authorities (PEM) besides those of Node. */
 export function createTrust(extra: readonly string[] = []): Trust {
   let context: tls.SecureContext | undefined;
   let last: { certificate: string; context: tls.SecureContext } | undefined;

@@ -8,25 +8,25 @@ import type { Trust } from './trust.ts';
 const OPEN_TIMEOUT = 10_000;
 const ANSWER_TIMEOUT = 10_000;
 const CLOSE_TIMEOUT = 2000;
-/** Bytes of the largest message that may arrive: one record of the other side (contract 08 §7.5). */
+/** Bytes of the largest incoming message, one record of the other side (contract 08 §7.5). */
 const MAX_MESSAGE = 1024 * 1024;
-/** Bytes of the largest message that is sent: records up to this size wait for nothing but each other. */
+/** Bytes of the largest message sent. Records up to this size only wait for each other. */
 const MAX_RECORD = 64 * 1024;
 
-export interface TunnelParts {
+export interface TunnelOptions {
   trust: Trust;
-  /** Ends the attempt. */
+  /** Aborts the attempt. */
   signal: AbortSignal;
   /** Milliseconds to wait for the server's answer. */
   answerTimeout?: number;
 }
 
 /**
- * Opens a byte stream over a WebSocket (contract 08 §7.9, steps 1 to 3). Rejects with a sentence for people that holds no
- * secret. Reading stops while the stream is not read, and a write is done once the socket has taken it, so that neither
- * side queues more than a few records. The stream has no half-open state: the other side's end ends it.
+ * Opens a byte stream over a WebSocket (contract 08 §7.9, steps 1 to 3). Rejects with a sentence for people that holds
+ * no secret. Reading stops while the stream is not read, and a write is done once the socket has taken it, so that
+ * neither side queues more than a few records. The stream cannot be half-open: it ends when the other side ends.
  */
-export function openTunnel(request: TunnelRequest, { trust, signal, answerTimeout }: TunnelParts): Promise<Duplex> {
+export function openTunnel(request: TunnelRequest, { trust, signal, answerTimeout }: TunnelOptions): Promise<Duplex> {
   return new Promise((resolve, reject) => {
     let socket: WebSocket;
     try {
@@ -121,7 +121,7 @@ function streamOf(socket: WebSocket): Duplex {
   socket.on('message', (data, isBinary) => {
     if (stream.destroyed) return;
     const bytes = data as Buffer;
-    if (!isBinary || bytes.length === 0) stream.destroy(new Error('the broker sent what is no data'));
+    if (!isBinary || bytes.length === 0) stream.destroy(new Error('the broker sent an unexpected message'));
     else if (!stream.push(bytes)) socket.pause();
   });
   socket.on('error', (error) => stream.destroy(new Error(`broker: ${upstreamReason(error)}`)));

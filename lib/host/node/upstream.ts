@@ -10,16 +10,16 @@ import type { LoopbackGuard } from './loopback-guard.ts';
 import type { Trust } from './trust.ts';
 
 const CONNECT_TIMEOUT = 10_000;
-/** Milliseconds for which an idle connection is kept. Servers that announce less get that. */
+/** Milliseconds for which an idle connection is kept, unless the server announces less. */
 const IDLE_TIMEOUT = 15_000;
 const MAX_IDLE_PER_SERVER = 4;
 
-interface NodeUpstreamOptions {
-  /** Milliseconds, including TLS. */
+export interface NodeUpstreamOptions {
+  /** Milliseconds, including TLS; of a socket, until it is open, unless the request says otherwise. */
   connectTimeout?: number;
   /** Which certificates are accepted. Default: those of Node. */
   trust?: Trust;
-  /** Judges connections that are to carry a credential. Default: all may. */
+  /** Checks connections that are to carry a credential. Default: all pass. */
   guard?: LoopbackGuard;
 }
 
@@ -45,12 +45,12 @@ export function createNodeUpstream(options: NodeUpstreamOptions = {}): Upstream 
     const secure = target.protocol === 'https:';
     const isWhole = typeof body === 'string' || body instanceof Uint8Array;
     const length = isWhole ? { 'content-length': String(Buffer.byteLength(body)) } : {};
-    const isKept = keepAlive === true && isRepeatable(method);
+    const isReusable = keepAlive === true && isRepeatable(method);
     return new Promise((resolve, reject) => {
       const options: RequestOptions & ConnectionOptions = {
         method,
         headers: { ...headers, ...length, 'accept-encoding': 'identity' },
-        agent: agents.pick({ secure, kept: isKept, guarded: carriesCredential(target, headers) }),
+        agent: agents.pick({ secure, keepAlive: isReusable, guarded: carriesCredential(target, headers) }),
         secureContext: secure ? trust?.secureContext() : undefined,
         signal,
         ...(mayConnect && { lookup: guardedLookup(mayConnect) }),
@@ -60,7 +60,7 @@ export function createNodeUpstream(options: NodeUpstreamOptions = {}): Upstream 
         resolve({ status: response.statusCode ?? 0, headers: headersOf(response), body: response }),
       );
       request.on('error', (error) => reject(request.reusedSocket ? new StaleConnection(error) : error));
-      // Without a connection, Node tells of the end of a request only once it would have one.
+      // Without a connection, Node reports an abort only once it would have one.
       const onAbort = () => reject(signal.reason);
       signal.addEventListener('abort', onAbort);
       request.on('close', () => {
@@ -68,7 +68,8 @@ export function createNodeUpstream(options: NodeUpstreamOptions = {}): Upstream 
         reject(new Error('connection closed'));
       });
       if (body === undefined || isWhole) request.end(body);
-      // A failure on either side reaches the other: the request by its `error`, the chunks by leaving them.
+      // A failure of either side reaches the other: the request gets the `error`, and the iteration of the chunks is
+      // left.
       else pipeline(Readable.from(body, { objectMode: false }), request).catch(() => {});
     });
   }
@@ -78,7 +79,7 @@ export function createNodeUpstream(options: NodeUpstreamOptions = {}): Upstream 
       return await call(request);
     } catch (error) {
       if (!(error instanceof StaleConnection)) throw error;
-      // The server closed the idle connection before it answered. Only a call that may be repeated takes a kept one.
+      // The server closed the idle connection before it answered. Only a repeatable call uses a kept connection.
       request.signal.throwIfAborted();
       return call({ ...request, keepAlive: false });
     }
@@ -87,7 +88,10 @@ export function createNodeUpstream(options: NodeUpstreamOptions = {}): Upstream 
 
 type LookedUp = (error: NodeJS.ErrnoException | null, address: string | LookupAddress[], family?: number) => void;
 
-/** The resolver of a connection, without the addresses that the caller refuses: it connects to what was checked. */
+/**
+ * Resolves the name of a connection without the addresses that the caller refuses, so that it connects to a checked
+ * address.
+ */
 const guardedLookup =
   (mayConnect: (address: string) => boolean) =>
   (name: string, options: LookupOptions, done: LookedUp): void => {
@@ -102,7 +106,7 @@ const guardedLookup =
 
 const isRepeatable = (method: string): boolean => method === 'GET' || method === 'HEAD';
 
-/** No answer came on a connection that had been used before. */
+/** A reused connection gave no answer. */
 class StaleConnection extends Error {
   constructor(cause: Error) {
     super(cause.message, { cause });

@@ -21,30 +21,33 @@ const TABLES = ['/proc/net/tcp', '/proc/net/tcp6'];
 const CHUNK = 64 * 1024;
 /** Bytes of one search: some 400,000 connections. */
 const MAX_TABLE = 64 * 1024 * 1024;
-/** Milliseconds of one search. On a busy machine the event loop stood still for 6 s, and the operator was refused. */
+/**
+ * Milliseconds of one search. Generous, because on a busy machine the event loop once stood still for 6 s and the
+ * operator was refused.
+ */
 const MAX_TIME = 30_000;
 
 const ESTABLISHED = '01';
 const LISTENING = '0A';
-/** A connection that no process was told of yet; its row names the account of the listener. */
+/** A connection that no process has accepted yet; its row has the account of the listener. */
 const CONNECTING = '03';
-/** States of a connection whose remote end is open; `FIN_WAIT` once that has sent all it had. */
+/** States of a connection whose remote end is open; `FIN_WAIT` after it has sent everything. */
 const OPEN = new Set([ESTABLISHED, '04', '05']);
 
 interface Row {
   state: string;
-  /** Only true when `inode` is not `0`: a socket that no process holds any more is reported as that of root. */
+  /** Valid only if `inode` is not `0`: a socket that no process holds any more is reported as root's. */
   uid: number;
   inode: string;
 }
 
 interface Lookup {
-  /** The rows that it looks for, by their ends. */
+  /** The rows to look for, by their ends. */
   keys: string[];
-  /** Called for each row of these ends, until it returns true: the search is over for this lookup. */
+  /** Called for each row of these ends; true ends the search for this lookup. */
   visit(row: Row, key: string): boolean;
   /** Called after the last row. */
-  end(isTold: boolean): void;
+  end(isKnown: boolean): void;
 }
 
 export interface NodeUsersOptions {
@@ -52,12 +55,12 @@ export interface NodeUsersOptions {
   tables?: readonly string[];
 }
 
-/** The accounts behind connections, from the tables that Linux has. */
+/** The accounts behind connections, from Linux's tables. */
 export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUsers {
   let waiting: Lookup[] = [];
   let isSearching = false;
 
-  /** Serves every lookup that waits with one pass over the tables, until none waits. */
+  /** Serves all waiting lookups with one pass over the tables, repeated until none waits. */
   async function search(): Promise<void> {
     isSearching = true;
     while (waiting.length > 0) {
@@ -68,7 +71,7 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
         for (const key of lookup.keys) wanted.set(key, [...(wanted.get(key) ?? []), lookup]);
       }
       const open = new Set(round);
-      const { isTold } = await eachRow(tables, wanted, (row, lookups, key) => {
+      const { isKnown } = await eachRow(tables, wanted, (row, lookups, key) => {
         for (const lookup of lookups) {
           if (open.has(lookup) && lookup.visit(row, key)) {
             open.delete(lookup);
@@ -77,7 +80,7 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
         }
         return open.size === 0;
       });
-      for (const lookup of open) lookup.end(isTold);
+      for (const lookup of open) lookup.end(isKnown);
     }
     isSearching = false;
   }
@@ -92,7 +95,7 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
     home: recordedHome(),
 
     ofConnection({ local, remote }) {
-      // In the table, the row of the other end begins with its address.
+      // The row of the other end begins with the address of that end.
       const keys = product(spellings(remote), spellings(local));
       if (keys.length === 0) return Promise.resolve('unknown');
       return new Promise((resolve) => {
@@ -104,7 +107,7 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
             owner = uid;
             return true;
           },
-          end: (isTold) => resolve(owner ?? (isTold ? 'unknown' : 'untold')),
+          end: (isKnown) => resolve(owner ?? (isKnown ? 'unknown' : 'untold')),
         });
       });
     },
@@ -112,14 +115,14 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
     ofServer({ local, remote }) {
       const connection = new Set(product(spellings(remote), spellings(local)));
       if (connection.size === 0) return Promise.resolve('unknown');
-      // The kernel prefers a listener on the address itself.
-      const places = [remote.address ?? '', '0.0.0.0', '::'];
+      // The kernel prefers a listener on the exact address.
+      const addresses = [remote.address ?? '', '0.0.0.0', '::'];
       const ranks = new Map<string, number>();
-      for (const [rank, address] of places.entries()) {
+      for (const [rank, address] of addresses.entries()) {
         for (const key of product(spellings({ address, port: remote.port }), NOBODY)) ranks.set(key, rank);
       }
       return new Promise((resolve) => {
-        const listeners: number[][] = places.map(() => []);
+        const listeners: number[][] = addresses.map(() => []);
         let accepted: number | undefined;
         let isQueued = false;
         lookUp({
@@ -128,14 +131,14 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
             if (!connection.has(key)) {
               if (state === LISTENING && inode !== '0') listeners[ranks.get(key) as number]?.push(uid);
             } else if (OPEN.has(state) && inode !== '0') accepted = uid;
-            // A listener that is closed resets its queue: what still waits belongs to one that listens now.
+            // Closing a listener resets its queue, so that every queued connection belongs to a present listener.
             else if (state === ESTABLISHED || state === CONNECTING) isQueued = true;
             return accepted !== undefined;
           },
-          end(isTold) {
+          end(isKnown) {
             const queue = isQueued ? listeners.find((uids) => uids.length > 0) : undefined;
             const owners = accepted === undefined ? queue : [accepted];
-            resolve(owners ?? (isTold ? 'unknown' : 'untold'));
+            resolve(owners ?? (isKnown ? 'unknown' : 'untold'));
           },
         });
       });
@@ -148,48 +151,49 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
       const uids = new Set<number>();
       const local = ['127.0.0.1', '::1', '0.0.0.0', '::'].flatMap((address) => spellings({ address, port }));
       const byKey = new Map(product(local, NOBODY).map((key) => [key, true]));
-      const { isTold, failure } = await eachRow(tables, byKey, ({ state, uid, inode }) => {
+      const { isKnown, failure } = await eachRow(tables, byKey, ({ state, uid, inode }) => {
         if (state === LISTENING && inode !== '0') uids.add(uid);
         return false;
       });
       if (failure) throw failure;
-      return isTold ? [...uids] : 'untold';
+      return isKnown ? [...uids] : 'untold';
     },
   };
 }
 
 /**
- * Calls back for each row whose ends are a key of `wanted`, until told to stop. Returns whether the system has such
- * tables, and the failure of one that it has: a lack of descriptors, which a stranger can cause, says nothing of its rows.
+ * Calls back for each row whose ends are a key of `wanted`, until the callback returns true. Returns whether the system
+ * has such tables, and the failure to read one: a lack of descriptors, which a stranger can cause, must not pass for a
+ * missing row.
  */
 async function eachRow<T>(
   tables: readonly string[],
   wanted: ReadonlyMap<string, T>,
   visit: (row: Row, entry: T, key: string) => boolean,
-): Promise<{ isTold: boolean; failure?: unknown }> {
-  let isTold = false;
+): Promise<{ isKnown: boolean; failure?: unknown }> {
+  let isKnown = false;
   let failure: unknown;
   for (const path of tables) {
     try {
       for await (const lines of linesOf(path)) {
-        isTold = true;
+        isKnown = true;
         for (const line of lines) {
           const key = endsOf(line);
           const entry = wanted.get(key);
-          if (entry !== undefined && visit(rowOf(line), entry, key)) return { isTold };
+          if (entry !== undefined && visit(rowOf(line), entry, key)) return { isKnown };
         }
       }
     } catch (error) {
       const isAbsent = ['ENOENT', 'EACCES', 'EPERM'].includes(errnoOf(error));
       if (isAbsent) continue;
-      isTold = true;
+      isKnown = true;
       failure = error;
     }
   }
-  return { isTold, failure };
+  return { isKnown, failure };
 }
 
-/** The lines of a table, its heading too, a chunk at a time: other work runs in between. */
+/** The lines of a table, including its heading, in chunks, so that other work runs in between. */
 async function* linesOf(path: string): AsyncGenerator<string[]> {
   const end = performance.now() + MAX_TIME;
   const file = await open(path);
@@ -209,7 +213,7 @@ async function* linesOf(path: string): AsyncGenerator<string[]> {
   }
 }
 
-/** `0100007F:1F90 0100007F:C001` of a line such as `   0: 0100007F:1F90 0100007F:C001 01 ...`. */
+/** Returns `0100007F:1F90 0100007F:C001` of a line such as `   0: 0100007F:1F90 0100007F:C001 01 ...`. */
 function endsOf(line: string): string {
   const start = line.indexOf(': ') + 2;
   return line.slice(start, line.indexOf(' ', line.indexOf(' ', start) + 1));
@@ -229,8 +233,8 @@ const V6: Record<string, string> = { '::1': '0'.repeat(24) + word('00000001'), '
 const MAPPED = '0'.repeat(16) + word('0000FFFF');
 
 /**
- * The spellings of one end of a connection in the tables; none for an address that is not of loopback. IPv4 appears
- * mapped when its socket is an IPv6 one.
+ * The spellings of one end of a connection in the tables; none for an address outside loopback. IPv4 appears mapped if
+ * its socket is an IPv6 one.
  */
 function spellings({ address, port }: SocketEnd): string[] {
   if (address === undefined || port === undefined) return [];
@@ -244,5 +248,5 @@ function spellings({ address, port }: SocketEnd): string[] {
 const product = (starts: string[], ends: string[]): string[] =>
   starts.flatMap((start) => ends.map((end) => `${start} ${end}`));
 
-/** The remote end of a listener, as the tables write it. */
+/** The remote end of a listener in the tables. */
 const NOBODY = ['0.0.0.0', '::'].flatMap((address) => spellings({ address, port: 0 }));

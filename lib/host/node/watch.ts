@@ -3,10 +3,10 @@ import { readdir, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 
 const DEBOUNCE_MS = 200;
-/** Watches cost kernel memory: the caller's periodic scan covers further directories. */
+/** Watches cost kernel memory, so the caller's periodic scan covers further directories. */
 const MAX_WATCHES = 256;
 
-/** Rounds per refresh, in case directories change all the time. */
+/** Rounds per refresh, in case directories keep changing. */
 const MAX_ROUNDS = 5;
 
 /** Relevant names in a watched directory; `null` for all of them. */
@@ -38,7 +38,7 @@ export function watchPaths(paths: string[], changed: () => void): () => void {
     if (ended || timer) return;
     timer = setTimeout(async () => {
       timer = undefined;
-      // Before the call, so that no change in a newly watched directory is missed.
+      // Awaited first, so that no change in a newly watched directory is missed.
       await refresh();
       if (!ended) changed();
     }, DEBOUNCE_MS);
@@ -57,7 +57,7 @@ export function watchPaths(paths: string[], changed: () => void): () => void {
       watches.set(directory, opened);
       return true;
     } catch {
-      // No watches left, or the directory is gone: the caller's periodic scan must do.
+      // No watches are left, or the directory is gone; the caller's periodic scan has to suffice.
       return false;
     }
   };

@@ -13,14 +13,14 @@ export interface YamlThreadOptions {
 }
 
 export interface YamlThread extends HostYaml {
-  /** For a host that is not the only one of the thread: its `close` ends only what that host waits for. */
+  /** For a host that shares the thread with others: its `close` ends only its own pending calls. */
   share(log?: Log): HostYaml;
 }
 
 const TIMEOUT = 10_000;
 const IDLE = 10_000;
 const MAX_HEAP_MB = 128;
-/** Texts waiting for the thread. */
+/** Maximum texts that wait for the thread. */
 const MAX_PENDING = 4096;
 
 type Problem = { ok: false; problem: string };
@@ -55,14 +55,14 @@ parentPort.on('message', ([method, ...rest]) => {
 `;
 
 /**
- * Parses YAML in a thread of its own, one text at a time: 20,000 keys take 0.2 s, and a text made for it any time. The
- * thread starts with the first text, and ends after a while without one, or when a text takes too long or too much
+ * Parses YAML in a separate thread, one text at a time: 20,000 keys take 0.2 s, and a malicious text may take forever.
+ * The thread starts with the first text, and ends after a while without one, or when a text takes too long or too much
  * memory.
  */
 export function createYamlThread({ timeout = TIMEOUT, idle = IDLE }: YamlThreadOptions = {}): YamlThread {
   let worker: Worker | undefined;
   let timer: NodeJS.Timeout | undefined;
-  /** The first of them is in the thread. */
+  /** The first item is in the thread. */
   let queue: Pending[] = [];
 
   function start(): Worker {
@@ -91,7 +91,7 @@ export function createYamlThread({ timeout = TIMEOUT, idle = IDLE }: YamlThreadO
     worker = undefined;
   }
 
-  /** Ends the thread, and settles what is in it. */
+  /** Ends the thread, and settles its current call. */
   function giveUp(problem: string): void {
     end();
     finish({ ok: false, problem } satisfies Problem);
@@ -119,13 +119,13 @@ export function createYamlThread({ timeout = TIMEOUT, idle = IDLE }: YamlThreadO
     worker.postMessage(first.call);
   }
 
-  /** Without a text, the thread keeps no process alive. */
+  /** While idle, the thread keeps no process alive. */
   function rest(): void {
     worker?.unref();
     timer = setTimeout(end, idle).unref();
   }
 
-  /** Settles what a host waits for. The thread goes on with the texts of the others. */
+  /** Settles the pending calls of a host. The thread continues with those of the others. */
   function leave(user: User): void {
     const waiting = queue.filter((pending) => pending.user === user);
     const isInThread = queue[0]?.user === user;

@@ -33,8 +33,8 @@ export const copilot: Provider = {
 };
 
 /**
- * Exchanges a GitHub token for a Copilot token, and takes the address that comes with it. A token with `;` and `=` is a
- * Copilot token already.
+ * Exchanges a GitHub token for a Copilot token, and uses the address that comes with it. A token with `;` and `=` already is
+ * a Copilot token.
  */
 async function exchangeToken(target: Target, call: Call): Promise<Target> {
   const { secret = '' } = target;

@@ -2,7 +2,7 @@ import { bearer, effortsOf, entriesOf, memberOf, oneCatalog, type Provider, with
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 
-/** LM Studio, on the host or near it. */
+/** LM Studio, on the host or nearby. */
 export const lmstudio: Provider = {
   source: 'provider-catalog',
   base: { variables: ['LM_BASE_URL'], fallback: 'http://127.0.0.1:1234/v1', fromModel: true, onHost: true },

@@ -1,7 +1,7 @@
 import { RelayError } from '../../errors.ts';
 import { bearer, memberOf, type Provider, withoutV1 } from './provider.ts';
 
-/** Models of one request that are queried: there is no catalog, so each takes a call. */
+/** Models queried per request. There is no catalog, so each model takes a call. */
 const MAX_MODELS = 16;
 
 /** Ollama's cloud, or another server with its API. */

@@ -10,19 +10,21 @@ export interface Target {
   secret?: string;
 }
 
-/** Looks up a model, named as the client named it; undefined when the provider does not list it. */
+/** Looks up a model by the client's name for it; undefined if the provider does not list it. */
 export type EffortLookup = (model: string) => Effort[] | undefined;
 
-/** A provider that can be queried for the abilities of its models (contract 07 §3, dynamic resolvers). One file each. */
+/**
+ * A provider that can be queried for the abilities of its models (contract 07 §3, dynamic resolvers). One file per provider.
+ */
 export interface Provider {
   readonly source: EffortSource;
   readonly base: {
     /** Names in the profile's `.env`; the first one set wins. */
     variables: readonly string[];
     fallback: string;
-    /** True if `model.base_url` of the profile counts too. */
+    /** True if the profile's `model.base_url` applies too. */
     fromModel: boolean;
-    /** True if `fallback` is on the host itself, which does not exist at the edge. */
+    /** True if `fallback` is on the host itself, and so unavailable at the edge. */
     onHost?: boolean;
   };
   readonly secret: {
@@ -30,7 +32,7 @@ export interface Provider {
     /** Never queried without a secret. */
     required: boolean;
   };
-  /** The queries to make for these models, each with the models that it covers. */
+  /** The queries for these models, each with the models that it covers. */
   queries(models: readonly string[]): Map<string, string[]>;
   /** Makes one query. Rejects when the response is unusable. */
   query(query: string, target: Target, call: Call): Promise<EffortLookup>;
@@ -45,7 +47,7 @@ export const bearer = ({ secret }: Target): Record<string, string> =>
 /** A base URL without the `/v1` of its chat routes. */
 export const withoutV1 = (base: string): string => base.replace(/\/v1$/, '').replace(/\/+$/, '');
 
-/** The objects in the first of these members that is a list. Throws when none of them is. */
+/** The objects in the first of these members that is a list. Throws if none is. */
 export function entriesOf(response: unknown, ...members: string[]): Record<string, unknown>[] {
   const lists = isObject(response) ? members.map((name) => response[name]) : [];
   const list = lists.find(Array.isArray);
@@ -64,7 +66,7 @@ export function memberOf(value: unknown, ...path: string[]): unknown {
   return member ?? undefined;
 }
 
-/** Efforts of a listed model: none when it names none, undefined when the list cannot be understood. */
+/** Efforts of a listed model: an empty list if it has none, undefined if the list is not understood. */
 export function effortsOf(list: unknown): Effort[] | undefined {
   if (list === undefined) return [];
   return Array.isArray(list) ? readEfforts(list) : undefined;

@@ -6,13 +6,13 @@ export type CheckStatus = 'ok' | 'warn' | 'error';
 export interface Check {
   id: string;
   status: CheckStatus;
-  /** One line. May quote a probed service: make it printable before it goes to a terminal. */
+  /** One line. May quote a probed service, so make it printable before it goes to a terminal. */
   summary: string;
-  /** Advice on whatever is not `ok`. */
+  /** Advice, unless the status is `ok`. */
   next?: string;
-  /** Too little is known to call it fine or a problem. */
+  /** Set if too little is known for a verdict. */
   isUnknown?: true;
-  /** Id of another check that explains this one when both are not fine. */
+  /** Id of another check that explains this one if both have a problem. */
   cause?: string;
 }
 
@@ -20,9 +20,9 @@ export interface Check {
 export const MORE_TIME = 'Run this again with more time, such as --timeout 10.';
 
 export const ok = (id: string, summary: string): Check => ({ id, status: 'ok', summary });
-/** A check that the contract counts as `ok`, although nothing was found out. */
+/** A check without a result, which the contract counts as `ok`. */
 export const unknown = (id: string, summary: string): Check => ({ id, status: 'ok', summary, isUnknown: true });
-/** Too little was found out for a verdict, which is a warning to scripts. */
+/** A check without enough facts for a verdict, which is a warning to scripts. */
 export const notKnown = (id: string, summary: string, cause?: string): Check => ({
   ...{ id, status: 'warn', summary: `not known: ${summary}` },
   isUnknown: true,
@@ -38,7 +38,7 @@ type Env = Readonly<Record<string, string | undefined>>;
 
 /** Address of a service. */
 export interface Base {
-  /** Without user info, query and trailing slash; empty when the configured text is not a URL. */
+  /** Without user info, query and trailing slash; empty if the configured text is not a URL. */
   url: string;
   /** Flag or variable that configures it; null for the default. */
   source: string | null;
@@ -64,7 +64,7 @@ function base(name: string, flag: string | undefined, variables: string[], env: 
   return { url: fallback, source: null };
 }
 
-/** A report is shown to others, so it gets neither credentials nor any text that is not an address. */
+/** A report is shown to others, so it contains neither credentials nor any text that is not an address. */
 function plainUrl(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (!url || !/^https?:$/.test(url.protocol)) return '';

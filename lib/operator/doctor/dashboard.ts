@@ -83,7 +83,7 @@ function healthCheck({ supported, components }: ComponentHealth, { ok: isKnown }
   return warn(id, ill.join(', '), "Restart these components, or check the dashboard's own log.");
 }
 
-/** Checks that only apply when the status has their members. */
+/** Checks that apply only if the status has their members. */
 function sessionChecks(json: unknown): Check[] {
   if (!isMapping(json)) return [];
   const checks: Check[] = [];
@@ -141,7 +141,7 @@ export interface ManageSurface {
   recommendation: string | null;
 }
 
-/** The kind of server that answers at the dashboard's address (contract 07 §5.2). */
+/** The kind of server at the dashboard's address (contract 07 §5.2). */
 export function manageSurface(probes: { status: ProbeResult; capabilities: ProbeResult }): ManageSurface {
   const { status, capabilities } = probes;
   if (status.ok) {

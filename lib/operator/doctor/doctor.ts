@@ -5,9 +5,9 @@ import type { Clock } from '../../kit/clock.ts';
 import { withTimeout } from '../../kit/timeouts.ts';
 import { isMapping } from '../../kit/yaml.ts';
 import { type FreezeState, readFreeze } from '../../operations/freeze-state.ts';
-import { type CompatParts, type CompatStatus, compatEntry, compatStatus } from '../compat.ts';
+import { type CompatDeps, type CompatStatus, compatEntry, compatStatus } from '../compat.ts';
 import { type Heartbeat, type PriorExit, readHeartbeat, readPriorExit } from '../gateway.ts';
-import type { ServiceParts } from '../service/service.ts';
+import type { ServiceDeps } from '../service/service.ts';
 import { type ApiFacts, apiChecks, gatewayChecks } from './agent.ts';
 import { type Base, type Check, notKnown, ok, warn } from './check.ts';
 import { type DashboardFacts, dashboardChecks, dashboardFacts, surfaceChecks } from './dashboard.ts';
@@ -40,28 +40,28 @@ import {
 } from './relay.ts';
 import { readSecureLink, type SecureLinkFacts, secureLinkChecks, unknownSecureLink } from './secure-link.ts';
 
-export interface DoctorParts {
+export interface DoctorDeps {
   version: string;
   host: Host;
   clock: Clock;
   probe: Probe;
   modules: RelayModules;
-  compat: CompatParts;
-  service: ServiceParts;
+  compat: CompatDeps;
+  service: ServiceDeps;
   api: Base;
   dashboard: Base;
-  /** `url` of a relay elsewhere, instead of the one on this machine; `headers` by which it knows its operator. */
+  /** `url` of a remote relay, instead of the one on this machine; `headers` that authenticate the operator there. */
   relay: { port: number; tls: boolean; url?: string; headers?: Record<string, string> };
   operator: OperatorSettings;
-  /** The relay's configuration, where it is valid. */
+  /** The relay's configuration, if it is valid. */
   config?: Config;
-  /** Process of the relay on this machine; null without one that this user can see. */
+  /** Process of the relay on this machine; null if this user can see none. */
   process(): Promise<number | null>;
   /** Milliseconds for every check; all run at once. */
   timeout: number;
 }
 
-/** The findings (contract 07 §5.2). `reportOf` makes the JSON of the command of them. */
+/** The findings (contract 07 §5.2). `reportOf` makes the command's JSON from them. */
 export interface Diagnosis {
   plugin: PluginFacts;
   standard: { api_url: string; dashboard_url: string; api: ApiFacts; dashboard: DashboardFacts };
@@ -70,7 +70,7 @@ export interface Diagnosis {
   gateway_prior_exit: PriorExit;
   bootstrap: Bootstrap;
   lifecycle: Lifecycle;
-  /** The freeze in effect; null when there is none, or the relay did not say (contract 09 §3). */
+  /** The freeze in effect; null if the relay is not frozen or did not report it (contract 09 §3). */
   frozen: FreezeState | null;
   checks: Check[];
 }
@@ -85,12 +85,12 @@ interface Bootstrap {
 }
 
 /**
- * Examines this installation, its agent and the relay. Read-only; sends no bodies, and no credential but `relay.headers`
- * to the relay they are for. Everything runs at once and takes at most `timeout`, however much hangs.
+ * Examines this installation, its agent and the relay. Read-only; sends no bodies, and no credential but `relay.headers`, to
+ * the relay only. All checks run at once and take at most `timeout`, even if some hang.
  */
-export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
-  const { host, clock, api, dashboard, relay, version } = parts;
-  const { pluginDirectory } = parts.compat;
+export async function diagnose(deps: DoctorDeps): Promise<Diagnosis> {
+  const { host, clock, api, dashboard, relay, version } = deps;
+  const { pluginDirectory } = deps.compat;
   const probe = (
     method: ProbeMethod,
     base: string,
@@ -99,39 +99,39 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   ): Promise<ProbeResult> => {
     const url = base + path;
     if (base === '') return Promise.resolve(unanswered(method, url, 'the configured address is not a URL'));
-    return bounded(parts.probe(method, url, parts.timeout, headers), (reason) => unanswered(method, url, reason));
+    return bounded(deps.probe(method, url, deps.timeout, headers), (reason) => unanswered(method, url, reason));
   };
   /** The outcome of `work`, or what `instead` returns for the reason of its failure. */
   const bounded = <T>(work: Promise<T>, instead: (reason: string) => T) =>
     withTimeout(
-      { clock, timeout: parts.timeout },
+      { clock, timeout: deps.timeout },
       work.catch((error: unknown) => instead(error instanceof Error ? error.message : String(error))),
-      () => instead(`nothing within ${parts.timeout / 1000} s`),
+      () => instead(`nothing within ${deps.timeout / 1000} s`),
     );
-  /** Slow is not broken: facts that came too late are reported as unknown, not as missing. */
-  const late: { plugin?: string; imports?: string } = {};
-  const latePlugin = (reason: string): PluginFacts => {
-    late.plugin = reason;
+  /** Slow is not broken, so facts that came too late are reported as unknown, not as missing. */
+  const timeouts: { plugin?: string; imports?: string } = {};
+  const timedOutPlugin = (reason: string): PluginFacts => {
+    timeouts.plugin = reason;
     return noPluginFacts(host, version, pluginDirectory);
   };
-  const lateImports = (error: string): ImportChain => {
-    late.imports = error;
+  const timedOutImports = (error: string): ImportChain => {
+    timeouts.imports = error;
     return { ok: false, module: 'relay', error };
   };
   const relayBase = relay.url ?? `${relay.tls ? 'https' : 'http'}://127.0.0.1:${relay.port}`;
 
-  /** A relay elsewhere is not asked how it treats callers on this machine. */
+  /** A remote relay is not asked about its rule for callers on this machine. */
   const localBase = relay.url === undefined ? relayBase : '';
 
   const infoProbe = probe('GET', relayBase, '/relay/info', relay.headers);
-  const lifecycleRead = bounded(readLifecycle(parts.service), () => noLifecycle(parts.service));
+  const lifecycleRead = bounded(readLifecycle(deps.service), () => noLifecycle(deps.service));
   const devices = probe('GET', relayBase, '/relay/devices', relay.headers).then(devicesCheck);
   const push = probe('GET', relayBase, '/push/status', relay.headers).then((answer) => pushCheck(answer, clock.now()));
   const mirrorProbe = probe('GET', relayBase, '/relay/mirror', relay.headers);
   const machine: [id: string, check: Promise<Check>][] =
     relay.url === undefined
       ? machineChecks({
-          ...{ host, config: parts.config, now: clock.now(), relay, process: parts.process, timeout: parts.timeout },
+          ...{ host, config: deps.config, now: clock.now(), relay, process: deps.process, timeout: deps.timeout },
           ...{ info: infoProbe, devices, push, lifecycle: lifecycleRead },
         })
       : [
@@ -139,99 +139,77 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
           ['relay-push', push],
         ];
 
-  const [
-    capabilities,
-    toolsets,
-    status,
-    audio_transcribe,
-    ws_ticket,
-    dashboardCapabilities,
-    sessions_prune,
-    info,
-    sessions,
-    desktop,
-    operator,
-    secureLink,
-    plugin,
-    import_chain,
-    gateway_heartbeat,
-    gateway_prior_exit,
-    bootstrap,
-    lifecycle,
-    machineSide,
-  ] = await Promise.all([
-    probe('GET', api.url, '/v1/capabilities'),
-    probe('GET', api.url, '/v1/toolsets'),
-    probe('GET', dashboard.url, '/api/status'),
-    probe('HEAD', dashboard.url, '/api/audio/transcribe'),
-    probe('POST', dashboard.url, '/api/auth/ws-ticket'),
-    probe('GET', dashboard.url, '/v1/capabilities'),
-    // Never POST: that deletes sessions.
-    probe('HEAD', dashboard.url, '/api/sessions/prune'),
-    infoProbe,
-    probe('GET', localBase, '/sessions', relay.headers),
-    probe('GET', localBase, '/desktop/health', relay.headers),
-    bounded<OperatorFacts | string>(
-      readOperator(host, relay.port, parts.operator, {
+  const { capabilities, toolsets, machineSide, ...facts } = await allOf({
+    capabilities: probe('GET', api.url, '/v1/capabilities'),
+    toolsets: probe('GET', api.url, '/v1/toolsets'),
+    dashboard: allOf({
+      status: probe('GET', dashboard.url, '/api/status'),
+      audio_transcribe: probe('HEAD', dashboard.url, '/api/audio/transcribe'),
+      ws_ticket: probe('POST', dashboard.url, '/api/auth/ws-ticket'),
+      capabilities: probe('GET', dashboard.url, '/v1/capabilities'),
+      // Never POST, which deletes sessions.
+      sessions_prune: probe('HEAD', dashboard.url, '/api/sessions/prune'),
+    }),
+    info: infoProbe,
+    sessions: probe('GET', localBase, '/sessions', relay.headers),
+    desktop: probe('GET', localBase, '/desktop/health', relay.headers),
+    operator: bounded<OperatorFacts | string>(
+      readOperator(host, relay.port, deps.operator, {
         urls: [
           ['the API server', api.url],
           ['the dashboard', dashboard.url],
         ],
-        process: parts.process,
+        process: deps.process,
       }),
       (reason) => reason,
     ),
-    parts.config &&
+    secureLink:
+      deps.config &&
       bounded<SecureLinkFacts | string | undefined>(
         readSecureLink({
-          config: parts.config,
+          config: deps.config,
           host,
           now: clock.now(),
           health: probe('GET', localBase, '/health', relay.headers),
           probe: (base, path) => probe('GET', base, path),
-          timeout: parts.timeout,
+          timeout: deps.timeout,
         }),
         // Most relays have no Secure Link, and need no warning about it.
-        (reason) => (parts.config?.secureLinkEnabled ? reason : undefined),
+        (reason) => (deps.config?.secureLinkEnabled ? reason : undefined),
       ),
-    bounded(readPlugin(host, version, pluginDirectory), latePlugin),
-    bounded(tryImports(parts.modules), lateImports),
-    bounded(readHeartbeat(host, clock), (): Heartbeat => ({ status: 'malformed', supported: true })),
-    bounded(readPriorExit(host), (): PriorExit => ({ prior_exit: 'unknown' })),
-    bounded(readBootstrap(parts.compat), () => noBootstrap(parts.compat)),
-    lifecycleRead,
-    Promise.all(machine.map(([id, check]) => bounded(check, (reason) => notKnown(id, reason)))),
-  ]);
+    plugin: bounded(readPlugin(host, version, pluginDirectory), timedOutPlugin),
+    importChain: bounded(tryImports(deps.modules), timedOutImports),
+    heartbeat: bounded(readHeartbeat(host, clock), (): Heartbeat => ({ status: 'malformed', supported: true })),
+    priorExit: bounded(readPriorExit(host), (): PriorExit => ({ prior_exit: 'unknown' })),
+    bootstrap: bounded(readBootstrap(deps.compat), () => noBootstrap(deps.compat)),
+    lifecycle: lifecycleRead,
+    machineSide: Promise.all(machine.map(([id, check]) => bounded(check, (reason) => notKnown(id, reason)))),
+  });
+  const { info, operator, secureLink, plugin, importChain, heartbeat, priorExit, bootstrap } = facts;
 
   const apiFacts = { capabilities, toolsets };
-  const dashboardSide = dashboardFacts({
-    status,
-    audio_transcribe,
-    ws_ticket,
-    capabilities: dashboardCapabilities,
-    sessions_prune,
-  });
+  const dashboardSide = dashboardFacts(facts.dashboard);
   return {
     plugin,
     standard: { api_url: api.url, dashboard_url: dashboard.url, api: apiFacts, dashboard: dashboardSide },
-    relay: { port: relay.port, info, import_chain },
-    gateway_heartbeat,
-    gateway_prior_exit,
+    relay: { port: relay.port, info, import_chain: importChain },
+    gateway_heartbeat: heartbeat,
+    gateway_prior_exit: priorExit,
     bootstrap,
-    lifecycle,
+    lifecycle: facts.lifecycle,
     frozen: info.ok && isMapping(info.json) ? readFreeze(info.json.freeze) : null,
     checks: [
-      ...(late.plugin === undefined ? pluginChecks(plugin) : unknownPlugin(late.plugin)),
+      ...(timeouts.plugin === undefined ? pluginChecks(plugin) : unknownPlugin(timeouts.plugin)),
       ...apiChecks(apiFacts, api),
       ...dashboardChecks(dashboardSide, dashboard),
-      ...gatewayChecks(gateway_heartbeat, gateway_prior_exit),
+      ...gatewayChecks(heartbeat, priorExit),
       ...surfaceChecks(dashboardSide, dashboard),
-      late.imports === undefined ? importCheck(import_chain) : unknownImports(late.imports),
+      timeouts.imports === undefined ? importCheck(importChain) : unknownImports(timeouts.imports),
       ...(relay.url === undefined
         ? [
             loopbackCheck(info, version, relay.port),
             typeof operator === 'string' ? unknownOperator(operator) : operatorCheck(operator, info),
-            toolsCheck(parts.operator, { info, sessions, desktop }),
+            toolsCheck(deps.operator, facts),
             ...(secureLink === undefined ? [] : linkChecks(secureLink, dashboard.url)),
           ]
         : [remoteCheck(info, version)]),
@@ -245,6 +223,12 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   };
 }
 
+/** Waits for every member of an object. */
+async function allOf<T extends object>(members: T): Promise<{ [Name in keyof T]: Awaited<T[Name]> }> {
+  const waited = Object.entries(members).map(async ([name, member]) => [name, await member]);
+  return Object.fromEntries(await Promise.all(waited));
+}
+
 const linkChecks = (facts: SecureLinkFacts | string, dashboardUrl: string): Check[] =>
   typeof facts === 'string' ? unknownSecureLink(facts) : secureLinkChecks(facts, dashboardUrl);
 
@@ -252,8 +236,8 @@ const linkChecks = (facts: SecureLinkFacts | string, dashboardUrl: string): Chec
 export const hasProblems = (checks: Check[], strict: boolean): boolean =>
   checks.some(({ status }) => status === 'error' || (strict && status === 'warn'));
 
-async function readBootstrap(parts: CompatParts): Promise<Bootstrap> {
-  const status = await compatStatus(parts);
+async function readBootstrap(deps: CompatDeps): Promise<Bootstrap> {
+  const status = await compatStatus(deps);
   return {
     package_importable: status.package.importable,
     package_path: status.package.path,
@@ -264,9 +248,9 @@ async function readBootstrap(parts: CompatParts): Promise<Bootstrap> {
   };
 }
 
-const noBootstrap = (parts: CompatParts): Bootstrap => ({
+const noBootstrap = (deps: CompatDeps): Bootstrap => ({
   package_importable: false,
-  package_path: compatEntry(parts),
+  package_path: compatEntry(deps),
   hook_files: [],
   installed: false,
   mode: 'legacy-compatibility',

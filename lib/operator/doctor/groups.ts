@@ -1,9 +1,9 @@
 import { type Check, warn } from './check.ts';
 import type { Diagnosis } from './doctor.ts';
 
-/** A check as people read it: one for each cause. */
+/** A check as shown to people: one for each cause. */
 export interface Finding extends Check {
-  /** Ids of the checks that have failed, or found nothing out, for the same cause. */
+  /** Ids of the checks that failed or gave no result for the same cause. */
   covers?: string[];
 }
 
@@ -13,7 +13,7 @@ export interface CheckGroup {
 }
 
 const isOfApi = ({ id }: Check): boolean => id.startsWith('api-');
-/** `dashboard-plugin` is about the files of this installation. */
+/** `dashboard-plugin` is about the files of this installation instead. */
 const isOfDashboard = ({ id }: Check): boolean => id.startsWith('dashboard-') && id !== 'dashboard-plugin';
 const isOfGateway = ({ id }: Check): boolean => id.startsWith('gateway-');
 const isOfAgent = (check: Check): boolean =>
@@ -22,8 +22,8 @@ const isOfAgent = (check: Check): boolean =>
 const isFine = ({ status, isUnknown }: Check): boolean => status === 'ok' && !isUnknown;
 
 /**
- * The checks as people read them: by part, and one finding for each cause, such as a dashboard that does not run. Scripts
- * get every check, in the order of the contract (07 §5.2).
+ * The checks as shown to people: grouped by part, and one finding for each cause, such as a dashboard that does not run.
+ * Scripts get every check, in the order of the contract (07 §5.2).
  */
 export function groupChecks(diagnosis: Diagnosis): CheckGroup[] {
   const findings = findingsOf(diagnosis);
@@ -40,7 +40,7 @@ function findingsOf(diagnosis: Diagnosis): Finding[] {
   const byId = new Map(all.map((check) => [check.id, check]));
   const causes = causesOf(diagnosis, all);
 
-  /** The first cause of a check that is not fine. */
+  /** The root cause of a check with a problem. */
   function rootOf(check: Check, seen = new Set<string>()): Check {
     const cause = byId.get(causes.get(check.id) ?? '');
     if (!cause || isFine(check) || isFine(cause) || seen.has(cause.id)) return check;
@@ -59,7 +59,7 @@ function findingsOf(diagnosis: Diagnosis): Finding[] {
 const isApiSilent = ({ standard: { api } }: Diagnosis): boolean =>
   api.capabilities.status === null && api.toolsets.status === null;
 
-/** A check of the agent as a whole, when neither of its servers answers. */
+/** One check for the agent as a whole, if neither of its servers answers. */
 function agentChecks(diagnosis: Diagnosis): Check[] {
   const { dashboard, api_url: apiUrl, dashboard_url: dashboardUrl } = diagnosis.standard;
   const isSilent = isApiSilent(diagnosis) && dashboard.manage_surface.kind === 'unreachable';
@@ -73,7 +73,7 @@ function agentChecks(diagnosis: Diagnosis): Check[] {
   ];
 }
 
-/** For the id of a check, that of another whose failure explains its own. */
+/** Returns, for the id of a check, the id of another check whose failure explains it. */
 function causesOf(diagnosis: Diagnosis, checks: readonly Check[]): Map<string, string> {
   const causes = new Map(checks.flatMap(({ id, cause }) => (cause === undefined ? [] : [[id, cause]])));
   const blame = (cause: string | undefined, affected: readonly Check[]): void => {
@@ -88,7 +88,7 @@ function causesOf(diagnosis: Diagnosis, checks: readonly Check[]): Map<string, s
   );
   blame(dashboardCause(diagnosis), checks.filter(isOfDashboard));
   if (isApiSilent(diagnosis)) {
-    // A gateway that has ended unexpectedly is news of its own.
+    // A gateway that ended unexpectedly is a finding of its own.
     const quiet = named('gateway-heartbeat').filter(() =>
       ['missing', 'stale'].includes(diagnosis.gateway_heartbeat.status),
     );
@@ -99,14 +99,14 @@ function causesOf(diagnosis: Diagnosis, checks: readonly Check[]): Map<string, s
   return causes;
 }
 
-/** The check that says why the relay tells nothing of itself. */
+/** The check that explains why the relay reports nothing. */
 function relayCause({ relay: { info } }: Diagnosis, checks: readonly Check[]): string | undefined {
   if (info.ok) return undefined;
   if (checks.some(({ id }) => id === 'relay-edge')) return 'relay-edge';
   return info.status === 401 || info.status === 403 ? 'relay-operator' : 'relay-loopback';
 }
 
-/** The check that says best why there is no dashboard at its address. */
+/** The check that best explains why no dashboard is at its address. */
 function dashboardCause({ standard: { dashboard } }: Diagnosis): string | undefined {
   const { status, manage_surface: surface } = dashboard;
   if (status.ok) return undefined;

@@ -9,9 +9,9 @@ import { UNIT } from '../service/unit.ts';
 import { type Check, fail, notKnown, ok, outcome, warn } from './check.ts';
 import type { Lifecycle } from './relay.ts';
 
-/** Days before the end of a certificate from which it is worth a warning. */
+/** Days before the end of a certificate from which the doctor warns. */
 const SOON = 14;
-/** Bytes without which the state cannot be written, and from which it soon may not be. */
+/** Free bytes below which the state cannot be written, and below which it soon may not. */
 const NO_SPACE = 16 * MiB;
 const LITTLE_SPACE = 256 * MiB;
 /** Descriptors for many devices with their terminals. */
@@ -21,7 +21,7 @@ const NODE = '20.19';
 
 export interface MachineDoctor {
   host: Host;
-  /** Undefined where the variables are not valid. */
+  /** Undefined if the variables are invalid. */
   config: Config | undefined;
   /** Epoch milliseconds. */
   now: number;
@@ -30,30 +30,30 @@ export interface MachineDoctor {
   info: Promise<ProbeResult>;
   devices: Promise<Check>;
   push: Promise<Check>;
-  /** Process of the relay; null without one that this user can see. */
+  /** Process of the relay; null if this user can see none. */
   process(): Promise<number | null>;
   lifecycle: Promise<Lifecycle>;
   /** Milliseconds. */
   timeout: number;
 }
 
-/** Checks of what the relay needs of its machine (issue 16), by their ids. Each may reject or take its time. */
-export const machineChecks = (parts: MachineDoctor): [id: string, check: Promise<Check>][] => [
-  ['relay-tls', tlsCheck(parts)],
-  ['relay-address', addressCheck(parts)],
-  ['relay-devices', parts.devices],
-  ['relay-push', parts.push],
-  ['relay-tmux', tmuxCheck(parts)],
-  ['relay-descriptors', descriptorsCheck(parts)],
-  ['relay-node', Promise.resolve(nodeCheck(parts.host.machine.runtimeVersion))],
-  ['relay-disk', diskCheck(parts)],
-  ['relay-service', parts.lifecycle.then(serviceCheck)],
+/** Checks of the relay's machine (issue 16), by id. Each may reject or be slow. */
+export const machineChecks = (deps: MachineDoctor): [id: string, check: Promise<Check>][] => [
+  ['relay-tls', tlsCheck(deps)],
+  ['relay-address', addressCheck(deps)],
+  ['relay-devices', deps.devices],
+  ['relay-push', deps.push],
+  ['relay-tmux', tmuxCheck(deps)],
+  ['relay-descriptors', descriptorsCheck(deps)],
+  ['relay-node', Promise.resolve(nodeCheck(deps.host.machine.runtimeVersion))],
+  ['relay-disk', diskCheck(deps)],
+  ['relay-service', deps.lifecycle.then(serviceCheck)],
 ];
 
 const INVALID = 'a variable of the relay is not valid: svc relay start says which';
 const date = (time: number): string => new Date(time).toISOString().slice(0, 10);
 
-/** The dates of the certificate that the relay serves, or would. */
+/** The validity of the certificate that the relay serves, or would serve. */
 async function tlsCheck({ config, host, now }: MachineDoctor): Promise<Check> {
   const id = 'relay-tls';
   if (!config) return notKnown(id, INVALID);
@@ -80,7 +80,7 @@ async function tlsCheck({ config, host, now }: MachineDoctor): Promise<Check> {
   return ok(id, `the certificate is valid from ${date(facts.validFrom)} until ${until}`);
 }
 
-/** Checks that the relay answers on the address by which the network knows this machine. */
+/** Checks that the relay answers on this machine's address in the network. */
 async function addressCheck({ config, host, relay, info, timeout }: MachineDoctor): Promise<Check> {
   const id = 'relay-address';
   if (!config) return notKnown(id, INVALID, 'relay-tls');
@@ -149,7 +149,7 @@ async function tmuxCheck({ config, host }: MachineDoctor): Promise<Check> {
     : ok(id, `${path}: shells outlive the relay`);
 }
 
-/** The limit of the relay's process, or of this one while none runs: a relay started from here gets as many. */
+/** The limit of the relay's process, or while none runs, of this one, which a relay started from here inherits. */
 async function descriptorsCheck({ host, process }: MachineDoctor): Promise<Check> {
   const id = 'relay-descriptors';
   const pid = await process();
@@ -162,7 +162,7 @@ async function descriptorsCheck({ host, process }: MachineDoctor): Promise<Check
       : `the relay may open ${limit} files, and has ${open}`;
   const raise = `Raise the limit: LimitNOFILE= with systemctl --user edit ${UNIT}, or ulimit -n before svc relay start.`;
   if (limit < MIN_DESCRIPTORS) return fail(id, `${summary}: it needs ${MIN_DESCRIPTORS}`, raise);
-  if (pid !== null && open > limit * 0.8) return warn(id, `${summary}: soon it admits nobody`, raise);
+  if (pid !== null && open > limit * 0.8) return warn(id, `${summary}: it will soon refuse connections`, raise);
   return limit < ENOUGH_DESCRIPTORS ? warn(id, `${summary}: too few for many devices`, raise) : ok(id, summary);
 }
 
@@ -175,7 +175,7 @@ export function nodeCheck(version: string): Check {
     : fail(id, `Node ${version} is too old`, `Install Node ${NODE} or newer, and restart the relay with it.`);
 }
 
-/** Checks that the disk takes the state of a relay (contract 11 §5). Rejects when the disk cannot be asked. */
+/** Checks that the disk can store the state of a relay (contract 11 §5). Rejects if the disk cannot be examined. */
 export async function diskCheck({ config, host }: Pick<MachineDoctor, 'config' | 'host'>): Promise<Check> {
   const id = 'relay-disk';
   if (!config) return notKnown(id, INVALID, 'relay-tls');
@@ -213,9 +213,9 @@ export function serviceCheck({ service }: Lifecycle): Check {
   const { systemd, installed, active, current, linger } = service;
   if (systemd === 'unknown') return notKnown(id, 'systemd was not asked');
   if (!installed) {
-    const keep =
+    const advice =
       systemd === 'absent' ? 'this machine has no systemd' : 'keep it running with: svc relay service install';
-    return ok(id, `none is installed, so the relay ends with its terminal; ${keep}`);
+    return ok(id, `none is installed, so the relay ends with its terminal; ${advice}`);
   }
   if (active === null) return notKnown(id, "installed, but this user's systemd does not answer");
   if (active === 'failed') return fail(id, 'it has failed', `Find out why with: journalctl --user -u ${UNIT} -n 20`);

@@ -1,16 +1,17 @@
 import type { ProbeResult } from '../../host/probe.ts';
 import { asObject, type JsonObject } from '../../kit/json.ts';
 import { sealText } from '../../mirror/seal-status.ts';
+import { minuteOf } from '../clock-problem.ts';
 import { type Check, ok, warn } from './check.ts';
 
-/** Seconds for which the link may be down without being a problem: either side may only be restarting. */
-const PATIENCE = 300;
+/** Seconds for which the link may be down without a warning, since either side may only be restarting. */
+const GRACE_SECONDS = 300;
 const ID = 'relay-mirror';
 const MAILBOX = 'relay-mailbox';
 
 /**
- * From `GET /relay/mirror`: the state of the link to the other side (contract 12 §1). Nothing without a mirror. `now` is
- * epoch milliseconds.
+ * From `GET /relay/mirror`: the state of the link to the other side (contract 12 §1). Empty without a mirror. `now` is epoch
+ * milliseconds.
  */
 export function mirrorChecks(answer: ProbeResult, now: number): Check[] {
   const mirror = asObject(answer.json) ?? {};
@@ -18,7 +19,7 @@ export function mirrorChecks(answer: ProbeResult, now: number): Check[] {
   return [linkCheck(mirror, now), ...mailboxChecks(mirror)];
 }
 
-/** Reports a mailbox that the edge can read (contract 12 §4). Nothing while no device uses the mailbox. */
+/** Reports a mailbox that the edge can read (contract 12 §4). Empty while no device uses the mailbox. */
 function mailboxChecks({ mailbox }: JsonObject): Check[] {
   const text = sealText(mailbox);
   const { sealed, reason } = asObject(mailbox) ?? {};
@@ -42,12 +43,9 @@ function linkCheck(mirror: JsonObject, now: number): Check {
   if (link === 'up') return ok(ID, `linked with ${there}${count === 0 ? ', in step' : wait}`);
   const at = typeof since === 'number' && Number.isFinite(since) ? since : now / 1000;
   const summary = `${isHome ? `not linked with ${there}` : 'home is off'} since ${minuteOf(at)}${wait}`;
-  if (now / 1000 - at < PATIENCE) return ok(ID, summary);
+  if (now / 1000 - at < GRACE_SECONDS) return ok(ID, summary);
   if (!isHome)
     return warn(ID, summary, 'Start the relay at home, or end the mirror there with: svc relay mirror disable');
   const reason = typeof error === 'string' ? ` (${error.slice(0, 200)})` : '';
   return warn(ID, `${summary}${reason}`, 'See the link with: svc relay mirror status');
 }
-
-/** `2026-11-24 14:02 UTC`, of epoch seconds. */
-const minuteOf = (at: number): string => `${new Date(at * 1000).toISOString().slice(0, 16).replace('T', ' ')} UTC`;

@@ -6,9 +6,9 @@ import { defaultPort, isLoopbackName, urlHost } from '../../kit/addresses.ts';
 import { isMapping } from '../../kit/yaml.ts';
 import { type Check, MORE_TIME, notKnown, ok, warn } from './check.ts';
 
-/** Settings that decide who operates the relay, as far as this command knows them (contract 01 §1.3 rule 6). */
+/** Settings that decide who the operator is, as far as this command knows them (contract 01 §1.3 rule 6). */
 export interface OperatorSettings {
-  /** `RELAY_REQUIRE_OPERATOR_KEY`; undefined leaves it to the relay. */
+  /** `RELAY_REQUIRE_OPERATOR_KEY`; undefined if the relay decides. */
   requireKey: boolean | undefined;
   /** `RELAY_OPERATOR_UIDS`. */
   uids: readonly number[];
@@ -18,7 +18,7 @@ export interface OperatorSettings {
   hasDesktopToken: boolean;
 }
 
-/** A server of this machine that gets credentials of the relay, and who listens on its port. */
+/** A local server that gets credentials of the relay, and the accounts that listen on its port. */
 export interface ServerFacts {
   /** `the API server`. */
   name: string;
@@ -30,17 +30,17 @@ export interface OperatorFacts extends OperatorSettings {
   own: number | null;
   /** The users that listen on the relay's port. */
   listeners: number[] | 'untold';
-  /** Each listener on it; absent where the system does not tell. */
-  places?: readonly PortListener[] | null;
+  /** Each listener on it; absent if the system does not report listeners. */
+  portListeners?: readonly PortListener[] | null;
   /** The servers behind the relay that are on this machine. */
   servers?: readonly ServerFacts[];
-  /** Programs of the relay's user that call it and listen elsewhere, except for those servers. */
+  /** Programs of the relay's user that call it and listen on other ports, apart from those servers. */
   proxies?: readonly LocalProxy[];
   /** Processes of the relay and of those servers. */
   known?: readonly number[];
 }
 
-/** Reads who listens on the relay's port and on those of the servers behind it, given by name and URL. */
+/** Reads the accounts that listen on the relay's port and on those of the servers behind it, given by name and URL. */
 export async function readOperator(
   host: Pick<Host, 'users'>,
   port: number,
@@ -49,7 +49,7 @@ export async function readOperator(
 ): Promise<OperatorFacts> {
   const { users } = host;
   const local = urls.filter(([, url]) => URL.canParse(url) && isLoopbackName(new URL(url).hostname));
-  const [listeners, places, pid, ...servers] = await Promise.all([
+  const [listeners, portListeners, pid, ...servers] = await Promise.all([
     users.ofListeners(port),
     users.listeners(port),
     process(),
@@ -58,13 +58,13 @@ export async function readOperator(
       return { name, listeners: (await users.listeners(Number(given) || defaultPort(protocol.slice(0, -1)))) ?? [] };
     }),
   ]);
-  const known = [pid, ...(places ?? []), ...servers.flatMap(({ listeners: found }) => found)].flatMap((each) => {
+  const known = [pid, ...(portListeners ?? []), ...servers.flatMap(({ listeners: found }) => found)].flatMap((each) => {
     const known = typeof each === 'number' ? each : each?.pid;
     return known === undefined ? [] : [known];
   });
-  const owner = places?.[0]?.uid;
+  const owner = portListeners?.[0]?.uid;
   const proxies = owner === undefined ? [] : await users.proxies(port, owner, known);
-  return { ...settings, own: users.own, listeners, places, servers, proxies, known };
+  return { ...settings, own: users.own, listeners, portListeners, servers, proxies, known };
 }
 
 const REQUIRE =
@@ -77,7 +77,7 @@ const ROOT = 0;
 export const unknownOperator = (reason: string): Check =>
   warn(ID, `who may operate the relay is not known: ${reason}`, MORE_TIME);
 
-/** Which rule tells the operator from other callers on this machine, and whether it admits this user. */
+/** Checks by which rule the operator is told from other callers on this machine, and whether it admits this user. */
 export function operatorCheck(facts: OperatorFacts, info: ProbeResult): Check {
   const { own, listeners, uids, requireKey, hasKey } = facts;
   if (info.status === 401 || info.status === 403) {
@@ -104,14 +104,14 @@ export function operatorCheck(facts: OperatorFacts, info: ProbeResult): Check {
   if (listeners === 'untold') {
     return warn(ID, 'this system does not tell which user calls: any user of it can operate the relay', REQUIRE);
   }
-  const { places, servers = [], proxies = [], known = [] } = facts;
+  const { portListeners, servers = [], proxies = [], known = [] } = facts;
   const trusted: unknown[] = [own, ROOT, ...uids];
   for (const { name, listeners: found } of servers) {
     const foreign = found.find(({ uid }) => !trusted.includes(uid) && !listeners.includes(uid));
     if (!foreign) continue;
     return warn(
       ID,
-      `${name} is served by ${placesOf([foreign])}, so the relay sends it no credential`,
+      `${name} is served by ${addressesOf([foreign])}, so the relay sends it no credential`,
       `Stop that program if it is not yours; else set RELAY_OPERATOR_UIDS=${[...uids, foreign.uid].join(',')} for the relay.`,
     );
   }
@@ -128,11 +128,11 @@ export function operatorCheck(facts: OperatorFacts, info: ProbeResult): Check {
   }
   const runner = listeners.length > 0 ? listeners : [own ?? 'unknown'];
   const users = [...new Set([...runner, ...uids])].join(', ');
-  const where = places && places.length > 0 ? `; it listens on ${placesOf(places)}` : '';
+  const where = portListeners && portListeners.length > 0 ? `; it listens on ${addressesOf(portListeners)}` : '';
   return ok(ID, `only user ${users} may operate the relay; any other needs the operator key${where}`);
 }
 
-/** The running relay's answer about its operator; undefined for an older one, and without an answer. */
+/** The operator rule as reported by the running relay; undefined for an older relay, or without an answer. */
 function runningOperator({ ok: isAnswer, json }: ProbeResult): OperatorState | undefined {
   if (!isAnswer || !isMapping(json) || !isMapping(json.operator)) return undefined;
   const { key_required: keyRequired, forwarders } = json.operator;
@@ -147,8 +147,8 @@ const isProxy = (value: unknown): value is LocalProxy =>
   value.ports.every((port) => typeof port === 'number');
 
 /** `127.0.0.1 (node svc.js, user 1000) and [::1] (...)`. */
-const placesOf = (places: readonly PortListener[]): string =>
-  places
+const addressesOf = (listeners: readonly PortListener[]): string =>
+  listeners
     .map(
       ({ address, uid, program }) => `${urlHost(address)} (${program === undefined ? '' : `${program}, `}user ${uid})`,
     )
@@ -158,8 +158,8 @@ const errorOf = ({ json }: ProbeResult): string =>
   isMapping(json) && typeof json.error === 'string' ? json.error.slice(0, 300) : '';
 
 /**
- * Checks that the relay tells tools of this machine what to send: the refusals of a call to `/sessions` and to
- * `/desktop` without a bearer name it (contract 01 §6.3, 07 §2.2).
+ * Checks that the relay's refusals guide local tools: a call to `/sessions` and to `/desktop` without a bearer has to name
+ * the required header (contract 01 §6.3, 07 §2.2).
  */
 export function toolsCheck(
   { hasDesktopToken, requireKey }: OperatorSettings,

@@ -25,7 +25,7 @@ export interface PluginFacts {
   duplicate_dirs: string[];
 }
 
-/** The facts known without reading any file; also the result when reading takes too long. */
+/** The facts that are known without reading any file; also the result if reading takes too long. */
 export function noPluginFacts(host: Host, version: string, directory: string | null): PluginFacts {
   return {
     name: PLUGIN,
@@ -123,7 +123,7 @@ async function findDuplicates(host: Host, directory: string): Promise<string[]> 
   return byRealPath.size > 1 ? [...byRealPath.values()].sort(byCodePoint) : [];
 }
 
-/** The `plugin.yaml` of a directory; null when it is missing or unreadable. */
+/** The `plugin.yaml` of a directory; null if it is missing or unreadable. */
 async function readManifest(host: Host, directory: string): Promise<Record<string, unknown> | null> {
   const text = await host.files.readText(`${directory}/plugin.yaml`, MAX_MANIFEST).catch(() => null);
   const parsed = text === null ? null : await host.yaml.parseMapping(text);

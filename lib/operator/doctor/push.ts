@@ -6,8 +6,9 @@ const CONTACT =
   'Set RELAY_PUSH_CONTACT of the relay to an address of yours, such as mailto:me@example.com, and restart it.';
 
 /**
- * From `GET /push/status`: whether messages reach devices that nobody looks at (contract 09 §6). Every service of a
- * subscription must have taken the last call; one that was never called says nothing yet. `now` is epoch milliseconds.
+ * From `GET /push/status`: whether messages reach devices that nobody is watching (contract 09 §6). Every service of a
+ * subscription must have accepted the last call; a service that was never called does not count yet. `now` is epoch
+ * milliseconds.
  */
 export function pushCheck(answer: ProbeResult, now: number): Check {
   const id = 'relay-push';

@@ -2,11 +2,11 @@ import type { ProbeResult } from '../../host/probe.ts';
 import { isMapping } from '../../kit/yaml.ts';
 import { clockAdvice, clockText, readClockProblem } from '../clock-problem.ts';
 import { GONE_ADVICE, goneText, readGoneAddresses } from '../gone-addresses.ts';
-import { type ServiceParts, serviceStatus, unitPath } from '../service/service.ts';
+import { type ServiceDeps, serviceStatus, unitPath } from '../service/service.ts';
 import type { SystemdState } from '../service/systemd.ts';
 import { type Check, fail, MORE_TIME, ok, outcome, unknown, warn } from './check.ts';
 
-/** Modules of a relay, in the order in which they are loaded. */
+/** Modules of a relay, in loading order. */
 export interface RelayModules {
   /** The relay's entry, without which no relay runs. */
   relay(): Promise<unknown>;
@@ -80,7 +80,7 @@ export function loopbackCheck(info: ProbeResult, version: string, port: number):
   return warn(id, summary, 'Restart the relay. If it runs without TLS, run this without RELAY_SSL_CERT.');
 }
 
-/** The stores that the relay cannot write, by its `/relay/info` (contract 01 §6.7). No check while there are none. */
+/** The stores that the relay cannot write, from its `/relay/info` (contract 01 §6.7). Empty while there are none. */
 export function storesChecks({ ok: answers, json }: ProbeResult): Check[] {
   const failing = answers && isMapping(json) && Array.isArray(json.failing_stores) ? json.failing_stores : [];
   const names = failing.filter(isMapping).map(({ store, error }) => `${store} (${error})`);
@@ -90,14 +90,14 @@ export function storesChecks({ ok: answers, json }: ProbeResult): Check[] {
   return [fail('relay-stores', `the relay cannot store ${names.join(', ')}`, advice)];
 }
 
-/** The clock of the relay's machine, by `/relay/info` (contract 11 §5). No check while nothing is wrong with it. */
+/** The clock of the relay's machine, from `/relay/info` (contract 11 §5). Empty while it has no problem. */
 export function clockChecks({ ok: answers, json }: ProbeResult): Check[] {
   const problem = readClockProblem(answers ? json : undefined);
   return problem ? [warn('relay-clock', clockText(problem), clockAdvice(problem))] : [];
 }
 
 /**
- * The devices that know only addresses which this machine has no more, by `/relay/info` (contract 11 §2). No check while
+ * The devices that know only addresses which this machine no longer has, from `/relay/info` (contract 11 §2). Empty while
  * there are none.
  */
 export function goneAddressChecks({ ok: answers, json }: ProbeResult): Check[] {
@@ -142,15 +142,15 @@ export interface Lifecycle {
   };
 }
 
-export async function readLifecycle(parts: ServiceParts): Promise<Lifecycle> {
-  const { systemd, unit_path, installed, current, enabled, active, linger } = await serviceStatus(parts);
+export async function readLifecycle(deps: ServiceDeps): Promise<Lifecycle> {
+  const { systemd, unit_path, installed, current, enabled, active, linger } = await serviceStatus(deps);
   return { service: { systemd, unit_path, installed, current, enabled, active, linger } };
 }
 
-export const noLifecycle = (parts: ServiceParts): Lifecycle => ({
+export const noLifecycle = (deps: ServiceDeps): Lifecycle => ({
   service: {
     systemd: 'unknown',
-    unit_path: unitPath(parts),
+    unit_path: unitPath(deps),
     installed: false,
     current: false,
     enabled: null,

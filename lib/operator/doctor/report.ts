@@ -9,8 +9,8 @@ export const reportOf = ({ checks, ...facts }: Diagnosis) => ({
 });
 
 /**
- * The answer of a running relay: the JSON of the command, and the `groups` that its text shows, with one finding for
- * each cause, the remedy in `next`, and `unknown` where nothing was found out.
+ * The answer of a running relay: the command's JSON, and the `groups` that its text shows, with one finding for each cause,
+ * the remedy in `next`, and `unknown` for checks without a result.
  */
 const groupedReportOf = (diagnosis: Diagnosis) => ({
   ...reportOf(diagnosis),

@@ -9,7 +9,7 @@ import { type FoundIdentity, findIdentity, identityProblem } from '../../secure-
 import { namedFiles, readUpstream } from '../../secure-link/settings.ts';
 import { type Check, fail, MORE_TIME, ok, outcome, warn } from './check.ts';
 
-/** Days before its end from which an identity is worth a warning. */
+/** Days before the end of an identity from which the doctor warns. */
 const SOON = 30;
 
 export interface SecureLinkFacts {
@@ -18,9 +18,9 @@ export interface SecureLinkFacts {
   found: FoundIdentity;
   /** `GET /health` of the relay, as its operator. */
   health: ProbeResult;
-  /** `GET /api/health` of the dashboard behind Secure Link; null when that is not on this machine. */
+  /** `GET /api/health` of the dashboard behind Secure Link; null unless that is on this machine. */
   gate: ProbeResult | null;
-  /** Pin of the key that the advertised origin serves; null without an answer, undefined when none is advertised. */
+  /** Pin of the key that the advertised origin serves; null without an answer, undefined if none is advertised. */
   served: string | null | undefined;
 }
 
@@ -38,21 +38,21 @@ const linkOf = ({ json }: ProbeResult) => asObject(asObject(json)?.secure_link) 
 const proxyOf = ({ json }: ProbeResult) => asObject(asObject(asObject(json)?.secure_proxy)?.proxy) ?? {};
 
 /**
- * Gathers what the checks need; undefined when Secure Link is enabled neither here nor, by flags, in the running relay.
- * Reads only, and asks the dashboard without credentials.
+ * Gathers the facts for the checks; undefined if Secure Link is enabled neither here nor, by flags, in the running relay.
+ * Read-only; probes the dashboard without credentials.
  */
-export async function readSecureLink(parts: SecureLinkDoctor): Promise<SecureLinkFacts | undefined> {
-  const { config, host, now, timeout } = parts;
-  if (!config.secureLinkEnabled && linkOf(await parts.health).enabled !== true) return undefined;
+export async function readSecureLink(deps: SecureLinkDoctor): Promise<SecureLinkFacts | undefined> {
+  const { config, host, now, timeout } = deps;
+  if (!config.secureLinkEnabled && linkOf(await deps.health).enabled !== true) return undefined;
   const dashboard = readUpstream(config.secureLinkDashboardUrl);
   const served = async () => {
-    const origin = splitUrl(String(proxyOf(await parts.health).url ?? ''));
+    const origin = splitUrl(String(proxyOf(await deps.health).url ?? ''));
     return origin?.port === undefined ? undefined : host.identities.servedPin(origin.host, origin.port, timeout);
   };
   const [found, health, gate, pin] = await Promise.all([
     findIdentity({ files: namedFiles(config) }, host),
-    parts.health,
-    dashboard ? parts.probe(dashboard.href.replace(/\/$/, ''), '/api/health') : null,
+    deps.health,
+    dashboard ? deps.probe(dashboard.href.replace(/\/$/, ''), '/api/health') : null,
     served(),
   ]);
   return { now, found, health, gate, served: pin };
@@ -64,8 +64,8 @@ export const unknownSecureLink = (reason: string): Check[] => [
 ];
 
 /**
- * The checks of Secure Link, which is enabled here or in the running relay (contract 08). `dashboardUrl` is where the doctor
- * looks for the dashboard.
+ * The checks of Secure Link, if it is enabled here or in the running relay (contract 08). `dashboardUrl` is the address at
+ * which the doctor probes the dashboard.
  */
 export function secureLinkChecks(facts: SecureLinkFacts, dashboardUrl: string): Check[] {
   const gate = dashboardCheck(facts);

@@ -2,17 +2,17 @@ import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
 import { createSystemd, type Systemd, type SystemdState } from './systemd.ts';
-import { isManagedUnit, UNIT, type UnitParts, unitText } from './unit.ts';
+import { isManagedUnit, UNIT, type UnitOptions, unitText } from './unit.ts';
 
 const MAX_FILE = 64 * 1024;
 const PORT_TIMEOUT = 500;
 
-export interface ServiceParts {
+export interface ServiceDeps {
   host: Host;
   /** The user's home. */
   home: string;
   /** Program of the unit. */
-  unit: UnitParts;
+  unit: UnitOptions;
   /** Port on which the relay will listen. */
   port: number;
 }
@@ -27,11 +27,11 @@ export interface ServiceStatus {
   managed: boolean;
   /** True if it equals what this installation writes. */
   current: boolean;
-  /** As reported by the manager; null when it does not answer. */
+  /** As reported by the manager; null if it does not answer. */
   enabled: boolean | null;
   active: string | null;
   exit_status: number | null;
-  /** True if it runs while nobody is signed in; null when unknown. */
+  /** True if it runs while nobody is logged in; null when unknown. */
   linger: boolean | null;
 }
 
@@ -60,21 +60,21 @@ export interface InstallOptions {
   dryRun: boolean;
   /** Also replace a unit that these commands did not write. */
   force: boolean;
-  /** Start it now rather than at the next sign-in. */
+  /** Start it now rather than at the next login. */
   start: boolean;
 }
 
 /** Path of this user's unit file (systemd.unit(5)). */
-export function unitPath({ host, home }: Pick<ServiceParts, 'host' | 'home'>): string {
+export function unitPath({ host, home }: Pick<ServiceDeps, 'host' | 'home'>): string {
   const config = host.env.XDG_CONFIG_HOME;
   return `${config?.startsWith('/') ? config.replace(/\/+$/, '') : `${home}/.config`}/systemd/user/${UNIT}`;
 }
 
 /** State of the unit file and of the manager. Changes nothing. */
-export async function serviceStatus(parts: ServiceParts): Promise<ServiceStatus> {
-  const systemd = createSystemd(parts.host);
-  const path = unitPath(parts);
-  const [state, text, linger] = await Promise.all([systemd.state(), readUnit(parts), systemd.lingers()]);
+export async function serviceStatus(deps: ServiceDeps): Promise<ServiceStatus> {
+  const systemd = createSystemd(deps.host);
+  const path = unitPath(deps);
+  const [state, text, linger] = await Promise.all([systemd.state(), readUnit(deps), systemd.lingers()]);
   const unit = state === 'ready' && text !== null ? await systemd.unit() : null;
   return {
     schema_version: 1,
@@ -83,7 +83,7 @@ export async function serviceStatus(parts: ServiceParts): Promise<ServiceStatus>
     unit_path: path,
     installed: text !== null,
     managed: text !== null && isManagedUnit(text),
-    current: text !== null && text === ownText(parts),
+    current: text !== null && text === ownText(deps),
     enabled: unit?.enabled ?? null,
     active: unit?.active ?? null,
     exit_status: unit?.exitStatus ?? null,
@@ -92,22 +92,22 @@ export async function serviceStatus(parts: ServiceParts): Promise<ServiceStatus>
 }
 
 /**
- * Writes the unit, enables it and starts it; restarts it when the unit or its program may have changed.
+ * Writes the unit, enables it and starts it; restarts it if the unit or its program may have changed.
  * @throws RelayError `unavailable` when the user's manager does not answer (`extra.systemd`) or refuses a call
- * (`extra.call`), `conflict` over an unmanaged unit, or when the port is taken (`extra.port`) and the service could not
- * run. Nothing is written then, unless a call was refused.
+ * (`extra.call`), `conflict` over an unmanaged unit, or if the port is taken (`extra.port`), so that the service could not
+ * run. Nothing is written in these cases, unless a call was refused.
  */
-export async function installService(parts: ServiceParts, options: InstallOptions): Promise<ServiceInstalled> {
-  const systemd = createSystemd(parts.host);
+export async function installService(deps: ServiceDeps, options: InstallOptions): Promise<ServiceInstalled> {
+  const systemd = createSystemd(deps.host);
   await requireManager(systemd);
-  const path = unitPath(parts);
-  const text = unitText(parts.unit);
-  const before = await readUnit(parts);
+  const path = unitPath(deps);
+  const text = unitText(deps.unit);
+  const before = await readUnit(deps);
   if (before !== null && !isManagedUnit(before) && !options.force) throw notManaged(path);
-  if (options.start) await requireFreePort(parts, systemd);
+  if (options.start) await requireFreePort(deps, systemd);
   const changed = before !== text;
   if (!options.dryRun) {
-    if (changed) await parts.host.files.writeAtomic(path, utf8ToBytes(text), 0o644);
+    if (changed) await deps.host.files.writeAtomic(path, utf8ToBytes(text), 0o644);
     await requireCall(systemd, 'daemon-reload');
     await requireCall(systemd, 'enable', UNIT);
     if (options.start) await start(systemd, changed);
@@ -124,26 +124,26 @@ export async function installService(parts: ServiceParts, options: InstallOption
   };
 }
 
-/** While a relay in a terminal holds the port, the service would exit at once, over and over. */
-async function requireFreePort({ host, port }: ServiceParts, systemd: Systemd): Promise<void> {
+/** While a relay in a terminal holds the port, the service would exit again and again. */
+async function requireFreePort({ host, port }: ServiceDeps, systemd: Systemd): Promise<void> {
   if ((await systemd.unit())?.active === 'active') return;
   if (!(await host.network.canConnect('127.0.0.1', port, PORT_TIMEOUT))) return;
   throw new RelayError('conflict', `something listens on port ${port} already`, { extra: { port } });
 }
 
-/** True if the installed unit runs the relay of this agent home, in whatever version. */
-export async function unitServes(parts: ServiceParts): Promise<boolean> {
-  const [text, own] = await Promise.all([readUnit(parts), ownText(parts)]);
+/** True if the installed unit runs the relay of this agent home, in any version. */
+export async function unitServes(deps: ServiceDeps): Promise<boolean> {
+  const [text, own] = await Promise.all([readUnit(deps), ownText(deps)]);
   const home = (unit: string | null) => unit?.split('\n').find((row) => row.startsWith('Environment="SVC_HOME='));
   return text !== null && home(text) !== undefined && home(text) === home(own);
 }
 
 /**
  * Starts the installed service.
- * @throws RelayError `unavailable` as `installService` does.
+ * @throws RelayError `unavailable` like `installService`.
  */
-export async function startService(parts: ServiceParts): Promise<void> {
-  const systemd = createSystemd(parts.host);
+export async function startService(deps: ServiceDeps): Promise<void> {
+  const systemd = createSystemd(deps.host);
   await requireManager(systemd);
   if ((await systemd.unit())?.active === 'failed') await systemd.call('reset-failed', UNIT);
   await requireCall(systemd, 'start', UNIT);
@@ -152,7 +152,7 @@ export async function startService(parts: ServiceParts): Promise<void> {
 async function start(systemd: Systemd, changed: boolean): Promise<void> {
   const state = await systemd.unit();
   if (state?.active === 'active' && !changed) return;
-  // After too many failed starts the manager refuses further ones until they are reset.
+  // After too many failed starts, the manager refuses further ones until a reset.
   if (state?.active === 'failed') await systemd.call('reset-failed', UNIT);
   await requireCall(systemd, 'restart', UNIT);
 }
@@ -162,24 +162,24 @@ async function start(systemd: Systemd, changed: boolean): Promise<void> {
  * @throws RelayError `conflict` for an unmanaged unit, `unavailable` when the manager refuses.
  */
 export async function removeService(
-  parts: ServiceParts,
+  deps: ServiceDeps,
   { dryRun, force }: Pick<InstallOptions, 'dryRun' | 'force'>,
 ): Promise<ServiceRemoved> {
-  const systemd = createSystemd(parts.host);
-  const path = unitPath(parts);
-  const [text, state] = await Promise.all([readUnit(parts), systemd.state()]);
+  const systemd = createSystemd(deps.host);
+  const path = unitPath(deps);
+  const [text, state] = await Promise.all([readUnit(deps), systemd.state()]);
   if (text !== null && !isManagedUnit(text) && !force) throw notManaged(path);
   if (text !== null && !dryRun) {
     if (state === 'ready') await requireCall(systemd, 'disable', '--now', UNIT);
-    await parts.host.files.remove(path);
+    await deps.host.files.remove(path);
     if (state === 'ready') await requireCall(systemd, 'daemon-reload');
   }
   return { ok: true, action: 'remove', changed: text !== null, dry_run: dryRun, unit_path: path, systemd: state };
 }
 
-const readUnit = (parts: ServiceParts): Promise<string | null> => parts.host.files.readText(unitPath(parts), MAX_FILE);
+const readUnit = (deps: ServiceDeps): Promise<string | null> => deps.host.files.readText(unitPath(deps), MAX_FILE);
 
-function ownText({ unit }: ServiceParts): string | null {
+function ownText({ unit }: ServiceDeps): string | null {
   try {
     return unitText(unit);
   } catch {

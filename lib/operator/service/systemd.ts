@@ -28,11 +28,11 @@ const CALL_TIMEOUT = 20_000;
 
 export interface Systemd {
   state(): Promise<SystemdState>;
-  /** State of the unit; null when the manager does not report one. */
+  /** State of the unit; null if the manager does not report one. */
   unit(): Promise<UnitState | null>;
   /** Runs `systemctl --user`, and returns whether it succeeded. */
   call(...args: string[]): Promise<boolean>;
-  /** True if the user's services run while nobody is signed in; null when unknown. */
+  /** True if the user's services run while nobody is logged in; null when unknown. */
   lingers(): Promise<boolean | null>;
 }
 

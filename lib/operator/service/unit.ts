@@ -3,7 +3,7 @@ import { RelayError } from '../../errors.ts';
 export const UNIT = 'svc-relay.service';
 const MARKER = '# managed-by: svc relay service v1';
 
-export interface UnitParts {
+export interface UnitOptions {
   /** Absolute path of the Node binary. */
   node: string;
   /** Absolute path of the `svc-relay` program. */
@@ -16,9 +16,9 @@ export interface UnitParts {
 
 /**
  * The text of the systemd user unit.
- * @throws RelayError `unsupported` when systemd cannot run a binary of that name.
+ * @throws RelayError `unsupported` if systemd cannot run a binary of that name.
  */
-export function unitText({ node, script, agentHome, path }: UnitParts): string {
+export function unitText({ node, script, agentHome, path }: UnitOptions): string {
   const environment = [`SVC_HOME=${agentHome}`, ...(path ? [`PATH=${path}`] : [])];
   return `${MARKER}
 # Written by 'svc relay service install'; 'svc relay service remove' takes it away.
@@ -55,7 +55,7 @@ function program(path: string): string {
   return quoted(path);
 }
 
-/** Any further word: there `$` begins a variable, and `$$` stands for `$`. */
+/** Any further word, in which `$` begins a variable and `$$` stands for `$`. */
 const argument = (text: string): string => quoted(text).replaceAll('$', '$$$$');
 
 /** One word of a unit file: quotes and C escapes, and `%%` for `%` (systemd.syntax(7), systemd.unit(5)). */

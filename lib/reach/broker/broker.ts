@@ -2,8 +2,9 @@ import { timingSafeEqual } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
 import { isObject } from '../../kit/json.ts';
 import { utf8Length } from '../../kit/text.ts';
+import { digestOf } from '../digest.ts';
 import { MAX_PAYLOAD } from '../frames.ts';
-import { digestOf, isId, newId, shortId } from '../ids.ts';
+import { isId, newId, shortId } from '../ids.ts';
 import {
   type ErrorCode,
   encodeMessage,
@@ -24,21 +25,21 @@ import { HostLink, MAX_QUEUED_BYTES, type Stream, type StreamLimits } from './st
 const REGISTRATION_TIMEOUT = 10_000;
 const MAX_HOSTS = 256;
 const MAX_STREAMS_PER_ROUTE = 6;
-/** Digest that no token has, for hosts that are not known. */
+/** A digest that no token has, for unknown hosts. */
 const NOBODY = digestOf('');
 
 /** Digests of the tokens of each host, one or two while a token is replaced. */
 export type Hosts = ReadonlyMap<string, readonly string[]>;
 
-export interface BrokerParts {
+export interface BrokerDeps {
   clock: Pick<Clock, 'now' | 'monotonic'>;
   hosts: Hosts;
   /** Records from the store, of any table. */
   stored?: unknown[];
   limits?: Partial<StreamLimits>;
-  /** Milliseconds after which a registered host gives way to a new registration; never by default. */
+  /** Milliseconds after which a new registration replaces a registered host; never by default. */
   replaceAfter?: number;
-  /** True if connection IDs are stored: where the memory of the broker may be dropped at any time. */
+  /** True if connection IDs are stored, because the broker's memory may be dropped at any time. */
   keepsSeen?: boolean;
 }
 
@@ -47,7 +48,7 @@ type Connection<S> =
   | { role: 'host'; link: Link<S>; host: HostLink<S> }
   | { role: 'client'; link: Link<S>; host: HostLink<S>; stream: Stream<S> };
 
-/** State of an open socket that outlives the broker's memory (contract 08 §8). */
+/** State of an open socket that survives the broker's memory (contract 08 §8). */
 export type Snapshot =
   | {
       role: 'host';
@@ -72,11 +73,11 @@ const LIMITS: StreamLimits = {
 };
 
 /**
- * The broker of Reach (contract 08 §7) without sockets, storage or timers: every method takes one event and returns what
- * has to be done. `S` stands for a socket of the runtime; each has one object or name.
+ * The broker of Reach (contract 08 §7) without sockets, storage or timers: every method takes one event and returns its
+ * effects. `S` stands for a socket of the runtime; each has one object or name.
  */
 export class Broker<S> {
-  readonly #parts: BrokerParts;
+  readonly #deps: BrokerDeps;
   readonly #limits: StreamLimits;
   #hosts: Hosts;
   readonly #credentials = new Credentials();
@@ -86,17 +87,17 @@ export class Broker<S> {
   readonly #online = new Map<string, HostLink<S>>();
   readonly #saves = new Map<number, (ok: boolean) => void>();
   #lastSave = 0;
-  /** Emptied by `#take` at the end of each event; links hold on to it. */
+  /** Emptied by `#take` at the end of each event. Links keep a reference to it. */
   readonly #effects: Effect<S>[] = [];
 
-  constructor(parts: BrokerParts) {
-    this.#parts = parts;
-    this.#limits = { ...LIMITS, ...parts.limits };
-    this.#hosts = parts.hosts;
-    this.#sources = new SourceLimits(parts.clock);
-    this.#seen = new ReplayCache(parts.clock);
-    const { stored = [] } = parts;
-    const changes = this.#credentials.load(stored, this.#isKnown, seconds(parts.clock));
+  constructor(deps: BrokerDeps) {
+    this.#deps = deps;
+    this.#limits = { ...LIMITS, ...deps.limits };
+    this.#hosts = deps.hosts;
+    this.#sources = new SourceLimits(deps.clock);
+    this.#seen = new ReplayCache(deps.clock);
+    const { stored = [] } = deps;
+    const changes = this.#credentials.load(stored, this.#isKnown, seconds(deps.clock));
     this.#save([...changes, ...this.#seenChanges(this.#seen.load(stored.filter(isSeen)))]);
   }
 
@@ -108,7 +109,7 @@ export class Broker<S> {
   /** A socket is open and has to register. */
   opened(socket: S, source: string): Effect<S>[] {
     const link = new Link(socket, this.#effects);
-    this.#connections.set(socket, { role: 'pending', link, source, since: this.#parts.clock.monotonic() });
+    this.#connections.set(socket, { role: 'pending', link, source, since: this.#deps.clock.monotonic() });
     this.#sources.waits(source);
     return this.#take();
   }
@@ -132,7 +133,7 @@ export class Broker<S> {
     return this.#take();
   }
 
-  /** The other side has gone. */
+  /** The other side has disconnected. */
   closed(socket: S): Effect<S>[] {
     const connection = this.#connections.get(socket);
     if (connection) {
@@ -145,7 +146,7 @@ export class Broker<S> {
     return this.#take();
   }
 
-  /** Bytes of earlier messages have left for the other side. */
+  /** Bytes of earlier messages were sent to the other side. */
   sent(socket: S, bytes: number): Effect<S>[] {
     const connection = this.#connections.get(socket);
     if (connection) {
@@ -157,9 +158,9 @@ export class Broker<S> {
   }
 
   /**
-   * True if what is sent to a socket may count as sent at once, for a runtime that cannot know when it has left: a host
-   * with flow control says itself what it takes, and what a client sends acknowledges what it has got. Until then, `own`
-   * bytes may be on the way to it, and `all` to the clients of its host.
+   * True if bytes for a socket may count as sent at once, in a runtime that cannot know when they are: a host with flow
+   * control announces its capacity, and a message of a client acknowledges the bytes that it got. Until then, at most `own`
+   * bytes may be in flight to a socket, and `all` to the clients of its host.
    */
   isAhead(socket: S, { own, all }: { own: number; all: number }): boolean {
     const connection = this.#connections.get(socket);
@@ -170,7 +171,7 @@ export class Broker<S> {
     return sum <= all;
   }
 
-  /** Changes are stored, or could not be. */
+  /** Changes were stored, or could not be. */
   saved(id: number, ok: boolean): Effect<S>[] {
     const then = this.#saves.get(id);
     this.#saves.delete(id);
@@ -180,34 +181,34 @@ export class Broker<S> {
 
   /** Closes overdue sockets. Call every second while `isBusy`, and at `nextExpiry`. */
   tick(): Effect<S>[] {
-    const late = this.#parts.clock.monotonic() - REGISTRATION_TIMEOUT;
+    const deadline = this.#deps.clock.monotonic() - REGISTRATION_TIMEOUT;
     if (this.#sources.pending > 0) {
       for (const connection of this.#connections.values()) {
-        if (connection.role === 'pending' && connection.since <= late) this.#refuse(connection, 'unauthorized');
+        if (connection.role === 'pending' && connection.since <= deadline) this.#refuse(connection, 'unauthorized');
       }
     }
     for (const host of [...this.#online.values()]) host.tick();
     return this.#take();
   }
 
-  /** Forgets credentials and connection IDs that are over for long. To be called now and then. */
+  /** Removes credentials and connection IDs that expired long ago. Call it now and then. */
   prune(): Effect<S>[] {
-    const changes = this.#credentials.prune(seconds(this.#parts.clock), this.#isKnown);
+    const changes = this.#credentials.prune(seconds(this.#deps.clock), this.#isKnown);
     this.#save([...changes, ...this.#seenChanges(this.#seen.prune())]);
     return this.#take();
   }
 
-  /** Takes another list of hosts: those whose token is no longer in it are closed. */
+  /** Replaces the list of hosts; those whose token is no longer in it are closed. */
   reload(hosts: Hosts): Effect<S>[] {
     this.#hosts = hosts;
     for (const host of [...this.#online.values()]) {
       if (!hosts.get(host.id)?.includes(host.digest)) this.#violated(host, 'unauthorized');
     }
-    this.#save(this.#credentials.prune(seconds(this.#parts.clock), this.#isKnown));
+    this.#save(this.#credentials.prune(seconds(this.#deps.clock), this.#isKnown));
     return this.#take();
   }
 
-  /** Effects that no event has asked for yet, such as those of the start. */
+  /** Effects outside of any event, such as those of the start. */
   pending(): Effect<S>[] {
     return this.#take();
   }
@@ -223,7 +224,7 @@ export class Broker<S> {
     return role !== undefined && role !== 'pending';
   }
 
-  /** True if something is under way that only memory holds. */
+  /** True if there is state that only memory holds. */
   isBusy(): boolean {
     if (this.#sources.pending > 0 || this.#saves.size > 0) return true;
     for (const { streams } of this.#online.values()) {
@@ -234,7 +235,7 @@ export class Broker<S> {
     return false;
   }
 
-  /** When the first idle stream ends, in milliseconds of the monotonic clock; null without streams. */
+  /** Time at which the first idle stream ends, in milliseconds of the monotonic clock; null without streams. */
   nextExpiry(): number | null {
     let next: number | null = null;
     for (const host of this.#online.values()) {
@@ -257,7 +258,7 @@ export class Broker<S> {
     return { role: 'client', hostId: connection.host.id, id, connectionId, digest, credentialId, lastData, ...credit };
   }
 
-  /** Takes back a socket that outlived the broker's memory. Hosts come before clients; false for a client without one. */
+  /** Restores a socket that survived the broker's memory. Hosts come before clients; false for a client without its host. */
   restore(socket: S, snapshot: Snapshot): boolean {
     const link = new Link(socket, this.#effects);
     if (snapshot.role === 'host') {
@@ -284,9 +285,9 @@ export class Broker<S> {
     return this.#effects.splice(0);
   }
 
-  /** Changes to store after connection IDs were forgotten, and perhaps one was remembered. */
+  /** Changes to store after connection IDs were removed, and perhaps one was added. */
   #seenChanges(forgotten: string[], added?: SeenRecord): Change[] {
-    if (!this.#parts.keepsSeen) return [];
+    if (!this.#deps.keepsSeen) return [];
     const changes = forgotten.map((id): Change => ({ table: 'seen', digest: id, record: null }));
     return added ? [...changes, { table: 'seen', digest: added.connection_id, record: added }] : changes;
   }
@@ -326,13 +327,13 @@ export class Broker<S> {
     }
     const { record, forgotten } = this.#seen.add(message.connection_id);
     const changes = this.#seenChanges(forgotten, record);
-    // Phones open a stream for each few requests. Hosts and bootstraps come rarely, and their records take room.
+    // Phones open a stream for every few requests. Hosts and bootstraps are rare, and their records take room.
     this.#sources.settled(connection.source, message.credential_kind === 'route');
     if ('digest' in outcome) this.#admitHost(connection.link, message, outcome.digest, changes);
     else this.#match(connection.link, message, outcome.record, outcome.host, changes);
   }
 
-  /** An unknown host and a wrong token cannot be told apart. */
+  /** An unknown host must not be distinguishable from a wrong token. */
   #checkHost({ host_id, connection_id, token }: Register): { digest: string } | ErrorCode {
     const digest = digestOf(token);
     const known = this.#hosts.get(host_id) ?? [];
@@ -340,9 +341,9 @@ export class Broker<S> {
     if (!matches.includes(true)) return 'unauthorized';
     if (this.#seen.has(connection_id)) return 'replayed';
     const online = this.#online.get(host_id);
-    const { replaceAfter = Number.POSITIVE_INFINITY, clock } = this.#parts;
+    const { replaceAfter = Number.POSITIVE_INFINITY, clock } = this.#deps;
     if (online && clock.monotonic() - online.since < replaceAfter) {
-      // The same host may have lost the link of its first registration.
+      // The same host may have lost the connection of its first registration.
       online.link.probe();
       return 'host_busy';
     }
@@ -353,7 +354,7 @@ export class Broker<S> {
   #checkClient(message: Register): { record: CredentialRecord; host: HostLink<S> } | ErrorCode {
     const { host_id, connection_id, credential_kind, token } = message;
     if (this.#seen.has(connection_id)) return 'replayed';
-    const record = this.#credentials.find(digestOf(token), host_id, credential_kind, seconds(this.#parts.clock));
+    const record = this.#credentials.find(digestOf(token), host_id, credential_kind, seconds(this.#deps.clock));
     if (typeof record === 'string') return record;
     const host = this.#online.get(host_id);
     const isRoute = record.kind === 'route';
@@ -375,28 +376,28 @@ export class Broker<S> {
     this.#log('info', host_id, 'registered');
   }
 
-  #createHost(parts: { id: string; link: Link<S>; connectionId: string; digest: string }): HostLink<S> {
-    const host: HostLink<S> = new HostLink(parts, {
-      clock: this.#parts.clock,
+  #createHost(fields: { id: string; link: Link<S>; connectionId: string; digest: string }): HostLink<S> {
+    const host: HostLink<S> = new HostLink(fields, {
+      clock: this.#deps.clock,
       limits: this.#limits,
       events: {
         violated: (code) => this.#violated(host, code),
         ended: (stream, why) => {
-          // A stream closed by its host still counts the bytes left for it, but takes part in nothing.
+          // A stream that its host has closed only counts the bytes left for it.
           this.#connections.delete(stream.client.socket);
           const bytes = `${stream.bytesToHost} bytes to the host, ${stream.bytesToClient} back`;
-          this.#log('debug', parts.id, `a stream ended: ${why} (${bytes})`);
+          this.#log('debug', fields.id, `a stream ended: ${why} (${bytes})`);
         },
       },
     });
-    this.#online.set(parts.id, host);
-    this.#connections.set(parts.link.socket, { role: 'host', link: parts.link, host });
+    this.#online.set(fields.id, host);
+    this.#connections.set(fields.link.socket, { role: 'host', link: fields.link, host });
     return host;
   }
 
-  /** Spends the credential and opens a stream. Host and client hear of it once that is stored. */
+  /** Spends a use of the credential and opens a stream. Host and client are told once that is stored. */
   #match(link: Link<S>, message: Register, record: CredentialRecord, host: HostLink<S>, changes: Change[]): void {
-    const spent = this.#credentials.spend(record, seconds(this.#parts.clock));
+    const spent = this.#credentials.spend(record, seconds(this.#deps.clock));
     const { token_sha256: digest, credential_id } = record;
     const credentialId = record.kind === 'route' ? credential_id : null;
     const stream = host.add({ id: newId(), connectionId: message.connection_id, digest, credentialId, client: link });
@@ -460,7 +461,7 @@ export class Broker<S> {
           credential_id: message.pairing_id,
           device_id_hash: null,
         };
-    const changes = this.#credentials.publish(record, seconds(this.#parts.clock));
+    const changes = this.#credentials.publish(record, seconds(this.#deps.clock));
     if (typeof changes === 'string') {
       this.#violated(host, changes);
       return;
@@ -480,7 +481,7 @@ export class Broker<S> {
     this.#acknowledge(host, changes, encodeMessage(reply));
   }
 
-  /** Answers a control message once its changes are stored. Without that the host is closed, and tries again. */
+  /** Answers a control message once its changes are stored. If that fails, the host is closed and tries again. */
   #acknowledge(host: HostLink<S>, changes: Change[], reply: string): void {
     this.#save(changes, (ok) => {
       if (ok) host.control(reply);

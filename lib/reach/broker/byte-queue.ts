@@ -1,15 +1,15 @@
-/** Small payloads that wait are joined up to this many bytes: clients in the field hold 32 records, of any size. */
+/** Small queued payloads are joined up to this many bytes: existing clients buffer 32 records, of any size. */
 const JOINED_BYTES = 64 * 1024;
 
 interface Group {
   bytes: Uint8Array;
-  /** Bytes in use; more than that are allocated while a group grows. */
+  /** Bytes in use; more are allocated while a group grows. */
   length: number;
 }
 
 /**
- * Bytes of one direction of a stream. A payload that waits alone leaves as it came; small ones that wait together leave
- * as one, so that a flood of tiny payloads costs no more memory than its bytes.
+ * Bytes of one direction of a stream. A payload that is queued alone leaves unchanged; small ones that are queued together
+ * are joined, so that a flood of tiny payloads costs no more memory than its bytes.
  */
 export class ByteQueue {
   #groups: Group[] = [];
@@ -20,7 +20,7 @@ export class ByteQueue {
     return this.#bytes;
   }
 
-  /** Payloads that `take` would return. */
+  /** Number of payloads that `take` would return. */
   get frames(): number {
     return this.#groups.length - this.#head;
   }

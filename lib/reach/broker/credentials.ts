@@ -4,19 +4,19 @@ import { isDigest, isId } from '../ids.ts';
 import { type ClientKind, MAX_USES } from '../messages.ts';
 import type { SeenRecord } from './limits.ts';
 
-/** Credentials of one host, with bootstraps that are consumed (contract 08 §7.7). */
+/** Maximum credentials of one host, including consumed bootstraps (contract 08 §7.7). */
 const MAX_PER_HOST = 1024;
-/** Seconds: how long an expired credential is still known as such, and how long a consumed one is at least. */
+/** Seconds for which an expired credential is remembered, and a consumed one at least. */
 const KEPT_AFTER = 24 * 3600;
-/** Seconds: how far ahead a credential may expire. */
+/** Maximum seconds from now until a credential's expiry. */
 const MAX_LIFE = { bootstrap: 24 * 3600, route: 400 * 24 * 3600 };
 
-/** A credential by which clients reach a host. Times are epoch seconds. */
+/** A credential with which clients reach a host. Times are epoch seconds. */
 export interface CredentialRecord {
   host_id: string;
   token_sha256: string;
   expires_at: number;
-  /** Null for a route, which has no number of uses. */
+  /** Null for a route, whose uses are unlimited. */
   uses_left: number | null;
   kind: ClientKind;
   /** `pairing_id` of a bootstrap. */
@@ -24,11 +24,11 @@ export interface CredentialRecord {
   device_id_hash: string | null;
 }
 
-/** A bootstrap without uses left, and until when that is remembered. */
+/** A consumed bootstrap, and how long that is remembered. */
 export interface ConsumedRecord {
   token_sha256: string;
   expires_at: number;
-  /** Its host and its own end; absent in records of former versions, which count for no host. */
+  /** Its host and its own expiry; absent in records of former versions, which count for no host. */
   host_id?: string;
   spent_until?: number;
 }
@@ -41,14 +41,14 @@ export type Change =
 
 type Refusal = 'unauthorized' | 'quota_exceeded';
 
-/** Digests of client credentials. Methods that change something return what has to be stored. */
+/** Digests of client credentials. Methods that change something return the changes to store. */
 export class Credentials {
   readonly #records = new Map<string, CredentialRecord>();
   readonly #ofHost = new Map<string, Set<string>>();
   readonly #consumed = new Map<string, ConsumedRecord>();
   readonly #consumedOfHost = new Map<string, Set<string>>();
 
-  /** Takes records from the store: those that are valid, not yet to be forgotten, and of a known host. Counts the rest. */
+  /** Loads records from the store that are valid, not to be forgotten yet, and of a known host. Counts the rest. */
   load(values: unknown[], isKnown: (hostId: string) => boolean, now: number): Change[] {
     const dropped: Change[] = [];
     for (const value of values) {
@@ -66,7 +66,7 @@ export class Credentials {
     return dropped;
   }
 
-  /** Stores a credential of a host. Another route with the same credential ID gives way to it. */
+  /** Stores a credential of a host, replacing another route with the same credential ID. */
   publish(record: CredentialRecord, now: number): Change[] | Refusal {
     const { expires_at, kind, token_sha256: digest, host_id } = record;
     if (expires_at <= now || expires_at > now + MAX_LIFE[kind]) return 'unauthorized';
@@ -124,7 +124,7 @@ export class Credentials {
     return [...this.#remove([digest]), { table: 'consumed', digest, record: consumed }];
   }
 
-  /** Forgets long expired records, and everything of hosts that are no longer known. */
+  /** Removes long expired records, and all records of hosts that are no longer known. */
   prune(now: number, isKnown: (hostId: string) => boolean): Change[] {
     const changes: Change[] = [];
     for (const [hostId, digests] of this.#ofHost) {
@@ -137,7 +137,7 @@ export class Credentials {
     return changes;
   }
 
-  /** Removes what has expired: credentials, and consumed bootstraps that would have by now. */
+  /** Removes expired credentials, and consumed bootstraps past their own expiry. */
   #makeRoom(hostId: string, now: number): Change[] {
     const isExpired = (digest: string) => (this.#records.get(digest)?.expires_at ?? 0) <= now;
     const changes = this.#remove([...this.#of(hostId)].filter(isExpired));
@@ -184,7 +184,7 @@ export class Credentials {
   }
 }
 
-/** Takes a digest out of its host's set, and an empty set out of the map. */
+/** Removes a digest from its host's set, and an empty set from the map. */
 function drop(sets: Map<string, Set<string>>, hostId: string | undefined, digest: string): void {
   if (hostId === undefined) return;
   const left = sets.get(hostId);

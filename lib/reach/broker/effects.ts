@@ -4,11 +4,11 @@ import type { Change } from './credentials.ts';
 export type Effect<S> =
   /** Send one message; its `length` counts as unsent until `sent` is called with it. */
   | { do: 'send'; socket: S; data: string | Uint8Array }
-  /** Close after what was sent before, with this code and an empty reason. No event of the socket counts any more. */
+  /** Close with this code and an empty reason, after everything sent before. No later event of the socket counts. */
   | { do: 'close'; socket: S; code: number }
-  /** Find out soon whether the other side is still there. */
+  /** Find out soon whether the other side is still connected. */
   | { do: 'probe'; socket: S }
-  /** Stop reading from a socket, or go on. */
+  /** Stop reading from a socket, or resume. */
   | { do: 'pause' | 'resume'; socket: S }
   /** Store these changes in one transaction and then call `saved` with the same number. */
   | { do: 'save'; changes: Change[]; id: number }

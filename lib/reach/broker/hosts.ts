@@ -7,7 +7,7 @@ const MAX_DIGESTS = 2;
 /**
  * Reads a credentials file (contract 08 §7.1): `{"hosts":{"<ID>":{"host_token_sha256":"<digest>"}}}`, where a list of two
  * digests is accepted too.
- * @returns the digests by host ID, or a sentence that says what is wrong. It never repeats what may be a token.
+ * @returns the digests by host ID, or a sentence about the error, which never quotes a possible token.
  */
 export function parseHosts(text: string): Map<string, string[]> | string {
   const document = parseObject(text);

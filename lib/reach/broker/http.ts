@@ -2,20 +2,20 @@ import { H3, type H3Event, HTTPError } from 'h3';
 import { PROTOCOL_VERSION } from '../messages.ts';
 import { CONNECT_PATH } from '../settings.ts';
 
-/** Sums that `/health` answers with. */
+/** Totals shown by `/health`. */
 export interface Counts {
   hosts_online: number;
   active_streams: number;
 }
 
-export interface BrokerHttpParts {
-  /** Null while they are not known. Throws HTTPError for a caller who asks too often. */
+export interface BrokerHttpOptions {
+  /** Null while they are unknown. Throws HTTPError for a caller that asks too often. */
   counts(event: H3Event): Counts | null | Promise<Counts | null>;
-  /** Accepts the socket of an upgrade, where upgrades are requests (edge). */
+  /** Accepts the socket of an upgrade, in a runtime where upgrades are requests (edge). */
   connect?(event: H3Event): Response | Promise<Response>;
 }
 
-/** h3 would take a path with a slash at its end, or with escapes, for one of these. */
+/** h3 would accept a path with a trailing slash, or with escapes, for one of these. */
 const PATHS: ReadonlySet<string> = new Set(['/health', CONNECT_PATH]);
 
 export const HEADERS = {
@@ -27,7 +27,10 @@ export const HEADERS = {
 const answer = (status: number, body: object, headers: Record<string, string> = {}): Response =>
   new Response(JSON.stringify(body), { status, headers: { ...HEADERS, ...headers } });
 
-/** True for a socket request with a query or credentials, which proxies and logs might keep. `target` is as it was sent. */
+/**
+ * True for a socket request with a query or credentials, which proxies and logs might store. `target` is the raw request
+ * target.
+ */
 export const hasQueryOrCredentials = (target: string, authorization: unknown): boolean =>
   target.includes('?') || (authorization !== undefined && authorization !== null);
 
@@ -35,7 +38,7 @@ const isUpgrade = ({ method, headers }: Request): boolean =>
   method === 'GET' && headers.get('upgrade')?.toLowerCase() === 'websocket';
 
 /** The HTTP face of a broker, on Node and at the edge (contract 08 §7.2). Errors are `{"ok": false, "error": ...}`. */
-export function createBrokerHttp({ counts, connect }: BrokerHttpParts): H3 {
+export function createBrokerHttp({ counts, connect }: BrokerHttpOptions): H3 {
   const health = async (event: H3Event): Promise<Response> => {
     const sums = await counts(event);
     if (!sums) throw new HTTPError({ status: 503, message: 'the counter does not answer' });

@@ -5,8 +5,8 @@ import { bytesOfId, ID_BYTES, idOfBytes } from '../ids.ts';
 const LABEL = /^[a-z2-7]{26}$/;
 
 /**
- * The label of a host's own name at the edge (contract 08 §8): host names have no case, and IDs do.
- * @throws Error for a text that is no ID
+ * The label of a host's own name at the edge (contract 08 §8), since host names ignore case and IDs do not.
+ * @throws Error for a text that is not an ID
  */
 export const labelOf = (hostId: string): string => base32.stringify(bytesOfId(hostId), { pad: false }).toLowerCase();
 
@@ -16,7 +16,7 @@ export function hostIdOfLabel(label: string): string | null {
   try {
     const bytes = base32.parse(label.toUpperCase(), { loose: true });
     const hostId = bytes.length === ID_BYTES ? idOfBytes(bytes) : null;
-    // One name for each host: the last character has bits to spare.
+    // One name per host: the last character has spare bits.
     return hostId !== null && labelOf(hostId) === label ? hostId : null;
   } catch {
     return null;

@@ -1,19 +1,22 @@
 import { type Clock, seconds } from '../../kit/clock.ts';
 
-/** Upgrades of one source per window, the window in milliseconds, and tracked sources (contract 08 §7.7). */
+/**
+ * Upgrades of one source per window, the window in milliseconds, and the maximum number of tracked sources (contract 08
+ * §7.7).
+ */
 const ATTEMPTS = 30;
 const WINDOW = 60_000;
 const MAX_SOURCES = 4096;
-/** Sockets that have not registered yet, in all and of one source. */
+/** Unregistered sockets, in total and of one source. */
 const MAX_PENDING = 512;
 const MAX_PENDING_PER_SOURCE = 16;
-/** Remembered connection IDs, and seconds for which each is remembered. */
+/** Maximum remembered connection IDs, and seconds for which each is remembered. */
 const MAX_SEEN = 65_536;
 const SEEN_FOR = 24 * 3600;
 
 type Time = Pick<Clock, 'monotonic'>;
 
-/** Upgrade attempts per source address, and sockets that wait for their registration. */
+/** Upgrade attempts and unregistered sockets per source address. */
 export class SourceLimits {
   readonly #clock: Time;
   readonly #attempts = new Map<string, number[]>();
@@ -24,7 +27,7 @@ export class SourceLimits {
     this.#clock = clock;
   }
 
-  /** Counts an attempt to connect. False when the source, or the broker as a whole, is over its limit. */
+  /** Counts an attempt to connect. False if the source, or the broker as a whole, is over its limit. */
   attempt(source: string): boolean {
     const since = this.#clock.monotonic() - WINDOW;
     let attempts = this.#attempts.get(source)?.filter((at) => at > since);
@@ -39,7 +42,7 @@ export class SourceLimits {
     return this.#pendingTotal < MAX_PENDING && (this.#pending.get(source) ?? 0) < MAX_PENDING_PER_SOURCE;
   }
 
-  /** Sources age out oldest first, so a flood of new ones must not make each of them scan all others. */
+  /** Sources expire oldest first, so that no new source has to scan all others in a flood. */
   #prune(since: number): void {
     for (const [source, attempts] of this.#attempts) {
       if ((attempts.at(-1) ?? 0) <= since) this.#attempts.delete(source);
@@ -52,7 +55,7 @@ export class SourceLimits {
     this.#pending.set(source, (this.#pending.get(source) ?? 0) + 1);
   }
 
-  /** The wait is over, and the attempt is given back where it leaves nothing behind. */
+  /** The registration is over. The attempt is refunded if it left nothing behind. */
   settled(source: string, isRefunded: boolean): void {
     this.#pendingTotal--;
     const left = (this.#pending.get(source) ?? 1) - 1;
@@ -68,7 +71,7 @@ export class SourceLimits {
   }
 }
 
-/** A connection ID that has been used, until when (epoch seconds). */
+/** A used connection ID, and its expiry (epoch seconds). */
 export interface SeenRecord {
   connection_id: string;
   expires_at: number;
@@ -88,14 +91,14 @@ export class ReplayCache {
     return (this.#seen.get(connectionId) ?? 0) > seconds(this.#clock);
   }
 
-  /** Remembers an ID. Returns its record, and the IDs that are forgotten for it. */
+  /** Remembers an ID. Returns its record, and the IDs that were removed for it. */
   add(connectionId: string): { record: SeenRecord; forgotten: string[] } {
     const record = { connection_id: connectionId, expires_at: seconds(this.#clock) + SEEN_FOR };
     this.#put(record);
     return { record, forgotten: this.prune() };
   }
 
-  /** Takes records from the store, in any order. Returns the IDs of those that are too old, or too many. */
+  /** Loads records from the store, in any order. Returns the IDs of those that have expired, or are too many. */
   load(records: SeenRecord[]): string[] {
     for (const record of records.toSorted((a, b) => a.expires_at - b.expires_at)) this.#put(record);
     return this.prune();
@@ -106,7 +109,7 @@ export class ReplayCache {
     this.#seen.set(connection_id, expires_at);
   }
 
-  /** Forgets the oldest beyond the limit, and what has aged out: their IDs. */
+  /** Removes expired IDs, and the oldest over the limit. Returns them. */
   prune(): string[] {
     const now = seconds(this.#clock);
     const forgotten: string[] = [];

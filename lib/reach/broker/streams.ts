@@ -5,27 +5,27 @@ import { type ErrorCode, encodeMessage } from '../messages.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { Link } from './effects.ts';
 
-/** Payload of the largest frame to a host: with its header it fits the 1 MiB that older connectors receive. */
+/** Largest payload of a frame to a host: with its header it fits the 1 MiB that older connectors accept. */
 const MAX_RECORD = MiB - HEADER_BYTES;
-/** Bytes on the way to a socket beyond which further ones wait in the queue of their stream. */
+/** Bytes in flight to a socket above which further ones wait in the queue of their stream. */
 const HIGH_WATER = 256 * KiB;
 /** Queue of one direction of a stream (contract 08 §7.6). */
 const MAX_QUEUED_FRAMES = 32;
 export const MAX_QUEUED_BYTES = 8 * MiB;
-/** Bytes towards the host at which a client is no longer read, and at which none of the host's clients is. */
+/** Bytes queued for the host at which one client is no longer read, and at which none of the host's clients is. */
 const PAUSE_CLIENT_AT = MiB;
 const PAUSE_ALL_AT = 4 * MiB;
-/** Milliseconds for which one full stream may keep the host from being read. */
+/** Milliseconds for which one full stream may stop the reading of the host. */
 const MAX_STALL = 10_000;
 /** Milliseconds without data in either direction after which a stream ends. */
 const IDLE = 300_000;
-/** Milliseconds in which a client that was closed by its host must take some of the bytes left for it. */
+/** Milliseconds in which a client that its host has closed must accept some of its remaining bytes. */
 const MAX_DRAIN = 30_000;
 /** IDs of ended streams that a host may still send data for. */
 const MAX_ENDED = 4096;
-/** Messages that may wait for a host which does not read. */
+/** Messages that may be queued for a host which does not read. */
 const MAX_CONTROL_QUEUED = 1024;
-/** Bytes of credit that one host may pile up on a stream. */
+/** Maximum credit that a host may accumulate on a stream, bytes. */
 const MAX_CREDIT = 64 * MiB;
 
 /** One client on one host. */
@@ -38,19 +38,19 @@ export interface Stream<S> {
   readonly client: Link<S>;
   readonly toHost: ByteQueue;
   readonly toClient: ByteQueue;
-  /** The host knows of it. */
+  /** True once the host knows of it. */
   isAnnounced: boolean;
-  /** True if each side still takes part. One that has gone leaves its queue to be sent. */
+  /** True while the side takes part. A side that has gone may leave a queue to be sent. */
   hostLive: boolean;
   clientLive: boolean;
   /** Time of the last data, monotonic milliseconds. */
   lastData: number;
-  /** Since when the queue to the client is over its limit. */
+  /** Time since when the queue to the client is over its limit. */
   fullSince: number | null;
   /** Bytes that may be sent to the host, and received from it, under flow control. */
   sendCredit: number;
   receiveCredit: number;
-  /** Bytes that have left for the client and are not granted to the host again yet. */
+  /** Bytes sent to the client but not yet granted to the host again. */
   toGrant: number;
   /** Bytes sent to the client since it last sent anything. */
   unanswered: number;
@@ -62,11 +62,11 @@ export interface StreamLimits {
   /** Streams per host, and of a host without flow control. */
   maxStreams: number;
   maxStreamsWithoutFlow: number;
-  /** Bytes that a host without flow control may send to a client which sends nothing. */
+  /** Bytes that a host without flow control may send to a client that sends nothing. */
   maxUnanswered: number;
-  /** Bytes of one stream, and half of those of all, that may wait for the host. */
+  /** Bytes queued for the host in one stream, and half of the limit for all streams. */
   maxQueuedToHost: number;
-  /** Bytes offered as window; what the host answers is the other direction's. */
+  /** Bytes of the offered window; the host's answer is the window of the other direction. */
   window: number;
 }
 
@@ -99,13 +99,13 @@ export class HostLink<S> {
   #queuedToHost = 0;
 
   constructor(
-    parts: { id: string; link: Link<S>; connectionId: string; digest: string },
+    fields: { id: string; link: Link<S>; connectionId: string; digest: string },
     { clock, limits, events }: { clock: Pick<Clock, 'monotonic'>; limits: StreamLimits; events: HostEvents<S> },
   ) {
-    this.id = parts.id;
-    this.link = parts.link;
-    this.connectionId = parts.connectionId;
-    this.digest = parts.digest;
+    this.id = fields.id;
+    this.link = fields.link;
+    this.connectionId = fields.connectionId;
+    this.digest = fields.digest;
     this.#clock = clock;
     this.#limits = limits;
     this.#events = events;
@@ -125,9 +125,9 @@ export class HostLink<S> {
   }
 
   /** Adds a stream. The host learns of it by `announce`. */
-  add(parts: Pick<Stream<S>, 'id' | 'connectionId' | 'digest' | 'credentialId' | 'client'>): Stream<S> {
+  add(fields: Pick<Stream<S>, 'id' | 'connectionId' | 'digest' | 'credentialId' | 'client'>): Stream<S> {
     const stream: Stream<S> = {
-      ...parts,
+      ...fields,
       toHost: new ByteQueue(),
       toClient: new ByteQueue(),
       isAnnounced: false,
@@ -146,7 +146,7 @@ export class HostLink<S> {
     return stream;
   }
 
-  /** Queues a control message, ahead of every frame. */
+  /** Queues a control message, ahead of all frames. */
   control(message: string | Uint8Array): void {
     if (this.#control.length >= MAX_CONTROL_QUEUED) {
       this.#events.violated('quota_exceeded');
@@ -190,7 +190,7 @@ export class HostLink<S> {
     return true;
   }
 
-  /** The client has gone: its last bytes still reach the host, and then one CLOSE. */
+  /** The client has gone: its last bytes still reach the host, followed by one CLOSE. */
   clientEnded(stream: Stream<S>, why: string): void {
     if (!stream.clientLive) return;
     stream.clientLive = false;
@@ -209,7 +209,7 @@ export class HostLink<S> {
     this.#finish(stream, why);
   }
 
-  /** Takes a binary message of the host. */
+  /** Handles a binary message of the host. */
   fromHost(bytes: Uint8Array): void {
     const frame = decodeFrame(bytes, this.window !== null);
     if (frame.type === 'bad') {
@@ -239,7 +239,7 @@ export class HostLink<S> {
       this.#events.violated('quota_exceeded');
       return;
     }
-    // Credit for a client that has gone is not given again: the host gets its CLOSE.
+    // Credit for a client that has gone is not restored, since the host gets its CLOSE.
     if (!stream.clientLive) return;
     stream.lastData = this.#clock.monotonic();
     stream.bytesToClient += payload.length;
@@ -266,14 +266,17 @@ export class HostLink<S> {
     this.#feed(stream);
   }
 
-  /** The credential of a stream is revoked: nothing more passes, but what the host has sent still reaches the client. */
+  /**
+   * The credential of a stream was revoked: nothing more is accepted, but the bytes that the host has sent still reach the
+   * client.
+   */
   revoke(stream: Stream<S>): void {
     if (stream.hostLive && stream.isAnnounced) this.#closes.push(closeFrame(stream.id));
     this.#closeFromHost(stream);
     this.pump();
   }
 
-  /** Sends the client as much as it takes. */
+  /** Sends the client as much as it accepts. */
   #feed(stream: Stream<S>): void {
     while (stream.client.unsent < HIGH_WATER) {
       const payload = stream.toClient.take(Number.POSITIVE_INFINITY);
@@ -288,12 +291,12 @@ export class HostLink<S> {
     }
   }
 
-  /** Bytes have left for the client. */
+  /** Bytes were sent to the client. */
   sentToClient(stream: Stream<S>, bytes: number): void {
     if (stream.clientLive && !stream.hostLive) stream.lastData = this.#clock.monotonic();
     if (this.window !== null && stream.hostLive && stream.clientLive) {
       stream.toGrant += bytes;
-      // In steps: the rest of the window is always enough to go on with.
+      // In steps, since the rest of the window suffices meanwhile.
       if (stream.toGrant >= this.#limits.window / 4) this.#grant(stream);
     }
     this.#feed(stream);
@@ -308,7 +311,7 @@ export class HostLink<S> {
     this.control(windowFrame(stream.id, credit));
   }
 
-  /** Sends the host as much as it takes: control messages, then CLOSE frames, then one frame of each stream in turn. */
+  /** Sends the host as much as it accepts: control messages, then CLOSE frames, then one frame of each stream in turn. */
   pump(): void {
     while (this.link.isOpen && this.link.unsent < HIGH_WATER) {
       const message = this.#control.shift() ?? this.#closes.shift();
@@ -332,7 +335,7 @@ export class HostLink<S> {
     return true;
   }
 
-  /** Bytes have left for the host. */
+  /** Bytes were sent to the host. */
   sentToHost(): void {
     this.pump();
     this.#balance();
@@ -344,7 +347,7 @@ export class HostLink<S> {
     }
   }
 
-  /** Reads from each client as long as there is room for its bytes. */
+  /** Reads from each client while there is room for its bytes. */
   #balance(): void {
     const allFull = this.#queuedToHost > PAUSE_ALL_AT;
     for (const { client, toHost } of this.streams.values()) {
@@ -360,12 +363,12 @@ export class HostLink<S> {
     this.link.setPaused(false);
   }
 
-  /** Queues the CLOSE, which the host has not sent. */
+  /** Queues the CLOSE, unless the host has sent one. */
   #finish(stream: Stream<S>, why: string): void {
-    const tellHost = stream.hostLive && stream.isAnnounced;
+    const notifiesHost = stream.hostLive && stream.isAnnounced;
     stream.hostLive = false;
     this.#remove(stream, why);
-    if (!tellHost) return;
+    if (!notifiesHost) return;
     this.#closes.push(closeFrame(stream.id));
     this.pump();
   }
@@ -391,14 +394,14 @@ export class HostLink<S> {
     if (this.#ended.size > MAX_ENDED) this.#ended.delete(this.#ended.values().next().value as string);
   }
 
-  /** When the first of its idle streams ends, monotonic milliseconds; null without streams. */
+  /** Time at which the first of its idle streams ends, monotonic milliseconds; null without streams. */
   nextIdleEnd(): number | null {
     let next: number | null = null;
     for (const { lastData } of this.streams.values()) next = Math.min(next ?? lastData + IDLE, lastData + IDLE);
     return next;
   }
 
-  /** Ends streams whose time is up. */
+  /** Ends streams that are idle or stalled for too long. */
   tick(): void {
     const now = this.#clock.monotonic();
     for (const stream of [...this.streams.values()]) {

@@ -159,7 +159,7 @@ const basketPage = ({ state, set, open }: ScreenContext<ShopState>): View =>
 export const shop = defineApp<ShopState>({
   package: 'org.example.shop',
   label: 'Tea shop',
-  // Otherwise the example of cli/README.md would find the basket of its last run.
+  // Otherwise the example of cli/README.md would find the basket of its previous run.
   startsAnew: true,
   initialState: () => ({ basket: [], orders: 0 }),
   screen(context) {
@@ -176,7 +176,7 @@ export const shop = defineApp<ShopState>({
   },
 });
 
-/** On the default blocklist: while it is in the foreground, the agent can neither see nor do anything. */
+/** On the default blocklist: while it is in the foreground, the agent can neither see nor act. */
 export const bank = defineApp({
   package: 'com.chase.sig.android',
   label: 'Bank',

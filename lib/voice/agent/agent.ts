@@ -12,13 +12,13 @@ import {
   type NewSession,
   type SessionCaller,
   type TableSession,
-  type VoiceSessionsParts,
+  type VoiceSessionsDeps,
 } from '../sessions.ts';
 import type { SessionLimits } from '../socket/session-table.ts';
 import type { AgentConfig } from './core/state.ts';
 import type { ConnectProvider } from './provider/provider.ts';
 import type { RenderSpeech } from './provider/render.ts';
-import type { AgentSessionParts, UnreceivedAnswer } from './session.ts';
+import type { AgentSessionDeps, UnreceivedAnswer } from './session.ts';
 import { type AgentSettings, keepsAudio } from './settings.ts';
 import { type ContextMessage, readContextMessages, readHistory } from './text/context.ts';
 import { readProfileBlock } from './text/profile-block.ts';
@@ -30,18 +30,18 @@ const MAX_CHAT_SESSION_ID = 200;
 const MAX_MESSAGE = 280;
 const LIMITS: SessionLimits = { perPrincipal: 8, total: 64, evicts: 'unattached', error: 'unavailable' };
 
-/** Wishes of a client beyond provider, model and voice (contract 06 §3.3). */
+/** Parameters from a client besides provider, model and voice (contract 06 §3.3). */
 interface AgentRequest {
   /** The chat session to continue. */
   chatSessionId: string | null;
-  /** Nothing is spoken before the settled answer. */
+  /** True if nothing is spoken before the settled answer. */
   isFinalAnswerOnly: boolean;
   context: ContextMessage[];
   profileBlock: string;
   upstream: AgentUpstream;
 }
 
-export interface RealtimeAgentParts extends VoiceSessionsParts<AgentSettings> {
+export interface RealtimeAgentDeps extends VoiceSessionsDeps<AgentSettings> {
   config: Config;
   upstream: Upstream;
   /** Key of the agent's API server for paired callers, who have none; empty without one. */
@@ -54,14 +54,14 @@ export interface RealtimeAgentParts extends VoiceSessionsParts<AgentSettings> {
   providers(id: string): ConnectProvider | undefined;
   /** Reads a text aloud without the provider's conversation (contract 06 §7.3). */
   renderSpeech: RenderSpeech;
-  openSession(session: Omit<AgentSessionParts<AgentSettings>, 'gate' | 'runIds'>): TableSession;
+  openSession(session: Omit<AgentSessionDeps<AgentSettings>, 'gate' | 'runIds'>): TableSession;
 }
 
 /** The realtime agent: sessions in which a provider hears and speaks, and the agent does the work (contract 06). */
-export function createRealtimeAgent(parts: RealtimeAgentParts) {
+export function createRealtimeAgent(deps: RealtimeAgentDeps) {
   const { config, upstream, apiKey, profileFiles, pushMessage, providers, renderSpeech, openSession, clock, log } =
-    parts;
-  /** Messages that are not stored yet. */
+    deps;
+  /** Messages that are still being stored. */
   const pushing = new Set<Promise<void>>();
 
   function handOver({ text, runId, chatSessionId }: UnreceivedAnswer, principal: VoicePrincipal): void {
@@ -132,11 +132,11 @@ export function createRealtimeAgent(parts: RealtimeAgentParts) {
         tool_surface: [...TOOL_SURFACE],
       }),
     },
-    parts,
+    deps,
   );
   return {
     ...sessions,
-    /** Closes every session, hands over what was not heard, and completes the event logs. */
+    /** Closes every session, hands over unheard answers, and completes the event logs. */
     async stop(): Promise<void> {
       await sessions.stop();
       await Promise.all(pushing);
@@ -162,14 +162,14 @@ function agentConfig(
     profile,
     chatSessionId,
     isFinalAnswerOnly,
-    // The stub has nobody to talk with meanwhile.
+    // The stub cannot talk meanwhile.
     promotes: provider !== 'stub' && settings.promotionEnabled && settings.backgroundDefaultMode === 'promote',
     promoteAfter: settings.promoteAfterMs,
     spokenHandoff: settings.spokenHandoff && !isFinalAnswerOnly,
     progressSpokenAfter: isFinalAnswerOnly ? 0 : settings.progressSpokenAfterMs,
     progressRepeat: settings.progressRepeatMs,
     resultDelivery: isFinalAnswerOnly ? 'speak_verbatim' : settings.resultDelivery,
-    // As `force_message`, which OpenAI has not.
+    // Through `force_message`, which OpenAI does not have.
     speaksExactText: provider === 'xai_realtime',
     longToolHints: config.voiceLongToolHints,
     resumeTtl,

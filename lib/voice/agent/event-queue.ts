@@ -1,26 +1,26 @@
 import type { ProviderEvent } from './provider/provider.ts';
 
-/** Bytes of speech in one event: some seconds. Even, so that samples stay whole. */
+/** Maximum bytes of speech in one event: some seconds. Even, so that samples stay whole. */
 const MAX_PIECE = 128 * 1024;
 
-export interface EventQueueParts {
+export interface EventQueueDeps {
   /** As `SessionSocket.room`. */
   room(): Promise<void> | undefined;
   post(event: ProviderEvent): void;
 }
 
 /**
- * Events of a provider on their way to the state machine. Speech is cut into pieces, and everything waits while the
- * phone's socket is full: one long delta would otherwise exceed what may be unsent, and cost the phone its connection.
- * Bounded by the provider's messages, which are not read meanwhile.
+ * Events of a provider on their way to the state machine. Speech is cut into pieces, and everything waits while the phone's
+ * socket is full, because one long delta could exceed the limit of unsent bytes and close the phone's connection. Bounded,
+ * because the provider is not read meanwhile.
  */
 export class ProviderEventQueue {
-  readonly #parts: EventQueueParts;
+  readonly #deps: EventQueueDeps;
   readonly #queue: ProviderEvent[] = [];
   #isBusy = false;
 
-  constructor(parts: EventQueueParts) {
-    this.#parts = parts;
+  constructor(deps: EventQueueDeps) {
+    this.#deps = deps;
   }
 
   push(event: ProviderEvent): void {
@@ -35,8 +35,8 @@ export class ProviderEventQueue {
   #drain(): void {
     this.#isBusy = true;
     for (let event = this.#queue.shift(); event; event = this.#queue.shift()) {
-      this.#parts.post(event);
-      const room = this.#queue.length > 0 && this.#parts.room();
+      this.#deps.post(event);
+      const room = this.#queue.length > 0 && this.#deps.room();
       if (!room) continue;
       void room.then(() => this.#drain());
       return;

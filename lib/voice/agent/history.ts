@@ -3,7 +3,7 @@ import type { EventBody } from '../socket/types.ts';
 
 const MAX_MESSAGES = 14;
 const MAX_CONTENT = 1500;
-/** Characters of an answer that is still being said. */
+/** Maximum characters of an answer that is still being spoken. */
 const MAX_SAID = 8000;
 
 export interface Said {
@@ -16,11 +16,11 @@ interface Entry extends Said {
   responseId?: unknown;
 }
 
-/** The last 14 messages of a session, as sent to its client: context for a provider that is connected anew. */
+/** The last 14 messages of a session, as sent to its client: context for a reconnected provider. */
 export class History {
   readonly #entries: Entry[] = [];
 
-  /** Takes an event of the session that was published. */
+  /** Records a published event of the session. */
   note({ type, text, delta, response_id: responseId, delivery }: EventBody): void {
     if (type === 'voice.input_transcript.final' && typeof text === 'string') this.#add({ role: 'user', content: text });
     if (type !== 'voice.response.delta' || typeof delta !== 'string' || delivery === 'respeak') return;
@@ -29,7 +29,7 @@ export class History {
     else this.#add({ role: 'assistant', content: delta.slice(0, MAX_SAID), responseId });
   }
 
-  /** Cuts an answer to the share of it (0 to 1) that was heard, at a word. Returns what is left. */
+  /** Cuts an answer to the share of it (0 to 1) that was heard, at a word. Returns the rest that stays. */
   cut(responseId: string, share: number): string {
     const entry = this.#entries.findLast((other) => other.responseId === responseId);
     if (!entry) return '';
@@ -40,7 +40,7 @@ export class History {
     return entry.content;
   }
 
-  /** Oldest first. A provider may use the ids of responses again on another connection. */
+  /** Oldest first. A provider may reuse ids of responses on another connection. */
   forNewConnection(): Said[] {
     for (const entry of this.#entries) entry.responseId = undefined;
     return this.#entries

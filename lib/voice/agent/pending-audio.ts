@@ -4,14 +4,14 @@ import type { ProviderCommand } from './core/state.ts';
 const MAX_BYTES = 8 * 1024 * 1024;
 
 /**
- * Audio of the user that a provider may lose with its connection: that of the utterance that is being spoken, and every
- * utterance that ends while there is no connection. Bounded: of a longer utterance, the beginning is dropped.
+ * Audio of the user that a provider may lose with its connection: the utterance being spoken, and every utterance that ends
+ * without a connection. Bounded: of a longer utterance, the beginning is dropped.
  */
 export class PendingAudio {
   #commands: ProviderCommand[] = [];
   #bytes = 0;
 
-  /** Takes note of a command to the provider. `isSent`: there was one to take it. */
+  /** Records a command to the provider. `isSent`: a provider was connected. */
   note(command: ProviderCommand, isSent: boolean): void {
     switch (command.type) {
       case 'audio':
@@ -32,7 +32,7 @@ export class PendingAudio {
     }
   }
 
-  /** The commands for another connection. Forgets the audio that they commit. */
+  /** The commands for a new connection. Forgets the audio that they commit. */
   replay(): readonly ProviderCommand[] {
     const commands = this.#commands;
     this.#reset(commands.slice(this.#lastCommit() + 1));

@@ -1,10 +1,10 @@
 /** Items of the provider's history that may still be playing. */
 const MAX_ITEMS = 16;
-/** Deltas of one item; those beyond count as part of the last. */
+/** Maximum deltas of one item; further ones count as part of the last. */
 const MAX_DELTAS = 20_000;
-/** A phone that reports nothing counts as playing for so long after the audio should have ended. */
+/** Milliseconds after the expected end of the audio for which a phone without reports counts as playing. */
 const GRACE = 2000;
-/** As above, for one that has reported something. */
+/** The same for a phone that has reported something. */
 const REPORTING_GRACE = 10_000;
 
 interface Item {
@@ -14,11 +14,11 @@ interface Item {
   /** Ids of the audio events, ascending, and where each ends in the item, in milliseconds. */
   ids: number[];
   ends: number[];
-  /** Where the first of them begins: what came before is settled. */
+  /** Start of the first of them; everything before is settled. */
   base: number;
 }
 
-/** Where the provider's history is to be cut. */
+/** A position at which the provider's history is to be cut. */
 export interface Cut {
   itemId: string;
   contentIndex: number;
@@ -34,7 +34,7 @@ export interface SentAudio {
   audioEventId: number;
   /** Milliseconds. */
   duration: number;
-  /** Absent for speech that is not in the provider's history. */
+  /** Absent for speech outside the provider's history. */
   itemId?: string;
   contentIndex?: number;
   responseId: string;
@@ -44,9 +44,9 @@ export interface SentAudio {
 export class PlaybackLedger {
   readonly #items: Item[] = [];
   #last = 0;
-  /** Everything up to this id was played, or cut. */
+  /** Everything up to this id was played or cut. */
   #settled = 0;
-  /** When a phone that plays without a pause is through. */
+  /** Time at which a phone that plays without a pause has finished. */
   #playedAt = 0;
 
   sent({ audioEventId, duration, itemId, contentIndex = 0, responseId }: SentAudio, now: number): void {
@@ -71,19 +71,19 @@ export class PlaybackLedger {
 
   /** A phone that was away plays the rest from now on. */
   resumed(now: number, played: number): void {
-    const unheard = this.#items.map((item) => endOf(item) - heardOf(item, played));
-    this.#playedAt = Math.max(this.#playedAt, now + unheard.reduce((sum, duration) => sum + duration, 0));
+    const unplayed = this.#items.map((item) => endOf(item) - playedOf(item, played));
+    this.#playedAt = Math.max(this.#playedAt, now + unplayed.reduce((sum, duration) => sum + duration, 0));
   }
 
-  /** True if the phone has played everything, by its own report (`played`) or because the time for it has passed. */
-  isAllHeard(played: number, now: number): boolean {
+  /** True if the phone has played everything, by its own report (`played`) or because enough time has passed. */
+  isAllPlayed(played: number, now: number): boolean {
     if (Math.max(played, this.#settled) >= this.#last) return true;
     return now > this.#playedAt + (played === 0 ? GRACE : REPORTING_GRACE);
   }
 
-  /** Items that are heard no further, each once. `isCertain`: the phone was playing. */
+  /** Items that are not heard any further, each returned once. `isCertain`: the phone was playing. */
   cut(played: number, now: number, isCertain: boolean): Cut[] {
-    if (!isCertain && this.isAllHeard(played, now)) {
+    if (!isCertain && this.isAllPlayed(played, now)) {
       this.#settle();
       return [];
     }
@@ -92,15 +92,15 @@ export class PlaybackLedger {
       .map((item) => ({
         itemId: item.itemId,
         contentIndex: item.contentIndex,
-        audioEndMs: Math.floor(heardOf(item, played)),
+        audioEndMs: Math.floor(playedOf(item, played)),
         responseId: item.responseId,
-        share: heardOf(item, played) / Math.max(endOf(item), 1),
+        share: playedOf(item, played) / Math.max(endOf(item), 1),
       }));
     this.#settle();
     return cuts;
   }
 
-  /** Nothing that was sent so far can be cut any more. */
+  /** Nothing sent so far can be cut any more. */
   forgetItems(): void {
     this.#items.length = 0;
   }
@@ -119,7 +119,7 @@ export class PlaybackLedger {
 const endOf = ({ ends, base }: Item): number => ends.at(-1) ?? base;
 
 /** Milliseconds of an item that end with an audio event that was played. */
-function heardOf({ ids, ends, base }: Item, played: number): number {
+function playedOf({ ids, ends, base }: Item, played: number): number {
   const at = ids.findLastIndex((id) => id <= played);
   return ends[at] ?? base;
 }

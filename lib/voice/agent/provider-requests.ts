@@ -13,7 +13,7 @@ import {
 import { MAX_DELIVERED_ANSWER, speechSafe } from './text/speech-safe.ts';
 import { type RunStatus, toolResults } from './text/tools.ts';
 
-/** Requests to the provider, in words (contract 06 §6.7, §7). */
+/** Texts of requests to the provider (contract 06 §6.7, §7). */
 export function responseRequest(prompt: Prompt | null): ResponseRequest {
   switch (prompt?.type) {
     case undefined:
@@ -42,8 +42,8 @@ export function responseRequest(prompt: Prompt | null): ResponseRequest {
   }
 }
 
-/** The result of a function for a provider that knows nothing of the call. */
-export const lateResult = (toolName: string, result: JsonObject): string =>
+/** The result of a function for a provider that does not know the call. */
+export const lateResultText = (toolName: string, result: JsonObject): string =>
   `Result of ${toolName}, which you called before the connection was renewed: ${JSON.stringify(result)}`;
 
 /** Facts of the session in the results of functions. */

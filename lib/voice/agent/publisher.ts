@@ -9,10 +9,10 @@ import { type Cut, PlaybackLedger } from './playback-ledger.ts';
 
 const BYTES_PER_SAMPLE = 2;
 
-export interface PublisherParts {
+export interface PublisherDeps {
   socket: Pick<SessionSocket, 'publish' | 'publishAudio' | 'room' | 'cursors'>;
   clock: Pick<Clock, 'monotonic'>;
-  /** Takes note of an event that is not held back. */
+  /** Records an event that is not held back. */
   published?(event: EventBody): void;
   /** Further members of `svc.run.started`. */
   runStarted(): JsonObject;
@@ -22,17 +22,17 @@ export interface PublisherParts {
 
 type Held = { event: EventBody } | { audio: OutputAudio };
 
-/** Everything that a session tells its client: at once, or once a response is known to be good. */
+/** All events of a session for its client, sent at once, or once a response is known to be good. */
 export class Publisher {
-  readonly #parts: PublisherParts;
-  readonly #heard = new PlaybackLedger();
+  readonly #deps: PublisherDeps;
+  readonly #ledger = new PlaybackLedger();
   /** Events of responses that are held back, by response id. Their audio is bounded by the state machine. */
   readonly #held = new Map<string, Held[]>();
   #audioEventId = 0;
   #isPaused = false;
 
-  constructor(parts: PublisherParts) {
-    this.#parts = parts;
+  constructor(deps: PublisherDeps) {
+    this.#deps = deps;
   }
 
   /** Publishes an event, with `hold` once the response of that id is released. */
@@ -40,7 +40,7 @@ export class Publisher {
     this.#take({ event }, hold);
   }
 
-  /** As `emit`, for speech. */
+  /** Like `emit`, for speech. */
   audio(audio: OutputAudio, hold?: string): void {
     this.#take({ audio }, hold);
   }
@@ -55,33 +55,33 @@ export class Publisher {
     this.#held.delete(hold);
   }
 
-  /** Playback on the phone, as far as is known. */
+  /** Playback on the phone, as far as known. */
   get playback(): Playback {
     const played = this.#played;
-    return { played, isAllHeard: this.#heard.isAllHeard(played, this.#now) };
+    return { played, isAllPlayed: this.#ledger.isAllPlayed(played, this.#now) };
   }
 
   /** The phone is back, and plays what it missed. */
   resumed(): void {
-    this.#heard.resumed(this.#now, this.#played);
+    this.#ledger.resumed(this.#now, this.#played);
   }
 
-  /** Where the provider's history is to be cut. `isCertain`: the phone was playing. */
+  /** Positions at which the provider's history is to be cut. `isCertain`: the phone was playing. */
   cut(isCertain: boolean): Cut[] {
-    return this.#heard.cut(this.#played, this.#now, isCertain);
+    return this.#ledger.cut(this.#played, this.#now, isCertain);
   }
 
-  /** The provider's history begins anew. */
+  /** The provider's history begins again. */
   forgetItems(): void {
-    this.#heard.forgetItems();
+    this.#ledger.forgetItems();
   }
 
   get #played(): number {
-    return this.#parts.socket.cursors.played;
+    return this.#deps.socket.cursors.played;
   }
 
   get #now(): number {
-    return this.#parts.clock.monotonic();
+    return this.#deps.clock.monotonic();
   }
 
   #take(held: Held, hold: string | undefined): void {
@@ -95,7 +95,7 @@ export class Publisher {
   }
 
   #publish(held: Held): void {
-    const { socket, runStarted, published } = this.#parts;
+    const { socket, runStarted, published } = this.#deps;
     if (!('audio' in held)) published?.(held.event);
     if ('audio' in held) this.#publishAudio(held.audio);
     else if (held.event.type === 'svc.run.started') socket.publish({ ...held.event, ...runStarted() });
@@ -104,7 +104,7 @@ export class Publisher {
 
   #publishAudio({ responseId, pcm, sampleRate, itemId, contentIndex, labels }: OutputAudio): void {
     const { peak, rms } = levelsOf(pcm);
-    this.#parts.socket.publishAudio({
+    this.#deps.socket.publishAudio({
       type: 'voice.output_audio.delta',
       audio_base64: base64(pcm),
       byte_count: pcm.length,
@@ -117,13 +117,13 @@ export class Publisher {
       ...labels,
     });
     const duration = (pcm.length / BYTES_PER_SAMPLE / sampleRate) * 1000;
-    this.#heard.sent({ audioEventId: ++this.#audioEventId, duration, itemId, contentIndex, responseId }, this.#now);
+    this.#ledger.sent({ audioEventId: ++this.#audioEventId, duration, itemId, contentIndex, responseId }, this.#now);
     this.#pace();
   }
 
   /** A phone that reads slowly slows the provider down. */
   #pace(): void {
-    const { socket, pace } = this.#parts;
+    const { socket, pace } = this.#deps;
     const room = socket.room();
     if (!room || this.#isPaused) return;
     this.#isPaused = true;

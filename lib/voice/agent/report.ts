@@ -5,18 +5,18 @@ import { added, NO_USAGE, type Usage, usageIn } from './usage.ts';
 export interface Report {
   background_runs: number;
   deliveries: {
-    /** Spoken by the provider, and heard from early on. */
+    /** Spoken by the provider, and heard from an early point on. */
     early_commit: number;
-    /** Spoken by the provider, and heard once it was known to be right. */
+    /** Spoken by the provider, and heard after it was validated. */
     validated: number;
-    /** Read aloud by the relay, by the reason for that. */
+    /** Read aloud by the relay, by reason. */
     fallback: Record<string, number>;
     provider_lost: number;
   };
   preempted: number;
   alarms: number;
   deferred: number;
-  /** Connections to the provider that were lost and found again. */
+  /** Connections to the provider that were lost and restored. */
   reconnected: number;
   /** Share of the deliveries that the provider spoke; null without any. */
   provider_spoken_rate: number | null;
@@ -64,7 +64,7 @@ export function reportOf(lines: Iterable<string>): SessionReport {
 
 function count(report: SessionReport, event: JsonObject): void {
   const { deliveries } = report;
-  // The sum so far; the last one counts.
+  // Usage is cumulative, so the last one counts.
   if (asObject(event.usage)) report.usage = usageIn(event.usage);
   switch (event.type) {
     case 'voice.realtime_agent.session.created':

@@ -25,7 +25,7 @@ import { ProviderEventQueue } from './event-queue.ts';
 import { History } from './history.ts';
 import { PendingAudio } from './pending-audio.ts';
 import type { ConnectProvider, ProviderOptions, ProviderSession } from './provider/provider.ts';
-import { lateResult, responseRequest, toolResult } from './provider-requests.ts';
+import { lateResultText, responseRequest, toolResult } from './provider-requests.ts';
 import { Publisher } from './publisher.ts';
 import type { ContextMessage } from './text/context.ts';
 import { interfaceOf, localTime, providerInstructions, type SessionFacts, systemMessage } from './text/instructions.ts';
@@ -42,9 +42,8 @@ export interface UnreceivedAnswer {
   chatSessionId: string | null;
 }
 
-/** A session of the realtime agent, with everything that it talks to. */
-export interface AgentSessionParts<S extends StreamingSettings = StreamingSettings>
-  extends NewSession<S, TableSession> {
+/** Dependencies of a realtime agent session. */
+export interface AgentSessionDeps<S extends StreamingSettings = StreamingSettings> extends NewSession<S, TableSession> {
   config: AgentConfig;
   /** Milliseconds that the session waits for its first socket. */
   unattachedTtl: number;
@@ -53,7 +52,7 @@ export interface AgentSessionParts<S extends StreamingSettings = StreamingSettin
   /** Description of the profile for the provider. */
   profileBlock: string;
   upstream: AgentUpstream;
-  /** Ends runs, and lets none begin, while the relay is frozen (contract 09 §3). */
+  /** Ends runs and prevents new ones while the relay is frozen (contract 09 §3). */
   gate: Pick<Gate, 'enter'>;
   /** Ids of the runs under way, of all sessions. */
   runIds: Set<string>;
@@ -67,7 +66,7 @@ export interface AgentSessionParts<S extends StreamingSettings = StreamingSettin
   renderSpeech(text: string, signal: AbortSignal): AsyncIterable<Uint8Array>;
   /** True if rendered speech is recorded. */
   keepsAudio: boolean;
-  /** Takes an answer that the session has ended with. Must not throw. */
+  /** Accepts an answer that was undelivered at the end of the session. Must not throw. */
   handOver(answer: UnreceivedAnswer): void;
 }
 
@@ -80,25 +79,25 @@ const MAX_CALLS = 256;
 interface SentResult {
   callId: string;
   text: string;
-  /** A response was asked for after it. */
+  /** True if a response was requested after it. */
   isAsked: boolean;
 }
 
 type Posted = Event extends infer E ? (E extends { at: number } ? Omit<E, 'at'> : never) : never;
 
 /**
- * One session of the realtime agent: an actor with one mailbox. Sockets, the provider, runs, renders and timers post
- * events; `reduce` decides; the effects are performed here. Nothing that waits keeps the mailbox waiting.
+ * One session of the realtime agent: an actor with one mailbox. Sockets, the provider, runs, renders and timers post events;
+ * `reduce` decides; the effects are performed here. No wait blocks the mailbox.
  */
 export class AgentSession implements TableSession {
-  readonly #parts: AgentSessionParts;
+  readonly #deps: AgentSessionDeps;
   readonly #socket: SessionSocket;
   readonly #publisher: Publisher;
   #state: State;
   readonly #mailbox: Event[] = [];
   #isRunning = false;
   #provider: ProviderSession | undefined;
-  /** Drops what is under way with the provider. */
+  /** Aborts all pending work with the provider. */
   #connection = new AbortController();
   readonly #history = new History();
   readonly #pending = new PendingAudio();
@@ -108,17 +107,17 @@ export class AgentSession implements TableSession {
   readonly #runs = new Map<number, AbortController>();
   readonly #renders = new Map<number, AbortController>();
   readonly #timers = new Map<number, Cancel>();
-  /** Why the socket's side is over. */
+  /** Why the socket's side has ended. */
   #ending: string | undefined;
   #hasEnded = false;
 
-  constructor(parts: AgentSessionParts) {
-    this.#parts = parts;
-    const { id, artifacts, clock, log, config, resumeTtl, tokenHash } = parts;
+  constructor(deps: AgentSessionDeps) {
+    this.#deps = deps;
+    const { id, artifacts, clock, log, config, resumeTtl, tokenHash } = deps;
     this.#state = initialState(config);
     artifacts.record({ type: 'voice.realtime_agent.session.created', session_id: id, ...this.#voiceFacts() });
     this.#socket = new SessionSocket({
-      rules: { ...AGENT_RULES, unattachedTtl: parts.unattachedTtl },
+      rules: { ...AGENT_RULES, unattachedTtl: deps.unattachedTtl },
       sessionId: id,
       tokenHash,
       resumeTtl,
@@ -142,19 +141,19 @@ export class AgentSession implements TableSession {
   }
 
   get id(): string {
-    return this.#parts.id;
+    return this.#deps.id;
   }
 
   get principal() {
-    return this.#parts.principal;
+    return this.#deps.principal;
   }
 
   get scope(): Effective<StreamingSettings> {
-    return this.#parts.scope;
+    return this.#deps.scope;
   }
 
   get logPath(): string {
-    return this.#parts.artifacts.logPath;
+    return this.#deps.artifacts.logPath;
   }
 
   get isOver(): boolean {
@@ -180,11 +179,11 @@ export class AgentSession implements TableSession {
     if (this.#state.phase === 'outliving') this.#post({ type: 'ended', why });
   }
 
-  // --- what happens
+  // --- events
 
   /** Handles an event completely. One that is posted meanwhile is handled after it. */
   #post(posted: Posted): void {
-    const at = this.#parts.clock.monotonic();
+    const at = this.#deps.clock.monotonic();
     this.#mailbox.push({ ...posted, at } as Event);
     if (this.#isRunning) return;
     this.#isRunning = true;
@@ -202,7 +201,7 @@ export class AgentSession implements TableSession {
       this.#state = state;
       for (const effect of effects) this.#perform(effect);
     } catch (error) {
-      this.#parts.log.error(`a realtime agent session failed: ${describeError(error)}`);
+      this.#deps.log.error(`a realtime agent session failed: ${describeError(error)}`);
       this.#socket.close(1011, 'internal error', 'failed');
     }
   }
@@ -214,7 +213,7 @@ export class AgentSession implements TableSession {
   }
 
   #changed(phase: Phase): void {
-    const { artifacts, id } = this.#parts;
+    const { artifacts, id } = this.#deps;
     if (phase === 'attached') {
       this.#publisher.resumed();
       this.#post({ type: 'attached' });
@@ -225,14 +224,14 @@ export class AgentSession implements TableSession {
   }
 
   async #connect(): Promise<void> {
-    const { provider } = this.#parts.config;
+    const { provider } = this.#deps.config;
     const dialled = await this.#dial();
     if (dialled === undefined) return;
     if (typeof dialled !== 'string') this.#socket.connected();
     else this.#socket.connectFailed({ type: 'voice.error', message: dialled, provider });
   }
 
-  /** Connects the provider anew, and has it know what was said so far. */
+  /** Reconnects the provider, with the conversation so far. */
   async #redial(): Promise<void> {
     this.#hangUp();
     const provider = await this.#dial();
@@ -251,8 +250,8 @@ export class AgentSession implements TableSession {
         else provider.commitAudio();
       }
     } catch (error) {
-      // Its end is reported by an event of its own.
-      this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
+      // The end of the connection is reported by a separate event.
+      this.#deps.log.warn(`a realtime provider accepted no more messages: ${describeError(error)}`);
     }
     this.#post({ type: 'dialled' });
   }
@@ -267,7 +266,7 @@ export class AgentSession implements TableSession {
 
   /** Opens a connection to the provider. Returns why there is none, or nothing if it is no longer wanted. */
   async #dial(): Promise<ProviderSession | string | undefined> {
-    const { connectProvider, providerOptions, config, context, profileBlock, clock, log } = this.#parts;
+    const { connectProvider, providerOptions, config, context, profileBlock, clock, log } = this.#deps;
     const { model, voice, sampleRate, isFinalAnswerOnly: finalAnswerOnly } = config;
     const connection = new AbortController();
     this.#connection = connection;
@@ -275,7 +274,7 @@ export class AgentSession implements TableSession {
     const instructions = providerInstructions({ facts: this.#facts, time, finalAnswerOnly, context, profileBlock });
     const options = { ...providerOptions, model, voice, sampleRate, instructions, tools: TOOLS };
     let hasClosed = false;
-    const inlet = new ProviderEventQueue({
+    const providerEvents = new ProviderEventQueue({
       room: () => this.#socket.room(),
       post: (event) => {
         if (connection.signal.aborted) return;
@@ -289,7 +288,9 @@ export class AgentSession implements TableSession {
       },
     });
     try {
-      const session = await connectProvider({ ...options, signal: connection.signal }, (event) => inlet.push(event));
+      const session = await connectProvider({ ...options, signal: connection.signal }, (event) =>
+        providerEvents.push(event),
+      );
       if (hasClosed || !connection.signal.aborted) {
         if (!hasClosed) this.#provider = session;
         return session;
@@ -314,11 +315,11 @@ export class AgentSession implements TableSession {
     if (this.#state.phase !== 'outliving') this.#post({ type: 'ended', why });
   }
 
-  /** Lets go of everything, once the last event is handled. */
+  /** Releases everything once the last event is handled. */
   #finish(why: string): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
-    const { artifacts, id } = this.#parts;
+    const { artifacts, id } = this.#deps;
     this.#connection.abort();
     this.#provider?.close();
     for (const aborts of [this.#runs, this.#renders]) for (const abort of aborts.values()) abort.abort();
@@ -327,13 +328,13 @@ export class AgentSession implements TableSession {
     artifacts.endAudio();
     const usage = usageMember(this.#state.usage);
     artifacts.recordEnd({ type: 'voice.realtime_agent.session.closed', session_id: id, reason: why, ...usage });
-    this.#parts.ended(this, artifacts.settled());
+    this.#deps.ended(this, artifacts.settled());
   }
 
-  // --- what is to be done
+  // --- effects
 
   #perform(effect: Effect): void {
-    const { artifacts, upstream, handOver } = this.#parts;
+    const { artifacts, upstream, handOver } = this.#deps;
     switch (effect.type) {
       case 'emit':
         this.#publisher.emit(effect.event, effect.hold);
@@ -364,7 +365,7 @@ export class AgentSession implements TableSession {
         break;
       case 'request':
         for (const result of this.#results) result.isAsked = true;
-        this.#tell('request', (provider) => provider.requestResponse(responseRequest(effect.request.prompt)));
+        this.#send('request', (provider) => provider.requestResponse(responseRequest(effect.request.prompt)));
         break;
       case 'truncate':
         this.#truncate(effect.isCertain);
@@ -410,15 +411,15 @@ export class AgentSession implements TableSession {
     try {
       this.#command(command);
     } catch (error) {
-      // Its end is reported by an event of its own.
-      this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
+      // The end of the connection is reported by a separate event.
+      this.#deps.log.warn(`a realtime provider accepted no more messages: ${describeError(error)}`);
     }
   }
 
   #truncate(isCertain: boolean): void {
     for (const { itemId, contentIndex, audioEndMs, responseId, share } of this.#publisher.cut(isCertain)) {
-      const heard = this.#history.cut(responseId, share);
-      this.#provider?.truncate(itemId, contentIndex, audioEndMs, heard);
+      const playedText = this.#history.cut(responseId, share);
+      this.#provider?.truncate(itemId, contentIndex, audioEndMs, playedText);
     }
   }
 
@@ -426,9 +427,9 @@ export class AgentSession implements TableSession {
     const { profile } = this.#facts;
     const facts = { sessionId: this.#state.chatSessionId, profile, interface: this.#interface };
     const result = toolResult(outcome, facts);
-    const text = lateResult(toolName, result);
+    const text = lateResultText(toolName, result);
     this.#results = [...this.#results, { callId, text, isAsked: false }].slice(-MAX_RESULTS);
-    this.#tell('toolResult', (provider) => {
+    this.#send('toolResult', (provider) => {
       // A provider knows nothing of a call on an earlier connection.
       if (this.#calls.has(callId)) provider.sendToolResult(callId, result);
       else provider.appendContext('user', text);
@@ -460,18 +461,18 @@ export class AgentSession implements TableSession {
     }
   }
 
-  /** Sends a message without which the turn cannot go on. */
-  #tell(what: 'toolResult' | 'request', send: (provider: ProviderSession) => void): void {
+  /** Sends a message that the turn depends on. */
+  #send(what: 'toolResult' | 'request', send: (provider: ProviderSession) => void): void {
     try {
       if (this.#provider) send(this.#provider);
     } catch (error) {
-      this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
+      this.#deps.log.warn(`a realtime provider accepted no more messages: ${describeError(error)}`);
       this.#post({ type: 'providerRefused', what });
     }
   }
 
   async #run({ key, task, sessionId, isExternal }: Extract<Effect, { type: 'startRun' }>): Promise<void> {
-    const { upstream, clock, log, gate, principal, runIds } = this.#parts;
+    const { upstream, clock, log, gate, principal, runIds } = this.#deps;
     let runId: string | undefined;
     const abort = new AbortController();
     const { signal } = abort;
@@ -517,12 +518,12 @@ export class AgentSession implements TableSession {
   }
 
   #profileOf(task: Task): { profile?: string } {
-    const profile = task.profile ?? this.#parts.config.profile;
+    const profile = task.profile ?? this.#deps.config.profile;
     return profile === null ? {} : { profile };
   }
 
   async #render(id: number, answer: string): Promise<void> {
-    const { renderSpeech, config, clock, artifacts, keepsAudio } = this.#parts;
+    const { renderSpeech, config, clock, artifacts, keepsAudio } = this.#deps;
     const abort = new AbortController();
     this.#renders.set(id, abort);
     const { signal } = abort;
@@ -554,17 +555,17 @@ export class AgentSession implements TableSession {
   }
 
   #setTimer({ name, generation, delay }: Extract<Effect, { type: 'setTimer' }>): void {
-    const cancel = this.#parts.clock.after(delay, () => {
+    const cancel = this.#deps.clock.after(delay, () => {
       this.#timers.delete(generation);
       this.#post({ type: 'timer', name, generation });
     });
     this.#timers.set(generation, cancel);
   }
 
-  // --- what the session says of itself
+  // --- the session's facts
 
   get #facts(): SessionFacts {
-    const { config, scope } = this.#parts;
+    const { config, scope } = this.#deps;
     const { provider, model, voice, profile } = config;
     return {
       provider,
@@ -577,17 +578,17 @@ export class AgentSession implements TableSession {
   }
 
   get #interface(): JsonObject {
-    return interfaceOf(this.#facts, localTime(this.#parts.clock.now()));
+    return interfaceOf(this.#facts, localTime(this.#deps.clock.now()));
   }
 
   #voiceFacts(): JsonObject {
-    const { provider, model, voice, sampleRate } = this.#parts.config;
-    return { provider, model, voice, sample_rate: sampleRate, ...originOf(this.#parts.scope) };
+    const { provider, model, voice, sampleRate } = this.#deps.config;
+    return { provider, model, voice, sample_rate: sampleRate, ...originOf(this.#deps.scope) };
   }
 
   /** Members of `voice.session.ready` (contract 06 §4.2). */
   #ready(): JsonObject {
-    const { id, artifacts, resumeTtl } = this.#parts;
+    const { id, artifacts, resumeTtl } = this.#deps;
     return {
       session_id: id,
       ...this.#voiceFacts(),

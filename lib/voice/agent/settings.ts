@@ -15,7 +15,7 @@ import {
   text,
 } from '../settings.ts';
 
-/** The way in which the answer of a background run reaches the user (contract 06 §7.1). */
+/** How the answer of a background run reaches the user (contract 06 §7.1). */
 export type ResultDelivery = 'speak_verbatim' | 'speak_when_idle' | 'notify_then_speak' | 'visual_only';
 
 /** `realtime_voice:`, with the keys of the realtime agent (contract 06 §2.1). Times in milliseconds. */

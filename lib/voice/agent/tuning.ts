@@ -50,7 +50,7 @@ const READERS: { readonly [K in keyof Required<Tuning>]: [name: string, read: Re
   ],
 };
 
-/** The settings in sections, the last one first. Values that make no sense do not count, and `onInvalid` is told their names. */
+/** The settings in sections, the last one first. Invalid values are ignored and reported by name to `onInvalid`. */
 export function tuningIn(levels: readonly Mapping[], onInvalid: (name: string) => void): Tuning {
   const tuning: Record<string, unknown> = {};
   for (const level of levels) {

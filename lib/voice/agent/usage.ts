@@ -48,9 +48,9 @@ export function readUsage(value: unknown): Usage | undefined {
 export const added = (a: Usage, b: Usage): Usage =>
   Object.fromEntries(NAMES.map((name) => [name, a[name] + b[name]])) as unknown as Usage;
 
-/** Counts as an event of the relay has them; what is missing or no number counts as 0. */
+/** Counts from an event of the relay; missing and invalid ones count as 0. */
 export const usageIn = (value: unknown): Usage =>
   Object.fromEntries(NAMES.map((name) => [name, countIn(value, name)])) as unknown as Usage;
 
-/** Member of events for what was used so far; none before anything was. */
+/** The usage so far, as a member of events; omitted before the first usage. */
 export const usageMember = (usage: Usage): JsonObject => (usage === NO_USAGE ? {} : { usage: { ...usage } });

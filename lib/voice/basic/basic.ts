@@ -14,12 +14,12 @@ import { createClips } from './clips.ts';
 import { type SynthesizeRequest, synthesize } from './synthesize.ts';
 import { type Transcript, transcribe } from './transcribe.ts';
 
-/** Calls that run at once: of one principal (contract 05 §15), and of all. */
+/** Concurrent calls, of one principal (contract 05 §15) and of all. */
 const MAX_PER_PRINCIPAL = 8;
 const MAX_CALLS = 64;
 const RETRY_AFTER = 2;
 
-export interface BasicVoiceParts {
+export interface BasicVoiceDeps {
   /** Absent at the edge. */
   host?: Host;
   config: Pick<Config, 'agentConfig'>;
@@ -32,22 +32,20 @@ export interface BasicVoiceParts {
   settings: Pick<VoiceConfig, 'basic'>;
 }
 
-/** The caller of a route, and the signal that ends its call. */
+/** The caller of a route, and the signal that aborts its call. */
 export interface BasicCaller {
   principal: VoicePrincipal;
   /** Aborts when the client hangs up. */
   signal: AbortSignal;
 }
 
-/** Milliseconds between sweeps for clips of relays that were killed. */
+/** Milliseconds between sweeps for clips of killed relays. */
 const SWEEP_PERIOD = 300_000;
 
-export type BasicVoice = ReturnType<typeof createBasicVoice>;
-
-/** The basic path (contract 05 §6 to §8): a clip in, text out, and the other way round. */
-export function createBasicVoice(parts: BasicVoiceParts) {
-  const { log } = parts;
-  const clips = createClips(parts.host, parts.clock, log);
+/** The basic path (contract 05 §6 to §8): speech to text for a clip, and text to speech. */
+export function createBasicVoice(deps: BasicVoiceDeps) {
+  const { log } = deps;
+  const clips = createClips(deps.host, deps.clock, log);
   const stopping = new AbortController();
   let cancelSweeps = () => {};
   const settling = new Set<Promise<unknown>>();
@@ -89,33 +87,33 @@ export function createBasicVoice(parts: BasicVoiceParts) {
 
   return {
     /**
-     * Receives a clip and transcribes it. The clip is gone in every outcome.
+     * Receives a clip and transcribes it. The clip is always removed.
      * @throws RelayError `invalid`, `too-large`, `timeout`, `unauthorized` and others of `Uploads`; `rate-limited`;
-     * `internal` for a provider that fails, with `provider`.
+     * `internal` for a failed provider, with `provider`.
      */
     transcribe(caller: BasicCaller, body: Omit<UploadBody, 'owner'>, profile: string | null): Promise<Transcript> {
       return call('transcription', caller, (signal, owner) =>
         clips.use({ ...body, owner }, async (clip) => {
           signal.throwIfAborted();
-          return transcribe(parts, clip, profile, signal);
+          return transcribe(deps, clip, profile, signal);
         }),
       );
     },
 
     /**
-     * Speaks a text: MP3.
-     * @throws RelayError `rate-limited`; `internal` for a provider that fails, with `provider`.
+     * Speaks a text as MP3.
+     * @throws RelayError `rate-limited`; `internal` for a failed provider, with `provider`.
      */
     synthesize: (caller: BasicCaller, request: SynthesizeRequest) =>
-      call('speech', caller, (signal) => synthesize(parts, request, signal)),
+      call('speech', caller, (signal) => synthesize(deps, request, signal)),
 
     start() {
       const failed = () => log.warn('voice clips of an earlier run could not be removed');
       clips.sweep().catch(failed);
-      cancelSweeps = every(parts.clock, SWEEP_PERIOD, clips.sweep, failed);
+      cancelSweeps = every(deps.clock, SWEEP_PERIOD, clips.sweep, failed);
     },
 
-    /** Aborts every call; resolves when none of them has left anything behind. */
+    /** Aborts every call. Resolves when all of their files are removed. */
     async stop(): Promise<void> {
       cancelSweeps();
       stopping.abort();

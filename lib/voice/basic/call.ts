@@ -26,13 +26,13 @@ export interface ProviderReply {
   bytes: Uint8Array;
 }
 
-export interface CallParts {
+export interface CallDeps {
   upstream: Upstream;
   clock: Clock;
   credentials: Pick<VoiceCredentials, 'redact'>;
 }
 
-/** Limits of the calls that serve one request. */
+/** Limits of the calls for one request. */
 export interface Bounds {
   provider: string;
   /** Milliseconds. */
@@ -42,22 +42,22 @@ export interface Bounds {
 
 /**
  * Runs calls to one provider within a time limit. Any failure is an `internal` error with `provider`, at most 300
- * characters, without secrets and host paths (contract 05 §8). A caller that hung up gets the reason of its signal.
+ * characters, without secrets and host paths (contract 05 §8). If the caller hung up, throws the reason of its signal.
  */
 export async function withProvider<T>(
-  { clock, credentials }: Pick<CallParts, 'clock' | 'credentials'>,
+  { clock, credentials }: Pick<CallDeps, 'clock' | 'credentials'>,
   { provider, timeout, signal }: Bounds,
   call: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  let isLate = false;
-  const onLate = () => {
-    isLate = true;
+  let hasTimedOut = false;
+  const onTimeout = () => {
+    hasTimedOut = true;
   };
   try {
-    return await withDeadline({ clock, timeout, signal, onLate }, call);
+    return await withDeadline({ clock, timeout, signal, onTimeout }, call);
   } catch (error) {
     if (signal.aborted) throw signal.reason;
-    const reason = isLate
+    const reason = hasTimedOut
       ? `${provider} did not finish within ${timeout / 1000} seconds`
       : error instanceof RelayError
         ? error.message
@@ -111,7 +111,7 @@ async function readAll(body: AsyncIterable<Uint8Array>, limit: number): Promise<
   return buffer.bytes();
 }
 
-/** A reply as text; null when it is not UTF-8, or JSON of too much structure to be parsed (contract 02 §1.1). */
+/** A reply as text; null if it is not UTF-8, or JSON with too many parts to be parsed (contract 02 §1.1). */
 export const textReply = ({ bytes }: ProviderReply): Promise<string | null> =>
   decodeJsonText(bytes, { fatal: true }).catch(() => null);
 

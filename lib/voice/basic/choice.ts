@@ -8,7 +8,7 @@ import { wordsOf } from './local-command.ts';
 import { isSttProvider, STT_ORDER } from './stt.ts';
 import { isTtsProvider, TTS_ORDER } from './tts.ts';
 
-/** The provider of a call, and the key that it is called with. */
+/** The provider of a call, and its key. */
 export interface Choice {
   provider: string;
   key: Credential;
@@ -29,8 +29,8 @@ const noKey = (hint: string, provider?: string): RelayError =>
   new RelayError('internal', `no API key available: ${hint}`, provider ? { extra: { provider } } : {});
 
 /**
- * The provider that speaks: the one that is named, never another, else the first with a key (contract 05 §7). A server that
- * needs no key has to be named (§18).
+ * The provider that speaks: the named one and no other, else the first with a key (contract 05 §7). A server that needs no
+ * key has to be named (§18).
  * @throws RelayError `internal` naming the problem.
  */
 export async function chooseTts(
@@ -51,8 +51,8 @@ export async function chooseTts(
 }
 
 /**
- * The provider that transcribes: the one that is named, never another, else the local command, else the first with a key
- * (contract 05 §6). A server that needs no key has to be named (§18). Without a host there is no local command.
+ * The provider that transcribes: the named one and no other, else the local command, else the first with a key (contract 05
+ * §6). A server that needs no key has to be named (§18). Without a host there is no local command.
  * @throws RelayError `internal` naming the problem.
  */
 export async function chooseStt(
@@ -64,7 +64,7 @@ export async function chooseStt(
   const template = hasHost ? credentials.variable(LOCAL_COMMAND) : undefined;
   const program = named === 'local' ? programOf('stt', section, hasHost) : undefined;
   if (program) return program;
-  // Before it was a provider of its own, `local` meant the command of the variable.
+  // In earlier versions, `local` meant the command of the variable.
   const isServer = named === 'local' && (textOf(mappingOf(section, 'local').base_url) ?? textOf(section.base_url));
   if (named === 'local_command' || (named === 'local' && !isServer && template !== undefined)) {
     if (template === undefined) throw noKey(`${LOCAL_COMMAND} is not set`, 'local_command');

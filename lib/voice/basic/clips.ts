@@ -12,7 +12,7 @@ import { DIRECTORY_PREFIX } from '../command.ts';
 
 /** Bytes of a clip (contract 05 §6). */
 const MAX_CLIP = 25 * 1024 * 1024;
-/** Clips that are received at once, of one caller and of all. At the edge they are held in memory. */
+/** Concurrent clips, of one caller and of all. At the edge they are held in memory. */
 const MAX_PER_CALLER = 8;
 const MAX_ON_HOST = 64;
 const MAX_IN_MEMORY = 2;
@@ -34,7 +34,7 @@ const BY_TYPE: Readonly<Record<string, string>> = {
   aac: 'aac',
 };
 
-/** Formats that are accepted, and the content type that a provider gets for each. */
+/** Accepted formats, with the content type for providers. */
 const TYPES: Readonly<Record<string, string>> = {
   aac: 'audio/aac',
   flac: 'audio/flac',
@@ -59,17 +59,17 @@ export interface Clip {
   size: number;
   /** Reads it from its start, any number of times. */
   read(): AsyncIterable<Uint8Array>;
-  /** Where it lies, and a directory for the results of a program. Absent at the edge. */
+  /** Its path, and a directory for the results of a program. Absent at the edge. */
   files?: { path: string; directory: string };
 }
 
 export interface Clips {
   /**
-   * Receives the audio of a multipart body and runs `work` with it. The clip is gone in every outcome.
-   * @throws RelayError `invalid` for a body without audio, `too-large` above 25 MiB, and as `Uploads`.
+   * Receives the audio of a multipart body and runs `work` with it. The clip is always removed.
+   * @throws RelayError `invalid` for a body without audio, `too-large` above 25 MiB, and others of `Uploads`.
    */
   use<T>(body: UploadBody, work: (clip: Clip) => Promise<T>): Promise<T>;
-  /** Removes the files of processes that were killed. */
+  /** Removes the files of killed processes. */
   sweep(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -92,7 +92,7 @@ export function createClips(host: Host | undefined, clock: Clock, log: Log): Cli
   return host ? createFileClips(host, clock, log) : createMemoryClips(clock, log);
 }
 
-/** Clips as files, mode 0600, each in a directory of its own, mode 0700, whose name tells the process. */
+/** Clips as files, mode 0600, each in its own directory, mode 0700, whose name contains the process id. */
 function createFileClips({ files, media, processes }: Host, clock: Clock, log: Log): Clips {
   const run = randomString(ALPHABET, 8);
   const prefix = () => `${media.temporaryDirectory()}/${DIRECTORY_PREFIX}`;
@@ -119,7 +119,7 @@ function createFileClips({ files, media, processes }: Host, clock: Clock, log: L
     },
   });
 
-  /** The directories of runs that are over. An id that was used again belongs to this process if they are older. */
+  /** True for a directory of a finished run. If the id was reused, the directory is older than this process. */
   async function isLeftover(name: string): Promise<boolean> {
     const [, id, owner] = /^(\d+)-([a-z0-9]+)-/.exec(name.slice(DIRECTORY_PREFIX.length)) ?? [];
     if (id === undefined || owner === run) return false;
@@ -143,7 +143,7 @@ function createFileClips({ files, media, processes }: Host, clock: Clock, log: L
     async sweep() {
       for (const { name, kind } of (await files.list(media.temporaryDirectory())) ?? []) {
         if (kind !== 'directory' || !name.startsWith(DIRECTORY_PREFIX) || !(await isLeftover(name))) continue;
-        // Another user's: theirs to remove.
+        // Belongs to another user, who has to remove it.
         await files.removeAll(`${media.temporaryDirectory()}/${name}`).catch(() => {});
       }
     },
@@ -151,7 +151,7 @@ function createFileClips({ files, media, processes }: Host, clock: Clock, log: L
   };
 }
 
-/** Clips in memory, two at a time until they are discarded: an object at the edge has 128 MB. */
+/** Clips in memory, two at a time until they are discarded, since an object at the edge has 128 MB. */
 function createMemoryClips(clock: Clock, log: Log): Clips {
   const held = new Map<string, Uint8Array>();
   const admit = createAdmission({

@@ -35,16 +35,16 @@ interface Section {
   available: boolean;
 }
 
-/** The basic path as clients see it: no key, no URL (contract 05 §5). */
+/** The basic path as shown to clients: without key and URL (contract 05 §5). */
 export interface BasicDescription
   extends Pick<BasicSections, 'profile' | 'configScope' | 'configPath' | 'fallbackToGlobal'> {
   tts: Section & { voiceId: string | null; voice: string | null; enhanced: Enhanced | null };
   stt: Section;
-  /** One line for each part that cannot be used. */
+  /** One line for each unusable part. */
   missing: string[];
 }
 
-export interface DescribeParts {
+export interface DescribeDeps {
   config: Pick<VoiceConfig, 'basic'>;
   credentials: VoiceCredentials;
   hasHost: boolean;
@@ -52,13 +52,13 @@ export interface DescribeParts {
 
 /** Describes the basic path of a profile. Makes no call. */
 export async function describeBasic(
-  { config, credentials, hasHost }: DescribeParts,
+  { config, credentials, hasHost }: DescribeDeps,
   profile: string | null,
 ): Promise<BasicDescription> {
   const { tts, stt, ...scope } = await config.basic(profile);
   const missing: string[] = [];
 
-  /** The provider that could be called now; without one, null, and its problem goes to `missing`. */
+  /** The provider that could be called now; else null, with its problem in `missing`. */
   async function available<C>(choice: Promise<C>): Promise<C | null> {
     try {
       return await choice;
@@ -74,7 +74,7 @@ export async function describeBasic(
   const section = await chosen('stt');
   const writer = await available(chooseStt(credentials, section, hasHost));
   const transcription = facts(stt, writer !== null);
-  // The model that is really sent, which may replace the configured one; one that is not configured stays null.
+  // The model that is really sent, which may replace the configured one; null if none is configured.
   if (writer && 'key' in writer && transcription.model !== null) {
     const { provider, key } = writer;
     const settings = { settings: settingsFor(section, provider), section, language: undefined };
@@ -115,7 +115,7 @@ function enhancedOf(section: Mapping): Enhanced | null {
       provider,
       supported: true,
       voices: [...GEMINI_VOICES],
-      // The configured one stays a choice, whatever has become of it.
+      // The configured one stays in the list, even if it is outdated.
       models: [...new Set([...GEMINI_MODELS, ...(configured === undefined ? [] : [configured])])],
       audio_tag_models: [GEMINI_MODELS[0]],
       audio_tags_enabled: booleanOf(isScalar(tags) ? tags : mappingOf({ tags }, 'tags').enabled) === true,

@@ -5,16 +5,15 @@ import { type CommandHost, filled, mentions, runCommand } from '../command.ts';
 import { providerFailure } from './call.ts';
 import type { Clip } from './clips.ts';
 
-/** Bytes of a transcript. More output ends the command. */
+/** Maximum bytes of a transcript. More output ends the command. */
 const MAX_OUTPUT = 1024 * 1024;
 
 /** A quoted stretch, an escaped character, or plain ones. */
 const WORD_PIECE = /'([^']*)'|"((?:[^"\\]|\\[\s\S])*)"|\\([\s\S])|([^\s'"\\]+)|(\s+)|(["'\\])/g;
 
 /**
- * Splits a template into a program and its arguments as a shell would, without one: quotes and backslashes work, nothing
- * else has a meaning.
- * @throws RelayError for a quote that is not closed, and an empty template.
+ * Splits a template into a program and its arguments with the quotes and backslashes of a shell, and nothing else.
+ * @throws RelayError for an unclosed quote, and an empty template.
  */
 export function wordsOf(template: string): string[] {
   const words: string[] = [];
@@ -47,8 +46,8 @@ export interface LocalTranscription {
 
 /**
  * Transcribes with a program of this host (contract 05 §8, §18): the clip is the file `{input_path}`, else stdin. The
- * transcript is the file `{output_path}`, else the first `.txt` in the directory of the clip, else standard output. Aborted,
- * its whole process group is killed before this rejects.
+ * transcript is the file `{output_path}`, else the first `.txt` in the directory of the clip, else standard output. If
+ * aborted, its whole process group is killed before this rejects.
  */
 export async function runLocalCommand(
   host: CommandHost,

@@ -3,25 +3,25 @@ import { nextTurn } from '../../kit/clock.ts';
 
 /** kbit/s: transparent for one voice at 24 kHz. */
 const BIT_RATE = 64;
-/** Samples that one step encodes; two frames of the format. About 1 ms of CPU. */
+/** Samples per encoding step, two frames of the format. About 1 ms of CPU. */
 const STEP = 1152;
-/** Milliseconds after which the event loop gets its turn. */
+/** Milliseconds after which the event loop gets a turn. */
 const SLICE = 8;
-/** Hertz that the format knows. */
+/** Supported sample rates, hertz. */
 const RATES = [8000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
 
-/** True if `encodeMp3` takes this sample rate. */
+/** True if `encodeMp3` supports this sample rate. */
 export const isMp3Rate = (rate: number): boolean => RATES.includes(rate);
 
-/** Bytes in which the first frame of a file has to begin. */
+/** Bytes within which the first frame of a file has to begin. */
 const MAX_SEARCH = 4096;
-/** Shorter ones are not judged. */
+/** Shorter inputs are not examined. */
 const MIN_JUDGED = 64;
 const BIT_RATES_1 = [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320];
 const BIT_RATES_2 = [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160];
 const FRAME_RATES = [44_100, 48_000, 32_000];
 
-/** Bytes of the MP3 frame at a place; 0 without one. */
+/** Returns the length of the MP3 frame at an offset, or 0 if no frame begins there. */
 function frameLength(bytes: Uint8Array, at: number): number {
   const [first, second, third] = bytes.subarray(at, at + 3);
   if (first !== 0xff || second === undefined || third === undefined || (second & 0xe0) !== 0xe0) return 0;
@@ -36,7 +36,7 @@ function frameLength(bytes: Uint8Array, at: number): number {
   return Math.floor(((isFirst ? 144_000 : 72_000) * kilobits) / (rate / divisor)) + padding;
 }
 
-/** True if bytes are MP3: by a tag before it, or by two frames, the second where the first ends. */
+/** True for MP3 bytes: by a tag, or by two consecutive frames. */
 export function isMp3(bytes: Uint8Array): boolean {
   if (bytes.length < MIN_JUDGED || startsWith(bytes, 'ID3')) return startsWith(bytes, 'ID3');
   for (let at = 0; at < Math.min(bytes.length, MAX_SEARCH); at++) {
@@ -46,10 +46,10 @@ export function isMp3(bytes: Uint8Array): boolean {
   return false;
 }
 
-/** Starts of files that have one. */
+/** Magic bytes of other formats. */
 const FILES = ['OggS', 'fLaC', 'RIFF', 'FORM', '#!AMR', '\x1aE\xdf\xa3'];
 
-/** True if bytes are those of no known file, as raw samples are. */
+/** True if bytes match no known format, like raw samples. */
 export const isUnknown = (bytes: Uint8Array): boolean =>
   bytes.length >= MIN_JUDGED &&
   !FILES.some((start) => startsWith(bytes, start)) &&
@@ -61,13 +61,13 @@ const startsWith = (bytes: Uint8Array, start: string): boolean =>
   [...start].every((character, at) => bytes[at] === character.charCodeAt(0));
 
 /**
- * Encodes mono 16-bit little-endian PCM as MP3, for providers that have only that. A sample may be cut by the end of a
- * chunk; half a sample at the very end is dropped. Works on both runtimes, and gives way to the event loop every few
- * milliseconds: a minute of audio takes 1.5 s of CPU.
+ * Encodes mono 16-bit little-endian PCM as MP3, for providers without MP3. A chunk may end within a sample; half a sample at
+ * the very end is dropped. Works on both runtimes, and yields to the event loop every few milliseconds, since a minute of
+ * audio takes 1.5 s of CPU.
  * @throws the signal's reason once it aborts.
  */
 export async function encodeMp3(pcm: Iterable<Uint8Array>, rate: number, signal: AbortSignal): Promise<Uint8Array> {
-  // Loaded when it is needed: 250 KB that only one provider uses.
+  // Loaded on demand: 250 KB that only one provider uses.
   const { Mp3Encoder } = await import('@breezystack/lamejs');
   const encoder = new Mp3Encoder(1, rate, BIT_RATE);
   const frames: Uint8Array[] = [];
@@ -78,14 +78,14 @@ export async function encodeMp3(pcm: Iterable<Uint8Array>, rate: number, signal:
       turnEnds = performance.now() + SLICE;
     }
     signal.throwIfAborted();
-    // The encoder returns a view of a buffer that it uses again.
+    // The encoder returns a view of a buffer that it reuses.
     frames.push(Uint8Array.from(encoder.encodeBuffer(samples)));
   }
   frames.push(Uint8Array.from(encoder.flush()));
   return concatBytes(...frames);
 }
 
-/** Samples of a byte stream, `STEP` at a time and fewer at its end. The array is valid until the next one. */
+/** Samples of a byte stream in arrays of `STEP`, the last one shorter. An array is valid until the next one. */
 function* steps(pcm: Iterable<Uint8Array>): Generator<Int16Array> {
   const samples = new Int16Array(STEP);
   let count = 0;

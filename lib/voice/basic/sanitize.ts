@@ -1,12 +1,12 @@
-/** Emoji that agents put before the names of tools. A screen shows them; a voice would read their names. */
+/** Emoji that agents put before the names of tools, whose names a voice would read aloud. */
 const MARKERS = '[\\u{1F527}\\u2705\\u274C\\u{1F4BB}\\u{1F4F1}\\u{1F3A4}\\u{1F50A}\\u26A0]';
 
 /**
- * Removes the parts of a reply that are not meant to be spoken, by the eleven rules of contract 05 §7 in their order. May
- * leave an empty text.
+ * Removes the parts of a reply that are not meant to be spoken, by the eleven rules of contract 05 §7 in order. The result
+ * may be empty.
  *
- * Takes linear time on any input. A pattern may scan ahead only where it either matches or finds that nothing later in
- * the text can match either.
+ * Linear time on any input: a pattern scans ahead only if it then matches, or proves that nothing later in the text can
+ * match.
  */
 export function sanitize(text: string): string {
   return withoutLinks(
@@ -25,8 +25,8 @@ export function sanitize(text: string): string {
 }
 
 /**
- * Replaces `[label](target)` by its label. As a pattern, `\[([^\]]+)\]\(([^)]+)\)` would take quadratic time on a text of
- * opening brackets: here, the position of each closing one is looked up once.
+ * Replaces `[label](target)` by its label. The pattern `\[([^\]]+)\]\(([^)]+)\)` would take quadratic time on a text of
+ * opening brackets, so the position of each closing one is looked up once.
  */
 function withoutLinks(text: string): string {
   const closing = forwardIndexOf(text, ']');

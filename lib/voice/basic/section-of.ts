@@ -4,9 +4,9 @@ import { basicSection, readSectionFor, textOf } from '../section.ts';
 
 /** One section of the basic path for a request. */
 export interface BasicSection {
-  /** As `basicSection` has it. */
+  /** As returned by `basicSection`. */
   section: Mapping;
-  /** The profile's file; null when the root's section applies. */
+  /** The profile's file; null if the root's section applies. */
   file: string | null;
 }
 
@@ -21,8 +21,8 @@ export async function sectionOf(
 }
 
 /**
- * The settings of a provider in a section. Flat keys belong to the provider that the section names; in a section that names
- * none, they apply to the one that was chosen.
+ * The settings of a provider in a section. Flat keys belong to the provider named in the section; without one, they apply to
+ * the chosen provider.
  */
 export const settingsFor = (section: Mapping, provider: string): Mapping =>
   readSectionFor(textOf(section.provider) === undefined ? { ...section, provider } : section, provider);

@@ -2,12 +2,12 @@ const SPACE = /\s/;
 const TERMINAL = /[.!?…]/;
 /** Ends a sentence without a space after it. */
 const FULL_WIDTH_TERMINAL = /[。！？]/;
-/** May stand between the end of a sentence and the space after it. */
+/** Characters allowed between the end of a sentence and the space after it. */
 const CLOSER = /["'”’»)\]」』）]/;
 
 /**
- * Splits a text for a provider that takes at most `cap` code points per request (contract 05 §7): after a sentence, else
- * after a word, else anywhere between two code points. The parts joined are the text.
+ * Splits a text for a provider with at most `cap` code points per request (contract 05 §7): after a sentence, else after a
+ * word, else between two code points. The parts joined are the text.
  */
 export function splitText(text: string, cap: number): string[] {
   const parts: string[] = [];
@@ -29,7 +29,7 @@ function afterCodePoints(text: string, start: number, count: number): number {
 /** Code units of the code point at an index. */
 const widthAt = (text: string, at: number): number => ((text.codePointAt(at) ?? 0) > 0xffff ? 2 : 1);
 
-/** Where to cut between `start` (exclusive) and `end`. */
+/** The best position to cut between `start` (exclusive) and `end`. */
 function lastBoundary(text: string, start: number, end: number): number {
   let sentence = start;
   let word = start;

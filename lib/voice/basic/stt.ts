@@ -7,7 +7,7 @@ import { timeoutOf } from '../servers.ts';
 import { authHeaders, type ProviderReply, type ProviderRequest, providerFailure, textReply } from './call.ts';
 import type { Clip } from './clips.ts';
 
-/** Characters of a prompt, from its end. */
+/** Maximum characters of a prompt, taken from its end. */
 const MAX_PROMPT = 896;
 
 /** Configuration of one transcription. */
@@ -20,7 +20,7 @@ export interface SttSettings {
   language: string | undefined;
 }
 
-/** The settings, and whether they go to the provider itself: the owner's server gets exactly the configured model. */
+/** The settings, and whether they go to the provider itself: the owner's server always gets the configured model. */
 interface FieldSettings extends SttSettings {
   isOfficial: boolean;
 }
@@ -31,30 +31,30 @@ interface SttProvider {
   path: string;
   /** Milliseconds. */
   timeout: number;
-  /** Milliseconds for a server on the owner's network, which may have no graphics card (contract 05 §8). */
+  /** Milliseconds for a server on the owner's network, which may lack a graphics card (contract 05 §8). */
   ownTimeout?: number;
   headers(secret: string): Record<string, string>;
   fields(settings: FieldSettings): Fields;
-  /** True if a reply that is not JSON is the transcript. */
+  /** True if a reply other than JSON is the transcript. */
   mayBePlain?: boolean;
 }
 
-/** The path of the server of whisper.cpp, unless it is started with another. */
+/** The path of whisper.cpp's server, unless started with another one. */
 const WHISPER_CPP = '/inference';
 
 const bearer = (secret: string) => ({ authorization: `Bearer ${secret}` });
 
 const OPENAI_MODELS = ['whisper-1', 'gpt-4o-transcribe', 'gpt-4o-mini-transcribe', 'gpt-4o-transcribe-diarize'];
-/** Takes no prompt, and for more than 30 seconds it has to be told how to cut them. */
+/** Accepts no prompt, and needs a chunking strategy for more than 30 seconds. */
 const DIARIZING = 'gpt-4o-transcribe-diarize';
 const DIARIZATION: Fields = [['chunking_strategy', 'auto']];
 /**
- * Names that OpenAI does not know. Groq no longer has the last of them (`groq-sdk` 1.6), but configurations still name it,
- * and it would fail at OpenAI as the others do.
+ * Names unknown to OpenAI. Groq has dropped the last of them (`groq-sdk` 1.6), but configurations still contain it, and it
+ * would fail at OpenAI like the others.
  */
 const GROQ_MODELS = ['whisper-large-v3', 'whisper-large-v3-turbo', 'distil-whisper-large-v3-en'];
 
-/** The configured model, unless it is one of another provider and goes to the provider itself. */
+/** The configured model, unless it belongs to another provider and would go to the provider itself. */
 function modelOf({ settings, isOfficial }: FieldSettings, fallback: string, foreign: readonly string[] = []): string {
   const model = textOf(settings.model) ?? textOf(settings.model_id) ?? fallback;
   return isOfficial && foreign.includes(model) ? fallback : model;
@@ -120,7 +120,7 @@ const PROVIDERS: Readonly<Record<string, SttProvider>> = {
     timeout: 120_000,
     headers: bearer,
     fields: ({ settings, language }) => [
-      // Formatting is for a language: xAI refuses it without one.
+      // Formatting depends on the language: xAI refuses it without one.
       ['format', booleanOf(settings.format) === false || language === undefined ? undefined : 'true'],
       ['diarize', flag(settings.diarize)],
       ['language', language],
@@ -139,13 +139,13 @@ const PROVIDERS: Readonly<Record<string, SttProvider>> = {
   },
 };
 
-/** Providers that are tried when the configuration names none, after a local command (contract 05 §6). */
+/** Providers that are tried if the configuration names none, after a local command (contract 05 §6). */
 export const STT_ORDER = ['groq', 'openai', 'mistral', 'xai', 'elevenlabs', 'deepinfra'] as const;
 
 /** True if a provider of that name transcribes. */
 export const isSttProvider = (name: string): boolean => Object.hasOwn(PROVIDERS, name);
 
-/** Milliseconds that a provider may take (contract 05 §8). */
+/** Milliseconds for a call of the provider (contract 05 §8). */
 export function sttTimeout(provider: string, { settings }: Pick<SttSettings, 'settings'>, { baseUrl }: Credential) {
   const { timeout, ownTimeout = timeout } = PROVIDERS[provider] as SttProvider;
   return timeoutOf(settings) ?? (isOnOwnersNetwork(baseUrl) ? ownTimeout : timeout);
@@ -157,11 +157,11 @@ function fieldsOf(provider: string, settings: SttSettings, { baseUrl }: Credenti
   return fields.flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const]));
 }
 
-/** The model that a request names; undefined for a provider that is sent none. */
+/** The model in a request; undefined for a provider that gets none. */
 export const sttModel = (provider: string, settings: SttSettings, key: Credential): string | undefined =>
   fieldsOf(provider, settings, key).find(([name]) => name === 'model' || name === 'model_id')?.[1];
 
-/** The request that transcribes a clip, which is read while it is sent. */
+/** The request that transcribes a clip, which is streamed. */
 export function sttRequest(provider: string, clip: Clip, settings: SttSettings, key: Credential): ProviderRequest {
   const row = PROVIDERS[provider] as SttProvider;
   const fields = fieldsOf(provider, settings, key);
@@ -178,17 +178,17 @@ export function sttRequest(provider: string, clip: Clip, settings: SttSettings, 
   };
 }
 
-/** True if the base URL is that of whisper.cpp, to which nothing is appended. */
+/** True for a base URL of whisper.cpp, to which nothing is appended. */
 const isWholePath = (provider: string, { baseUrl }: Credential): boolean =>
   provider === 'local' && baseUrl.endsWith(WHISPER_CPP);
 
-/** Where the owner's server may be, if it does not know the path of OpenAI. */
+/** The base URL to try if the owner's server does not support OpenAI's path. */
 export const otherBase = (provider: string, key: Credential): Credential | undefined =>
   provider === 'local' && !isWholePath(provider, key)
     ? { ...key, baseUrl: new URL(key.baseUrl).origin + WHISPER_CPP }
     : undefined;
 
-/** The transcript in a reply: plain text, or `text` of a JSON object, whichever the provider chose. */
+/** The transcript in a reply: plain text, or `text` of a JSON object. */
 export async function transcriptIn(provider: string, reply: ProviderReply): Promise<string> {
   const text = await textReply(reply);
   if (text === null || /^text\/html/i.test(reply.contentType)) {

@@ -14,7 +14,7 @@ import { MAX_ID, MAX_TEXT } from '../limits.ts';
 import { booleanOf, textOf } from '../section.ts';
 import { PROGRAM_MODEL, PROGRAM_VOICE, timeoutOf } from '../servers.ts';
 import { speakByCommand } from '../speech-command.ts';
-import { type CallParts, callProvider, providerFailure, withProvider } from './call.ts';
+import { type CallDeps, callProvider, providerFailure, withProvider } from './call.ts';
 import { chooseTts, type LocalChoice } from './choice.ts';
 import { sanitize } from './sanitize.ts';
 import { sectionOf, settingsFor } from './section-of.ts';
@@ -25,7 +25,7 @@ import { audioIn, maxTextOf, programSpeed, type Speech, ttsRequest } from './tts
 const TIMEOUT = 60_000;
 /** Bytes of one reply, and of the audio of one text. */
 const MAX_AUDIO = 16 * 1024 * 1024;
-/** Bytes of what a program speaks: it may have no MP3. */
+/** Maximum bytes of a program's speech, which may be uncompressed. */
 const MAX_PROGRAM_AUDIO = 64 * 1024 * 1024;
 const MAX_PERSONA = 4000;
 const MAX_PERSONA_FILE = 64 * 1024;
@@ -48,7 +48,7 @@ export interface Overrides {
   persona?: string;
 }
 
-/** @throws RelayError `invalid` as contract 05 §7 has it. */
+/** @throws RelayError `invalid` per contract 05 §7. */
 export function parseSynthesize(body: JsonObject, profile: string | null): SynthesizeRequest {
   if (typeof body.text !== 'string') throw new RelayError('invalid', 'text must be a string');
   const text = body.text.toWellFormed().trim();
@@ -62,7 +62,7 @@ export function parseSynthesize(body: JsonObject, profile: string | null): Synth
   return { text: spoken, profile, overrides: parseOverrides(body) };
 }
 
-/** The overrides at the top level, or those in `enhanced` or `gemini`, which replace them. */
+/** The overrides at the top level, unless those in `enhanced` or `gemini` replace them. */
 function parseOverrides(body: JsonObject): Overrides {
   const from = isObject(body.enhanced) ? body.enhanced : isObject(body.gemini) ? body.gemini : body;
   const provider = textOf(from.provider)?.toLowerCase();
@@ -83,7 +83,7 @@ function idOf(from: JsonObject, name: string): string | undefined {
   return id;
 }
 
-export interface SynthesizeParts extends CallParts {
+export interface SynthesizeDeps extends CallDeps {
   host?: Host;
   config: Pick<Config, 'agentConfig'>;
   /** True if a real path is in a location of secrets. Absent at the edge. */
@@ -94,34 +94,35 @@ export interface SynthesizeParts extends CallParts {
 }
 
 /**
- * Speaks a text with the provider of its profile; the result is MP3. A long text is several requests, one after the other.
- * @throws RelayError `internal`, with `provider` where one was chosen; the reason of the signal once it aborts.
+ * Speaks a text with the provider of its profile; the result is MP3. A long text takes several requests, one after the
+ * other.
+ * @throws RelayError `internal`, with `provider` if one was chosen; the reason of the signal once it aborts.
  */
 export async function synthesize(
-  parts: SynthesizeParts,
+  deps: SynthesizeDeps,
   { text, profile, overrides }: SynthesizeRequest,
   signal: AbortSignal,
 ): Promise<{ audio: Uint8Array<ArrayBuffer>; provider: string }> {
-  const { section, file } = await sectionOf(parts.settings, 'tts', profile);
+  const { section, file } = await sectionOf(deps.settings, 'tts', profile);
   if (booleanOf(section.enabled) === false)
     throw new RelayError('internal', 'speech is disabled: tts.enabled is false');
-  const choice = await chooseTts(parts.credentials, section, parts.host !== undefined, overrides.provider);
+  const choice = await chooseTts(deps.credentials, section, deps.host !== undefined, overrides.provider);
   const { provider } = choice;
   const settings = overridden(provider, settingsFor(section, provider), overrides);
   const timeout = timeoutOf(settings) ?? TIMEOUT;
   if ('command' in choice) {
     const { command } = choice;
-    const speak = (bounded: AbortSignal) => spokenByCommand(parts, { command, text, settings, section }, bounded);
-    return { audio: await withProvider(parts, { provider, timeout, signal }, speak), provider };
+    const speak = (bounded: AbortSignal) => spokenByCommand(deps, { command, text, settings, section }, bounded);
+    return { audio: await withProvider(deps, { provider, timeout, signal }, speak), provider };
   }
   const { key } = choice;
-  const persona = provider === 'gemini' ? await personaOf(parts, settings, file) : undefined;
+  const persona = provider === 'gemini' ? await personaOf(deps, settings, file) : undefined;
   const pieces = splitText(text, maxTextOf(provider)).filter((piece) => piece.trim() !== '');
   const speak = (piece: string) => ({ text: piece, settings, section, persona });
-  const audio = await withProvider(parts, { provider, timeout, signal }, async (bounded) => {
+  const audio = await withProvider(deps, { provider, timeout, signal }, async (bounded) => {
     const spoken = createByteBuffer(MAX_AUDIO);
     for (const piece of pieces) {
-      if (!spoken.push(await spokenBy(parts, { provider, key, speech: speak(piece), signal: bounded }))) {
+      if (!spoken.push(await spokenBy(deps, { provider, key, speech: speak(piece), signal: bounded }))) {
         throw providerFailure(`${provider} sent more than ${MAX_AUDIO / 1024 / 1024} MiB`);
       }
     }
@@ -137,14 +138,14 @@ interface OneRequest {
   signal: AbortSignal;
 }
 
-async function spokenBy({ upstream }: SynthesizeParts, { provider, key, speech, signal }: OneRequest) {
+async function spokenBy({ upstream }: SynthesizeDeps, { provider, key, speech, signal }: OneRequest) {
   const reply = await callProvider(upstream, ttsRequest(provider, speech, key), { provider, limit: MAX_AUDIO, signal });
   return audioIn(provider, reply, speech, signal);
 }
 
 /** Has a program of this host speak. Returns MP3. */
 async function spokenByCommand(
-  { host }: SynthesizeParts,
+  { host }: SynthesizeDeps,
   { command, text, settings, section }: Omit<Speech, 'persona'> & Pick<LocalChoice, 'command'>,
   signal: AbortSignal,
 ) {
@@ -164,7 +165,7 @@ async function spokenByCommand(
   return Uint8Array.from(audio);
 }
 
-/** The settings with the overrides that the provider accepts. None of them names a server. */
+/** The settings with the overrides that the provider accepts. None of them can name a server. */
 function overridden(provider: string, settings: Mapping, overrides: Overrides): Mapping {
   const { voice, model, language, audioTags, persona } = overrides;
   const chosen: Mapping =
@@ -177,11 +178,11 @@ function overridden(provider: string, settings: Mapping, overrides: Overrides): 
 }
 
 /**
- * The direction for Gemini: of the request, else of the configuration, else the file that the configuration names. The
- * provider gets its content, so a file of secrets is not read.
+ * The direction for Gemini: from the request, else the configuration, else the configured file. Its content goes to the
+ * provider, so a file of secrets is not read.
  */
 async function personaOf(
-  { host, config, isSecret, log }: SynthesizeParts,
+  { host, config, isSecret, log }: SynthesizeDeps,
   settings: Mapping,
   configFile: string | null,
 ): Promise<string | undefined> {

@@ -20,7 +20,7 @@ export interface Speech {
   settings: Mapping;
   /** The whole section. */
   section: Mapping;
-  /** Direction that is not spoken, for Gemini. */
+  /** Unspoken direction, for Gemini. */
   persona?: string;
 }
 
@@ -31,10 +31,10 @@ interface Call {
 }
 
 interface TtsProvider {
-  /** Code points of one request. */
+  /** Maximum code points of one request. */
   maxText: number;
   call(speech: Speech, secret: string): Call;
-  /** MP3 in a reply. The reply is audio itself by default. */
+  /** Extracts the MP3 from a reply, which by default is audio itself. */
   audio?(reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array>;
 }
 
@@ -44,7 +44,7 @@ const modelOf = (settings: Mapping, fallback: string): string =>
   textOf(settings.model) ?? textOf(settings.model_id) ?? fallback;
 const voiceOf = (settings: Mapping): string | undefined => textOf(settings.voice) ?? textOf(settings.voice_id);
 
-/** Relative speed within a provider's range; undefined when it is the normal one. */
+/** Relative speed within a provider's range; undefined for the normal one. */
 function speedOf(
   { settings, section }: Pick<Speech, 'settings' | 'section'>,
   min: number,
@@ -69,10 +69,10 @@ const OPENAI: TtsProvider = {
   }),
 };
 
-/** A model and a voice that the owner's own server most likely has under these names. */
+/** Names of a model and a voice that the owner's own server most likely has. */
 const LOCAL = { model: 'tts-1', voice: 'alloy' };
 
-/** Models of Gemini that speak, as its SDK (`@google/genai` 2.32) has them; the first is the default. */
+/** Gemini's models that speak, as listed in its SDK (`@google/genai` 2.32); the first is the default. */
 export const GEMINI_MODELS = [
   'gemini-3.1-flash-tts-preview',
   'gemini-3.8-flash-tts',
@@ -158,13 +158,13 @@ const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
   },
 };
 
-/** Providers that are tried when the configuration names none (contract 05 §7). */
+/** Providers that are tried if the configuration names none (contract 05 §7). */
 export const TTS_ORDER = ['openai', 'elevenlabs', 'xai', 'gemini', 'mistral'] as const;
 
 /** True if a provider of that name speaks. */
 export const isTtsProvider = (name: string): boolean => Object.hasOwn(PROVIDERS, name);
 
-/** Code points that a provider takes in one request. */
+/** Maximum code points per request of a provider. */
 export const maxTextOf = (provider: string): number => PROVIDERS[provider]?.maxText ?? MAX_TEXT;
 
 /** The request that speaks a text. @throws RelayError for an invalid id of a voice or a model. */
@@ -178,8 +178,8 @@ export function ttsRequest(provider: string, speech: Speech, key: Credential): P
 }
 
 /**
- * The MP3 in a reply; WAV and raw PCM are converted, whatever their label says (contract 05 §18).
- * @throws RelayError for a reply that is no audio, or has none.
+ * The MP3 in a reply; WAV and raw PCM are converted, regardless of their label (contract 05 §18).
+ * @throws RelayError for a reply that is not audio, or is empty.
  */
 export async function audioIn(
   provider: string,
@@ -209,7 +209,7 @@ export async function audioIn(
   return encodeMp3(pcm, MP3_RATE, signal);
 }
 
-/** The model and the voice that a request names, where the provider gets them in its body. */
+/** The model and the voice in a request, if the provider gets them in its body. */
 export function spokenWith(provider: string, speech: Speech): { model?: string; voice?: string } {
   const { body } = (PROVIDERS[provider] as TtsProvider).call(speech, '');
   return {
@@ -218,12 +218,12 @@ export function spokenWith(provider: string, speech: Speech): { model?: string; 
   };
 }
 
-/** Relative speed for a program, within what people understand. */
+/** Relative speed for a program, within an intelligible range. */
 export const programSpeed = (speech: Pick<Speech, 'settings' | 'section'>): number => speedOf(speech, 0.25, 4) ?? 1;
 
 /** Hertz of what is converted to MP3. */
 const MP3_RATE = 24_000;
-/** Bytes of samples: more than twenty minutes. */
+/** Maximum bytes of samples: more than twenty minutes. */
 const MAX_DECODED = 64 * 1024 * 1024;
 const SLICE = 256 * 1024;
 /** Labels of raw samples. */
@@ -248,7 +248,7 @@ function segment(id: string): string {
 
 const XAI_DEFAULTS = { sample_rate: 24_000, bit_rate: 128_000 };
 
-/** The codec is always MP3, as the response of the relay is. */
+/** The codec is always MP3, like the relay's response. */
 function xaiBody(speech: Speech): Record<string, unknown> {
   const { text, settings } = speech;
   const sampleRate = numberOf(settings.sample_rate) ?? XAI_DEFAULTS.sample_rate;
@@ -267,7 +267,7 @@ function xaiBody(speech: Speech): Record<string, unknown> {
   };
 }
 
-/** The text with its direction before it, or where the direction has a place for it. */
+/** The text with its direction before it, or at the direction's placeholder. */
 function directed(text: string, persona: string): string {
   if (persona.includes('{transcript}')) return persona.replaceAll('{transcript}', () => text);
   return (
@@ -276,7 +276,7 @@ function directed(text: string, persona: string): string {
   );
 }
 
-/** Digits of base64 that are decoded at a time; a multiple of four. */
+/** Digits of base64 decoded per step; a multiple of four. */
 const DIGITS = 64 * 1024;
 
 async function geminiAudio(reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array> {

@@ -2,13 +2,13 @@ import type { Config } from '../../config.ts';
 import { fromBase64 } from '../../kit/bytes.ts';
 import type { JsonObject } from '../../kit/json.ts';
 import { cutText, startedEvent } from '../output/render.ts';
-import { createRenderSessions, type RenderKind, type RenderSessionsParts, type VoiceSession } from '../session.ts';
+import { createRenderSessions, type RenderKind, type RenderSessionsDeps, type VoiceSession } from '../session.ts';
 import { type RealtimeSettings, voiceOutput } from '../settings.ts';
 import { LAB_RULES } from '../socket/rules.ts';
 import type { EventBody } from '../socket/types.ts';
 
 const DEFAULT_RATE = 24_000;
-/** Spoken when a client names no text. */
+/** Spoken if a client sends no text. */
 const SAMPLE_SENTENCE = 'Hello, this is a short test of the realtime voice lab.';
 const DEV_CHECK = 'voice_realtime_dev_check';
 
@@ -23,7 +23,7 @@ const labKind = (logsTranscripts: boolean): RenderKind<RealtimeSettings> => ({
   loggedAs: 'voice.session',
   ready: () => ({}),
   settings: ({ settings }) => ({ ...voiceOutput.defaults, ...settings }),
-  // Speech of a session is logged only for debugging (contract 05 §15).
+  // A session's speech is logged only at debug level (contract 05 §15).
   logged: (event) =>
     event.type === 'voice.transcript.final' && !logsTranscripts
       ? { ...event, text: `<${String(event.text).length} characters>` }
@@ -31,18 +31,18 @@ const labKind = (logsTranscripts: boolean): RenderKind<RealtimeSettings> => ({
   behave,
 });
 
-export interface VoiceLabParts extends RenderSessionsParts<RealtimeSettings> {
+export interface VoiceLabDeps extends RenderSessionsDeps<RealtimeSettings> {
   config: Pick<Config, 'voiceResumeTtlMs' | 'logLevel'>;
 }
 
 /** The realtime lab, to try providers with (contract 05 §14). */
-export const createVoiceLab = (parts: VoiceLabParts) =>
-  createRenderSessions(labKind(parts.config.logLevel === 'DEBUG'), parts);
+export const createVoiceLab = (deps: VoiceLabDeps) =>
+  createRenderSessions(labKind(deps.config.logLevel === 'DEBUG'), deps);
 
 function behave(session: VoiceSession<RealtimeSettings>): (message: JsonObject) => void {
   let inputBytes = 0;
 
-  /** Counts the audio, which goes nowhere: the lab renders text. */
+  /** Counts the audio but does not use it, since the lab renders text. */
   function append({ audio_base64: text, sample_rate: rate }: JsonObject): void {
     const audio = typeof text === 'string' && text !== '' ? fromBase64(text) : null;
     if (!audio) {
@@ -82,7 +82,7 @@ function behave(session: VoiceSession<RealtimeSettings>): (message: JsonObject) 
   };
 }
 
-/** A tool call that the relay makes up, to try how a client shows one. */
+/** A fake tool call, to try how a client shows one. */
 const scaffold = (input_audio_bytes: number): EventBody[] => [
   { type: 'voice.tool.requested', name: DEV_CHECK, arguments: { input_audio_bytes } },
   { type: 'voice.tool.completed', name: DEV_CHECK, result: 'scaffold-only' },

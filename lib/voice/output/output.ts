@@ -1,11 +1,11 @@
-import { createRenderSessions, type RenderKind, type RenderSessionsParts } from '../session.ts';
+import { createRenderSessions, type RenderKind, type RenderSessionsDeps } from '../session.ts';
 import type { OutputSettings } from '../settings.ts';
 import { OUTPUT_RULES } from '../socket/rules.ts';
 import { cutText, startedEvent } from './render.ts';
 
 const OUTPUT_MODE = { output_mode: 'streaming_tts_renderer' };
 
-/** Sessions of voice output: one render, heard over any number of sockets in turn (contract 05 §12). */
+/** Sessions of voice output: one render, heard over any number of consecutive sockets (contract 05 §12). */
 const OUTPUT: RenderKind<OutputSettings> = {
   name: 'voice output',
   path: '/voice/output',
@@ -36,4 +36,4 @@ const OUTPUT: RenderKind<OutputSettings> = {
 };
 
 /** Streaming voice output (contract 05 §12). */
-export const createVoiceOutput = (parts: RenderSessionsParts<OutputSettings>) => createRenderSessions(OUTPUT, parts);
+export const createVoiceOutput = (deps: RenderSessionsDeps<OutputSettings>) => createRenderSessions(OUTPUT, deps);

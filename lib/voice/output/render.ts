@@ -12,19 +12,19 @@ import { levelsOf } from '../streaming/pcm.ts';
 
 /** Milliseconds to the first audio: the phone gives up at 15 s (contract 05 §12). */
 const FIRST_AUDIO_TIMEOUT = 12_000;
-/** Milliseconds for which an attached client may take no audio. */
+/** Milliseconds for which an attached client may accept no audio. */
 const STALL_TIMEOUT = 60_000;
 
-/** Where the events of a render go. */
+/** Receives the events of a render. */
 export interface RenderSink {
   publish(event: EventBody): void;
   publishAudio(event: EventBody): void;
-  /** Undefined while more audio may be published; otherwise resolves once it may. */
+  /** Undefined if more audio may be published; otherwise resolves once it may. */
   room(): Promise<void> | undefined;
   readonly isAttached: boolean;
 }
 
-export interface RenderParts {
+export interface RenderOptions {
   provider: string;
   adapter: Adapter;
   /** Its `signal` ends the render without a further event. */
@@ -56,15 +56,15 @@ export const startedEvent = (provider: string, request: RenderRequest, more: Jso
 });
 
 /** Renders one text as the events of contract 05 §12, and a transcript if there is one (§14). Never rejects. */
-export async function render(parts: RenderParts): Promise<void> {
-  const { provider, request, sink, artifacts, log } = parts;
-  for (const event of parts.before(request)) sink.publish(event);
+export async function render(options: RenderOptions): Promise<void> {
+  const { provider, request, sink, artifacts, log } = options;
+  for (const event of options.before(request)) sink.publish(event);
   try {
-    const { rendered, audioPath, metrics } = await renderAudio(parts);
+    const { rendered, audioPath, metrics } = await renderAudio(options);
     const facts = { provider: rendered.provider, model: rendered.model, voice: rendered.voice };
     if (rendered.transcript) sink.publish({ type: 'voice.transcript.final', text: rendered.transcript });
     sink.publish({ type: 'voice.audio.done' });
-    // Whoever reads the event may read the file.
+    // A reader of the event may read the file at once.
     const savedPath = audioPath === '' ? '' : await artifacts.savedAudio(audioPath);
     if (request.signal.aborted) return;
     sink.publish({
@@ -74,7 +74,7 @@ export async function render(parts: RenderParts): Promise<void> {
       event_log_path: artifacts.logPath,
       metrics: { ...facts, ...metrics },
       metadata: redacted(rendered.metadata),
-      ...parts.done,
+      ...options.done,
     });
   } catch (error) {
     if (request.signal.aborted) return;
@@ -83,7 +83,7 @@ export async function render(parts: RenderParts): Promise<void> {
       type: 'voice.error',
       message: error instanceof RelayError ? error.message : 'the render failed',
       provider,
-      ...parts.failed,
+      ...options.failed,
     });
   } finally {
     artifacts.endAudio();
@@ -96,7 +96,7 @@ interface Outcome {
   metrics: JsonObject;
 }
 
-async function renderAudio({ adapter, request, sink, artifacts, clock }: RenderParts): Promise<Outcome> {
+async function renderAudio({ adapter, request, sink, artifacts, clock }: RenderOptions): Promise<Outcome> {
   const end = new AbortController();
   const abort = () => end.abort(request.signal.reason);
   request.signal.addEventListener('abort', abort, { once: true });
@@ -151,22 +151,22 @@ function deltaOf({ pcm, sampleRate, label }: AudioChunk): EventBody {
   };
 }
 
-/** Waits until the client has room: for as long as it is detached, and for a minute while it is there. */
+/** Waits until the client has room: without limit while it is detached, and for a minute while it is attached. */
 async function roomFor(sink: RenderSink, clock: Clock, signal: AbortSignal): Promise<void> {
   for (let room = sink.room(); room; room = sink.room()) {
-    let isLate = false;
-    const late = () => {
-      isLate = true;
+    let hasTimedOut = false;
+    const onTimeout = () => {
+      hasTimedOut = true;
     };
-    await withTimeout({ clock, timeout: STALL_TIMEOUT, signal }, room, late);
+    await withTimeout({ clock, timeout: STALL_TIMEOUT, signal }, room, onTimeout);
     signal.throwIfAborted();
-    if (isLate && sink.isAttached) {
+    if (hasTimedOut && sink.isAttached) {
       throw new RelayError('timeout', `the client took no audio for ${STALL_TIMEOUT / 1000} s`);
     }
   }
 }
 
-/** The outcome of `work`, or the reason of the signal once it aborts, whatever becomes of the work. */
+/** The outcome of `work`, or the reason of the signal once it aborts, regardless of the work. */
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
@@ -196,7 +196,7 @@ function metricsOf(times: { firstAudio: number | null; largestGap: number | null
 
 const SECRET_KEY = /token|secret|key/i;
 
-/** An adapter's facts, without the values of members that are named like a secret (contract 05 §12). */
+/** An adapter's facts, without the values of members whose names suggest secrets (contract 05 §12). */
 export function redacted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(redacted);
   if (!isObject(value)) return value;

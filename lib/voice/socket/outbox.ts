@@ -10,7 +10,7 @@ export interface Replay {
   hasGap: boolean;
 }
 
-/** The events of a session: their ids, how far the client has got, and what it may still need. */
+/** The events of a session: their ids, the client's position, and the events that it may still need. */
 export class Outbox {
   readonly #rules: Rules;
   /** Monotonic milliseconds of the session's creation. */
@@ -26,7 +26,7 @@ export class Outbox {
     this.#ring = new EventRing(rules.ring);
   }
 
-  get kept(): { events: number; bytes: number } {
+  get buffered(): { events: number; bytes: number } {
     return { events: this.#ring.count, bytes: this.#ring.bytes };
   }
 
@@ -50,8 +50,8 @@ export class Outbox {
     return { type, event_id: this.#eventId, audio_event_id: this.#audioId, at_ms, ...body };
   }
 
-  /** Keeps the frame of the event that was numbered last for a resume. */
-  keep(text: string, isAudio: boolean): void {
+  /** Stores the frame of the last numbered event for a resume. */
+  retain(text: string, isAudio: boolean): void {
     if (!this.#rules.resumable) return;
     const event = {
       id: this.#eventId,
@@ -63,7 +63,7 @@ export class Outbox {
     else this.#ring.add(event);
   }
 
-  /** Raises cursors, never beyond what was sent, and forgets what they have passed. */
+  /** Raises cursors, never beyond what was sent, and drops the events that they have passed. */
   raise({ event, audio, played, input }: Cursors): void {
     const { cursors } = this;
     cursors.event = Math.max(cursors.event, Math.min(event, this.#eventId));

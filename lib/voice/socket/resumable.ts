@@ -1,19 +1,20 @@
-import { sha256, timingSafeEqual } from '../../kit/bytes.ts';
+import { timingSafeEqual } from '../../kit/bytes.ts';
 import { isObject, type JsonObject } from '../../kit/json.ts';
 import { parseSimpleJson } from '../../kit/long-json.ts';
+import { sha256 } from '../../kit/sha256.ts';
 import { utf8Length } from '../../kit/text.ts';
 import type { SocketEnd } from '../../socket/transport.ts';
 import { Outbox } from './outbox.ts';
 import type { Cursors } from './ring.ts';
 import type { Activity, Rules } from './rules.ts';
-import type { Effect, EventBody, Input, Phase, ResumableParts, SocketId } from './types.ts';
+import type { Effect, EventBody, Input, Phase, ResumableOptions, SocketId } from './types.ts';
 
 /** Close code of a socket that lost the session to another one. */
 export const SUPERSEDED = 4000;
 
 const MAX_CANDIDATES = 4;
 const CLAIM_TTL = 10_000;
-/** Bytes that the owner may send before the provider is connected. Reading is paused, which does not work everywhere. */
+/** Bytes that the owner may send before the provider is connected. Reading is paused, which some platforms cannot. */
 const MAX_HELD = 4 * 1024 * 1024;
 
 interface Owner {
@@ -24,7 +25,7 @@ interface Owner {
 }
 
 interface Candidate {
-  /** When it must have claimed the session. */
+  /** Deadline for claiming the session. */
   until?: number;
   /** The cursors of a valid claim that waits for the provider. */
   claim?: Cursors;
@@ -34,12 +35,12 @@ const cursor = (value: unknown): number =>
   Number.isSafeInteger(value) && (value as number) > 0 ? (value as number) : 0;
 
 /**
- * One resumable voice session as a state machine (contract 05 §12, contract 06 §4): which socket owns it, which events
- * its client still needs, and when it ends. It has no timers and touches no socket: `step` returns what is to be done,
- * and `deadline` says when to call it with `time`.
+ * One resumable voice session as a state machine (contract 05 §12, contract 06 §4): which socket owns it, which events its
+ * client still needs, and when it ends. It has no timers and uses no socket: `step` returns the effects, and `deadline` says
+ * when to call it with `time`.
  */
 export class ResumableSession {
-  readonly #parts: ResumableParts;
+  readonly #options: ResumableOptions;
   readonly #rules: Rules;
   readonly #outbox: Outbox;
   readonly #candidates = new Map<SocketId, Candidate>();
@@ -47,19 +48,19 @@ export class ResumableSession {
   #owner: Owner | undefined;
   #activity: Activity = 'idle';
   #resumeTtl: number;
-  /** When the session ends, because no socket has come. */
+  /** Time at which the session ends unless a socket comes. */
   #until: number | undefined;
   #isProducerPaused = false;
   #effects: Effect[] = [];
   #now: number;
 
-  constructor(parts: ResumableParts) {
-    this.#parts = parts;
-    this.#rules = parts.rules;
-    this.#outbox = new Outbox(parts.rules, parts.now);
-    this.#resumeTtl = parts.resumeTtl;
-    this.#now = parts.now;
-    this.#until = parts.now + parts.rules.unattachedTtl;
+  constructor(options: ResumableOptions) {
+    this.#options = options;
+    this.#rules = options.rules;
+    this.#outbox = new Outbox(options.rules, options.now);
+    this.#resumeTtl = options.resumeTtl;
+    this.#now = options.now;
+    this.#until = options.now + options.rules.unattachedTtl;
   }
 
   get phase(): Phase {
@@ -75,9 +76,9 @@ export class ResumableSession {
     return this.#outbox.cursors;
   }
 
-  /** Events kept for a resume, and the bytes of their frames. */
-  get kept(): { events: number; bytes: number } {
-    return this.#outbox.kept;
+  /** Events stored for a resume, and the bytes of their frames. */
+  get buffered(): { events: number; bytes: number } {
+    return this.#outbox.buffered;
   }
 
   /** When `step` is next due with `time`, in monotonic milliseconds. */
@@ -87,7 +88,7 @@ export class ResumableSession {
     return due.length === 0 ? undefined : Math.min(...due);
   }
 
-  /** Applies what happened at `now` (monotonic milliseconds) and returns what is to be done, in order. */
+  /** Handles an input at `now` (monotonic milliseconds) and returns the effects, in order. */
   step(input: Input, now: number): Effect[] {
     this.#effects = [];
     this.#now = Math.max(this.#now, now);
@@ -168,13 +169,13 @@ export class ResumableSession {
     const { input } = this.cursors;
     this.#publish({
       type: 'voice.session.ready',
-      ...this.#parts.ready(),
+      ...this.#options.ready(),
       ...(this.#rules.resumable && { last_event_id: event, last_audio_event_id: audio }),
       ...(this.#rules.connects && { last_input_chunk_id: input }),
     });
   }
 
-  /** Makes a socket the owner. The previous one is closed, and whatever it still sends or does is ignored. */
+  /** Makes a socket the owner. The previous one is closed, and its later messages and events are ignored. */
   #supersede(socket: SocketId): void {
     if (this.#owner && this.#owner.socket !== socket) {
       this.#close(this.#owner.socket, SUPERSEDED, 'superseded by resumed route');
@@ -185,7 +186,7 @@ export class ResumableSession {
   #lost(socket: SocketId, end: SocketEnd): void {
     if (this.#candidates.delete(socket) || this.#owner?.socket !== socket) return;
     this.#owner = undefined;
-    // A provider that is being connected is kept for a candidate, or for the claim that follows.
+    // A provider that is being connected stays for a candidate, or for the claim that follows.
     if (this.#phase !== 'attached') return;
     if (this.#rules.endsSession(end, this.#activity)) this.#end('closed', 1000, 'session closed');
     else this.#detach();
@@ -197,7 +198,7 @@ export class ResumableSession {
     this.#until = this.#now + this.#resumeTtl;
     this.#publish({
       type: 'voice.session.detached',
-      session_id: this.#parts.sessionId,
+      session_id: this.#options.sessionId,
       reason: 'websocket_disconnected',
       resume_ttl_ms: this.#resumeTtl,
     });
@@ -215,7 +216,7 @@ export class ResumableSession {
     else if (owner) for (const text of owner.held.splice(0)) this.#received(owner.socket, text);
   }
 
-  /** The session stays attachable: a later socket connects again. */
+  /** The session stays attachable, and a later socket connects again. */
   #connectFailed(error: EventBody): void {
     if (this.#phase !== 'connecting') return;
     const waiting = [...this.#candidates].filter(([, { claim }]) => claim).map(([socket]) => socket);
@@ -278,7 +279,7 @@ export class ResumableSession {
 
   #claim(socket: SocketId, message: JsonObject): void {
     const { resume_token: token } = message;
-    if (typeof token !== 'string' || !timingSafeEqual(sha256(token), this.#parts.tokenHash)) {
+    if (typeof token !== 'string' || !timingSafeEqual(sha256(token), this.#options.tokenHash)) {
       this.#failResume(socket, 'invalid_resume_token', 4003);
       return;
     }
@@ -292,7 +293,7 @@ export class ResumableSession {
       this.#resume(socket, claim);
       return;
     }
-    // The latest claim wins once the provider is connected, and waits for as long as that takes.
+    // The latest claim wins once the provider is connected, however long that takes.
     const others = [...this.#candidates].filter(([, candidate]) => candidate.claim).map(([other]) => other);
     this.#candidates.set(socket, { claim });
     for (const other of others) {
@@ -302,7 +303,7 @@ export class ResumableSession {
     }
   }
 
-  /** Gives the session to a socket whose claim is good, and sends it what it lacks. */
+  /** Gives the session to a socket with a valid claim, and sends it the missed events. */
   #resume(socket: SocketId, claim: Cursors): void {
     this.#candidates.delete(socket);
     this.#supersede(socket);
@@ -310,7 +311,7 @@ export class ResumableSession {
     this.#until = undefined;
     this.#outbox.raise(claim);
     const { event, audio, played, input } = this.cursors;
-    const session_id = this.#parts.sessionId;
+    const session_id = this.#options.sessionId;
     const { frames, hasGap } = this.#outbox.replay();
     this.#sendUnrecorded(socket, {
       type: 'voice.session.resumed',
@@ -332,16 +333,16 @@ export class ResumableSession {
     this.#sendUnrecorded(socket, { type: 'voice.replay.done', session_id, replay_event_count: frames.length });
   }
 
-  /** Turns a socket down. Nothing else is affected: the session goes on waiting for the right token. */
+  /** Refuses a socket. The session keeps waiting for the right token. */
   #failResume(socket: SocketId, reason: string, code: number): void {
-    const session_id = this.#parts.sessionId;
+    const session_id = this.#options.sessionId;
     this.#sendUnrecorded(socket, { type: 'voice.session.resume_failed', session_id, reason });
     this.#candidates.delete(socket);
     this.#close(socket, code, reason.replaceAll('_', ' '));
     if (this.#owner?.socket === socket) this.#detach();
   }
 
-  /** Answers bad input: to the owner with an event like any other, to a candidate without a record. */
+  /** Answers bad input: to the owner with a regular event, to a candidate with an unrecorded one. */
   #refuse(socket: SocketId, message: string): void {
     const event = { type: 'voice.error', message };
     if (this.#candidates.has(socket)) this.#sendUnrecorded(socket, event);
@@ -353,7 +354,7 @@ export class ResumableSession {
     const text = this.#made(body, isAudio);
     if (this.#phase === 'attached' && this.#owner)
       this.#effects.push({ type: 'send', socket: this.#owner.socket, text });
-    this.#outbox.keep(text, isAudio);
+    this.#outbox.retain(text, isAudio);
   }
 
   /** Control events take an id but are never replayed. */
@@ -367,7 +368,7 @@ export class ResumableSession {
     return JSON.stringify(event);
   }
 
-  /** Pauses the producer while the ring is full: nothing that the client still needs is evicted for it. */
+  /** Pauses the producer while the ring is full, so that no event is evicted that the client still needs. */
   #pace(): void {
     const isFull = this.#phase !== 'closed' && this.#outbox.isFull;
     if (isFull === this.#isProducerPaused) return;
@@ -382,12 +383,12 @@ export class ResumableSession {
       this.#close(socket, 4009, 'session not claimed');
     }
     if (this.#until === undefined || this.#until > this.#now) return;
-    const late = [...this.#candidates.keys()];
-    for (const socket of late) this.#failResume(socket, 'resume_expired', 4008);
-    this.#end(late.length > 0 ? 'resume_expired' : 'resume_ttl_expired', 1000, 'session expired');
+    const unattached = [...this.#candidates.keys()];
+    for (const socket of unattached) this.#failResume(socket, 'resume_expired', 4008);
+    this.#end(unattached.length > 0 ? 'resume_expired' : 'resume_ttl_expired', 1000, 'session expired');
   }
 
-  /** Ends the session and all of its sockets. A candidate is told first that its claim would come too late. */
+  /** Ends the session and all of its sockets. A candidate is first told that its claim is too late. */
   #end(why: string, code: number, reason: string): void {
     if (this.#phase === 'closed') return;
     for (const socket of [...this.#candidates.keys()]) {

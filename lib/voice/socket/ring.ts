@@ -12,11 +12,11 @@ export interface RingLimits {
   events: number;
   /** Bytes of the frames' text. */
   bytes: number;
-  /** Left free by the producer for events that it does not make. */
+  /** Left free by the producer for events of other origin. */
   reserve: { events: number; bytes: number };
 }
 
-/** The positions that a client has acknowledged. They never fall. */
+/** The positions that a client has acknowledged, which never decrease. */
 export interface Cursors {
   event: number;
   audio: number;
@@ -55,7 +55,7 @@ class Fifo {
 
 /**
  * The events that a client may still need (contract 05 §12): those beyond its cursors, audio by `audio_event_id` and the
- * rest by `event_id`. Events that a cursor passes leave at once, since cursors never fall.
+ * rest by `event_id`. Events that a cursor has passed are removed at once, since cursors never decrease.
  */
 export class EventRing {
   readonly #limits: RingLimits;
@@ -77,22 +77,22 @@ export class EventRing {
     return this.count >= events - reserve.events || this.bytes >= bytes - reserve.bytes;
   }
 
-  /** Adds the newest event. Beyond the limits, the oldest event that is not audio makes room, else the oldest audio. */
+  /** Adds the newest event. Over the limits, evicts the oldest event that is not audio, else the oldest audio. */
   add(event: RingEvent): void {
     this.#push(event);
     while (this.#isOver()) this.#evict(this.#other.first ?? this.#audio.first);
   }
 
-  /** Adds the newest event. Beyond the limits, the oldest events of any kind make room. */
+  /** Adds the newest event. Over the limits, evicts the oldest events of any kind. */
   addEvicting(event: RingEvent): void {
     this.#push(event);
     while (this.#isOver()) this.#evict(this.#oldest());
   }
 
-  /** Drops what these cursors have passed. */
+  /** Drops the events that these cursors have passed. */
   acknowledge({ event, audio, played }: Cursors): void {
-    const heard = Math.max(audio, played);
-    for (let first = this.#audio.first; first?.audioId !== undefined && first.audioId <= heard; ) {
+    const highest = Math.max(audio, played);
+    for (let first = this.#audio.first; first?.audioId !== undefined && first.audioId <= highest; ) {
       this.#remove(this.#audio);
       first = this.#audio.first;
     }

@@ -2,12 +2,12 @@ import { KiB, MINUTE, MiB } from '../../kit/units.ts';
 import type { SocketEnd } from '../../socket/transport.ts';
 import type { RingLimits } from './ring.ts';
 
-/** Work of a session for its client: none yet, a render or a run, or finished for good. */
+/** Activity of a session for its client: none yet, a render or a run, or finished for good. */
 export type Activity = 'idle' | 'busy' | 'done';
 
 /** The differences between users of the resumable socket. */
 export interface Rules {
-  /** True if sessions outlive their sockets. Without it, events have no ids, and a second socket replaces the first. */
+  /** True if sessions outlive their sockets. Otherwise events have no ids, and a second socket replaces the first. */
   resumable: boolean;
   /** True if the first socket waits for a connection to the provider, unread until then (contract 06 §4.1). */
   connects: boolean;

@@ -11,7 +11,7 @@ const TICK = 10_000;
 /** Unsent bytes above which the producer pauses, unless the transport or the rules allow less. */
 const HIGH_WATER = 4 * 1024 * 1024;
 
-export interface SessionSocketParts {
+export interface SessionSocketDeps {
   rules: Rules;
   sessionId: string;
   /** SHA-256 (hex) of the resume token. */
@@ -21,11 +21,11 @@ export interface SessionSocketParts {
   clock: Clock;
   /** Members of `voice.session.ready`. */
   ready(): JsonObject;
-  /** A message of the owner, of any type that the session does not handle by itself. */
+  /** A message of the owner, of any type that the session does not handle itself. */
   deliver(message: JsonObject): void;
   /** Connects the provider, for rules that ask for it; answered by `connected` or `connectFailed`. */
   connect?(): void;
-  /** The session got its socket, lost it, or got another after that. */
+  /** The session got its first socket, lost it, or got another one. */
   changed?(phase: Phase): void;
   /** A socket lost the session to another one. */
   superseded?(): void;
@@ -44,9 +44,9 @@ interface Link {
   replayed: number;
 }
 
-/** The sockets of one voice session: performs what its state machine decides, and owns its timers. */
+/** The sockets of one voice session: performs the effects of its state machine, and owns its timers. */
 export class SessionSocket {
-  readonly #parts: SessionSocketParts;
+  readonly #deps: SessionSocketDeps;
   readonly #machine: ResumableSession;
   readonly #links = new Map<SocketId, Link>();
   /** Inputs that arrived while another one was being handled. */
@@ -60,12 +60,12 @@ export class SessionSocket {
   #cancelDeadline: Cancel = () => {};
   readonly #cancelTicks: Cancel;
 
-  constructor(parts: SessionSocketParts) {
-    this.#parts = parts;
-    const { clock } = parts;
-    this.#machine = new ResumableSession({ ...parts, now: clock.monotonic() });
+  constructor(deps: SessionSocketDeps) {
+    this.#deps = deps;
+    const { clock } = deps;
+    this.#machine = new ResumableSession({ ...deps, now: clock.monotonic() });
     let isPing = true;
-    // At the edge, it also keeps the object awake that holds the session.
+    // At the edge, the tick also keeps the object awake that holds the session.
     this.#cancelTicks = every(
       clock,
       TICK,
@@ -74,18 +74,18 @@ export class SessionSocket {
         else this.#dropSilent();
         isPing = !isPing;
       },
-      parts.failed,
+      deps.failed,
     );
     this.#arm();
   }
 
-  /** True if the session is over, also when its timer is late. */
+  /** True if the session has ended, even if its timer is late. */
   get isOver(): boolean {
     this.#step({ type: 'time' });
     return this.#machine.phase === 'closed';
   }
 
-  /** True if a client is connected, even one that still waits for the provider. */
+  /** True if a client is connected, even if it still waits for the provider. */
   get isAttached(): boolean {
     return this.#machine.owner !== undefined;
   }
@@ -123,7 +123,7 @@ export class SessionSocket {
     this.#step({ type: 'activity', activity });
   }
 
-  /** Takes note of what the client has played, from a message that was delivered (`playback.drained`). */
+  /** Records what the client has played, from a delivered message (`playback.drained`). */
   setPlayed(audioEventId: number): void {
     this.#step({ type: 'played', audioEventId });
   }
@@ -145,7 +145,7 @@ export class SessionSocket {
     this.#step({ type: 'close', code, reason, why });
   }
 
-  /** Undefined while more may be published; otherwise resolves once it may, or the session is over. */
+  /** Undefined if more may be published; otherwise resolves once it may, or the session has ended. */
   room(): Promise<void> | undefined {
     return this.#isFull ? new Promise<void>((resolve) => this.#waiting.add(resolve)) : undefined;
   }
@@ -168,7 +168,7 @@ export class SessionSocket {
   }
 
   #handle(input: Input): void {
-    const { clock, changed } = this.#parts;
+    const { clock, changed } = this.#deps;
     const before = this.#machine.phase;
     for (const effect of this.#machine.step(input, clock.monotonic())) this.#perform(effect);
     if (this.#owner !== this.#machine.owner) {
@@ -181,14 +181,14 @@ export class SessionSocket {
   }
 
   #perform(effect: Effect): void {
-    const { deliver, connect, made, ended } = this.#parts;
+    const { deliver, connect, made, ended } = this.#deps;
     switch (effect.type) {
       case 'send':
         this.#links.get(effect.socket)?.transport.send(effect.text);
         break;
       case 'close':
         this.#close(effect.socket, effect.code, effect.reason);
-        if (effect.code === SUPERSEDED) this.#parts.superseded?.();
+        if (effect.code === SUPERSEDED) this.#deps.superseded?.();
         break;
       case 'reading':
         this.#setReading(effect.socket, effect.paused);
@@ -226,7 +226,7 @@ export class SessionSocket {
     const transport = this.#links.get(socket)?.transport;
     this.#links.delete(socket);
     transport?.close(code, reason);
-    // A client that does not read would not see the close frame, and keep what is unsent in memory.
+    // A client that does not read would not see the close frame, while its unsent bytes stay in memory.
     if (transport && transport.unsent() > HIGH_WATER) transport.terminate();
   }
 
@@ -246,7 +246,7 @@ export class SessionSocket {
     this.#release();
   }
 
-  /** Judges what the owner's socket has not sent yet. */
+  /** Checks the unsent bytes of the owner's socket. */
   #measure(): void {
     const link = this.#ownerLink;
     if (!link) {
@@ -255,10 +255,10 @@ export class SessionSocket {
     }
     const { transport, replayed } = link;
     const unsent = transport.unsent();
-    // Halfway to the limit, so that a producer that pauses never costs a client its socket.
-    const high = Math.min(HIGH_WATER, this.#parts.rules.maxUnsent / 2, transport.credit ?? HIGH_WATER);
+    // Halfway to the limit, so that a producer that pauses never closes a client's socket.
+    const high = Math.min(HIGH_WATER, this.#deps.rules.maxUnsent / 2, transport.credit ?? HIGH_WATER);
     this.#isSocketFull = this.#isSocketFull ? unsent > high / 2 : unsent > high;
-    if (unsent - replayed > this.#parts.rules.maxUnsent) this.#drop(transport.id);
+    if (unsent - replayed > this.#deps.rules.maxUnsent) this.#drop(transport.id);
   }
 
   #release(): void {
@@ -275,7 +275,7 @@ export class SessionSocket {
     }
   }
 
-  /** Drops sockets that have shown no sign of life since the ping. A pong may wait behind much unsent audio. */
+  /** Drops sockets without a sign of life since the ping. A pong may be queued behind much unsent audio. */
   #dropSilent(): void {
     for (const [socket, { transport, pinged }] of [...this.#links]) {
       if (pinged?.received === undefined) continue;
@@ -289,7 +289,7 @@ export class SessionSocket {
     this.#cancelDeadline();
     this.#armed = deadline;
     if (deadline === undefined) return;
-    const { clock } = this.#parts;
+    const { clock } = this.#deps;
     this.#cancelDeadline = clock.after(Math.max(0, Math.ceil(deadline - clock.monotonic())), () => {
       this.#armed = undefined;
       this.#step({ type: 'time' });

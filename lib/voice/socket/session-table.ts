@@ -6,24 +6,24 @@ const TOMBSTONE_TTL = 10 * 60_000;
 const MAX_TOMBSTONES = 1024;
 const BUSY_RETRY = 5;
 
-/** Limits on the number of sessions, and the policy for one more. */
+/** Limits on the number of sessions, and the eviction policy. */
 export interface SessionLimits {
   perPrincipal: number;
   total: number;
   /**
-   * Which sessions give way to a new one, oldest first. `idle`: those that do nothing, first without a socket. `unattached`:
-   * those without a socket, first those that do nothing.
+   * Sessions that are evicted for a new one, oldest first. `idle`: idle ones, first those without a socket. `unattached`:
+   * those without a socket, first the idle ones.
    */
   evicts: 'idle' | 'unattached';
-  /** Kind of the error when none can. */
+  /** Kind of the error if none can be evicted. */
   error: 'rate-limited' | 'unavailable';
 }
 
-/** A voice session, as far as its limits go. */
+/** A voice session, as far as the limits need it. */
 export interface LimitedSession {
   readonly id: string;
   readonly principal: VoicePrincipal;
-  /** True if it has ended, also when its timer is late. */
+  /** True if it has ended, even if its timer is late. */
   readonly isOver: boolean;
   readonly isAttached: boolean;
   /** True if it renders. */
@@ -31,7 +31,7 @@ export interface LimitedSession {
   close(code: number, reason: string, why: string): void;
 }
 
-/** The open sessions of one kind, within their limits, and for ten minutes the ids of closed ones (contract 05 §12). */
+/** The open sessions of one kind, within their limits, and the ids of closed ones for ten minutes (contract 05 §12). */
 export class SessionTable<S extends LimitedSession> {
   readonly #clock: Clock;
   readonly #limits: SessionLimits;
@@ -56,7 +56,7 @@ export class SessionTable<S extends LimitedSession> {
 
   /**
    * Makes room for one more session of a principal.
-   * @throws RelayError of the kind in the limits when there are too many and none can give way.
+   * @throws RelayError of the kind in the limits if there are too many and none can be evicted.
    */
   makeRoom(principal: VoicePrincipal): void {
     const own = [...this.#open.values()].filter((other) => isSamePrincipal(other.principal, principal));
@@ -64,7 +64,7 @@ export class SessionTable<S extends LimitedSession> {
     this.#evictFrom([...this.#open.values()], this.#limits.total);
   }
 
-  /** Adds a session. @throws RelayError as `makeRoom` */
+  /** Adds a session. @throws RelayError like `makeRoom` */
   add(session: S): void {
     this.makeRoom(session.principal);
     this.#open.set(session.id, session);
@@ -98,7 +98,7 @@ export class SessionTable<S extends LimitedSession> {
     for (const session of [...this.#open.values()]) if (matches(session)) session.close(code, reason, why);
   }
 
-  /** Closes the session that gives way first, when there are too many. */
+  /** Closes the first session to evict if there are too many. */
   #evictFrom(sessions: S[], limit: number): void {
     const open = sessions.filter(({ isOver }) => !isOver);
     if (open.length < limit) return;

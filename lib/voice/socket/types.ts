@@ -11,7 +11,7 @@ export type SocketId = string;
  */
 export type Phase = 'created' | 'connecting' | 'attached' | 'detached' | 'closed';
 
-/** An event without the members that the session adds. `audio` events have a sequence of their own. */
+/** An event without the members that the session adds. `audio` events have a separate sequence. */
 export interface EventBody extends JsonObject {
   type: string;
 }
@@ -38,7 +38,7 @@ export type Input =
   /** A deadline may have passed. */
   | { type: 'time' };
 
-/** One of the things to do, in order. */
+/** An effect of the state machine. */
 export type Effect =
   | { type: 'send'; socket: SocketId; text: string }
   | { type: 'close'; socket: SocketId; code: number; reason: string }
@@ -46,16 +46,16 @@ export type Effect =
   | { type: 'reading'; socket: SocketId; paused: boolean }
   /** Connect the provider; answered by `connected` or `connect-failed`. */
   | { type: 'connect' }
-  /** A message of the owner that the session does not handle by itself. */
+  /** A message of the owner that the session does not handle itself. */
   | { type: 'deliver'; message: JsonObject }
-  /** Stop or resume making events. */
+  /** Pause or resume the producer of events. */
   | { type: 'producer'; paused: boolean }
   /** An event was made, for the event log. */
   | { type: 'made'; event: JsonObject }
   /** The session is over. */
   | { type: 'ended'; why: string };
 
-export interface ResumableParts {
+export interface ResumableOptions {
   rules: Rules;
   sessionId: string;
   /** SHA-256 (hex) of the resume token. */

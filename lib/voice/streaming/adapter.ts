@@ -18,8 +18,8 @@ export interface Expression {
 }
 
 /**
- * The options of a provider that a client may set (contract 05 §12, `provider_options`). Nothing here can say where a
- * credential is sent.
+ * The options of a provider that a client may set (contract 05 §12, `provider_options`). None of them can change the
+ * destination of a credential.
  */
 export interface ProviderOptions {
   model?: string;
@@ -52,9 +52,9 @@ export interface RenderRequest {
   expression: Expression;
   options: ProviderOptions;
   toolScaffold: boolean;
-  /** The token store of xAI that the profile names, instead of the configured one. */
+  /** The token store of xAI that the profile sets, in place of the configured one. */
   oauthPath?: string;
-  /** The sections whose keys, base URLs and further settings hold here too (contract 05 §18). */
+  /** The sections with keys, base URLs and further settings (contract 05 §18). */
   servers?: ServerSections;
   /** Further headers of a realtime provider's handshake, from the host's configuration. */
   headers?: Readonly<Record<string, string>>;
@@ -80,7 +80,7 @@ export interface Rendered {
 }
 
 /**
- * Renders a text as audio, pulled: the provider is read no faster than chunks are taken, and leaving the loop early
+ * Renders a text as audio, on demand: the provider is read no faster than chunks are consumed, and leaving the loop early
  * aborts the upstream call. Throws a `RelayError` whose message may be shown to a client, or the reason of the signal.
  */
 export type Adapter = (request: RenderRequest) => AsyncGenerator<AudioChunk, Rendered>;
@@ -120,7 +120,7 @@ const EXPRESSION_DEFAULTS: Expression = {
 const textOf = (value: unknown, limit: number): string | undefined =>
   typeof value === 'string' ? value.trim().slice(0, limit).toWellFormed() || undefined : undefined;
 
-/** An option within what a provider takes; undefined when it was not given. */
+/** An option clamped to the provider's range; undefined if absent. */
 export const clamped = (value: number | undefined, min: number, max: number): number | undefined =>
   value === undefined ? undefined : Math.min(max, Math.max(min, value));
 
@@ -150,8 +150,8 @@ export function parseExpression(value: unknown): Expression {
 }
 
 /**
- * The delivery that an expression asks for, in one line of plain words, without what says nothing beyond the defaults.
- * Empty for the default expression. The intensity counts only beside another wish: alone it has nothing to act on.
+ * The delivery that an expression requests, as one line of text, without defaults. Empty for the default expression. The
+ * intensity only matters together with another member.
  */
 export function describeExpression(expression: Expression): string {
   const { intensity, pronunciationHints, personaInstructions } = expression;
@@ -165,8 +165,8 @@ export function describeExpression(expression: Expression): string {
 }
 
 /**
- * `provider_options` of a `response.create`. Members of another name or type are dropped: a URL, a key or a header from a
- * client would send the host's credentials to a server of the client's choice.
+ * `provider_options` of a `response.create`. Members of another name or type are dropped, since a URL, a key or a header
+ * from a client could send the host's credentials to a server of the client's choice.
  */
 export function parseProviderOptions(value: unknown): ProviderOptions {
   if (!isObject(value)) return {};

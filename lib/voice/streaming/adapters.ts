@@ -1,5 +1,5 @@
 import type { Adapter } from './adapter.ts';
-import { type AdapterParts, withRules } from './call.ts';
+import { type AdapterDeps, withRules } from './call.ts';
 import { createElevenlabsTts } from './elevenlabs-tts.ts';
 import { createLocalTts } from './local-tts.ts';
 import { createOpenaiTts } from './openai-tts.ts';
@@ -11,17 +11,17 @@ import { createXaiTts } from './xai-tts.ts';
 export type Adapters = (provider: string) => Adapter | undefined;
 
 /** Every adapter of the registry (contract 05 §13). */
-export function createAdapters(parts: AdapterParts): Adapters {
+export function createAdapters(deps: AdapterDeps): Adapters {
   const adapters = new Map<string, Adapter>([
-    ['elevenlabs_tts', createElevenlabsTts(parts)],
-    ['local_realtime', createOpenaiRealtime(parts, 'local_realtime')],
-    ['local_tts', createLocalTts(parts)],
-    ['openai_realtime', createOpenaiRealtime(parts)],
-    ['openai_tts', createOpenaiTts(parts)],
+    ['elevenlabs_tts', createElevenlabsTts(deps)],
+    ['local_realtime', createOpenaiRealtime(deps, 'local_realtime')],
+    ['local_tts', createLocalTts(deps)],
+    ['openai_realtime', createOpenaiRealtime(deps)],
+    ['openai_tts', createOpenaiTts(deps)],
     ['stub', renderStub],
-    ['xai_realtime', createXaiRealtime(parts)],
-    ['xai_tts', createXaiTts(parts)],
+    ['xai_realtime', createXaiRealtime(deps)],
+    ['xai_tts', createXaiTts(deps)],
   ]);
-  for (const [provider, adapter] of adapters) adapters.set(provider, withRules(provider, adapter, parts));
+  for (const [provider, adapter] of adapters) adapters.set(provider, withRules(provider, adapter, deps));
   return (provider) => adapters.get(provider);
 }

@@ -9,10 +9,10 @@ import { findProvider } from '../registry.ts';
 import type { Adapter, RenderRequest } from './adapter.ts';
 import { decodeSamples } from './decode.ts';
 
-/** Milliseconds that a render waits for its provider, in all. The time in which nobody takes its audio does not count. */
+/** Milliseconds that a render waits for its provider, in total. Time in which nobody consumes its audio does not count. */
 const PROVIDER_TIMEOUT = 60_000;
 
-export interface AdapterParts {
+export interface AdapterDeps {
   /** Starts the programs of the owner. Absent at the edge. */
   host?: CommandHost;
   upstream: Upstream;
@@ -22,16 +22,16 @@ export interface AdapterParts {
 }
 
 /**
- * An adapter with the rules that all share (contract 05 §13): PCM only, a minute of waiting for the provider, and an error
- * when there is no audio. Its errors are redacted and short.
+ * An adapter with the common rules (contract 05 §13): PCM only, a minute of waiting for the provider, and an error if there
+ * is no audio. Its errors are redacted and short.
  */
-export function withRules(provider: string, adapter: Adapter, { clock, credentials }: AdapterParts): Adapter {
+export function withRules(provider: string, adapter: Adapter, { clock, credentials }: AdapterDeps): Adapter {
   const name = findProvider(provider)?.info.name ?? provider;
   return async function* (request) {
     const end = new AbortController();
     const abort = () => end.abort(request.signal.reason);
     let left = PROVIDER_TIMEOUT;
-    let isLate = false;
+    let hasTimedOut = false;
     let isSilent = true;
     let isFinished = false;
     const audio = adapter({ ...request, signal: end.signal });
@@ -44,7 +44,7 @@ export function withRules(provider: string, adapter: Adapter, { clock, credentia
       for (;;) {
         const started = clock.monotonic();
         const cancel = clock.after(Math.max(left, 0), () => {
-          isLate = true;
+          hasTimedOut = true;
           end.abort();
         });
         const next = await audio.next().finally(cancel);
@@ -59,13 +59,14 @@ export function withRules(provider: string, adapter: Adapter, { clock, credentia
       }
     } catch (error) {
       if (request.signal.aborted) throw request.signal.reason;
-      if (isLate) throw new RelayError('gateway-timeout', `${name} did not finish within ${PROVIDER_TIMEOUT / 1000} s`);
+      if (hasTimedOut)
+        throw new RelayError('gateway-timeout', `${name} did not finish within ${PROVIDER_TIMEOUT / 1000} s`);
       const kind = error instanceof RelayError ? error.kind : 'bad-gateway';
       const message = error instanceof RelayError ? error.message : `${name}: ${upstreamReason(error)}`;
       throw new RelayError(kind, credentials.redact(message, Object.values(request.headers ?? {})), { cause: error });
     } finally {
       request.signal.removeEventListener('abort', abort);
-      // A finished adapter may still be closing its connection in good order.
+      // A finished adapter may still be closing its connection.
       if (!isFinished) end.abort();
       await audio.return(undefined as never);
     }
@@ -76,7 +77,7 @@ export function withRules(provider: string, adapter: Adapter, { clock, credentia
 export async function credentialOf(
   provider: string,
   { oauthPath, servers }: RenderRequest,
-  { credentials }: AdapterParts,
+  { credentials }: AdapterDeps,
 ): Promise<Credential> {
   const credential = await credentials.streaming(provider, oauthPath, servers);
   if (credential) return credential;
@@ -87,7 +88,7 @@ export async function credentialOf(
 
 const isLocalId = (provider: string): boolean => provider.startsWith('local_');
 
-/** The error for an owner who chose `local` and has not configured a server. */
+/** The error for an owner who chose `local` without configuring a server. */
 export const noServer = (provider: string): string => {
   const place = provider === 'local_tts' ? 'tts.local' : 'realtime.local';
   return `${findProvider(provider)?.info.name} has no server: set ${place}.base_url, with an api_key if it is public`;
@@ -100,7 +101,7 @@ export interface AudioCall {
   body: Record<string, unknown>;
   /** Hertz of the samples that come out. */
   sampleRate: number;
-  /** Hertz of raw samples whose label does not tell; `sampleRate` by default. */
+  /** Hertz of raw samples without a rate in their label; `sampleRate` by default. */
   assumedRate?: number;
   signal: AbortSignal;
 }
@@ -109,7 +110,7 @@ export interface AudioCall {
  * Calls a provider for raw PCM; a WAV, or another rate that the answer names, is converted. Throws `bad-gateway` for an
  * error status, for an answer that is text, and, when its body is read, for audio in another format.
  */
-export async function callForAudio(call: AudioCall, { upstream }: AdapterParts): Promise<UpstreamResponse> {
+export async function callForAudio(call: AudioCall, { upstream }: AdapterDeps): Promise<UpstreamResponse> {
   const name = findProvider(call.provider)?.info.name;
   const response = await upstream({
     method: 'POST',

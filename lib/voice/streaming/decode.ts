@@ -3,9 +3,9 @@ import { concatBytes } from '../../kit/bytes.ts';
 import { MAX_RATE, MIN_RATE } from '../limits.ts';
 import { createResampler } from './resample.ts';
 
-/** Bytes in which the samples of a WAV have to begin. */
+/** Bytes within which the samples of a WAV have to begin. */
 const MAX_HEAD = 64 * 1024;
-/** Bytes by which a format is known: a RIFF head, and the header of a frame. */
+/** Bytes needed to recognise a format: a RIFF head, and the header of a frame. */
 const MAGIC_BYTES = 12;
 const MAGIC: readonly [magic: string, format: AudioFormat][] = [
   ['ID3', 'MP3'],
@@ -16,19 +16,19 @@ const MAGIC: readonly [magic: string, format: AudioFormat][] = [
 
 export type AudioFormat = 'MP3' | 'Ogg' | 'FLAC' | 'WAV';
 
-/** The format of audio by its first bytes, whatever its label says; undefined for raw samples. */
+/** The format of audio by its first bytes, regardless of its label; undefined for raw samples. */
 export function formatOf(start: Uint8Array, contentType: string): AudioFormat | undefined {
   const text = String.fromCharCode(...start.subarray(0, MAGIC_BYTES));
   const known = MAGIC.find(([magic]) => text.startsWith(magic));
   if (known) return known[1];
-  // The header of a frame may as well be two samples, so the type has to agree.
+  // The header of a frame could also be two samples, so the type has to agree.
   const isFrame = start[0] === 0xff && ((start[1] ?? 0) & 0xe0) === 0xe0;
   return isFrame && /^audio\/(?:mpeg|mp3|aac)/i.test(contentType) ? 'MP3' : undefined;
 }
 
 export interface Decoding {
   contentType: string;
-  /** Hertz of raw samples whose label does not tell. */
+  /** Hertz of raw samples without a rate in their label. */
   assumedRate: number;
   /** Hertz of the result. */
   rate: number;
@@ -37,9 +37,8 @@ export interface Decoding {
 }
 
 /**
- * 16-bit little-endian mono samples at `rate` from what a provider sends for raw PCM: that, at the rate of `rate=` in its
- * label, or a WAV of any rate, channels and width (contract 05 §18). A sample may be cut by the end of a chunk, unless the
- * rate is changed.
+ * 16-bit little-endian mono samples at `rate` from a provider's raw PCM, which has the `rate=` of its label, or from a WAV
+ * of any rate, channels and width (contract 05 §18). A chunk may end within a sample, unless the rate is changed.
  * @throws RelayError `bad-gateway` for another format, and a WAV that cannot be read.
  */
 export async function* decodeSamples(
@@ -99,13 +98,13 @@ interface Samples {
   rate: number;
   /** Bytes of one sample in all channels. */
   bytes: number;
-  /** The 16-bit sample at a place; undefined for samples that are that already. */
+  /** Reads the 16-bit sample at an offset; undefined if samples already are 16-bit mono. */
   toMono: ((view: DataView, at: number) => number) | undefined;
-  /** Bytes of the samples; undefined when they go to the end. */
+  /** Bytes of the samples; undefined if they go to the end. */
   length?: number;
 }
 
-/** The head of a WAV, before its samples; undefined when it is incomplete or cannot be read. */
+/** The head of a WAV, before its samples; undefined if it is incomplete or invalid. */
 function readHead(bytes: Uint8Array): (Samples & { start: number }) | undefined {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let format: Omit<Samples, 'length'> | undefined;
@@ -114,7 +113,7 @@ function readHead(bytes: Uint8Array): (Samples & { start: number }) | undefined 
     const size = view.getUint32(at + 4, true);
     const content = at + 8;
     if (name === 'data') {
-      // A stream whose end was not known has the largest length, or none.
+      // A stream of unknown length has the maximum length, or 0.
       const isOpen = size === 0 || size >= 0x7fff_ffff;
       return format && { ...format, start: content, ...(isOpen ? {} : { length: size }) };
     }
@@ -131,7 +130,7 @@ const EXTENSIBLE = 0xfffe;
 
 function readFormat(view: DataView, at: number, size: number): Omit<Samples, 'length'> | undefined {
   const tag = view.getUint16(at, true);
-  // The first bytes of the GUID of an extensible format are the tag of the format it is.
+  // The first bytes of the GUID of an extensible format are the tag of the actual format.
   const kind = tag === EXTENSIBLE && size >= 26 ? view.getUint16(at + 24, true) : tag;
   const channels = view.getUint16(at + 2, true);
   const rate = view.getUint32(at + 4, true);
@@ -157,7 +156,7 @@ const READERS: Readonly<Record<string, (view: DataView, at: number) => number>> 
   [`${FLOAT} 32`]: (view, at) => view.getFloat32(at, true) * 32_767,
 };
 
-/** Turns chunks, however they are cut, into mono samples at `rate`. */
+/** Turns chunks of any size into mono samples at `rate`. */
 function converter({ rate: from, bytes: size, toMono }: Samples, rate: number): (bytes: Uint8Array) => Uint8Array {
   if (from === rate && !toMono) return (bytes) => bytes;
   const resample = createResampler(from, rate);

@@ -3,17 +3,17 @@ import { pathSegment } from '../../kit/addresses.ts';
 import { authHeaders } from '../basic/call.ts';
 import { findProvider } from '../registry.ts';
 import { type Adapter, clamped, type ProviderOptions } from './adapter.ts';
-import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
+import { type AdapterDeps, callForAudio, credentialOf } from './call.ts';
 import { sampleChunks } from './pcm.ts';
 
 const PROVIDER = 'elevenlabs_tts';
 const DEFAULT_RATE = 24_000;
 
 /** Contract 05 §13, `elevenlabs_tts`. */
-export const createElevenlabsTts = (parts: AdapterParts): Adapter =>
+export const createElevenlabsTts = (deps: AdapterDeps): Adapter =>
   async function* (request) {
     const { text, model, voice, sampleRate: wanted, options, signal } = request;
-    const key = await credentialOf(PROVIDER, request, parts);
+    const key = await credentialOf(PROVIDER, request, deps);
     const { baseUrl } = key;
     const sampleRate = findProvider(PROVIDER)?.info.sample_rates.includes(wanted) ? wanted : DEFAULT_RATE;
     const voiceId = pathSegment(voice);
@@ -27,7 +27,7 @@ export const createElevenlabsTts = (parts: AdapterParts): Adapter =>
         sampleRate,
         signal,
       },
-      parts,
+      deps,
     );
     for await (const pcm of sampleChunks(body)) yield { pcm, sampleRate, label: 'elevenlabs_stream' };
     const characters = headers['x-character-count'] ?? '';
@@ -39,7 +39,7 @@ export const createElevenlabsTts = (parts: AdapterParts): Adapter =>
     return { provider: PROVIDER, model, voice, metadata };
   };
 
-/** The settings that the client asked for; the account's own apply where it asked for none. */
+/** The settings that the client requested; otherwise the account's own apply. */
 function voiceSettings(options: ProviderOptions): Record<string, unknown> | undefined {
   const settings = {
     stability: clamped(options.stability, 0, 1),

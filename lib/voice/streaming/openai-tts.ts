@@ -3,7 +3,7 @@ import { splitText } from '../basic/split.ts';
 import { numberOf, textOf } from '../section.ts';
 import { serverSettings } from '../servers.ts';
 import { type Adapter, clamped, describeExpression, type RenderRequest } from './adapter.ts';
-import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
+import { type AdapterDeps, callForAudio, credentialOf } from './call.ts';
 import { sampleChunks } from './pcm.ts';
 
 /** Hertz of the provider's raw PCM, and of what comes out. */
@@ -12,9 +12,9 @@ const SAMPLE_RATE = 24_000;
 const MAX_INPUT = 4096;
 
 /** Contract 05 §13, `openai_tts`; `local_tts` sends the same requests to the owner's server (§18). */
-export const createOpenaiTts = (parts: AdapterParts, provider: 'openai_tts' | 'local_tts' = 'openai_tts'): Adapter =>
+export const createOpenaiTts = (deps: AdapterDeps, provider: 'openai_tts' | 'local_tts' = 'openai_tts'): Adapter =>
   async function* (request) {
-    const key = await credentialOf(provider, request, parts);
+    const key = await credentialOf(provider, request, deps);
     const { baseUrl } = key;
     const { model, voice, signal } = request;
     const own = serverSettings(provider, request.servers ?? {});
@@ -37,7 +37,7 @@ export const createOpenaiTts = (parts: AdapterParts, provider: 'openai_tts' | 'l
           assumedRate: numberOf(own.sample_rate),
           signal,
         },
-        parts,
+        deps,
       );
       for await (const pcm of sampleChunks(response.body)) {
         yield { pcm, sampleRate: SAMPLE_RATE, label: `${provider}_stream` };
@@ -46,13 +46,13 @@ export const createOpenaiTts = (parts: AdapterParts, provider: 'openai_tts' | 'l
     return { provider, model, voice, metadata: { sample_rate: SAMPLE_RATE, requests: inputs.length } };
   };
 
-/** The speed that the client asks for, else the configured one; undefined for the normal one. */
+/** The speed that the client requests, else the configured one; undefined for the normal one. */
 export function speedFor({ options, servers = {} }: RenderRequest, provider: string): number | undefined {
   const configured = numberOf(serverSettings(provider, servers).speed) ?? numberOf(servers.tts?.speed);
   return clamped(options.speed ?? (configured === 1 ? undefined : configured), 0.25, 4);
 }
 
-/** Instructions on style, in a field of their own so that the text stays as it is; the `tts-1` models have none. */
+/** Instructions on style, in a separate field so that the text stays unchanged; the `tts-1` models have none. */
 function instructionsFor({ model, options, expression }: RenderRequest): string | undefined {
   if (model.startsWith('tts-1')) return undefined;
   return [options.instructions ?? '', describeExpression(expression)].filter(Boolean).join('\n') || undefined;

@@ -1,13 +1,13 @@
 import { RelayError } from '../../errors.ts';
 
-/** Bytes of a chunk that is passed on. */
+/** Bytes of an output chunk. */
 export const CHUNK_BYTES = 4096;
 /** Bytes of one render: more than ten minutes of speech at 48 kHz, where 5000 characters take about six. */
 const MAX_AUDIO_BYTES = 64 * 1024 * 1024;
 
 /**
  * Cuts a byte stream of 16-bit samples into chunks of 4096 bytes, the last one shorter. An odd byte waits for its other
- * half, and is dropped at the end of the stream. Throws `bad-gateway` once the stream is longer than `limit` bytes.
+ * half, and is dropped at the end of the stream. Throws `bad-gateway` if the stream is longer than `limit` bytes.
  */
 export async function* sampleChunks(
   source: AsyncIterable<Uint8Array>,

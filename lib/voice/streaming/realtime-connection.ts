@@ -13,13 +13,13 @@ import {
 
 /** Bytes of the largest event of a provider. */
 const MAX_MESSAGE = 4 * 1024 * 1024;
-/** Characters of events that wait to be taken: above the first the provider is not read, below the second it is again. */
+/** Characters of buffered events above which the provider is not read, and below which it is again. */
 const HIGH_WATER = 1024 * 1024;
 const LOW_WATER = 256 * 1024;
-/** Counted for each event besides its characters, because an empty one takes memory too. */
+/** Added to the characters of each event, because an empty one takes memory too. */
 const OVERHEAD = 256;
 
-/** An event of a realtime provider, whose names for it differ (contract 05 §13). */
+/** An event of a realtime provider, independent of the provider's names (contract 05 §13). */
 export type RealtimeEvent =
   | { type: 'audio'; bytes: Uint8Array }
   | { type: 'transcript'; text: string }
@@ -27,7 +27,7 @@ export type RealtimeEvent =
   | { type: 'error'; message: string }
   | { type: 'closed'; code: number };
 
-/** One message of a provider; null for an event without meaning here. Any other message is an error. */
+/** One message of a provider; null for an irrelevant event. Any other message is an error. */
 export function parseRealtimeEvent(text: string): RealtimeEvent | null {
   const event = readEvent(text);
   if (!event) return { type: 'error', message: NOT_AN_EVENT };
@@ -46,7 +46,7 @@ export function parseRealtimeEvent(text: string): RealtimeEvent | null {
 export interface RealtimeConnection {
   send(message: Record<string, unknown>): void;
   /**
-   * The next event, of which `closed` is the last. The provider is read no faster than events are taken. One caller at a
+   * The next event, of which `closed` is the last. The provider is read no faster than events are consumed. One caller at a
    * time. Throws the reason of the signal.
    */
   next(): Promise<RealtimeEvent>;
@@ -55,10 +55,10 @@ export interface RealtimeConnection {
 
 export interface RealtimeTarget {
   url: string;
-  /** Empty for a server of the owner that needs none. */
+  /** Empty for a server of the owner that needs no key. */
   secret: string;
   model: string;
-  /** Beside the authorization. */
+  /** In addition to the authorization. */
   headers?: Readonly<Record<string, string>>;
   /** Milliseconds, as in `UpstreamSocketRequest`. */
   connectTimeout?: number;
@@ -67,7 +67,7 @@ export interface RealtimeTarget {
   signal: AbortSignal;
 }
 
-/** Dials a realtime provider. Throws what dialling throws. */
+/** Dials a realtime provider. Throws the errors of dialling. */
 export function dialRealtime(
   dialUpstream: DialUpstream,
   { url, secret, model, headers, ...rest }: RealtimeTarget,
@@ -83,7 +83,7 @@ export function dialRealtime(
   return dialUpstream({ ...request, ...rest }, events);
 }
 
-/** Connects to a realtime provider, whose events are then taken one by one. Throws what dialling throws. */
+/** Connects to a realtime provider, whose events are then read one by one. Throws the errors of dialling. */
 export async function connectRealtime(
   dialUpstream: DialUpstream,
   realtime: RealtimeTarget,
@@ -111,7 +111,7 @@ export async function connectRealtime(
     },
   });
   signal.addEventListener('abort', () => wake(), { once: true });
-  // Events may have arrived before there was a socket to pause.
+  // Events may have arrived before the socket could be paused.
   if (size > HIGH_WATER) pause();
 
   function pause(): void {
@@ -120,7 +120,7 @@ export async function connectRealtime(
     socket.pause();
   }
 
-  /** The next message; undefined once the socket has closed and all are taken. */
+  /** The next message; undefined once the socket has closed and all were read. */
   async function take(): Promise<string | undefined> {
     while (waiting.length === 0 && !isClosed) {
       signal.throwIfAborted();

@@ -2,7 +2,7 @@ import { fromBase64 } from '../../kit/bytes.ts';
 import { asObject, isObject, type JsonObject } from '../../kit/json.ts';
 import { parseSimpleJson } from '../../kit/long-json.ts';
 
-/** Events of a response that both realtime providers have, each under its present and its former name. */
+/** Events of a response that both realtime providers send, each under its present and its former name. */
 export const AUDIO_DELTA: ReadonlySet<unknown> = new Set(['response.output_audio.delta', 'response.audio.delta']);
 export const AUDIO_DONE: ReadonlySet<unknown> = new Set(['response.output_audio.done', 'response.audio.done']);
 export const TEXT_DELTA: ReadonlySet<unknown> = new Set([
@@ -27,7 +27,7 @@ export function audioOf({ delta, audio }: JsonObject): Uint8Array | null {
   return typeof text === 'string' ? fromBase64(text) : null;
 }
 
-/** Why a response failed, from its `response.done`; undefined for one that did not. */
+/** Why a response failed, from its `response.done`; undefined if it did not fail. */
 export function failureOf(event: JsonObject): string | undefined {
   const response = isObject(event.response) ? event.response : {};
   if (response.status !== 'failed') return undefined;
@@ -35,7 +35,7 @@ export function failureOf(event: JsonObject): string | undefined {
   return errorText(details.error ?? details);
 }
 
-/** The error of an `error` event. xAI may have message and code beside it, or in its place. */
+/** The error of an `error` event. xAI may put message and code beside it, or in its place. */
 export const errorIn = (event: JsonObject): unknown =>
   isObject(event.error) ? { message: event.message, code: event.code, ...event.error } : (event.error ?? event);
 

@@ -1,7 +1,7 @@
 import { RelayError } from '../../errors.ts';
 import { findProvider } from '../registry.ts';
 import { type Adapter, describeExpression, type RenderRequest } from './adapter.ts';
-import { type AdapterParts, credentialOf } from './call.ts';
+import { type AdapterDeps, credentialOf } from './call.ts';
 import { sampleChunks } from './pcm.ts';
 import { connectRealtime, type RealtimeConnection } from './realtime-connection.ts';
 
@@ -58,18 +58,18 @@ const XAI: Dialect = {
 };
 
 /** Contract 05 §13, `openai_realtime`; `local_realtime` is the owner's server (§18). */
-export const createOpenaiRealtime = (parts: AdapterParts, provider = OPENAI.provider): Adapter =>
-  createRealtime({ ...OPENAI, provider }, parts);
+export const createOpenaiRealtime = (deps: AdapterDeps, provider = OPENAI.provider): Adapter =>
+  createRealtime({ ...OPENAI, provider }, deps);
 
 /** Contract 05 §13, `xai_realtime`. */
-export const createXaiRealtime = (parts: AdapterParts): Adapter => createRealtime(XAI, parts);
+export const createXaiRealtime = (deps: AdapterDeps): Adapter => createRealtime(XAI, deps);
 
-/** Renders by one turn of a realtime conversation, on a connection of its own. */
-const createRealtime = ({ provider, session, response }: Dialect, parts: AdapterParts): Adapter =>
+/** Renders with one turn of a realtime conversation, on a separate connection. */
+const createRealtime = ({ provider, session, response }: Dialect, deps: AdapterDeps): Adapter =>
   async function* (request) {
     const { model, voice, headers, signal } = request;
-    const { secret, baseUrl } = await credentialOf(provider, request, parts);
-    const connection = await connectRealtime(parts.dialUpstream, { url: baseUrl, secret, model, headers, signal });
+    const { secret, baseUrl } = await credentialOf(provider, request, deps);
+    const connection = await connectRealtime(deps.dialUpstream, { url: baseUrl, secret, model, headers, signal });
     try {
       connection.send({ type: 'session.update', session: session(request, instructionsFor(request)) });
       connection.send({
@@ -104,7 +104,7 @@ const inputFor = (request: RenderRequest): string =>
     ? `Read the following text aloud exactly as it is written, and say nothing else:\n\n${request.text}`
     : request.text;
 
-/** The audio of one turn, which ends with `response.done`, and what was said in it until then. */
+/** The audio of one turn, until `response.done`, and its transcript. */
 function turnOf(connection: RealtimeConnection, provider: string) {
   let transcript = '';
   const fail = (message: string) => new RelayError('bad-gateway', `${findProvider(provider)?.info.name}: ${message}`);

@@ -1,21 +1,21 @@
 import { RelayError } from '../../errors.ts';
 import { MAX_RATE, MIN_RATE } from '../limits.ts';
 
-/** Takes the chunks of one utterance in order. */
+/** Resamples the chunks of one utterance in order. */
 export type Resampler = (pcm: Uint8Array) => Uint8Array;
 
 /**
- * Resamples signed 16-bit little-endian mono from one rate to another (hertz), linearly and across chunks: however an
- * utterance is cut, the samples are the same, one input sample late. After `n` samples it has returned `n * to / from`,
- * rounded up (contract 06 §9).
+ * Resamples signed 16-bit little-endian mono from one rate to another (hertz), linearly and across chunks, so that the
+ * result does not depend on the chunking. One input sample late. After `n` samples it has returned `n * to / from`, rounded
+ * up (contract 06 §9).
  * @throws RelayError `invalid` for a rate outside 8000 to 96000, and for a chunk with half a sample.
  */
 export function createResampler(from: number, to: number): Resampler {
   checkRate(from);
   checkRate(to);
-  /** The last sample of the former chunk; the first sample ever stands for the one before it. */
+  /** The last sample of the former chunk; the very first sample stands for the one before it. */
   let last: number | undefined;
-  /** Where the next sample is, from `last` on, in parts of an input sample: `to` parts are one. */
+  /** Position of the next sample after `last`, in units of 1/`to` of an input sample. */
   let position = 0;
 
   return (pcm) => {
@@ -46,7 +46,7 @@ function checkRate(rate: number): void {
   throw new RelayError('invalid', `the sample rate must be an integer from ${MIN_RATE} to ${MAX_RATE}`);
 }
 
-/** Audio has to be whole samples. Throws `invalid`. */
+/** Checks that audio consists of whole samples. Throws `invalid`. */
 function checkWhole(pcm: Uint8Array): void {
   if (pcm.length % 2 !== 0) throw new RelayError('invalid', 'the audio ends in the middle of a 16-bit sample');
 }

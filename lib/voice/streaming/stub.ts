@@ -13,7 +13,7 @@ export const renderStub: Adapter = async function* ({ text, sampleRate, expressi
   const frequency = frequencyOf(expression.emotion.toLowerCase());
   let frames = 0;
   for (const { from, to, pcm } of toneFor(text, sampleRate, frequency)) {
-    // Unlike a provider, a tone never waits: a few of them at once would stop the event loop for as long as they are made.
+    // Unlike a provider, a tone never waits, so a few of them at once would block the event loop.
     await nextTurn();
     signal.throwIfAborted();
     frames = to;

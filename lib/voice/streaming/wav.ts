@@ -9,8 +9,8 @@ const ascii = (view: DataView, at: number, text: string) => {
 };
 
 /**
- * Header of a mono 16-bit WAV with `bytes` of samples. A file that grows starts with a header without `bytes`, which
- * players read to the end of the file, and gets the whole header written over it at the end.
+ * Header of a mono 16-bit WAV with `bytes` of samples. A growing file starts with a header without `bytes`, which players
+ * read to the end of the file, and the complete header replaces it at the end.
  */
 export function wavHeader(sampleRate: number, bytes?: number): Uint8Array {
   const header = new Uint8Array(WAV_HEADER_BYTES);

@@ -1,22 +1,22 @@
 import { authHeaders } from '../basic/call.ts';
 import { type Adapter, clamped } from './adapter.ts';
-import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
+import { type AdapterDeps, callForAudio, credentialOf } from './call.ts';
 import { sampleChunks } from './pcm.ts';
 
 const PROVIDER = 'xai_tts';
-/** Hertz that xAI speaks at, as `@ai-sdk/xai` 5.0 has them. */
+/** Supported sample rates of xAI, as in `@ai-sdk/xai` 5.0. */
 const RATES = [8000, 16_000, 22_050, 24_000, 44_100, 48_000];
 const DEFAULT_RATE = 24_000;
-/** A sentence that is worth a pause after it. */
+/** A first sentence that deserves a pause after it. */
 const FIRST_SENTENCE = /^[^.!?]{11,119}[.!?](?=\s)/;
 const TAG = /\[[^[\]\n]{1,40}\]|<\/?[a-z][^<>\n]{0,40}>/i;
 
 /** Contract 05 §13, `xai_tts`. */
-export const createXaiTts = (parts: AdapterParts): Adapter =>
+export const createXaiTts = (deps: AdapterDeps): Adapter =>
   async function* (request) {
     const { signal, voice, language, options } = request;
     const sampleRate = RATES.includes(request.sampleRate) ? request.sampleRate : DEFAULT_RATE;
-    const key = await credentialOf(PROVIDER, request, parts);
+    const key = await credentialOf(PROVIDER, request, deps);
     const { baseUrl } = key;
     const { body } = await callForAudio(
       {
@@ -35,13 +35,13 @@ export const createXaiTts = (parts: AdapterParts): Adapter =>
         sampleRate,
         signal,
       },
-      parts,
+      deps,
     );
     for await (const pcm of sampleChunks(body)) yield { pcm, sampleRate, label: 'xai_tts_stream' };
     return { provider: PROVIDER, model: 'xai-tts', voice, metadata: { sample_rate: sampleRate, language } };
   };
 
-/** The step of latency that xAI takes: 0, 1 or 2, of which 2 answers soonest. */
+/** The latency level of xAI: 0, 1 or 2, of which 2 answers soonest. */
 export const latencyOf = (step: number): number => Math.round(Math.min(Math.max(step, 0), 2));
 
 /**

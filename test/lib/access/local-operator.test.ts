@@ -186,7 +186,7 @@ it('without a key file no key is right, and the relay says why', async () => {
     clock: createTestClock(),
     log: createLog('DEBUG', (line) => lines.push(line)),
   });
-  expect(lines).toEqual([expect.stringContaining('can be neither read nor made, so none is accepted')]);
+  expect(lines).toEqual([expect.stringContaining('can be neither read nor created, so no key is accepted')]);
   for (const key of ['', 'null', 'undefined']) {
     expect(await operator.refusal(caller(peer(), { 'x-svc-operator-key': key }))).toBe('no-key');
   }

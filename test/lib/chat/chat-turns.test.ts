@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type InterruptedTurn, openChatTurns } from '../../../lib/chat/chat-turns.ts';
+import type { AskedQuestion } from '../../../lib/chat/agent-history.ts';
+import { openChatTurns } from '../../../lib/chat/chat-turns.ts';
 import type { TurnClient } from '../../../lib/chat/turn-sockets.ts';
 import type { Upstream, UpstreamRequest } from '../../../lib/host/upstream.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
@@ -58,7 +59,7 @@ function createClient(family: string, readsAtOnce = true) {
 }
 
 interface Options {
-  recover?(turn: InterruptedTurn): Promise<{ text: string } | undefined>;
+  recover?(turn: AskedQuestion): Promise<{ text: string } | undefined>;
   /** The process before, which has crashed. */
   from?: { stores: Stores; clock: TestClock };
 }
@@ -338,13 +339,13 @@ describe('chat turns (contract 10 §1)', () => {
   it('are recovered from the history of the agent, which is asked once', async () => {
     const first = await setUp();
     const client = createClient('f');
-    const asked: InterruptedTurn[] = [];
+    const asked: AskedQuestion[] = [];
     const body = await first.begin(client);
     await first.begin(client, 'c2');
     body.event({ type: 'tool.completed', tool_name: 't', result: 'r' });
     await first.clock.advanceAsync(1_000);
     const answers = [{ text: 'the whole answer' }, undefined];
-    const recover = async (turn: InterruptedTurn) => {
+    const recover = async (turn: AskedQuestion) => {
       asked.push(turn);
       return answers[asked.length - 1];
     };
@@ -378,7 +379,7 @@ describe('chat turns (contract 10 §1)', () => {
     const body = await first.begin(client, 'c2');
     body.event({ type: 'assistant.delta', delta: 'so' });
     await first.clock.advanceAsync(1_000);
-    const asked: InterruptedTurn[] = [];
+    const asked: AskedQuestion[] = [];
     const second = await setUp({
       from: first,
       async recover(turn) {

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import type { AgentHistory } from '../../../lib/chat/agent-history.ts';
-import { createChatHistory, type KeptTurn } from '../../../lib/chat/history.ts';
+import { createChatHistory, type StoredTurn } from '../../../lib/chat/history.ts';
 import { wordsOf } from '../../../lib/chat/search-words.ts';
 
 type Page = Awaited<ReturnType<AgentHistory['page']>>;
 
-const turn = (n: number, { text = `answer ${n}`, question = `question ${n}`, ...head }: Given = {}): KeptTurn => ({
+const turn = (n: number, { text = `answer ${n}`, question = `question ${n}`, ...head }: Given = {}): StoredTurn => ({
   id: `t${n}`,
   session_id: 's1',
   started_at: 10 * n,
@@ -13,18 +13,18 @@ const turn = (n: number, { text = `answer ${n}`, question = `question ${n}`, ...
   said: { question, text, tools: [] },
   ...head,
 });
-type Given = Partial<KeptTurn> & Partial<KeptTurn['said']>;
+type Given = Partial<StoredTurn> & Partial<StoredTurn['said']>;
 
 /** A history whose agent answers in one way, with kept turns of the family `own`. */
-function historyOf(page: Page, turns: KeptTurn[]) {
+function historyOf(page: Page, turns: StoredTurn[]) {
   const agent: AgentHistory = {
     page: async () => page,
     search: async () => (page.kind === 'unreadable' ? 'unreadable' : 'absent'),
     answerTo: async () => undefined,
   };
-  const keptTurns = async (family: string, sessionId?: string) =>
+  const storedTurns = async (family: string, sessionId?: string) =>
     turns.filter((kept) => family === 'own' && (sessionId === undefined || kept.session_id === sessionId));
-  const history = createChatHistory({ agent, keptTurns });
+  const history = createChatHistory({ agent, storedTurns });
   return {
     page: (query: { before?: string; limit?: number; sessionId?: string } = {}, family = 'own') =>
       history.page(family, { sessionId: 's1', limit: 50, profile: 'default', ...query }),

@@ -1,14 +1,14 @@
 import { inflateSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import type { PhoneParts } from '../../../lib/companion/phone.ts';
+import type { PhoneDeps } from '../../../lib/companion/phone.ts';
 import type { UploadFile } from '../../../lib/companion/types.ts';
 import { createStaticDevice, createTestPhone } from './support.ts';
 
 /** A phone with a recorded upload. */
-function phoneThatUploads(parts: Partial<PhoneParts> = {}) {
+function phoneThatUploads(deps: Partial<PhoneDeps> = {}) {
   const files: UploadFile[] = [];
   const upload = async (file: UploadFile) => ({ token: `t${files.push(file)}` });
-  return { ...createTestPhone({}, { upload, autoReturnMs: null, ...parts }), files };
+  return { ...createTestPhone({}, { upload, autoReturnMs: null, ...deps }), files };
 }
 const withCapture = (screenshot: () => Promise<Uint8Array>) => createStaticDevice(() => [], { screenshot }).device;
 const settle = () => new Promise((resolve) => setImmediate(resolve));

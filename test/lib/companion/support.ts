@@ -1,5 +1,5 @@
 import type { Device, Rect, UiNode, UiWindow } from '../../../lib/companion/device.ts';
-import { createPhone, type PhoneParts } from '../../../lib/companion/phone.ts';
+import { createPhone, type PhoneDeps } from '../../../lib/companion/phone.ts';
 import type { SafetySettings, SettingsStore } from '../../../lib/companion/safety-settings.ts';
 import { defaultSettings, PERMANENT, TIMED } from '../../../lib/companion/safety-settings.ts';
 import type { Decision, PhoneAnswer, Question } from '../../../lib/companion/types.ts';
@@ -65,14 +65,14 @@ export type Result = Record<string, unknown> & { error?: string };
 /** A simulated phone with everything allowed, unless `change` says otherwise. */
 export function createTestPhone(
   change: Partial<SafetySettings> = {},
-  parts: Partial<PhoneParts> & { answer?: Decision | 'later' } = {},
+  deps: Partial<PhoneDeps> & { answer?: Decision | 'later' } = {},
 ) {
   const clock = createTestClock();
-  const simulated = createSimulatedDevice({ clock: parts.clock ?? clock });
-  const person = createPerson(parts.answer ?? true);
+  const simulated = createSimulatedDevice({ clock: deps.clock ?? clock });
+  const person = createPerson(deps.answer ?? true);
   const settings = createMemorySettings({ ...ALLOWED, ...change });
   const log = createTestLog();
-  const { answer: _, ...rest } = parts;
+  const { answer: _, ...rest } = deps;
   const phone = createPhone({ device: simulated, settings, confirm: person.confirm, clock, log, ...rest });
   let ids = 0;
   const call = async (method: string, path: string, body: Record<string, unknown> = {}) => {

@@ -29,7 +29,7 @@ function setup(answer: Decision | 'later' = true, tell?: (text: string) => strin
   const runner = createTriggerRunner({
     settings,
     confirm: person.confirm,
-    tell(text, metadata) {
+    sendToAgent(text, metadata) {
       told.push([text, metadata]);
       return tell ? tell(text) : `m${told.length}`;
     },
@@ -53,7 +53,11 @@ describe('what a matching notification does (specification 2.1: ask_me)', () => 
       {
         verb: 'notification_trigger',
         detail: 'Ada Lovelace: Tea? Now',
-        about: { rule: 'Ada writes', app: 'Messages (com.android.messaging)', effect: expect.stringMatching(/agent/) },
+        subject: {
+          rule: 'Ada writes',
+          app: 'Messages (com.android.messaging)',
+          effect: expect.stringMatching(/agent/),
+        },
         timeoutMs: 30_000,
       },
     ]);

@@ -18,58 +18,58 @@ it('the ring keeps the newest, newest first, over any number of sleeps', async (
   const lives = fc.array(fc.nat({ max: 15 }), { minLength: 1, maxLength: 4 });
   await fc.assert(
     fc.asyncProperty(lives, fc.integer({ min: 1, max: 12 }), fc.nat({ max: 20 }), async (counts, size, limit) => {
-      const parts = { ...setup(), size };
+      const deps = { ...setup(), size };
       const entries: Entry[] = [];
       for (const count of counts) {
-        const ring = await openRing<Entry>(parts);
+        const ring = await openRing<Entry>(deps);
         for (let added = 0; added < count; added++) {
           const entry = { n: entries.length };
           entries.push(entry);
           ring.add(entry);
         }
         expect(ring.list(limit)).toEqual(entries.toReversed().slice(0, Math.min(size, limit)));
-        await parts.clock.advanceAsync(1_000);
+        await deps.clock.advanceAsync(1_000);
       }
-      expect((await parts.store.getKeys()).length).toBe(Math.min(size, entries.length));
+      expect((await deps.store.getKeys()).length).toBe(Math.min(size, entries.length));
     }),
     { numRuns: 50 },
   );
 });
 
 it('an entry that changed later is stored again, unless another has taken its slot', async () => {
-  const parts = { ...setup(), size: 2 };
-  const ring = await openRing<Entry>(parts);
+  const deps = { ...setup(), size: 2 };
+  const ring = await openRing<Entry>(deps);
   const [first, second] = [{ n: 1 }, { n: 2 }];
   const saveFirst = ring.add(first);
   const saveSecond = ring.add(second);
-  await parts.clock.advanceAsync(1_000);
+  await deps.clock.advanceAsync(1_000);
   ring.add({ n: 3 });
   first.n = 10;
   saveFirst();
   second.n = 20;
   saveSecond();
-  await parts.clock.advanceAsync(1_000);
+  await deps.clock.advanceAsync(1_000);
 
   const found: Entry[] = [];
   const saves: (() => void)[] = [];
-  const woken = await openRing<Entry>({ ...parts, loaded: (entry, save) => [found.push(entry), saves.push(save)] });
+  const woken = await openRing<Entry>({ ...deps, loaded: (entry, save) => [found.push(entry), saves.push(save)] });
   expect(found).toEqual([{ n: 20 }, { n: 3 }]);
   (found[0] as Entry).n = 21;
   saves[0]?.();
-  await parts.clock.advanceAsync(1_000);
+  await deps.clock.advanceAsync(1_000);
   expect(woken.list(9)).toEqual([{ n: 3 }, { n: 21 }]);
-  expect((await openRing<Entry>(parts)).list(9)).toEqual([{ n: 3 }, { n: 21 }]);
+  expect((await openRing<Entry>(deps)).list(9)).toEqual([{ n: 3 }, { n: 21 }]);
 });
 
 it('a damaged record leaves a gap', async () => {
-  const parts = setup();
-  const ring = await openRing<Entry>(parts);
+  const deps = setup();
+  const ring = await openRing<Entry>(deps);
   for (let n = 0; n < 4; n++) ring.add({ n });
-  await parts.clock.advanceAsync(1_000);
-  await parts.store.setItem('1', { seq: 1, json: '{' });
-  await parts.store.setItem('2', { seq: 102, json: '{"n":5}' });
-  await parts.store.setItem('7', { seq: 3, json: '{"n":6}' });
-  const woken = await openRing<Entry>({ ...parts, isEntry: ({ n }) => n !== 0 });
+  await deps.clock.advanceAsync(1_000);
+  await deps.store.setItem('1', { seq: 1, json: '{' });
+  await deps.store.setItem('2', { seq: 102, json: '{"n":5}' });
+  await deps.store.setItem('7', { seq: 3, json: '{"n":6}' });
+  const woken = await openRing<Entry>({ ...deps, isEntry: ({ n }) => n !== 0 });
   expect(woken.list(9)).toEqual([{ n: 5 }, { n: 3 }]);
-  expect((await parts.store.getKeys()).sort()).toEqual(['2', '3']);
+  expect((await deps.store.getKeys()).sort()).toEqual(['2', '3']);
 });

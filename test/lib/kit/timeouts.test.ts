@@ -25,10 +25,10 @@ describe('withDeadline', () => {
   it('aborts when the time is up, and says so', async () => {
     const clock = createTestClock();
     let late = false;
-    const onLate = () => {
+    const onTimeout = () => {
       late = true;
     };
-    const ended = withDeadline({ clock, timeout: 10, signal: new AbortController().signal, onLate }, untilEnded);
+    const ended = withDeadline({ clock, timeout: 10, signal: new AbortController().signal, onTimeout }, untilEnded);
     ended.catch(() => {});
     await clock.advanceAsync(9);
     expect(late).toBe(false);

@@ -3,7 +3,7 @@ import { createLog } from '../../../lib/log.ts';
 import { type Mcp, openMcp } from '../../../lib/mcp/mcp.ts';
 import { openGate } from '../../../lib/operations/gate.ts';
 import type { Operation } from '../../../lib/operations/operation.ts';
-import { createOperations, type OperationParts } from '../../../lib/operations/table.ts';
+import { createOperations, type OperationDeps } from '../../../lib/operations/table.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
 import type { Sessions } from '../../../lib/sessions/sessions.ts';
 import { createStores } from '../../../storage/index.ts';
@@ -24,7 +24,7 @@ beforeEach(() => {
   stores = createStores('node');
   ends = [];
   living = new Map();
-  offered = createOperations({ bridge: { isOffered: () => true } } as unknown as OperationParts).rows() as Operation[];
+  offered = createOperations({ bridge: { isOffered: () => true } } as unknown as OperationDeps).rows() as Operation[];
   for (const family of ['a', 'b']) living.set(family, { family, device: { name: family } } as Session);
 });
 

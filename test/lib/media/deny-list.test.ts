@@ -16,7 +16,7 @@ async function setup(ignoresCase?: boolean) {
   await mkdir(`${root}/agent/profiles/work`, { recursive: true });
   const node = createTestHost({ agentHome: `${root}/agent`, env: { HOME: home } });
   const host: Host = ignoresCase === undefined ? node : { ...node, media: { ...node.media, ignoresCase } };
-  const places = {
+  const paths = {
     agentHomes: [`${home}/.svc`, `${root}/agent`],
     relayHome: `${home}/.svc-relay`,
     files: [`${root}/keys/tls.pem`, `${root}/state/relay.db`],
@@ -28,7 +28,7 @@ async function setup(ignoresCase?: boolean) {
   const calls: string[] = [];
   /** Milliseconds by which the list's clock is ahead of the file system's. */
   const clock = { ahead: 0 };
-  const isDenied = createDenyList(counting(host, calls), places, () => Date.now() + clock.ahead);
+  const isDenied = createDenyList(counting(host, calls), paths, () => Date.now() + clock.ahead);
   const denied = async (path: string) => isDenied(await host.media.resolve(path));
   /** Calls that read entries of the list since the last look. */
   const readings = () => calls.splice(0);
@@ -69,8 +69,8 @@ describe('the deny list (contract 04 §2.1)', () => {
     const { root } = await setup();
     const at = (HOME: string) => {
       const host = createTestHost({ agentHome: `${root}/agent`, env: { HOME } });
-      const places = { agentHomes: [`${HOME}/.svc`], relayHome: `${HOME}/.svc-relay`, files: [] };
-      return createDenyList(host, places);
+      const paths = { agentHomes: [`${HOME}/.svc`], relayHome: `${HOME}/.svc-relay`, files: [] };
+      return createDenyList(host, paths);
     };
     expect(await at('/root')('/root/film.mp4')).toBe(false);
     expect(await at('/root')('/root/.ssh/id_ed25519')).toBe(true);
@@ -126,9 +126,9 @@ describe('the deny list (contract 04 §2.1)', () => {
         if (isFailing && path === home) throw Object.assign(new Error(code), { code });
         return node.files.list(path);
       };
-      const places = { agentHomes: [agent], relayHome: `${home}/.svc-relay`, files: [] };
+      const paths = { agentHomes: [agent], relayHome: `${home}/.svc-relay`, files: [] };
       const host: Host = { ...node, files: { ...node.files, list } };
-      const isDenied = createDenyList(host, places, () => Date.now() + 60_000);
+      const isDenied = createDenyList(host, paths, () => Date.now() + 60_000);
       await expect(isDenied(`${root}/vault/id`)).rejects.toMatchObject({ code });
       isFailing = false;
       expect(await isDenied(`${root}/vault/id`)).toBe(true);
@@ -144,8 +144,8 @@ describe('the deny list (contract 04 §2.1)', () => {
       if (path === home) throw Object.assign(new Error('EACCES'), { code: 'EACCES' });
       return node.files.list(path);
     };
-    const places = { agentHomes: [agent], relayHome: `${home}/.svc-relay`, files: [] };
-    const isDenied = createDenyList({ ...node, files: { ...node.files, list } }, places);
+    const paths = { agentHomes: [agent], relayHome: `${home}/.svc-relay`, files: [] };
+    const isDenied = createDenyList({ ...node, files: { ...node.files, list } }, paths);
     expect(await isDenied(`${root}/vault/id`)).toBe(true);
     expect(await isDenied(`${root}/elsewhere`)).toBe(false);
   });
@@ -208,8 +208,8 @@ describe('the deny list (contract 04 §2.1)', () => {
       ...node,
       media: { ...node.media, isSame: async (one, two) => lower(one) === lower(two) },
     };
-    const places = { agentHomes: [agent], relayHome: '/none', files: [] };
-    const isDenied = createDenyList(host, places);
+    const paths = { agentHomes: [agent], relayHome: '/none', files: [] };
+    const isDenied = createDenyList(host, paths);
     expect(await isDenied(`${agent}/.ENV`)).toBe(true);
     expect(await isDenied(`${agent}/Auth/Google_OAuth.json.BAK`)).toBe(true);
     expect(await isDenied(`${agent}/Notes.txt`)).toBe(false);

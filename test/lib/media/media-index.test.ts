@@ -39,6 +39,31 @@ describe('the media index (contract 04 §3.1)', () => {
     expect(index.count()).toBe(100);
   });
 
+  it('what came from the edge takes the place of the same upload only, never that of other content', async () => {
+    const { index, removed, add } = await setup();
+    const adopt = (token: string, place: string, sha256?: string) => {
+      const at = { createdAt: 0, lastAccessed: 0, expiresAt: Number.MAX_SAFE_INTEGER };
+      const facts = {
+        contentType: 'a/b',
+        fileName: null,
+        size: 10,
+        sensitive: false,
+        owned: true,
+        kept: true as const,
+      };
+      return index.adopt({ token, place, sha256, ...facts, ...at });
+    };
+    const upload = add('/upload', { owned: true, token: 'u'.repeat(22), sha256: 'one' });
+    const file = add('/file');
+    await index.markSensitive(upload.token);
+    expect([adopt(upload.token, '/forged', 'two'), adopt(file.token, '/forged'), removed]).toEqual([false, false, []]);
+    expect(adopt(upload.token, '/kept', 'one')).toBe(true);
+    expect(index.find(upload.token)).toMatchObject({ place: '/kept', sensitive: true });
+    expect(index.find(file.token)).toMatchObject({ place: '/file' });
+    expect([adopt(upload.token, '/again', 'one'), adopt(upload.token, '/kept', 'one')]).toEqual([false, true]);
+    expect(removed).toEqual(['/upload']);
+  });
+
   it('the time to live is fixed; a read does not extend it', async () => {
     const { add, index, clock } = await setup();
     const { token } = add('/a');

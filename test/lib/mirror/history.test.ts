@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { HistoryRow } from '../../../lib/phone/history.ts';
 import type { Stores } from '../../../storage/schema.ts';
+import { POLL, TIMEOUT } from '../../support/limits.ts';
 import { runs } from '../../support/runs.ts';
 import { openWithDevice } from './device.ts';
 import type { World } from './world.ts';
@@ -189,6 +190,48 @@ describe('the history is home’s (12 §2)', () => {
       [[1, 'm1', 'cancelled']],
     ]);
     expect(world.edge.phone.queued()).toEqual([]);
+  });
+
+  it('a message that was handed to the edge and is replaced there still waits there', async () => {
+    const { world } = await openWithDevice();
+    await world.home.phone.push({ text: 'a', message_id: 'm1' });
+    await world.settle();
+    await world.clock.advanceAsync(1_000);
+    await world.edge.phone.push({ text: 'b', message_id: 'm1' });
+    await world.settle();
+    // Whatever waits nowhere counts as sent after a restart.
+    await world.crashHome();
+    await world.settle();
+    expect(world.home.phone.queued()).toMatchObject([{ message_id: 'm1', text: 'b' }]);
+    expect(rowsOf(world, 'home')).toEqual([[1, 'm1', 'queued']]);
+    expect(await world.home.phone.cancel('m1')).toBe(1);
+    await world.settle();
+    expect([world.edge.phone.queued(), rowsOf(world, 'edge')]).toEqual([[], [[1, 'm1', 'cancelled']]]);
+  });
+
+  it('a message that waits at home and is replaced at the edge is delivered with its new words only', async () => {
+    const { world, device } = await openWithDevice();
+    await world.cut();
+    await world.home.phone.push({ text: 'a', message_id: 'm1' });
+    await world.clock.advanceAsync(1_000);
+    await world.edge.phone.push({ text: 'b', message_id: 'm1' });
+    await world.heal();
+    const textAfterFrame = async () => {
+      await world.deliver('toEdge');
+      await world.deliver('toHome');
+      return itemsOf(world, 'home')[0]?.text;
+    };
+    await expect.poll(textAfterFrame, { timeout: TIMEOUT, interval: POLL }).toBe('b');
+    expect(world.home.phone.queued()).toMatchObject([{ message_id: 'm1', text: 'b' }]);
+    device.connect('home');
+    const words = () => device.connection?.wire.map(({ payload }) => payload.text).filter(Boolean);
+    expect(words()).toEqual([]);
+    await world.settle();
+    expect(words()).toEqual(['b']);
+    device.receiveAll();
+    await world.settle();
+    expect([rowsOf(world, 'home'), rowsOf(world, 'edge')]).toEqual([[[1, 'm1', 'sent']], [[1, 'm1', 'sent']]]);
+    expect([device.shown, device.repeated]).toEqual([['m1'], []]);
   });
 });
 

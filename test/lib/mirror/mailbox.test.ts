@@ -50,7 +50,7 @@ function take(world: World, phone: Phone, taken = true): boolean {
   const { session_token: token, refresh_token: refreshToken } = given.mailbox;
   if (!phone.mailbox || phone.given !== token) phone.mailbox = { token, refreshToken };
   phone.given = token;
-  if (taken) given.taken();
+  if (taken) given.onDelivered();
   return true;
 }
 
@@ -159,8 +159,8 @@ describe('credentials for the mailbox (12 §2, §3)', () => {
     await world.clock.advanceAsync(10_000);
     expect(await refused).toBe('the mailbox at the edge cannot be reached now');
     await world.settle();
-    const { mailbox, taken } = await world.home.mirror.renewMailbox(session);
-    taken();
+    const { mailbox, onDelivered } = await world.home.mirror.renewMailbox(session);
+    onDelivered();
     const own = { token: mailbox.session_token, refreshToken: mailbox.refresh_token };
     expect(own.token).not.toBe(lost.token);
     expect(await signIn(world.edge.sessions, phone.id, own)).toBe(true);
@@ -199,7 +199,21 @@ describe('credentials for the mailbox (12 §2, §3)', () => {
     await signIn(world.edge.sessions, phone.id, phone.mailbox);
     await world.edge.sessions.flush();
     await world.settle();
-    expect(world.home.sessions.byFamily(phone.family)?.lastSeen).toBe(Math.floor(world.clock.now() / 1000));
+    const { lastSeen } = world.home.sessions.byFamily(phone.family) ?? {};
+    expect(Math.floor(lastSeen ?? 0)).toBe(Math.floor(world.clock.now() / 1000));
+  });
+
+  it('are the same after a restart of home, which finds no damage', async () => {
+    const world = await World.open();
+    const phone = await paired(world, 'phone');
+    await world.settle();
+    take(world, phone);
+    await world.crashHome();
+    await world.settle();
+    expect(take(world, phone)).toBe(false);
+    expect(world.log.lines.filter((line) => line.includes('cannot be read'))).toEqual([]);
+    if (!phone.mailbox) throw new Error('no mailbox');
+    expect(await signIn(world.edge.sessions, phone.id, phone.mailbox)).toBe(true);
   });
 
   it('are others with another edge, and with the same one enabled again', async () => {

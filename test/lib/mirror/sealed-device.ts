@@ -39,7 +39,7 @@ export class SealedDevice {
     const device = new SealedDevice(world, id, family);
     await world.settle();
     const session = world.home.sessions.byFamily(family);
-    if (session) world.home.mirror.mailbox(session)?.taken();
+    if (session) world.home.mirror.mailbox(session)?.onDelivered();
     return device;
   }
 

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { newBoxKey } from '../../../lib/kit/box.ts';
-import { base64url, randomBytes, sha256 } from '../../../lib/kit/bytes.ts';
+import { base64url, randomBytes } from '../../../lib/kit/bytes.ts';
+import { sha256 } from '../../../lib/kit/sha256.ts';
 import { SEALED_TEXT } from '../../../lib/phone/sealed.ts';
 import { hashOfShown } from '../../../lib/phone/shown.ts';
 import { readReplies } from './device.ts';
@@ -454,4 +455,24 @@ it('calls to devices that the edge makes have no word of a sealed message, nor o
   await expect
     .poll(async () => JSON.stringify(await world.stores.home.open('push').getItem(`knock:${sha256('m2')}`)))
     .toContain(MARK);
+});
+
+it('12 §2: a message that waits at home and that its sender repeats at the edge is one in the history', async () => {
+  const { world } = await start();
+  await world.cut();
+  await world.home.phone.push({ text: 'Lunch is ready', message_id: 'm1' });
+  await world.crashHome();
+  world.clock.advance(5);
+  await world.edge.phone.push({ text: 'Lunch is ready', message_id: 'm1' });
+  await world.heal();
+  // Home has numbered it.
+  await expect
+    .poll(async () => {
+      await world.settle();
+      return world.edge.phone
+        .history({ since: 0, limit: 9 })
+        .items.map(({ message_id, origin }) => [message_id, origin]);
+    })
+    .toEqual([['m1', undefined]]);
+  expect(world.home.phone.history({ since: 0, limit: 9 }).items.map(({ message_id }) => message_id)).toEqual(['m1']);
 });

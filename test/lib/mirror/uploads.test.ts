@@ -5,7 +5,8 @@ import { openUpload, sealUpload } from '../../../lib/companion/link/sealed-media
 import type { UploadFile } from '../../../lib/companion/types.ts';
 import { newBoxKey } from '../../../lib/kit/box.ts';
 import { bytesToHex, utf8ToBytes } from '../../../lib/kit/bytes.ts';
-import { SEALED_TYPE, sealedToken } from '../../../lib/media/sealed.ts';
+import { sealedToken } from '../../../lib/media/sealed.ts';
+import { SEALED_TYPE } from '../../../lib/media/sealed-type.ts';
 import { readUpload } from '../../../lib/mirror/uploads.ts';
 import type { MediaEntry } from '../../../storage/schema.ts';
 import { runs } from '../../support/runs.ts';
@@ -23,6 +24,11 @@ async function* multipart({ name, type, bytes }: UploadFile): AsyncGenerator<Uin
   yield utf8ToBytes(`--x\r\n${head}\r\n\r\n`);
   yield bytes;
   yield utf8ToBytes('\r\n--x--\r\n');
+}
+
+interface Sending {
+  key?: string;
+  side?: 'home' | 'edge';
 }
 
 /** Uploads that a device has made at the edge, by token. */
@@ -51,9 +57,9 @@ class Uploads {
     return new Uploads(world);
   }
 
-  async make(size: number, owner = 'f'.repeat(32)): Promise<string> {
+  async make(size: number): Promise<string> {
     const bytes = new Uint8Array(size).fill(7 + this.made.size);
-    const token = await this.send({ name: 'p.png', type: 'image/png', bytes }, owner);
+    const token = await this.send({ name: 'p.png', type: 'image/png', bytes });
     this.made.set(token, bytes);
     return token;
   }
@@ -70,12 +76,22 @@ class Uploads {
     return token;
   }
 
-  async send(file: UploadFile, owner = 'f'.repeat(32)): Promise<string> {
+  async send(file: UploadFile, owner = 'f'.repeat(32), { key, side = 'edge' }: Sending = {}): Promise<string> {
     const chunks = multipart(file);
     const contentType = 'multipart/form-data; boundary=x';
-    const body = { contentType, contentLength: null, chunks, owner, isWelcome: () => true };
-    const { token } = await this.world.edge.media.upload(body);
+    const body = { contentType, contentLength: null, chunks, owner, key, isWelcome: () => true };
+    const { token } = await this.world[side].media.upload(body);
     return token;
+  }
+
+  /** Sends the same file again and again, under one key. */
+  repeated(size: number): (side: 'home' | 'edge') => Promise<string> {
+    const bytes = new Uint8Array(size).fill(3);
+    return async (side) => {
+      const token = await this.send({ name: 'p.png', type: 'image/png', bytes }, undefined, { key: 'k', side });
+      this.made.set(token, bytes);
+      return token;
+    };
   }
 
   read = async (side: 'home' | 'edge', token: string): Promise<Uint8Array> => {
@@ -144,6 +160,73 @@ describe('uploads at the edge are taken over by home (12 §2)', () => {
     expect([world.home.media.count(), world.bytes.home.files.size]).toEqual([0, 0]);
   });
 
+  it.each(['before', 'after'])(
+    'sent again to home %s that hears of it, are stored once and outlive home',
+    async (when) => {
+      const uploads = await Uploads.open();
+      const { world } = uploads;
+      const send = uploads.repeated(700_000);
+      await world.cut();
+      const token = await send('edge');
+      if (when === 'after') {
+        world.bytes.edge.isDamaged = true;
+        await world.heal();
+        await expect
+          .poll(async () => {
+            await world.settle();
+            return (await world.home.mirror.status()).uploads.error;
+          })
+          .toBeDefined();
+        world.bytes.edge.isDamaged = false;
+      }
+      expect([await send('home'), uploads.made.size]).toEqual([token, 1]);
+      expect(await uploads.isThere('home', token)).toBe(true);
+      await world.home.media.markSensitive(token);
+      await uploads.settle();
+      const stored = () => [world.home.media.count(), world.bytes.home.files.size, world.bytes.edge.files.size];
+      expect(stored()).toEqual([1, 1, 0]);
+      expect(world.home.media.list(false)[0]).toMatchObject({ token, sensitive: true });
+      await world.crashHome();
+      expect(await uploads.isThere('home', token)).toBe(true);
+      // Once home has it, neither side stores it again.
+      expect([await send('home'), await send('edge')]).toEqual([token, token]);
+      await uploads.settle();
+      expect(stored()).toEqual([1, 1, 0]);
+    },
+  );
+
+  it('sent again do not pass for other bytes that the edge gave under their token', async () => {
+    const uploads = await Uploads.open();
+    const { world } = uploads;
+    const send = uploads.repeated(10);
+    const token = await send('home');
+    await world.crashHome();
+    const { shared } = world.home.media;
+    const file = await shared.create();
+    await file.write(new Uint8Array(10));
+    const place = await file.finish();
+    const at = { createdAt: 0, lastAccessed: 0, expiresAt: Number.MAX_SAFE_INTEGER };
+    const facts = { contentType: 'image/png', fileName: 'p.png', size: 10, sensitive: false, owned: true };
+    expect(shared.adopt({ token, place, sha256: 'another', kept: true, ...facts, ...at })).toBe(true);
+    const other = await send('home');
+    expect(other).not.toBe(token);
+    expect(await uploads.isThere('home', other)).toBe(true);
+  });
+
+  it('sent again to the edge after home has lost them come from there', async () => {
+    const uploads = await Uploads.open();
+    const send = uploads.repeated(10);
+    const token = await send('edge');
+    await uploads.settle();
+    // More files than home has room for.
+    for (let n = 0; n < 20; n++)
+      await uploads.send({ name: `${n}`, type: 'a/b', bytes: new Uint8Array(1) }, undefined, { side: 'home' });
+    await expect(uploads.read('home', token)).rejects.toMatchObject({ kind: 'not-found' });
+    expect(await send('edge')).toBe(token);
+    await uploads.settle();
+    expect(await uploads.isThere('home', token)).toBe(true);
+  });
+
   it('says at home that an upload is on its way, and goes on where a cut has ended it', async () => {
     const uploads = await Uploads.open();
     const { world } = uploads;
@@ -185,6 +268,10 @@ describe('uploads at the edge are taken over by home (12 §2)', () => {
         .toEqual({ count: 1, bytes: 100, error: reason });
       expect(world.edge.mirror.status().uploads).toEqual({ count: 1, bytes: 100 });
       expect(world.bytes.home.files.size).toBe(world.home.media.count());
+      // Whoever asks home for it is told, too.
+      const token = [...uploads.made.keys()].at(-1) ?? '';
+      const message = `the upload could not be taken over from the edge: ${reason}: try again`;
+      await expect(uploads.read('home', token)).rejects.toMatchObject({ kind: 'unavailable', retryAfter: 2, message });
     };
     world.bytes.edge.isDamaged = true;
     await failing('its bytes are not those of its SHA-256');
@@ -295,9 +382,10 @@ describe('sealed uploads (12 §4)', () => {
       [(await sealUpload(plain, other)).file.bytes, ''],
       [(await sealUpload({ ...plain, bytes: long }, keys)).file.bytes, 'it is larger than this relay takes'],
     ];
+    const tokens = new Map<string, string | undefined>();
     for (const [n, [bytes, reason]] of forms.entries()) {
       const from = world.log.lines.length;
-      await uploads.send({ ...file, bytes });
+      const token = await uploads.send({ ...file, bytes });
       await uploads.settle();
       expect([n, world.bytes.edge.files.size, world.bytes.home.files.size, world.home.media.count()]).toEqual([
         n,
@@ -307,9 +395,33 @@ describe('sealed uploads (12 §4)', () => {
       ]);
       const { refused } = (await world.home.mirror.status()).uploads;
       expect(refused).toContain(reason);
+      tokens.set(token, refused);
+      await expect(uploads.read('home', token)).rejects.toMatchObject({
+        kind: 'gone',
+        message: `the sealed upload is refused: ${refused}; nothing of it is kept`,
+      });
       const said = world.log.lines.slice(from).filter((line) => line.includes('ERROR'));
       expect(said).toEqual([expect.stringContaining('a sealed upload from the edge is refused')]);
     }
+    // Home remembers why, also in another process, until they would have expired.
+    const { refused } = (await world.home.mirror.status()).uploads;
+    await world.crashHome();
+    expect((await world.home.mirror.status()).uploads).toEqual({ count: 0, bytes: 0, refused });
+    for (const [token, reason] of tokens) {
+      await expect(uploads.read('home', token)).rejects.toMatchObject({
+        kind: 'gone',
+        message: `the sealed upload is refused: ${reason}; nothing of it is kept`,
+      });
+    }
+    // The edge may offer one again, which home does not fetch again.
+    const { created } = world.bytes.home;
+    const last = { ...file, bytes: forms.at(-1)?.[0] as Uint8Array };
+    await uploads.send(last);
+    await uploads.settle();
+    expect([world.bytes.edge.files.size, world.bytes.home.created]).toEqual([0, created]);
+    await world.clock.advanceAsync(86_400_000);
+    await expect(uploads.read('home', [...tokens.keys()][0] ?? '')).rejects.toMatchObject({ kind: 'not-found' });
+    await world.crashHome();
     expect(await stored(world, 'home')).toEqual([]);
   });
 

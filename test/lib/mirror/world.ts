@@ -53,7 +53,7 @@ interface Wire {
 
 /** Home and the edge with the real code of both, their state in memory, and a wire between them that the test moves. */
 export class World {
-  readonly clock = createTestClock();
+  readonly clock = createTestClock(1_790_000_000_123);
   readonly log = createTestLog();
   readonly stores = { home: memoryStores(), edge: memoryStores() };
   /** Bytes of media of both sides, which outlive their processes. */
@@ -145,13 +145,11 @@ export class World {
       dial: async (_request, events) => this.#dial(events),
       clock,
       log,
-      ended: () => {},
-      reduced: () => {},
       routes: async () => ({ endpoints: this.routes, urls: ['ws://192.168.1.2:8767/ws'] }),
-      mailboxReady: ({ family }) => void this.ready.push(family),
       random: () => 0,
     });
     const codes = await openPairingCodes({ store: this.stores.home.open('pairing-codes'), clock, log });
+    mirror.onMailbox(({ family }) => this.ready.push(family));
     this.home = { codes, media, sessions, push, phone, notifications, gate, mirror };
     mirror.start();
     await turn();

@@ -1,8 +1,9 @@
 import * as v from 'valibot';
 import { describe, expect, it } from 'vitest';
+import { RelayError } from '../../../lib/errors.ts';
 import { createLog } from '../../../lib/log.ts';
 import type { Actor } from '../../../lib/operations/actor.ts';
-import { createCaller } from '../../../lib/operations/call.ts';
+import { type CallDeps, createCaller } from '../../../lib/operations/call.ts';
 import { openGate } from '../../../lib/operations/gate.ts';
 import { input, requiredText } from '../../../lib/operations/input.ts';
 import type { Operation } from '../../../lib/operations/operation.ts';
@@ -10,7 +11,7 @@ import type { Session } from '../../../lib/sessions/session.ts';
 import { createStores } from '../../../storage/index.ts';
 import { createTestClock } from '../../support/clock.ts';
 
-async function setup(more: Partial<Operation> = {}) {
+async function setup(more: Partial<Operation> = {}, homeRefusal?: CallDeps['homeRefusal']) {
   const clock = createTestClock();
   const gate = await openGate({ store: createStores('node').open('freeze'), clock, log: createLog('ERROR', () => {}) });
   const seen: unknown[] = [];
@@ -30,7 +31,7 @@ async function setup(more: Partial<Operation> = {}) {
   const until = clock.now() / 1000 + 60;
   const session = { grants: { bridge: until }, prefix: 'abcd1234', device: { name: 'Agent' } } as unknown as Session;
   const actor: Actor = { kind: 'mcp', session };
-  const caller = createCaller({ gate, clock });
+  const caller = createCaller({ gate, clock, homeRefusal });
   const call = (raw: unknown, as: Actor = actor) => caller(operation, raw, as, new AbortController().signal);
   return { clock, gate, session, seen, call };
 }
@@ -55,6 +56,20 @@ describe('the way to an operation (contract 09 §9)', () => {
     await call({ colour: 'red' }, { kind: 'operator' });
     session.ended = 'revoked';
     await expect(call({ colour: 'red' })).rejects.toMatchObject({ kind: 'unauthorized' });
+  });
+
+  it.each([
+    ['bridge', false],
+    ['desktop', false],
+    ['phone', true],
+    [null, true],
+  ])('at the edge of a home, what needs the grant %s is served there: %s (12 §2)', async (grant, isServed) => {
+    const refusal = new RelayError('unavailable', 'home is off');
+    const { call, session } = await setup({ grant }, (of) => (of === session ? refusal : undefined));
+    Object.assign(session.grants, { desktop: null, phone: null });
+    if (isServed) await call({ colour: 'red' });
+    else await expect(call({ colour: 'red' })).rejects.toBe(refusal);
+    await call({ colour: 'red' }, { kind: 'operator' });
   });
 
   it('a freeze refuses what acts and ends what is under way with its reason', async () => {

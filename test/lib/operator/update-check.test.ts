@@ -7,11 +7,11 @@ import {
   compareVersions,
   createUpdateCheck,
   latestRelease,
-  type UpdateCheckParts,
+  type UpdateCheckDeps,
 } from '../../../lib/operator/update-check.ts';
 import { createTestClock } from '../../support/clock.ts';
 
-const partsOf = (feed: string | undefined, home = '/nowhere', version = '1.0.0'): UpdateCheckParts => ({
+const partsOf = (feed: string | undefined, home = '/nowhere', version = '1.0.0'): UpdateCheckDeps => ({
   config: readConfig({ RELAY_UPDATE_FEED_URL: feed }, { home, agentHome: home }).config,
   version,
 });

@@ -1,14 +1,14 @@
 import { createHmac } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import { buildPayload, type PayloadParts, pairingUrl } from '../../../lib/pairing/payload.ts';
+import { buildPayload, type PayloadFields, pairingUrl } from '../../../lib/pairing/payload.ts';
 import { signPayload } from '../../../lib/pairing/signature.ts';
 
 const secret = new Uint8Array(32).fill(7);
 const api = { host: '192.168.1.20', port: 8642, tls: false, key: 'k' };
 const relay = { url: 'ws://192.168.1.20:8767', code: 'ABC123', policy: {} };
-const parts = (more: Partial<PayloadParts> = {}): PayloadParts => ({ api, relay, ...more });
-const text = (more?: Partial<PayloadParts>) => JSON.stringify(buildPayload(parts(more), null));
-const withPolicy = (policy: PayloadParts['relay']['policy']) => ({ relay: { ...relay, policy } });
+const fields = (more: Partial<PayloadFields> = {}): PayloadFields => ({ api, relay, ...more });
+const text = (more?: Partial<PayloadFields>) => JSON.stringify(buildPayload(fields(more), null));
+const withPolicy = (policy: PayloadFields['relay']['policy']) => ({ relay: { ...relay, policy } });
 const endpoints = [{ role: 'lan', priority: 0 }];
 
 describe('QR payload (contract 01 §5.4)', () => {
@@ -38,7 +38,7 @@ describe('QR payload (contract 01 §5.4)', () => {
     expect(text({ api: { ...api, key: '' } })).toContain('"key":""');
   });
 
-  test.each<[number, Partial<PayloadParts>]>([
+  test.each<[number, Partial<PayloadFields>]>([
     [1, {}],
     [1, { dashboardUrl: 'https://d' }],
     [1, { endpoints: [] }],
@@ -48,7 +48,7 @@ describe('QR payload (contract 01 §5.4)', () => {
     [3, { endpoints }],
     [3, { endpoints, ...withPolicy({ ttlSeconds: 1 }) }],
   ])('marker %i for %j', (marker, more) => {
-    expect(buildPayload(parts(more), null).svc).toBe(marker);
+    expect(buildPayload(fields(more), null).svc).toBe(marker);
   });
 
   test('the link is unpadded base64url of the UTF-8 bytes', () => {
@@ -60,7 +60,7 @@ describe('QR payload (contract 01 §5.4)', () => {
 
 describe('signature (contract 01 §5.4)', () => {
   test('last key; HMAC-SHA256 of the canonical form, base64 with padding', () => {
-    const payload = buildPayload(parts({ dashboardUrl: 'https://d/ü' }), secret);
+    const payload = buildPayload(fields({ dashboardUrl: 'https://d/ü' }), secret);
     expect(Object.keys(payload).at(-1)).toBe('sig');
     const canonical =
       '{"dashboard_url":"https://d/\\u00fc","host":"192.168.1.20","key":"k","port":8642,' +
@@ -70,7 +70,7 @@ describe('signature (contract 01 §5.4)', () => {
   });
 
   test('survives a round trip and reordered keys, but not a change', () => {
-    const payload = JSON.parse(JSON.stringify(buildPayload(parts({ endpoints }), secret)));
+    const payload = JSON.parse(JSON.stringify(buildPayload(fields({ endpoints }), secret)));
     expect(signPayload(payload, secret)).toBe(payload.sig);
     expect(signPayload(Object.fromEntries(Object.entries(payload).reverse()) as never, secret)).toBe(payload.sig);
     expect(signPayload(payload, new Uint8Array(32).fill(8))).not.toBe(payload.sig);
@@ -83,6 +83,6 @@ describe('signature (contract 01 §5.4)', () => {
   });
 
   test('no secret, no sig', () => {
-    expect(buildPayload(parts(), null)).not.toHaveProperty('sig');
+    expect(buildPayload(fields(), null)).not.toHaveProperty('sig');
   });
 });

@@ -12,19 +12,19 @@ const store = () => createStorage<PairingRecord>();
 async function onHost(options?: FakeHostOptions) {
   const host = await fakeHost(options);
   const { log, lines } = fakeLog();
-  const parts = { host, store: store(), log };
-  return { host, lines, parts, path: join(host.agentHome, NAME), secret: createQrSecret(parts) };
+  const deps = { host, store: store(), log };
+  return { host, lines, deps, path: join(host.agentHome, NAME), secret: createQrSecret(deps) };
 }
 
 describe('on a host (contract 01 §5.4)', () => {
   test('32 random bytes, 0600, the same after a restart, nothing in the store', async () => {
-    const { path, secret, parts, lines } = await onHost();
+    const { path, secret, deps, lines } = await onHost();
     const made = await secret.read();
     expect(made).toHaveLength(32);
     expect(new Uint8Array(await readFile(path))).toEqual(made);
     expect((await stat(path)).mode & 0o777).toBe(0o600);
-    expect(await createQrSecret(parts).read()).toEqual(made);
-    expect(await parts.store.getKeys()).toEqual([]);
+    expect(await createQrSecret(deps).read()).toEqual(made);
+    expect(await deps.store.getKeys()).toEqual([]);
     expect(lines).toEqual([]);
   });
 
@@ -93,10 +93,10 @@ describe('on a host (contract 01 §5.4)', () => {
 describe('without a host', () => {
   test('kept in the store, the same after a restart', async () => {
     const { log, lines } = fakeLog();
-    const parts = { store: store(), log };
-    const made = await createQrSecret(parts).read();
+    const deps = { store: store(), log };
+    const made = await createQrSecret(deps).read();
     expect(made).toHaveLength(32);
-    expect(await createQrSecret(parts).read()).toEqual(made);
+    expect(await createQrSecret(deps).read()).toEqual(made);
     expect(lines).toEqual([]);
   });
 
@@ -104,9 +104,9 @@ describe('without a host', () => {
     'a bad record %j is replaced with a warning',
     async (record) => {
       const { log, lines } = fakeLog();
-      const parts = { store: store(), log };
-      await parts.store.setItem('qr-secret', record as { secret: string });
-      expect(await createQrSecret(parts).read()).toHaveLength(32);
+      const deps = { store: store(), log };
+      await deps.store.setItem('qr-secret', record as { secret: string });
+      expect(await createQrSecret(deps).read()).toHaveLength(32);
       expect(lines).toHaveLength(1);
     },
   );

@@ -70,10 +70,11 @@ describe('the snapshot (contract 07 §1.4)', () => {
   it('is empty without a host, and with discovery off', async () => {
     const { config, host } = await agent({ 'config.yaml': '' });
     const clock = handClock();
-    for (const parts of [{ config }, { config: { ...config, profileDiscovery: false }, host }]) {
+    for (const deps of [{ config }, { config: { ...config, profileDiscovery: false }, host }]) {
       const onChange = vi.fn();
       const { log, warnings } = listLog();
-      const { rows, rescan, start, stop } = createProfiles({ ...parts, clock, log, onChange });
+      const { rows, rescan, start, stop, onChange: listen } = createProfiles({ ...deps, clock, log });
+      listen(onChange);
       start();
       await rescan();
       expect(rows()).toEqual([]);

@@ -5,7 +5,7 @@ import { onTestFinished } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
 import type { Cancel, Clock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
-import { createProfiles, type ProfileRow, type ProfilesParts } from '../../../lib/profiles/profiles.ts';
+import { createProfiles, type ProfileRow, type ProfilesDeps } from '../../../lib/profiles/profiles.ts';
 import { createTestHost } from '../../support/host.ts';
 
 /** A stopped clock. */
@@ -44,10 +44,10 @@ export function listLog() {
 }
 
 interface Changes {
-  config?: (home: string) => Partial<ProfilesParts['config']>;
+  config?: (home: string) => Partial<ProfilesDeps['config']>;
   /** Replaces parts of the real host. */
   host?: (real: Host) => Host;
-  onChange?: ProfilesParts['onChange'];
+  onChange?: () => void;
 }
 
 /** Profiles over an agent home in a temporary directory, which is removed when the test ends. */
@@ -75,8 +75,8 @@ export async function agent(files: Record<string, string | Uint8Array> = {}, cha
     clock,
     log,
     config,
-    onChange: changes.onChange ?? ((rows) => pushed.push(rows)),
   });
+  profiles.onChange(changes.onChange ?? ((rows) => pushed.push(rows)));
   onTestFinished(async () => {
     profiles.stop();
     await rm(home, { recursive: true, force: true });

@@ -38,15 +38,15 @@ async function start() {
   return { service, relay, client, subscribe, say, pass, answered, calls };
 }
 
-const ids = (service: { knocks: { payload: PushPayload }[] }) =>
-  service.knocks.map(({ payload }) => `${payload.type} ${payload.message_id}`);
+const ids = (service: { notices: { payload: PushPayload }[] }) =>
+  service.notices.map(({ payload }) => `${payload.type} ${payload.message_id}`);
 
 it('§6: a message that waits for a phone is knocked for at once, one that was sent when nobody has shown it in 10 s', async () => {
   const { service, client, subscribe, say, pass } = await start();
   const device = await subscribe();
   await say('waits');
   await pass(0);
-  await service.knocksOf(device, 1);
+  await service.noticesOf(device, 1);
   client.send('proactive', 'proactive.subscribe');
   await pass(0);
   await say('unseen');
@@ -56,7 +56,7 @@ it('§6: a message that waits for a phone is knocked for at once, one that was s
   await pass(0);
   expect(ids(service)).toEqual(['message waits']);
   await pass(1);
-  await service.knocksOf(device, 2);
+  await service.noticesOf(device, 2);
   await pass(SHOW_TIMEOUT);
   expect(ids(service)).toEqual(['message waits', 'message unseen']);
   expect(service.faults).toEqual([]);
@@ -71,7 +71,7 @@ it('§6: a mirror that is connected has 10 s, too, and settles a message that wa
   await say('not shown');
   client.send('proactive', 'proactive.shown', { message_id: 'shown' });
   await pass(SHOW_TIMEOUT);
-  await service.knocksOf(device, 1);
+  await service.noticesOf(device, 1);
   expect(ids(service)).toEqual(['message not shown']);
   expect(relay.relay.phone.history({ since: 0, limit: 9 }).items.map(({ state }) => state)).toEqual([
     'shown',
@@ -86,22 +86,22 @@ it('§6: what was read on one device is taken back from the others, and from one
   const [own, others] = [await subscribe(reader.token), await subscribe(other.token)];
   await say('first');
   await pass(0);
-  await Promise.all([service.knocksOf(own, 1), service.knocksOf(others, 1), answered(2)]);
+  await Promise.all([service.noticesOf(own, 1), service.noticesOf(others, 1), answered(2)]);
   await pass(0);
   reader.send('proactive', 'proactive.shown', { message_id: 'first' });
   await pass(0);
-  const knocks = await service.knocksOf(others, 2);
-  expect(knocks[1]?.payload).toEqual({ type: 'read', message_id: 'first' });
-  expect((await service.knocksOf(own, 1)).length).toBe(1);
+  const notices = await service.noticesOf(others, 2);
+  expect(notices[1]?.payload).toEqual({ type: 'read', message_id: 'first' });
+  expect((await service.noticesOf(own, 1)).length).toBe(1);
 
   const release = service.hold();
   await say('second');
   await pass(0);
-  await service.knocksOf(others, 3);
+  await service.noticesOf(others, 3);
   reader.send('proactive', 'proactive.shown', { message_id: 'second' });
   await pass(0);
   release();
-  expect((await service.knocksOf(others, 4)).at(-1)?.payload).toEqual({ type: 'read', message_id: 'second' });
+  expect((await service.noticesOf(others, 4)).at(-1)?.payload).toEqual({ type: 'read', message_id: 'second' });
 });
 
 it('§6: TTL is the rest of the message, a question is urgent, and content needs to be asked for', async () => {
@@ -110,17 +110,22 @@ it('§6: TTL is the rest of the message, a question is urgent, and content needs
   const text = `Deploy ${'x'.repeat(200)} now?`;
   await relay.relay.phone.push({ text, title: 'Agent', chat_id: 't-1', message_id: 'q' });
   await pass(0);
-  const [[knock], [wordyKnock]] = [await service.knocksOf(plain, 1), await service.knocksOf(wordy, 1)];
+  const [[notice], [wordyNotice]] = [await service.noticesOf(plain, 1), await service.noticesOf(wordy, 1)];
   const payload = { type: 'message', message_id: 'q', chat_id: 't-1', question: true, sent_at: relay.clock.now() };
-  expect(knock?.payload).toEqual(payload);
-  expect(wordyKnock?.payload).toEqual({ ...payload, title: 'Agent', answers: ['Yes', 'No'], text: text.slice(0, 120) });
-  expect(knock?.headers).toMatchObject({ ttl: '86400', urgency: 'high', 'content-encoding': 'aes128gcm' });
+  expect(notice?.payload).toEqual(payload);
+  expect(wordyNotice?.payload).toEqual({
+    ...payload,
+    title: 'Agent',
+    answers: ['Yes', 'No'],
+    text: text.slice(0, 120),
+  });
+  expect(notice?.headers).toMatchObject({ ttl: '86400', urgency: 'high', 'content-encoding': 'aes128gcm' });
   await say('no question');
   await say('told?', { metadata: { question: false } });
   await say('said', { metadata: { question: true } });
   await say('quiet', { surfacing: 'inbox' });
   await pass(0);
-  const urgencies = (await service.knocksOf(plain, 4)).map(({ headers }) => headers.urgency);
+  const urgencies = (await service.noticesOf(plain, 4)).map(({ headers }) => headers.urgency);
   expect(urgencies).toEqual(['high', 'normal', 'normal', 'high']);
 });
 
@@ -137,9 +142,9 @@ it('§6: the largest message fits into what push services accept', async () => {
   };
   await relay.relay.phone.push(wide);
   await pass(0);
-  const [knock] = await service.knocksOf(device, 1);
-  expect(knock?.size).toBeLessThanOrEqual(4096);
-  expect(knock?.payload).toMatchObject({ chat_id: wide.chat_id, message_id: wide.message_id, answers: wide.answers });
+  const [notice] = await service.noticesOf(device, 1);
+  expect(notice?.size).toBeLessThanOrEqual(4096);
+  expect(notice?.payload).toMatchObject({ chat_id: wide.chat_id, message_id: wide.message_id, answers: wide.answers });
 });
 
 it('RFC 8030 §5, §7.3: 429 and 5xx are tried again after what they ask for, at most five times; 404 and 410 end it', async () => {
@@ -148,31 +153,31 @@ it('RFC 8030 §5, §7.3: 429 and 5xx are tried again after what they ask for, at
   service.answer(device, { status: 429, headers: { 'retry-after': '120' } }, { status: 503 });
   await say('m');
   await pass(0);
-  await service.knocksOf(device, 1);
+  await service.noticesOf(device, 1);
   await pass(119_000);
-  expect(service.knocks).toHaveLength(1);
+  expect(service.notices).toHaveLength(1);
   await pass(1_000);
-  await service.knocksOf(device, 2);
+  await service.noticesOf(device, 2);
   await pass(30_000);
-  await service.knocksOf(device, 3);
+  await service.noticesOf(device, 3);
   await pass(3_600_000);
-  expect(service.knocks).toHaveLength(3);
+  expect(service.notices).toHaveLength(3);
 
   service.answer(device, ...Array.from({ length: 9 }, () => ({ status: 500 })));
   await say('hopeless');
   for (const [at, wait] of [0, 5_000, 30_000, 120_000, 600_000].entries()) {
     await pass(wait);
-    await service.knocksOf(device, 4 + at);
+    await service.noticesOf(device, 4 + at);
   }
   await pass(3_600_000);
-  expect(service.knocks).toHaveLength(8);
+  expect(service.notices).toHaveLength(8);
 
   for (const status of [404, 410]) {
     const gone = await subscribe();
     service.answer(gone, { status });
     await say(`gone ${status}`);
     await pass(0);
-    await service.knocksOf(gone, 1);
+    await service.noticesOf(gone, 1);
     await expect.poll(() => pass(0).then(relay.relay.push.count)).toBe(1);
   }
 });
@@ -189,20 +194,20 @@ it('RFC 8030 §8.4: Retry-After holds back other messages too, after the last at
   }
   await say('read');
   // By then, the busy one would have had it.
-  await service.knocksOf(other, 2);
+  await service.noticesOf(other, 2);
   await answered(7);
   const release = service.hold();
   await pass(wait);
-  await service.knocksOf(busy, 6);
+  await service.noticesOf(busy, 6);
   client.send('proactive', 'proactive.shown', { message_id: 'read' });
   await pass(0);
   release();
   await answered(8);
   await pass(0);
   await say('next');
-  await service.knocksOf(other, 3);
+  await service.noticesOf(other, 3);
   await pass(wait);
-  expect((await service.knocksOf(busy, 7)).at(-1)?.payload).toMatchObject({ message_id: 'next' });
+  expect((await service.noticesOf(busy, 7)).at(-1)?.payload).toMatchObject({ message_id: 'next' });
   const times = calls.flatMap(({ url, at }) => (url === busy.endpoint ? [at] : []));
   expect(times.slice(1).map((at, before) => at - (times[before] as number))).toEqual(Array(6).fill(wait));
 });
@@ -223,10 +228,10 @@ it('§6: refuses to follow a redirect, and gives up at once what a push service 
   service.answer(device, { status: 307, headers: { location: `${service.origin}/elsewhere` } }, { status: 403 });
   await say('one');
   await pass(0);
-  await service.knocksOf(device, 1);
+  await service.noticesOf(device, 1);
   await say('two');
   await pass(0);
-  await service.knocksOf(device, 2);
+  await service.noticesOf(device, 2);
   await pass(3_600_000);
   expect(ids(service)).toEqual(['message one', 'message two']);
   expect(service.faults).toEqual([]);
@@ -239,9 +244,9 @@ it('§6: at most one knock at a time is on its way to a device', async () => {
   const release = service.hold();
   for (let n = 0; n < 5; n++) await say(`m${n}`);
   await pass(0);
-  await service.knocksOf(device, 1);
+  await service.noticesOf(device, 1);
   release();
-  await expect.poll(() => pass(0).then(() => service.knocks.length)).toBe(5);
+  await expect.poll(() => pass(0).then(() => service.notices.length)).toBe(5);
   expect(service.mostInFlight()).toBe(1);
   expect(ids(service)).toEqual([0, 1, 2, 3, 4].map((n) => `message m${n}`));
 });
@@ -256,10 +261,10 @@ it('contract 00: a knock that is due in 10 s survives a sleep of the object, and
   await relay.evict();
   expect(await relay.relay.push.publicKey()).toBe(key);
   await pass(SHOW_TIMEOUT - 1_001);
-  expect(service.knocks).toEqual([]);
+  expect(service.notices).toEqual([]);
   await pass(1);
-  const [knock] = await service.knocksOf(device, 1);
-  expect(knock?.key).toBe(key);
+  const [notice] = await service.noticesOf(device, 1);
+  expect(notice?.key).toBe(key);
 });
 
 it('§6: an alarm wakes the object for a knock whose timer went with its memory', async () => {
@@ -300,7 +305,7 @@ it('§6: four subscriptions of a device, 64 in all; they end with its session, a
   // What was stored ends with the session as well.
   await relay.evict();
   expect(relay.relay.push.count()).toBe(60);
-  expect(service.knocks).toEqual([]);
+  expect(service.notices).toEqual([]);
 });
 
 it('§6: refuses bad keys, and the endpoint of another device', async () => {
@@ -339,8 +344,8 @@ it('§6: a device without the grant is told nothing', async () => {
   await pass(1_000);
   await say('m');
   await pass(0);
-  await service.knocksOf(device, 1);
-  expect(service.knocks.filter(({ path }) => without.endpoint.endsWith(path))).toEqual([]);
+  await service.noticesOf(device, 1);
+  expect(service.notices.filter(({ path }) => without.endpoint.endsWith(path))).toEqual([]);
   expect(client.isOpen).toBe(true);
 });
 

@@ -3,10 +3,11 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { backoff } from '../../../lib/kit/reconnect.ts';
 import { createLog } from '../../../lib/log.ts';
 import { Connector, otherRelayAdvice, PACE } from '../../../lib/reach/connector.ts';
+import { digestOf } from '../../../lib/reach/digest.ts';
 import { closeFrame, dataFrame } from '../../../lib/reach/frames.ts';
 import type { BrokerRequest } from '../../../lib/reach/host-link.ts';
 import type { StreamPort } from '../../../lib/reach/host-streams.ts';
-import { digestOf, newId } from '../../../lib/reach/ids.ts';
+import { newId } from '../../../lib/reach/ids.ts';
 import { createTestClock, type TestClock } from '../../support/clock.ts';
 import { createScriptedBroker, HOST_TOKEN, REFUSED, type ScriptedBrokerOptions } from './scripted-broker.ts';
 

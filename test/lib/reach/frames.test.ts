@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { digestOf } from '../../../lib/reach/digest.ts';
 import { closeFrame, dataFrame, decodeFrame, MAX_FRAME, MAX_PAYLOAD, windowFrame } from '../../../lib/reach/frames.ts';
-import { bytesOfId, digestOf, idOfBytes, isDigest, isId, isToken, newId, newToken } from '../../../lib/reach/ids.ts';
+import { bytesOfId, idOfBytes, isDigest, isId, isToken, newId, newToken } from '../../../lib/reach/ids.ts';
 import { runs } from '../../support/runs.ts';
 
 const anId = fc.uint8Array({ minLength: 16, maxLength: 16 }).map(idOfBytes);

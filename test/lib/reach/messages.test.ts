@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { digestOf, newId, newToken } from '../../../lib/reach/ids.ts';
+import { digestOf } from '../../../lib/reach/digest.ts';
+import { newId, newToken } from '../../../lib/reach/ids.ts';
 import {
   encodeMessage,
   type HostMessage,

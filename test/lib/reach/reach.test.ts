@@ -3,14 +3,15 @@ import { join } from 'node:path';
 import { createStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { digestOf } from '../../../lib/reach/digest.ts';
 import { windowFrame } from '../../../lib/reach/frames.ts';
 import type { OpenLocalEnd, StreamPort } from '../../../lib/reach/host-streams.ts';
-import { digestOf, idOfBytes } from '../../../lib/reach/ids.ts';
+import { idOfBytes } from '../../../lib/reach/ids.ts';
 import type { HostMessage } from '../../../lib/reach/messages.ts';
 import { openReach } from '../../../lib/reach/reach.ts';
 import type { ReachRecord, SessionRecord } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
-import { PATIENCE } from '../../support/limits.ts';
+import { TIMEOUT } from '../../support/limits.ts';
 import { createTestLog } from '../../support/log.ts';
 import { configOf, fakeHost } from '../pairing/fixtures.ts';
 import { DAY, setup } from '../sessions/setup.ts';
@@ -76,7 +77,7 @@ async function setUp({ env = READY, broker: options, home, unavailable, open = N
     async become(status: 'available' | 'unavailable') {
       secureLink.status = status;
       for (const listener of [...listeners]) listener();
-      await vi.waitFor(() => expect(['stopped', 'connecting']).not.toContain(reach.health(true).state), PATIENCE);
+      await vi.waitFor(() => expect(['stopped', 'connecting']).not.toContain(reach.health(true).state), TIMEOUT);
     },
   };
   const config = configOf(env, host);

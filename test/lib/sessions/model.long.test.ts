@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Limiter } from '../../../lib/access/limiter.ts';
-import { sha256 } from '../../../lib/kit/bytes.ts';
+import { sha256 } from '../../../lib/kit/sha256.ts';
 import type { PairingCodes } from '../../../lib/pairing/codes.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import type { Reduction } from '../../../lib/sessions/policy-change.ts';

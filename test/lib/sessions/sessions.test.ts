@@ -1,7 +1,7 @@
 import { createStorage, type Driver } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { describe, expect, it } from 'vitest';
-import { sha256 } from '../../../lib/kit/bytes.ts';
+import { sha256 } from '../../../lib/kit/sha256.ts';
 import type { Store } from '../../../storage/schema.ts';
 import { PHONE, setup } from './setup.ts';
 

@@ -2,7 +2,7 @@ import { createStorage, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import type { Device, EndReason, Session } from '../../../lib/sessions/session.ts';
-import { openSessions, type SessionsParts } from '../../../lib/sessions/sessions.ts';
+import { openSessions, type SessionsDeps } from '../../../lib/sessions/sessions.ts';
 import type { SessionRecord } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
@@ -23,10 +23,10 @@ export const PHONE: Device = {
 export async function setup(
   store: Storage<SessionRecord> = createStorage<SessionRecord>({ driver: memoryDriver() }),
   clock = createTestClock(),
-  parts: Partial<SessionsParts> = {},
+  deps: Partial<SessionsDeps> = {},
 ) {
   const log = createTestLog();
-  const sessions = await openSessions({ store, ended: memoryStores().open('ended-sessions'), clock, log, ...parts });
+  const sessions = await openSessions({ store, ended: memoryStores().open('ended-sessions'), clock, log, ...deps });
   const ended: [string, EndReason][] = [];
   const reduced: Session[] = [];
   sessions.onEnd((session, reason) => ended.push([session.prefix, reason]));
@@ -42,6 +42,6 @@ export async function setup(
     pair: (device: Partial<Device> = {}, policy: Policy = {}) =>
       sessions.create({ device: { ...PHONE, ...device }, policy, transportHint: 'ws' }),
     /** The same store, opened by the next process. */
-    restart: () => setup(store, clock, parts),
+    restart: () => setup(store, clock, deps),
   };
 }

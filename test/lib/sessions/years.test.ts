@@ -168,12 +168,9 @@ describe('warnings about the end (11 §2)', () => {
     const { session } = await pair({}, { ttlSeconds: 20 * DAY });
     const published: string[] = [];
     const pushed: string[] = [];
-    const notices = createEndNotices({
-      sessions,
-      clock,
-      publish: ({ prefix }) => published.push(prefix),
-      push: ({ prefix }) => pushed.push(prefix),
-    });
+    const notices = createEndNotices({ sessions, clock });
+    notices.onWarning(({ prefix }) => published.push(prefix));
+    notices.onPush(({ prefix }) => pushed.push(prefix));
     await notices.sweep();
     expect(published).toEqual([]);
     clock.advance(14 * DAY * 1000);

@@ -143,7 +143,7 @@ it.each([
   expect(refusalReason(requestOf(payload))).toBe(reason);
 });
 
-async function createParts() {
+async function createDeps() {
   const clock = createTestClock();
   const log = createLog('ERROR', () => {});
   const sessions = await openSessions({ ...sessionStores(), clock, log });
@@ -167,9 +167,9 @@ it.each([
     { pairing: 1, session: 1 },
   ],
 ])('contract 01 §3.6: a refused %j counts %j, each bucket once', async (payload, expected) => {
-  const parts = await createParts();
-  const fail = vi.spyOn(parts.limiter, 'fail');
-  expect(await authenticate(parts, requestOf(payload), PEER)).toBeUndefined();
+  const deps = await createDeps();
+  const fail = vi.spyOn(deps.limiter, 'fail');
+  expect(await authenticate(deps, requestOf(payload), PEER)).toBeUndefined();
   const counted: Record<string, number> = {};
   for (const [key, bucket] of fail.mock.calls) {
     expect(key).toBe(PEER.key);
@@ -179,48 +179,48 @@ it.each([
 });
 
 it('contract 01 §3.4: a good session token comes before the refresh token and the code', async () => {
-  const parts = await createParts();
-  await parts.codes.register('ABC123', {});
-  const first = await authenticate(parts, requestOf({ pairing_code: 'abc123', device_id: 'd' }), PEER);
-  await parts.codes.register('DEF456', {});
+  const deps = await createDeps();
+  await deps.codes.register('ABC123', {});
+  const first = await authenticate(deps, requestOf({ pairing_code: 'abc123', device_id: 'd' }), PEER);
+  await deps.codes.register('DEF456', {});
   const all = { session_token: first?.token, refresh_token: first?.refreshToken, pairing_code: 'DEF456' };
-  const again = await authenticate(parts, requestOf({ ...all, device_id: 'd' }), PEER);
+  const again = await authenticate(deps, requestOf({ ...all, device_id: 'd' }), PEER);
   expect(again).toEqual({ session: first?.session, token: first?.token, refreshToken: undefined });
-  expect(await parts.codes.consume('DEF456')).toBeDefined();
+  expect(await deps.codes.consume('DEF456')).toBeDefined();
 });
 
 it('contract 01 §3.4: a good refresh token comes before the code; a bad one leaves the code to be used', async () => {
-  const parts = await createParts();
-  await parts.codes.register('ABC123', {});
-  const first = await authenticate(parts, requestOf({ pairing_code: 'ABC123', device_id: 'd' }), PEER);
-  await parts.codes.register('DEF456', {});
+  const deps = await createDeps();
+  await deps.codes.register('ABC123', {});
+  const first = await authenticate(deps, requestOf({ pairing_code: 'ABC123', device_id: 'd' }), PEER);
+  await deps.codes.register('DEF456', {});
   const payload = { session_token: 'gone', pairing_code: 'DEF456', device_id: 'd' };
-  const second = await authenticate(parts, requestOf({ ...payload, refresh_token: first?.refreshToken }), PEER);
+  const second = await authenticate(deps, requestOf({ ...payload, refresh_token: first?.refreshToken }), PEER);
   expect(second?.session.family).toBe(first?.session.family);
   expect(second?.token).not.toBe(first?.token);
-  const third = await authenticate(parts, requestOf({ ...payload, refresh_token: 'bad' }), PEER);
+  const third = await authenticate(deps, requestOf({ ...payload, refresh_token: 'bad' }), PEER);
   expect(third?.session.family).not.toBe(first?.session.family);
-  expect(await parts.codes.consume('DEF456')).toBeUndefined();
+  expect(await deps.codes.consume('DEF456')).toBeUndefined();
 });
 
 it('contract 01 §4: success forgets the failures of the peer', async () => {
-  const parts = await createParts();
-  for (let count = 0; count < 4; count++) await authenticate(parts, requestOf({ session_token: 'x' }), PEER);
-  await parts.codes.register('ABC123', {});
-  await authenticate(parts, requestOf({ pairing_code: 'ABC123' }), PEER);
-  for (let count = 0; count < 4; count++) await authenticate(parts, requestOf({ session_token: 'x' }), PEER);
-  expect(parts.limiter.blockedFor(PEER.key)).toBe(0);
-  await authenticate(parts, requestOf({ session_token: 'x' }), PEER);
-  expect(parts.limiter.blockedFor(PEER.key)).toBe(300);
+  const deps = await createDeps();
+  for (let count = 0; count < 4; count++) await authenticate(deps, requestOf({ session_token: 'x' }), PEER);
+  await deps.codes.register('ABC123', {});
+  await authenticate(deps, requestOf({ pairing_code: 'ABC123' }), PEER);
+  for (let count = 0; count < 4; count++) await authenticate(deps, requestOf({ session_token: 'x' }), PEER);
+  expect(deps.limiter.blockedFor(PEER.key)).toBe(0);
+  await authenticate(deps, requestOf({ session_token: 'x' }), PEER);
+  expect(deps.limiter.blockedFor(PEER.key)).toBe(300);
 });
 
 it('contract 01 §11: a session ended while it was saved is refused and counted', async () => {
-  const parts = await createParts();
-  await parts.codes.register('ABC123', {});
-  const first = await authenticate(parts, requestOf({ pairing_code: 'ABC123' }), PEER);
-  const coming = authenticate(parts, requestOf({ session_token: first?.token, device_name: 'New' }), PEER);
-  const fail = vi.spyOn(parts.limiter, 'fail');
-  if (first) await parts.sessions.revoke(first.session);
+  const deps = await createDeps();
+  await deps.codes.register('ABC123', {});
+  const first = await authenticate(deps, requestOf({ pairing_code: 'ABC123' }), PEER);
+  const coming = authenticate(deps, requestOf({ session_token: first?.token, device_name: 'New' }), PEER);
+  const fail = vi.spyOn(deps.limiter, 'fail');
+  if (first) await deps.sessions.revoke(first.session);
   expect(await coming).toBeUndefined();
   expect(fail).toHaveBeenCalledWith(PEER.key, 'session');
 });

@@ -25,7 +25,7 @@ function connect(since?: number) {
     key: 'unknown',
     transportHint: 'wss',
   };
-  const parts = {
+  const deps = {
     channels: createChannelTable({ echo: { message() {}, describe: () => ({ open: true }) } }),
     sessions: { isAlive: () => true, touch() {} } as never,
     clock,
@@ -36,7 +36,7 @@ function connect(since?: number) {
     onClosed() {},
   };
   const session = { device: { surface: 'android' }, grants: {} } as unknown as Session;
-  return { clock, connection: new SocketConnection(parts, transport, caller, session, { typedStream: false, since }) };
+  return { clock, connection: new SocketConnection(deps, transport, caller, session, { typedStream: false, since }) };
 }
 
 const MESSAGE = '{"channel":"echo","type":"x","id":"1","payload":{}}';

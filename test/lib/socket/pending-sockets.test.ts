@@ -19,13 +19,13 @@ function setup() {
       close: () => void said.push('close'),
       terminate: () => void said.push('terminate'),
     } as unknown as Transport;
-    const parts = {
+    const deps = {
       log: createTestLog(),
       refused: (handshake: Handshake) => pending.refused(handshake),
       done: (handshake: Handshake) => pending.remove(handshake),
     };
     const caller = { key, transportHint: 'ws', peer: { address: KEY, tls: false, via: 'direct' } } as const;
-    const handshake = new Handshake(parts as never, transport, caller, () => ({ receive() {} }));
+    const handshake = new Handshake(deps as never, transport, caller, () => ({ receive() {} }));
     pending.add(handshake);
     return { handshake, said };
   };

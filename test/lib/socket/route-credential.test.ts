@@ -4,14 +4,14 @@ import { createProofs } from '../../../lib/access/proofs.ts';
 import { createReadBudgets } from '../../../lib/kit/byte-budget.ts';
 import { createLog } from '../../../lib/log.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
-import { createSockets, type SocketsParts } from '../../../lib/socket/sockets.ts';
+import { createSockets, type SocketsDeps } from '../../../lib/socket/sockets.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { codesOf, limiterOf, sessionStores } from '../../support/states.ts';
 
 const CREDENTIAL = { kind: 'broker_route', token: 'a route token' };
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-async function setUp(routeCredential: SocketsParts['routeCredential']) {
+async function setUp(routeCredential: SocketsDeps['routeCredential']) {
   const clock = createTestClock();
   const log = createLog('ERROR', () => {});
   const sessions = await openSessions({ ...sessionStores(), clock, log });

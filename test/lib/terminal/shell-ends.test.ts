@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { ProcessOrigin } from '../../../lib/host/index.ts';
 import type { Session as PairedSession } from '../../../lib/sessions/session.ts';
 import type { Session } from '../../../lib/terminal/session.ts';
-import { createShellEnds, NO_SHELLS, type ShellEndsParts } from '../../../lib/terminal/shell-ends.ts';
+import { createShellEnds, NO_SHELLS, type ShellEndsDeps } from '../../../lib/terminal/shell-ends.ts';
 import { PHONE, setup } from '../sessions/setup.ts';
 
 /** Paired sessions, and programs that run until they are ended. */
@@ -20,7 +20,7 @@ async function stage(given?: Awaited<ReturnType<typeof setup>>) {
     asked.push(marks);
     return { ended: own.length, left: faults.left };
   };
-  const host = { processes: { endAll } } as unknown as ShellEndsParts['host'];
+  const host = { processes: { endAll } } as unknown as ShellEndsDeps['host'];
   const tmux = async () => {
     if (faults.isHanging) await new Promise(() => {});
     if (faults.tmux) throw new Error('tmux list-sessions failed');

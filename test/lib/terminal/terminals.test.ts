@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import type { Exit, Host, Terminal } from '../../../lib/host/index.ts';
 import type { Connection } from '../../../lib/socket/channel.ts';
-import { createTerminals, type TerminalsParts } from '../../../lib/terminal/terminals.ts';
+import { createTerminals, type TerminalsDeps } from '../../../lib/terminal/terminals.ts';
 import type { Viewer } from '../../../lib/terminal/viewer.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
@@ -91,7 +91,7 @@ describe('terminal sessions', () => {
       },
       ...over,
     }) as unknown as Host;
-  const create = (parts: Partial<TerminalsParts> = {}) =>
+  const create = (deps: Partial<TerminalsDeps> = {}) =>
     createTerminals({
       host: host(),
       config: { terminalShell: undefined, terminalTmux: false, terminalGraceSeconds: 600 },
@@ -105,7 +105,7 @@ describe('terminal sessions', () => {
       gate: { requireThawed() {}, onChange: () => () => {} },
       clock,
       log: createTestLog(),
-      ...parts,
+      ...deps,
     });
   const connect = () => ({ isOpen: true, session }) as unknown as Connection;
   const program = (at = 0) => programs[at] as ReturnType<typeof fakeTerminal>;
@@ -114,8 +114,8 @@ describe('terminal sessions', () => {
     ['without a host', { host: undefined }, 'no-host'],
     ['without pseudo-terminals', { host: host({ terminals: undefined }) }, 'no-pty'],
     ['without a shell', { host: host({ children: { find: async () => null } as never }) }, 'no-shell'],
-  ])('%s', async (_, parts, kind) => {
-    const terminals = create(parts);
+  ])('%s', async (_, deps, kind) => {
+    const terminals = create(deps);
     const { viewer, seen } = createViewer();
     expect((await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer)).kind).toBe(kind);
     expect(seen).toEqual([]);
@@ -136,8 +136,8 @@ describe('terminal sessions', () => {
   });
 
   test("a freeze that is over before a run's shell has started ends it all the same (contract 09 §3)", async () => {
-    const listeners = new Set<Parameters<TerminalsParts['gate']['onChange']>[0]>();
-    const onChange = (listener: Parameters<TerminalsParts['gate']['onChange']>[0]) => {
+    const listeners = new Set<Parameters<TerminalsDeps['gate']['onChange']>[0]>();
+    const onChange = (listener: Parameters<TerminalsDeps['gate']['onChange']>[0]) => {
       listeners.add(listener);
       return () => void listeners.delete(listener);
     };

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
-import { sha256 } from '../../../lib/kit/bytes.ts';
+import { sha256 } from '../../../lib/kit/sha256.ts';
 import { usagePrefix } from '../../../lib/usage/openai-codex.ts';
 import type { ProviderUsage } from '../../../lib/usage/provider.ts';
 import { createUsage } from '../../../lib/usage/usage.ts';

@@ -1,5 +1,5 @@
 import { WebSocket } from 'ws';
-import { PATIENCE } from '../limits.ts';
+import { TIMEOUT } from '../limits.ts';
 import type { Target } from '../relay.ts';
 
 export interface VoiceEvent {
@@ -59,7 +59,7 @@ export async function connectVoice(target: Pick<Target, 'url'>, path: string, to
         stop();
         const types = events.map(({ type, message }) => (message ? `${type}: ${message}` : type));
         reject(new Error(`waited in vain for ${what}; received ${types.join(', ').slice(-2000)}`));
-      }, PATIENCE);
+      }, TIMEOUT);
       const attempt = () => {
         const found = look();
         if (found === undefined) return;

@@ -1,5 +1,5 @@
 import { WebSocket } from 'ws';
-import { PATIENCE } from '../limits.ts';
+import { TIMEOUT } from '../limits.ts';
 import type { VoiceEvent } from './client.ts';
 
 export interface PhoneOptions {
@@ -26,7 +26,7 @@ export function startVoicePhone({ url, token, resumeToken, text }: PhoneOptions)
   let isDone = false;
   let finish: (error?: Error) => void = () => {};
   const finished = new Promise<void>((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`the phone heard only ${lastAudio} deltas`)), PATIENCE);
+    const timer = setTimeout(() => reject(new Error(`the phone heard only ${lastAudio} deltas`)), TIMEOUT);
     finish = (error) => {
       clearTimeout(timer);
       isDone = true;

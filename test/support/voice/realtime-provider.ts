@@ -111,14 +111,14 @@ function converse(socket: ProviderSocket, script: Script): Conversation {
 
   function call(id: string, { callId, name, args = {} }: ScriptedCall): void {
     const item = { id: `item-${callId}`, type: 'function_call' as const, call_id: callId, name };
-    const parts = { response_id: id, item_id: item.id, call_id: callId, arguments: JSON.stringify(args) };
+    const fields = { response_id: id, item_id: item.id, call_id: callId, arguments: JSON.stringify(args) };
     send({
       type: 'response.output_item.added',
       response_id: id,
       item: { ...item, status: 'in_progress', arguments: '' },
     });
-    send({ type: 'response.function_call_arguments.done', ...parts });
-    const whole = { ...item, status: 'completed' as const, arguments: parts.arguments };
+    send({ type: 'response.function_call_arguments.done', ...fields });
+    const whole = { ...item, status: 'completed' as const, arguments: fields.arguments };
     send({ type: 'response.output_item.done', response_id: id, item: whole });
   }
 

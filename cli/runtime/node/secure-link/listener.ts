@@ -50,15 +50,15 @@ const LIMITS: SecureLinkLimits = {
 
 const NO_UPGRADE = 'there are no upgrades here';
 const MAX_HEAD = 16 * 1024;
-/** Milliseconds that responses get to end when the listener stops. */
+/** Milliseconds for responses to end when the listener stops. */
 const CLOSE_GRACE = 1_500;
 
 /** The parts of the relay that are served under `/relay`. */
-export interface MainParts {
+export interface MainDeps {
   fetch: Fetch;
   sockets: SocketTable;
   log: Log;
-  /** Judges connections to the servers behind `/api` and `/dashboard`. Default: all may be used. */
+  /** Checks connections to the servers behind `/api` and `/dashboard`. Default: all pass. */
   guard?: LoopbackGuard;
   /** Limits the long messages of all sockets. */
   reading: ByteBudget;
@@ -66,21 +66,21 @@ export interface MainParts {
 
 export interface SecureLinkListener {
   readonly port: number;
-  /** Serves a stream of Reach: TLS inside it ends here. Its peer is tagged `via: 'reach'`. */
+  /** Serves a stream of Reach, inside which TLS ends here. Its peer is tagged `via: 'reach'`. */
   accept(stream: Duplex): void;
   /** Stops accepting, closes sockets with 1001, and drops remaining connections after a moment. */
   close(): Promise<void>;
 }
 
 /**
- * Listens with TLS for `/relay`, `/api` and `/dashboard` (contract 08 §3, §4). Nothing that comes through here is a local
- * caller, whatever its address or headers.
- * @throws Node's listening error, or that of a certificate which cannot be used; nothing stays open then.
+ * Listens with TLS for `/relay`, `/api` and `/dashboard` (contract 08 §3, §4). A caller that comes through here is never
+ * local, whatever its address or headers.
+ * @throws Node's listening error, or that of an unusable certificate, in which case nothing stays open.
  */
 export async function openSecureLink(
   relay: Relay,
   plan: SecureLinkPlan,
-  { fetch, sockets, log: all, guard, reading }: MainParts,
+  { fetch, sockets, log: all, guard, reading }: MainDeps,
   given: Partial<SecureLinkLimits> = {},
 ): Promise<SecureLinkListener> {
   const limits = { ...LIMITS, ...given };
@@ -121,7 +121,7 @@ export async function openSecureLink(
   const dispatch = (req: IncomingMessage, res: ServerResponse): void =>
     answer(req, res, targetOf(req.method as string, req.url as string));
 
-  /** A pipelined request waits for the responses before it: a client must not have many calls in flight at once. */
+  /** A pipelined request waits for the earlier responses, since a client must not have many calls in flight at once. */
   const handler = (req: IncomingMessage, res: ServerResponse): void => {
     if (res.socket) dispatch(req, res);
     else res.once('socket', () => dispatch(req, res));
@@ -151,7 +151,7 @@ export async function openSecureLink(
     return true;
   }
 
-  /** One server for each way in, so that a connection's way is beyond doubt. */
+  /** A separate server for each entry, so that a connection's entry is certain. */
   function createTlsServer(via: 'secure-link' | 'reach'): HttpsServer {
     const server = createHttpsServer(
       {
@@ -187,7 +187,7 @@ export async function openSecureLink(
   const front = createFront(tcp, { limits: held, allowHalfOpen: false });
   const fronts = [front];
 
-  /** Also frees a listener that could not be bound. */
+  /** Also releases a listener that could not be bound. */
   async function close(): Promise<void> {
     for (const server of fronts) server.close();
     for (const server of [tcp, reach]) {
@@ -238,11 +238,11 @@ export async function openSecureLink(
   };
 }
 
-/** The headers of a handshake that reach the relay: no others have a meaning there (contract 08 §4.5). */
+/** The headers of a handshake that reach the relay, where no others have a meaning (contract 08 §4.5). */
 function handshakeHeaders({ headers }: IncomingMessage): IncomingMessage['headers'] {
-  const kept: IncomingMessage['headers'] = {};
+  const forwarded: IncomingMessage['headers'] = {};
   for (const name of ['upgrade', 'connection', 'sec-websocket-key', 'sec-websocket-version', 'authorization']) {
-    if (headers[name] !== undefined) kept[name] = headers[name];
+    if (headers[name] !== undefined) forwarded[name] = headers[name];
   }
-  return kept;
+  return forwarded;
 }

@@ -18,17 +18,20 @@ export const PROXY_SOCKET_LIMITS: PairLimits = {
   check: 1_000,
 };
 
-/** Subprotocols of this kind carry credentials, which are never echoed. */
+/** Subprotocols of this kind contain credentials, which are never echoed. */
 const TICKET_PROTOCOL = 'svc-gateway-ticket.';
 const UNAVAILABLE = 'upstream unavailable';
 
-/** Each side closes as the other has; a dashboard that breaks off is told from a client that goes (contract 08 §4.5). */
+/**
+ * Each side closes like the other; a dashboard that breaks off is distinguished from a client that leaves (contract 08
+ * §4.5).
+ */
 const mirror: Mirror = (code, reason, upstream) => {
   if (upstream && isBroken(code)) return { code: 1011, reason: UNAVAILABLE };
   return code === NO_CODE || isBroken(code) ? { code: 1000, reason: '' } : { code, reason };
 };
 
-export interface ProxySocketsParts {
+export interface ProxySocketsDeps {
   space: Space;
   gate: Gate;
   log: Log;
@@ -36,11 +39,11 @@ export interface ProxySocketsParts {
 }
 
 /** The WebSocket proxy of `/dashboard` (contract 08 §4.5). */
-export function createProxySockets({ space, gate, log, limits }: ProxySocketsParts) {
+export function createProxySockets({ space, gate, log, limits }: ProxySocketsDeps) {
   const pairs = createSocketPairs({ limits, mirror });
   let isClosed = false;
 
-  /** Opens the dashboard's side; the status and sentence of the refusal when that fails. */
+  /** Opens the dashboard's side; on failure, returns the status and sentence of the refusal. */
   async function dial(
     req: IncomingMessage,
     socket: Socket,

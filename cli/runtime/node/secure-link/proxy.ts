@@ -57,7 +57,7 @@ export interface Space {
   link: LocalLink;
 }
 
-export interface ProxyParts {
+export interface ProxyDeps {
   plan: Pick<SecureLinkPlan, 'authority' | 'api' | 'dashboard'>;
   gate: Gate;
   log: Log;
@@ -66,7 +66,7 @@ export interface ProxyParts {
 }
 
 /** The HTTP proxy of `/api` and `/dashboard` (contract 08 §4). */
-export function createProxy({ plan, gate, log, limits, guard }: ProxyParts) {
+export function createProxy({ plan, gate, log, limits, guard }: ProxyDeps) {
   const carried = createMinorCollector();
   const createSpace = (namespace: Namespace, upstream: URL): Space & { forwarder: Forwarder } => {
     const { hostname, port, host, pathname } = upstream;
@@ -166,7 +166,7 @@ export function createProxy({ plan, gate, log, limits, guard }: ProxyParts) {
       else void gate.check().then(decide);
     },
 
-    /** True if the body of a request is announced to be too large, for a client that waits to be asked for it. */
+    /** True if the announced body of a request is too large, for a client that waits for 100 Continue. */
     isTooLarge: (req: IncomingMessage): boolean => Number(req.headers['content-length']) > limits.maxRequest,
 
     /** Ends every connection to the upstreams. */
@@ -185,7 +185,7 @@ export interface ProxyTarget {
   client: string | null;
 }
 
-/** The API server asks for its own bearer: there is no gate before it. */
+/** The API server checks its own bearer, so there is no gate before it. */
 const OPEN = { dashboard: true };
 export const GATE_OFF = 'the dashboard is not available here';
 const TOO_LARGE = 'the request body is too large';
@@ -211,10 +211,10 @@ export function refuse(
 const isEncoded = ({ headers }: IncomingMessage): boolean =>
   !['', 'identity'].includes((headers['content-encoding'] ?? '').trim().toLowerCase());
 
-/** True if an answer of this status has a whole body. */
+/** True if an answer of this status has a complete body. */
 const isWhole = (status: number): boolean => status !== 204 && status !== 206 && status !== 304;
 
-/** Holds a body of at most 1 MiB until it is whole, and sends it rewritten. A larger one passes as it is. */
+/** Buffers a body of at most 1 MiB until it is complete, and sends it rewritten. A larger one passes unchanged. */
 function hold(
   rewriting: Rewriting,
   { status, headers }: { status: number; headers: string[] },
@@ -251,7 +251,7 @@ function hold(
   answer.on('end', onEnd);
 }
 
-/** The rewritten body; null when it stays as it is. */
+/** The rewritten body; null if it stays unchanged. */
 function rewrite(rewriting: Rewriting, body: Buffer): Buffer | null {
   const encoding = rewriting === 'html' ? 'latin1' : 'utf8';
   const text = body.toString(encoding);

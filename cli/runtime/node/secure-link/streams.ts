@@ -4,7 +4,7 @@ import type { LocalEnd, OpenLocalEnd, StreamPort } from '../../../../lib/reach/h
 const HIGH_WATER_MARK = 64 * 1024;
 
 /**
- * Makes Reach streams connections of the Secure Link listener: each is given to `accept`, which runs TLS inside it
+ * Turns Reach streams into connections of the Secure Link listener: each is passed to `accept`, which runs TLS inside it
  * (contract 08 §6.4). Nothing is dialled, so no address of this host has to be reachable from itself.
  */
 export function acceptStreams(accept: (stream: Duplex) => void): OpenLocalEnd {

@@ -13,11 +13,11 @@ export interface ChatSession {
   id: string;
   title: string;
   model: string;
-  /** Epoch ms, where the agent says so. */
+  /** Epoch ms, if reported by the agent. */
   updatedAt: number | null;
 }
 
-/** Earlier messages, as far as they were asked for (contract 10 §2). */
+/** Earlier messages, as far as they were requested (contract 10 §2). */
 interface Past {
   items: readonly HistoryItem[];
   hasMore: boolean;
@@ -25,15 +25,15 @@ interface Past {
 }
 
 export interface Conversation {
-  /** Its name in this browser: the agent's id, and before there is one `~` and the name of its first turn. */
+  /** Its name in this browser: the agent's id, and before that, `~` and the name of its first turn. */
   readonly key: Signal<string>;
   /** The agent's id, once it has made the session. */
   readonly id: Signal<string | null>;
   readonly title: Signal<string>;
-  /** Messages said here, with those that the relay keeps. It is stored as it arrives. */
+  /** Messages of this browser, with those that the relay stores. Stored as they arrive. */
   readonly turns: Signal<readonly Turn[]>;
   readonly past: Signal<Past>;
-  /** All that was said, as far as it is known. */
+  /** All known messages. */
   readonly all: ReadonlySignal<readonly Turn[]>;
   /** Text that is typed but not sent. */
   readonly draft: Signal<string>;
@@ -45,33 +45,34 @@ export interface Conversation {
 const LIST_TIMEOUT = 30_000;
 /** Milliseconds between two writes of an answer that arrives. */
 const SAVE_DELAY = 1000;
-/** Milliseconds in which what arrives of an answer becomes one change: each goes through the whole conversation. */
+/**
+ * Milliseconds for which arriving parts of an answer are joined into one change, since each change goes through the whole
+ * conversation.
+ */
 const STEP_DELAY = 50;
 const MAX_DRAFTS = 50;
-/** A question of which the relay knows nothing is sent again within this time: later, nobody waits for its answer. */
+/** Milliseconds within which a question unknown to the relay is sent again; later, nobody waits for its answer. */
 const MAX_RESEND = 10 * 60_000;
-/** Without news of it for this long, an answer that another tab gets has no tab any more. */
+/** Milliseconds without news after which an answer that another tab receives counts as orphaned. */
 const ORPHANED = 6000;
-/** Where a tab has drafts until they are in the database, whose writes end with the page. */
+/** Storage of a tab's drafts until they are in the database, whose writes end with the page. */
 const UNSAVED = 'svc drafts';
 /** Rows of turns that are remembered for conversations that are not open. */
 const MAX_ROWS = 300;
 
-/** Titles that are remembered of the agent's list, and characters of each. */
+/** Titles of the agent's list that are remembered, and characters of each. */
 const MAX_TITLES = 300;
 const MAX_TITLE = 200;
 const TITLES = 'chat titles';
 
 const NEW = 'new';
 const LOST = 'The connection broke. The agent has stopped; what it had said is here.';
-const FORGOTTEN = 'The relay knows nothing of this question any more. Ask again.';
+const FORGOTTEN = 'The relay no longer knows this question. Ask again.';
 const EMPTY: Past = { items: [], hasMore: false, isLoading: false };
 
-export type Chats = ReturnType<typeof createChats>;
-
 /**
- * The conversations with the agent over channel `chat` (contract 02 §5, 10 §3). Answers go on while another screen is
- * shown, and, at a relay that keeps turns, while no page is open.
+ * The conversations with the agent over channel `chat` (contract 02 §5, 10 §3). Answers continue while another screen is
+ * shown, and, at a relay that stores turns, while no page is open.
  */
 export function createChats(app: App) {
   const { session, keep, api } = app;
@@ -80,15 +81,15 @@ export function createChats(app: App) {
   const channel = openChannel(`chats ${new URL(app.base).pathname}`);
   const storageKey = (key: string) => `chat ${key}`;
   const conversations = new Map<string, Conversation>();
-  /** By the name of their turn, answers that this page gets. */
+  /** Answers that this page receives, by the name of their turn. */
   const running = new Map<string, { conversation: Conversation; timer?: AnswerTimer }>();
-  /** Names of turns by the id of the message whose answer is their stream. Only for the connection of now. */
+  /** Names of turns by the id of the message whose answer is their stream. Only for the present connection. */
   const streams = new Map<string, string>();
   /** The last row of each turn of this pairing. */
   const rows = new Map<string, TurnRow>();
-  /** True if the relay keeps turns; null until it has said so on this connection. */
+  /** True if the relay stores turns; null until it has reported that on this connection. */
   const isKeeping = signal<boolean | null>(null);
-  /** By their ids, the titles that the agent's list had for sessions when it was last read. */
+  /** Titles of sessions by id, from the last read of the agent's list. */
   const titles = signal<Readonly<Record<string, string>>>({});
   void keep.read<Record<string, string>>(TITLES).then((stored) => {
     titles.value = { ...stored, ...titles.value };
@@ -140,7 +141,7 @@ export function createChats(app: App) {
     for (const conversation of unsaved) void save(conversation);
   }
 
-  /** Takes in what is stored of a conversation: another tab may have gone on with it. */
+  /** Reads the stored form of a conversation, which another tab may have continued. */
   async function load(conversation: Conversation): Promise<void> {
     const stored = await keep.read<readonly Turn[]>(storageKey(conversation.key.value));
     if (!stored || isClosed) return;
@@ -152,7 +153,7 @@ export function createChats(app: App) {
     if (conversation) void load(conversation).then(() => catchUp(conversation));
   };
 
-  /** Notes what was typed, and writes it at once: nobody knows when a page ends. */
+  /** Records a draft, and writes it at once, since a page may end at any time. */
   function setDraft(key: string, text: string): void {
     drafts.set(key, text);
     unsavedDrafts.set(key, text);
@@ -227,11 +228,11 @@ export function createChats(app: App) {
     if (listed && type === 'chat.sessions') return listed({ sessions: sessionsOf(payload.sessions) });
     if (listed && type === 'chat.error') return listed({ error: String(payload.message ?? '') });
     if (type === 'chat.turns' && id === following) return followed(Array.isArray(payload.turns) ? payload.turns : []);
-    // A relay from before does not know the message.
+    // An older relay does not know the message.
     if (type === 'chat.error' && id === following) return followed(null);
     const request = streams.get(id);
     if (type === 'chat.turn') {
-      // The answer to a question that was sent twice: what has come of it meanwhile is asked for.
+      // The answer to a question that was sent twice: asks for its present state.
       streams.delete(id);
       return heard(rowOf(payload));
     }
@@ -247,7 +248,7 @@ export function createChats(app: App) {
     } else steps.add({ request, type, payload });
   });
 
-  /** The agent has made the session of a conversation. */
+  /** The agent has created the session of a conversation. */
   function named(conversation: Conversation, id: string, title = ''): void {
     if (title !== '') conversation.title.value = title;
     if (conversation.id.value !== null) return;
@@ -258,7 +259,7 @@ export function createChats(app: App) {
     void save(conversation).then(() => keep.remove(storageKey(before)));
   }
 
-  /** The relay's turns of this pairing; null from a relay that keeps none. */
+  /** The relay's turns of this pairing; null from a relay that stores none. */
   function followed(turns: readonly unknown[] | null): void {
     isKeeping.value = turns !== null;
     for (const turn of turns ?? []) note(rowOf(turn));
@@ -273,13 +274,13 @@ export function createChats(app: App) {
     if (rows.size > MAX_ROWS && oldest !== undefined) rows.delete(oldest);
   }
 
-  /** A turn of this pairing has begun or changed, on whatever device. */
+  /** A turn of this pairing has started or changed, on any device. */
   function heard(row: TurnRow | undefined): void {
     note(row);
     for (const conversation of new Set(conversations.values())) catchUp(conversation);
   }
 
-  /** Asks for what a conversation misses of its turns, on this device and on others. */
+  /** Requests the parts of a conversation's turns that are missing, from this and other devices. */
   function catchUp(conversation: Conversation): void {
     if (isKeeping.peek() === null || !session.isOnline.peek()) return;
     for (const row of rows.values()) {
@@ -305,7 +306,7 @@ export function createChats(app: App) {
     running.set(request, { ...running.get(request), conversation });
   }
 
-  /** A question that the relay does not list: it may not have arrived, or it is a relay that keeps no turns. */
+  /** The relay does not list this question: it may not have arrived, or the relay stores no turns. */
   function ask(conversation: Conversation, turn: Turn): void {
     if ([...streams.values()].includes(turn.request)) return;
     const question = conversation.turns.value.find(
@@ -320,7 +321,7 @@ export function createChats(app: App) {
       change(conversation, turn.request, (answer) => broken(answer, FORGOTTEN));
       return;
     }
-    // Perhaps it is another tab that gets it, and stores it once a second.
+    // Another tab may receive it, and store it once a second.
     const { length } = turn.text;
     setTimeout(() => {
       const now = answerOf(conversation, turn.request);
@@ -353,12 +354,12 @@ export function createChats(app: App) {
     };
   });
 
-  /** Reads a page of what was said before: the newest, or the one before what is there. */
+  /** Reads a page of earlier messages: the newest page, or the one before the known messages. */
   async function readPast(conversation: Conversation, isOlder: boolean): Promise<void> {
     const { id, past } = conversation;
     const { items, isLoading } = past.value;
     const before = isOlder ? items[0]?.id : undefined;
-    // A relay that keeps no turns has no history either.
+    // A relay that stores no turns has no history either.
     if (!isKeeping.peek() || id.value === null || isLoading || (isOlder && before === undefined)) return;
     past.value = { ...past.value, isLoading: true };
     const query = new URLSearchParams({ session_id: id.value, limit: '50', ...(before !== undefined && { before }) });
@@ -367,7 +368,7 @@ export function createChats(app: App) {
       const known = isOlder ? items : [];
       past.value = { items: [...page.items, ...known], hasMore: page.has_more, isLoading: false };
     } catch {
-      // The agent knows nothing of it, the relay is from before, or it does not answer: what is stored here is shown.
+      // The session is unknown, the relay is older, or it does not answer: the stored messages are shown.
       past.value = { ...past.value, isLoading: false };
     }
   }
@@ -402,7 +403,7 @@ export function createChats(app: App) {
       const conversation = create(key ?? '');
       if (key === null) return conversation;
       conversations.set(key, conversation);
-      // A reload while the agent made the session: the relay knows by now which it is.
+      // The page was reloaded while the agent created the session; the relay knows its id by now.
       const row = key.startsWith('~') ? rows.get(key.slice(1)) : undefined;
       void load(conversation).then(() => {
         if (row?.sessionId && conversation.turns.value.length === 0) named(conversation, row.sessionId);
@@ -417,7 +418,7 @@ export function createChats(app: App) {
     /** A conversation that is open under this key, or was before the agent named it. */
     find: (key: string): Conversation | undefined => conversations.get(key),
 
-    /** The name of a conversation for people; empty without one. */
+    /** The display name of a conversation; empty without one. */
     nameOf: ({ id, title, all }: Conversation): string =>
       titles.value[id.value ?? ''] ||
       title.value ||
@@ -428,14 +429,14 @@ export function createChats(app: App) {
         ?.slice(0, 80) ??
         ''),
 
-    /** Begins a new conversation with a draft and pictures, which the screen of a new one then shows. */
+    /** Prepares a draft and pictures for the screen of a new conversation. */
     prepare(text: string, pictures: readonly File[] = []): void {
       prepared = create('');
       prepared.draft.value = text;
       prepared.pictures.value = pictures;
     },
 
-    /** A new conversation: the one that was prepared, if there is one, else with what was typed for one before. */
+    /** A new conversation: the prepared one, if any, else one with the stored draft for a new one. */
     begin(): Conversation {
       const conversation = prepared ?? create('');
       if (!prepared) {
@@ -447,24 +448,24 @@ export function createChats(app: App) {
       return conversation;
     },
 
-    /** Notes what a person types, so that it survives the page. */
+    /** Records typed text, so that it survives the page. */
     type(conversation: Conversation, text: string): void {
       conversation.draft.value = text;
       setDraft(conversation.key.value || NEW, text);
     },
 
-    /** The title that the agent's list has for a session, where it was read. */
+    /** The title of a session in the agent's list, if that was read. */
     titleOf: (id: string): string => titles.value[id] ?? '',
 
     readPast,
 
-    /** True if the relay keeps turns; null while it has not said so. */
+    /** True if the relay stores turns; null while unknown. */
     isKeeping: isKeeping as ReadonlySignal<boolean | null>,
 
-    /** The search text of the list, which a way back from a hit finds again. */
+    /** The search text of the list, restored when going back from a result. */
     query: signal(''),
 
-    /** Sends what a person says. False while there is no connection: nothing is sent then, and nothing is lost. */
+    /** Sends a message. Returns false without a connection, in which case nothing is sent or lost. */
     send(conversation: Conversation, text: string): boolean {
       const request = newUuid();
       if (!post(conversation, request, text)) return false;
@@ -481,7 +482,7 @@ export function createChats(app: App) {
       return true;
     },
 
-    /** Asks the agent to stop (contract 09 §1, 10 §1). The stream ends by itself then. */
+    /** Asks the agent to stop (contract 09 §1, 10 §1), after which the stream ends by itself. */
     stop(conversation: Conversation): void {
       for (const { state, request, turnId } of conversation.turns.value) {
         if (state !== 'streaming') continue;
@@ -491,7 +492,7 @@ export function createChats(app: App) {
 
     close(): void {
       isClosed = true;
-      // Leaving the port marks what is under way as broken, which must not be kept.
+      // Leaving the port marks running answers as broken, which must not be stored.
       running.clear();
       steps.close();
       clearTimeout(saveTimer);
@@ -505,7 +506,7 @@ export function createChats(app: App) {
   };
 }
 
-/** Drafts on their way to the database, in the storage of this tab: that is written before a call returns. */
+/** Drafts on their way to the database, in the storage of this tab, which is written synchronously. */
 function openUnsaved(place: string) {
   let all: Record<string, string> = {};
   try {
@@ -518,11 +519,11 @@ function openUnsaved(place: string) {
       if (Object.keys(all).length === 0) sessionStorage.removeItem(place);
       else sessionStorage.setItem(place, JSON.stringify(all));
     } catch {
-      // Blocked or full: the database has it soon.
+      // Blocked or full; the database will have it soon.
     }
   }
   return {
-    /** Changes that the last page of this tab did not write any more. */
+    /** Changes that the last page of this tab did not write. */
     left: Object.entries(all),
     get: (key: string): string | undefined => all[key],
     set(key: string, text: string): void {
@@ -541,7 +542,7 @@ function openUnsaved(place: string) {
   };
 }
 
-/** Reads the agent's rows, of which each agent has its own form. */
+/** Reads the agent's rows, whose form differs between agents. */
 function sessionsOf(value: unknown): ChatSession[] {
   const rows = Array.isArray(value) ? value.map(asObject) : [];
   const sessions = rows.flatMap((row) => {

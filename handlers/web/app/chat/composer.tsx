@@ -16,7 +16,7 @@ interface Sending {
   part: number;
 }
 
-/** The field for the next words to the agent, and the pictures that go with them. */
+/** The field for the next message to the agent, and its pictures. */
 export function Composer({
   conversation,
   isStreaming,
@@ -45,7 +45,7 @@ export function Composer({
 
   async function stage(files: readonly File[], { signal }: AbortController): Promise<{ name: string; path: string }[]> {
     const staged: { name: string; path: string }[] = [];
-    // The relay takes two at a time, from all tabs of this browser together.
+    // The relay accepts two at a time, from all tabs of this browser together.
     for (const [index, file] of files.entries()) {
       const path = await stagePicture(app.api, file, signal, (sent) => {
         if (sending.value)
@@ -124,7 +124,7 @@ export function Composer({
           attach([...files]);
         }}
         onKeyDown={(event) => {
-          // A composing keyboard confirms its word with the same key.
+          // With an input method, the same key confirms its word.
           if (event.key !== 'Enter' || event.shiftKey || event.isComposing || matchMedia('(pointer: coarse)').matches)
             return;
           event.preventDefault();

@@ -4,15 +4,15 @@ import { useCallback, useLayoutEffect, useRef } from 'preact/hooks';
 
 /** Pixels from the end within which the view counts as being there. */
 const NEAR_END = 80;
-/** Events of a person who scrolls, and the milliseconds after one in which a move of the view is theirs. */
+/** Events of a scrolling person, and the milliseconds after one in which a move of the view counts as theirs. */
 const MOVES = ['wheel', 'touchmove', 'keydown'] as const;
 const OWN_MOVE = 300;
 /** Milliseconds without a change after which the size of the content is observed again. */
 const QUIET = 200;
 
 /**
- * Keeps the end of `content` in sight of `scroller` while a person has not scrolled away from it, whatever grows there:
- * text, pictures that load, the keyboard of a phone.
+ * Keeps the end of `content` visible in `scroller` unless a person has scrolled away from it, whatever grows there: text,
+ * loading pictures, a phone's keyboard.
  */
 export function useFollow(
   scroller: RefObject<HTMLElement | null>,
@@ -37,7 +37,7 @@ export function useFollow(
     let movedAt = 0;
     const onScroll = () => {
       const { scrollHeight, scrollTop, clientHeight } = view;
-      // Content that grows or shrinks moves the view too, without a person's doing.
+      // Content that grows or shrinks also moves the view, without a person.
       const isOwn = scrollHeight === height || performance.now() - movedAt < OWN_MOVE;
       if (scrollHeight - scrollTop - clientHeight < NEAR_END) isAtEnd.value = true;
       else if (isOwn && scrollTop < top.current) isAtEnd.value = false;
@@ -50,7 +50,7 @@ export function useFollow(
     const observer = new ResizeObserver(follow);
     observer.observe(view);
     observer.observe(inner);
-    // What is drawn is followed before its layout: to report a new size, the browser prepares the frame a second time.
+    // Follow the content before its layout: to report a new size, the browser would prepare the frame a second time.
     let quiet: ReturnType<typeof setTimeout> | undefined;
     const drawn = new MutationObserver(() => {
       follow();
@@ -73,7 +73,7 @@ export function useFollow(
   return { isAtEnd, goToEnd };
 }
 
-/** The same for `content` of a screen that scrolls as a whole. */
+/** Like `useFollow`, for a screen that scrolls as a whole. */
 export function useFollowOnScreen(content: RefObject<HTMLElement | null>): void {
   const scroller = useRef<HTMLElement>(null);
   // Before the effect that looks for it.

@@ -13,9 +13,9 @@ import { createChatMarks, MAX_NAME } from './marks.ts';
 
 /** The argument of the screen for a new conversation. */
 export const NEW = 'new';
-/** Milliseconds without a key after which words are searched for. */
+/** Milliseconds without a key after which the search starts. */
 const PAUSE = 250;
-/** Characters that the relay takes. */
+/** Minimum characters that the relay accepts. */
 const MIN_QUERY = 2;
 const MAX_QUERY = 200;
 
@@ -28,7 +28,7 @@ interface Hit {
   excerpt: string;
 }
 
-/** The agent's conversations, and a search through all that was said in them. `open` is the id of the one beside them. */
+/** The agent's conversations, and a search through all of their messages. `open` is the id of the one beside them. */
 export function ConversationList({ open }: { open: string }) {
   const { t } = useI18n();
   const app = useApp();
@@ -54,7 +54,7 @@ export function ConversationList({ open }: { open: string }) {
           {t('Continue the last conversation')}
         </a>
       )}
-      {/* A relay that keeps no turns has no search either. */}
+      {/* A relay that stores no turns has no search either. */}
       {isKeeping.value !== false && (
         <input
           class="input"
@@ -132,7 +132,7 @@ function Sessions({ open }: { open: string }) {
   const chats = app.kept(createChats);
   const marks = app.kept(createChatMarks).marks.value;
   const isOnline = app.session.isOnline.value;
-  // Beside a conversation that has just begun, the agent's list has one more.
+  // After a new conversation, the agent's list has one more.
   const sessions = useLoad((signal) => chats.list(signal), [isOnline, open]);
   const isAll = useSignal(false);
   return (
@@ -180,7 +180,7 @@ function Sessions({ open }: { open: string }) {
   );
 }
 
-/** Renames a conversation on this device, and hides it in the list. */
+/** Renames a conversation on this device, or hides it in the list. */
 export function MarkDialog({ id, name: shown, onClose }: { id: string; name: string; onClose(): void }) {
   const t = useT();
   const { marks, set } = useApp().kept(createChatMarks);

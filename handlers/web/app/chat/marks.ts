@@ -1,11 +1,11 @@
 import type { App } from '../context.ts';
 import { openRecord } from '../kept-record.ts';
 
-/** A person's marks on a conversation on this device. The agent and other devices learn nothing of it. */
+/** A person's marks on a conversation, on this device only. */
 export interface ChatMark {
-  /** Instead of the agent's title; empty without one. */
+  /** Replaces the agent's title; empty without one. */
   name: string;
-  /** True if the list leaves it out. */
+  /** True if the list omits it. */
   isHidden: boolean;
 }
 
@@ -13,7 +13,7 @@ const MAX_MARKS = 500;
 /** Characters of a name. */
 export const MAX_NAME = 80;
 
-/** Names and hiding of conversations (contract 10 §3), keyed by the agent's ids. Stored with the conversations. */
+/** Names and visibility of conversations (contract 10 §3), keyed by the agent's ids. Stored with the conversations. */
 export function createChatMarks(app: App) {
   const { entries: marks, set, close } = openRecord<ChatMark>(app, 'chat marks', MAX_MARKS);
   return {

@@ -2,20 +2,20 @@ import { asObject } from '../../../../lib/kit/json.ts';
 import type { Payload } from '../../../../lib/socket/envelope.ts';
 import { agentTurn, personTurn, type ToolCall, type Turn, textOf, usageOf } from './turns.ts';
 
-/** Turns that are kept of a conversation. */
+/** Maximum turns stored of a conversation. */
 const MAX_TURNS = 200;
 /** Milliseconds by which the agent's clock and that of this device may differ. */
 const MAX_APART = 15 * 60_000;
 
-/** A turn as the relay tells of it (contract 10 §1). */
+/** A turn as reported by the relay (contract 10 §1). */
 export interface TurnRow {
   turnId: string;
-  /** The name that its sender has given to it, else the relay's. */
+  /** The name that its sender gave it, else the relay's. */
   request: string;
   sessionId: string | null;
   state: Turn['state'];
   seq: number;
-  /** When it began, epoch ms; undefined from a relay that does not say so. */
+  /** Start, epoch ms; undefined if the relay does not report it. */
   at?: number;
 }
 
@@ -27,7 +27,7 @@ const STATES: Readonly<Record<string, Turn['state']>> = {
   interrupted: 'broken',
 };
 
-/** Reads `chat.turn` and rows of `chat.turns`; undefined for what is none. */
+/** Reads `chat.turn` and rows of `chat.turns`; undefined if invalid. */
 export function rowOf(value: unknown): TurnRow | undefined {
   const row = asObject(value);
   const turnId = textOf(row?.turn_id);
@@ -40,8 +40,8 @@ export function rowOf(value: unknown): TurnRow | undefined {
 }
 
 /**
- * The exchange of a `chat.snapshot` (contract 10 §1), over what was known of it. `at` is when the turn began, epoch ms:
- * the snapshots of several turns come together, in any order.
+ * The exchange of a `chat.snapshot` (contract 10 §1), merged into the known one. `at` is the start of the turn, epoch ms,
+ * since the snapshots of several turns come in any order.
  */
 export function applySnapshot(turns: readonly Turn[], request: string, payload: Payload, at: number): Turn[] {
   const known = turns.find((turn) => turn.request === request && turn.from === 'agent');
@@ -68,7 +68,7 @@ export function applySnapshot(turns: readonly Turn[], request: string, payload: 
   );
 }
 
-/** The relay shows the arguments of a tool's call, then its result. */
+/** The relay shows the arguments of a tool call, then its result. */
 const toolsOf = (value: unknown, known: readonly ToolCall[]): ToolCall[] =>
   (Array.isArray(value) ? value : []).map((row) => {
     const tool = asObject(row);
@@ -79,13 +79,13 @@ const toolsOf = (value: unknown, known: readonly ToolCall[]): ToolCall[] =>
     return { id, name: textOf(tool?.name) || 'tool', state, args, result: state === 'running' ? '' : preview };
   });
 
-/** Two views of one conversation as one: no exchange of either is lost, and of each the one that knows more stays. */
+/** Merges two views of one conversation: no exchange is lost, and of each the more complete view stays. */
 export function mergeTurns(some: readonly Turn[], others: readonly Turn[]): Turn[] {
   const all = new Map<string, Turn>();
   for (const turn of [...some, ...others]) {
     const key = `${turn.request} ${turn.from}`;
     const known = all.get(key);
-    // Each view has its own time, and the order of a conversation must not depend on which of them was there first.
+    // The views' times differ, and the order of a conversation must not depend on which one came first.
     all.set(key, known ? { ...better(known, turn), at: Math.min(known.at, turn.at) } : turn);
   }
   const turns = [...all.values()];
@@ -102,10 +102,7 @@ function compare(a: readonly (string | number)[], b: readonly (string | number)[
   return (a[at] as number) < (b[at] as number) ? -1 : 1;
 }
 
-/**
- * Picks the view of a message that knows more: that of the relay's later event, then that of an end, then the longer
- * one.
- */
+/** Picks the more complete view of a message: that of the relay's later event, then a finished one, then the longer one. */
 function better(a: Turn, b: Turn): Turn {
   const rank = (turn: Turn) => [turn.seq ?? 0, turn.state === 'streaming' ? 0 : 1, turn.text.length];
   return compare(rank(a), rank(b)) < 0 ? b : a;
@@ -126,13 +123,15 @@ interface Exchange {
   agent?: Turn;
 }
 
-/** The turns of history, of which those that this browser knows better are its own, and those that only it knows. */
+/**
+ * The turns of the history, replaced by this browser's if these are more complete, plus those that only this browser knows.
+ */
 export function withHistory(items: readonly HistoryItem[], own: readonly Turn[]): Turn[] {
   const past = exchangesOf(items);
   const mine = [...byRequest(own).values()];
   const covered = new Map<Exchange, Exchange>();
   for (const exchange of mine.toReversed()) {
-    // Clocks differ, so that the two may have another order.
+    // Clocks differ, so the two may be in a different order.
     const same = past.filter((other) => !covered.has(other) && isSame(other, exchange));
     const nearest = same
       .toReversed()
@@ -173,13 +172,13 @@ function isSame(past: Exchange, own: Exchange): boolean {
   return apart(past, own) < MAX_APART;
 }
 
-/** Milliseconds between an exchange of the history and one of this browser; 0 where the history has no time. */
+/** Milliseconds between an exchange of the history and one of this browser; 0 if the history has no time. */
 function apart(past: Exchange, own: Exchange): number {
   const at = timeOf(past);
   return at === 0 ? 0 : Math.abs(at - timeOf(own));
 }
 
-/** An exchange of this browser; the agent may know an end of it that no connection brought. */
+/** An exchange of this browser; the agent may know an end of it that was never delivered. */
 const improved = (own: Exchange, past: Exchange): Exchange =>
   own.agent?.state === 'broken' && (past.agent?.text.length ?? 0) > own.agent.text.length
     ? { ...own, agent: past.agent }

@@ -1,28 +1,28 @@
 import { imageFormatOf } from '../../../../lib/kit/image-formats.ts';
 import { type Api, ApiError } from '../../shared/api.ts';
 
-/** Formats for the file chooser, those of the agent's inbox. A phone converts its own to one of them. */
+/** Formats for the file chooser, those of the agent's inbox. A phone converts its own format to one of them. */
 export const PICTURE_TYPES = 'image/png,image/jpeg,image/webp,image/gif';
 
 export const MAX_PICTURES = 4;
-/** Bytes of one picture that the relay takes (contract 04 §6). */
+/** Bytes of the largest picture that the relay accepts (contract 04 §6). */
 const MAX_BYTES = 25 * 1024 * 1024;
 const HEAD = 16;
 
-/** Sentences for the statuses of a picture that is not taken. */
+/** Sentences for the statuses of a refused picture. */
 const REFUSALS: Readonly<Record<number, string>> = {
   403: 'This device may not send files.',
   413: 'A picture may have 25 MB at most.',
   501: 'This relay has no machine of an agent to send pictures to.',
 };
 
-/** True if it may be one of the formats: their names are all that is known before it is read. */
+/** True if it may have one of the formats, judging by its type, as it was not read yet. */
 export const isPicture = ({ type }: File): boolean => PICTURE_TYPES.split(',').includes(type);
 
 /**
- * Puts a picture into the agent's inbox (contract 04 §6), and resolves with the path there. A message to the agent is
- * text alone (contract 02 §5.1), so that it names the picture by this path.
- * @throws Error in words for people
+ * Puts a picture into the agent's inbox (contract 04 §6), and resolves with its path there. A message to the agent is text
+ * only (contract 02 §5.1), so it refers to the picture by this path.
+ * @throws Error worded for people
  */
 export async function stagePicture(
   api: Api,

@@ -8,12 +8,12 @@ export interface ToolCall {
   id: string;
   name: string;
   state: 'running' | 'done' | 'failed';
-  /** Its arguments, and its result or error, as the relay shows them: shortened, without secrets. */
+  /** Its arguments, and its result or error, as shown by the relay: shortened, without secrets. */
   args: unknown;
   result: string;
 }
 
-/** Tokens of an answer, as the API server has counted them. */
+/** Tokens of an answer, as counted by the API server. */
 export interface TokenUsage {
   input: number;
   output: number;
@@ -24,23 +24,23 @@ export interface TokenUsage {
 export interface Turn {
   /** For both sides of an exchange: its `client_turn_id` (contract 10 §1). */
   request: string;
-  /** The relay's name for it, where the relay keeps turns, and the last event of it that is in here. */
+  /** The relay's name for it, if the relay stores turns, and its last event included here. */
   turnId?: string;
   seq?: number;
   from: 'person' | 'agent';
   text: string;
   reasoning: string;
   tools: readonly ToolCall[];
-  /** `stopped` by the person; `broken` when the connection or the agent failed, with the reason in `error`. */
+  /** `stopped` by the person; `broken` if the connection or the agent failed, with the reason in `error`. */
   state: 'streaming' | 'done' | 'stopped' | 'broken';
   error?: string;
-  /** Where the API server reports it. */
+  /** Present if the API server reports it. */
   usage?: TokenUsage;
   /** Epoch ms. */
   at: number;
 }
 
-/** Characters of reasoning and of a tool's result to keep of an answer, and how many of its calls. */
+/** Stored characters of reasoning and of a tool's result per answer, and the number of its calls. */
 const MAX_REASONING = 64 * 1024;
 const MAX_RESULT = 4 * 1024;
 const MAX_TOOLS = 200;
@@ -65,8 +65,8 @@ export const agentTurn = (request: string, at: number): Turn => ({
 export type Step = Pick<Message, 'type' | 'payload'>;
 
 /**
- * The answer after a message of its stream (contract 02 §5.5); the same turn for one that says nothing of it, and for one
- * that it has already.
+ * The answer after a message of its stream (contract 02 §5.5). Returns the same turn for an irrelevant message, or one that
+ * it already includes.
  */
 export function advance(turn: Turn, step: Step): Turn {
   const { turn_id: turnId, seq } = step.payload;
@@ -78,7 +78,7 @@ export function advance(turn: Turn, step: Step): Turn {
 function advanceTyped(turn: Turn, step: Step): Turn {
   if (step.type !== 'stream.event') return advanceUntyped(turn, step);
   const data = asObject(step.payload.payload) ?? {};
-  // Agents name their events differently. The relay's table for clients without typed events knows all of the names.
+  // Agents name their events differently. The relay's table for clients without typed events contains all of the names.
   const event = { kind: 'event', type: textOf(step.payload.event), data } as const;
   const { send } = legacy(initialState(''), event, 0);
   if (!send) return turn;
@@ -89,7 +89,7 @@ function advanceTyped(turn: Turn, step: Step): Turn {
   return usage ? { ...next, usage } : next;
 }
 
-/** The usage under the names that API servers give it. */
+/** The usage, under any of the names used by API servers. */
 export function usageOf(value: unknown): TokenUsage | undefined {
   const usage = asObject(value);
   if (!usage) return undefined;
@@ -131,7 +131,7 @@ function advanceUntyped(turn: Turn, { type, payload }: Step): Turn {
   }
 }
 
-/** An answer that will not go on. */
+/** An answer that will not continue. */
 export const broken = (turn: Turn, error: string): Turn => ({
   ...turn,
   tools: turn.tools.map(ended),
@@ -147,7 +147,7 @@ const startedTool = ({ tool_call_id, tool_name, args, preview }: Message['payloa
   result: '',
 });
 
-/** Ends the call that a message names, else the last one of that name that runs. */
+/** Ends the call that a message names, else the last running call of that name. */
 function endTool(turn: Turn, payload: Message['payload'], state: ToolCall['state'], result: unknown): Turn {
   const id = textOf(payload.tool_call_id);
   const name = textOf(payload.tool_name);
@@ -161,7 +161,7 @@ function endTool(turn: Turn, payload: Message['payload'], state: ToolCall['state
 
 const ended = (tool: ToolCall): ToolCall => (tool.state === 'running' ? { ...tool, state: 'done' } : tool);
 
-/** Some agents send the whole text at the end, and some nothing but that. */
+/** Some agents send the whole text at the end, some of them without deltas. */
 const withWhole = (turn: Turn, content: unknown): Turn =>
   textOf(content) !== '' && turn.text === '' ? { ...turn, text: textOf(content) } : turn;
 

@@ -1,10 +1,10 @@
 import type { App } from '../context.ts';
 import { openRecord } from '../kept-record.ts';
 
-/** A person's name for a device in this browser. The relay lets its operator alone rename the devices of others. */
+/** A person's name for a device in this browser, since only the relay's operator may rename other devices there. */
 export interface OwnName {
   name: string;
-  /** Its owner; empty where nobody said. */
+  /** Its owner; empty if unspecified. */
   person: string;
 }
 
@@ -12,7 +12,7 @@ const MAX_NAMES = 200;
 /** Characters of a name. */
 export const MAX_NAME = 64;
 
-/** The names that this browser has for devices, keyed by their ids, which outlive their tokens. */
+/** This browser's names for devices, keyed by device id, which outlives tokens. */
 export function createDeviceNames(app: App) {
   const { entries: names, set, close } = openRecord<OwnName>(app, 'device names', MAX_NAMES);
   return {

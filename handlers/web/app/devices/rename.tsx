@@ -4,17 +4,17 @@ import { useT } from '../../shared/i18n.ts';
 import { MAX_NAME, type OwnName } from './names.ts';
 
 interface RenameProps {
-  /** As the device calls itself. */
+  /** The device's own name. */
   device: string;
   own: OwnName;
   isCurrent: boolean;
-  /** Persons that have a device already. */
+  /** Persons that already have a device. */
   persons: readonly string[];
   onClose(): void;
   onSave(own: OwnName): void;
 }
 
-/** Asks what a device is called, and whose it is. */
+/** Asks for the name of a device, and for its owner. */
 export function RenameDialog({ device, own, isCurrent, persons, onClose, onSave }: RenameProps) {
   const t = useT();
   const name = useSignal(own.name);

@@ -18,7 +18,7 @@ interface Entry {
 }
 
 interface Folder {
-  /** Absent at the top, where the allowed folders are. */
+  /** Absent at the top level, which lists the allowed folders. */
   path?: string;
   parent?: string | null;
   truncated?: boolean;
@@ -27,7 +27,7 @@ interface Folder {
 
 type OnFile = (file: { path: string; name: string }) => void;
 
-/** The folders of the relay's machine that media settings allow, and the files in them. */
+/** The allowed folders on the relay's machine, and the files in them. */
 export function Folders({ onFile }: { onFile: OnFile }) {
   const { t } = useI18n();
   const { api } = useApp();
@@ -72,7 +72,7 @@ export function Folders({ onFile }: { onFile: OnFile }) {
   );
 }
 
-/** Files that the agent has made or changed last. */
+/** The files that the agent has most recently made or changed. */
 export function RecentFiles({ onFile }: { onFile: OnFile }) {
   const { t } = useI18n();
   const { api } = useApp();

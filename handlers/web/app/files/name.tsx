@@ -1,9 +1,9 @@
-/** Characters of a name that fit into one line. */
+/** Characters of a name that fit on one line. */
 const SHORT = 32;
 /** Characters at the end of a long name, which often tell one file from another. */
 const END = 20;
 
-/** The name of a file. A long one has two lines: how it begins, as far as there is room, and how it ends. */
+/** The name of a file. A long one has two lines: its beginning, as far as there is room, and its end. */
 export function FileName({ name }: { name: string }) {
   const characters = [...name];
   if (characters.length <= SHORT) return <span class="file-name">{name}</span>;

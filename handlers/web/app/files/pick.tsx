@@ -5,11 +5,11 @@ interface PickProps {
   icon: IconName;
   /** Shown beside the icon. */
   text?: string;
-  /** Name of a button that shows its icon alone. */
+  /** Name of a button that shows only its icon. */
   label?: string;
   accept?: string;
   isMultiple?: boolean;
-  /** Goes to the camera, where there is one. */
+  /** Opens the camera, if there is one. */
   capture?: boolean;
   onFiles(files: readonly File[]): void;
 }
@@ -28,7 +28,7 @@ export function Pick({ icon, text, label, accept, isMultiple = false, capture, o
         capture={capture ? 'environment' : undefined}
         onChange={({ currentTarget }) => {
           onFiles([...(currentTarget.files ?? [])]);
-          // The same file may be chosen again.
+          // Allows the same file to be chosen again.
           currentTarget.value = '';
         }}
       />

@@ -1,5 +1,6 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import { type Cancel, every, systemClock } from '../../../../lib/kit/clock.ts';
+import { isObject } from '../../../../lib/kit/json.ts';
 import { UNNUMBERED } from '../../../../lib/phone/numbers.ts';
 import { isGranted } from '../../../../lib/sessions/grants.ts';
 import type { Message } from '../../../../lib/socket/envelope.ts';
@@ -22,18 +23,20 @@ import {
 } from './items.ts';
 import { createOutbox, inboxChannel, type NewReply, type WaitingReply } from './outbox.ts';
 
-/** Items asked for at once, the most that the relay gives. */
+/** Items per request, the maximum that the relay returns. */
 const PAGE = 200;
-/** After a loss, the states of this many items are read again. */
+/** Number of items whose states are read again after a loss. */
 const REREAD = 100;
 /** Milliseconds for one page of the history. */
 const READ_TIMEOUT = 20_000;
-/** A reply without an acknowledgement is sent again after this time, ms. */
+/** Milliseconds after which an unacknowledged reply is sent again. */
 const RESEND_EVERY = 15_000;
-/** Changes are kept after this time, ms: messages come in bursts. */
+/** Milliseconds after which changes are stored, since messages come in bursts. */
 const KEEP_AFTER = 500;
 const MAX_DRAFTS = 50;
 const GRANT = 'phone';
+/** In place of the hash of the words shown, where this page cannot compute one: home then takes the reply for no answer. */
+const UNKNOWN = '';
 
 /** Messages between the tabs of a browser and its service worker. */
 export type InboxNews = { name: 'outbox' } | { name: 'shown'; ids: string[] };
@@ -43,20 +46,19 @@ export interface InboxParts {
   api: Api;
   base: string;
   keep: Keep;
-  /** Told of messages that were seen, here or elsewhere; of some more than once. */
+  /** Called with messages that were seen, here or elsewhere, some more than once. */
   onSeen?(ids: readonly string[]): void;
 }
 
 export type Inbox = ReturnType<typeof createInbox>;
 
 /**
- * Messages of the agent and the replies. Copies arrive live; what was missed is read from the history by its numbers, so
- * that none is lost or shown twice. Replies wait in the outbox until the relay has them.
+ * Messages of the agent and the replies. Copies arrive live; missed ones are read from the history by its numbers, so that
+ * none is lost or shown twice. Replies stay in the outbox until the relay has them.
  */
 export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   const outbox = createOutbox(keep, async (shown) =>
-    // Without the chunk, home takes the reply on a connection with home alone.
-    isSecureContext ? (await import('../sealing.ts').catch(() => undefined))?.hashOf(shown) : undefined,
+    isSecureContext ? ((await import('../sealing.ts').catch(() => undefined))?.hashOf(shown) ?? UNKNOWN) : undefined,
   );
   const channel = inboxChannel(base);
   const port = session.port('proactive');
@@ -67,9 +69,9 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   /** Why the history could not be read. */
   const error = signal<unknown>(null);
   const isLoaded = signal(false);
-  /** Every item up to this number of the history is here. */
+  /** The `seq` up to which every item of the history is here. */
   let known = 0;
-  /** The same of the mailbox, which has numbers of its own. */
+  /** The same for the mailbox, which has separate numbers. */
   let knownThere = 0;
   let reading: AbortController | null = null;
   let isBehind = false;
@@ -87,7 +89,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
       return kind === 'message' && item !== undefined && !isUnread(item);
     });
     if (read.length > 0) onSeen?.(read.map(({ id }) => id));
-    // The relay has it, so it waits no more.
+    // The relay has it, so it no longer waits.
     const arrived = new Set(changes.filter(({ kind }) => kind === 'reply').map(({ id }) => id));
     if (waiting.value.some(({ message_id }) => arrived.has(message_id))) void settle(arrived);
     cancelKeep();
@@ -99,7 +101,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     void keep.change('items', () => ({ known, items: ordered.value }));
   }
 
-  /** Reads the history from where it was left. Calls while it runs make it run once more. */
+  /** Reads the history from the last position. A call during a read makes it read once more. */
   async function catchUp(): Promise<void> {
     isBehind = true;
     if (reading) return;
@@ -124,7 +126,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     const isThere = session.isAtMailbox.peek();
     for (;;) {
       const since = isThere ? knownThere : known;
-      // On a connection that has broken silently, an answer may never come.
+      // On a silently broken connection, an answer may never come.
       const cancelTimeout = systemClock.after(READ_TIMEOUT, () => attempt.abort());
       const { items: rows, latest } = await api
         .call<{ items: HistoryRow[]; latest: number }>(`phone/history?since=${since}&limit=${PAGE}`, attempt)
@@ -139,7 +141,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
         continue;
       }
       if (latest < known) {
-        // The relay has lost its state, and counts from the beginning.
+        // The relay has lost its state, and counts from the start.
         known = 0;
         items.value = new Map();
         continue;
@@ -151,10 +153,8 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   }
 
   /** True for a sealed item that need not be opened again. */
-  function isHere(row: HistoryRow): boolean {
-    const { seal, ts, ...item } = itemOfRow(row);
-    return seal === 'unopened' && isOpened(items.value.get(keyOf(item)), ts);
-  }
+  const isHere = ({ kind, message_id: id, ts, sealed }: HistoryRow): boolean =>
+    isObject(sealed) && isOpened(items.value.get(keyOf({ kind, id })), ts);
 
   function receive({ type, payload }: Message): void {
     if (type === 'phone.message') {
@@ -166,13 +166,13 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     else if (type === 'phone.message.cancelled') closed(payload);
   }
 
-  /** A question was withdrawn or has expired: nobody waits for its answer (contract 09 §7). */
+  /** A question was withdrawn or has expired, so nobody waits for its answer (contract 09 §7). */
   function closed({ message_id: id, reason }: Message['payload']): void {
     const item = typeof id === 'string' ? items.value.get(keyOf({ kind: 'message', id })) : undefined;
     if (item) put([{ ...item, state: reason === 'expired' ? 'expired' : 'cancelled' }]);
   }
 
-  /** The relay says what has become of an item. */
+  /** The relay reports the new state of an item. */
   function changed({ seq, kind, message_id: id, state }: HistoryRow): void {
     const item = items.value.get(keyOf({ kind, id }));
     if (session.isAtMailbox.peek()) {
@@ -180,7 +180,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
       if (seq > knownThere) void catchUp();
       return;
     }
-    // Home has given a number to an item of the edge.
+    // Home has assigned a number to an item of the edge.
     const isNumbered = item?.seq !== undefined && item.seq > UNNUMBERED && seq < UNNUMBERED;
     if (item && (item.seq === undefined || item.seq === seq || isNumbered)) {
       put([{ ...item, seq, state }]);
@@ -195,7 +195,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   }
 
   function send({ plain, ...reply }: WaitingReply): void {
-    // What this page shows of the message decides. Over plain http nothing is sealed, and nobody takes this off the wire.
+    // A reply is sealed like the message that this page shows. Over plain http nothing removes this member before it is sent.
     const hint = isSecureContext && session.isAtMailbox.peek() && { plain: plain === true };
     port.send('proactive.reply', { ...reply, ...hint }, reply.message_id);
   }
@@ -203,7 +203,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   const sendWaiting = (): void => waiting.value.forEach(send);
 
   async function readTitles(): Promise<void> {
-    // The mailbox knows those of messages that came to it, which are here, and none that is sealed.
+    // The mailbox knows only the states of messages that arrived there, which are here, and of no sealed one.
     if (session.isAtMailbox.peek()) return;
     type Row = { chat_id: string; title: string | null };
     const { threads } = await api.call<{ threads: Row[] }>('phone/threads').catch(() => ({ threads: [] as Row[] }));
@@ -243,7 +243,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   }
 
   const stops: Cancel[] = [];
-  /** Stored items are read first, so that nothing that arrives is older than they are. */
+  /** Stored items are read first, so that arriving ones are never older. */
   const opened = (async () => {
     const kept = await keep.read<{ known: number; items: Item[] }>('items');
     if (kept) {
@@ -259,7 +259,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
 
   return {
     opened,
-    /** True if this session may have messages at all. */
+    /** True if this session may have messages. */
     isOffered,
     /** Oldest first. */
     items: ordered as ReadonlySignal<readonly Item[]>,
@@ -276,13 +276,13 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
       }),
     catchUp,
 
-    /** Sends a reply, now or once there is a connection. @throws Error in words for people. */
+    /** Sends a reply, now or once there is a connection. @throws Error worded for people. */
     async reply(reply: NewReply): Promise<void> {
       const asked = reply.reply_to ? items.value.get(keyOf({ kind: 'message', id: reply.reply_to })) : undefined;
       const added = await outbox.add({
         ...reply,
         plain: asked?.seal === 'none',
-        // Of an unopened one, this page shows no words.
+        // This page shows a text of its own in place of an unopened message.
         asked: asked?.seal === 'unopened' ? undefined : asked,
       });
       waiting.value = await outbox.list();
@@ -290,23 +290,23 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
       channel.postMessage({ name: 'outbox' } satisfies InboxNews);
     },
 
-    /** Somebody sees these messages now. */
+    /** A person sees these messages now. */
     show(ids: readonly string[]): void {
       const fresh = ids.flatMap((id) => seen(id) ?? []);
       if (fresh.length === 0) return;
       for (const item of fresh) {
         if (isTooLate(item)) continue;
-        // An unsent receipt leaves the message unread on the relay; it is sent again when the message is next seen.
+        // After an unsent receipt, the message stays unread on the relay; the receipt is sent when the message is next seen.
         if (!port.send('proactive.shown', { message_id: item.id })) return;
       }
       put(fresh);
-      // Nobody else knows that they were seen, and the page may be closed now.
+      // Only this page knows that they were seen, and it may be closed now.
       if (fresh.some(isTooLate)) keepItems();
       const shown = fresh.map(({ id }) => id);
       channel.postMessage({ name: 'shown', ids: shown } satisfies InboxNews);
     },
 
-    /** Keeps what is being written; an empty text removes it. */
+    /** Stores a draft; an empty text removes it. */
     draft(thread: string, text: string): void {
       const { [thread]: _, ...others } = drafts.value;
       const kept = Object.entries(others).slice(-MAX_DRAFTS + 1);
@@ -314,7 +314,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
       void keep.change('drafts', () => drafts.value);
     },
 
-    /** Forgets everything, and writes none of it to `keep` any more. */
+    /** Erases everything, and writes no more to `keep`. */
     clear(): void {
       cancelKeep();
       reading?.abort();

@@ -8,7 +8,7 @@ type MessageState = 'queued' | 'sent' | 'shown' | 'answered' | 'expired' | 'canc
 export interface Item {
   kind: 'message' | 'reply';
   id: string;
-  /** The thread that it belongs to: `chat_id`, or the home thread of messages without one. */
+  /** Its thread: `chat_id`, or the home thread for messages without one. */
   thread: string;
   chatId: string | null;
   title: string | null;
@@ -17,22 +17,22 @@ export interface Item {
   /** Epoch ms. */
   ts: number;
   state: MessageState | 'waiting' | 'taken';
-  /** Its place in the relay's history; absent until that is known. */
+  /** Its `seq` in the relay's history; absent until known. */
   seq?: number;
-  /** To choose from, as the relay names them (contract 09 §10). */
+  /** Answers to choose from, as named by the relay (contract 09 §10). */
   answers: readonly string[];
-  /** Why a reply came too late to its question. */
+  /** Why a reply came too late for its question. */
   late?: Late;
-  /** A message that came too late was seen in this browser: the relay has no state for that. */
+  /** True if this browser has seen a message that came too late, for which the relay has no state. */
   isSeen?: boolean;
   /**
-   * How it came through the mailbox (contract 12 §4): sealed, opened here or not, or without a seal, so that anybody there may
-   * have written it.
+   * How it came through the mailbox (contract 12 §4): sealed and opened here, sealed and not opened, or unsealed, so that
+   * anybody there may have written it.
    */
   seal?: 'opened' | 'unopened' | 'none';
 }
 
-/** Text in place of one that cannot be opened, for people. */
+/** Text shown in place of one that cannot be opened. */
 const UNOPENED = 'This is sealed, and this browser cannot open it. What home has of it shows here once home is back.';
 
 /** `withdrawn` by the agent, or `answered` on another device (contract 09 §7). */
@@ -54,17 +54,19 @@ export interface HistoryRow {
   sealed?: unknown;
 }
 
-/** The thread of messages that name no chat (contract 04 §5.7). */
+/** The thread of messages without a chat (contract 04 §5.7). */
 export const HOME_THREAD = 'phone';
 
-/** As many as the relay keeps. */
+/** Maximum items, the same as at the relay. */
 const MAX_ITEMS = 500;
 
 export const threadOf = (chatId: string | null): string => (chatId?.trim() ? chatId : HOME_THREAD);
 
 export const keyOf = ({ kind, id }: Pick<Item, 'kind' | 'id'>): string => `${kind} ${id}`;
 
-/** The seal of a message or reply, and in place of what is beside an unopened one, which is the edge's, a text of this page. */
+/**
+ * The seal of a message or reply. If it is unopened, a text of this page replaces the surrounding text, which is the edge's.
+ */
 function sealOf(sealed: unknown): Partial<Item> {
   if (isObject(sealed)) return { seal: 'unopened', title: null, text: UNOPENED, answers: [] };
   if (sealed === true) return { seal: 'opened' };
@@ -87,7 +89,7 @@ export const itemOfRow = (row: HistoryRow): Item => ({
   ...sealOf(row.sealed),
 });
 
-/** A copy of a message that has just arrived (contract 09 §1); undefined for one that cannot be read. */
+/** A copy of a message that has just arrived (contract 09 §1); undefined if it is invalid. */
 export function itemOfCopy(payload: Payload): Item | undefined {
   const { message_id: id, chat_id, title, text, reply_to, sent_at: ts } = payload;
   const metadata = asObject(payload.metadata) ?? {};
@@ -103,7 +105,7 @@ export function itemOfCopy(payload: Payload): Item | undefined {
     text,
     replyTo: label(reply_to),
     ts: typeof ts === 'number' ? ts : Date.now(),
-    // The history tells its state right after it.
+    // The history reports its state right afterwards.
     state: 'queued',
     answers: answersOf(metadata),
     ...sealOf(payload.sealed ?? (metadata.sealed === false ? false : undefined)),
@@ -123,14 +125,14 @@ const PROGRESS: Readonly<Record<Item['state'], number>> = {
   dropped: 3,
 };
 
-/** Two sights of the same item: the place of the newer one, and the state that is further on. */
+/** Merges two versions of the same item: the position of the newer one, and the more advanced state. */
 export function merged(known: Item | undefined, next: Item): Item {
   if (!known || (known.seq !== undefined && next.seq !== undefined && known.seq !== next.seq)) return next;
   const isFurther = PROGRESS[next.state] >= PROGRESS[known.state];
-  // What home has given stays, whatever the edge has beside it.
+  // Content from home is kept, whatever the edge sends under the same id.
   const isSame = next.seal === 'none' && known.text === next.text && isOpened(known, known.ts);
   const isKnown = isSame || (next.seal === 'unopened' && isOpened(known, next.ts));
-  // Home's history does not say what came through the edge.
+  // Home's history does not record which items came through the edge.
   const isMarked = known.seal === 'none' && next.seal === undefined;
   return {
     ...(isKnown ? known : next),
@@ -142,11 +144,11 @@ export function merged(known: Item | undefined, next: Item): Item {
   };
 }
 
-/** True if it is this very item, and home's: opened here, or given by home itself. */
+/** True if it is exactly this item, and from home: opened here, or sent by home itself. */
 export const isOpened = (known: Item | undefined, ts: number): boolean =>
   known !== undefined && (known.seal === undefined || known.seal === 'opened') && known.ts === ts;
 
-/** Oldest first. One without a place in the history, as at the mailbox, follows the last that is no newer. */
+/** Oldest first. An item without a position in the history, as at the mailbox, follows the last one that is no newer. */
 export function inOrder(items: Iterable<Item>): Item[] {
   const all = [...items].sort((a, b) => (a.seq ?? 0) - (b.seq ?? 0) || a.ts - b.ts);
   const ordered = all.filter(({ seq }) => seq !== undefined);
@@ -156,10 +158,10 @@ export function inOrder(items: Iterable<Item>): Item[] {
   return ordered.slice(-MAX_ITEMS);
 }
 
-/** States of a message after which nobody needs to look at it (contract 09 §10). */
+/** States of a message that nobody needs to look at any more (contract 09 §10). */
 const READ: ReadonlySet<Item['state']> = new Set(['shown', 'answered', 'cancelled']);
 
-/** True if nobody has seen a message yet, also one that never reached a phone in time. */
+/** True if nobody has seen a message yet, including one that never reached a phone in time. */
 export const isUnread = ({ kind, state, isSeen }: Item): boolean =>
   kind === 'message' && !READ.has(state) && isSeen !== true;
 
@@ -173,12 +175,12 @@ export interface Thread {
   unread: number;
 }
 
-/** Threads of the items, the one with the newest item first. `titles` are those that the relay knows. */
+/** Threads of the items, the one with the newest item first. `titles` are those known to the relay. */
 export function threadsOf(items: readonly Item[], titles: ReadonlyMap<string, string>): Thread[] {
   const threads = new Map<string, Thread>();
   for (const item of items) {
     const known = threads.get(item.thread);
-    // What came without a seal does not name a thread anew.
+    // An unsealed message must not rename a thread.
     const title = item.seal === 'none' ? (known?.title ?? item.title) : (item.title ?? known?.title);
     threads.delete(item.thread);
     threads.set(item.thread, {

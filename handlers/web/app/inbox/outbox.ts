@@ -3,43 +3,41 @@ import type { Shown } from '../../../../lib/phone/shown.ts';
 import { type Channel, openChannel } from '../browser-storage.ts';
 import type { Keep } from '../keep.ts';
 
-/** A reply until the relay has acknowledged it, as it goes on the wire (contract 04 §5.1). */
+/** A reply until the relay has acknowledged it, in its wire form (contract 04 §5.1). */
 export interface WaitingReply {
-  /** The same at every attempt, so that the relay takes it once. */
+  /** The same at every attempt, so that the relay stores it once. */
   message_id: string;
   text: string;
   chat_id: string | null;
   reply_to: string | null;
-  /** Which of the offered answers it is, from 0 (contract 09 §10). */
+  /** Index of the offered answer (contract 09 §10). */
   answer_index?: number;
   /** Epoch ms. */
   ts: number;
-  /** To a message without a seal: whoever has asked there can open nothing. Not on the wire. */
+  /** True for a reply to an unsealed message, whose sender cannot open seals. Not sent to the relay. */
   plain?: boolean;
-  /** Hash of the message as it is shown here (contract 12 §4). Absent over plain http. */
+  /** Hash of the message as shown here (contract 12 §4). Absent over plain http. */
   shown?: string;
 }
 
-/** `asked` is the message as it is shown here. */
+/** `asked` is the message as shown here. */
 export type NewReply = Pick<WaitingReply, 'text' | 'chat_id' | 'reply_to' | 'answer_index' | 'plain'> & {
   asked?: Shown;
 };
 
 const NAME = 'outbox';
 const MAX_WAITING = 100;
-/** Bytes of a reply's text that the relay takes; what is longer would be cut. */
+/** Bytes of a reply's text that the relay accepts; a longer text would be cut. */
 const MAX_TEXT = 256 * 1024;
 
-export type Outbox = ReturnType<typeof createOutbox>;
-
 /**
- * Replies that wait for the relay's acknowledgement, kept across pages and restarts of the browser. `hashOf` is that of
+ * Replies that wait for the relay's acknowledgement, stored across pages and restarts of the browser. `hashOf` is that of
  * `sealing.ts`.
  */
 export const createOutbox = (keep: Keep, hashOf: (shown: Shown) => Promise<string | undefined>) => ({
   list: async (): Promise<readonly WaitingReply[]> => (await keep.read<WaitingReply[]>(NAME)) ?? [],
 
-  /** @throws Error in words for people, when too many wait. */
+  /** @throws Error worded for people, if too many are waiting. */
   async add({ text, chat_id, reply_to, answer_index, plain, asked }: NewReply): Promise<WaitingReply> {
     const reply = {
       message_id: bytesToHex(randomBytes(6)),
@@ -64,5 +62,5 @@ export const createOutbox = (keep: Keep, hashOf: (shown: Shown) => Promise<strin
     keep.change<WaitingReply[]>(NAME, (replies = []) => replies.filter(({ message_id }) => !ids.has(message_id))),
 });
 
-/** Tells pages and the service worker of this relay that the outbox has changed, or a message was read. */
+/** Notifies pages and the service worker of this relay that the outbox has changed, or a message was read. */
 export const inboxChannel = (base: string): Channel => openChannel(`inbox ${new URL(base).pathname}`);

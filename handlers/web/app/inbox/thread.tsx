@@ -10,11 +10,12 @@ import { useApp } from '../context.ts';
 import { TextWithMedia } from '../media/text.tsx';
 import { HOME_THREAD, type Item, isUnread, type Late } from './items.ts';
 import { useThreadName } from './names.ts';
+import { answeredBy } from './open-questions.ts';
 import type { WaitingReply } from './outbox.ts';
 
-/** Part of a message that has to be in sight for it to count as shown. */
+/** Visible fraction of a message for it to count as shown. */
 const IN_SIGHT = 0.5;
-/** A message that is higher than the screen counts when this much of the screen shows it. */
+/** A message taller than the screen counts if it covers this fraction of the screen. */
 const TALL = 0.6;
 
 /** One thread: its messages, the replies, and the field for the next one. */
@@ -28,7 +29,10 @@ export function ThreadView({ thread }: { thread: string }) {
   const waiting = inbox.waiting.value.filter(
     (reply) => threadOfReply(reply) === thread && !present.has(reply.message_id),
   );
-  const answered = useMemo(() => new Set(inbox.waiting.value.map(({ reply_to }) => reply_to)), [inbox.waiting.value]);
+  const answered = useMemo(
+    () => answeredBy(inbox.items.value, inbox.waiting.value),
+    [inbox.items.value, inbox.waiting.value],
+  );
   const chatId = items.findLast((item) => item.chatId !== null)?.chatId ?? (thread === HOME_THREAD ? null : thread);
   const list = useRef<HTMLOListElement>(null);
   const name = nameOf(row ?? { id: thread, title: null });
@@ -70,7 +74,7 @@ export function ThreadView({ thread }: { thread: string }) {
   );
 }
 
-/** The message that a reply answers, unless it stands right above. */
+/** The message that a reply answers, unless it is right above. */
 function quoted(items: readonly Item[], at: number): Item | undefined {
   const { kind, replyTo } = items[at] as Item;
   if (kind !== 'reply' || replyTo === null || items[at - 1]?.id === replyTo) return undefined;
@@ -81,7 +85,7 @@ const threadOfReply = ({ chat_id }: WaitingReply): string => chat_id ?? HOME_THR
 
 const isAnswerable = ({ state }: Item): boolean => ['queued', 'sent', 'shown'].includes(state);
 
-/** State of an item, for people. */
+/** Displayed state of an item. */
 const STATES: Readonly<Record<Item['state'], string>> = {
   queued: 'Waits for the phone',
   sent: 'Sent to the phone',
@@ -94,7 +98,7 @@ const STATES: Readonly<Record<Item['state'], string>> = {
   taken: 'Read by the agent',
 };
 
-/** Why an answer does not count, for people. */
+/** Displayed reason why an answer does not count. */
 const TOO_LATE: Readonly<Record<Late, string>> = {
   answered: 'Too late: there was an answer already',
   withdrawn: 'Too late: the question was withdrawn',
@@ -103,7 +107,7 @@ const TOO_LATE: Readonly<Record<Late, string>> = {
 
 interface BubbleProps {
   item: Item;
-  /** Unless it is that of the thread. */
+  /** Null if it is that of the thread. */
   title: string | null;
   /** The message that a reply answers. */
   original?: Item;
@@ -202,11 +206,11 @@ function Composer({ thread, chatId, replyTo }: { thread: string; chatId: string 
         class="input"
         rows={Math.min(6, text.split('\n').length)}
         aria-label={t('Reply')}
-        placeholder={session.isOnline.value ? t('Reply') : t('Reply: it is sent once there is a connection')}
+        placeholder={session.isOnline.value ? t('Reply') : t('Reply: sent once there is a connection')}
         value={text}
         onInput={({ currentTarget }) => inbox.draft(thread, currentTarget.value)}
         onKeyDown={(event) => {
-          // Where there is a keyboard, Enter sends; phones have a button for it.
+          // With a keyboard, Enter sends; phones have a button for it.
           if (event.key !== 'Enter' || event.shiftKey || event.isComposing || isTouch()) return;
           event.preventDefault();
           void send();
@@ -219,7 +223,7 @@ function Composer({ thread, chatId, replyTo }: { thread: string; chatId: string 
 
 const isTouch = (): boolean => matchMedia('(pointer: coarse)').matches;
 
-/** Reports messages as shown while somebody can really see them: in sight, in a page that is visible and in use. */
+/** Reports messages as shown while a person can really see them: visible, in a page that is visible and focused. */
 function useSight(list: { current: HTMLElement | null }, items: readonly Item[]): void {
   const { inbox } = useApp();
   const unread = items.filter(isUnread).map(({ id }) => id);
@@ -255,7 +259,7 @@ function useSight(list: { current: HTMLElement | null }, items: readonly Item[])
   }, [unread.join('\n'), inbox]);
 }
 
-/** Goes to the end when something is added, or to the message that was searched for. */
+/** Scrolls to the end when something is added, or to the message of a search. */
 function useScroll(list: { current: HTMLElement | null }, length: number): void {
   const { place } = useRouter();
   const at = place.value.query.get('at');

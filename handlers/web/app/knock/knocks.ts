@@ -10,14 +10,14 @@ import { KNOCK_WORDS, knockWords } from '../worker/words.ts';
 
 const SUBSCRIBE_TIMEOUT = 20_000;
 
-/** State of notifications in this browser, or what it lacks for them. */
+/** State of notifications in this browser, or the missing requirement. */
 export type KnockState =
-  /** The page came over plain http. */
+  /** The page was loaded over plain http. */
   | 'insecure'
   /** On an iPhone or iPad, only an app on the home screen gets notifications. */
   | 'not-installed'
   | 'unsupported'
-  /** The person has forbidden them. */
+  /** The person has denied them. */
   | 'blocked'
   | 'off'
   | 'on';
@@ -25,9 +25,9 @@ export type KnockState =
 export interface KnockParts {
   api: Api;
   keep: Keep;
-  /** The service worker of the app, where the browser has one. */
+  /** The service worker of the app, if the browser has one. */
   worker: Promise<ServiceWorkerRegistration | undefined>;
-  /** Shows the screen of a notification that was tapped. */
+  /** Shows the screen of a tapped notification. */
   open(place: Place): void;
 }
 
@@ -79,10 +79,10 @@ export function createKnocks({ api, keep, worker, open }: KnockParts) {
 
   return {
     state,
-    /** True if notifications have title and text. */
+    /** True if notifications contain title and text. */
     hasContent,
 
-    /** After every connection: a relay that has forgotten this browser learns of it again. */
+    /** Runs after every connection, so that a relay that has lost this subscription gets it again. */
     async renew(): Promise<void> {
       if (state.value === 'insecure' || state.value === 'unsupported' || state.value === 'not-installed') return;
       hasContent.value = (await keep.read<boolean>('knock-content')) === true;
@@ -90,7 +90,7 @@ export function createKnocks({ api, keep, worker, open }: KnockParts) {
       if (isWanted) await subscribe().catch(() => {});
     },
 
-    /** Has to be called from a tap. @throws Error or ApiError in words for people. */
+    /** Must be called from a tap. @throws Error or ApiError worded for people. */
     async turnOn(): Promise<void> {
       const permission = await Notification.requestPermission();
       state.value = permission === 'denied' ? 'blocked' : state.value;
@@ -115,16 +115,14 @@ export function createKnocks({ api, keep, worker, open }: KnockParts) {
       if (state.value === 'on') await subscribe();
     },
 
-    /** Keeps what notifications say, in the language of the page. */
+    /** Stores the texts of notifications in the language of the page. */
     speak: (t: I18n['t']): Promise<unknown> => keep.change(KNOCK_WORDS, () => knockWords(t)),
 
-    /** Takes away the notifications of messages that were seen. */
+    /** Removes the notifications of messages that were seen. */
     close: (messageIds: readonly string[]): Promise<void> =>
       closeWhere((notification) => messageIds.includes((notification.data as KnockData | null)?.messageId ?? '')),
 
-    /**
-     * The pairing is over: takes away every notification, and gives up the subscription, which the relay has forgotten.
-     */
+    /** The pairing has ended: removes every notification and the subscription, which the relay has already forgotten. */
     async clear(): Promise<void> {
       state.value = found();
       hasContent.value = false;
@@ -135,7 +133,7 @@ export function createKnocks({ api, keep, worker, open }: KnockParts) {
   };
 }
 
-/** Browsers without a push service never answer, where they do not refuse. */
+/** Browsers without a push service either refuse or never answer. */
 const inTime = (subscribing: Promise<PushSubscription>): Promise<PushSubscription> =>
   withTimeout({ clock: systemClock, timeout: SUBSCRIBE_TIMEOUT }, subscribing, () => {
     throw new Error("This browser's push service does not answer. Try again later, or another browser.");

@@ -5,7 +5,7 @@ import { messageOf } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
 import type { KnockState } from './knocks.ts';
 
-/** The obstacle to notifications, and the one step that removes it. */
+/** The obstacle to notifications, and the one step to remove it. */
 const OBSTACLES: Readonly<Partial<Record<KnockState, string>>> = {
   insecure:
     'Notifications need a secure page. Open the relay by its https address, with Tailscale Serve or a certificate (RELAY_SSL_CERT).',
@@ -15,7 +15,7 @@ const OBSTACLES: Readonly<Partial<Record<KnockState, string>>> = {
   blocked: 'Notifications are blocked for this page. Allow them in the settings of this site in your browser.',
 };
 
-/** The switches for notifications, with what this browser needs for them. */
+/** The switches for notifications, with this browser's missing requirements. */
 export function KnockSwitches() {
   const t = useT();
   const { knocks, inbox } = useApp();
@@ -63,7 +63,7 @@ export function KnockSwitches() {
   );
 }
 
-/** In the inbox, while notifications are off and could be on. */
+/** A hint in the inbox, while notifications are off and could be on. */
 export function KnockHint() {
   const t = useT();
   const { knocks, settings } = useApp();

@@ -7,7 +7,7 @@ import { SettingNumber } from '../settings/fields.tsx';
 import { askForPasskey, createPasskey, passkeyObstacle } from './passkey.ts';
 import { usePasskey } from './use-passkey.ts';
 
-/** Turns the passkey lock on and off, or says why this browser has none. */
+/** Turns the passkey lock on and off, or explains why this browser has none. */
 export function LockCard() {
   const t = useT();
   const { lock, session } = useApp();

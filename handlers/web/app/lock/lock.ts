@@ -2,15 +2,15 @@ import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import { type Cancel, systemClock } from '../../../../lib/kit/clock.ts';
 import type { Settings } from '../settings.ts';
 
-/** The id of the passkey, beside the settings: a backup of those must not lock another browser. */
+/** The id of the passkey, stored apart from the settings, whose backup must not lock another browser. */
 const PLACE = 'svc lock';
 const MINUTE = 60_000;
 
 export type Lock = ReturnType<typeof createLock>;
 
 /**
- * True if the page is locked behind a passkey: when it is loaded, and after it was out of sight for the minutes of
- * `lock_after_minutes`. It guards what is on the screen, not what this browser stores.
+ * Locks the page behind a passkey: when it is loaded, and after it was hidden for the minutes of `lock_after_minutes`. It
+ * protects the screen, not the data stored in this browser.
  */
 export function createLock({ values }: Pick<Settings, 'values'>) {
   const passkey = signal(read());
@@ -30,7 +30,7 @@ export function createLock({ values }: Pick<Settings, 'values'>) {
     isShut.value = true;
   }
 
-  /** Timers of a hidden page come late or never, so its return looks at the time too. */
+  /** Timers of a hidden page come late or never, so its return also checks the time. */
   function changed(): void {
     const after = values.lock_after_minutes.value * MINUTE;
     if (document.visibilityState === 'hidden') {
@@ -57,11 +57,11 @@ export function createLock({ values }: Pick<Settings, 'values'>) {
     isLocked: computed(() => isShut.value && passkey.value !== null),
     lock: shut,
     open(): void {
-      // The question for the passkey may itself have hidden the page.
+      // The prompt for the passkey may itself have hidden the page.
       hiddenAt = null;
       isShut.value = false;
     },
-    /** Turns the lock on with a passkey, or off. @throws where the browser stores nothing */
+    /** Turns the lock on with a passkey, or off. @throws if the browser cannot store anything */
     use(id: string | null): void {
       if (id === null) localStorage.removeItem(PLACE);
       else localStorage.setItem(PLACE, id);

@@ -8,7 +8,7 @@ import { askForPasskey } from './passkey.ts';
 import { signOut } from './sign-out.ts';
 import { usePasskey } from './use-passkey.ts';
 
-/** In place of everything while the page is locked. */
+/** Replaces everything while the page is locked. */
 export default function LockPage() {
   const t = useT();
   const app = useApp();
@@ -17,7 +17,7 @@ export default function LockPage() {
   const isLost = useSignal(false);
   const isLeaving = useSignal(false);
 
-  // With the content, not after the next paint: a hidden page paints none, and its title may name a conversation.
+  // With the content, not after the next paint: a hidden page paints nothing, and its title may name a conversation.
   useLayoutEffect(() => {
     document.title = 'svc';
   }, []);

@@ -5,11 +5,11 @@ import { parseObject } from '../../../../lib/kit/json.ts';
 const TIMEOUT = 120_000;
 /** COSE numbers of ES256, EdDSA and RS256, in the order of preference. */
 const ALGORITHMS = [-7, -8, -257];
-/** Bit of the authenticator data that says that the person was verified (WebAuthn §6.1). */
+/** Flag of the authenticator data for a verified person (WebAuthn §6.1). */
 const USER_VERIFIED = 0x04;
 const FLAGS_AT = 32;
 
-/** Why this browser cannot lock the page with a passkey, in a sentence; null when it can. */
+/** Why this browser cannot lock the page with a passkey, in a sentence; null if it can. */
 export async function passkeyObstacle(): Promise<string | null> {
   if (!isSecureContext) return 'A passkey needs a secure page: open the relay by its https address.';
   if (!('PublicKeyCredential' in window)) return 'This browser does not support passkeys.';
@@ -24,7 +24,7 @@ export async function passkeyObstacle(): Promise<string | null> {
 const challenge = () => crypto.getRandomValues(new Uint8Array(32));
 
 /**
- * Makes a passkey of this device, and resolves with its id. The same `user` replaces the one before. @throws Error with a
+ * Creates a passkey on this device, and resolves with its id. The same `user` replaces the former one. @throws Error with a
  * sentence for people.
  */
 export async function createPasskey(user: string, signal: AbortSignal): Promise<string> {
@@ -85,8 +85,8 @@ async function ask(call: () => Promise<Credential | null>): Promise<PublicKeyCre
 }
 
 /**
- * Checks that the answer is to this question and that the person was verified. The signature is not checked: code that
- * could forge the browser's answer could also skip the check.
+ * Checks that the answer is for this challenge and that the person was verified. The signature is not checked, since code
+ * that could forge the browser's answer could also skip the check.
  */
 function check(response: AuthenticatorResponse, data: Uint8Array, type: string, asked: Uint8Array): void {
   const client = parseObject(new TextDecoder().decode(response.clientDataJSON));

@@ -2,16 +2,16 @@ import { systemClock } from '../../../../lib/kit/clock.ts';
 import { withTimeout } from '../../../../lib/kit/timeouts.ts';
 import type { App } from '../context.ts';
 
-/** Milliseconds for the relay to hear of it. Without a network, only this browser forgets the session. */
+/** Milliseconds for the relay to be told. Without a network, only this browser forgets the session. */
 const TIMEOUT = 4000;
 
-/** Ends the session at the relay where that answers, and forgets here what belongs to it, the lock included. */
+/** Ends the session at the relay if that answers, and erases its data here, including the lock. */
 export async function signOut({ api, session, keep, shares, lock }: App): Promise<void> {
   const prefix = session.token()?.slice(0, 8);
   const ending = api.call(`sessions/${prefix}`, { method: 'DELETE' }).catch(() => {});
   await withTimeout({ clock: systemClock, timeout: TIMEOUT }, ending, () => {});
   await session.forget();
-  // Without a pairing, there is nothing to see any more.
+  // Without a pairing, nothing is left to see.
   lock.use(null);
   await Promise.all([keep.clear(), shares.clear()]);
 }

@@ -3,7 +3,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 
-/** One question for a passkey at a time, which a button or the end of the component cancels. */
+/** One passkey prompt at a time, which a button or the end of the component cancels. */
 export function usePasskey() {
   const t = useT();
   const isAsking = useSignal(false);
@@ -13,7 +13,7 @@ export function usePasskey() {
 
   return {
     isAsking: isAsking.value,
-    /** Why the last question failed, in words for people. */
+    /** Why the last prompt failed, worded for people. */
     error: error.value === '' ? undefined : t(error.value),
     cancel: () => attempt.current?.abort(),
     async run(work: (signal: AbortSignal) => Promise<void>): Promise<void> {

@@ -1,7 +1,7 @@
 import { Lexer, type Token, Tokenizer, type Tokens } from 'marked';
 import { findReferences, type Reference } from '../media/references.ts';
 
-/** A part of a line. Nothing else reaches the page: what a model writes as HTML is text (contract 10 §3). */
+/** A part of a line. Nothing else reaches the page: HTML written by a model is text (contract 10 §3). */
 export type Inline =
   | string
   | { kind: 'strong' | 'em' | 'del'; children: readonly Inline[] }
@@ -25,7 +25,7 @@ export interface Table {
 
 export interface List {
   kind: 'list';
-  /** Number of the first item; null in a list without numbers. */
+  /** Number of the first item; null in an unnumbered list. */
   start: number | null;
   items: readonly ListItem[];
 }
@@ -36,7 +36,7 @@ export interface CodeBlock {
   text: string;
 }
 
-/** `tight` is a paragraph of a list whose items are not apart. */
+/** `tight` is a paragraph of a list without space between its items. */
 export type Block =
   | { kind: 'paragraph' | 'tight'; children: readonly Inline[] }
   | { kind: 'heading'; depth: number; children: readonly Inline[] }
@@ -47,42 +47,39 @@ export type Block =
   | List
   | Table;
 
-/** Characters and lines that are parsed at once. A paragraph that is longer becomes several. */
+/** Characters and lines that are parsed at once. A longer paragraph is split. */
 const MAX_PIECE = 4 * 1024;
 const MAX_LINES = 200;
-/** Characters of a text that are read as Markdown; the rest is shown as it was written. */
+/** Characters of a text that are parsed as Markdown; the rest is shown as plain text. */
 const MAX_MARKDOWN = 160 * 1024;
-/** Items of a list, or rows of a table, in one block: a longer one is drawn as several. */
+/** Items of a list, or rows of a table, per block: a longer one is rendered as several. */
 const MAX_ROWS = 100;
 const MAX_COLUMNS = 40;
-/** Blocks of a text; the rest is shown as it was written, as that behind `MAX_MARKDOWN` is. */
+/** Maximum blocks of a text; the rest is shown as plain text, like the text after `MAX_MARKDOWN`. */
 const MAX_BLOCKS = 2000;
-/** Lists and quotes in each other, and emphasis in emphasis: what is deeper stays text. */
+/** Maximum nesting of lists, quotes and emphasis; deeper ones stay text. */
 const MAX_DEPTH = 8;
 /**
- * Characters within which emphasis has to end, and how many marks of it and links a piece may have: each end is looked
+ * Characters within which emphasis has to end, and maximum marks and links in a piece, since each end has to be searched
  * for.
  */
 const MAX_EMPHASIS = 400;
 const MAX_MARKS = 300;
 
-/** A line that begins a block of code at the left edge, which no list or quote holds. */
+/** A line that begins a block of code at the left edge, outside of lists and quotes. */
 const FENCE = /^(`{3,}|~{3,})([^\n`]*)(?:\n|$)/;
 const MANY_LINES = new RegExp(`^(?:[^\\n]*\\n){${MAX_LINES}}`);
 const NEXT_FENCE = /\n(?=```|~~~)/;
-/** Dollars enclose no formula where they are money: `$5 and $6`. */
+/** Dollars do not enclose a formula if they are money: `$5 and $6`. */
 const MATH =
   /\$\$(?:[^$\n]|\n(?!\s*\n)){1,500}?\$\$|\\\[(?:(?!\\\[)[^\n]|\n(?!\s*\n)){1,500}?\\\]|\\\((?:(?!\\\()[^\n]){1,200}?\\\)|(?<![\w$\\])\$(?![\s$])[^$\n`]{1,200}?(?<![\s\\])\$(?![\w$])/g;
-/** Characters of the private use area that stand for something held back from the parser. */
+/** Characters of the private use area that stand for parts hidden from the parser. */
 const HELD = /\uE000(\d{1,6})\uE001/g;
 const PRIVATE = /[\uE000\uE001]/g;
-/** Controls that let a text run backwards, and so look like another (Trojan Source, CVE-2021-42574). */
+/** Controls that reverse text, and so make it look like another (Trojan Source, CVE-2021-42574). */
 const BIDI = /[\u202A-\u202E\u2066-\u2069]/g;
 
-/**
- * The tokenizer of marked with bounds: nothing that a model writes may overflow the stack or take the square of its
- * length.
- */
+/** The tokenizer of marked with bounds: no input may overflow the stack or take quadratic time. */
 class BoundedTokenizer extends Tokenizer {
   #depth = 0;
   #marks = 0;
@@ -105,7 +102,7 @@ class BoundedTokenizer extends Tokenizer {
     return this.#nested(() => super.list(src));
   }
 
-  /** Every place of a line is offered to each of these. */
+  /** Each of these is tried at every position of a line. */
   #mark<T>(src: string, marks: string, read: () => T): T | undefined {
     if (!marks.includes(src.charAt(0))) return undefined;
     this.#marks++;
@@ -133,13 +130,13 @@ class BoundedTokenizer extends Tokenizer {
     return link;
   }
 
-  /** The address of a link stands beside it, so that no later block depends on an earlier one. */
+  /** Link definitions are not supported, so that no later block depends on an earlier one. */
   override def(): undefined {
     return undefined;
   }
 }
 
-/** The rest of a line and its masked whole, both only as far as emphasis may reach. */
+/** The rest of a line and its masked whole, cut to the reach of emphasis. */
 function nearEnd(src: string, masked: string): { src: string; masked: string } {
   if (src.length <= MAX_EMPHASIS) return { src, masked };
   const start = masked.length - src.length;
@@ -147,18 +144,18 @@ function nearEnd(src: string, masked: string): { src: string; masked: string } {
 }
 
 /**
- * A piece of Markdown in which files and formulas are replaced: the parser would read their underscores and
- * backslashes.
+ * A piece of Markdown with placeholders for files and formulas, whose underscores and backslashes the parser would
+ * interpret.
  */
 interface Held {
   text: string;
-  /** Meanings of replaced parts, by number. */
+  /** The replaced parts, by number. */
   parts: readonly (string | Reference)[];
-  /** The text as it was written. */
+  /** The original text. */
   restore(part: string): string;
 }
 
-/** `isWhole`: whether nothing of the text is still to come. */
+/** `isWhole`: true if no more text follows. */
 function hold(source: string, isWhole: boolean): Held {
   const parts: (string | Reference)[] = [];
   const sources: string[] = [];
@@ -178,7 +175,7 @@ function hold(source: string, isWhole: boolean): Held {
   return { text, parts, restore: (part) => part.replace(HELD, (_, index: string) => sources[Number(index)] ?? '') };
 }
 
-/** The named characters that agents write, beside numbers. */
+/** The named entities that agents write, besides numeric ones. */
 const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00A0' };
 
 const decode = (text: string): string =>
@@ -188,14 +185,14 @@ const decode = (text: string): string =>
     return code > 0 && code <= 0x10ffff && !(code >= 0xd800 && code < 0xe000) ? String.fromCodePoint(code) : written;
   });
 
-/** An address that a link may lead to; undefined for every other. */
+/** An address that a link may have; undefined for every other. */
 export function safeAddress(address: string): string | undefined {
   if (!/^(?:https?:\/\/|mailto:)[^\s\p{Cc}]+$/iu.test(address)) return undefined;
   const url = URL.canParse(address) ? new URL(address) : undefined;
   return url && ['http:', 'https:', 'mailto:'].includes(url.protocol) ? url.href : undefined;
 }
 
-/** Turns the tokens of a piece into blocks, and what is in none of their kinds into text. */
+/** Turns the tokens of a piece into blocks, and unknown ones into text. */
 function reader({ parts, restore }: Held) {
   const written = (text: string): Inline[] => {
     const inlines: Inline[] = [];
@@ -284,7 +281,7 @@ function reader({ parts, restore }: Held) {
 /** The first word after a fence, as the name of a language. */
 const languageOf = (info: string): string => info.trim().split(/\s/, 1)[0]?.slice(0, 30) ?? '';
 
-/** Lists and tables as several of a bounded length. */
+/** Splits long lists and tables into several. */
 function split(block: Block): Block[] {
   if (block.kind === 'list' && block.items.length > MAX_ROWS) {
     const { start, items } = block;
@@ -303,7 +300,7 @@ function chunks<T>(all: readonly T[]): T[][] {
   return Array.from({ length: count }, (_, index) => all.slice(index * MAX_ROWS, (index + 1) * MAX_ROWS));
 }
 
-/** Two parts of one list or table, as one while that is not too long. */
+/** Joins two parts of one list or table if the result is not too long. */
 function join(before: Block | undefined, after: Block): Block[] {
   if (before?.kind === 'list' && after.kind === 'list' && before.items.length + after.items.length <= MAX_ROWS) {
     return [{ ...before, items: [...before.items, ...after.items] }];
@@ -314,23 +311,21 @@ function join(before: Block | undefined, after: Block): Block[] {
   return before ? [before, after] : [after];
 }
 
-export type Markdown = ReturnType<typeof createMarkdown>;
-
 /**
- * Reads a text that grows, in steps of a few milliseconds each. Blocks that are complete are never read again, so that an
- * answer of any length costs as much as its last block while it arrives.
+ * Parses a growing text in steps of a few milliseconds. Complete blocks are never parsed again, so that an arriving answer
+ * of any length costs as much as its last block.
  */
 export function createMarkdown() {
   let text = '';
   let isWhole = false;
-  /** Where the next block begins: at the start of a line, unless one was too long. */
+  /** Start of the next block: the start of a line, unless one was too long. */
   let at = 0;
   let done: readonly Block[] = [];
   /** The block at `at`, as far as it has arrived. */
   let tail: readonly Block[] = [];
-  /** The list or table that goes on at `at`. Its `prefix` is a table's head, without which its rows are none. */
+  /** The list or table that continues at `at`. Its `prefix` is a table's head, without which rows are not a table. */
   let open: { kind: 'list' | 'table'; prefix: string } | null = null;
-  /** Characters that are shown of the code at `at`, and where its end is looked for. */
+  /** Characters shown of the code at `at`, and the position from which its end is searched. */
   let shown = 0;
   let searched = 0;
   let isRead = true;
@@ -341,7 +336,7 @@ export function createMarkdown() {
     done = open ? [...done.slice(0, -1), ...join(done.at(-1), first), ...rest] : [...done, first, ...rest];
   }
 
-  /** Goes on behind what was added. */
+  /** Continues after the added part. */
   function advance(to: number): void {
     at = to;
     tail = [];
@@ -353,7 +348,7 @@ export function createMarkdown() {
     const start = at + line.length;
     const from = Math.max(start, searched);
     const end = new RegExp(`^ {0,3}${marks[0]}{${marks.length},}[ \\t]*$`, 'm').exec(text.slice(from));
-    // The last line may hold the first marks of the end.
+    // The last line may contain the beginning of the end mark.
     searched = Math.max(start, text.lastIndexOf('\n') + 1);
     const bodyEnd = end ? from + end.index : text.length;
     const body = text.slice(start, Math.min(bodyEnd, start + shown + MAX_PIECE));
@@ -366,7 +361,7 @@ export function createMarkdown() {
     advance(end ? Math.min(text.length, bodyEnd + end[0].length + 1) : text.length);
   }
 
-  /** Where the piece from `at` ends, and whether its last block goes on there. */
+  /** End of the piece that starts at `at`, and whether its last block continues there. */
   function findEnd(): { end: number; isOpen: boolean } {
     const limit = at + (MANY_LINES.exec(text.slice(at, at + MAX_PIECE))?.[0].length ?? MAX_PIECE);
     const whole = text.slice(at, limit);
@@ -396,7 +391,7 @@ export function createMarkdown() {
     const lastIndex = tokens.findLastIndex(({ type }) => type !== 'space');
     const last = tokens[lastIndex];
     if (open && tokens[0]?.type !== open.kind) {
-      // Read once more, without the head of a table that has ended.
+      // Parsed again without the head of a table that has ended.
       open = null;
       isRead = false;
       return;
@@ -419,7 +414,7 @@ export function createMarkdown() {
     }
     settle(last, held, blocksOf);
     if (at > before || isLast) return;
-    // One block fills the whole piece.
+    // A single block fills the whole piece.
     add(tail);
     advance(end);
   }
@@ -469,7 +464,7 @@ export function createMarkdown() {
   }
 
   return {
-    /** Takes the text as it is now; `whole` says that nothing more of it will come. */
+    /** Sets the text; `whole` means that no more follows. */
     update(next: string, whole: boolean): void {
       const lines = next.includes('\r') ? next.replace(whole ? /\r\n?/g : /\r\n?(?!$)/g, '\n') : next;
       if (lines === text && whole === isWhole) return;
@@ -481,18 +476,18 @@ export function createMarkdown() {
       isWhole = whole;
       isRead = false;
     },
-    /** Reads a piece more. True while there is more to read. */
+    /** Parses another piece. Returns true while more is left. */
     step,
-    /** The content that was read. Blocks that are complete are the same objects as before. */
+    /** The parsed content. Complete blocks stay the same objects. */
     get blocks(): readonly Block[] {
       const [first, ...rest] = tail;
       return open && first ? [...done.slice(0, -1), ...join(done.at(-1), first), ...rest] : [...done, ...tail];
     },
-    /** Characters that the next step reads again; 0 in code, of which it reads the end alone. */
+    /** Characters that the next step parses again; 0 in code, whose end alone is read. */
     get tailLength(): number {
       return tail[0]?.kind === 'code' ? 0 : Math.min(text.length - at, MAX_PIECE);
     },
-    /** The text from where it was not read yet. */
+    /** The text that was not parsed yet. */
     get rest(): string {
       return isRead ? '' : text.slice(at);
     },

@@ -16,38 +16,38 @@ import {
   type Table,
 } from './parse.ts';
 
-/** Lines of code in one element, and characters of one line: a text that grows is drawn anew from its last element on. */
+/** Lines of code in one element, and characters of one line: a growing text is rendered again from its last element on. */
 const PART_LINES = 10;
 const MAX_LINE = 2000;
 const GROUP_BLOCKS = 16;
-/** Groups that are passed over at once while they do not change. */
+/** Unchanged groups that are skipped together. */
 const SECTION_GROUPS = 16;
 const UNBROKEN = /\S{200}/;
-/** Characters that are shown as they were written until a frame has time to read them. */
+/** Characters that are shown as plain text until a frame has time to parse them. */
 const FIRST_LOOK = 2000;
-/** Characters of an unfinished block for each frame that it waits, so that reading it again and again costs the same. */
+/** Characters of an unfinished block per frame of delay, so that parsing it repeatedly costs the same. */
 const PER_FRAME = 2048;
 
 /**
- * Characters of a stream that are read at a time: the first time, and at least and at most, as fast as this device is.
+ * Characters of a stream that are parsed at a time: initially, and at least and at most, depending on the device's speed.
  */
 const FIRST_PACE = 200;
 const MIN_PACE = 100;
 const MAX_PACE = 2000;
-/** Milliseconds of a frame above which the next ones have less to draw. */
+/** Milliseconds of a frame above which the next ones render less. */
 const SLOW = 10;
-/** Times within which all that is left is shown, however slow the device is. */
+/** Milliseconds within which all of the rest is shown, even on a slow device. */
 const MAX_TURNS = 1000;
-/** Characters that come at once and are no stream: what was missed while there was no connection. */
+/** Characters that arrive at once and do not count as a stream: text missed without a connection. */
 const JUMP = 16 * 1024;
 
 interface MarkdownProps {
   text: string;
-  /** True if nothing of the text is still to come. */
+  /** True if no more text follows. */
   isWhole: boolean;
 }
 
-/** A text of the agent, formatted. It is read a few milliseconds in each frame; complete blocks are drawn once. */
+/** A text of the agent, formatted. It is parsed for a few milliseconds in each frame; complete blocks are rendered once. */
 export function MarkdownText({ text, isWhole }: MarkdownProps) {
   const frames = useApp().kept(createFrames);
   const draw = useMemo(createDrawing, []);
@@ -66,14 +66,14 @@ export function MarkdownText({ text, isWhole }: MarkdownProps) {
 }
 
 /**
- * Reads a text as it grows, and calls `onRead` when there is more to draw. It takes as much of a stream at a time as this
- * device draws within a frame, reading and drawing in turns: what arrives faster is shown a little later.
+ * Parses a growing text, and calls `onRead` when there is more to render. Takes as much of a stream at a time as this device
+ * renders within a frame, parsing and rendering in turns; faster input is shown slightly later.
  */
 function createReading(frames: Frames, onRead: () => void) {
   const markdown = createMarkdown();
   let text = '';
   let isWhole = false;
-  /** Characters that are given to the parser. */
+  /** Characters passed to the parser. */
   let shown = 0;
   let pace = FIRST_PACE;
   let skipped = 0;
@@ -108,7 +108,7 @@ function createReading(frames: Frames, onRead: () => void) {
   return {
     markdown,
     work,
-    /** Takes the text as it is now; `whole` says that nothing more of it will come. */
+    /** Sets the text; `whole` means that no more follows. */
     update(next: string, whole: boolean): void {
       if (next === text && whole === isWhole) return;
       const isNew = text === '';
@@ -116,24 +116,24 @@ function createReading(frames: Frames, onRead: () => void) {
       text = next;
       isWhole = whole;
       show(isStream ? Math.min(shown, text.length) : text.length);
-      // Most texts are short, and then there at once.
+      // Most texts are short, and are complete at once.
       while (isNew && !isStream && markdown.blocks.length === 0 && frames.hasTime() && markdown.step());
       frames.request(work);
     },
   };
 }
 
-/** Texts that between them use the whole parser. */
+/** Texts that together exercise the whole parser. */
 const SAMPLES = ['a', '**a** ~~b~~', '- a\n- b', '|a|\n|-|\n|b|', '> a', '`a` [b](https://b.example)', '# a\n---\na'];
 
 /**
- * Lets the browser compile the parser, a part in each frame, before an answer needs it: at once, it takes several
+ * Lets the browser compile the parser, a part in each frame, before an answer needs it; at once, that would take several
  * frames.
  */
 export function useWarmMarkdown(): void {
   const frames = useApp().kept(createFrames);
   useEffect(() => {
-    // A browser compiles an expression when it is used again, and anew for texts with other letters than Latin ones.
+    // A browser compiles a regular expression on its second use, and again for texts with non-Latin letters.
     const samples = ['', '', '…', '…'].flatMap((letter) => SAMPLES.map((sample) => sample + letter)).values();
     const work = (): Left => {
       const { value } = samples.next();
@@ -148,19 +148,19 @@ export function useWarmMarkdown(): void {
   }, [frames]);
 }
 
-/** Blocks that are drawn together. A browser lays out no group that is out of sight. */
+/** Blocks that are rendered together. A browser skips the layout of invisible groups. */
 interface Group {
   blocks: readonly Block[];
-  /** For each block, the level of the last heading up to it. */
+  /** For each block, the level of the last heading before it. */
   levels: readonly number[];
   views: readonly VNode[];
   view: VNode;
 }
 
-/** An unchanged component is passed over at once, while the blocks of an unchanged element would all be compared. */
+/** An unchanged component is skipped at once, while all blocks of an unchanged element would be compared. */
 const GroupView = ({ children }: { children: ComponentChildren }) => <div>{children}</div>;
 
-/** Draws blocks as they come: those that have changed, and the others as they were. */
+/** Renders arriving blocks: changed ones anew, the others from before. */
 function createDrawing(): (blocks: readonly Block[]) => readonly VNode[] {
   const groups: Group[] = [];
   let sections: VNode[] = [];
@@ -170,7 +170,7 @@ function createDrawing(): (blocks: readonly Block[]) => readonly VNode[] {
     let level = groups[index - 1]?.levels.at(-1) ?? 2;
     const levels: number[] = [];
     const views = own.map((block, at) => {
-      // A step in the levels of headings would be a gap in the outline of the page.
+      // A skipped heading level would be a gap in the outline of the page.
       if (block.kind === 'heading') level = Math.min(block.depth + 2, level + 1, 6);
       levels.push(level);
       const view = known?.blocks[at] === block ? known.views[at] : undefined;
@@ -186,7 +186,7 @@ function createDrawing(): (blocks: readonly Block[]) => readonly VNode[] {
       const index = begin / GROUP_BLOCKS;
       const end = Math.min(blocks.length, begin + GROUP_BLOCKS);
       const known = groups[index]?.blocks;
-      // Those before the last block are complete, and never change.
+      // The blocks before the last are complete, and never change.
       if (known?.length === end - begin && known.at(-1) === blocks[end - 1]) continue;
       drawGroup(index, blocks.slice(begin, end));
       const section = Math.floor(index / SECTION_GROUPS);
@@ -197,7 +197,7 @@ function createDrawing(): (blocks: readonly Block[]) => readonly VNode[] {
   };
 }
 
-/** `level`: of a heading, 0 where none may be. */
+/** `level`: that of a heading, 0 if none is allowed. */
 function BlockView({ block, level = 0 }: { block: Block; level?: number }) {
   switch (block.kind) {
     case 'paragraph':
@@ -241,7 +241,7 @@ const Blocks = ({ blocks }: { blocks: readonly Block[] }) => (
   </>
 );
 
-/** Draws each part of a list or table that grows once, at its place. */
+/** Renders each part of a growing list or table once, at its position. */
 function createOnce<T extends object>(): (part: T, draw: () => VNode) => VNode {
   const views = new WeakMap<T, VNode>();
   return (part, draw) => {
@@ -251,7 +251,7 @@ function createOnce<T extends object>(): (part: T, draw: () => VNode) => VNode {
   };
 }
 
-/** A file is drawn with parts that a paragraph may not hold. */
+/** A file is rendered with elements that a paragraph must not contain. */
 function Paragraph({ children }: { children: readonly Inline[] }) {
   const hasFile = children.some((child) => typeof child !== 'string' && child.kind === 'file');
   const Element = hasFile ? 'div' : 'p';
@@ -355,7 +355,7 @@ function CodeView({ block: { language, text } }: { block: CodeBlock }) {
   );
 }
 
-/** Draws code that grows in parts of some lines each, those that are complete once. */
+/** Renders growing code in parts of some lines each, the complete ones once. */
 function createCode(): (text: string) => readonly VNode[] {
   let complete = '';
   let views: VNode[] = [];
@@ -368,7 +368,7 @@ function createCode(): (text: string) => readonly VNode[] {
       views = [];
     }
     const lines = text.slice(complete.length).split('\n');
-    // The last line may go on.
+    // The last line may continue.
     const count = lines.length - 1 - ((lines.length - 1) % PART_LINES);
     if (count > 0) {
       draw(lines.slice(0, count).join('\n'));
@@ -382,7 +382,7 @@ function createCode(): (text: string) => readonly VNode[] {
   };
 }
 
-/** Code in parts of some lines each. Controls that make code look like other code are shown by their number. */
+/** Code in parts of some lines each. Controls that disguise code are shown by their number. */
 function codeParts(text: string): string[] {
   const lines = text.split('\n').flatMap(cutLine);
   const count = Math.ceil(lines.length / PART_LINES);
@@ -405,7 +405,7 @@ const inline = (children: readonly Inline[]): ComponentChildren =>
     typeof child === 'string' ? breakable(child) : <InlineView key={index} inline={child} />,
   );
 
-/** Text with places to break where it has none for long: a browser takes the square of its length to find them. */
+/** Text with break opportunities in long unbroken runs, in which a browser would search for them in quadratic time. */
 function breakable(text: string): ComponentChildren {
   if (!UNBROKEN.test(text)) return text;
   return text.split(/(\S{100})/).flatMap((part, index) => (index % 2 === 0 ? [part] : [part, <wbr key={index} />]));

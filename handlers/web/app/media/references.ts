@@ -2,26 +2,26 @@ import type { MediaPlace } from './media.ts';
 
 /** A file that a text refers to (contract 04 §3.1, §8). */
 export interface Reference {
-  /** At the relay, or in the text itself as a `data:` address of a picture. */
+  /** At the relay, or a `data:` address of a picture in the text itself. */
   place: MediaPlace | { data: string };
   /** Its name in the text; empty without one. */
   name: string;
-  /** True if the agent has marked it in the text. */
+  /** True if the agent has marked it as sensitive in the text. */
   isSensitive: boolean;
 }
 
 const FENCED = /(^```[^\n]*\n[\s\S]*?(?:^```[^\n]*$|$(?![\s\S])))/m;
-/** Bounded throughout: an agent may write anything, and a page must not stand still for it. */
+/** Bounded, since an agent may write anything, which must not block the page. */
 const MARKER = String.raw`MEDIA:(?:"([^"\n]{1,1024})"|([^\s|"\x60<>]{1,1024}))|svc-relay:\/\/([A-Za-z0-9_-]{16,128})`;
 const TARGET = String.raw`data:image\/[a-z]{3,4};base64,[A-Za-z0-9+/]+={0,2}|[^)\n>]{1,1024}?`;
 const PICTURE = String.raw`!\[([^[\]\n]{0,300})\]\( {0,2}<?(${TARGET})>? {0,2}\)`;
-/** `||…||` hides what is inside, as spoilers do. Text after a backtick or a letter is not a marker. */
+/** `||…||` hides its content, like spoilers. Text after a backtick or a letter is not a marker. */
 const REFERENCE = new RegExp(String.raw`(\|\| {0,2})?(?<![\w\x60/:])(?:${PICTURE}|${MARKER})( {0,2}\|\|)?`, 'g');
 const SENSITIVE = /\b(?:nsfw|sensitive|spoiler)\b/i;
 const TOKEN = /^[A-Za-z0-9_-]{16,128}$/;
 const PICTURE_DATA = /^data:image\/(?:png|jpeg|gif|webp);base64,/;
 
-/** A reference with its place in the text. */
+/** A reference with its position in the text. */
 export interface Found {
   index: number;
   length: number;
@@ -30,8 +30,8 @@ export interface Found {
 
 /**
  * Finds the files that a text refers to: `MEDIA:svc-relay://<token>`, `MEDIA:/path`, `![name](either)`, and pictures as
- * `data:` addresses. Code holds none, and neither do addresses of other origins, from which pages load nothing. A
- * marker at the very end is a reference only when the text `isWhole`: the rest of it may not have arrived.
+ * `data:` addresses. Not in code, and not addresses of other origins, from which pages load nothing. A marker at the very
+ * end counts only if the text `isWhole`, since its rest may not have arrived.
  */
 export function findReferences(text: string, isWhole: boolean): Found[] {
   const all: Found[] = [];
@@ -58,7 +58,7 @@ export function splitAtReferences(text: string, isWhole: boolean): (string | Ref
   return pieces.filter((piece) => typeof piece !== 'string' || piece.trim() !== '');
 }
 
-/** The target of a match of `REFERENCE`, and how many characters belong to it. `limit` is where text may go on. */
+/** The target of a match of `REFERENCE`, and its length in characters. `limit` is where text may continue. */
 function referenceOf(match: RegExpExecArray, limit: number): { reference: Reference; length: number } | undefined {
   const [whole, before, alt, target, quoted, bare, token, after] = match;
   const isHidden = before !== undefined && after !== undefined;

@@ -14,9 +14,9 @@ import { MediaView, Shown } from './view.tsx';
 
 interface TextProps {
   text: string;
-  /** True if nothing of the text is still to come. */
+  /** True if no more text follows. */
   isWhole?: boolean;
-  /** Draws the text between the files. */
+  /** Renders the text between the files. */
   children(text: string): ComponentChildren;
 }
 
@@ -56,7 +56,7 @@ export function ReferenceView({ reference }: { reference: Reference }) {
   return <RelayFile place={place} name={name} isSensitive={isSensitive} />;
 }
 
-/** A file of the relay: loaded by itself while it is small, else on a tap. */
+/** A file of the relay: loaded automatically if it is small, else on a tap. */
 function RelayFile({ place, name, isSensitive }: { place: MediaPlace; name: string; isSensitive: boolean }) {
   const t = useT();
   const { session, kept } = useApp();
@@ -68,7 +68,7 @@ function RelayFile({ place, name, isSensitive }: { place: MediaPlace; name: stri
   const medium = { ...data, name: data.name || t('File'), isSensitive: data.isSensitive || isSensitive };
   return (
     <div class="medium">
-      {isWanted.value || media.isSmall(medium.size) ? (
+      {isWanted.value || medium.copy || media.isSmall(medium.size) ? (
         <MediaView medium={medium} />
       ) : (
         <p class="row">
@@ -90,7 +90,7 @@ function RelayFile({ place, name, isSensitive }: { place: MediaPlace; name: stri
   );
 }
 
-/** In place of a file: why it is not there. It names no path. */
+/** Shown in place of a file, with the reason and without a path. */
 function Unavailable({ reason, onRetry }: { reason: string; onRetry?(): void }) {
   const t = useT();
   return (

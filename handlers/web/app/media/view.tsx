@@ -16,15 +16,18 @@ function kindOf(type: string): Kind {
   return type.startsWith('audio/') ? 'audio' : 'other';
 }
 
-/** A file, shown where a browser can show it, with its type, its size, and a button that saves it. */
+/** A file, shown if the browser can, with its type, its size, and a button to save it. */
 export function MediaView({ medium }: { medium: Medium }) {
   const t = useT();
   const media = useApp().kept(createMedia);
-  const address = media.addressOf(medium.place);
-  const isAllowed = media.isAllowed(medium.size);
+  const { place, copy, isSealed } = medium;
+  // What is shown stays, when the link goes to the other side.
+  const address = useMemo(() => media.addressOf(medium), [place, copy, isSealed]);
+  const isAllowed = copy !== undefined || media.isAllowed(medium.size);
   const isStreamed = address !== null && ['video', 'audio'].includes(kindOf(medium.type));
   return (
     <>
+      {medium.note !== undefined && <Notice tone="warn">{t(medium.note)}</Notice>}
       {!isAllowed && !isStreamed && (
         <Notice tone="warn">
           {t('The file is larger than your settings allow: raise the limit for attachments there.')}
@@ -35,7 +38,7 @@ export function MediaView({ medium }: { medium: Medium }) {
   );
 }
 
-/** Through the service worker: elements ask for the parts that they need. */
+/** Through the service worker: elements request the ranges that they need. */
 function Streamed({ medium, address, isAllowed }: { medium: Medium; address: string; isAllowed: boolean }) {
   const t = useT();
   const toast = useToast();
@@ -51,15 +54,17 @@ function Streamed({ medium, address, isAllowed }: { medium: Medium; address: str
   );
 }
 
-/** Where there is no service worker, a file is loaded before any of it is shown. */
+/** Without a service worker, a file is loaded before it is shown. */
 function Whole({ medium }: { medium: Medium }) {
   const media = useApp().kept(createMedia);
   const loaded = useLoad((signal) => media.load(medium, signal));
   return <LoadedView {...loaded}>{(blob) => <Loaded medium={medium} blob={blob} />}</LoadedView>;
 }
 
-function Loaded({ medium, blob }: { medium: Medium; blob: Blob }) {
+function Loaded({ medium: { isSealed, ...given }, blob }: { medium: Medium; blob: Blob }) {
   const t = useT();
+  const { name, type, size } = blob as File;
+  const medium = isSealed ? { ...given, name, type, size } : given;
   const url = useMemo(() => URL.createObjectURL(blob), [blob]);
   useEffect(() => () => URL.revokeObjectURL(url), [url]);
   return (
@@ -84,7 +89,7 @@ interface ShownProps {
   url: string;
 }
 
-/** The file itself, blurred and silent until somebody asks for it where the agent has marked it. */
+/** The file itself, blurred and silent until requested if the agent has marked it as sensitive. */
 export function Shown({ medium, url }: ShownProps) {
   const t = useT();
   const isShown = useSignal(!medium.isSensitive);

@@ -1,7 +1,7 @@
 import { Icon } from '../../shared/icons.tsx';
 import { useTitle } from '../../shared/router.ts';
 
-/** The title of a place below the list, which that of the page names too, with the way back. */
+/** The title of a place below the list, also set as the page title, with a link back. */
 export function BackLink({ href, label, title }: { href: string; label: string; title: string }) {
   useTitle(title);
   return (

@@ -2,12 +2,12 @@ import { type Api, ApiError } from '../../shared/api.ts';
 import type { App } from '../context.ts';
 import type { Keep } from '../keep.ts';
 
-/** A file of a profile as the relay has it. */
+/** A file of a profile as stored at the relay. */
 export interface Document {
   content: string;
-  /** Null while there is no such file. */
+  /** Null if the file does not exist. */
   etag: string | null;
-  /** Only the beginning of a long file is here, which must not replace the whole. */
+  /** True if only the beginning of a long file is here, which must not replace the whole file. */
   truncated: boolean;
 }
 
@@ -47,7 +47,7 @@ export const createDocuments = ({ api, keep }: App) => documentsOf(api, keep);
 function documentsOf(api: Api, keep: Keep) {
   const draftKey = ({ profile, memory }: DocumentName) => `draft ${profile}/${memory ?? ''}`;
 
-  /** @throws ApiError, or Error when the profile is not there any more. */
+  /** @throws ApiError, or Error if the profile no longer exists. */
   async function ask<T>(profile: string, path: string, signal?: AbortSignal): Promise<T> {
     try {
       return await api.call<T>(`${pathOf(profile)}/${path}`, { signal });
@@ -83,18 +83,18 @@ function documentsOf(api: Api, keep: Keep) {
       return (await ask<{ skills: Skill[] }>(profile, 'skills', signal)).skills;
     },
 
-    /** The picture of a profile; null where it has none. */
+    /** The picture of a profile; null if it has none. */
     async avatar(profile: string, signal?: AbortSignal): Promise<Blob | null> {
       const response = await api.fetchRaw(`${pathOf(profile)}/avatar?missing=204`, { signal });
       return response.status === 200 ? response.blob() : null;
     },
 
     /**
-     * Saves a draft unless somebody else has changed the file since the draft began.
+     * Saves a draft unless the file has changed since the draft began.
      * @throws ApiError
      */
     async save(name: DocumentName, { content, etag }: Draft): Promise<SaveResult> {
-      // A file that is not there has no version that a request could name.
+      // A missing file has no version that a request could name.
       if (etag === null) {
         const theirs = await read(name);
         if (theirs.etag !== null) return { kind: 'conflict', theirs };
@@ -120,8 +120,6 @@ function documentsOf(api: Api, keep: Keep) {
       keep.change<Draft | undefined>(draftKey(name), () => draft),
   };
 }
-
-export type Documents = ReturnType<typeof createDocuments>;
 
 /** True if a memory document may have this name (contract 07 §1.5). */
 export const isMemoryName = (name: string): boolean =>

@@ -11,14 +11,14 @@ import { useApp } from '../context.ts';
 import { BackLink } from './back-link.tsx';
 import { createDocuments, type Document, type DocumentName, type Draft } from './documents.ts';
 
-/** Bytes of the largest document that the relay takes. */
+/** Bytes of the largest document that the relay accepts. */
 const MAX_BYTES = 1024 * 1024;
 
 interface EditorProps {
   name: DocumentName;
 }
 
-/** A document of a profile. Typed text is kept in this browser until it is saved or given up. */
+/** Editor of a profile's document. Typed text is stored in this browser until it is saved or discarded. */
 export function Editor({ name }: EditorProps) {
   const t = useT();
   const documents = useApp().kept(createDocuments);
@@ -42,7 +42,7 @@ export function Editor({ name }: EditorProps) {
   );
 }
 
-/** Saving the beginning that the relay sends would cut the file off there. */
+/** Saving the beginning that the relay sends would truncate the file. */
 function TooLong({ document }: { document: Document }) {
   const t = useT();
   return (
@@ -58,14 +58,14 @@ function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Dr
   const toast = useToast();
   const id = useId();
   const documents = useApp().kept(createDocuments);
-  /** As it was last loaded or saved. */
+  /** As last loaded or saved. */
   const saved = useSignal<Document>(found);
   const draft = useSignal<Draft>(kept ?? found);
   const isBusy = useSignal(false);
   const removeToast = useRef<() => void>(undefined);
   /** Another editor's version, while it is compared with the draft. */
   const theirs = useSignal<Document | null>(kept && kept.etag !== found.etag ? found : null);
-  /** Shown beside the draft while it is worked into it. */
+  /** Shown beside the draft while it is being merged. */
   const beside = useSignal<Document | null>(null);
   const isChanged = draft.value.content !== saved.value.content;
   const size = utf8Length(draft.value.content);
@@ -85,7 +85,7 @@ function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Dr
   async function save(next: Draft): Promise<void> {
     if (isBusy.value) return;
     isBusy.value = true;
-    // The outcome of the last attempt says nothing about this one.
+    // The result of the last attempt does not apply to this one.
     removeToast.current?.();
     try {
       const result = await documents.save(name, next);
@@ -113,7 +113,7 @@ function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Dr
     return t('Not saved: {reason} Your text stays here.', { reason: t(messageOf(error)) });
   }
 
-  // Before the first key, which would be the browser's.
+  // Before the first key, which the browser would handle.
   useLayoutEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (!(event.ctrlKey || event.metaKey) || event.key !== 's') return;
@@ -193,7 +193,7 @@ interface ConflictProps {
   onEdit(): void;
 }
 
-/** Somebody else has changed the document since the draft began: both, and which of them is to stay. */
+/** The document has changed since the draft began: shows both, to choose the one to keep. */
 function Conflict({ mine, theirs, isBusy, onMine, onTheirs, onEdit }: ConflictProps) {
   const t = useT();
   return (
@@ -225,7 +225,7 @@ function Conflict({ mine, theirs, isBusy, onMine, onTheirs, onEdit }: ConflictPr
 interface VersionProps {
   title: string;
   document: Pick<Document, 'content'>;
-  /** Lines that are not in it are marked. */
+  /** Text to compare with; lines that are not in it are marked. */
   against: string;
 }
 

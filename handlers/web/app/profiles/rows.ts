@@ -1,19 +1,19 @@
 import { isObject } from '../../../../lib/kit/json.ts';
 
-/** A profile of the agent, as the relay lists it (contract 07 §1.2). */
+/** A profile of the agent, as listed by the relay (contract 07 §1.2). */
 export interface ProfileRow {
   name: string;
   description: string;
   model: string;
   provider: string;
   skills: number;
-  /** True if its gateway seemed to run when the relay last looked. */
+  /** True if its gateway seemed to run at the relay's last check. */
   isRunning: boolean;
 }
 
 const text = (value: unknown): string => (typeof value === 'string' ? value : '');
 
-/** Reads `profiles` of `auth.ok` or of `profiles.updated`. Rows that are not profiles are left out. */
+/** Reads `profiles` of `auth.ok` or of `profiles.updated`. Invalid rows are omitted. */
 export function readProfiles(value: unknown): ProfileRow[] {
   if (!Array.isArray(value)) return [];
   return value

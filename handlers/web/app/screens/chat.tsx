@@ -17,12 +17,12 @@ import { useApp } from '../context.ts';
 import { MarkdownText, useWarmMarkdown } from '../markdown/view.tsx';
 import { TextWithMedia } from '../media/text.tsx';
 
-/** Pixels before the first message at which earlier ones are asked for. */
+/** Pixels before the first message at which earlier ones are requested. */
 const EARLIER = 300;
 
 const focusComposer = () => document.querySelector<HTMLElement>('.composer textarea')?.focus();
 
-/** The agent's conversations: the list, one of them, or both where they fit. */
+/** The agent's conversations: the list, one of them, or both if they fit. */
 export default function Chat() {
   const { t } = useI18n();
   const { argument } = useRouter().place.value;
@@ -33,7 +33,7 @@ export default function Chat() {
   return <Panes list={list}>{talk || <Empty icon="chat">{t('Choose a conversation.')}</Empty>}</Panes>;
 }
 
-/** One conversation, with the field for the next words. `isAlone`: no list is beside it. */
+/** One conversation, with the field for the next message. `isAlone`: no list beside it. */
 function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
   const { t } = useI18n();
   const app = useApp();
@@ -43,7 +43,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
   const content = useRef<HTMLDivElement>(null);
   const opened = useRef<Conversation>(undefined);
   const shown = useRef('');
-  // A conversation that has just begun stays the same one, with the focus of its field, under its new name.
+  // A conversation that has just started stays the same under its new name, with the focus in its field.
   if (!opened.current || (shown.current !== argument && chats.find(argument) !== opened.current)) {
     opened.current = argument === NEW ? chats.begin() : chats.open(argument);
   }
@@ -65,13 +65,13 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
     if (id !== null && isKeeping) void chats.readPast(conversation, false);
   }, [chats, conversation, id, isKeeping]);
 
-  // A finger that opens a conversation to read it wants no keyboard over it.
+  // After opening a conversation by touch to read it, the keyboard must not cover it.
   useLayoutEffect(() => {
     if (matchMedia('(pointer: coarse)').matches) heading.current?.focus();
     else focusComposer();
   }, [conversation]);
 
-  // A reload must find it again, also while the agent makes its session.
+  // A reload must find it again, even while the agent creates its session.
   useSignalEffect(() => {
     const { value: key } = conversation.key;
     if (key === '') return;
@@ -130,7 +130,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
             <Empty icon="chat">
               {argument === NEW
                 ? t('Ask the agent something.')
-                : t('This browser has not seen what was said before. The agent knows it: go on below.')}
+                : t('This browser does not have the earlier messages, but the agent does: continue below.')}
             </Empty>
           )}
           {turns.map((turn) => (
@@ -148,7 +148,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
               icon="down"
               label={t('To the end')}
               onClick={() => {
-                // The button goes, and the focus must not fall on what is above.
+                // The button disappears, and the focus must not move up the page.
                 scroller.current?.focus({ preventScroll: true });
                 goToEnd();
               }}
@@ -170,7 +170,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
   );
 }
 
-/** Asks for what was said before when its place comes into sight, and keeps in sight what was there. */
+/** Requests earlier messages when their place becomes visible, and keeps the visible text in place. */
 function Earlier({ conversation, scroller }: { conversation: Conversation; scroller: RefObject<HTMLElement | null> }) {
   const { t } = useI18n();
   const chats = useApp().kept(createChats);
@@ -180,7 +180,7 @@ function Earlier({ conversation, scroller }: { conversation: Conversation; scrol
   const first = items[0]?.id;
   useLayoutEffect(() => {
     const { current: view } = scroller;
-    // New content above must not move the text that somebody reads. Some browsers see to it, but not at the very top.
+    // New content above must not move the visible text. Some browsers ensure that, but not at the very top.
     if (view && height.current > 0 && view.scrollTop < EARLIER) view.scrollTop += view.scrollHeight - height.current;
     height.current = 0;
   }, [first, scroller]);
@@ -208,14 +208,14 @@ function Earlier({ conversation, scroller }: { conversation: Conversation; scrol
 
 interface TurnProps {
   turn: Turn;
-  /** The words that it answers. */
+  /** The message that it answers. */
   question: string | undefined;
   isStreaming: boolean;
   ask(text: string): void;
   edit(text: string): void;
 }
 
-/** One message. It is drawn again when it has changed itself, however often others do. */
+/** One message. Rendered again only when it has changed itself. */
 function TurnView({ turn, question, isStreaming, ask, edit }: TurnProps) {
   return useMemo(
     () => <TurnBody {...{ turn, question, isStreaming, ask, edit }} />,

@@ -19,16 +19,16 @@ interface SessionRow extends DeviceFacts {
   is_current: boolean;
 }
 
-/** A row with what its owner calls it. */
+/** A row with its owner's name for it. */
 interface NamedRow extends SessionRow {
   own: OwnName;
-  /** As the device calls itself. */
+  /** The device's own name. */
   sent: string;
 }
 
-/** A device that was seen this many seconds ago is not called away. */
+/** Seconds since a device was last seen within which it does not count as away. */
 const RECENT = 60;
-/** Devices from which a search is worth its place. */
+/** Number of devices from which a search is shown. */
 const MANY = 4;
 
 const ORDERS = {
@@ -43,7 +43,7 @@ interface View {
   isByPerson: Signal<boolean>;
 }
 
-/** The devices that are paired with the relay, this one first. */
+/** The devices paired with the relay, this one first. */
 export default function Devices() {
   const t = useT();
   const app = useApp();
@@ -91,7 +91,7 @@ interface ShownProps {
 function Shown({ rows, view, notice, reload }: ShownProps) {
   const t = useT();
   const isWide = useWide();
-  // Here, and not in the device: that is another element when the page gets wider, as on a tablet that is turned.
+  // Here, not in the device, whose element is replaced when the page gets wider, as when a tablet is turned.
   const asked = useSignal<Asked | undefined>(undefined);
   const { argument } = useRouter().place.value;
   const wanted = view.query.value.trim().toLocaleLowerCase();
@@ -204,7 +204,7 @@ const DeviceLink = ({ row, isOpen }: { row: NamedRow; isOpen: boolean }) => (
 
 type DialogName = 'rename' | 'reduce' | 'revoke';
 
-/** A question about a device that is on the screen. */
+/** A dialog about a device on the screen. */
 interface Asked {
   prefix: string;
   dialog: DialogName;
@@ -272,7 +272,7 @@ function DeviceDialog({ name, row, persons, reload, onClose }: DeviceDialogProps
   function rename(own: OwnName): void {
     if (!row.is_current) return void set(row.device_id, own);
     void set(row.device_id, { ...own, name: '' });
-    // The relay takes the name from the next connection.
+    // The relay gets the name with the next connection.
     settings.set('device_name', own.name.trim());
     session.reconnect();
   }
@@ -295,7 +295,7 @@ function DeviceDialog({ name, row, persons, reload, onClose }: DeviceDialogProps
           {...dialog}
           onDone={() => {
             reload();
-            // The relay tells what this session still may do when it connects.
+            // The relay reports this session's remaining rights when it connects.
             session.reconnect();
           }}
         />
@@ -307,7 +307,7 @@ function DeviceDialog({ name, row, persons, reload, onClose }: DeviceDialogProps
   }
 }
 
-/** The list does not say who is connected, only when the relay last heard of a device. */
+/** The list does not contain who is connected, only when the relay last saw a device. */
 function Seen({ row }: { row: SessionRow }) {
   const t = useT();
   const now = useNow();

@@ -16,7 +16,7 @@ interface Opened {
   name: string;
 }
 
-/** Sends files to the agent's machine, and shows those that are there. */
+/** Sends files to the agent's machine, and shows those there. */
 export default function FilesScreen() {
   const { t, language } = useI18n();
   const app = useApp();

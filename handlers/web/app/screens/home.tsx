@@ -10,7 +10,7 @@ import { createOverview, type Overview } from '../overview.ts';
 import { screens } from '../screens.ts';
 import { TierNotice } from '../tier.tsx';
 
-/** The state of the connection, and what waits. */
+/** The state of the connection, and counts of waiting items. */
 export default function Home() {
   const { t, language } = useI18n();
   const app = useApp();
@@ -71,7 +71,7 @@ export default function Home() {
   );
 }
 
-/** Once after the first pairing. */
+/** Shown once after the first pairing. */
 function Introduction() {
   const t = useT();
   const { settings } = useApp();
@@ -85,7 +85,7 @@ function Introduction() {
   );
 }
 
-/** The agent's gateway, as the relay last saw it. */
+/** The agent's gateway, as last seen by the relay. */
 function AgentChip({ state: { agent } }: { state: Overview }) {
   const { t } = useI18n();
   if (agent === 'fresh') return <Chip tone="good">{t('Agent running')}</Chip>;
@@ -93,7 +93,7 @@ function AgentChip({ state: { agent } }: { state: Overview }) {
   return <Chip tone="warn">{t('Agent: {state}', { state: agent })}</Chip>;
 }
 
-/** Counts of waiting things, each a link to its screen. */
+/** Counts of waiting items, each a link to its screen. */
 function Counts({ state }: { state: Overview }) {
   const { t } = useI18n();
   const { session, inbox } = useApp();
@@ -132,7 +132,7 @@ function unreadText(count: number, t: I18n['t']): string {
 }
 
 interface CountProps {
-  /** Where it leads. */
+  /** Target of the link. */
   screen?: string;
   argument?: string;
   icon: IconName;

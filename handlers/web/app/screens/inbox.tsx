@@ -16,7 +16,7 @@ import { KnockHint } from '../knock/switches.tsx';
 /** Results of a search, newest first. */
 const MAX_RESULTS = 50;
 
-/** The threads with the agent, the one that the address names, or both where they fit. */
+/** The threads with the agent, the one in the address, or both if they fit. */
 export default function Inbox() {
   const { t } = useI18n();
   const { inbox } = useApp();
@@ -30,7 +30,7 @@ export default function Inbox() {
   return <Panes list={<ThreadList />}>{thread || <Empty icon="inbox">{t('Choose a thread.')}</Empty>}</Panes>;
 }
 
-/** Keys of those who go through many messages: j and k for the next thread and the one before, e for read, r to reply. */
+/** Keys for many messages: j and k for the next and the previous thread, e for read, r to reply. */
 function useInboxKeys(): void {
   const { inbox } = useApp();
   const router = useRouter();
@@ -52,7 +52,7 @@ function useInboxKeys(): void {
       } else if (event.key === 'r') {
         const field = document.querySelector<HTMLTextAreaElement>('.thread textarea');
         field?.focus();
-        // The letter is not typed into it.
+        // Do not type the letter into it.
         if (field) event.preventDefault();
       }
     };

@@ -20,12 +20,12 @@ interface Row {
   app: string;
   title: string;
   text: string;
-  /** Epoch ms; NaN where the phone did not say. */
+  /** Epoch ms; NaN if the phone did not report it. */
   at: number;
 }
 
 const LIMIT = 100;
-/** Milliseconds between looks, because nothing tells of a new one. */
+/** Milliseconds between reads, since no event reports new ones. */
 const PERIOD = 15_000;
 
 const textOf = (value: unknown): string => (typeof value === 'string' ? value.trim() : '');
@@ -37,10 +37,10 @@ const rowOf = ({ package_name, title, text, sub_text, posted_at }: Posted): Row 
   at: typeof posted_at === 'number' ? posted_at : Number.NaN,
 });
 
-/** The key that a phone sends names a slot, which a later notification takes again. */
+/** The key that a phone sends names a slot, which a later notification reuses. */
 const keyOf = (row: Row): string => JSON.stringify(row);
 
-/** The notifications of the paired phones that the relay has in memory, newest first. */
+/** The notifications of the paired phones in the relay's memory, newest first. */
 export default function Notifications() {
   const t = useT();
   const { api, session } = useApp();
@@ -49,7 +49,7 @@ export default function Notifications() {
   const { state, reload } = useLoad(
     async (signal) => {
       const answer = await api.call<{ notifications: Posted[] }>(`notifications/recent?limit=${LIMIT}`, { signal });
-      // A phone that connects anew sends some of them again.
+      // A phone that reconnects sends some of them again.
       return [...new Map(answer.notifications.map(rowOf).map((row) => [keyOf(row), row])).values()];
     },
     [isOnline],
@@ -127,7 +127,7 @@ function NotificationRow({ row: { app, title, text, at } }: { row: Row }) {
   );
 }
 
-/** Text that may hold a code or a password is blurred until it is tapped. */
+/** Text that may contain a code or a password is blurred until tapped. */
 function Veiled({ text, isTitle = false }: { text: string; isTitle?: boolean }) {
   const t = useT();
   const isShown = useSignal(!isSensitive(text));

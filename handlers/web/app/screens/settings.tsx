@@ -9,7 +9,9 @@ import { Connection } from '../settings/connection.tsx';
 import { SettingChoice, SettingNumber, SettingSwitch } from '../settings/fields.tsx';
 import { Unsupported } from '../settings/unsupported.tsx';
 
-/** Every setting of the specification (2.1 and 8): what this browser can do, and why it cannot do the rest. */
+/**
+ * Every setting of the specification (2.1 and 8): those that this browser supports, and why it does not support the others.
+ */
 export default function Settings() {
   return (
     <div class="screen">
@@ -60,7 +62,7 @@ function Appearance() {
   );
 }
 
-/** Keys and defaults, for those who compare them with the phone's or write them down. */
+/** Keys and defaults, for comparison with those of the phone. */
 function Details() {
   const t = useT();
   const { settings } = useApp();
@@ -118,19 +120,19 @@ function Attachments() {
       />
       <SettingNumber
         of="auto_fetch_mb"
-        label={t('Load by itself up to, MB')}
+        label={t('Load automatically up to, MB')}
         hint={t('Larger files wait until you open them.')}
       />
       <SettingSwitch
         of="auto_fetch_on_cellular"
-        label={t('Load by itself over mobile networks')}
+        label={t('Load automatically over mobile networks')}
         hint={t('When off, every file waits until you open it, if the browser reports a mobile network.')}
       />
     </section>
   );
 }
 
-/** Facts that the page remembers by itself. */
+/** Facts that the page remembers automatically. */
 function Remembered() {
   const t = useT();
   const { session, settings } = useApp();

@@ -11,7 +11,7 @@ import { createFiles } from '../files/files.ts';
 import { HOME_THREAD } from '../inbox/items.ts';
 import { useThreadName } from '../inbox/names.ts';
 
-/** Content shared by another app, and where it may go. Nothing is sent without a tap. */
+/** Content shared by another app, and its possible destinations. Nothing is sent without a tap. */
 export default function Shared() {
   const t = useT();
   const { session, shares } = useApp();
@@ -98,7 +98,7 @@ function SendFiles({ files }: { files: readonly File[] }) {
   );
 }
 
-/** The pictures go with the next message, the first ones of too many. */
+/** The pictures go with the next message, limited to the first ones. */
 function AskAbout({ files }: { files: readonly File[] }) {
   const t = useT();
   const app = useApp();
@@ -137,7 +137,7 @@ function NewConversation({ text }: { text: string }) {
   );
 }
 
-/** Puts the text into the draft of a thread, behind what is there. */
+/** Appends the text to the draft of a thread. */
 function Reply({ text }: { text: string }) {
   const t = useT();
   const { inbox, shares } = useApp();

@@ -15,7 +15,7 @@ import { SearchBar } from '../terminal/search-bar.tsx';
 import { MAX_FONT, MIN_FONT } from '../terminal/view.ts';
 import { useVisibleHeight } from '../terminal/viewport.ts';
 
-/** As many as the relay opens for one socket (contract 02 §3.2). */
+/** As many as the relay allows for one socket (contract 02 §3.2). */
 const TABS = [1, 2, 3, 4] as const;
 type Tab = (typeof TABS)[number];
 
@@ -24,7 +24,7 @@ interface TabShell {
   name: string;
   isWatch: boolean;
 }
-/** Argument of the screen's address that shows the list of shells. */
+/** Argument of the screen's address for the list of shells. */
 const SHELLS = 'shells';
 
 /** Shells at home, in four tabs. */
@@ -45,7 +45,7 @@ export default function TerminalScreen() {
   const open = useSignal<'menu' | 'kill' | 'paste' | 'search' | 'shells' | 'keys' | undefined>(
     shared.value === '' ? undefined : 'paste',
   );
-  // Apart, so that a shell is on the screen sooner.
+  // Loaded separately, so that a shell is shown sooner.
   const { data: dialogs } = useLoad(() => import('../terminal/dialogs.tsx')).state.value;
   const panes = useRef(new Map<Tab, Pane>());
   const tabButtons = useRef(new Map<Tab, HTMLButtonElement>());
@@ -70,7 +70,7 @@ export default function TerminalScreen() {
       for (const { shell } of all()) shell.receive(message);
     });
     const stopOnline = port.onOnline(() => {
-      // The shell that is looked at comes back first.
+      // The visible shell is restored first.
       const shown = current();
       for (const { shell } of all().sort((a, b) => Number(b === shown) - Number(a === shown))) {
         if (shell.state.value.name === 'waiting') shell.attach();
@@ -91,7 +91,7 @@ export default function TerminalScreen() {
     selection.value = panes.current.get(tab)?.view.selection ?? '';
   }
 
-  /** Shows a shell of the host in the tab that has it, else in one without a shell, else in the one that is shown. */
+  /** Shows a shell of the host in the tab that has it, else in one without a shell, else in the visible one. */
   function choose(name: string, isWatch: boolean): void {
     const free = TABS.find((tab) => !started.value.has(tab));
     const tab = TABS.find((tab) => started.value.has(tab) && shellOf(tab).name === name) ?? free ?? active.value;
@@ -100,7 +100,7 @@ export default function TerminalScreen() {
     close();
   }
 
-  /** Arrow keys go from tab to tab, as in any list of tabs. */
+  /** Arrow keys move between tabs, as usual for a list of tabs. */
   function onTabKey(event: KeyboardEvent): void {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (step === undefined) return;
@@ -115,7 +115,7 @@ export default function TerminalScreen() {
 
   async function paste(): Promise<void> {
     const text = await readClipboard();
-    // A browser that does not show the clipboard to the page still pastes into a field.
+    // A browser that does not expose the clipboard to the page can still paste into a field.
     if (text === null) open.value = 'paste';
     else {
       close();
@@ -294,7 +294,7 @@ export default function TerminalScreen() {
             <li>
               <SwitchRow
                 label={t('Screen reader')}
-                hint={t('Reads out what the shell prints. Slower.')}
+                hint={t('Reads out the output of the shell. Slower.')}
                 checked={settings.values.terminal_screen_reader.value}
                 onChange={(value) => settings.set('terminal_screen_reader', value)}
               />
@@ -306,7 +306,7 @@ export default function TerminalScreen() {
                   current()?.shell.detach();
                 }}
               >
-                {t('Detach: the shell goes on at home')}
+                {t('Detach: the shell keeps running at home')}
               </MenuItem>
             </li>
             <li>

@@ -10,10 +10,10 @@ import { useLook } from '../terminal/look.ts';
 import { createView, type View } from '../terminal/view.ts';
 import { useVisibleHeight } from '../terminal/viewport.ts';
 
-/** Nothing is typed into the terminal itself. */
+/** There is no input in the terminal itself. */
 const HIDE_CURSOR = '\x1b[?25l';
 
-/** The agent's TUI: what it prints on a terminal, and a line for what it is asked. */
+/** The agent's TUI: its output in a terminal, and a line for input. */
 export default function TuiScreen() {
   const t = useT();
   const { session, settings } = useApp();
@@ -32,7 +32,7 @@ export default function TuiScreen() {
       look: look.value,
       modifiers,
       label: t('What the agent prints. Press Ctrl+F6 to leave it.'),
-      // It is asked below.
+      // Input goes to the field below.
       onInput: () => field.current?.focus(),
       onResize: (size) => gateway.resize(size),
       onFontSize: (size) => settings.set('terminal_font_size', size),
@@ -46,7 +46,7 @@ export default function TuiScreen() {
     const stops = [
       port.onMessage(gateway.receive),
       session.port('system').onMessage((message) => {
-        // This screen says it in its own words.
+        // This screen has a text of its own for it.
         if (gateway.receiveError(message)) session.dismissNotice();
       }),
       port.onOnline(() => {
@@ -105,7 +105,7 @@ export default function TuiScreen() {
         <div class="pane">
           <div ref={host} class="terminal-view" />
           {state?.name === 'waiting' && !session.isOnline.value && (
-            <Notice tone="warn">{t('The connection is lost. The conversation goes on with the next one.')}</Notice>
+            <Notice tone="warn">{t('The connection is lost. The conversation continues with the next one.')}</Notice>
           )}
           {state?.name === 'unavailable' && (
             <Notice tone="warn">{t('The agent on this host has no TUI. Use the chat instead.')}</Notice>
@@ -117,7 +117,7 @@ export default function TuiScreen() {
           )}
         </div>
       </div>
-      <form class="ask-bar" onSubmit={inPage(() => submit())}>
+      <form class="ask-bar" onSubmit={inPage(submit)}>
         <textarea
           ref={field}
           class="input"
@@ -145,7 +145,7 @@ export default function TuiScreen() {
   );
 }
 
-/** The conversations of the agent, to go on with one. */
+/** The conversations of the agent, to continue one. */
 function SessionDialog({ gateway, onClose }: { gateway: Gateway; onClose(): void }) {
   const t = useT();
   const { state, reload } = useLoad(() => gateway.sessions());

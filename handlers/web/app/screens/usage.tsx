@@ -44,10 +44,10 @@ interface Usage {
   providers: Provider[];
 }
 
-/** From here on a quota counts as nearly used up, in percent. */
+/** Percent from which a quota counts as nearly used up. */
 const NEARLY_ALL = 90;
 
-/** Used part of each provider's quota. */
+/** Used share of each provider's quota. */
 export default function UsageScreen() {
   const t = useT();
   const { api } = useApp();
@@ -116,7 +116,7 @@ function ProviderCard({ provider }: { provider: Provider }) {
       {provider.status === 'unavailable' && (
         <Notice tone="warn">{message ? t(message) : t('Its usage could not be loaded.')}</Notice>
       )}
-      {/* With several credentials, the windows of the provider are those of the active one. */}
+      {/* With several credentials, the provider's windows are those of the active one. */}
       {provider.credentials.length < 2 && <Windows of={name} windows={provider.windows} />}
       {provider.balances.length > 0 && (
         <dl class="facts">
@@ -194,7 +194,7 @@ function Windows({ of, windows }: { of: string; windows: readonly Window[] }) {
   );
 }
 
-/** The time until a moment in a sentence with `{age}`. A text that is not a time stays as the provider wrote it. */
+/** The time until a moment, in a sentence with `{age}`. A text that is not a time is shown as the provider wrote it. */
 function useResetText(): (moment: string, sentence: string) => string {
   const t = useT();
   const now = useNow(30_000);

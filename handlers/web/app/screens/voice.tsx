@@ -103,7 +103,7 @@ function Conversation({ talk, canSpeak }: { talk: Talk; canSpeak: boolean }) {
   const turns = talk.turns.value;
   const content = useRef<HTMLDivElement>(null);
   useFollowOnScreen(content);
-  // Nobody should be recorded by a screen that is not shown.
+  // A hidden screen must not record anybody.
   useEffect(() => talk.leave, [talk]);
   const isSpoken = canSpeak && talk.isSpeaking.value;
   return (
@@ -121,7 +121,7 @@ function Conversation({ talk, canSpeak }: { talk: Talk; canSpeak: boolean }) {
       ) : (
         <p class="soft small">{t('Answers are shown, not spoken: the relay has no provider of speech.')}</p>
       )}
-      {/* A screen reader would talk over the answer that is spoken, and read the parts of one that is still coming. */}
+      {/* A screen reader would talk over the spoken answer, and read a streaming one in parts. */}
       <div
         ref={content}
         class="said"

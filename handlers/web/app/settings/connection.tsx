@@ -8,7 +8,7 @@ import { lifetimeOptions, limitSession } from '../lifetime.ts';
 import { PlainHttp } from '../tier.tsx';
 import { SettingChoice } from './fields.tsx';
 
-/** Where the relay is, the session of this browser, and plain http. */
+/** The address of the relay, the session of this browser, and plain http. */
 export function Connection() {
   const { t, language } = useI18n();
   const app = useApp();
@@ -78,7 +78,7 @@ export function Connection() {
   );
 }
 
-/** The consent to plain http, which can be taken back. */
+/** The consent to plain http, which can be withdrawn. */
 function PlainConnections() {
   const t = useT();
   const { settings } = useApp();

@@ -12,11 +12,11 @@ type KeyOf<Value> = {
 interface FieldProps<Key> {
   of: Key;
   label: string;
-  /** Its meaning, unless the label says it. */
+  /** Its meaning, unless the label explains it. */
   hint?: string;
 }
 
-/** The meaning of a setting; with the details, its key, range and default too. */
+/** The meaning of a setting, and with the details, its key, range and default. */
 function useAbout(hint: string | undefined, key: string, facts: string[]): ComponentChildren {
   const { settings } = useApp();
   if (!settings.values.settings_details.value) return hint;
@@ -47,7 +47,7 @@ interface ChoiceProps<Key extends keyof SettingValues> extends FieldProps<Key> {
   options: readonly (readonly [value: SettingValues[Key], text: string])[];
 }
 
-/** A setting with some choices. */
+/** A setting with fixed choices. */
 export function SettingChoice<Key extends KeyOf<string> | KeyOf<number>>(props: ChoiceProps<Key>) {
   const t = useT();
   const { settings } = useApp();
@@ -67,7 +67,7 @@ export function SettingChoice<Key extends KeyOf<string> | KeyOf<number>>(props: 
   );
 }
 
-/** A whole number within its range. One outside of it is shown as wrong and not taken. */
+/** A whole number within its range. Any other is shown as invalid and not stored. */
 export function SettingNumber({ of, label, hint }: FieldProps<keyof typeof RANGES>) {
   const t = useT();
   const { settings } = useApp();

@@ -1,8 +1,8 @@
 import { useT } from '../../shared/i18n.ts';
 
-/** Settings of the phone's app that a page has no use for, by their keys (specification 2.1 and 8). */
+/** Settings of the phone's app that a page does not need, by their keys (specification 2.1 and 8). */
 const UNSUPPORTED: readonly (readonly [keys: readonly string[], reason: string])[] = [
-  [['tofu_pins'], 'The browser checks certificates by itself, and shows a page no key to pin.'],
+  [['tofu_pins'], 'The browser verifies certificates itself, and exposes no key that a page could pin.'],
   [
     ['API Server URL', 'API Key'],
     'Direct API is not used: this page talks only to its relay, which keeps the key of the API server.',

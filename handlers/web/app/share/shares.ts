@@ -24,16 +24,16 @@ export function createShares(base: string) {
 
   return {
     pending: pending as ReadonlySignal<Share | null>,
-    /** Text that the terminal is to offer for pasting. */
+    /** Text that the terminal offers for pasting. */
     forTerminal,
 
-    /** A part was used: it is kept no longer. */
+    /** A part was used, and is removed. */
     async used(part: 'text' | 'files'): Promise<void> {
       const share = pending.value;
       if (share) await keep({ ...share, ...(part === 'text' ? { text: '' } : { files: [], refused: [] }) });
     },
 
-    /** Nothing stays in this browser. */
+    /** Erases all of it in this browser. */
     clear,
   };
 }

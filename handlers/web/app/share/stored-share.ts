@@ -1,31 +1,31 @@
 import { createStore, del, get, set } from 'idb-keyval';
 
-/** Content shared by another app. It stays in this browser until it is used, discarded, or a day old. */
+/** Content shared by another app. Stored in this browser until it is used, discarded, or a day old. */
 export interface Share {
   /** Title, text and address. */
   text: string;
   files: readonly File[];
-  /** Names of files that were one too many or too large to keep. */
+  /** Names of files that exceeded the limits. */
   refused: readonly string[];
   /** Epoch ms. */
   at: number;
 }
 
-/** Names of the form's fields, as the manifest tells them to the system. */
+/** Names of the form's fields, as in the manifest. */
 export const FIELDS = { texts: ['title', 'text', 'url'], files: 'files' } as const;
 
 const MAX_FILES = 20;
-/** Bytes of all files; the relay takes as much in one by default. */
+/** Bytes of all files; by default the relay accepts as much in one file. */
 const MAX_BYTES = 100 * 1024 * 1024;
 const MAX_TEXT = 256 * 1024;
 const MAX_NAME = 255;
 const MAX_AGE = 86_400_000;
 
 const database = () => createStore('svc shares', 'shares');
-/** Several relays may share an origin, each below a path of its own. */
+/** Several relays may share an origin, each below a separate path. */
 const keyOf = (base: string): string => new URL(base).pathname;
 
-/** The parts of a share that are kept. */
+/** The parts of a share that are stored. */
 export function shareOf(form: FormData): Share {
   const lines = FIELDS.texts.flatMap((name) => form.get(name) ?? []).filter((value) => typeof value === 'string');
   // Many apps put the address into the text as well.
@@ -36,7 +36,7 @@ export function shareOf(form: FormData): Share {
   const refused: string[] = [];
   let size = 0;
   for (const file of form.getAll(FIELDS.files)) {
-    // A form without a file has an empty one without a name.
+    // A form without a file contains an empty one without a name.
     if (typeof file === 'string' || (file.name === '' && file.size === 0)) continue;
     if (files.length < MAX_FILES && size + file.size <= MAX_BYTES) {
       files.push(file);
@@ -49,11 +49,11 @@ export function shareOf(form: FormData): Share {
 export const isEmpty = ({ text, files, refused }: Share): boolean =>
   text === '' && files.length === 0 && refused.length === 0;
 
-/** Keeps a share in the place of an older one; an empty one only removes that. */
+/** Stores a share, replacing an older one; an empty one only removes that. */
 export const storeShare = (base: string, share: Share): Promise<void> =>
   isEmpty(share) ? del(keyOf(base), database()) : set(keyOf(base), share, database());
 
-/** The latest share, unless it is gone or too old. */
+/** The latest share, unless it was removed or is too old. */
 export async function readShare(base: string): Promise<Share | null> {
   const share = await get<Share>(keyOf(base), database());
   if (!share || Date.now() - share.at <= MAX_AGE) return share ?? null;

@@ -1,4 +1,4 @@
-/** The text of the clipboard; null where the browser does not show it to the page. */
+/** The text of the clipboard; null if the browser does not expose it to the page. */
 export async function readClipboard(): Promise<string | null> {
   try {
     return await navigator.clipboard.readText();

@@ -48,5 +48,5 @@ const DARK: ITheme = {
   brightWhite: '#ffffff',
 };
 
-/** The terminal's colours for a page that is light or dark. */
+/** The terminal's colours for a light or dark page. */
 export const colorsOf = (isDark: boolean): ITheme => (isDark ? DARK : LIGHT);

@@ -1,42 +1,39 @@
 import { DELETE } from './keys.ts';
 
 /**
- * Content of the field when nothing was typed. A phone's keyboard reports a deletion only where there is something to
- * delete.
+ * Content of the field when nothing was typed. A phone's keyboard reports a deletion only if there is something to delete.
  */
 export const PADDING = ' '.repeat(8);
-/** The field is emptied beyond this; keyboards only look at the last words. */
+/** The field is emptied beyond this; keyboards only read the last words. */
 const MAX_LENGTH = 400;
 
-/** Scripts whose keyboards show something else first and convert it: that is typed when it is final. */
+/** Scripts whose keyboards show other text first and convert it; the text is sent once it is final. */
 const CONVERTED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Script=Bopomofo}]/u;
-/** Characters that a line editor deletes together with the one before them. */
+/** Characters that a line editor deletes together with the preceding one. */
 const MARK = /[\p{M}\u200d]/u;
 
 /** Effect of a change of the field on the terminal. */
 export interface Change {
-  /** To type: a DEL for each character that is taken back, then the new ones. */
+  /** Text to type: a DEL for each removed character, then the new ones. */
   text: string;
-  /** To paste instead, because it has several lines. */
+  /** Text to paste instead, because it has several lines. */
   paste?: string;
-  /** True if the field has to be set to `PADDING`, with the caret behind it. */
+  /** True if the field must be reset to `PADDING`, with the caret after it. */
   reset: boolean;
 }
 
 export interface ComposerOptions {
-  /** True if compositions in Latin letters are converted, too (Chinese, Japanese, Korean). */
+  /** True if compositions in Latin letters are converted too (Chinese, Japanese, Korean). */
   converts?: boolean;
 }
 
-export type Composer = ReturnType<typeof createComposer>;
-
 /**
- * Turns the changes of a text field into typed text. Keyboards of phones compose, correct, suggest and dictate: they send
- * no key codes, and their events differ between browsers. They all share the text of the field after each event, so
- * that is compared with what was typed: everything arrives once, and a correction as deletions and new text.
+ * Turns the changes of a text field into typed text. Keyboards of phones compose, correct, suggest and dictate: they send no
+ * key codes, and their events differ between browsers. But the text of the field after each event is reliable, so it is
+ * compared with the text sent so far: everything arrives once, and a correction as deletions and new text.
  */
 export function createComposer({ converts = false }: ComposerOptions = {}) {
-  /** Text of the field that the terminal has got. */
+  /** Text of the field that the terminal has received. */
   let typed = PADDING;
   let mode: 'plain' | 'live' | 'held' = 'plain';
   let preview = '';
@@ -57,25 +54,25 @@ export function createComposer({ converts = false }: ComposerOptions = {}) {
   const nothing = (): Change => ({ text: '', reset: false });
 
   return {
-    /** Composed text that is shown, and not typed yet. */
+    /** Composed text that is shown but not sent yet. */
     get preview() {
       return preview;
     },
 
-    /** `beforeinput`: the text of the field, which others may have changed. */
+    /** `beforeinput`: the text of the field, which may have been changed by others. */
     before(value: string): void {
       if (mode === 'plain') typed = value;
     },
 
-    /** `compositionstart`, with the key that began it (`KeyboardEvent.key`), if there was one. */
+    /** `compositionstart`, with the key that started it (`KeyboardEvent.key`), if any. */
     start(key?: string): void {
-      // With a real keyboard, composing is converting, or a dead key.
+      // With a hardware keyboard, composition is conversion, or a dead key.
       mode = converts || key === 'Process' || key === 'Dead' ? 'held' : 'live';
     },
 
     /** `input`, with the text of the field. */
     input(value: string, inputType: string): Change {
-      // Safari takes the composed text out before it inserts the final one.
+      // Safari removes the composed text before it inserts the final one.
       if (inputType === 'deleteCompositionText') return nothing();
       const { inserted } = difference(typed, value);
       if (mode === 'live' && CONVERTED.test(inserted)) mode = 'held';
@@ -90,7 +87,7 @@ export function createComposer({ converts = false }: ComposerOptions = {}) {
       return compare(value);
     },
 
-    /** Starts anew, because a key has moved the cursor. Returns composed text that was not typed yet. */
+    /** Starts again, because a key has moved the cursor. Returns composed text that was not sent yet. */
     reset(): string {
       const rest = preview;
       mode = 'plain';

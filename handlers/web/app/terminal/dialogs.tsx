@@ -7,7 +7,7 @@ import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
 import { listShells, type ShellRow } from './list.ts';
 
-/** Milliseconds after which the list is asked for again. */
+/** Milliseconds after which the list is reloaded. */
 const REFRESH = 5_000;
 
 interface ShellsProps {
@@ -15,12 +15,12 @@ interface ShellsProps {
   nameOf(name: string): string | undefined;
   onAttach(name: string): void;
   onWatch(name: string): void;
-  /** Absent when every tab has a shell. */
+  /** Absent if every tab has a shell. */
   onNew?(): void;
   onClose(): void;
 }
 
-/** Chooses one of the shells that run at home, to work in it or to see it. */
+/** Chooses one of the shells running at home, to use or to watch it. */
 export function ShellsDialog({ nameOf, onAttach, onWatch, onNew, onClose }: ShellsProps) {
   const t = useT();
   const { session } = useApp();
@@ -94,7 +94,7 @@ export function ShellsDialog({ nameOf, onAttach, onWatch, onNew, onClose }: Shel
 const newestFirst = (rows: readonly ShellRow[]): ShellRow[] =>
   rows.toSorted((a, b) => (b.active_at ?? 0) - (a.active_at ?? 0));
 
-/** Its user, its age, and when it last printed. */
+/** Its user, its age, and the time of its last output. */
 function aboutShell(
   { device, created_at: created, active_at: active }: ShellRow,
   now: number,
@@ -110,7 +110,7 @@ function aboutShell(
     .join(' · ');
 }
 
-/** A person's own keys for the row, which this browser keeps. */
+/** A person's own keys for the row, stored in this browser. */
 export function KeysDialog({ keys, onSave, onClose }: { keys: string; onSave(keys: string): void; onClose(): void }) {
   const t = useT();
   const text = useSignal(keys);
@@ -130,13 +130,13 @@ export function KeysDialog({ keys, onSave, onClose }: { keys: string; onSave(key
 }
 
 interface PasteProps {
-  /** Text of another app, to be looked at first. */
+  /** Text of another app, to be reviewed first. */
   shared: string;
   onPaste(text: string): void;
   onClose(): void;
 }
 
-/** For shared text, and where the page may not read the clipboard. */
+/** For shared text, and if the page may not read the clipboard. */
 export function PasteDialog({ shared, onPaste, onClose }: PasteProps) {
   const t = useT();
   const text = useSignal(shared);

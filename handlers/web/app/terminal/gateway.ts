@@ -3,13 +3,13 @@ import { isObject, type JsonObject } from '../../../../lib/kit/json.ts';
 import type { Message } from '../../../../lib/socket/envelope.ts';
 import type { Port } from '../session.ts';
 
-/** Requests that wait for an answer; more are refused. */
+/** Maximum unanswered requests; more are refused. */
 const MAX_PENDING = 64;
-/** Characters of an event that the page has no words for. */
+/** Characters of an unknown event that are shown. */
 const MAX_DETAIL = 200;
 
 export type GatewayState =
-  /** For the connection, or for the gateway to start. */
+  /** Waits for the connection, or for the gateway to start. */
   | { name: 'waiting' }
   | { name: 'ready' }
   /** This relay has no gateway. */
@@ -31,7 +31,7 @@ export type Gateway = ReturnType<typeof createGateway>;
 
 /**
  * The agent's TUI gateway (contract 02 §4): JSON-RPC in both directions, printed as a terminal would show it. One process
- * for each connection, so after a loss another one resumes the conversation.
+ * per connection, so after a loss a new one resumes the conversation.
  */
 export function createGateway({ port, print }: GatewayParts) {
   const state = signal<GatewayState>({ name: 'waiting' });
@@ -133,7 +133,7 @@ export function createGateway({ port, print }: GatewayParts) {
     /** True if the agent is answering. */
     isBusy: isBusy as ReadonlySignal<boolean>,
 
-    /** Starts the gateway, or another one after a loss. */
+    /** Starts the gateway, or a new one after a loss. */
     attach(size: { cols: number; rows: number }): void {
       endAll('The connection was lost.');
       state.value = { name: 'waiting' };
@@ -161,7 +161,7 @@ export function createGateway({ port, print }: GatewayParts) {
       }
     },
 
-    /** `system/error`, by which a relay without a gateway answers. True when it is about the gateway. */
+    /** `system/error`, the answer of a relay without a gateway. True if it is about the gateway. */
     receiveError({ type, payload }: Message): boolean {
       if (type !== 'error' || payload.channel !== 'tui') return false;
       endAll(String(payload.message));
@@ -169,7 +169,7 @@ export function createGateway({ port, print }: GatewayParts) {
       return true;
     },
 
-    /** Asks the agent, in a new session unless one is open. Failures are printed. */
+    /** Sends a message to the agent, in a new session unless one is open. Failures are printed. */
     async submit(text: string): Promise<void> {
       writeLine(`❯ ${text}`, BOLD);
       isBusy.value = true;
@@ -192,7 +192,7 @@ export function createGateway({ port, print }: GatewayParts) {
       );
     },
 
-    /** The conversations that can be gone on with. */
+    /** The conversations that can be continued. */
     async sessions(): Promise<AgentSession[]> {
       const result = await call('session.list');
       const rows = isObject(result) ? (result.sessions ?? result.items) : result;
@@ -208,7 +208,7 @@ export function createGateway({ port, print }: GatewayParts) {
       await openSession('session.resume', { session_id: id });
     },
 
-    /** The next question begins a conversation. */
+    /** The next message starts a new conversation. */
     startAnew(): void {
       session = undefined;
     },
@@ -226,7 +226,7 @@ const CYAN = '36';
 const DIM = '2';
 const BOLD = '1';
 
-/** Text of the agent without control characters, which could do anything to the screen. */
+/** Text of the agent without control characters, which could manipulate the screen. */
 const cleanText = (text: string): string =>
   // biome-ignore lint/suspicious/noControlCharactersInRegex: it removes them
   text.replace(/\x1b\[[\x20-\x3f]*[\x40-\x7e]|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g, '');

@@ -1,4 +1,4 @@
-/** A place on the screen, in CSS pixels of the window. */
+/** A position on the screen, in CSS pixels of the window. */
 export interface Point {
   x: number;
   y: number;
@@ -7,21 +7,21 @@ export interface Point {
 export interface GestureTarget {
   /** A finger has moved this many pixels up or down. */
   scroll(distance: number, at: Point): void;
-  /** Two fingers are this many times as far apart as at the beginning. */
+  /** Ratio of the distance between two fingers to that at the beginning. */
   pinch(scale: number): void;
-  /** A finger has rested at a place. */
+  /** A finger has rested at a position. */
   press(at: Point): void;
   /** After `press`: the finger has moved here. */
   extend(at: Point): void;
 }
 
-/** Milliseconds that a finger rests, and pixels that it may move meanwhile. */
+/** Milliseconds that a finger has to rest, and pixels that it may move meanwhile. */
 const PRESS_TIME = 500;
 const SLOP = 10;
 
 /**
- * Follows the fingers on an element: one scrolls, one that rests first selects, two change the size. Mouse and taps are
- * left alone. Returns the function that stops it.
+ * Handles touches on an element: one finger scrolls, or selects after resting, two change the size. Ignores the mouse and
+ * taps. Returns the function that stops it.
  */
 export function followFingers(element: HTMLElement, target: GestureTarget): () => void {
   const stopping = new AbortController();
@@ -32,7 +32,7 @@ export function followFingers(element: HTMLElement, target: GestureTarget): () =
   let last: Point = start;
   let startDistance = 0;
   let timer: ReturnType<typeof setTimeout> | undefined;
-  /** A browser turns some gestures into clicks of a mouse afterwards. */
+  /** A browser synthesizes mouse clicks after some gestures. */
   let ignoresMouse = false;
 
   const pointOf = ({ clientX: x, clientY: y }: PointerEvent): Point => ({ x, y });
@@ -79,7 +79,7 @@ export function followFingers(element: HTMLElement, target: GestureTarget): () =
     fingers.delete(event.pointerId);
     clearTimeout(timer);
     if (fingers.size === 0) kind = 'none';
-    // The finger that is left of a pinch does nothing.
+    // The finger that remains after a pinch does nothing.
     else if (kind === 'pinch') startDistance = 0;
   }
 
@@ -90,7 +90,7 @@ export function followFingers(element: HTMLElement, target: GestureTarget): () =
   element.addEventListener('pointerdown', begin, { signal });
   element.addEventListener('pointermove', move, { signal });
   for (const type of ['pointerup', 'pointercancel'] as const) element.addEventListener(type, end, { signal });
-  // The terminal has gestures of its own, for its scrollbar; they would scroll twice.
+  // The terminal has its own gestures for its scrollbar, which would scroll twice.
   for (const type of ['touchstart', 'touchmove', 'touchend']) {
     element.addEventListener(type, swallow, { signal, capture: true, passive: true });
   }

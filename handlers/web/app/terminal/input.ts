@@ -2,25 +2,25 @@ import type { Terminal } from '@xterm/xterm';
 import { type Change, createComposer, PADDING } from './compose.ts';
 import { isModified, type KeyName, type Modifiers, pressKey, type Stroke, typeText } from './keys.ts';
 
-/** The modifiers of the key row, which also apply to what is typed. */
+/** The modifiers of the key row, which also apply to typed text. */
 export interface ModifierState {
   value: Modifiers;
 }
 
 export interface InputParts {
   terminal: Terminal;
-  /** The field that takes the text, which is the terminal's own. */
+  /** The field that receives the text, which is the terminal's own. */
   field: HTMLTextAreaElement;
-  /** Above the terminal in the page: sees each event first. */
+  /** An ancestor of the terminal, which sees each event first. */
   root: HTMLElement;
   modifiers: ModifierState;
-  /** Composed text that is not typed yet, to be shown at the cursor. */
+  /** Composed text that is not sent yet, to be shown at the cursor. */
   onPreview(text: string): void;
-  /** The user wants to leave the terminal, whose Tab is the shell's. */
+  /** The user wants to leave the terminal, in which Tab goes to the shell. */
   onLeave(): void;
 }
 
-/** Keys with modifiers of the row that the terminal would send without them. */
+/** Keys that the terminal would send without the modifiers of the row. */
 const NAMED = new Set<string>([
   'Escape',
   'Tab',
@@ -37,12 +37,12 @@ const NAMED = new Set<string>([
   'PageDown',
 ]);
 const IS_MAC = /Mac|iPhone|iPad/.test(navigator.userAgent);
-/** `keyCode` of a key that an input method takes. */
+/** `keyCode` of a key that an input method handles. */
 const COMPOSED_KEY = 229;
 
 /**
- * Text goes one way, whatever keyboard it comes from: into the field, and from there through the composer. Only keys that
- * print nothing, and those with Ctrl or Alt, are the terminal's own affair.
+ * Text from every keyboard takes one path: into the field, and from there through the composer. The terminal itself handles
+ * only keys that print nothing, and those with Ctrl or Alt.
  */
 export function createInput({ terminal, field, root, modifiers, onPreview, onLeave }: InputParts) {
   const language = navigator.language.slice(0, 2);
@@ -61,7 +61,7 @@ export function createInput({ terminal, field, root, modifiers, onPreview, onLea
     field.setSelectionRange(PADDING.length, PADDING.length);
   }
 
-  /** Forgets the context of the field, because the cursor is elsewhere now. Pending input goes first. */
+  /** Forgets the context of the field after the cursor has moved. Pending input is sent first. */
   function restart(): void {
     const rest = composer.reset();
     onPreview('');
@@ -71,7 +71,7 @@ export function createInput({ terminal, field, root, modifiers, onPreview, onLea
 
   function apply({ text, paste, reset }: Change): void {
     const { data, modifiers: next } = typeText(modifiers.value, text);
-    // With a modifier, the field no longer holds what the shell has.
+    // With a modifier, the field differs from the shell's line.
     const isForeign = text !== '' && isModified(modifiers.value);
     modifiers.value = next;
     if (data !== '') terminal.input(data);
@@ -142,7 +142,7 @@ export function createInput({ terminal, field, root, modifiers, onPreview, onLea
   });
 
   return {
-    /** Strikes a key of the row. */
+    /** Presses a key of the row. */
     strike(stroke: Stroke): void {
       if (stroke.modifiers) modifiers.value = stroke.modifiers;
       if ('key' in stroke) press(stroke.key);
@@ -159,7 +159,7 @@ export function createInput({ terminal, field, root, modifiers, onPreview, onLea
   };
 }
 
-/** True if a key puts text into the field. With Option it does on a Mac, with AltGr elsewhere. */
+/** True if a key puts text into the field, as it does with Option on a Mac, and with AltGr elsewhere. */
 function isPrinting(event: KeyboardEvent): boolean {
   if ([...event.key].length !== 1) return false;
   if (event.getModifierState('AltGraph')) return true;

@@ -15,7 +15,7 @@ import {
   tapModifier,
 } from './keys.ts';
 
-/** A key: something to strike, or a modifier to hold. `label` says what a picture means. */
+/** A key: a keystroke, or a modifier to hold. `label` describes a symbol. */
 type Key = { text: string; label?: string } & ({ strike: Stroke } | { hold: ModifierName });
 
 const press = (text: string, key: KeyName): Key => ({ text, strike: { key } });
@@ -47,13 +47,13 @@ const ARROWS: readonly Key[] = [
   { ...press('→', 'ArrowRight'), label: 'Right arrow' },
 ];
 
-/** Milliseconds after which an arrow that is held down repeats, and between two repetitions. */
+/** Milliseconds after which a held arrow repeats, and between two repetitions. */
 const REPEAT_AFTER = 400;
 const REPEAT_EVERY = 60;
 
 interface KeyRowProps {
   modifiers: Signal<Modifiers>;
-  /** The person's own keys, as `parseKeys` reads them. */
+  /** The person's own keys, in the syntax of `parseKeys`. */
   own: string;
   onStrike(stroke: Stroke): void;
   onPaste(): void;
@@ -61,8 +61,8 @@ interface KeyRowProps {
 }
 
 /**
- * The keys that an on-screen keyboard lacks, in one row that scrolls, with the arrows at its end. They leave the focus, and
- * so the keyboard, where it is.
+ * The keys that an on-screen keyboard lacks, in one scrolling row, with the arrows at its end. They do not take the focus,
+ * so the keyboard stays open.
  */
 export function KeyRow({ modifiers, own, onStrike, onPaste, onEdit }: KeyRowProps) {
   const t = useT();
@@ -115,7 +115,7 @@ export function KeyRow({ modifiers, own, onStrike, onPaste, onEdit }: KeyRowProp
   );
 }
 
-/** A key that repeats while it is held down. */
+/** A key that repeats while it is held. */
 function ArrowKey({ text, label, onPress }: { text: string; label: string; onPress(): void }) {
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const repeated = useRef(false);

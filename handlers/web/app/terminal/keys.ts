@@ -25,7 +25,7 @@ export type Modifiers = Readonly<Record<ModifierName, Hold>>;
 
 export const NO_MODIFIERS: Modifiers = { shift: 'off', ctrl: 'off', alt: 'off' };
 
-/** Input that a key sends, and the modifiers after it. */
+/** Input for a key, and the modifiers afterwards. */
 export interface Pressed {
   data: string;
   modifiers: Modifiers;
@@ -33,7 +33,7 @@ export interface Pressed {
 
 const NEXT: Record<Hold, Hold> = { off: 'once', once: 'locked', locked: 'off' };
 
-/** The modifiers after a tap on one of them: once, locked, off. */
+/** The modifiers after a tap on one of them: off, once, locked, off. */
 export const tapModifier = (modifiers: Modifiers, name: ModifierName): Modifiers => ({
   ...modifiers,
   [name]: NEXT[modifiers[name]],
@@ -125,7 +125,7 @@ function modify({ shift, ctrl, alt }: Modifiers, character: string): string {
   return (alt === 'off' ? '' : '\x1b') + controlled;
 }
 
-/** Control characters that keyboards also have on keys other than `@` to `_`. */
+/** Control characters that are also on keys other than `@` to `_`. */
 const CONTROLS: Record<string, string> = {
   ' ': '\0',
   '`': '\0',
@@ -145,21 +145,21 @@ const CONTROLS: Record<string, string> = {
   '?': DELETE,
 };
 
-/** The control character of Ctrl with a character; undefined for a character without one. */
+/** Returns the control character that Ctrl and a key produce, or undefined if they produce none. */
 function controlOf(character: string): string | undefined {
   const upper = character.toUpperCase();
   if (/^[@-_]$/.test(upper)) return String.fromCharCode(upper.charCodeAt(0) & 0x1f);
   return CONTROLS[character];
 }
 
-/** The modifiers once a key was pressed. */
+/** The modifiers after a key press. */
 const spend = (modifiers: Modifiers): Modifiers => ({
   shift: modifiers.shift === 'once' ? 'off' : modifiers.shift,
   ctrl: modifiers.ctrl === 'once' ? 'off' : modifiers.ctrl,
   alt: modifiers.alt === 'once' ? 'off' : modifiers.alt,
 });
 
-/** Effect of a key of the row: a key or a text, with modifiers of its own; without them those that are held count. */
+/** Effect of a key in the row: a key or a text, with its own modifiers; without them, the held ones apply. */
 export type Stroke = { modifiers?: Modifiers } & ({ key: KeyName } | { type: string });
 
 /** Names that people give to keys, in small letters. */
@@ -186,8 +186,8 @@ const ESCAPES: Record<string, string> = { n: '\r', t: '\t', s: ' ', '\\': '\\' }
 const MAX_KEYS = 16;
 
 /**
- * A person's own keys, separated by spaces: `Ctrl-R`, `Alt-.`, `F5`, or a text, in which `\n` is Enter, `\t` Tab and
- * `\s` a space.
+ * A person's own keys, separated by spaces: `Ctrl-R`, `Alt-.`, `F5`, or a text, in which `
+ * ` is Enter, `\t` Tab and `\s` a space.
  */
 export function parseKeys(text: string): { text: string; strike: Stroke }[] {
   const words = text.split(/\s+/).filter((word) => word !== '');

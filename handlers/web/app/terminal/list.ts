@@ -2,7 +2,7 @@ import { systemClock } from '../../../../lib/kit/clock.ts';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
 import type { Port } from '../session.ts';
 
-/** A shell of the host (contract 02 §3.8, 09 §1). Facts that the relay does not know are absent. */
+/** A shell of the host (contract 02 §3.8, 09 §1). Unknown facts are absent. */
 export interface ShellRow {
   name: string;
   /** Name of the device that attached last. */
@@ -19,7 +19,7 @@ export interface ShellRow {
 
 const TIMEOUT = 5_000;
 
-/** The shells that this device may attach to. @throws Error in words for people */
+/** The shells that this device may attach to. @throws Error worded for people */
 export function listShells(port: Pick<Port, 'send' | 'onMessage'>, signal?: AbortSignal): Promise<ShellRow[]> {
   const id = newUuid();
   return new Promise((resolve, reject) => {

@@ -3,7 +3,7 @@ import { useEffect } from 'preact/hooks';
 import { useApp } from '../context.ts';
 import type { Look } from './view.ts';
 
-/** True if a media query matches, now and later. */
+/** True while a media query matches. */
 function useMedia(query: string) {
   const matches = useSignal(false);
   useEffect(() => {
@@ -18,7 +18,7 @@ function useMedia(query: string) {
   return matches;
 }
 
-/** Appearance of terminals: by the settings, and by what the system prefers. */
+/** Appearance of terminals, from the settings and the system's preferences. */
 export function useLook() {
   const { values } = useApp().settings;
   const isDarkSystem = useMedia('(prefers-color-scheme: dark)');

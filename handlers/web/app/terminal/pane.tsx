@@ -8,7 +8,7 @@ import type { Modifiers } from './keys.ts';
 import { createShell, type Shell } from './shell.ts';
 import { createView, type Look, type View } from './view.ts';
 
-/** A started tab: the shell and its screen. */
+/** A started tab with its shell and screen. */
 export interface Pane {
   shell: Shell;
   view: View;
@@ -23,17 +23,17 @@ interface TerminalPaneProps {
   isActive: boolean;
   look: ReadonlySignal<Look>;
   modifiers: Signal<Modifiers>;
-  /** Called with the pane once it can be used, and with undefined when it is gone. */
+  /** Called with the pane once it is usable, and with undefined when it is gone. */
   onPane(pane: Pane | undefined): void;
   onSelection(text: string): void;
   onFontSize(size: number): void;
   onLeave(): void;
 }
 
-/** Name of the shell that a tab of this browser opens. */
+/** Name of the shell for a tab of this browser. */
 export const shellName = (deviceId: string, tab: number): string => `web-${deviceId.slice(0, 8)}-tab${tab}`;
 
-/** One tab of the terminal. The shell is left running at home when the tab goes. */
+/** One tab of the terminal. When the tab closes, the shell keeps running at home. */
 export function TerminalPane({ tab, name, isWatch, isActive, look, modifiers, onPane, ...events }: TerminalPaneProps) {
   const t = useT();
   const toast = useToast();
@@ -86,7 +86,7 @@ export function TerminalPane({ tab, name, isWatch, isActive, look, modifiers, on
   );
 }
 
-/** Above a screen that does not follow its shell: why, and the next step. */
+/** A notice above a screen that does not follow its shell: the reason, and the next step. */
 function PaneNotice({ shell, view }: Pane) {
   const t = useT();
   const { session } = useApp();
@@ -102,7 +102,11 @@ function PaneNotice({ shell, view }: Pane) {
       return null;
     case 'waiting':
       if (session.isOnline.value) return null;
-      return <Notice tone="warn">{t('The connection is lost. Your shell goes on, and comes back by itself.')}</Notice>;
+      return (
+        <Notice tone="warn">
+          {t('The connection is lost. Your shell keeps running, and reappears automatically.')}
+        </Notice>
+      );
     case 'failed':
       return (
         <Notice tone="bad" action={<Retry onClick={again} />}>
@@ -121,14 +125,14 @@ function PaneNotice({ shell, view }: Pane) {
             )
           }
         >
-          {isLeft ? t('Detached. The shell goes on at home.') : endOf(state.reason, t)}
+          {isLeft ? t('Detached. The shell keeps running at home.') : endOf(state.reason, t)}
         </Notice>
       );
     }
   }
 }
 
-/** Why a shell has ended, in words. */
+/** Describes why a shell has ended. */
 function endOf(reason: string, t: ReturnType<typeof useT>): string {
   switch (reason) {
     case 'eof':

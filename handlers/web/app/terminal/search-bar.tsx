@@ -4,12 +4,12 @@ import { Button, inPage } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 
 interface SearchBarProps {
-  /** Selects the next match of a text; false without a match. */
+  /** Selects the next match of a text. Returns false if nothing matches. */
   find(text: string, direction: 'up' | 'down'): boolean;
   onClose(): void;
 }
 
-/** Searches the screen and the lines that the page holds above it, upwards. In tmux, older lines are at home. */
+/** Searches the screen and the lines above it in the page, upwards. In tmux, older lines are at home. */
 export function SearchBar({ find, onClose }: SearchBarProps) {
   const t = useT();
   const field = useRef<HTMLInputElement>(null);

@@ -1,4 +1,4 @@
-/** A place in the buffer: absolute row, column, and cells. */
+/** A position in the buffer: absolute row, column, and cells. */
 export interface Match {
   row: number;
   column: number;
@@ -17,8 +17,7 @@ interface SearchLine {
 }
 
 /**
- * The next place of a text in a buffer before or after another one, upper and lower case alike; around the end if need
- * be. Matches do not span lines.
+ * The next match of a text in a buffer, before or after a position, ignoring case; wraps around. Matches do not span lines.
  */
 export function findText(
   buffer: SearchBuffer,
@@ -30,7 +29,7 @@ export function findText(
   if (wanted === '') return undefined;
   const start = from ?? { row: buffer.length - 1, column: Number.POSITIVE_INFINITY, length: 0 };
   const step = direction === 'up' ? -1 : 1;
-  // The row of the start is read twice: before and after it.
+  // The row of the start is searched twice: before and after it.
   for (let distance = 0; distance <= buffer.length; distance++) {
     const row = (start.row + step * distance + buffer.length * 2) % buffer.length;
     const matches = matchesIn(buffer, row, wanted);
@@ -75,7 +74,7 @@ function readLine(line: SearchLine | undefined): { text: string; columns: number
 /** Characters at which a word ends, for a selection by a finger. */
 const BREAK = /[\s"'`()[\]{}<>|;,]/;
 
-/** The word at a cell, or the cell alone if it is not part of a word. */
+/** The word at a cell, or only the cell if it is not part of a word. */
 export function wordAt(line: SearchLine | undefined, column: number): { column: number; length: number } {
   const { text, columns } = readLine(line);
   const at = columns.findLastIndex((start) => start <= column);

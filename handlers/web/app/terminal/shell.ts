@@ -2,19 +2,19 @@ import { type ReadonlySignal, signal } from '@preact/signals';
 import type { Message } from '../../../../lib/socket/envelope.ts';
 import type { Port } from '../session.ts';
 
-/** Characters of output that the relay may send before they are drawn (contract 09 §1). */
+/** Characters of output that the relay may send before they are rendered (contract 09 §1). */
 export const WINDOW = 65_536;
-/** So that less than a quarter of the window, below which the relay reads on, is ever left without an answer. */
+/** Frequent enough that less than a quarter of the window, below which the relay keeps reading, is ever unacknowledged. */
 const ACKNOWLEDGE_EVERY = WINDOW / 8;
-/** Characters of one message with input; the relay takes 1 MiB. */
+/** Characters of one input message; the relay accepts 1 MiB. */
 const MAX_INPUT = 262_144;
-/** Characters that are typed before the first answer to the attach; more is lost. */
+/** Characters of input buffered before the first answer to the attach; further ones are lost. */
 const MAX_EARLY = 4096;
-/** Leaves whatever sequence the lost output ended in. */
+/** Cancels any escape sequence in which the lost output ended. */
 const CANCEL = '\x18';
 
 export type ShellState =
-  /** For the connection, or for the answer to the attach. */
+  /** Waits for the connection, or for the answer to the attach. */
   | { name: 'waiting' }
   | { name: 'attached' }
   /** `reason` as in contract 02 §3.6. */
@@ -24,7 +24,7 @@ export type ShellState =
 /** The screen of a shell. */
 export interface ShellView {
   readonly size: { cols: number; rows: number };
-  /** Shows a screen of this size, whatever room there is: that of a shell which is only watched. */
+  /** Shows a screen of this fixed size, for a shell that is only watched. */
   fix(size: { cols: number; rows: number }): void;
   write(text: string, done?: () => void): void;
 }
@@ -33,27 +33,28 @@ export interface ShellParts {
   port: Pick<Port, 'send'>;
   /** Name of the session. */
   name: string;
-  /** True if it is only watched: nothing that is typed reaches it, and its size stays (contract 09 §1). */
+  /** True to only watch: typed text does not reach the shell, and its size stays (contract 09 §1). */
   isWatch?: boolean;
   view: ShellView;
-  /** Something went wrong that does not end the shell. */
+  /** A problem that does not end the shell. */
   onProblem(message: string): void;
 }
 
 export type Shell = ReturnType<typeof createShell>;
 
 /**
- * A shell at home on a screen of the page: attached when there is a connection and again after each loss, paced by what
- * the screen has drawn, until it ends (contract 02 §3, 09 §1).
+ * A shell at home on a screen of the page: attached when there is a connection and again after each loss, paced by the
+ * rendering of its output, until it ends (contract 02 §3, 09 §1).
  */
 export function createShell({ port, name, isWatch = false, view, onProblem }: ShellParts) {
   const state = signal<ShellState>({ name: 'waiting' });
   let isFirst = true;
   /**
-   * Typed while the relay opens the shell; null when nothing is held: nobody types into a shell that came back unseen.
+   * Text typed while the relay opens the shell; null if nothing is buffered: nobody must type into a shell that was restored
+   * unseen.
    */
   let early: string | null = null;
-  /** Counts the attaches, since what was written for one is drawn during another. */
+  /** Counts the attaches, since output of one may be rendered during another. */
   let attach = 0;
   let drawn = 0;
   let acknowledged = 0;
@@ -77,7 +78,7 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
     resized({ cols, rows });
     drawn = acknowledged = 0;
     view.write(CANCEL);
-    // On a screen that has shown this shell before, the lines of the replay are already there.
+    // On a screen that has shown this shell before, the lines of the replay already exist.
     if (isFirst && typeof replay === 'string') view.write(isTmux ? `${replay.replaceAll('\n', '\r\n')}\r\n` : replay);
     isFirst = false;
     state.value = { name: 'attached' };
@@ -102,14 +103,14 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
     isWatch,
     state: state as ReadonlySignal<ShellState>,
 
-    /** Attaches, or begins a new shell. Does nothing while there is no connection: call it again with the next one. */
+    /** Attaches, or starts a new shell. No effect without a connection: call it again with the next one. */
     attach(): void {
       state.value = { name: 'waiting' };
       const isSent = send('attach', { ...view.size, window: WINDOW, ...(isWatch && { mode: 'watch' }) });
       early = isSent && isFirst ? '' : null;
     },
 
-    /** The connection is gone. */
+    /** The connection is lost. */
     lost(): void {
       early = null;
       if (state.value.name === 'attached') state.value = { name: 'waiting' };
@@ -141,8 +142,8 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
     },
 
     /**
-     * Types text. Input typed while the relay opens the shell follows once it is open; while nothing is attached, it is
-     * lost, as it would be on a screen that is off.
+     * Types text. While the relay opens the shell, input is buffered; while detached, it is lost, as on a screen that is
+     * off.
      */
     type,
 
@@ -150,14 +151,14 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
       if (state.value.name === 'attached' && !isWatch) send('resize', size);
     },
 
-    /** Leaves the shell running at home. */
+    /** Detaches; the shell keeps running at home. */
     detach: () => void send('detach'),
-    /** Ends the shell with what runs in it. */
+    /** Ends the shell with everything that runs in it. */
     kill: () => void send('kill'),
   };
 }
 
-/** Text in pieces that a message may have, without splitting a surrogate pair. */
+/** Text in pieces that fit into a message, without splitting a surrogate pair. */
 function* piecesOf(text: string): Iterable<string> {
   for (let start = 0; start < text.length; ) {
     let end = Math.min(text.length, start + MAX_INPUT);

@@ -8,18 +8,18 @@ import { findText, type Match, wordAt } from './search.ts';
 
 export const MIN_FONT = 8;
 export const MAX_FONT = 32;
-/** For a screen that is shown whole. */
+/** Pixels of the smallest text, for a screen that is shown completely. */
 const SMALLEST_FONT = 4;
-/** Lines above the screen. */
+/** Lines of scrollback. */
 const SCROLLBACK = 5_000;
-/** Lines of a finger for a turn of the wheel: programs scroll several lines with each. */
+/** Lines of finger movement per wheel event, since programs scroll several lines for each. */
 const LINES_PER_TURN = 3;
 
-/** Appearance of a terminal. It may change at any time. */
+/** Appearance of a terminal, which may change at any time. */
 export interface Look {
   fontSize: number;
   isDark: boolean;
-  /** Keeps a text of the screen for screen readers, and announces what is printed. */
+  /** Provides the screen's text to screen readers, and announces output. */
   screenReader: boolean;
   isCalm: boolean;
 }
@@ -29,7 +29,7 @@ export interface ViewParts {
   host: HTMLElement;
   look: Look;
   modifiers: ModifierState;
-  /** Name of the field that takes the text, for screen readers. */
+  /** Name of the input field, for screen readers. */
   label: string;
   onInput(data: string): void;
   onResize(size: { cols: number; rows: number }): void;
@@ -41,14 +41,14 @@ export interface ViewParts {
 
 export type View = ReturnType<typeof createView>;
 
-/** A terminal in the page: screen, keyboard, fingers, selection and search. */
+/** A terminal in the page: screen, keyboard, touch, selection and search. */
 export function createView({ host, look, modifiers, label, ...events }: ViewParts) {
   const terminal = new Terminal({
     allowProposedApi: true,
     fontFamily: getComputedStyle(host).fontFamily,
     lineHeight: 1.1,
     scrollback: SCROLLBACK,
-    // Colours that a program chooses may be unreadable on this background.
+    // Colours chosen by a program may be unreadable on this background.
     minimumContrastRatio: 4.5,
     ...optionsOf(look),
   });
@@ -87,13 +87,13 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
   let fixed: { cols: number; rows: number } | undefined;
 
   function fill(): void {
-    // Hidden, it has no size.
+    // While hidden, it has no size.
     if (host.clientWidth === 0 || host.clientHeight === 0) return;
     if (fixed) shrink(fixed);
     else fitting.fit();
   }
 
-  /** Makes the text as small as the whole screen needs. */
+  /** Makes the text as small as the complete screen requires. */
   function shrink({ cols, rows }: { cols: number; rows: number }): void {
     terminal.options.fontSize = fontSize;
     const room = fitting.proposeDimensions();
@@ -122,7 +122,7 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
     else for (let turn = 0; turn < Math.abs(turns); turn++) turnWheel(-Math.sign(turns), at);
   }
 
-  /** Scrolls as a mouse does, for programs that scroll themselves. */
+  /** Sends wheel events, for programs that scroll themselves. */
   function turnWheel(deltaY: number, { x, y }: Point): void {
     const options = {
       deltaY,
@@ -185,7 +185,7 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
       fill();
     },
 
-    /** Prints output. `done` is called when it is on the screen's way. */
+    /** Prints output. `done` is called once it was processed. */
     write: (text: string, done?: () => void): void => terminal.write(text, done),
 
     focus: () => terminal.focus(),
@@ -197,7 +197,7 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
       terminal.select(0, terminal.buffer.active.viewportY, terminal.cols * terminal.rows);
     },
 
-    /** Selects the next match of a text and scrolls to it. False without a match. */
+    /** Selects the next match of a text and scrolls to it. Returns false if nothing matches. */
     find(text: string, direction: 'up' | 'down'): boolean {
       match = findText(terminal.buffer.active, text, terminal.hasSelection() ? match : undefined, direction);
       if (!match) {

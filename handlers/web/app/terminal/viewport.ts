@@ -1,11 +1,11 @@
 import { useEffect } from 'preact/hooks';
 
-/** Below this part of its full height, the rest of the window is an on-screen keyboard. */
+/** Share of the full height below which the rest of the window counts as an on-screen keyboard. */
 const TYPING = 0.75;
 const MAX_WIDTHS = 8;
 
 /**
- * Keeps the page as high as what an on-screen keyboard leaves of it, and marks the document as `typing` meanwhile: not
+ * Fits the page into the height that an on-screen keyboard leaves, and marks the document as `typing` meanwhile, since not
  * every browser shrinks the page by itself.
  */
 export function useVisibleHeight(): void {
@@ -13,7 +13,7 @@ export function useVisibleHeight(): void {
     const viewport = window.visualViewport;
     const root = document.documentElement;
     if (!viewport) return;
-    /** By width, since a window that is turned round has another one. */
+    /** Keyed by width, since a rotated window has another height. */
     const fullHeights = new Map<number, number>();
 
     function follow(): void {
@@ -24,7 +24,7 @@ export function useVisibleHeight(): void {
       const isTyping = matchMedia('(pointer: coarse)').matches && viewport.height < fullHeight * TYPING;
       root.classList.toggle('typing', isTyping);
       root.style.setProperty('--visible-height', `${viewport.height}px`);
-      // iOS scrolls the page to a field that the keyboard would hide. The terminal moves it into sight itself.
+      // iOS scrolls the page to a field that the keyboard would hide, but the terminal makes it visible itself.
       if (isTyping && viewport.offsetTop > 0) scrollTo(0, 0);
     }
 

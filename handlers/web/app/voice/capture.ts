@@ -4,7 +4,7 @@ import { PROCESSOR, SPEECH_RATE } from './speech.ts';
 /** Set by the build: the file of `worklet.ts`. */
 declare const __WORKLET__: string;
 
-/** A microphone that is being heard. */
+/** An open microphone. */
 export interface Capture {
   /** Hertz of its frames. */
   rate: number;
@@ -12,13 +12,13 @@ export interface Capture {
 }
 
 export interface CaptureParts {
-  /** A frame of 16-bit samples. */
+  /** Called with a frame of 16-bit samples. */
   hear(frame: Int16Array): void;
   /** The system has taken the microphone away. */
   lost(): void;
 }
 
-/** Hears the microphone in frames, until it is closed. @throws MicrophoneError */
+/** Captures the microphone in frames, until it is closed. @throws MicrophoneError */
 export async function startCapture({ hear, lost }: CaptureParts): Promise<Capture> {
   const stream = await openMicrophone();
   const context = new AudioContext();
@@ -35,7 +35,7 @@ export async function startCapture({ hear, lost }: CaptureParts): Promise<Captur
     await context.audioWorklet.addModule(__WORKLET__);
     const node = new AudioWorkletNode(context, PROCESSOR, { channelCount: 1, channelCountMode: 'explicit' });
     node.port.onmessage = ({ data }: MessageEvent<Int16Array>) => hear(data);
-    // It plays nothing, but some browsers run only what leads to the loudspeaker.
+    // It plays nothing, but some browsers run only nodes that lead to the loudspeaker.
     context.createMediaStreamSource(stream).connect(node).connect(context.destination);
     for (const track of stream.getTracks()) track.onended = lost;
     void context.resume();

@@ -25,7 +25,7 @@ interface VoiceOptions {
 export interface Voices {
   provider: string;
   model: string;
-  /** The one that the relay is configured with. */
+  /** The relay's configured voice. */
   usual: string;
   rate: number;
   voices: readonly { id: string; label: string }[];
@@ -35,7 +35,7 @@ export interface Voices {
 const PATHS: Readonly<Record<VoiceUse, string>> = { spoken: 'voice/output', live: 'voice/realtime-agent' };
 const SETTINGS = { spoken: 'voice_spoken_voice', live: 'voice_live_voice' } as const;
 
-/** Asks the relay for the voices of the provider that it is configured with. @throws ApiError */
+/** Requests the voices of the relay's configured provider. @throws ApiError */
 export async function loadVoices({ api }: App, use: VoiceUse, signal: AbortSignal): Promise<Voices> {
   const config = await api.call<VoiceConfig>(`${PATHS[use]}/config`, { signal });
   const { default_provider: provider, default_model: model, default_voice: usual, sample_rate: rate } = config;
@@ -46,13 +46,13 @@ export async function loadVoices({ api }: App, use: VoiceUse, signal: AbortSigna
   return { provider, model, usual, rate, voices, languages: options.languages };
 }
 
-/** The voice that a person has chosen for this provider; undefined for the usual one. */
+/** The voice chosen for this provider; undefined for the configured one. */
 export function chosenVoice({ settings }: Pick<App, 'settings'>, use: VoiceUse, provider: string): string | undefined {
   const [of, ...voice] = settings.values[SETTINGS[use]].value.split(' ');
   return of === provider && voice.length > 0 ? voice.join(' ') : undefined;
 }
 
-/** Remembers the choice, which is for this provider alone. Without a voice, the usual one is spoken. */
+/** Stores the choice for this provider only. Without a voice, the configured one is used. */
 export function chooseVoice({ settings }: Pick<App, 'settings'>, use: VoiceUse, provider: string, voice: string): void {
   settings.set(SETTINGS[use], voice === '' ? '' : `${provider} ${voice}`);
 }

@@ -2,54 +2,53 @@ import { createFilter, createRoom, createVoicing } from './hearing.ts';
 import { FRAME } from './speech.ts';
 
 /**
- * Changes made by a frame. `noticed`: somebody may be speaking. `began`: they are, and their request begins. `doubted`:
- * what was noticed was no speech. `ended`: the request is over.
+ * Change in a frame. `noticed`: somebody may be speaking. `began`: they are, and their utterance starts. `doubted`: the
+ * noticed sound was not speech. `ended`: the utterance is over.
  */
 export type Heard = 'noticed' | 'began' | 'doubted' | 'ended' | null;
 
-/** Milliseconds of loud and of voiced sound within the last time that prove something. */
+/** Milliseconds of loud and of voiced sound within a time span, as a condition. */
 interface Evidence {
   within: number;
   loud: number;
   voiced: number;
 }
 
-/** Perhaps speech: enough to make the agent quieter. */
+/** Possible speech: enough to make the agent quieter. */
 const NOTICES: Evidence = { within: 160, loud: 100, voiced: 40 };
-/** Speech, while nobody else is heard. */
+/** Speech, while nobody else is audible. */
 const BEGINS: Evidence = { within: 240, loud: 100, voiced: 60 };
 /**
- * Speech, while the agent is heard. A cough lasts some 300 ms and is hardly voiced, so it takes longer, or is voiced all
- * the time as a short word is, or lasts so long that a little of it may be voiced.
+ * Speech, while the agent is audible. A cough lasts some 300 ms and is hardly voiced, so speech must last longer, or be
+ * voiced throughout like a short word, or last so long that a small voiced share suffices.
  */
 const INTERRUPTS: readonly Evidence[] = [
   { within: 800, loud: 340, voiced: 180 },
   { within: 500, loud: 220, voiced: 220 },
   { within: 800, loud: 440, voiced: 120 },
 ];
-/** Something goes on, and was not a click. */
+/** The sound continues, so it was not a click. */
 const GOES_ON: Evidence = { within: 160, loud: 60, voiced: 0 };
 const LONGEST_EVIDENCE = 800;
 
-/** Milliseconds of silence that end a request: a pause of one second is part of it. */
+/** Milliseconds of silence that end an utterance; a pause of one second belongs to it. */
 const ENDS = 1300;
-/** Milliseconds after which it ends although it is not quiet, as beside a radio. */
+/** Milliseconds after which it ends even without silence, as beside a radio. */
 const LONGEST = 60_000;
 /**
- * Milliseconds that the quieter agent leaves before anything counts as interrupting it: what was its echo has gone by
- * then.
+ * Milliseconds after making the agent quieter before anything counts as an interruption, by which time its echo has faded.
  */
 const PROVES = 160;
-/** Milliseconds of silence, and of waiting, after which what was noticed is doubted. */
+/** Milliseconds of silence, and of waiting, after which a notice is withdrawn. */
 const DOUBTS = 400;
 const PATIENCE = 1600;
-/** Milliseconds between two notices that belong to one request. */
+/** Milliseconds between two notices that belong to the same utterance. */
 const TOGETHER = 2000;
 
-/** Speech is so many times louder than the room, and has at least this root mean square. */
+/** Minimum ratio of speech to the loudness of the room, and its minimum root mean square. */
 const ABOVE_ROOM = 1.7;
 const MIN_LOUDNESS = 0.004;
-/** Milliseconds in which everybody who speaks is quiet for a moment. */
+/** Milliseconds within which every speaker pauses for a moment. */
 const ROOM_WINDOW = 3000;
 /** Similarity of neighbouring periods above which a frame is voiced. */
 const VOICED = 0.6;
@@ -57,8 +56,8 @@ const VOICED = 0.6;
 const BAND = [200, 3500] as const;
 
 /**
- * Part of the loudspeaker's sound that the microphone hears: at first, and the bounds of what is learned.
- * Every `ECHO_DELAY` it falls a little when the agent was heard less than that; it rises when something was doubted.
+ * Share of the loudspeaker's sound in the microphone: the initial value, and the bounds for learning. Every `ECHO_DELAY` it
+ * falls slightly if the agent was heard less than that; it rises when a notice was withdrawn.
  */
 const ECHO = 0.1;
 const MIN_ECHO = 0.02;
@@ -66,17 +65,17 @@ const MAX_ECHO = 0.7;
 const ECHO_MARGIN = 1.3;
 const ECHO_FALLS = 0.8;
 const ECHO_RISES = 1.5;
-/** Milliseconds that an echo comes late at most. */
+/** Maximum delay of an echo in milliseconds. */
 const ECHO_DELAY = 400;
-/** Played root mean square from which the echo can be measured. */
+/** Played root mean square above which the echo can be measured. */
 const MEASURABLE = 0.02;
 
 export type Detector = ReturnType<typeof createDetector>;
 
 /**
- * Tells from the frames of a microphone of `rate` hertz when somebody begins to speak, and when they are done. While the
- * agent is heard, what may be speech is noticed first, so that the agent can be made quieter; it is speech when it then
- * goes on and is voiced as a voice is.
+ * Detects in the frames of a microphone of `rate` hertz when somebody begins to speak, and when they have finished. While
+ * the agent is audible, possible speech is noticed first, so that the agent can be made quieter; it counts as speech if it
+ * then continues and is voiced.
  */
 export function createDetector(rate: number) {
   const framesOf = (ms: number): number => Math.round((ms * rate) / (FRAME * 1000));
@@ -101,7 +100,7 @@ export function createDetector(rate: number) {
   let now = 0;
   let noticedAt = Number.NEGATIVE_INFINITY;
   let state: 'quiet' | 'noticed' | 'speaking' = 'quiet';
-  /** Frames since something went on, and since the state began. */
+  /** Frames since the last sound, and since the state began. */
   let quiet = 0;
   let length = 0;
 
@@ -123,7 +122,7 @@ export function createDetector(rate: number) {
     voicedFrames.fill(0);
   }
 
-  /** `rise`: factor by which the echo may be louder than it was thought to be. */
+  /** `rise`: factor by which the echo may be louder than estimated. */
   function learnEcho(rise: number): void {
     const seen = Math.min(MAX_ECHO, Math.max(MIN_ECHO, strongestEcho * ECHO_MARGIN));
     echo = Math.min(echo * rise, Math.max(seen, echo * ECHO_FALLS));
@@ -157,8 +156,8 @@ export function createDetector(rate: number) {
 
   return {
     /**
-     * Takes a frame. `playing`: root mean square of what is played at the moment, as it would be if the agent were not
-     * made quieter; null while there is nothing to hear of the agent.
+     * Processes a frame. `playing`: root mean square of the present playback, as if the agent were not made quieter; null
+     * while the agent is silent.
      */
     hear(frame: Int16Array, playing: number | null): Heard {
       now++;
@@ -188,10 +187,10 @@ export function createDetector(rate: number) {
       return 'doubted';
     },
 
-    /** Frames since the request was noticed that has just begun. */
+    /** Frames since the notice of the utterance that has just begun. */
     sinceNoticed: (): number => now - noticedAt,
 
-    /** Starts over; what it knows of the room and of the echo stays. */
+    /** Starts over; the estimates of room and echo stay. */
     reset(): void {
       enter('quiet');
       forget();

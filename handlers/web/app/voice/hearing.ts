@@ -1,9 +1,9 @@
 /**
- * Measurements of the speech detector in each frame: its loudness in the band of speech, the loudness of the room without
+ * Measurements of the speech detector per frame: its loudness in the band of speech, the loudness of the room without
  * speech, and whether it is voiced. Nothing here allocates while it runs.
  */
 
-/** A filter of the second order (Butterworth) that changes samples in place. */
+/** A second-order filter (Butterworth) that changes samples in place. */
 export function createFilter(kind: 'low' | 'high', hertz: number, rate: number): (samples: Float32Array) => void {
   const angle = (2 * Math.PI * hertz) / rate;
   const cosine = Math.cos(angle);
@@ -27,16 +27,16 @@ export function createFilter(kind: 'low' | 'high', hertz: number, rate: number):
   };
 }
 
-/** Parts of the window in which the quietest moment is looked for. */
+/** Parts of the window in which the quietest moment is searched. */
 const ROOM_PARTS = 8;
-/** The quietest moment of a steady noise is so much quieter than the noise. */
+/** Ratio of a steady noise to its quietest moment. */
 const ROOM_BIAS = 1.15;
-/** Part of a new frame in the smoothed loudness. */
+/** Weight of a new frame in the smoothed loudness. */
 const ROOM_SMOOTHING = 0.4;
 
 /**
- * Follows the loudness of the room by its quietest moment in the last frames (minimum statistics): also who talks without
- * a breath is quiet between two words.
+ * Tracks the loudness of the room by its quietest moment in the last frames (minimum statistics), since even a fast speaker
+ * is quiet between two words.
  */
 export function createRoom(windowFrames: number): (loudness: number) => number {
   const part = Math.max(1, Math.round(windowFrames / ROOM_PARTS));
@@ -59,16 +59,14 @@ export function createRoom(windowFrames: number): (loudness: number) => number {
 /** Pitches of voices in hertz. */
 const LOWEST_PITCH = 75;
 const HIGHEST_PITCH = 400;
-/** Hertz above which nothing is needed to find a pitch, and the rate that is enough for it. */
+/** Hertz above which no signal is needed to find a pitch, and the sample rate that suffices for it. */
 const PITCH_BAND = 900;
 const PITCH_RATE = 4000;
-/** Seconds that are compared with what was a period before. Longer ones miss a pitch that falls steeply. */
+/** Seconds that are compared with the preceding period. Longer windows miss a steeply falling pitch. */
 const PITCH_WINDOW = 0.03;
 const SILENCE = 1e-9;
 
-/**
- * Similarity of a frame to itself a period before, at the pitch where it is most so: 0 for noise, 1 for a clear voice.
- */
+/** Maximum similarity of a frame to itself one period earlier, over all pitches: 0 for noise, 1 for a clear voice. */
 export function createVoicing(rate: number, frameLength: number): (frame: Float32Array) => number {
   const step = Math.max(1, Math.round(rate / PITCH_RATE));
   const pitchRate = rate / step;

@@ -13,29 +13,29 @@ interface Created {
 
 export interface LiveLinkParts {
   app: App;
-  /** An event of the conversation, once. */
+  /** An event of the conversation, each once. */
   onEvent(event: JsonObject): void;
   /** Ready for speech: for the first time, or again. */
   onConnected(): void;
-  /** The connection is gone, and another one is being made. */
+  /** The connection was lost, and is being established again. */
   onLost(): void;
-  /** The session is over. Why in words for people; empty when it ended in quiet. */
+  /** The session has ended, with the reason worded for people; empty if it ended quietly. */
   onEnded(why: string): void;
 }
 
 /** Milliseconds before each attempt to connect again; the last one repeats. */
 const WAITS = [0, 500, 1000, 2000, 4000, 8000];
-/** Milliseconds after which nobody waits for the relay any more (contract 06 §4.1). */
+/** Milliseconds after which a reconnect is given up (contract 06 §4.1). */
 const GIVE_UP = 300_000;
 
 const NO_ANSWER = 'The relay does not answer.';
 const FORGOTTEN = 'The relay no longer has this conversation. Start again.';
 
-/** Why the relay has closed the socket for good (contract 06 §4.1). Every other code is a lost connection. */
+/** Why the relay closed the socket permanently (contract 06 §4.1). Every other code is a lost connection. */
 const ENDS: Readonly<Record<number, string>> = {
   1000: '',
   1009: 'The relay refused a message of this page.',
-  4000: 'This conversation goes on elsewhere.',
+  4000: 'This conversation continues elsewhere.',
   4003: FORGOTTEN,
   4008: FORGOTTEN,
   4009: FORGOTTEN,
@@ -44,7 +44,7 @@ const ENDS: Readonly<Record<number, string>> = {
 
 export type LiveLink = ReturnType<typeof createLiveLink>;
 
-/** One session of the realtime agent: its socket, kept up across lost connections without loss or repetition. */
+/** One session of the realtime agent, whose socket survives lost connections without loss or repetition. */
 export function createLiveLink({ app, onEvent, onConnected, onLost, onEnded }: LiveLinkParts) {
   const { api } = app;
   const request = new AbortController();
@@ -63,7 +63,7 @@ export function createLiveLink({ app, onEvent, onConnected, onLost, onEnded }: L
     onEnded(why);
   }
 
-  /** Leaves without a word: a run in the background goes on, and its answer comes as a message (contract 06 §4.1). */
+  /** Leaves silently: a background run continues, and its answer comes as a message (contract 06 §4.1). */
   function close(): void {
     isOver = true;
     request.abort();
@@ -118,23 +118,23 @@ export function createLiveLink({ app, onEvent, onConnected, onLost, onEnded }: L
     cancelRetry = systemClock.after(wait, connect);
   }
 
-  /** Tries at once, whatever it is waiting for. */
+  /** Retries at once, without waiting. */
   function retry(): void {
     if (isOver || (isReady && attempts === 0)) return;
     cancelRetry();
     connect();
   }
 
-  /** A page is not told why its socket was refused, so a plain request asks, which renews a token that has expired. */
+  /** A page cannot see why its socket was refused, so a plain request asks, which also renews an expired token. */
   async function explainRefusal(path: string): Promise<void> {
     try {
       const response = await api.fetchRaw(path.replace(/^\//, ''), { signal: request.signal });
       if (isOver) return;
       if (response.status === 401 || response.status === 403) return end((await errorOf(response)).message);
-      // The relay is there, and would take a socket of a session that it knows.
+      // The relay answers, and would accept a socket of a known session.
       if (response.status === 426 && attempts > 1) return end(FORGOTTEN);
     } catch {
-      // There is no connection yet.
+      // Still no connection.
     }
     if (!isOver) lose();
   }
@@ -167,12 +167,12 @@ export function createLiveLink({ app, onEvent, onConnected, onLost, onEnded }: L
     open,
     send,
     close,
-    /** The connection seems to be dead: makes another one. */
+    /** The connection seems to be dead: establishes another one. */
     replace(): void {
       if (isOver || !isReady || attempts > 0) return;
       lose();
     },
-    /** Tells the relay how much of the agent's speech was heard: what is cut off, the agent then knows as unsaid. */
+    /** Tells the relay how much of the agent's speech was heard, so that the agent knows that the rest was not. */
     played(audioEventId: number): void {
       if (audioEventId <= cursors.last_played_audio_event_id) return;
       cursors.last_played_audio_event_id = audioEventId;

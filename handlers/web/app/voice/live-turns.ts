@@ -1,6 +1,6 @@
 import { isObject, type JsonObject } from '../../../../lib/kit/json.ts';
 
-/** Something that was said. */
+/** One utterance. */
 export interface LiveTurn {
   key: string;
   from: 'person' | 'agent';
@@ -24,25 +24,25 @@ export interface LiveQuestion {
 /** The visible part of a conversation. */
 export interface LiveView {
   turns: readonly LiveTurn[];
-  /** Counts the sessions, whose responses may have the same ids, and the utterances. */
+  /** Counts the sessions, whose responses may share ids, and the utterances. */
   session: number;
   said: number;
-  /** The tools of the task under way, the latest last. */
+  /** The tools of the running task, the latest last. */
   tools: readonly LiveTool[];
   question: LiveQuestion | null;
-  /** State of the task, in the relay's words; empty without one. */
+  /** State of the task, as worded by the relay; empty without one. */
   progress: string;
-  /** Somebody waits for an answer. */
+  /** True while somebody waits for an answer. */
   isBusy: boolean;
-  /** The relay has lost its provider, and is looking for it (contract 06 §6.9). */
+  /** True while the relay reconnects to its provider (contract 06 §6.9). */
   isRedialling: boolean;
-  /** The task goes on while something else is talked about. */
+  /** True if the task continues while the conversation moves on. */
   isInBackground: boolean;
-  /** Tasks that wait for their turn. */
+  /** Number of queued tasks. */
   queued: number;
-  /** Why a task in the background has failed. */
+  /** Why a background task has failed. */
   failure: string;
-  /** The last answer, if it is only written. */
+  /** The last answer, if it was only written. */
   unspoken: string;
   /** Usage of the conversation so far; null before the provider counts anything. */
   cost: LiveCost | null;
@@ -75,7 +75,7 @@ const MAX_TOOLS = 6;
 
 const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');
 
-/** The task is over, and nothing of it is shown any more. */
+/** The task is over, and hidden. */
 const NO_TASK = { tools: [], question: null, progress: '', isInBackground: false } as const;
 
 /** The view after an event of the relay (contract 06 §4.2). */
@@ -137,7 +137,7 @@ export const withCut = (view: LiveView): LiveView => ({
   ),
 });
 
-/** The session is over, and nothing is under way any more. */
+/** The session has ended, and nothing is running. */
 export const withEnd = (view: LiveView): LiveView => ({
   ...withCut(view),
   ...NO_TASK,
@@ -169,7 +169,7 @@ function appended(turns: readonly LiveTurn[], from: LiveTurn['from'], key: strin
   return turns.map((turn) => (turn === open ? { ...turn, text: turn.text + text } : turn));
 }
 
-/** The utterance as it was understood in the end; an empty one was noise. */
+/** The final transcript of the utterance; an empty one was noise. */
 function transcribed(view: LiveView, text: string): LiveView {
   const others = view.turns.filter(({ from, state }) => from !== 'person' || state !== 'open');
   if (text === '') return { ...view, turns: others, isBusy: false };

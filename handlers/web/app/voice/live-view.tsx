@@ -8,7 +8,7 @@ import type { Live, LiveState } from './live.ts';
 import type { LiveQuestion, LiveTool, LiveView } from './live-turns.ts';
 import { TalkButton } from './talk-button.tsx';
 
-/** The provider of the agent's voice, and its hertz. */
+/** The provider of the agent's voice, and its sample rate. */
 interface LiveVoice {
   provider: string;
   rate: number;
@@ -21,14 +21,14 @@ export function LiveConversation({ live, voice }: { live: Live; voice: LiveVoice
   const view = live.view.value;
   const content = useRef<HTMLDivElement>(null);
   useFollowOnScreen(content);
-  // Nobody should be heard by a screen that is not shown.
+  // A hidden screen must not listen to anybody.
   useEffect(() => live.stop, [live]);
   return (
     <>
       <div ref={content} class="said">
         {areCaptionsOn && <Captions view={view} />}
         <Task view={view} />
-        {/* Text that the agent does not say is always shown. */}
+        {/* Text that the agent does not speak is always shown. */}
         {!areCaptionsOn && <div role="status">{view.unspoken !== '' && <Prose text={view.unspoken} />}</div>}
         <Cost view={view} />
       </div>
@@ -42,7 +42,7 @@ export function LiveConversation({ live, voice }: { live: Live; voice: LiveVoice
   );
 }
 
-/** The spoken words as text. A screen reader reads a sentence when it is complete. */
+/** Captions of the conversation. A screen reader reads a sentence once it is complete. */
 function Captions({ view }: { view: LiveView }) {
   const t = useT();
   return (
@@ -88,7 +88,7 @@ function Task({ view: { tools, progress, isInBackground, queued } }: { view: Liv
         </ul>
       )}
       {isInBackground && (
-        <p class="small">{t('The agent goes on in the background, and tells you when it is done.')}</p>
+        <p class="small">{t('The agent continues in the background, and tells you when it is done.')}</p>
       )}
       {queued > 0 && <p class="small">{t('Tasks that wait: {count}', { count: queued })}</p>}
     </div>
@@ -115,14 +115,14 @@ const STATES: Readonly<Record<LiveState, string>> = {
   redialling: 'The provider of the voice is gone: connecting again',
 };
 
-/** Where they differ, while the agent hears only what is said with the button. */
+/** Differing texts while the agent only listens when the button is pressed. */
 const BUTTON_STATES: Readonly<Partial<Record<LiveState, string>>> = {
   listening: 'Hold to talk, or tap',
   hearing: 'Listening: let go or tap to send',
   speaking: 'Speaking: tap to interrupt',
 };
 
-/** Questions of the agent lie above the buttons, which would otherwise cover them on a small screen. */
+/** Questions of the agent are above the buttons, which would otherwise cover them on a small screen. */
 function Controls({ live, voice, question }: { live: Live; voice: LiveVoice; question: LiveQuestion | null }) {
   const t = useT();
   const state = live.state.value;

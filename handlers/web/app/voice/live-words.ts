@@ -7,7 +7,7 @@ const PROVIDER_REFUSES =
 const AGENT_REFUSES = /svc broker auth failed|relay-side svc credential/;
 const NOTICE = /no active response|cancellation failed|timed out.*inactivity|inactivity.*timed out/;
 
-/** An error of the relay in words for people; null for a notice that ends nothing. */
+/** An error of the relay, worded for people; null for a notice that ends nothing. */
 export function wordsOf({ message, error_code }: JsonObject): string | null {
   const text = typeof message === 'string' ? message : '';
   const lower = text.toLowerCase();

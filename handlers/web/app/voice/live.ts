@@ -14,7 +14,7 @@ import { createPlayer, type Player } from './player.ts';
 import { loudnessOf, meterOf } from './speech.ts';
 import { createUplink } from './uplink.ts';
 
-/** `hearing`: somebody speaks. `listening`: it is quiet. `redialling`: the relay has lost its provider. */
+/** `hearing`: somebody speaks. `listening`: silence. `redialling`: the relay has lost its provider. */
 export type LiveState =
   | 'off'
   | 'opening'
@@ -25,20 +25,20 @@ export type LiveState =
   | 'reconnecting'
   | 'redialling';
 
-/** Frames before speech was noticed that belong to it, and those that are kept until it is certain. */
+/** Frames before the notice of speech that belong to it, and those that are buffered until it is certain. */
 const LEAD = 20;
 const KEPT = 150;
-/** Frames between two positions of the meter. */
+/** Frames between two updates of the meter. */
 const METER = 3;
 const CANCEL: JsonObject = { type: 'response.cancel' };
-/** Milliseconds between two looks at a silent relay, and the silences after which it counts as gone. */
+/** Milliseconds between two checks for silence of the relay, and the silences after which it counts as lost. */
 const WATCH = 2000;
 const NO_ACKNOWLEDGEMENT = 8000;
 const NO_ANSWER = 90_000;
 
 export type Live = ReturnType<typeof createLive>;
 
-/** Everything that one session holds on to. */
+/** Resources of one session. */
 interface Open {
   link: LiveLink;
   player: Player;
@@ -48,8 +48,8 @@ interface Open {
 }
 
 /**
- * A spoken conversation with the realtime agent (contract 06): the microphone stays open, an utterance begins and ends by
- * itself or by the button, and speech interrupts the agent while it speaks.
+ * A spoken conversation with the realtime agent (contract 06): the microphone stays open, an utterance starts and ends
+ * automatically or by the button, and speech interrupts the agent.
  */
 export function createLive(app: App) {
   const isHandsFree = app.settings.values.voice_hands_free;
@@ -68,20 +68,20 @@ export function createLive(app: App) {
     },
   });
   let open: Open | null = null;
-  /** The utterance was begun by the button, which also ends it. */
+  /** True if the utterance was started by the button, which also ends it. */
   let isManual = false;
-  /** The utterance that is heard has sound. */
+  /** True if the utterance contains sound. */
   let hasSound = false;
   let before: Int16Array[] = [];
   let frames = 0;
   let peak = 0;
   let heardFromRelay = 0;
-  /** Answers to `response.cancel` that are due. Until then, what arrives belongs to what was cancelled. */
+  /** Pending answers to `response.cancel`, until which arriving events belong to the cancelled response. */
   let cancels = 0;
-  /** The response whose sound arrived last, and the one of which no more is to be heard. */
+  /** The response whose sound arrived last, and the one that must not be played any more. */
   let sounding: unknown = null;
   let cut: unknown = null;
-  /** The relay waits until what was said so far has been heard. */
+  /** Set while the relay waits until all speech so far has been heard. */
   let drain: unknown = null;
   let chatSession: string | null = null;
 
@@ -93,7 +93,7 @@ export function createLive(app: App) {
     return view.value.isBusy ? 'thinking' : 'listening';
   });
 
-  /** Opens the microphone and a session. Called by a tap. `rate`: hertz of the voice of `provider`. */
+  /** Opens the microphone and a session. Called by a tap. `rate`: sample rate of the voice of `provider`. */
   async function start({ rate, provider }: { rate: number; provider: string }): Promise<void> {
     if (open) return;
     batch(() => {
@@ -127,7 +127,7 @@ export function createLive(app: App) {
     }
   }
 
-  /** Ends the session and frees everything. The text of it stays on the page. */
+  /** Ends the session and releases everything. Its text stays on the page. */
   function stop(why = ''): void {
     const ended = open;
     if (!ended) return;
@@ -161,7 +161,7 @@ export function createLive(app: App) {
     phase.value = 'reconnecting';
   }
 
-  /** A provider ends a quiet conversation by itself. In the middle of one, it has failed. */
+  /** A provider itself ends a quiet conversation. In the middle of one, it has failed. */
   const onEnded = (why: string) => stop(why === '' && view.peek().isBusy ? PROVIDER_GONE : why);
 
   function hear(frame: Int16Array): void {
@@ -194,7 +194,7 @@ export function createLive(app: App) {
     if (change === 'ended') finish();
   }
 
-  /** Anything that may have been speech so far is dropped. */
+  /** Drops possible speech so far. */
   function forgetSpeech(): void {
     open?.detector?.reset();
     open?.player.duck(false);
@@ -215,13 +215,13 @@ export function createLive(app: App) {
     before = [];
   }
 
-  /** The utterance is over: the agent is to answer. */
+  /** The utterance is over, and the agent should answer. */
   function finish(): void {
     if (!isHearing.peek()) return;
     isManual = false;
     forgetSpeech();
     if (!hasSound) {
-      // Two taps in a moment: the relay ignores an utterance without sound.
+      // Two taps in quick succession: the relay ignores an utterance without sound.
       isHearing.value = false;
       return;
     }
@@ -233,7 +233,7 @@ export function createLive(app: App) {
     });
   }
 
-  /** The button: begins an utterance, also when muted, or ends the one that is being heard. */
+  /** The button: starts an utterance, even when muted, or ends the present one. */
   function press(): void {
     if (phase.peek() !== 'open' && phase.peek() !== 'reconnecting') return;
     if (isHearing.peek()) {
@@ -245,7 +245,7 @@ export function createLive(app: App) {
     begin();
   }
 
-  /** Silences the agent at once, and cancels its answer unless a task is under way, which that would abort. */
+  /** Silences the agent at once, and cancels its answer unless a task is running, which that would abort. */
   function interruptSpeech(): void {
     const { progress, isInBackground } = view.peek();
     silence();
@@ -286,7 +286,7 @@ export function createLive(app: App) {
     if (!on) stopDetecting();
   }
 
-  /** Speech heard without the button is not sent unless it is whole. */
+  /** Speech heard without the button is not sent unless it is complete. */
   function stopDetecting(): void {
     if (isManual) return;
     if (isHearing.peek()) uplink.drop();
@@ -337,7 +337,7 @@ export function createLive(app: App) {
         break;
     }
     if (typeof event.chat_session_id === 'string') chatSession = event.chat_session_id;
-    // Text of what was cancelled is not shown either.
+    // Text of a cancelled response is not shown either.
     if (cancels > 0 && event.type === 'voice.response.delta') return;
     view.value = withEvent(view.value, event);
   }
@@ -352,12 +352,10 @@ export function createLive(app: App) {
     }
   }
 
-  /**
-   * An error ends the session, but for notices (contract 06 §1) and a provider that wants to be left alone for a while.
-   */
+  /** An error ends the session, except for notices (contract 06 §1) and rate limits of the provider. */
   function fail(event: JsonObject): void {
     if (typeof event.retry_after_s === 'number') {
-      hint.value = 'The provider of live voice takes no more for a moment. Try again soon.';
+      hint.value = 'The provider of live voice is busy for a moment. Try again soon.';
       view.value = { ...view.value, isBusy: false };
       return;
     }
@@ -371,14 +369,14 @@ export function createLive(app: App) {
     /** Loudness of the microphone, 0 to 1. */
     level: level as ReadonlySignal<number>,
     isMuted: isMuted as ReadonlySignal<boolean>,
-    /** Why the session has ended, in words for people. */
+    /** Why the session has ended, worded for people. */
     error: error as ReadonlySignal<string>,
-    /** Something to know about the session that goes on. */
+    /** Information about the running session. */
     hint: hint as ReadonlySignal<string>,
     start,
     stop: () => stop(),
     press,
-    /** True if an utterance is being heard, with or without a connection. */
+    /** True during an utterance, with or without a connection. */
     isHearing: (): boolean => isHearing.peek(),
     finish,
     interrupt,

@@ -1,7 +1,7 @@
-/** Why the microphone cannot be had, in words for people. */
+/** Why the microphone is unavailable, worded for people. */
 export class MicrophoneError extends Error {}
 
-/** The microphone, without what the loudspeaker plays. Whoever opens it stops its tracks. @throws MicrophoneError */
+/** The microphone, with echo cancellation. The caller has to stop its tracks. @throws MicrophoneError */
 export async function openMicrophone(): Promise<MediaStream> {
   try {
     return await navigator.mediaDevices.getUserMedia({ audio: { echoCancellation: true, noiseSuppression: true } });

@@ -17,13 +17,13 @@ interface AgentConfig {
 
 /** The voice features that this device may use. */
 export interface VoiceOffer extends BasicConfig {
-  /** Hertz of the agent's voice and its provider, or why there is no live conversation, in words for people. */
+  /** Sample rate of the agent's voice and its provider, or why there is no live conversation, worded for people. */
   live: { rate: number; provider: string; why?: undefined } | { why: string };
 }
 
 const GRANT = 'voice:realtime';
 
-/** Asks the relay. @throws ApiError */
+/** Requests the features. @throws ApiError */
 export async function loadOffer({ api, session }: App, signal: AbortSignal): Promise<VoiceOffer> {
   const isAllowed = isGranted(session.grants.value, GRANT, Date.now() / 1000);
   const [basic, agent] = await Promise.all([
@@ -42,7 +42,7 @@ function liveOf(isAllowed: boolean, agent: AgentConfig | null): VoiceOffer['live
   const hasKey: Readonly<Record<string, boolean>> = {
     openai_realtime: auth.openai_env,
     xai_realtime: auth.xai_env || auth.xai_oauth,
-    // A server of the owner needs none (contract 05 §18).
+    // An owner's server needs no key (contract 05 §18).
     local_realtime: true,
   };
   if (hasKey[provider]) return { rate, provider };

@@ -14,18 +14,18 @@ interface OutputConfig {
   auth: { xai_env: boolean; xai_oauth: boolean; openai_env: boolean };
 }
 
-/** A session that renders speech: its settings, and how it speaks. */
+/** A session that renders speech: its settings, and how to request speech. */
 export interface Rendering {
   path: 'voice/output' | 'voice/realtime';
   /** Body of the session's request. */
   body: JsonObject;
-  /** Members of the message that asks for speech, beside the text. */
+  /** Members of the message that requests speech, besides the text. */
   request: JsonObject;
   /** Hertz. */
   rate: number;
 }
 
-/** The relay's voice output, as the person has chosen it, or null where it cannot speak while it renders. */
+/** The relay's voice output with the person's settings, or null if it cannot stream. */
 export async function outputOf(app: App, signal: AbortSignal): Promise<Rendering | null> {
   try {
     const [{ enabled, provider, sample_rate: rate, auth }, { tts }] = await Promise.all([
@@ -35,10 +35,10 @@ export async function outputOf(app: App, signal: AbortSignal): Promise<Rendering
     const hasKey: Readonly<Record<string, boolean>> = {
       openai_tts: auth.openai_env,
       xai_tts: auth.xai_env || auth.xai_oauth,
-      // A server or a program of the owner needs none (contract 05 §18).
+      // An owner's server or program needs no key (contract 05 §18).
       local_tts: true,
     };
-    // The rules for spoken files hold here, too.
+    // The rules for spoken files apply here too.
     const isSame = tts.available && provider === `${tts.provider}_tts`;
     return enabled && (hasKey[provider] || isSame)
       ? renderingOf(app, { rate, voice: chosenVoice(app, 'spoken', provider) })
@@ -48,7 +48,7 @@ export async function outputOf(app: App, signal: AbortSignal): Promise<Rendering
   }
 }
 
-/** Voice output with a voice, in the language and at the speed that the person has chosen. */
+/** Voice output with a voice, in the person's language and at their speed. */
 export function renderingOf({ settings }: App, { rate, voice }: { rate: number; voice?: string }): Rendering {
   const { voice_language: language, voice_speed: speed } = settings.values;
   return {
@@ -68,8 +68,8 @@ interface Output {
 }
 
 /**
- * Speaks a text while the relay renders it (contract 05 §12). Resolves at the end of the sound, or when it is over; to
- * false when nothing was to be heard, so that the text can be spoken otherwise.
+ * Speaks a text while the relay renders it (contract 05 §12). Resolves at the end of the sound, or when it is over; to false
+ * if nothing was audible, so that the text can be spoken in another way.
  */
 export async function speakOutput(app: App, { text, rendering, over, onSound }: Output): Promise<boolean> {
   const { path, body, request, rate } = rendering;
@@ -78,7 +78,7 @@ export async function speakOutput(app: App, { text, rendering, over, onSound }: 
   let wasHeard = false;
   const player = createPlayer({
     rate,
-    // The lab numbers nothing.
+    // The lab does not number its audio.
     onPlayed: (id) => id > 0 && socket.send({ type: 'client.ack', audio_event_id: id, played_audio_event_id: id }),
   });
   let settle = () => {};

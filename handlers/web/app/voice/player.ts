@@ -1,21 +1,21 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 
-/** Seconds of sound that are handed to the browser ahead of time, so that a busy page does not stutter. */
+/** Seconds of sound that are scheduled ahead, so that a busy page does not stutter. */
 const AHEAD = 1;
-/** Seconds before the first sound of several, in which the next ones arrive. */
+/** Seconds before the first of several sounds, in which the next ones arrive. */
 const LEAD = 0.08;
-/** Loudness of the agent while somebody may be interrupting it, and the seconds in which it gets there. */
+/** Volume of the agent during a possible interruption, and the seconds of the transition. */
 const DUCKED = 0.2;
 const FADE = 0.03;
-/** Samples of which the loudness is measured: two frames of the microphone, as both clocks differ. */
+/** Samples for measuring the loudness: two frames of the microphone, since both clocks differ. */
 const MEASURED = 1024;
-/** Seconds that may wait. Providers speak faster than anybody listens, and a page cannot stop reading its socket. */
+/** Seconds that may be queued. Providers speak faster than anybody listens, and a page cannot stop reading its socket. */
 const MAX_WAITING = 300;
 
 export interface PlayerParts {
-  /** Hertz of the sound, as it is expected. Sound of another rate is converted. */
+  /** Expected sample rate. Sound of another rate is converted. */
   rate: number;
-  /** A piece of this number has been heard to its end. */
+  /** The piece with this number was heard to its end. */
   onPlayed(id: number): void;
 }
 
@@ -26,7 +26,9 @@ interface Piece {
   buffer: AudioBuffer;
 }
 
-/** Plays pieces of sound one after the other, without gaps. Created by a tap: browsers stay silent otherwise. */
+/**
+ * Plays pieces of sound one after the other, without gaps. Must be created by a tap, since browsers stay silent otherwise.
+ */
 export function createPlayer({ rate, onPlayed }: PlayerParts) {
   const context = createContext(rate);
   const waiting: Piece[] = [];
@@ -37,7 +39,7 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
   meter.fftSize = MEASURED;
   const measured = new Float32Array(MEASURED);
   const isPlaying = signal(false);
-  /** When the last piece that was handed over ends, on the clock of the context. */
+  /** End of the last scheduled piece, on the clock of the context. */
   let end = 0;
   let secondsWaiting = 0;
   void context.resume();
@@ -67,7 +69,7 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
     end = at + buffer.duration;
   }
 
-  /** Makes the agent quieter, or as loud as before. */
+  /** Makes the agent quieter, or restores its volume. */
   function duck(isQuieter: boolean): void {
     gain.gain.setTargetAtTime(isQuieter ? DUCKED : 1, context.currentTime, FADE / 3);
   }
@@ -75,16 +77,16 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
   return {
     duck,
 
-    /** Root mean square of what is played at the moment, as if it were not made quieter. */
+    /** Root mean square of the present playback, as if it were not made quieter. */
     loudness(): number {
       meter.getFloatTimeDomainData(measured);
       return Math.sqrt(measured.reduce((sum, sample) => sum + sample * sample, 0) / MEASURED);
     },
 
-    /** True if there is something to hear, or about to be. */
+    /** True if something is audible, or about to be. */
     isPlaying: isPlaying as ReadonlySignal<boolean>,
 
-    /** Plays 16-bit little-endian mono after everything before it. False when too much is waiting. */
+    /** Queues 16-bit little-endian mono. Returns false if too much is queued. */
     play(id: number, pcm: Uint8Array, pieceRate: number): boolean {
       const samples = pcm.length >> 1;
       if (samples === 0 || context.state === 'closed') return true;
@@ -99,7 +101,7 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
       return true;
     },
 
-    /** Is silent at once, and forgets what waits. */
+    /** Stops at once, and drops the queue. */
     clear(): void {
       waiting.length = 0;
       secondsWaiting = 0;
@@ -121,7 +123,7 @@ export function createPlayer({ rate, onPlayed }: PlayerParts) {
   };
 }
 
-/** A context of the very rate joins pieces without a click, but not every device has every rate. */
+/** A context of the exact rate joins pieces without a click, but not every device supports every rate. */
 function createContext(sampleRate: number): AudioContext {
   try {
     return new AudioContext({ sampleRate });

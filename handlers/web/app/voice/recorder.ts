@@ -6,13 +6,13 @@ import { meterOf } from './speech.ts';
 export interface Recorder {
   /** Loudness now, 0 to 1. */
   readonly level: ReadonlySignal<number>;
-  /** Ends it, with what was said. */
+  /** Ends the recording, and returns it. */
   finish(): Promise<Blob>;
-  /** Ends it, and drops what was said. */
+  /** Ends the recording, and drops it. */
   cancel(): void;
 }
 
-/** In the order of preference: what browsers record and providers take (contract 05 §6). */
+/** In order of preference: formats that browsers record and providers accept (contract 05 §6). */
 const TYPES = ['audio/webm;codecs=opus', 'audio/mp4', 'audio/ogg;codecs=opus'];
 
 /** Records from the microphone, until one of the two ends is called. @throws MicrophoneError */
@@ -54,7 +54,7 @@ export async function startRecorder(): Promise<Recorder> {
           close();
           resolve(new Blob(parts, { type: recorder.mimeType }));
         };
-        // The system may have taken the microphone away, which ended it.
+        // The system may have taken the microphone away, which ended the recording.
         if (recorder.state === 'inactive') recorder.onstop(new Event('stop'));
         else recorder.stop();
       }),
@@ -65,6 +65,6 @@ export async function startRecorder(): Promise<Recorder> {
   };
 }
 
-/** The name of a clip, whose ending tells providers what it is. */
+/** The name of a clip, whose extension tells providers its format. */
 export const clipName = ({ type }: Blob): string =>
   `voice.${type.startsWith('audio/mp4') ? 'm4a' : type.startsWith('audio/ogg') ? 'ogg' : 'webm'}`;

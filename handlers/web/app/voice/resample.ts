@@ -1,4 +1,4 @@
-/** Zero crossings of the filter on each side: steep enough for speech, and a millisecond late. */
+/** Zero crossings of the filter on each side: steep enough for speech, with a delay of a millisecond. */
 const CROSSINGS = 8;
 /** Entries of the filter's table for each input sample. */
 const DENSITY = 256;
@@ -6,8 +6,8 @@ const DENSITY = 256;
 const MARGIN = 0.92;
 
 /**
- * Resamples a stream of mono samples from one rate to a lower one (hertz), chunk by chunk. Frequencies that the lower
- * rate cannot carry are filtered out: hisses would otherwise come back as tones, and be misheard.
+ * Resamples a stream of mono samples from one rate to a lower one (hertz), chunk by chunk. Frequencies above the lower
+ * rate's limit are filtered out, since hisses would otherwise alias to tones and be misheard.
  */
 export function createResampler(from: number, to: number): (input: Float32Array) => Float32Array {
   if (from === to) return (input) => input;
@@ -17,7 +17,7 @@ export function createResampler(from: number, to: number): (input: Float32Array)
   const table = filterOf(cutoff, reach);
   /** The end of the input so far, which later results need. */
   let held = new Float32Array(reach);
-  /** Where the next result lies in `held` and what follows it. */
+  /** Position of the next result in `held` and the following input. */
   let position = reach;
 
   return (input) => {

@@ -4,7 +4,7 @@ import type { App } from '../context.ts';
 export interface VoiceSocketEvents {
   open(): void;
   message(event: JsonObject): void;
-  /** Called once, also when it could not be opened. */
+  /** Called once, even if it could not be opened. */
   close(code: number, wasOpen: boolean): void;
 }
 
@@ -14,8 +14,8 @@ export interface VoiceSocket {
 }
 
 /**
- * Opens the socket of a voice session. A page cannot send headers with it, so the token is a subprotocol, and the proof of
- * its key another one. The relay selects neither (`handlers/REFERENCE.md`, sockets).
+ * Opens the socket of a voice session. A page cannot send headers with it, so the token is one subprotocol, and the proof of
+ * its key another. The relay selects neither (`handlers/REFERENCE.md`, sockets).
  */
 export function openVoiceSocket({ session }: App, path: string, events: VoiceSocketEvents): VoiceSocket {
   const url = new URL(path.replace(/^\//, ''), session.target.value);

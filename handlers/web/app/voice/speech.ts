@@ -1,8 +1,8 @@
-/** Hertz of speech on its way to the relay (contract 06 §9). A microphone that is slower sends its own rate. */
+/** Sample rate of speech sent to the relay (contract 06 §9). A slower microphone sends its own rate. */
 export const SPEECH_RATE = 16_000;
-/** Samples in which the microphone is heard: 20 milliseconds. */
+/** Samples per frame of the microphone: 20 milliseconds. */
 export const FRAME = 320;
-/** Name of the processor that hears the microphone. */
+/** Name of the processor that captures the microphone. */
 export const PROCESSOR = 'svc-microphone';
 
 const FULL_SCALE = 32_768;
@@ -13,7 +13,7 @@ export function loudnessOf(samples: Int16Array): number {
   return Math.sqrt(squares / Math.max(samples.length, 1)) / FULL_SCALE;
 }
 
-/** Speech is quiet: this root mean square fills the meter. */
+/** Root mean square that fills the meter, since speech is quiet. */
 const LOUD = 0.25;
 
 /** Meter reading for a root mean square, 0 to 1. */

@@ -2,18 +2,18 @@ import { useEffect, useRef } from 'preact/hooks';
 import { useT } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 
-/** A press that lasts this many milliseconds is held: its end ends the speech. A shorter one starts it. */
+/** Milliseconds from which a press counts as held, so that its end ends the speech. A shorter one starts it. */
 const HELD = 400;
 
 interface TalkButtonProps {
-  /** Somebody is being heard, or about to be. */
+  /** True during an utterance, or about to be. */
   isOn: boolean;
   /** True if a press would end the speech now. */
   isListening(): boolean;
-  /** The space bar talks wherever the focus is, unless something there takes it. */
+  /** The space bar works wherever the focus is, unless the focused element handles it. */
   isEverywhere?: boolean;
   onPress(): void;
-  /** The end of a press that was held. */
+  /** The end of a held press. */
   onRelease(): void;
 }
 
@@ -23,7 +23,7 @@ export function TalkButton({ isOn, isListening, isEverywhere = false, onPress, o
   const pressedAt = useRef(0);
 
   function press(timeStamp: number): void {
-    // The press that ends the speech is not one that is held.
+    // The press that ends the speech does not count as held.
     pressedAt.current = isListening() ? 0 : timeStamp;
     onPress();
   }
@@ -45,14 +45,14 @@ export function TalkButton({ isOn, isListening, isEverywhere = false, onPress, o
       'keydown',
       (event) => {
         if (!onKey(event)) return;
-        // It would also scroll.
+        // Otherwise it would also scroll.
         event.preventDefault();
         if (!event.repeat) keys.current.press(event.timeStamp);
       },
       { signal },
     );
     document.addEventListener('keyup', (event) => onKey(event) && keys.current.release(event.timeStamp), { signal });
-    // A key that is let go in another window is not heard here.
+    // The release of a key in another window is not reported here.
     addEventListener('blur', ({ timeStamp }) => keys.current.release(timeStamp), { signal });
     return () => listening.abort();
   }, [isEverywhere]);
@@ -77,12 +77,12 @@ export function TalkButton({ isOn, isListening, isEverywhere = false, onPress, o
       }}
       onKeyUp={(event) => {
         if (event.key !== ' ') return;
-        // It would also click.
+        // Otherwise it would also click.
         event.preventDefault();
         release(event.timeStamp);
       }}
       onClick={(event) => {
-        // A click by the enter key or a screen reader; pointers and the space bar were heard before.
+        // A click by the enter key or a screen reader; pointers and the space bar were handled before.
         if (event.detail === 0) onPress();
       }}
     >
@@ -91,6 +91,6 @@ export function TalkButton({ isOn, isListening, isEverywhere = false, onPress, o
   );
 }
 
-/** True if something that has the focus does something of its own at the space bar. */
+/** True if the focused element itself handles the space bar. */
 const takesSpace = (target: EventTarget | null): boolean =>
   target instanceof Element && target.closest('a, button, input, select, textarea, summary, dialog') !== null;

@@ -7,19 +7,19 @@ import type { App } from '../context.ts';
 import { outputOf, type Rendering, speakOutput } from './output.ts';
 import { clipName, type Recorder, startRecorder } from './recorder.ts';
 
-/** `opening` while the browser asks whether the page may use the microphone. */
+/** `opening` while the browser asks for permission to use the microphone. */
 export type TalkState = 'idle' | 'opening' | 'listening' | 'transcribing' | 'thinking' | 'speaking';
 
-/** Milliseconds after which a recording ends by itself. Far below the 25 MiB that the relay takes. */
+/** Milliseconds after which a recording ends automatically, far below the relay's limit of 25 MiB. */
 const MAX_RECORDING = 5 * 60_000;
-/** Code points that the relay speaks at once (contract 05 §7). */
+/** Code points that the relay speaks per request (contract 05 §7). */
 const MAX_SPOKEN = 5000;
 
 export type Talk = ReturnType<typeof createTalk>;
 
 /**
- * A spoken conversation: records, has it transcribed, asks the agent, and speaks its answer (contract 05 §6, §7, §12).
- * One round at a time; another press during an answer interrupts it.
+ * A spoken conversation: records, has it transcribed, asks the agent, and speaks its answer (contract 05 §6, §7, §12). One
+ * round at a time; another press during an answer interrupts it.
  */
 export function createTalk(app: App) {
   const { api } = app;
@@ -29,7 +29,7 @@ export function createTalk(app: App) {
   const level = signal(0);
   const error = signal('');
   const isSpeaking = signal(true);
-  /** Ends everything of the round that is under way. */
+  /** Aborts everything of the present round. */
   let round = new AbortController();
   let recorder: Recorder | null = null;
 
@@ -40,7 +40,7 @@ export function createTalk(app: App) {
     });
   }
 
-  /** Ends the recording or the speech. The agent goes on. */
+  /** Ends the recording or the speech. The agent continues. */
   function leave(): void {
     round.abort();
     recorder = null;
@@ -84,7 +84,7 @@ export function createTalk(app: App) {
     recorder = null;
     const { signal: over } = round;
     state.value = 'transcribing';
-    // Asked meanwhile, so that nobody waits for it.
+    // Requested in parallel, to save time.
     const streamed = isSpeaking.value ? outputOf(app, over) : null;
     try {
       const text = await transcribe(await ended.finish(), over);
@@ -110,7 +110,7 @@ export function createTalk(app: App) {
     return (await api.call<{ text: string }>('voice/transcribe', request)).text.trim();
   }
 
-  /** The agent's last turn, once it goes on no more. */
+  /** The agent's last turn, once it has ended. */
   function answered(over: AbortSignal): Promise<Turn> {
     return new Promise((resolve) => {
       let stop: Cancel = () => {};
@@ -125,7 +125,7 @@ export function createTalk(app: App) {
     });
   }
 
-  /** `rendering`: the relay's voice output, which speaks sooner than a file that is rendered whole. */
+  /** `rendering`: the relay's voice output, which speaks sooner than a completely rendered file. */
   async function speak(text: string, rendering: Rendering | null, over: AbortSignal): Promise<void> {
     const spoken = [...text.trim()].slice(0, MAX_SPOKEN).join('');
     const onSound = () => {
@@ -159,7 +159,7 @@ export function createTalk(app: App) {
     state: state as ReadonlySignal<TalkState>,
     /** Loudness of the microphone, 0 to 1. */
     level: level as ReadonlySignal<number>,
-    /** Why the last round ended early, in words for people. */
+    /** Why the last round ended early, worded for people. */
     error: error as ReadonlySignal<string>,
     turns: conversation.turns as ReadonlySignal<readonly Turn[]>,
     /** True if answers are spoken. */

@@ -1,11 +1,11 @@
 import { base64 } from '../../../../lib/kit/bytes.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
 
-/** Samples of a message: 0.2 seconds of speech (contract 06 §9). */
+/** Samples per message: 0.2 seconds of speech (contract 06 §9). */
 const CHUNK = 3200;
-/** Chunks that are sent ahead of their acknowledgements: what a slow connection holds back waits here. */
+/** Chunks that may be unacknowledged; on a slow connection, the rest waits here. */
 const WINDOW = 15;
-/** Chunks that are kept until they are acknowledged, 12 seconds of speech. */
+/** Chunks that are stored until they are acknowledged, 12 seconds of speech. */
 const MAX_KEPT = 60;
 
 const CLEAR: JsonObject = { type: 'input_audio.clear' };
@@ -19,11 +19,9 @@ export interface UplinkParts {
 /** A chunk of an utterance, or its end. */
 type Item = { type: 'chunk'; id: number; message: JsonObject; isSent: boolean } | { type: 'end'; isSent: boolean };
 
-export type Uplink = ReturnType<typeof createUplink>;
-
 /**
- * Speech on its way to the relay, in chunks that the relay acknowledges. While nothing is connected it waits, and what
- * was not acknowledged is sent again over the next connection (contract 06 §4).
+ * Speech on its way to the relay, in chunks that the relay acknowledges. It waits while disconnected, and unacknowledged
+ * chunks are sent again over the next connection (contract 06 §4).
  */
 export function createUplink({ send, onLost }: UplinkParts) {
   let items: Item[] = [];
@@ -31,7 +29,7 @@ export function createUplink({ send, onLost }: UplinkParts) {
   let filled = 0;
   let lastId = 0;
   let isConnected = false;
-  /** Something was dropped of which the relay may have the beginning. */
+  /** True if the relay may have the beginning of dropped speech. */
   let isClearDue = false;
 
   const chunks = () => items.filter((item) => item.type === 'chunk');
@@ -81,7 +79,7 @@ export function createUplink({ send, onLost }: UplinkParts) {
       pump();
     },
 
-    /** The utterance that has not ended yet is not to be answered. */
+    /** The unfinished utterance is not to be answered. */
     drop(): void {
       items = items.slice(0, items.findLastIndex(({ type }) => type === 'end') + 1);
       filled = 0;
@@ -89,20 +87,20 @@ export function createUplink({ send, onLost }: UplinkParts) {
       if (isConnected) send(CLEAR);
     },
 
-    /** The relay has a chunk, and all before it. */
+    /** The relay has received a chunk, and all before it. */
     acknowledge(id: number): void {
       items = items.filter((item) => item.type === 'end' || item.id > id);
       pump();
     },
 
-    /** The relay has heard an utterance to its end. */
+    /** The relay has received an utterance to its end. */
     heard(): void {
       const at = items.findIndex(({ type, isSent }) => type === 'end' && isSent);
-      // Chunks before the end have been heard with it.
+      // Chunks before the end were received with it.
       if (at >= 0) items = items.slice(at + 1);
     },
 
-    /** There is a connection: sends everything that no acknowledgement came for. */
+    /** Connected: sends everything that was not acknowledged. */
     connect(): void {
       for (const item of items) item.isSent = false;
       isConnected = true;
@@ -115,10 +113,10 @@ export function createUplink({ send, onLost }: UplinkParts) {
       isConnected = false;
     },
 
-    /** True if something is on its way. */
+    /** True if speech is in transit. */
     isWaiting: (): boolean => items.some(({ type, isSent }) => type === 'chunk' && isSent),
 
-    /** Starts over for another session. */
+    /** Starts over for a new session. */
     reset(): void {
       items = [];
       filled = 0;

@@ -10,10 +10,10 @@ import { type Rendering, renderingOf, speakOutput } from './output.ts';
 
 /** Percent. */
 const SPEEDS = [50, 75, 90, 100, 110, 125, 150, 200];
-/** Languages that are offered beside those that a provider names. */
+/** Languages offered in addition to the provider's. */
 const LANGUAGES = ['en', 'de', 'es', 'ja', 'pt', 'zh'];
 
-/** Sound of the agent, and whether its words are shown. Everything holds at once, and stays in this browser. */
+/** Sound of the agent, and whether its captions are shown. Changes apply at once, and are stored in this browser. */
 export function VoiceSettings({ use, onClose }: { use: VoiceUse; onClose(): void }) {
   const { t } = useI18n();
   const app = useApp();
@@ -25,7 +25,7 @@ export function VoiceSettings({ use, onClose }: { use: VoiceUse; onClose(): void
           <SettingSwitch
             of="voice_captions"
             label={t('Captions')}
-            hint={t('Shows what you and the agent say, while it is said.')}
+            hint={t('Shows captions of you and the agent as you speak.')}
           />
         </div>
       )}
@@ -42,7 +42,7 @@ function VoiceChoice({ voices: { provider, model, usual, rate, voices }, use }: 
   const { t } = useI18n();
   const app = useApp();
   const error = useSignal('');
-  /** Ends the preview that is to be heard. */
+  /** Ends the running preview. */
   const preview = useSignal<AbortController | null>(null);
   const latest = useRef(preview);
   useEffect(() => () => latest.current.peek()?.abort(), []);
@@ -100,7 +100,7 @@ function VoiceChoice({ voices: { provider, model, usual, rate, voices }, use }: 
   );
 }
 
-/** Speed and language of answers that are read out. */
+/** Speed and language of spoken answers. */
 function Speech({ languages }: { languages: readonly string[] }) {
   const { t, language } = useI18n();
   const { settings } = useApp();
@@ -126,7 +126,7 @@ function Speech({ languages }: { languages: readonly string[] }) {
   );
 }
 
-/** A provider may name what is no language tag. */
+/** A provider may return an invalid language tag. */
 function nameOf(names: Intl.DisplayNames, tag: string): string {
   try {
     return names.of(tag) ?? tag;

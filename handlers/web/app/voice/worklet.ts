@@ -1,6 +1,6 @@
 /**
- * Hears the microphone on the browser's audio thread, and passes it on in frames of 16-bit samples. A file of its own,
- * which `capture.ts` loads: the policy of the pages forbids code from a blob.
+ * Captures the microphone on the browser's audio thread, in frames of 16-bit samples. A separate file, loaded by
+ * `capture.ts`, since the pages' policy forbids code from a blob.
  */
 
 import { createResampler } from './resample.ts';
@@ -17,7 +17,7 @@ class Microphone extends AudioWorkletProcessor {
   #frame = new Int16Array(FRAME);
   #filled = 0;
 
-  /** One input with one channel. While nothing is connected there is none. */
+  /** One input with one channel; none while disconnected. */
   process([inputs]: Float32Array[][]): boolean {
     const channel = inputs?.[0];
     if (channel) for (const sample of this.#resample(channel)) this.#take(sample);

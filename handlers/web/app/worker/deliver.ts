@@ -3,21 +3,21 @@ import type { WaitingReply } from '../inbox/outbox.ts';
 import { homeOf, type StoredPairing } from '../stored-pairing.ts';
 import type { Caller } from './caller.ts';
 
-/** A worker is ended soon after its event: milliseconds for everything. */
+/** Total milliseconds, since a worker is terminated soon after its event. */
 const TIMEOUT = 20_000;
 
-/** Ids of the replies that the relay acknowledged, and of those among them that came too late (contract 09 §7). */
+/** Ids of acknowledged replies, and of those among them that came too late (contract 09 §7). */
 export interface Delivered {
   acknowledged: ReadonlySet<string>;
   late: ReadonlySet<string>;
 }
 
-/** Milliseconds for home to let it in, before the mailbox is tried (contract 12 §3). */
+/** Milliseconds for home to accept the connection, before the mailbox is tried (contract 12 §3). */
 const BEFORE_MAILBOX = 5000;
 
 /**
- * Sends replies over a socket of its own, for a worker without a page: to home, and to its mailbox what home does not take.
- * Resolves with what was acknowledged. It takes no new credentials: those are the page's.
+ * Sends replies over a separate socket, for a worker without a page: to home, and the rest to its mailbox. Resolves with the
+ * acknowledged ones. Accepts no new credentials, which only the page may store.
  */
 export async function deliver(
   stored: StoredPairing,
@@ -48,7 +48,7 @@ interface Delivery {
   stored: StoredPairing;
   replies: readonly WaitingReply[];
   caller: Pick<Caller, 'socketProof' | 'sealing'>;
-  /** Milliseconds until the relay has let it in. */
+  /** Milliseconds for the relay to accept the connection. */
   timeout: number;
 }
 
@@ -84,11 +84,11 @@ function deliverTo(
     let timer = setTimeout(end, timeout);
     socket.onclose = end;
     const authenticate = async (nonce?: string) => {
-      // The relay keeps what the page has told it.
+      // The relay keeps the facts reported by the page.
       const device = { name: '', surface: 'web', formFactor: 'unknown' };
       const auth = authPayload({ sessionToken: token }, stored.deviceId, device);
       const proof = await caller.socketProof(stored, token, nonce).catch(() => undefined);
-      // Home takes a device without a key for one that needs everything in plain.
+      // A device without a key gets everything in plain from home.
       const key = isMailbox ? undefined : stored.pairing?.box?.public_key;
       if (socket.readyState === WebSocket.OPEN) send('system', 'auth', 'auth', { ...auth, box_key: key, proof });
     };

@@ -11,7 +11,7 @@ import { deliver } from './deliver.ts';
 import type { FullNotificationOptions, WorkerScope } from './scope.ts';
 import { ENGLISH, KNOCK_WORDS, type KnockWords } from './words.ts';
 
-/** A screen of the app, and which of its items. */
+/** A screen of the app, and its argument. */
 export interface Place {
   screen: 'inbox' | 'chat' | 'home';
   argument: string;
@@ -19,24 +19,21 @@ export interface Place {
 
 type Payload = PushPayload | AnswerPayload | EndsPayload;
 
-/** Kept with a notification. */
+/** Stored with a notification. */
 export interface KnockData extends Place {
   messageId: string;
   chatId: string | null;
-  /** As the buttons show them (contract 09 §10). */
+  /** As shown on the buttons (contract 09 §10). */
   answers: readonly string[];
-  /** As the notification shows them. */
+  /** As shown by the notification. */
   title: string | null;
   text: string;
 }
 
-/** Name of the button of an answer. */
+/** Name of the button for an answer. */
 const ACTION = /^answer-([0-3])$/;
 
-/**
- * Reads what was sent. Anything that is no knock calls to the inbox all the same: browsers punish a push that shows
- * nothing.
- */
+/** Reads a push. An invalid one still shows a notification for the inbox, since browsers punish a push without one. */
 function readKnock(data: { json(): unknown } | null): Payload {
   const fallback: PushPayload = {
     type: 'message',
@@ -61,20 +58,20 @@ function readKnock(data: { json(): unknown } | null): Payload {
 /** Asks a page to show a screen. */
 export type OpenPlace = { name: 'open'; place: Place };
 
-/** For background sync, where browsers have it. */
+/** For background sync, if the browser supports it. */
 const SYNC = 'outbox';
 
-/** Number of buttons that a notification shows here; browsers that do not say so leave out the others themselves. */
+/** Maximum buttons of a notification here; browsers that do not report it omit the others themselves. */
 const maxActions = (): number | undefined => (Notification as { maxActions?: number }).maxActions;
 
-/** Shows the relay's knocks as notifications, and answers from them. `app` is the address of the page. */
+/** Shows the relay's push notices as notifications, and sends answers from them. `app` is the address of the page. */
 export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): void {
   const base = new URL('../', app).href;
   const keep = openKeep(base);
   const outbox = createOutbox(keep, hashOf);
 
   async function words(): Promise<KnockWords> {
-    // Those of an older version may lack a sentence.
+    // Texts of an older version may lack a sentence.
     return { ...ENGLISH, ...(await keep.read<KnockWords>(KNOCK_WORDS)) };
   }
 
@@ -86,7 +83,7 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     const thread = threadOf(knock.chat_id);
     const options: FullNotificationOptions = {
       body: knock.text ?? (knock.question ? question : message),
-      // One for each thread: the newest message takes the place of the others, and calls again.
+      // One per thread: the newest message replaces the others, and alerts again.
       tag: thread,
       renotify: true,
       timestamp: knock.sent_at,
@@ -134,8 +131,8 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
   }
 
   /**
-   * A page that is open sends the reply; without one, the worker does, with the key of the session. A failed one waits
-   * for the page.
+   * Sends an answer: an open page does it; without one, the worker, with the key of the session. A failed one waits for the
+   * page.
    */
   async function answer(index: number, data: KnockData): Promise<void> {
     const { messageId, chatId } = data;
@@ -158,7 +155,7 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     if (!isEmpty) await sync?.register(SYNC).catch(() => {});
   }
 
-  /** Sends what waits in the outbox: whether nothing is left, and the replies that came too late. */
+  /** Sends the replies in the outbox. Resolves with whether none is left, and those that came too late. */
   async function empty(): Promise<{ isEmpty: boolean; late: ReadonlySet<string> }> {
     const channel = inboxChannel(base);
     channel.postMessage({ name: 'outbox' } satisfies InboxNews);
@@ -175,17 +172,17 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     return { isEmpty: (await outbox.list()).length === 0, late };
   }
 
-  /** Shows the screen in a page that is open, or in a new one. */
+  /** Shows the screen in an open page, or in a new one. */
   async function open({ screen, argument }: Place): Promise<void> {
     const pages = await scope.clients.matchAll({ type: 'window', includeUncontrolled: true });
     const page = pages.find(({ url }) => url.split(/[?#]/)[0] === app);
     if (!page) return void (await scope.clients.openWindow(`${app}#/${screen}/${encodeURIComponent(argument)}`));
     page.postMessage({ name: 'open', place: { screen, argument } } satisfies OpenPlace);
-    // Not allowed without a tap, which only a test does without.
+    // Only allowed after a tap, which is missing in tests.
     await page.focus().catch(() => {});
   }
 
-  /** One after the other: of two messages in a thread, the newer one has to stay. */
+  /** Sequentially, so that of two messages in a thread, the newer one stays. */
   let last: Promise<void> = Promise.resolve();
   scope.addEventListener('push', (event) => {
     const knock = readKnock(event.data);
@@ -206,7 +203,7 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     event.waitUntil(renew(event.oldSubscription));
   });
 
-  /** The push service has given up a subscription: makes another like it. */
+  /** The push service has dropped a subscription: makes an equivalent one. */
   async function renew(old: PushSubscription | null | undefined): Promise<void> {
     const stored = await caller.stored();
     if (!old || !stored?.pairing) return;

@@ -1,15 +1,18 @@
 import type { Caller } from './caller.ts';
 import type { WindowClient, WorkerScope } from './scope.ts';
 
-/** Asks a page for another bearer than `used`. It answers through the port that comes along: whether there is one. */
+/**
+ * Asks a page for a bearer other than `used`. The page answers through the port that comes with it, with whether there is
+ * one.
+ */
 export interface RenewBearer {
   name: 'renew-bearer';
   used: string;
 }
 
 /**
- * Asks the worker to fetch a file that the page then goes to, which saves it. It answers through the port that comes
- * along with the relay's status, 0 for none.
+ * Asks the worker to fetch a file that the page then navigates to, in order to save it. The worker answers through the port
+ * that comes with it, with the relay's status, 0 for none.
  */
 export interface SaveMedia {
   name: 'save-media';
@@ -18,24 +21,25 @@ export interface SaveMedia {
 }
 
 /**
- * Elements that get a file. It is never answered as a document or a frame: a page of the agent's would run in this origin.
+ * Elements that may get a file. It is never served as a document or a frame, since a page of the agent's would run in this
+ * origin.
  */
 const DESTINATIONS: ReadonlySet<string> = new Set(['audio', 'image', 'video']);
 const PASSED_ON = ['range', 'if-range'];
-/** Milliseconds for a page to get another bearer, and to go where it saves a file. */
+/** Milliseconds for a page to get another bearer, and to navigate to the file that it saves. */
 const RENEW_TIMEOUT = 15_000;
 const SAVE_TIMEOUT = 15_000;
 
 /**
- * Fetches the relay's media for elements of the page, which cannot send a bearer: `media/<token>` and
- * `media/by-path?path=…` below the app are the relay's routes of that name (contract 04 §3.6, §3.7). Ranges are passed on,
- * bodies are streamed, nothing is stored. `app` is the address of the page.
+ * Fetches the relay's media for elements of the page, which cannot send a bearer: `media/<token>` and `media/by-path?path=…`
+ * below the app are the relay's routes of that name (contract 04 §3.6, §3.7). Ranges are passed on, bodies are streamed,
+ * nothing is stored. `app` is the address of the page.
  */
 export function serveMedia(scope: WorkerScope, app: string, caller: Caller): void {
-  /** Files that a page is about to save, by their addresses. */
+  /** Files that a page is about to save, by address. */
   const saves = new Map<string, () => Response>();
 
-  /** For a page of this app alone, which is asked for another bearer when the relay does not accept the stored one. */
+  /** For a page of this app only, which is asked for another bearer if the relay does not accept the stored one. */
   async function fetchFor(page: WindowClient | undefined, route: string, init: RequestInit): Promise<Response> {
     if (page?.url.split(/[?#]/)[0] !== app) return Response.error();
     const { response, token } = await caller.fetch(route, init);
@@ -61,7 +65,7 @@ export function serveMedia(scope: WorkerScope, app: string, caller: Caller): voi
     if (data?.name === 'save-media' && port) event.waitUntil(save(source, (data as SaveMedia).route, port));
   });
 
-  /** Fetches a file, and keeps it until the page comes for it. */
+  /** Fetches a file, and holds it until the page requests it. */
   async function save(page: WindowClient, route: string, port: MessagePort): Promise<void> {
     const address = `${app}${route}`;
     const abort = new AbortController();
@@ -89,7 +93,7 @@ export function serveMedia(scope: WorkerScope, app: string, caller: Caller): voi
   }
 }
 
-/** A file as the browser saves it, whatever it is. */
+/** A file of any type, in a form that the browser saves. */
 function attachment({ body, headers }: Response): Response {
   const disposition = headers.get('content-disposition') ?? '';
   const length = headers.get('content-length');
@@ -105,7 +109,7 @@ function attachment({ body, headers }: Response): Response {
   });
 }
 
-/** Only a page may renew the pairing: two that do so at once would lose it. */
+/** Only a page may renew the pairing, since two concurrent renewals would lose it. */
 function renewed(page: WindowClient, used: string): Promise<boolean> {
   const { port1, port2 } = new MessageChannel();
   return new Promise((resolve) => {

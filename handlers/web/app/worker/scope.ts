@@ -1,4 +1,4 @@
-/** The parts of `ServiceWorkerGlobalScope` in use: its own types would replace those of the page. */
+/** The used parts of `ServiceWorkerGlobalScope`, whose own types would replace those of the page. */
 export interface WorkerScope {
   readonly registration: ServiceWorkerRegistration;
   readonly clients: {
@@ -23,7 +23,7 @@ export interface Extendable {
 
 export interface FetchEvent extends Extendable {
   readonly request: Request;
-  /** The page that asks; empty for a navigation. */
+  /** The requesting page; empty for a navigation. */
   readonly clientId: string;
   respondWith(response: Promise<Response>): void;
 }
@@ -56,7 +56,7 @@ export interface WindowClient {
   postMessage(message: unknown, ports?: MessagePort[]): void;
 }
 
-/** Options of a notification that not every browser knows. */
+/** Options of a notification that not every browser supports. */
 export interface FullNotificationOptions extends NotificationOptions {
   actions?: { action: string; title: string }[];
   renotify?: boolean;

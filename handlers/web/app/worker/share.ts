@@ -2,9 +2,9 @@ import { shareOf, storeShare } from '../share/stored-share.ts';
 import type { WorkerScope } from './scope.ts';
 
 /**
- * Takes what other apps share with the installed one: the system posts it as a form (`share_target` of the manifest). It is
- * kept in this browser, and the app opens where a person decides what to do with it. Any website can post such a form, so
- * nothing is sent on without that decision.
+ * Receives content that other apps share with the installed one: the system posts it as a form (`share_target` of the
+ * manifest). It is stored in this browser, and the app opens a screen where a person decides what to do with it. Any website
+ * can post such a form, so nothing is sent on without that decision.
  */
 export function serveShares(scope: WorkerScope, app: string): void {
   const base = new URL('../', app).href;

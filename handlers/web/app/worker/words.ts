@@ -1,6 +1,6 @@
 import type { I18n } from '../../shared/i18n.ts';
 
-/** Words of notifications. The page stores them in its language, since a worker cannot load one. */
+/** Texts of notifications, stored by the page in its language, since a worker cannot load one. */
 export interface KnockWords {
   title: string;
   message: string;
@@ -11,10 +11,10 @@ export interface KnockWords {
   late: string;
 }
 
-/** Under this name, beside the inbox. */
+/** Name of the record, beside the inbox. */
 export const KNOCK_WORDS = 'knock-words';
 
-/** Until the page has kept others. */
+/** Used until the page has stored others. */
 export const ENGLISH: KnockWords = knockWords((sentence) => sentence);
 
 export function knockWords(t: I18n['t']): KnockWords {

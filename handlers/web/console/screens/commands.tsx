@@ -40,12 +40,12 @@ export default function Commands() {
   );
 }
 
-/** The phones that take commands, and which of them gets those that name none. */
+/** The phones that accept commands, and the default among them. */
 function Phones({ bridges: { devices } }: { bridges: BridgeDevices }) {
   const t = useT();
   const { relay, isAway } = useConsole();
   const { isBusy, run } = useAction();
-  if (devices.length === 0) return <p class="soft">{t('No phone takes commands now.')}</p>;
+  if (devices.length === 0) return <p class="soft">{t('No phone accepts commands now.')}</p>;
   return (
     <section aria-labelledby="phones">
       <h2 id="phones">{t('Phones that take commands')}</h2>
@@ -119,7 +119,7 @@ const KINDS: Readonly<Record<string, string>> = {
   voice: 'Voice',
 };
 
-/** Whoever sent a command (contract 09 §9). */
+/** The sender of a command (contract 09 §9). */
 function Actor({ actor: { kind, name } }: { actor: ActorRecord }) {
   const t = useT();
   const text =
@@ -127,7 +127,7 @@ function Actor({ actor: { kind, name } }: { actor: ActorRecord }) {
   return <span class="small">{text}</span>;
 }
 
-/** Ends the session of whoever sent a command, while there is one. */
+/** Ends the session of a command's sender, while it exists. */
 function RevokeActor({ actor: { name }, prefix }: { actor: ActorRecord; prefix: string }) {
   const t = useT();
   const { api, relay, isAway } = useConsole();

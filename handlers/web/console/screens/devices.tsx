@@ -11,15 +11,15 @@ import { useConsole } from '../context.ts';
 import { ResourceView, restoreFocus, useRefresh } from '../parts.tsx';
 import type { ConnectionRow, DeviceRow } from '../stores/answers.ts';
 
-/** Milliseconds between looks at ages and round trips, of which no event tells. */
+/** Milliseconds between updates of ages and round trips, which no event reports. */
 const PERIOD = 5000;
 
 /** Devices that are shown at first, and with each step. */
 const STEP = 50;
-/** Devices from which a filter is worth its place. */
+/** Number of devices from which a filter is shown. */
 const MANY = 10;
 
-/** The paired devices as they are now, and what they may do. */
+/** The paired devices with their state and their rights. */
 export default function Devices() {
   const t = useT();
   const { relay } = useConsole();
@@ -91,7 +91,7 @@ function List({ rows, at }: { rows: readonly DeviceRow[]; at: number }) {
   const filter = useSignal('');
   const limit = useSignal(STEP);
   const wanted = filter.value.trim().toLowerCase();
-  // In an order that no sign of life changes: what is moved loses the focus, and its dialog.
+  // In an order that no sign of life changes, since a moved element loses the focus, and its dialog.
   const matching = rows
     .filter((row) =>
       [row.device_name, row.token_prefix, row.device_platform, row.device_model].some((text) =>
@@ -142,7 +142,7 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
     onClose: close,
     onDone: () => void relay.devices.refresh().then(restoreFocus),
   };
-  /** Its pairing's durations anew, with one tap (contract 11 §2). */
+  /** Renews the durations of its pairing, with one tap (contract 11 §2). */
   async function extend(): Promise<void> {
     const done = t('Extended {name}.', { name: row.device_name });
     const isDone = await extending.run(`sessions/${row.token_prefix}/extend`, { method: 'POST', body: {} }, done);
@@ -204,7 +204,7 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
   );
 }
 
-/** Characters of a name, as the relay takes them. */
+/** Maximum characters of a name. */
 const MAX_NAME = 128;
 
 /** Gives a device the owner's name for it (contract 11 §2). */
@@ -253,7 +253,7 @@ function RenameDialog({
   );
 }
 
-/** Nothing is called connected without a sign of life in the last 45 s, nor while the relay is away. */
+/** A device counts as connected only with a sign of life in the last 45 s, and never while the relay is away. */
 function StateChip({ liveness: { state, age } }: { liveness: Liveness }) {
   const t = useT();
   const { isAway } = useConsole();

@@ -9,7 +9,7 @@ import type { LogLine } from '../stores/answers.ts';
 import { keyOfLine } from '../stores/relay.ts';
 
 const LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR'] as const;
-/** Pixels from the end at which the reader still follows it. */
+/** Pixels from the end within which the view keeps following it. */
 const NEAR_END = 40;
 
 /** The log of the relay, as it is written. */
@@ -19,7 +19,7 @@ export default function Logs() {
   const { place } = useRouter();
   const text = useSignal(place.peek().argument);
   const level = useSignal<LogLine['level']>('DEBUG');
-  /** The lines that stay while new ones only count. */
+  /** The lines that stay on screen while new ones are only counted. */
   const held = useSignal<readonly LogLine[] | undefined>(undefined);
 
   return (
@@ -78,7 +78,7 @@ const matches = (text: string, level: LogLine['level']): ((line: LogLine) => boo
     (wanted === '' || `${line.name}: ${line.text}`.toLowerCase().includes(wanted));
 };
 
-/** Number of lines that came after the held ones. */
+/** Number of lines after the held ones. */
 function newerThan(held: readonly LogLine[], lines: readonly LogLine[]): number {
   const last = held.at(-1);
   return last ? lines.length - 1 - lines.lastIndexOf(last) : lines.length;

@@ -6,7 +6,7 @@ import { useConsole } from '../context.ts';
 import { ResourceView, restoreFocus, useAction } from '../parts.tsx';
 import type { HistoryItem, Outbound } from '../stores/answers.ts';
 
-/** Messages that wait for the phone, and what became of the last ones. */
+/** Messages that wait for the phone, and the states of the last ones. */
 export default function Messages() {
   const t = useT();
   const { relay } = useConsole();
@@ -73,7 +73,7 @@ function Queue({ outbound: { queued, messages } }: { outbound: Outbound }) {
         )}
       </div>
       {messages.length === 0 ? (
-        <p class="soft">{t('Nothing waits: what is sent arrives at once, or waits here for a phone for 24 hours.')}</p>
+        <p class="soft">{t('Nothing is waiting: messages arrive at once, or wait here for a phone for 24 hours.')}</p>
       ) : (
         <ul class="list">
           {messages.map(({ message_id: id, text, sent_at: at }) => (

@@ -10,7 +10,7 @@ import { useConsole } from '../context.ts';
 import { ResourceView, useRefresh } from '../parts.tsx';
 import type { DeviceRow, DoctorReport, Finding, Health, Info, MirrorAnswer } from '../stores/answers.ts';
 
-/** Milliseconds between looks at what no event tells of. */
+/** Milliseconds between updates of values that no event reports. */
 const PERIOD = 15_000;
 
 /** The state of the relay at a glance. */
@@ -106,7 +106,7 @@ function RelayFacts({ info, at }: { info: Info; at: number }) {
   );
 }
 
-/** The mirror of home at the edge (contract 12 §1), as either side sees the other. */
+/** The mirror of home at the edge (contract 12 §1), as seen by either side. */
 function MirrorState({ mirror: { enabled, url, link, since, waiting } }: { mirror: MirrorAnswer }) {
   const { t, language } = useI18n();
   if (!enabled) return null;
@@ -166,7 +166,7 @@ function DeviceCounts({ rows, at }: { rows: readonly DeviceRow[]; at: number }) 
   );
 }
 
-/** Devices that cannot come back by themselves, because the address that they know is gone. */
+/** Devices that cannot return by themselves, because the address that they know is gone. */
 function GoneAddresses({ info }: { info: Info }) {
   const t = useT();
   return readGoneAddresses(info).map(({ urls, devices }) => (

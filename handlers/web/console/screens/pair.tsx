@@ -15,7 +15,7 @@ import type { Pending } from '../stores/answers.ts';
 import type { Code, PairingKind } from '../stores/pairing.ts';
 import { ROLES, useWay, WayFields, wayOf } from '../way.tsx';
 
-/** Makes codes, shows what became of them, and admits those who ask. */
+/** Makes codes, shows their states, and admits requests to pair. */
 export default function Pair() {
   const t = useT();
   const { pairing, relay } = useConsole();
@@ -94,7 +94,7 @@ function NewCode() {
 function ShownCode({ shown }: { shown: Code }) {
   const t = useT();
   const box = useRef<HTMLElement>(null);
-  // The button that was pressed is gone, and keyboards go on from here.
+  // The pressed button is gone, so keyboards continue from here.
   useEffect(() => box.current?.focus(), []);
   const { pairing } = useConsole();
   const now = useNow();
@@ -120,7 +120,7 @@ function ShownCode({ shown }: { shown: Code }) {
         {state.kind === 'expired' && (
           <>
             <h2>{t('The code has expired')}</h2>
-            <p>{t('Codes are good for ten minutes, and once.')}</p>
+            <p>{t('Codes are valid for ten minutes, and work once.')}</p>
           </>
         )}
       </div>
@@ -142,7 +142,7 @@ function ShownCode({ shown }: { shown: Code }) {
   );
 }
 
-/** A code that waits: to scan, to type, to copy. `now` is epoch milliseconds. */
+/** A pending code, to scan, type or copy. `now` is epoch milliseconds. */
 function Picture({ shown, now, children }: { shown: Code; now: number; children: ComponentChildren }) {
   const t = useT();
   const toast = useToast();
@@ -159,7 +159,7 @@ function Picture({ shown, now, children }: { shown: Code; now: number; children:
         <p>
           {shown.kind === 'web'
             ? t('Scan this with the camera of a phone, or open the link.')
-            : t('Scan this with the app. The picture holds credentials: show it to nobody else.')}
+            : t('Scan this with the app. The picture contains credentials: show it to nobody else.')}
         </p>
         <output class="big" aria-label={t('Code')}>
           {shown.code}
@@ -179,7 +179,7 @@ function Picture({ shown, now, children }: { shown: Code; now: number; children:
   );
 }
 
-/** The addresses in a code for the app, and its contents. */
+/** The addresses in a code, and its other contents. */
 function Contents({ shown: { routes, api, holdsKey } }: { shown: Code }) {
   const t = useT();
   return (
@@ -265,7 +265,7 @@ function Waiting({ pending: { codes, requests } }: { pending: Pending }) {
   );
 }
 
-/** Admits a request to pair, by the whole code that only the relay's log shows. */
+/** Admits a request to pair, by the whole code, which only the relay's log shows. */
 function Admit({ masked, onClose }: { masked: string; onClose(): void }) {
   const t = useT();
   const toast = useToast();
@@ -284,7 +284,7 @@ function Admit({ masked, onClose }: { masked: string; onClose(): void }) {
     }
     try {
       await pairing.approve(code, chosenOf(policy));
-      toast(t('The code is good now. Give it to the person who asked.'));
+      toast(t('The code is valid now. Give it to the person who asked.'));
       onClose();
     } catch (failure) {
       error.value = t(messageOf(failure));

@@ -94,7 +94,7 @@ function UpdateState({ update }: { update: Update }) {
           ? t('{latest} is out; this is {current}.', { latest: latest ?? '', current })
           : t('This is {current}.', { current })}{' '}
         {!isNewer && latest !== null && <span class="soft">{t('There is no newer one.')}</span>}
-        {latest === null && <span class="soft">{error ?? t('Whether there is a newer one is not known.')}</span>}
+        {latest === null && <span class="soft">{error ?? t('It is not known whether there is a newer one.')}</span>}
       </p>
       {command !== null && (
         <p>

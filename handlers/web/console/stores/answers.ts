@@ -21,7 +21,7 @@ export interface Info {
   profiles: { name: string; relay_state: string }[];
   uptime_seconds: number;
   gateway_heartbeat: { status: string; supported: boolean; age_seconds?: number };
-  /** Addresses that the machine has no more, and the devices that know no other (contract 11 §2). */
+  /** Addresses that the machine no longer has, and the devices that know no other (contract 11 §2). */
   gone_addresses?: unknown;
   /** While the relay is frozen (contract 09 §3). */
   freeze?: unknown;
@@ -94,7 +94,7 @@ export interface Pending {
   requests: { masked: string; expires_at: number; peer: string }[];
 }
 
-/** One way to the relay (contract 01 §5.4), as far as it is shown. */
+/** One route to the relay (contract 01 §5.4), as far as it is shown. */
 export interface RouteRow {
   role: string;
   relay?: { url: string };
@@ -102,27 +102,27 @@ export interface RouteRow {
   broker?: { url: string };
 }
 
-/** `GET /pairing/routes`. `local`: the relay listens for its own machine alone. */
+/** `GET /pairing/routes`. `local`: the relay listens for its own machine only. */
 export interface PairingRoutes {
   endpoints: RouteRow[];
   local: boolean;
 }
 
-/** `POST /pairing/mint`, as far as it is shown. `qr_payload` may hold the API key of the agent. */
+/** `POST /pairing/mint`, as far as it is shown. `qr_payload` may contain the API key of the agent. */
 export interface Minted {
   code: string;
   qr_payload: string;
   pairing_url: string;
   expires_at: number;
   relay_url: string;
-  /** The agent's API server; absent when it is disabled. */
+  /** The agent's API server; absent if it is disabled. */
   host?: string;
   port?: number;
   tls?: boolean;
   endpoints?: RouteRow[];
 }
 
-/** Whoever an operation was carried out for (contract 09 §9). */
+/** The caller that an operation was carried out for (contract 09 §9). */
 export interface ActorRecord {
   kind: 'operator' | 'session' | 'mcp' | 'voice';
   name: string;
@@ -143,7 +143,7 @@ export interface Activity {
   decision: 'pending' | 'executed' | 'blocked' | 'confirmed' | 'timeout' | 'error' | 'frozen';
   device_name: string | null;
   device_id: string | null;
-  /** Whoever sent it (contract 09 §9); absent in records of older versions. */
+  /** The sender (contract 09 §9); absent in records of older versions. */
   actor?: ActorRecord;
 }
 
@@ -177,10 +177,10 @@ export interface HistoryItem {
   text: string;
   ts: number;
   state: string;
-  /** It asks, with these answers to choose from (contract 09 §10). */
+  /** A question, with these answers to choose from (contract 09 §10). */
   question?: true;
   answers?: string[];
-  /** A reply that came too late to its question. */
+  /** Set if a reply came too late for its question. */
   late?: string;
 }
 
@@ -223,15 +223,15 @@ export interface DoctorReport {
   groups: { title: string; checks: Finding[] }[];
 }
 
-/** A check, for every cause one. Texts are in English, as the command prints them. */
+/** A check, one per cause. Texts are in English, as printed by the command. */
 export interface Finding {
   id: string;
   status: 'ok' | 'warn' | 'error';
   summary: string;
   /** The fix. */
   next?: string;
-  /** Nothing was found out. */
+  /** Set if the check gave no result. */
   unknown?: true;
-  /** Checks that have the same cause. */
+  /** Checks with the same cause. */
   covers?: string[];
 }

@@ -8,12 +8,12 @@ import { type Api, ApiError } from '../../shared/api.ts';
 export type FeedState =
   | { kind: 'connecting' }
   | { kind: 'live' }
-  /** The relay does not answer; what is shown is as old as `since`. */
+  /** The relay does not answer; the data shown is from `since`. */
   | { kind: 'lost'; since: number }
-  /** The relay does not take this browser for its operator's. */
+  /** The relay does not accept this browser as its operator's. */
   | { kind: 'refused'; reason: string };
 
-export interface FeedParts {
+export interface FeedOptions {
   api: Pick<Api, 'open'>;
   clock: Clock;
   onEvent(event: string, data: string): void;
@@ -21,9 +21,9 @@ export interface FeedParts {
 
 export interface Feed {
   readonly state: ReadonlySignal<FeedState>;
-  /** Follows the events until `stop`. Starts anew when it was stopped or refused. */
+  /** Follows the events until `stop`. Starts again after a stop or a refusal. */
   start(): void;
-  /** Tries again now, where the next attempt is still to come. */
+  /** Retries now instead of waiting for the next attempt. */
   wake(): void;
   stop(): void;
 }
@@ -32,8 +32,8 @@ export interface Feed {
 export const isRefusal = (error: unknown): error is ApiError =>
   error instanceof ApiError && (error.status === 401 || error.status === 403);
 
-/** Follows the relay's events in a browser, over restarts and lost networks. */
-export function createFeed({ api, clock, onEvent }: FeedParts): Feed {
+/** Follows the relay's events in a browser, across restarts and network losses. */
+export function createFeed({ api, clock, onEvent }: FeedOptions): Feed {
   const state = signal<FeedState>({ kind: 'connecting' });
   let over = new AbortController();
   let nap = new AbortController();

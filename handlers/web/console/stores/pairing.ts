@@ -5,14 +5,14 @@ import type { Api } from '../../shared/api.ts';
 import type { DeviceRow, Minted, PairingRoutes } from './answers.ts';
 import type { RelayStore } from './relay.ts';
 
-/** Seconds for which a code is good (contract 01 §5.1). */
+/** Seconds for which a code is valid (contract 01 §5.1). */
 const LIFETIME = 600;
 
 export type PairingKind = 'app' | 'web';
 
-/** Policy that the host holds a device to (contract 01 §5.2). */
+/** Policy that the host sets for a device (contract 01 §5.2). */
 export interface PairingPolicy {
-  /** Seconds, 0 for ever. */
+  /** Seconds, 0 for forever. */
   ttl: number;
   /** Names of the grants that the session does not get. */
   without: readonly string[];
@@ -22,25 +22,25 @@ export interface PairingPolicy {
 
 export interface PairingChoice extends PairingPolicy {
   kind: PairingKind;
-  /** Role of the one way to the relay that the code names; without it, every way. */
+  /** Role of the only route in the code; if absent, every route. */
   role?: string;
   /** http(s) address under which the relay is published. */
   publicUrl?: string;
 }
 
-/** A code that this page has made. */
+/** A code made by this page. */
 export interface Code {
   kind: PairingKind;
   code: string;
   /** Content of the QR code. */
   qr: string;
-  /** Opens the pairing where it is followed. The app's may hold the API key of the agent. */
+  /** Link that opens the pairing on a device. That of the app may contain the API key of the agent. */
   link: string;
-  /** Ways to the relay that the code names, best first. */
+  /** Routes to the relay in the code, best first. */
   routes: readonly { role: string; url: string }[];
-  /** Address of the agent's API server in the code, where it is in there. */
+  /** Address of the agent's API server, if the code contains it. */
   api?: string;
-  /** True if the code holds the API key of the agent. */
+  /** True if the code contains the API key of the agent. */
   holdsKey: boolean;
   /** Epoch seconds. */
   expiresAt: number;
@@ -53,10 +53,10 @@ export type CodeState =
 
 export type PairingStore = ReturnType<typeof createPairingStore>;
 
-/** The code that the console shows, and what became of it. */
+/** The code that the console shows, and its state. */
 export function createPairingStore(api: Api, relay: Pick<RelayStore, 'pending' | 'devices'>) {
   const code = signal<Code | undefined>(undefined);
-  /** True if the list was loaded after the code was made: until then, the code's absence from it means nothing. */
+  /** True if the list was loaded after the code was made; before that, its absence from the list means nothing. */
   const wasAsked = signal(false);
 
   const isListed = computed(() => {
@@ -81,7 +81,7 @@ export function createPairingStore(api: Api, relay: Pick<RelayStore, 'pending' |
 
   const policyOf = ({ ttl, without, grants }: PairingPolicy) => ({ ttl_seconds: ttl, without, grants });
 
-  /** The ways that a code shall name, as the machine has them now. */
+  /** The routes for a code, as the machine has them now. */
   async function findRoutes({ role, publicUrl = '' }: PairingChoice): Promise<PairingRoutes> {
     const query = publicUrl === '' ? '' : `?public_url=${encodeURIComponent(publicUrl)}`;
     const found = await api.call<PairingRoutes>(`pairing/routes${query}`);
@@ -115,7 +115,7 @@ export function createPairingStore(api: Api, relay: Pick<RelayStore, 'pending' |
       await relay.pending.refresh();
       wasAsked.value = relay.pending.state.value.error === undefined;
     },
-    /** Shows it no longer. The relay still takes it until it is over. */
+    /** Hides the code, which the relay still accepts until it expires. */
     forget(): void {
       code.value = undefined;
     },
@@ -128,13 +128,13 @@ export function createPairingStore(api: Api, relay: Pick<RelayStore, 'pending' |
   };
 }
 
-/** The page for a browser: where the operator says that the relay is published, else by the best way of the code. */
+/** The page for a browser: at the published address if there is one, else on the code's best route. */
 function pageOf(minted: Minted, isLocal: boolean, publicUrl = ''): string {
   const published = publicUrl === '' ? undefined : publicUrl;
   return pageLink(minted.qr_payload, { published, local: isLocal ? portOf(minted) : undefined });
 }
 
-/** Where the relay listens, on a machine that nobody else reaches. */
+/** The port of a relay that only its own machine reaches. */
 function portOf({ relay_url: url }: Minted): { port: number; tls: boolean } {
   const { protocol, port } = new URL(url);
   const tls = protocol === 'wss:';

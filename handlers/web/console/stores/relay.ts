@@ -31,22 +31,22 @@ const MAX_ACTIVITY = 200;
 const MAX_LINES = 500;
 const MAX_HISTORY = 200;
 
-/** Tells the lines of the log apart, which have no identity of their own. */
+/** Identifies a log line, which has no id. */
 export const keyOfLine = ({ ts, name, text }: LogLine): string => `${ts} ${name} ${text}`;
 
-export interface RelayStoreParts {
+export interface RelayStoreDeps {
   api: Api;
   clock: Clock;
 }
 
 export type RelayStore = ReturnType<typeof createRelayStore>;
 
-/** State of the relay in the console: read when a screen first watches it, and again when events say so. */
-export function createRelayStore({ api: caller, clock }: RelayStoreParts) {
+/** State of the relay in the console, read when a screen first watches it, and again after events. */
+export function createRelayStore({ api: caller, clock }: RelayStoreDeps) {
   const refusal = signal<string | undefined>(undefined);
   /** Counts the credentials that the page has had. */
   let era = 0;
-  /** A call that was refused with former credentials is made again: its refusal says nothing of the present ones. */
+  /** A call refused with former credentials is repeated, since its refusal does not concern the present ones. */
   const call: Api['call'] = async (...request) => {
     const began = era;
     try {
@@ -129,9 +129,9 @@ export function createRelayStore({ api: caller, clock }: RelayStoreParts) {
     ...all,
     feed,
     doctor: createDoctor(api, onError),
-    /** Why the relay did not take a call for its operator's; undefined while it does. */
+    /** Why the relay did not accept a call as its operator's; undefined while it does. */
     refusal: refusal as ReadonlySignal<string | undefined>,
-    /** Begins anew, with other credentials. */
+    /** Starts again, with other credentials. */
     restart(): void {
       era++;
       refusal.value = undefined;

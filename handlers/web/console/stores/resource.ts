@@ -3,7 +3,7 @@ import { describeError } from '../../../../lib/errors.ts';
 import type { Clock } from '../../../../lib/kit/clock.ts';
 
 export interface Snapshot<T> {
-  /** The last answer, also while a later one is missing. */
+  /** The last answer, even while a later one is missing. */
   value?: T;
   /** Epoch milliseconds of that answer. */
   at: number;
@@ -11,31 +11,31 @@ export interface Snapshot<T> {
   error?: string;
 }
 
-/** Something that the relay is asked for. */
+/** A resource requested from the relay. */
 export interface Resource<T> {
   readonly state: ReadonlySignal<Snapshot<T>>;
-  /** Asks again, after an attempt that is under way. Never rejects. */
+  /** Requests it again, after a running attempt. Never rejects. */
   refresh(): Promise<void>;
-  /** The answer is out of date: asks again at once when it is watched, else when it next is. */
+  /** The answer is out of date: requests it again at once if it is watched, else when it next is. */
   invalidate(): void;
   /** Keeps the answer up to date until the returned function is called. */
   watch(): () => void;
 }
 
-export interface ResourceParts<T> {
+export interface ResourceOptions<T> {
   load(): Promise<T>;
-  /** Told of every failure, before `state` is. */
+  /** Called with every failure, before `state` changes. */
   onError?(error: unknown): void;
   now?(): number;
-  /** With it, invalidations ask again four times a second at most: a busy relay tells of thousands of changes. */
+  /** Limits invalidations to four requests a second, since a busy relay reports thousands of changes. */
   clock?: Pick<Clock, 'after' | 'monotonic'>;
 }
 
-/** Milliseconds between the beginnings of two requests that nothing but invalidations asked for. */
+/** Milliseconds between the starts of two requests caused only by invalidations. */
 const SPACING = 250;
 
-/** A resource, loaded when it is first watched. However often it is invalidated, one request is under way at a time. */
-export function createResource<T>({ load, onError, now = Date.now, clock }: ResourceParts<T>): Resource<T> {
+/** A resource, loaded when it is first watched. Invalidations cause at most one concurrent request. */
+export function createResource<T>({ load, onError, now = Date.now, clock }: ResourceOptions<T>): Resource<T> {
   const state = signal<Snapshot<T>>({ at: 0 });
   let watchers = 0;
   let isCurrent = false;

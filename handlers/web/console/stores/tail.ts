@@ -2,20 +2,20 @@ import { signal } from '@preact/signals';
 import type { Clock } from '../../../../lib/kit/clock.ts';
 import { createResource, type Resource } from './resource.ts';
 
-/** Milliseconds for which new items wait for others: a busy relay logs thousands of lines a second. */
+/** Milliseconds for which new items are collected, since a busy relay logs thousands of lines a second. */
 const BATCH = 100;
 
-export interface TailParts<T> {
+export interface TailOptions<T> {
   /** The last items, oldest first. */
   load(): Promise<readonly T[]>;
-  /** Tells items apart: a later one of the same key replaces the former. */
+  /** Identifies items: a later one with the same key replaces the former. */
   keyOf(item: T): string;
   /**
-   * True if the later one replaces the former, as a state of the same thing. Otherwise it goes to the end: the list may
-   * hold items before the events that announce them, and before older ones, arrive.
+   * True if the later one replaces the former in its place, as a newer state. Otherwise it goes to the end, since the list
+   * may contain items before the events that announce them, and before older ones, arrive.
    */
   inPlace?: boolean;
-  /** Items that are kept. */
+  /** Maximum items kept. */
   max: number;
   clock: Pick<Clock, 'after' | 'now'>;
   onError?(error: unknown): void;
@@ -26,10 +26,10 @@ export interface Tail<T> extends Resource<readonly T[]> {
   add(item: T): void;
 }
 
-/** The last items of something, read once and kept up to date by events. */
-export function createTail<T>({ load, keyOf, inPlace = false, max, clock, onError }: TailParts<T>): Tail<T> {
+/** The last items of a list, read once and kept up to date by events. */
+export function createTail<T>({ load, keyOf, inPlace = false, max, clock, onError }: TailOptions<T>): Tail<T> {
   const items = signal<{ value?: readonly T[]; at: number; error?: string }>({ at: 0 });
-  /** Lines that came while the list was being read: they may be in it too, or be newer. */
+  /** Items that came while the list was being read. They may be in it too, or be newer. */
   let arrived: T[] | undefined;
   let waiting: T[] = [];
 

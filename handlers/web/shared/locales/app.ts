@@ -57,7 +57,7 @@ export default {
     'Estou testando nesta máquina',
     '我在这台机器上测试',
   ],
-  'It came over plain http. Everybody between this device and the relay can read and change what you send, the pairing included.':
+  'It was loaded over plain http. Anybody between this device and the relay can read and change what you send, including the pairing.':
     [
       'Sie kam über unverschlüsseltes http. Jeder zwischen diesem Gerät und dem Relay kann lesen und ändern, was du sendest, auch die Kopplung.',
       'Llegó por http sin cifrar. Cualquiera entre este dispositivo y el relay puede leer y cambiar lo que envías, incluido el emparejamiento.',
@@ -208,7 +208,7 @@ export default {
       'O relay talvez tenha outro endereço agora: abra o app lá. Para pareá-lo lá, digite na máquina do relay: svc pair --web',
       '中继的地址可能已更改：请在新地址打开应用。要在那里配对，请在中继所在机器上输入：svc pair --web',
     ],
-  'The relay does not answer. The code is still good: try again.': [
+  'The relay does not answer. The code is still valid: try again.': [
     'Das Relay antwortet nicht. Der Code gilt noch: Versuche es noch einmal.',
     'El relay no responde. El código sigue siendo válido: inténtalo de nuevo.',
     'リレーが応答しません。コードはまだ有効です。もう一度お試しください。',

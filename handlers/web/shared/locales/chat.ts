@@ -140,7 +140,7 @@ export default {
     'O relay terminou enquanto o agente respondia.',
     '智能体回答时中继已结束。',
   ],
-  'The relay knows nothing of this question any more. Ask again.': [
+  'The relay no longer knows this question. Ask again.': [
     'Das Relay weiß von dieser Frage nichts mehr. Frag noch einmal.',
     'El relay ya no sabe nada de esta pregunta. Pregunta de nuevo.',
     'リレーにこの質問の記録がもうありません。もう一度聞いてください。',
@@ -154,7 +154,7 @@ export default {
     'Ainda não há conversas. Comece uma acima.',
     '还没有对话。请在上方新建一个。',
   ],
-  'This browser has not seen what was said before. The agent knows it: go on below.': [
+  'This browser does not have the earlier messages, but the agent does: continue below.': [
     'Dieser Browser hat das Bisherige nicht gesehen. Der Agent kennt es: Mach unten weiter.',
     'Este navegador no ha visto lo dicho antes. El agente lo sabe: continúa abajo.',
     'このブラウザーは以前の内容を知りません。エージェントは覚えています。下から続けてください。',

@@ -111,7 +111,7 @@ export default {
     '通过的检查：{n}',
   ],
   Code: ['Code', 'Código', 'コード', 'Código', '码'],
-  'Codes are good for ten minutes, and once.': [
+  'Codes are valid for ten minutes, and work once.': [
     'Codes gelten zehn Minuten und ein einziges Mal.',
     'Los códigos valen diez minutos y una sola vez.',
     'コードは10分間、1回だけ有効です。',
@@ -296,7 +296,7 @@ export default {
     'Nenhuma linha corresponde.',
     '没有匹配的行。',
   ],
-  'No phone takes commands now.': [
+  'No phone accepts commands now.': [
     'Gerade nimmt kein Telefon Befehle an.',
     'Ahora ningún teléfono acepta órdenes.',
     '現在コマンドを受け付けるスマートフォンはありません。',
@@ -332,7 +332,7 @@ export default {
     'Nada foi enviado ainda.',
     '尚未发送任何内容。',
   ],
-  'Nothing waits: what is sent arrives at once, or waits here for a phone for 24 hours.': [
+  'Nothing is waiting: messages arrive at once, or wait here for a phone for 24 hours.': [
     'Nichts wartet: Nachrichten kommen sofort an oder warten hier 24 Stunden auf ein Telefon.',
     'Nada espera: lo que se envía llega al instante o espera aquí un teléfono durante 24 horas.',
     '待機中のものはありません。送信したものはすぐ届くか、ここで24時間スマートフォンを待ちます。',
@@ -481,7 +481,7 @@ export default {
     'Mesma causa: {list}',
     '同一原因：{list}',
   ],
-  'Scan this with the app. The picture holds credentials: show it to nobody else.': [
+  'Scan this with the app. The picture contains credentials: show it to nobody else.': [
     'Scanne dies mit der App. Das Bild enthält Zugangsdaten: Zeige es sonst niemandem.',
     'Escanea esto con la aplicación. La imagen contiene credenciales: no se la muestres a nadie más.',
     'アプリでスキャンしてください。画像には認証情報が含まれます。他の人に見せないでください。',
@@ -569,7 +569,7 @@ export default {
     'O código expirou',
     '码已过期',
   ],
-  'The code is good now. Give it to the person who asked.': [
+  'The code is valid now. Give it to the person who asked.': [
     'Der Code gilt jetzt. Gib ihn der Person, die gefragt hat.',
     'El código ya es válido. Dáselo a quien lo pidió.',
     'コードが有効になりました。要求した人に伝えてください。',
@@ -618,7 +618,7 @@ export default {
     'O relay perdeu esse caminho. Escolha outro.',
     '中继已失去该途径。请选择其他途径。',
   ],
-  'The relay has not answered for {age}. This is how it last was; the page follows it again by itself.': [
+  'The relay has not answered for {age}. This is its last known state; the page reconnects automatically.': [
     'Das Relay antwortet seit {age} nicht. Dies ist sein letzter Stand; die Seite verbindet sich von selbst wieder.',
     'El relay no responde desde hace {age}. Así estaba la última vez; la página vuelve a seguirlo por sí sola.',
     'リレーは {age} 応答していません。これは最後の状態です。ページは自動的に再接続します。',
@@ -739,7 +739,7 @@ export default {
     'Onde você publica este relay, como https://relay.example.com',
     '此中继的发布地址，例如 https://relay.example.com',
   ],
-  'Whether there is a newer one is not known.': [
+  'It is not known whether there is a newer one.': [
     'Ob es eine neuere gibt, ist unbekannt.',
     'No se sabe si hay una más nueva.',
     '新しいものがあるかどうかは不明です。',

@@ -9,12 +9,62 @@ export default {
     'O relay não entrega este arquivo.',
     '中继不提供此文件。',
   ],
-  'This file is not there any more.': [
+  'This file no longer exists.': [
     'Diese Datei gibt es nicht mehr.',
     'Este archivo ya no está.',
     'このファイルはもうありません。',
     'Este arquivo não existe mais.',
     '此文件已不存在。',
+  ],
+  'Home could not open this file, and has nothing of it. Send it again.': [
+    'Das Relay zu Hause konnte diese Datei nicht öffnen und hat nichts davon. Sende sie noch einmal.',
+    'El relay de casa no pudo abrir este archivo y no tiene nada de él. Envíalo otra vez.',
+    '自宅のリレーはこのファイルを開けず、何も保存していません。もう一度送ってください。',
+    'O relay de casa não conseguiu abrir este arquivo e não tem nada dele. Envie de novo.',
+    '家中的中继无法打开此文件，也没有保留任何内容。请重新发送。',
+  ],
+  'This file is at home, and home cannot be reached now.': [
+    'Diese Datei liegt zu Hause, und das Relay dort ist gerade nicht erreichbar.',
+    'Este archivo está en casa, y ahora no se puede llegar a casa.',
+    'このファイルは自宅にあり、今は自宅に接続できません。',
+    'Este arquivo está em casa, e agora não é possível alcançar a casa.',
+    '此文件在家中，目前无法连接到家中。',
+  ],
+  'This file is on its way home. Try again in a moment.': [
+    'Diese Datei ist auf dem Weg nach Hause. Versuche es gleich noch einmal.',
+    'Este archivo va camino a casa. Inténtalo de nuevo en un momento.',
+    'このファイルは自宅へ転送中です。少ししてからもう一度試してください。',
+    'Este arquivo está a caminho de casa. Tente de novo em instantes.',
+    '此文件正在传回家中。请稍后再试。',
+  ],
+  'This file is sealed, and this browser cannot open it.': [
+    'Diese Datei ist versiegelt, und dieser Browser kann sie nicht öffnen.',
+    'Este archivo está sellado y este navegador no puede abrirlo.',
+    'このファイルは封印されていて、このブラウザーでは開けません。',
+    'Este arquivo está selado, e este navegador não consegue abrir.',
+    '此文件已密封，此浏览器无法打开。',
+  ],
+  'Home does not have this file: here is the copy of this browser.': [
+    'Das Relay zu Hause hat diese Datei nicht: Hier ist die Kopie dieses Browsers.',
+    'El relay de casa no tiene este archivo: aquí está la copia de este navegador.',
+    '自宅のリレーにはこのファイルがありません。これはこのブラウザーにあるコピーです。',
+    'O relay de casa não tem este arquivo: aqui está a cópia deste navegador.',
+    '家中的中继没有此文件：这是此浏览器中的副本。',
+  ],
+  'It was not sent: this browser cannot seal it for home. It waits here, and is sent when it can be, or when home is back.':
+    [
+      'Sie wurde nicht gesendet: Dieser Browser kann sie nicht für zu Hause versiegeln. Sie wartet hier und wird gesendet, wenn das geht oder das Relay zu Hause wieder da ist.',
+      'No se envió: este navegador no puede sellarlo para casa. Espera aquí y se envía cuando sea posible o cuando casa vuelva.',
+      '送信されませんでした。このブラウザーは自宅向けに封印できません。ここで待機し、封印できるようになるか自宅が復帰したときに送信されます。',
+      'Não foi enviado: este navegador não consegue selar para casa. Fica aqui à espera e é enviado quando for possível ou quando a casa voltar.',
+      '未发送：此浏览器无法为家中密封它。它在此等待，待可以密封或家中恢复时发送。',
+    ],
+  'The mailbox took another file.': [
+    'Das Postfach hat eine andere Datei angenommen.',
+    'El buzón tomó otro archivo.',
+    'メールボックスが別のファイルを受け取りました。',
+    'A caixa de correio recebeu outro arquivo.',
+    '邮箱收下的是另一个文件。',
   ],
   'The file could not be loaded.': [
     'Die Datei konnte nicht geladen werden.',
@@ -115,7 +165,7 @@ export default {
     'A conexão caiu antes de o arquivo inteiro chegar.',
     '文件尚未完整送达，连接就断开了。',
   ],
-  'The relay does not know this browser any more.': [
+  'The relay no longer knows this browser.': [
     'Das Relay kennt diesen Browser nicht mehr.',
     'El relay ya no conoce este navegador.',
     'リレーはこのブラウザーをもう認識していません。',
@@ -136,7 +186,7 @@ export default {
     'A conexão foi lenta demais para o arquivo.',
     '连接太慢，无法发送该文件。',
   ],
-  'The file is larger than the relay takes.': [
+  'The file is larger than the relay accepts.': [
     'Die Datei ist größer, als das Relay annimmt.',
     'El archivo es mayor de lo que acepta el relay.',
     'ファイルがリレーの上限を超えています。',
@@ -150,7 +200,7 @@ export default {
     'Já há arquivos demais a caminho. Tente de novo daqui a pouco.',
     '正在传输的文件过多，请稍后再试。',
   ],
-  'The relay takes no file right now. Try again in a moment.': [
+  'The relay accepts no files right now. Try again in a moment.': [
     'Das Relay nimmt gerade keine Datei an. Versuche es gleich noch einmal.',
     'El relay no acepta archivos ahora mismo. Inténtalo de nuevo en un momento.',
     'リレーは今ファイルを受け取れません。少し待ってからもう一度お試しください。',

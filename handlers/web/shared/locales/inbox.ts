@@ -103,7 +103,7 @@ export default {
     '已发送，尚未阅读',
   ],
   Reply: ['Antworten', 'Responder', '返信', 'Responder', '回复'],
-  'Reply: it is sent once there is a connection': [
+  'Reply: sent once there is a connection': [
     'Antworten: wird gesendet, sobald eine Verbindung besteht',
     'Responder: se envía cuando haya conexión',
     '返信：接続後に送信されます',

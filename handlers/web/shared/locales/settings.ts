@@ -72,7 +72,7 @@ export default {
     'Limitar esta sessão a isso',
     '将此会话限制为该时长',
   ],
-  'Load by itself up to, MB': [
+  'Load automatically up to, MB': [
     'Von selbst laden bis, MB',
     'Cargar por sí solo hasta, MB',
     '自動で読み込むサイズの上限（MB）',
@@ -185,7 +185,7 @@ export default {
     '{name} não foi enviado: você cancelou.',
     '{name} 未发送：你已取消。',
   ],
-  'The browser checks certificates by itself, and shows a page no key to pin.': [
+  'The browser verifies certificates itself, and exposes no key that a page could pin.': [
     'Der Browser prüft Zertifikate selbst und gibt einer Seite keinen Schlüssel zum Anheften.',
     'El navegador comprueba los certificados y no muestra claves a una página.',
     '証明書はブラウザーが検証し、ページに鍵は見せません。',
@@ -327,7 +327,7 @@ export default {
     'Arquivos maiores esperam até você abri-los.',
     '更大的文件会等到你打开时再加载。',
   ],
-  'Load by itself over mobile networks': [
+  'Load automatically over mobile networks': [
     'Auch über Mobilfunk von selbst laden',
     'Cargar solo también por redes móviles',
     'モバイル回線でも自動で読み込む',
@@ -476,7 +476,7 @@ export default {
     'Esta página foi atualizada da versão {before} para a {version}.',
     '此页面已从版本 {before} 更新到 {version}。',
   ],
-  'An export takes this session from the key of this browser, which cannot leave it.': [
+  'An export unbinds this session from the key of this browser, which cannot leave it.': [
     'Ein Export löst diese Sitzung vom Schlüssel dieses Browsers, der ihn nicht verlassen kann.',
     'Una exportación separa esta sesión de la clave de este navegador, que no puede salir de él.',
     'エクスポートすると、このセッションはこのブラウザーから持ち出せない鍵から切り離されます。',

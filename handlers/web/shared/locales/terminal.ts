@@ -14,14 +14,14 @@ export default {
   'Clear the selection': ['Auswahl aufheben', 'Quitar la selección', '選択を解除', 'Limpar a seleção', '清除选择'],
   Conversations: ['Gespräche', 'Conversaciones', '会話', 'Conversas', '对话'],
   Copy: ['Kopieren', 'Copiar', 'コピー', 'Copiar', '复制'],
-  'Detach: the shell goes on at home': [
+  'Detach: the shell keeps running at home': [
     'Trennen: Die Shell läuft zu Hause weiter',
     'Desconectar: la shell sigue en casa',
     '切り離す：シェルは自宅で動き続けます',
     'Desconectar: o shell continua em casa',
     '分离：Shell 会在主机上继续运行',
   ],
-  'Detached. The shell goes on at home.': [
+  'Detached. The shell keeps running at home.': [
     'Getrennt. Die Shell läuft zu Hause weiter.',
     'Desconectado. La shell sigue en casa.',
     '切り離しました。シェルは自宅で動き続けます。',
@@ -58,7 +58,7 @@ export default {
   ],
   Paste: ['Einfügen', 'Pegar', '貼り付け', 'Colar', '粘贴'],
   Previous: ['Zurück', 'Anterior', '前へ', 'Anterior', '上一个'],
-  'Reads out what the shell prints. Slower.': [
+  'Reads out the output of the shell. Slower.': [
     'Liest vor, was die Shell ausgibt. Langsamer.',
     'Lee en voz alta lo que escribe la shell. Más lento.',
     'シェルの出力を読み上げます。動作は遅くなります。',
@@ -114,14 +114,14 @@ export default {
     'O agente deste computador não tem TUI. Use o chat.',
     '此主机上的智能体没有 TUI。请改用聊天。',
   ],
-  'The connection is lost. The conversation goes on with the next one.': [
+  'The connection is lost. The conversation continues with the next one.': [
     'Die Verbindung ist unterbrochen. Das Gespräch geht mit der nächsten weiter.',
     'Se perdió la conexión. La conversación sigue con la próxima.',
     '接続が切れました。再接続すると会話を続けられます。',
     'A conexão caiu. A conversa continua com a próxima.',
     '连接已断开。重新连接后对话会继续。',
   ],
-  'The connection is lost. Your shell goes on, and comes back by itself.': [
+  'The connection is lost. Your shell keeps running, and reappears automatically.': [
     'Die Verbindung ist unterbrochen. Die Shell läuft weiter und kommt von selbst zurück.',
     'Se perdió la conexión. La shell sigue y vuelve por sí sola.',
     '接続が切れました。シェルは動き続け、自動的に戻ります。',

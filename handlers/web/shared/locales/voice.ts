@@ -144,7 +144,7 @@ export default {
     '后台任务失败：{reason}',
   ],
   Tools: ['Werkzeuge', 'Herramientas', 'ツール', 'Ferramentas', '工具'],
-  'The agent goes on in the background, and tells you when it is done.': [
+  'The agent continues in the background, and tells you when it is done.': [
     'Der Agent arbeitet im Hintergrund weiter und meldet sich, wenn er fertig ist.',
     'El agente sigue en segundo plano y te avisa cuando termine.',
     'エージェントはバックグラウンドで続け、終わったら知らせます。',
@@ -217,7 +217,7 @@ export default {
     'O relay recusou uma mensagem desta página.',
     '中继拒绝了此页面的一条消息。',
   ],
-  'This conversation goes on elsewhere.': [
+  'This conversation continues elsewhere.': [
     'Dieses Gespräch läuft anderswo weiter.',
     'Esta conversación sigue en otro lugar.',
     'この会話は別の場所で続いています。',
@@ -311,7 +311,7 @@ export default {
   ],
   'Voice settings': ['Spracheinstellungen', 'Ajustes de voz', '音声の設定', 'Configurações de voz', '语音设置'],
   Captions: ['Untertitel', 'Subtítulos', '字幕', 'Legendas', '字幕'],
-  'Shows what you and the agent say, while it is said.': [
+  'Shows captions of you and the agent as you speak.': [
     'Zeigt, was du und der Agent sagen, während es gesagt wird.',
     'Muestra lo que decís tú y el agente mientras se dice.',
     'あなたとエージェントの発言をその場で表示します。',
@@ -383,7 +383,7 @@ export default {
     'O provedor da voz caiu: conectando de novo',
     '语音提供商已断开：正在重新连接',
   ],
-  'The provider of live voice takes no more for a moment. Try again soon.': [
+  'The provider of live voice is busy for a moment. Try again soon.': [
     'Der Anbieter der Live-Sprache nimmt gerade nichts mehr an. Versuche es gleich noch einmal.',
     'El proveedor de voz en vivo no acepta más por ahora. Inténtalo de nuevo en un momento.',
     'ライブ音声のプロバイダーが混み合っています。少し待ってからもう一度お試しください。',

@@ -19,16 +19,16 @@ import type { Signal, Step } from './step.ts';
 
 /** Bytes of audio and characters of text that are held back until the response is known to be good. */
 const MAX_HELD = 8 * MiB;
-/** Bytes that an event takes besides its text or audio: there may be many small ones. */
+/** Bytes counted for an event besides its text or audio, as there may be many small ones. */
 const HELD_EVENT = 256;
 const MAX_SAID = 64 * 1024;
 const MAX_BACKLOG = 4;
-/** Noise so soon after a cut offers the answer again. */
+/** Milliseconds after a cut in which noise offers the answer again. */
 const CUT_TTL = 10_000;
 /** Name of the function whose result is delivered. */
 const RUN_TOOL = 'svc_run_task';
 
-/** Delivers the outcome of a run. That of a foreground run goes before others, because the user waits for it. */
+/** Delivers the outcome of a run. That of a foreground run goes first, because the user is waiting for it. */
 export function deliver(step: Step, result: Result): void {
   const { state, config } = step;
   const { delivery } = state;
@@ -82,7 +82,7 @@ export function floorTimedOut(step: Step): void {
   if (current?.phase === 'waiting_floor') current.isFloorDue = true;
 }
 
-/** Moves on whatever can: the next result, one that waits for the floor, one that was held for the phone. */
+/** Advances everything that can move: the next result, one that waits for the floor, one that was held for the phone. */
 export function advanceDelivery(step: Step): void {
   const { state } = step;
   const { delivery } = state;
@@ -110,7 +110,7 @@ export function advanceDelivery(step: Step): void {
 const isFloorFree = ({ state: { floor, turn } }: Step): boolean =>
   floor.speaker === 'free' && !turn.active && turn.queue.length === 0 && turn.input !== 'awaiting_transcript';
 
-/** True if nobody has spoken for a while; otherwise checks again when that can be the case. */
+/** True if nobody has spoken for a while; otherwise sets a timer to check again. */
 function isQuiet(step: Step): boolean {
   const { micAt } = step.state.turn;
   const left = micAt === null ? 0 : micAt + step.config.inputQuiet - step.at;
@@ -135,7 +135,7 @@ function forgetSaid(current: Delivery): void {
   current.hasProgress = false;
 }
 
-/** The phone has played what came before. False if no delivery waited for that. */
+/** The phone has played everything before. False if no delivery waited for that. */
 export function drainedForDelivery(step: Step, { callId, reason }: Drain): boolean {
   const { current } = step.state.delivery;
   if (current?.phase !== 'draining' || (reason !== 'forced_summary' && current.result.callId !== callId)) return false;
@@ -164,7 +164,7 @@ export function deliveryAudio(step: Step, bytes: number): void {
   if (current.phase === 'requested') countHeld(step, current, bytes);
 }
 
-/** Replaces a response of which more than fits is held back. */
+/** Replaces a response whose held-back events exceed the limit. */
 function countHeld(step: Step, current: Delivery, size: number): void {
   current.held += size + HELD_EVENT;
   if (current.held <= MAX_HELD) return;
@@ -172,13 +172,13 @@ function countHeld(step: Step, current: Delivery, size: number): void {
   fallBack(step, current, 'too_long');
 }
 
-/** The response of the delivery turned out to be that of a cancelled request: the right one is still to come. */
+/** The response of the delivery turned out to be that of a cancelled request; the right one is still to come. */
 export function deliveryRestarted(step: Step): void {
   const { current } = step.state.delivery;
   if (current) forgetSaid(current);
 }
 
-/** Early commit: what was said is heard now, and the rest as it comes. */
+/** Early commit: the text so far is heard now, and the rest as it comes. */
 function commitDelivery(step: Step, current: Delivery): void {
   const { active } = step.state.turn;
   if (active?.request.kind !== 'delivery' || active.id === null) return;
@@ -187,8 +187,8 @@ function commitDelivery(step: Step, current: Delivery): void {
   step.mark('voice.response.forced_summary_streaming', { response_id: active.id, run_id: current.result.runId });
 }
 
-/** The response is over. `id` is its own; a response that never started has none. */
-export function deliveryEnded(step: Step, { id, hasCalled, cut }: Extract<Signal, { type: 'deliveryEnded' }>): void {
+/** The response has ended. `id` is its own; a response that never started has none. */
+export function deliveryEnded(step: Step, { id, hasCalls, cut }: Extract<Signal, { type: 'deliveryEnded' }>): void {
   const { current } = step.state.delivery;
   if (!current) return;
   const labels = { delivery: current.label, run_id: current.result.runId };
@@ -196,7 +196,7 @@ export function deliveryEnded(step: Step, { id, hasCalled, cut }: Extract<Signal
     step.emit(doneEvent(step, id, { ...labels, ...cut }));
     settleSpoken(step, current);
   } else if (current.phase !== 'requested') return;
-  else if (hasCalled && !current.isRepeated && current.text === '' && id !== null) {
+  else if (hasCalls && !current.isRepeated && current.text === '' && id !== null) {
     step.do({ type: 'discard', hold: id });
     step.clearTimer('confirm');
     current.isRepeated = true;
@@ -219,7 +219,7 @@ export function deliveryEnded(step: Step, { id, hasCalled, cut }: Extract<Signal
   }
 }
 
-/** The provider would not answer the request, or its socket did not take it. */
+/** The provider refused the request, or its socket did not accept it. */
 export function deliveryRefused(step: Step): void {
   const { current } = step.state.delivery;
   if (current?.phase === 'requested') fallBack(step, current, 'refused');
@@ -232,13 +232,13 @@ export function deliveryCancelled(step: Step): void {
   else if (current?.phase === 'streaming') settle(step);
 }
 
-/** The user speaks: nobody talks over that with an old answer. */
+/** The user is speaking, so an old answer gives way. */
 export function preempt(step: Step): void {
   const { delivery } = step.state;
   const { current } = delivery;
   delivery.cut = null;
-  // The unheard rest can be asked for.
-  if (delivery.spoken && !step.playback.isAllHeard) delivery.last = delivery.spoken;
+  // The unheard rest can be requested.
+  if (delivery.spoken && !step.playback.isAllPlayed) delivery.last = delivery.spoken;
   else if (current?.phase === 'streaming') delivery.last = current.result;
   delivery.spoken = null;
   if (current?.phase === 'requested' || current?.phase === 'draining') {
@@ -260,10 +260,10 @@ export function cancelDelivery(step: Step): void {
     if (current.phase === 'fallback') step.do({ type: 'stopRender', id: current.generation });
     if (current.label !== 'respeak') noteCut(step, current.result);
     settle(step);
-  } else if (!step.playback.isAllHeard) noteStopped(step);
+  } else if (!step.playback.isAllPlayed) noteStopped(step);
 }
 
-/** The phone plays the last answer no further. False if there is none. */
+/** The phone stops playing the last answer. Returns false if it was not playing one. */
 export function noteStopped(step: Step): boolean {
   const { spoken } = step.state.delivery;
   if (spoken) noteCut(step, spoken);
@@ -276,7 +276,10 @@ function noteCut({ state: { delivery }, at }: Step, result: Result): void {
   if (!result.isReoffered) delivery.cut = { result, at };
 }
 
-/** An utterance without words leaves an answer that it has cut deliverable. False if there is none (contract 06 §6.6). */
+/**
+ * Puts an answer that an utterance without words has interrupted back into the queue (contract 06 §6.6). Returns false if
+ * the utterance interrupted none, or too long ago.
+ */
 export function reoffer({ state: { delivery }, at }: Step): boolean {
   const { cut } = delivery;
   delivery.cut = null;
@@ -285,7 +288,7 @@ export function reoffer({ state: { delivery }, at }: Step): boolean {
   return true;
 }
 
-/** No sign of the delivery for too long. One that streams goes on for as long as something comes. */
+/** The delivery showed no progress for too long. A streaming one continues while anything arrives. */
 export function confirmTimedOut(step: Step): void {
   const { current } = step.state.delivery;
   if (current?.phase === 'requested') {
@@ -302,7 +305,7 @@ export function confirmTimedOut(step: Step): void {
   }
 }
 
-/** The provider is gone in the middle of the answer: the rest is shown. */
+/** The provider was lost in the middle of the answer: the rest is shown. */
 export function lostWhileSpeaking(step: Step): void {
   const { current } = step.state.delivery;
   if (current?.phase === 'streaming') showInstead(step, current);
@@ -311,9 +314,9 @@ export function lostWhileSpeaking(step: Step): void {
 /** The results that nobody has received. */
 export function undelivered({ state: { delivery, isAttached } }: Step): readonly Result[] {
   const { current, backlog, unreceived } = delivery;
-  const isReceived = current && isHeard(current) && (isAttached || current.isShown);
+  const isReceived = current && isAudible(current) && (isAttached || current.isShown);
   const isUnsaid = current && current.label !== 'respeak' && !isReceived;
   return [...unreceived, ...(isUnsaid ? [current.result] : []), ...backlog];
 }
 
-const isHeard = ({ phase }: Delivery): boolean => phase === 'streaming' || phase === 'fallback';
+const isAudible = ({ phase }: Delivery): boolean => phase === 'streaming' || phase === 'fallback';

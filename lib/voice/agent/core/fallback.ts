@@ -11,7 +11,7 @@ const RENDER_TIMEOUT = 60_000;
 
 const SVC = { source: 'svc' } as const;
 
-/** A delivery that has not begun. */
+/** A delivery that has not started. */
 export const newDelivery = (step: Step, result: Result): Delivery => ({
   generation: step.next(),
   result,
@@ -31,14 +31,14 @@ export function stopWaiting(step: Step): void {
   step.clearTimer('quiet');
 }
 
-/** Ends a delivery of which nothing was heard with its text (contract 06 §7.4). */
+/** Ends a delivery by showing its text, if nothing of it was heard (contract 06 §7.4). */
 export function showInstead(step: Step, current: Delivery): void {
   stopAsking(step);
   showText(step, current.result);
   settle(step);
 }
 
-/** Takes back whatever the delivery has asked for. */
+/** Withdraws all requests of the delivery. */
 export function stopAsking(step: Step): void {
   const { state } = step;
   withdraw(step, 'delivery');

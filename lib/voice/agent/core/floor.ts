@@ -1,11 +1,11 @@
 import type { Drain } from './state.ts';
 import type { Step } from './step.ts';
 
-/** Region F: one speaker at a time, and waits for the phone to have played what it was sent (contract 06 §6.3, §6.4). */
+/** Region F: one speaker at a time, and waits until the phone has played everything sent (contract 06 §6.3, §6.4). */
 
 const MAX_DRAINS = 8;
 
-/** Gives the floor to the provider. False while the relay speaks: the provider's audio is dropped then. */
+/** Gives the floor to the provider. False while the relay speaks, in which case the provider's audio is dropped. */
 export function takeFloor({ state }: Step): boolean {
   if (state.floor.speaker === 'relay_tts') return false;
   state.floor.speaker = 'provider';
@@ -24,7 +24,7 @@ export function floorLabel({ state }: Step): 'idle' | 'provider_speaking' | 'res
 
 const timerOf = ({ id }: Drain): string => `drain:${id}`;
 
-/** Asks the phone to say when it has played everything. `drained` is raised once it has, or after `playbackDrain`. */
+/** Asks the phone to report when it has played everything. Raises `drained` then, or after `playbackDrain`. */
 export function drain(step: Step, callId: string, toolName: string, reason: Drain['reason']): void {
   const { state, config } = step;
   const wait: Drain = { id: step.next(), callId, toolName, reason };
@@ -66,15 +66,15 @@ export function drainTimedOut(step: Step, id: number): void {
   step.raise({ type: 'drained', drain: wait });
 }
 
-/** Drops the waits that match, with what was to follow them. */
+/** Drops the matching waits and their continuations. */
 export function dropDrains(step: Step, matches: (drain: Drain) => boolean = () => true): void {
   takeDrains(step, matches);
 }
 
 function takeDrains(step: Step, matches: (drain: Drain) => boolean = () => true): readonly Drain[] {
   const { floor } = step.state;
-  const taken = floor.drains.filter(matches);
-  floor.drains = floor.drains.filter((wait) => !taken.includes(wait));
-  for (const wait of taken) step.clearTimer(timerOf(wait));
-  return taken;
+  const matching = floor.drains.filter(matches);
+  floor.drains = floor.drains.filter((wait) => !matching.includes(wait));
+  for (const wait of matching) step.clearTimer(timerOf(wait));
+  return matching;
 }

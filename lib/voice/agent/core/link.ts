@@ -2,20 +2,20 @@ import { setAside } from './response.ts';
 import type { Step } from './step.ts';
 import { forgetUtterances } from './turn.ts';
 
-/** The connection to the provider, which may go away while the session goes on (contract 06 §6.9). Milliseconds. */
+/** The connection to the provider, which may be lost while the session continues (contract 06 §6.9). Milliseconds. */
 
-/** Waits before each try. */
+/** Waits before each attempt. */
 const WAITS = [0, 500, 1000, 2000, 4000];
 const MAX_GAP = 20_000;
-/** A connection that has lasted so long does not count as one of a series that fails. */
+/** A connection that lasted this long does not count towards a series of failures. */
 const STEADY = 60_000;
-/** The session is renewed so long before the provider ends it. */
+/** The session is renewed this long before the provider ends it. */
 const AHEAD = 60_000;
 const MAX_EXPIRY = 24 * 60 * 60_000;
 
 export type Reason = 'provider_disconnected' | 'session_expired' | 'session_limit' | 'idle';
 
-/** The connection is gone, or given up for a new one: dials again, with what is under way kept. */
+/** The connection was lost, or given up for a new one: dials again, and keeps pending work. */
 export function reconnect(step: Step, reason: Reason): void {
   const { link } = step.state;
   if (step.at - link.upAt >= STEADY) link.tries = 0;
@@ -29,7 +29,7 @@ export function reconnect(step: Step, reason: Reason): void {
   dialNext(step);
 }
 
-/** The connection is gone while nothing goes on: it is missed once something does. */
+/** The connection was lost while idle: dials again on demand. */
 export function sleep(step: Step): void {
   const { link } = step.state;
   step.mark('voice.realtime_agent.provider_asleep', { message: link.message });
@@ -39,7 +39,7 @@ export function sleep(step: Step): void {
   link.phase = 'asleep';
 }
 
-/** Plans the next try. Without one left, `gap` fires at once. */
+/** Schedules the next attempt. If none is left, `gap` fires at once. */
 function dialNext(step: Step): void {
   const { link } = step.state;
   const wait = WAITS[link.tries++];
@@ -71,7 +71,7 @@ export function dialFailed(step: Step, message: string): void {
   dialNext(step);
 }
 
-/** The provider has named the end of its session. One that is as good as over, by the clocks, is not acted on. */
+/** The provider has announced the end of its session. An end that is too near, by the clocks, is ignored. */
 export function planRenewal(step: Step, expiresIn: number): void {
   const wait = Math.min(expiresIn, MAX_EXPIRY) - AHEAD;
   if (wait > 0) step.setTimer('renew', wait);

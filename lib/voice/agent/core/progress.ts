@@ -59,7 +59,7 @@ export function emitProgress(step: Step, run: Run, { status, message, key, shoul
     floor: floorLabel(step),
     tier: run.tier,
     run_id: run.isNamed ? run.runId : null,
-    // Clients take no null for these.
+    // Clients do not accept null for these.
     ...(run.activeToolName !== null && { active_tool_name: run.activeToolName }),
     ...(run.lastToolName !== null && { last_tool_name: run.lastToolName }),
     completed_tool_count: run.toolCount,

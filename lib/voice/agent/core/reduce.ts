@@ -17,12 +17,12 @@ import * as turn from './turn.ts';
 
 const STUB = 'stub';
 const MAX_TYPE = 64;
-/** A session that lost its phone waits at least so long after a run has ended. */
+/** Minimum milliseconds that a session without its phone waits after a run has ended. */
 const MIN_DETACHED = 30_000;
 
 /**
- * Applies one event (contract 06 §8). Pure and total: an event without a meaning in a state changes nothing. The effects are
- * to be performed in order; `close` is the last of a session.
+ * Applies one event (contract 06 §8). Pure and total: an event that does not apply to the state changes nothing. The effects
+ * must be performed in order; `close` is the last effect of a session.
  */
 export function reduce(state: State, event: Event, checkSummary: CheckSummary): [State, Effect[]] {
   if (state.phase === 'closed') return [state, []];
@@ -34,7 +34,7 @@ export function reduce(state: State, event: Event, checkSummary: CheckSummary): 
   return [step.state, step.effects];
 }
 
-/** Events that have a meaning once the client's socket is closed. */
+/** Events that apply after the client's socket has closed. */
 const OUTLIVING = new Set<Event['type']>(['run', 'timer', 'ended']);
 
 function apply(step: Step, event: Event): void {
@@ -83,7 +83,7 @@ function apply(step: Step, event: Event): void {
   }
 }
 
-/** Signals first, then whatever can move on; until nothing does. */
+/** Handles signals first, then advances everything until nothing moves. */
 function advance(step: Step): void {
   do {
     for (let signal = step.signals.shift(); signal; signal = step.signals.shift()) handle(step, signal);
@@ -106,7 +106,7 @@ function advance(step: Step): void {
   if (phase === 'closing' && ending && isDone) close(step, ending);
 }
 
-/** A provider that is gone is dialled once it is needed, and one that will go soon while nobody speaks. */
+/** Dials a lost provider on demand, and renews one that will end soon while nobody speaks. */
 function advanceLink(step: Step): void {
   const { turn: input, delivery: due, floor, link: line } = step.state;
   if (line.phase === 'asleep' && isActive(step)) link.reconnect(step, 'idle');
@@ -157,23 +157,23 @@ function handle(step: Step, signal: Signal): void {
 }
 
 /**
- * An utterance without words destroys no answer. One that has cut something else is answered, so that the cut leaves no
- * silence; while nothing goes on, it asks for no answer (contract 06 §6.9).
+ * An utterance without words cancels no answer. If it has cut something else, it is answered, so that no silence remains;
+ * while idle, it requests no answer (contract 06 §6.9).
  */
 function noise(step: Step): void {
   const { state, playback } = step;
-  const wasStopped = !playback.isAllHeard && playback.played <= state.turn.playedBefore;
+  const wasStopped = !playback.isAllPlayed && playback.played <= state.turn.playedBefore;
   if (wasStopped && delivery.noteStopped(step)) step.do({ type: 'truncate', isCertain: true });
   if (delivery.reoffer(step)) return;
   const phase = state.run.current?.phase;
   const isRunning = phase !== undefined && phase !== 'background';
-  const isAnswerDue = isRunning || state.delivery.current !== null || (state.delivery.spoken && !playback.isAllHeard);
+  const isAnswerDue = isRunning || state.delivery.current !== null || (state.delivery.spoken && !playback.isAllPlayed);
   if (!isAnswerDue && (wasStopped || state.turn.isCut)) turn.requestAnswer(step);
 }
 
 function clientMessage(step: Step, message: JsonObject): void {
   const { type } = message;
-  // Without a provider, only the last answer is still under way.
+  // Without a provider, only the last answer is still pending.
   if (step.state.phase === 'closing' && type !== 'response.cancel') return;
   switch (type) {
     case 'input_audio.append':
@@ -206,19 +206,19 @@ function clientMessage(step: Step, message: JsonObject): void {
 }
 
 /**
- * `response.cancel` of the client stops the run and the speech (contract 06 §6.6). The run's end comes before that of the
- * response, at which the client's turn is over.
+ * `response.cancel` of the client stops the run and the speech (contract 06 §6.6). The end of the run precedes that of the
+ * response, which ends the client's turn.
  */
 function cancel(step: Step): void {
   const id = response.shownId(step) ?? fallback.renderedId(step);
   const runId = step.state.run.current?.runId;
   const { state } = step;
   const isAtWork = state.turn.active !== null || state.turn.queue.length > 0 || state.delivery.current !== null;
-  if (isAtWork || runId !== undefined || !step.playback.isAllHeard) state.turn.isCut = true;
+  if (isAtWork || runId !== undefined || !step.playback.isAllPlayed) state.turn.isCut = true;
   turn.cancelTurn(step);
   run.cancelRuns(step);
   step.emit(response.doneEvent(step, id, { cancelled: true, ...(runId !== undefined && { run_id: runId }) }));
-  step.do({ type: 'truncate', isCertain: !step.playback.isAllHeard });
+  step.do({ type: 'truncate', isCertain: !step.playback.isAllPlayed });
   delivery.cancelDelivery(step);
 }
 
@@ -247,7 +247,7 @@ function providerEvent(step: Step, event: ProviderEvent): void {
       if (/active response/i.test(event.message) && !/no active/i.test(event.message)) response.refusedForNow(step);
       break;
     case 'error':
-      // A refused delivery falls back, and is no error for the client.
+      // A refused delivery falls back, which is not an error for the client.
       if (response.refused(step)) step.mark('voice.realtime_agent.provider_notice', { message: event.message });
       else step.error(event.message, { provider: step.config.provider, ...response.adviceOf(event) });
       break;
@@ -271,7 +271,7 @@ function settingsRefused(step: Step, { setting, message }: { setting: string; me
   close(step, { code: 1011, reason: 'provider refused settings', why, error, keepsRuns: true });
 }
 
-/** The connection has ended. One that ends for its age or because nobody speaks ends an idle session, too. */
+/** The connection has ended. If that was because of its age or inactivity, an idle session ends too. */
 function providerLost(step: Step, { idle, message = 'the realtime provider disconnected' }: Closed): void {
   const { link: line } = step.state;
   if (idle) step.mark('voice.realtime_agent.provider_idle_close');
@@ -285,7 +285,7 @@ function providerLost(step: Step, { idle, message = 'the realtime provider disco
 
 type Closed = Extract<ProviderEvent, { type: 'closed' }>;
 
-/** No connection could be had in time. */
+/** No connection was established in time. */
 const gaveUp = (step: Step): void => losing(step, step.state.link.message, 'provider_disconnected');
 
 function providerRefused(step: Step, what: 'toolResult' | 'request'): void {
@@ -302,7 +302,7 @@ const isActive = (step: Step): boolean => {
   return isWorking || due.current !== null || due.backlog.length > 0 || turn.isTurnActive(step);
 };
 
-/** Nothing can be asked of the provider any more: an answer that is due is rendered, then the session ends. */
+/** The provider is lost for good: a pending answer is rendered, then the session ends. */
 function losing(step: Step, message: string, error_code: string): void {
   const { state } = step;
   const { provider } = step.config;
@@ -322,7 +322,7 @@ function losing(step: Step, message: string, error_code: string): void {
   state.ending = { code: 1000, reason: 'provider disconnected', why: error_code, error, keepsRuns: true };
 }
 
-/** Closes the session. With `keepsRuns`, what runs goes on without it, and what is due goes to the phone as a message. */
+/** Closes the session. With `keepsRuns`, running work continues without it, and its answers go to the phone as messages. */
 function close(step: Step, { code, reason, why, error, keepsRuns = false }: Ending): void {
   const { state } = step;
   const outlives = keepsRuns && run.detachRuns(step);
@@ -344,7 +344,7 @@ function finish(step: Step): void {
   step.state.phase = 'closed';
 }
 
-/** Sends what nobody has received to the phone as messages. */
+/** Sends unreceived answers to the phone as messages. */
 function handOver(step: Step): void {
   const { state } = step;
   const { current } = state.delivery;
@@ -374,7 +374,7 @@ const TIMERS: Readonly<Record<string, (step: Step) => void>> = {
     step.state.link.isRenewalDue = true;
   },
   floor: delivery.floorTimedOut,
-  // Looked at again after every event.
+  // Checked again after every event.
   quiet: () => {},
   confirm: delivery.confirmTimedOut,
   render: fallback.renderTimedOut,
@@ -387,7 +387,7 @@ const TIMERS: Readonly<Record<string, (step: Step) => void>> = {
   queue: run.queueTimedOut,
 };
 
-/** Tells the socket what the session does: how long it is to wait for its phone, and what may end it. */
+/** Reports the session's activity to the socket: how long to wait for its phone, and what may end it. */
 function report(step: Step): void {
   const { state, config, at } = step;
   if (state.phase === 'closed' || state.phase === 'outliving') return;
@@ -395,13 +395,13 @@ function report(step: Step): void {
   const phase = state.delivery.current?.phase;
   const isBusy = current?.phase === 'background' || queue.length > 0;
   const isAlive = current !== null || queue.length > 0 || (phase !== undefined && phase !== 'held');
-  if (isBusy !== state.told.isBusy) step.do({ type: 'activity', isBusy });
-  if (isAlive !== state.told.isAlive) {
+  if (isBusy !== state.reported.isBusy) step.do({ type: 'activity', isBusy });
+  if (isAlive !== state.reported.isAlive) {
     const { detachedAt } = state;
     const longest = Math.max(config.backgroundDetachedMax, config.resumeTtl);
     const shortest = detachedAt === null ? config.resumeTtl : Math.max(MIN_DETACHED, config.resumeTtl);
     const left = longest - (at - (detachedAt ?? at));
     step.do({ type: 'resumeTtl', ttl: isAlive ? Math.max(1000, left) : shortest });
   }
-  state.told = { isBusy, isAlive };
+  state.reported = { isBusy, isAlive };
 }

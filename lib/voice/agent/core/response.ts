@@ -9,19 +9,19 @@ import type { Step } from './step.ts';
 
 /** A request waits so long for the response in flight. */
 const RESPONSE_WAIT = 3000;
-/** A request that was cancelled before its response started may start for so long. */
+/** Milliseconds for which a request that was cancelled before its response started may still start. */
 const ORPHAN_TTL = 10_000;
-/** A response that may be the one of a cancelled request is held back for so long. */
+/** Milliseconds for which a response is held back that may belong to a cancelled request. */
 const SUSPECT_WAIT = 1500;
 const MAX_ENDED = 32;
 const MAX_CALLS = 256;
 const MAX_HELD_CALLS = 8;
-/** Characters of a response that are kept, so that another one can go on after them. */
+/** Characters of a response that are remembered, so that another one can continue after them. */
 const MAX_SAID = 2000;
 
 type Response = Extract<ProviderEvent, { responseId: string | null }>;
 
-/** Asks for a response, once the one in flight is over. A kind that waits already is replaced. */
+/** Requests a response, sent once the one in flight has ended. Replaces a queued one of the same kind. */
 export function request(step: Step, wanted: ResponseRequest): void {
   const { turn } = step.state;
   turn.queue = [...turn.queue.filter(({ kind }) => kind !== wanted.kind), wanted];
@@ -59,19 +59,19 @@ export const activeResponse = (request: ResponseRequest): ActiveResponse => ({
   hasSpoken: false,
   isSpoken: false,
   said: '',
-  hasCalled: false,
+  hasCalls: false,
   heldCalls: [],
   isRefused: false,
 });
 
-/** The response in flight took too long for the request that waits. */
+/** The response in flight took too long for the queued request. */
 export function responseTimedOut(step: Step): void {
   const kind = step.state.turn.active?.request.kind;
   cancelActive(step);
   if (kind === 'delivery') step.raise({ type: 'deliveryCancelled' });
 }
 
-/** Cancels the response in flight, which frees its place at once. `isSilent`: the caller tells the client. */
+/** Cancels the response in flight, which frees its place at once. `isSilent`: the caller notifies the client. */
 export function cancelActive(step: Step, { isSilent = false } = {}): void {
   const { turn } = step.state;
   const response = turn.active;
@@ -93,7 +93,7 @@ export function cancelActive(step: Step, { isSilent = false } = {}): void {
   }
 }
 
-/** Id of the response that the client knows to be in flight. */
+/** Id of the response in flight, as known to the client. */
 export function shownId(step: Step): string | null {
   const { active: response } = step.state.turn;
   return response?.isAnnounced && !isHeld(step, response) ? response.id : null;
@@ -104,7 +104,7 @@ function endId(step: Step, id: string): void {
   if (!turn.ended.includes(id)) turn.ended = [...turn.ended, id].slice(-MAX_ENDED);
 }
 
-/** True if the events of the response are kept back for now. */
+/** True while the events of the response are held back. */
 function isHeld({ state }: Step, { request, isSuspect }: ActiveResponse): boolean {
   return isSuspect || (request.kind === 'delivery' && state.delivery.current?.phase === 'requested');
 }
@@ -155,7 +155,7 @@ function started(step: Step, id: string): void {
   const { turn, delivery, floor } = step.state;
   if (turn.ended.includes(id) || turn.active?.id === id) return;
   if (turn.active?.isSuspect && turn.active.id !== null) {
-    // Providers answer in order: the one before was that of the cancelled request.
+    // Providers answer in order, so the previous response was that of the cancelled request.
     dropOrphan(step, turn.active, turn.active.id);
   }
   const isOrphanDue = turn.orphans > 0 && step.at < turn.orphansUntil;
@@ -168,7 +168,7 @@ function started(step: Step, id: string): void {
     if (isOrphanDue) step.setTimer('suspect', SUSPECT_WAIT);
     announce(step, turn.active, id);
   } else {
-    // Nobody asked for it: an answer to the user, unless it belongs to something cancelled or a delivery is due.
+    // Unrequested: an answer to the user, unless it belongs to something cancelled or a delivery is due.
     const isDropped =
       isOrphanDue || turn.isSuppressing || delivery.current !== null || floor.speaker === 'relay_tts' || isEnding(step);
     if (isOrphanDue) turn.orphans--;
@@ -240,7 +240,7 @@ function call(step: Step, response: ActiveResponse, event: Extract<Response, { t
   const { callId, name, args } = event;
   if (turn.calls.includes(callId)) return;
   turn.calls = [...turn.calls, callId].slice(-MAX_CALLS);
-  response.hasCalled = true;
+  response.hasCalls = true;
   const asked = { callId, name, args, hasSpoken: response.hasSpoken };
   if (!response.isSuspect) step.raise({ type: 'call', ...asked, isDelivery: response.request.kind === 'delivery' });
   else if (response.heldCalls.length < MAX_HELD_CALLS) response.heldCalls = [...response.heldCalls, asked];
@@ -266,10 +266,10 @@ function done(step: Step, event: Extract<Response, { type: 'responseDone' }>): v
   if (event.status !== 'failed' && event.status !== 'cancelled') step.state.link.tries = 0;
   if (response.isDropped) return;
   if (response.request.kind === 'delivery') {
-    step.raise({ type: 'deliveryEnded', id: response.id ?? id, hasCalled: response.hasCalled, cut: cutOf(event) });
+    step.raise({ type: 'deliveryEnded', id: response.id ?? id, hasCalls: response.hasCalls, cut: cutOf(event) });
     return;
   }
-  if (response.hasCalled) {
+  if (response.hasCalls) {
     step.mark('voice.response.intermediate_done', { response_id: response.id });
     return;
   }
@@ -292,7 +292,7 @@ const cutOf = ({
 export const adviceOf = ({ retryAfter }: { retryAfter?: number }): { retry_after_s?: number } =>
   retryAfter === undefined ? {} : { retry_after_s: retryAfter };
 
-/** The suspect response is the one that was asked for. */
+/** The suspect response is the requested one. */
 export function settleSuspect(step: Step): void {
   const response = step.state.turn.active;
   if (!response?.isSuspect || response.id === null) return;
@@ -306,7 +306,7 @@ export function settleSuspect(step: Step): void {
   response.heldCalls = [];
 }
 
-/** The provider begins no response beside one that it has not yet cancelled: that one will be over soon. */
+/** The provider starts no response before one is fully cancelled, which will be soon. */
 export function refusedForNow(step: Step): void {
   const { active: response } = step.state.turn;
   if (response?.id === null) response.isRefused = true;
@@ -319,7 +319,7 @@ function retryRefused(step: Step): void {
   step.do({ type: 'request', request: response.request });
 }
 
-/** The provider's error instead of a response that was asked for. False if none was waited for. */
+/** The provider sent an error in place of a requested response. False if none was pending. */
 export function refused(step: Step): boolean {
   const { turn } = step.state;
   const response = turn.active;
@@ -330,8 +330,8 @@ export function refused(step: Step): boolean {
 }
 
 /**
- * The connection was lost, with the response in flight. One that had not begun is asked for again, and of a half-spoken one
- * the rest; a request of the same kind that waits already takes its place (contract 06 §6.9).
+ * The connection was lost with the response in flight. A response that had not started is requested again, and for a
+ * half-spoken one the rest, unless a request of the same kind is queued already (contract 06 §6.9).
  */
 export function setAside(step: Step): void {
   const { turn } = step.state;
@@ -350,12 +350,12 @@ export function setAside(step: Step): void {
     step.do({ type: 'discard', hold: id });
     if (isDelivery) step.raise({ type: 'deliveryRestarted' });
     again(step, wanted);
-  } else if (id === null || (response.said === '' && !response.hasSpoken && !response.hasCalled)) {
+  } else if (id === null || (response.said === '' && !response.hasSpoken && !response.hasCalls)) {
     if (id !== null) step.mark('voice.response.intermediate_done', { response_id: id });
     again(step, wanted);
-  } else if (response.hasCalled) step.mark('voice.response.intermediate_done', { response_id: id });
+  } else if (response.hasCalls) step.mark('voice.response.intermediate_done', { response_id: id });
   else if (response.isSpoken) {
-    if (isDelivery) step.raise({ type: 'deliveryEnded', id, hasCalled: false, cut: {} });
+    if (isDelivery) step.raise({ type: 'deliveryEnded', id, hasCalls: false, cut: {} });
     else step.emit(doneEvent(step, id, {}));
   } else {
     const labels = labelsOf(step, response);

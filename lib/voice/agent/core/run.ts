@@ -1,17 +1,18 @@
 import type { JsonObject } from '../../../kit/json.ts';
+import { trimmedText } from '../../../kit/json.ts';
 import { readToolCall } from '../text/tools.ts';
 import { deliver } from './delivery.ts';
 import { showText } from './fallback.ts';
 import { drain } from './floor.ts';
 import { emitProgress, progress } from './progress.ts';
 import { request } from './response.ts';
-import { endFast, fastEvent, isLong, MAX_QUEUE, outcomeOf, textIn, whileBusy } from './second-task.ts';
+import { endFast, fastEvent, isLong, MAX_QUEUE, outcomeOf, whileBusy } from './second-task.ts';
 import type { Result, Run, RunEvent, RunFacts, Task, ToolOutcome } from './state.ts';
 import type { Signal, Step } from './step.ts';
 
 /** Region R: the functions that the provider calls, the run slot, its queue and the fast lane (contract 06 §6). */
 
-/** The next task waits so long for the delivery of the previous result to begin. */
+/** Milliseconds that the next task waits for the delivery of the previous result to start. */
 const QUEUE_WAIT = 10_000;
 const MAX_ID = 200;
 const MAX_ERROR = 240;
@@ -25,7 +26,7 @@ export function call(step: Step, { callId, name, args, isDelivery, hasSpoken }: 
   const asked = readToolCall(name, args);
   const answer = (outcome: ToolOutcome) => step.do({ type: 'toolResult', callId, toolName: name, outcome });
   if (isDelivery && delivery.current) {
-    // The response that was to speak the result asks for it instead.
+    // The response that should speak the result requests it instead.
     answer(outcomeOf(delivery.current.result, false));
     return;
   }
@@ -58,7 +59,7 @@ export function call(step: Step, { callId, name, args, isDelivery, hasSpoken }: 
   drain(step, callId, name, 'tool_result_summary');
 }
 
-/** Begins a run: the phone plays what was said, then it hears of the check, then the agent is asked. */
+/** Starts a run: the phone plays the speech so far, then announces the check, then the agent is called. */
 function lead(step: Step, task: Task, mode: Run['mode'], hasCallerSpoken: boolean): void {
   const run = newRun(step, task, mode);
   run.hasCallerSpoken = hasCallerSpoken;
@@ -125,7 +126,7 @@ function startStream(step: Step, { key, task }: Run): void {
   step.setTimer('heartbeat', step.config.progressInterval);
 }
 
-/** Begins a run that no provider has asked for, at once. */
+/** Starts a run that no provider requested, at once. */
 export function startForeground(step: Step, text: string): void {
   const task = { callId: '', localId: `task-${step.next()}`, text, profile: null, sessionId: null };
   const run = { ...newRun(step, task, 'foreground'), phase: 'foreground' as const };
@@ -140,7 +141,7 @@ export function endForeground(step: Step, run: Run, answer: string, isOk: boolea
   return result;
 }
 
-/** Moves the run to the background, and lets the provider go on without its result. */
+/** Moves the run to the background, and lets the provider continue without its result. */
 export function promote(step: Step, tier: 'promoted' | 'durable'): void {
   const { current } = step.state.run;
   if (current?.phase !== 'foreground') return;
@@ -199,7 +200,7 @@ export function queueTimedOut(step: Step): void {
   step.state.run.isQueueDue = true;
 }
 
-/** An event of the agent's stream. One of a run that is over has another key, and is ignored. */
+/** An event of the agent's stream. Events of a finished run have another key and are ignored. */
 export function runEvent(step: Step, key: number, event: RunEvent): void {
   const { current, fast } = step.state.run;
   if (current?.key === key) slotEvent(step, current, event);
@@ -229,14 +230,14 @@ function slotEvent(step: Step, run: Run, event: RunEvent): void {
 
 function svcEvent(step: Step, run: Run, event: JsonObject & { type: string }): void {
   const { state } = step;
-  const runId = textIn(event.run_id);
+  const runId = trimmedText(event.run_id);
   const isNews = runId !== '' && !run.isNamed;
   if (isNews) {
     run.runId = runId.slice(0, MAX_ID);
     run.isNamed = true;
   }
   if (event.type === 'svc.session.bound') {
-    state.chatSessionId = textIn(event.session_id) || state.chatSessionId;
+    state.chatSessionId = trimmedText(event.session_id) || state.chatSessionId;
     state.isChatSessionExternal = false;
   } else if (event.type === 'svc.run.started') {
     // Repeated at most once, for an id that came late.
@@ -244,15 +245,15 @@ function svcEvent(step: Step, run: Run, event: JsonObject & { type: string }): v
     run.announced++;
   } else if (event.type === 'svc.confirmation.requested') {
     run.status = 'waiting_for_confirmation';
-    run.confirmationId = textIn(event.confirmation_id).slice(0, MAX_ID);
+    run.confirmationId = trimmedText(event.confirmation_id).slice(0, MAX_ID);
   } else toolEvent(step, run, event);
   const confirmation = event.type === 'svc.confirmation.requested' && { confirmation_id: run.confirmationId };
   step.emitSvc({ ...event, ...confirmation, ...(run.isNamed && { run_id: run.runId }) });
 }
 
 function toolEvent(step: Step, run: Run, { type, tool_name, message }: JsonObject): void {
-  const name = textIn(tool_name);
-  const text = textIn(message);
+  const name = trimmedText(tool_name);
+  const text = trimmedText(message);
   if (type === 'svc.tool.started') {
     run.activeToolName = name;
     run.lastToolName = name;
@@ -273,7 +274,7 @@ function toolEvent(step: Step, run: Run, { type, tool_name, message }: JsonObjec
   run.lastToolMessage = text;
 }
 
-/** A tool that takes long does not keep the user waiting for the whole grace time. */
+/** A slow tool does not keep the user waiting for the whole grace time. */
 function hastenPromotion(step: Step, run: Run, toolName: string): void {
   const { config } = step;
   if (!config.promotes || run.phase !== 'foreground' || step.isSet('quick') || !isLong(step, toolName)) return;
@@ -311,12 +312,12 @@ function failed(step: Step, run: Run, { message, code }: { message: string; code
   }
   const { callId } = run.task;
   step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome: outcomeOf(result, false) });
-  // The client ends the session at this error: there is nobody to deliver to.
+  // The client ends the session at this error, so nobody is left to deliver to.
   if (code !== undefined) step.error(error, { error_code: code, call_id: callId });
   else deliver(step, result);
 }
 
-/** The relay was frozen: ends the run and what waits for it, and has that said once. */
+/** The relay was frozen: ends the run and the queue, and has that said once. */
 function frozen(step: Step, run: Run, message: string): void {
   const isBackground = run.phase === 'background';
   const { callId } = run.task;
@@ -330,7 +331,7 @@ function frozen(step: Step, run: Run, message: string): void {
   deliver(step, result);
 }
 
-/** A background run has taken as long as one may. */
+/** A background run has reached its maximum duration. */
 export function capElapsed(step: Step): void {
   const { current } = step.state.run;
   if (current?.phase !== 'background') return;
@@ -387,7 +388,7 @@ function release(step: Step, run: Run, status: RunFacts['status']): void {
 const abort = (step: Step, { key, isNamed, runId }: Run): void =>
   step.do({ type: 'abortRun', key, runId: isNamed ? runId : null });
 
-/** Cancels the run, the fast lane and everything in the queue. A run that has ended stays ended. */
+/** Cancels the run, the fast lane and the whole queue. A finished run is unchanged. */
 export function cancelRuns(step: Step): void {
   const { run } = step.state;
   run.queue = [];
@@ -411,10 +412,10 @@ function answerCancelled(step: Step, { callId, localId }: Task): void {
   step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome });
 }
 
-/** `svc.confirm` of the client. Long members are cut, as the id was when it was announced: an error ends the session. */
+/** `svc.confirm` of the client. Long members are cut, like the announced id was, since an error ends the session. */
 export function confirm(step: Step, { confirmation_id, answer }: JsonObject): void {
-  const id = textIn(confirmation_id).slice(0, MAX_ID);
-  const decision = textIn(answer).slice(0, MAX_ID);
+  const id = trimmedText(confirmation_id).slice(0, MAX_ID);
+  const decision = trimmedText(answer).slice(0, MAX_ID);
   if (id === '') step.error('svc.confirm missing confirmation_id');
   else if (decision === '') step.error('svc.confirm missing answer');
   else forwardConfirmation(step, id, decision);
@@ -430,7 +431,7 @@ function forwardConfirmation(step: Step, confirmationId: string, answer: string)
   if (current.status === 'waiting_for_confirmation') current.status = 'running';
 }
 
-/** The session ends without its provider: what runs goes on in the background. False if nothing does. */
+/** The session ends without its provider: runs continue in the background. False if none does. */
 export function detachRuns(step: Step): boolean {
   const { run } = step.state;
   const { fast, current } = run;

@@ -1,9 +1,10 @@
 import type { JsonObject } from '../../../kit/json.ts';
+import { trimmedText } from '../../../kit/json.ts';
 import { drain } from './floor.ts';
 import type { FastRun, Result, Run, RunEvent, Task, ToolOutcome } from './state.ts';
 import type { Step } from './step.ts';
 
-/** A task beside a run that is alive: in the fast lane, silent towards the client, or in the queue (contract 06 §6.7). */
+/** A task beside a living run: in the fast lane, silent for the client, or in the queue (contract 06 §6.7). */
 
 /** Tasks that may wait. */
 export const MAX_QUEUE = 3;
@@ -63,15 +64,15 @@ export function fastEvent(step: Step, fast: FastRun, event: RunEvent): void {
     const outcome = { type: 'failed' as const, error: event.message, runId };
     step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome });
   } else if (event.type === 'svc.session.bound') {
-    run.fastSessionId = textIn((event as JsonObject).session_id) || run.fastSessionId;
+    run.fastSessionId = trimmedText((event as JsonObject).session_id) || run.fastSessionId;
   } else if (event.type === 'svc.tool.started') {
-    const name = textIn((event as JsonObject).tool_name);
+    const name = trimmedText((event as JsonObject).tool_name);
     fast.lastToolName = name;
     if (isLong(step, name)) abandonFast(step);
   } else if (event.type === 'svc.tool.completed' || event.type === 'svc.tool.failed') fast.toolCount++;
 }
 
-/** The second task takes longer than the fast lane allows: it waits in the queue. */
+/** The second task takes longer than the fast lane allows, so it is queued. */
 export function abandonFast(step: Step): void {
   const { fast } = step.state.run;
   if (!fast) return;
@@ -89,9 +90,6 @@ export function endFast(step: Step): void {
 export const isLong = ({ config }: Step, toolName: string): boolean =>
   config.longToolHints.some((hint) => toolName.toLowerCase().includes(hint));
 
-/** A result as the function's caller gets it. */
+/** A result in the form for the function's caller. */
 export const outcomeOf = (result: Result, isFast: boolean): ToolOutcome =>
   result.isOk ? { type: 'completed', result, isFast } : { type: 'failed', error: result.answer, runId: result.runId };
-
-/** A member that should be text. */
-export const textIn = (value: unknown): string => (typeof value === 'string' ? value.trim() : '');

@@ -1,27 +1,28 @@
 import type { JsonObject } from '../../../kit/json.ts';
 import type { EventBody } from '../../socket/types.ts';
 import type { ProviderEvent } from '../provider/provider.ts';
+import type { ResultDelivery } from '../settings.ts';
 import type { SummaryCheck } from '../text/validation.ts';
 import { NO_USAGE, type Usage } from '../usage.ts';
 
 /**
  * The realtime agent as a state machine (contract 06 §6 to §8): `reduce(state, event)` returns the next state and the
- * effects, in the order in which they are to be performed. It reads no clock and touches nothing: time comes with the
- * events, and timers are effects. A `State` is never changed; every step returns another one.
+ * effects in order. It reads no clock and has no side effects: time comes with the events, and timers are effects. A `State`
+ * is immutable; every step returns a new one.
  *
  * Region T, which socket owns the session, is `ResumableSession` with `AGENT_RULES`.
  */
 export interface State {
   readonly config: AgentConfig;
   /**
-   * `closing` while a last answer is rendered after the provider was lost for good. `outliving`: the client's socket is
-   * closed, and the runs go on, whose answers go to the phone as messages.
+   * `closing` while a last answer is rendered after the provider was lost for good. `outliving`: the client's socket has
+   * closed, and runs continue, whose answers go to the phone as messages.
    */
   phase: 'open' | 'closing' | 'outliving' | 'closed';
   isAttached: boolean;
   /** When the socket was lost; null while there is one. */
   detachedAt: number | null;
-  /** The agent's chat session, once it is known. */
+  /** The agent's chat session, once known. */
   chatSessionId: string | null;
   /** True if that id came from outside, so that the agent may not know it (contract 06 §5.2). */
   isChatSessionExternal: boolean;
@@ -32,12 +33,12 @@ export interface State {
   floor: Floor;
   delivery: Deliveries;
   run: Runs;
-  /** Generation of each timer that is set. */
+  /** Generation of each active timer. */
   timers: Readonly<Record<string, number>>;
   /** The last number given to a timer, a run, a delivery or a drain. */
   counter: number;
-  /** The state of the session's work that the socket was last told. */
-  told: { isBusy: boolean; isAlive: boolean };
+  /** The activity of the session as last reported to the socket. */
+  reported: { isBusy: boolean; isAlive: boolean };
   /** The end of a session in phase `closing`. */
   ending: Ending | null;
 }
@@ -54,17 +55,17 @@ export interface AgentConfig {
   profile: string | null;
   chatSessionId: string | null;
   isFinalAnswerOnly: boolean;
-  /** Grace and long tools move runs to the background: `promotion_enabled` and mode `promote`. */
+  /** True if slow runs and long tools move to the background: `promotion_enabled` and mode `promote`. */
   promotes: boolean;
   promoteAfter: number;
   spokenHandoff: boolean;
   /** 0: progress is not spoken. */
   progressSpokenAfter: number;
   progressRepeat: number;
-  resultDelivery: DeliveryMode;
-  /** The provider has a primitive for text that is to be spoken word for word, which may come without a transcript. */
+  resultDelivery: ResultDelivery;
+  /** True if the provider has a primitive for exact text, whose response may lack a transcript. */
   speaksExactText: boolean;
-  /** Lower-case parts of the names of tools that take long. */
+  /** Lower-case parts of the names of slow tools. */
   longToolHints: readonly string[];
   resumeTtl: number;
   backgroundDetachedMax: number;
@@ -81,47 +82,45 @@ export interface AgentConfig {
 
 /** The connection to the provider (contract 06 §6.9). Times are those of the events. */
 export interface Link {
-  /** `asleep`: lost while nothing went on, and dialled once something does. `waiting`: for the next try. */
+  /** `asleep`: lost while idle, and dialled on demand. `waiting`: for the next attempt. */
   phase: 'up' | 'asleep' | 'dialling' | 'waiting';
-  /** Tries since the last turn that completed. */
+  /** Attempts since the last completed turn. */
   tries: number;
-  /** When it came up. */
+  /** Time at which it was established. */
   upAt: number;
-  /** When it was missed first. */
+  /** Time at which it was first missed. */
   lostAt: number;
   /** Why it was lost, in words. */
   message: string;
-  /** The provider ends the session soon. */
+  /** True if the provider ends the session soon. */
   isRenewalDue: boolean;
 }
 
-export type DeliveryMode = 'speak_verbatim' | 'speak_when_idle' | 'notify_then_speak' | 'visual_only';
-
-/** Region P: what the user says, and the one response that the provider may have in flight. */
+/** Region P: the user's speech, and the one response that the provider may have in flight. */
 export interface Turn {
   input: 'idle' | 'listening' | 'awaiting_transcript';
-  /** Utterances that were committed and have no transcript yet. */
+  /** Committed utterances without a transcript. */
   awaiting: number;
   /** Bytes of audio since the last commit or clear. */
   uncommitted: number;
   lastChunkId: number;
   /** Bytes of audio in this session. */
   totalBytes: number;
-  /** When the microphone was last heard. */
+  /** Time of the last microphone audio. */
   micAt: number | null;
-  /** Playback when the user began to speak. */
+  /** Playback position when the user began to speak. */
   playedBefore: number;
-  /** The user has cut an answer or a run, and said nothing since. */
+  /** True if the user has cut an answer or a run, and said nothing since. */
   isCut: boolean;
   active: ActiveResponse | null;
   /** At most one per kind. */
   queue: readonly ResponseRequest[];
-  /** Responses that nobody asked for are dropped: from a delivery on until the next request. */
+  /** True if unrequested responses are dropped: from a delivery on until the next request. */
   isSuppressing: boolean;
-  /** Requests that were cancelled before their response started, which may start nevertheless until `orphansUntil`. */
+  /** Requests that were cancelled before their response started, which may still start until `orphansUntil`. */
   orphans: number;
   orphansUntil: number;
-  /** Ids of the last responses that are over; whatever still comes of them is dropped. */
+  /** Ids of the last finished responses; later events of them are dropped. */
   ended: readonly string[];
   /** Ids of the last function calls, each of which is answered once. */
   calls: readonly string[];
@@ -134,15 +133,15 @@ export interface ResponseRequest {
   prompt: Prompt | null;
 }
 
-/** Content of a response, beyond the provider's own instructions; the actor words it. */
+/** Content of a response, besides the provider's own instructions. The actor words it. */
 export type Prompt =
   /** An answer that the user already has, although the provider did not speak it (contract 06 §7.3). */
   | { type: 'delivered'; request: string; answer: string }
-  /** The task goes on in the background. */
+  /** The task continues in the background. */
   | { type: 'handoff' }
   /** A queued task starts. */
   | { type: 'transition'; request: string }
-  | { type: 'delivery'; mode: DeliveryMode; result: Result }
+  | { type: 'delivery'; mode: ResultDelivery; result: Result }
   /** The rest of an answer, which ended with its connection after `said`. */
   | { type: 'rest'; said: string; result?: Result }
   /** The user's last words were lost with the connection: they are asked to say them again. */
@@ -152,37 +151,37 @@ export interface ActiveResponse {
   request: ResponseRequest;
   /** Null until the response has started. */
   id: string | null;
-  /** Dropped whole: the provider started it unasked while a delivery was due. */
+  /** Dropped completely: the provider started it unrequested while a delivery was due. */
   isDropped: boolean;
-  /** May be the response of a request that was cancelled: held back until that is certain. */
+  /** True if it may be the response of a cancelled request, in which case it is held back until that is certain. */
   isSuspect: boolean;
-  /** `voice.response.started` was made. */
+  /** True once `voice.response.started` was sent. */
   isAnnounced: boolean;
   hasSpoken: boolean;
-  /** All of its audio has come. */
+  /** True once all of its audio has arrived. */
   isSpoken: boolean;
-  /** The end of what it has said. */
+  /** The end of its text. */
   said: string;
-  hasCalled: boolean;
+  hasCalls: boolean;
   /** Function calls of a suspect response. */
   heldCalls: readonly FunctionCall[];
-  /** The provider would not begin it beside one that was cancelled; it is asked again when that one is over. */
+  /** True if the provider refused to start it during the cancellation of another, after which it is requested again. */
   isRefused: boolean;
 }
 
 export interface FunctionCall {
   callId: string;
   name: string;
-  /** JSON text that nobody has checked. */
+  /** Unchecked JSON text. */
   args: string;
-  /** The response spoke before it called. */
+  /** True if the response spoke before the call. */
   hasSpoken: boolean;
 }
 
 /** Region F: who speaks. */
 export interface Floor {
   speaker: 'free' | 'provider' | 'relay_tts';
-  /** Waits for the phone to have played what it was sent. */
+  /** Waits until the phone has played everything sent. */
   drains: readonly Drain[];
 }
 
@@ -206,24 +205,24 @@ export interface Result {
   callId: string;
   toolCount: number;
   lastToolName: string | null;
-  /** It was cut by noise once, and offered again. */
+  /** True if it was cut by noise once, and offered again. */
   isReoffered: boolean;
 }
 
 /** Region D: the delivery of results, one at a time. */
 export interface Deliveries {
   current: Delivery | null;
-  /** Results whose turn has not come. */
+  /** Queued results. */
   backlog: readonly Result[];
   /** For `svc.result.respeak`. */
   last: Result | null;
-  /** The answer that was cut last; noise instead of a turn leaves it deliverable. */
+  /** The answer that was cut last; noise in place of a turn leaves it deliverable. */
   cut: { result: Result; at: number } | null;
   /** The answer that the provider spoke last. */
   spoken: Result | null;
-  /** Delivered past the provider's history: the next turn's request mentions it. */
+  /** Delivered outside the provider's history, so that the next turn's request mentions it. */
   remembered: { request: string; answer: string } | null;
-  /** Delivered while no socket was there to receive them. */
+  /** Delivered while no socket could receive them. */
   unreceived: readonly Result[];
 }
 
@@ -232,18 +231,18 @@ export interface Delivery {
   result: Result;
   label: 'forced_summary' | 'fallback' | 'respeak';
   phase: 'waiting_floor' | 'held' | 'draining' | 'requested' | 'streaming' | 'fallback';
-  /** The part that the provider has said. */
+  /** The part that the provider has spoken. */
   text: string;
   hasAudio: boolean;
-  /** Size of the events that are held back, about in bytes. */
+  /** Approximate bytes of the held-back events. */
   held: number;
-  /** The provider called a function instead, and was asked again. */
+  /** True if the provider called a function instead, and was asked again. */
   isRepeated: boolean;
-  /** The floor was waited for long enough. */
+  /** True if the delivery has waited long enough for the floor. */
   isFloorDue: boolean;
   /** True if anything came since the confirm timer was set. */
   hasProgress: boolean;
-  /** The phone was there when it was sent the whole text. */
+  /** True if the phone was connected when the whole text was sent. */
   isShown: boolean;
 }
 
@@ -253,9 +252,9 @@ export interface Runs {
   queue: readonly Task[];
   /** A second task beside a background run, silent towards the client. */
   fast: FastRun | null;
-  /** The chat session of the fast lane, once it has one. */
+  /** The chat session of the fast lane, once known. */
   fastSessionId: string | null;
-  /** The queue goes on although the previous result has not settled. */
+  /** True if the queue continues although the previous result has not settled. */
   isQueueDue: boolean;
   /** The run that ended last, for `svc_get_status`. */
   last: RunFacts | null;
@@ -264,7 +263,7 @@ export interface Runs {
 /** A task that the provider asked for with `svc_run_task`. */
 export interface Task {
   callId: string;
-  /** Names the run until the agent does. */
+  /** Id of the run until the agent assigns one. */
   localId: string;
   text: string;
   profile: string | null;
@@ -290,7 +289,7 @@ export interface Run extends RunFacts {
   phase: 'draining' | 'lead' | 'foreground' | 'background';
   tier: 'foreground' | 'promoted' | 'durable';
   origin: 'provider_tool_call' | 'queued';
-  /** The response that called spoke before it did. */
+  /** True if the calling response spoke before the call. */
   hasCallerSpoken: boolean;
   startedAt: number;
   isDrafting: boolean;
@@ -300,7 +299,7 @@ export interface Run extends RunFacts {
   announced: number;
   /** `runId` is the agent's. */
   isNamed: boolean;
-  /** Status that was spoken last, and when. */
+  /** The status that was spoken last, and when. */
   spokenStatus: string | null;
   spokenAt: number;
 }
@@ -318,11 +317,11 @@ export interface Ending {
   reason: string;
   why: string;
   error?: EventBody;
-  /** Runs that are alive go on without the client. */
+  /** True if living runs continue without the client. */
   keepsRuns?: boolean;
 }
 
-/** The outcome of a function call; the actor makes the JSON of contract 06 §6.2 of it. */
+/** The outcome of a function call, from which the actor makes the JSON of contract 06 §6.2. */
 export type ToolOutcome =
   | { type: 'completed'; result: Result; isFast: boolean }
   | { type: 'failed'; error: string; runId: string }
@@ -341,39 +340,42 @@ export type RunEvent =
   | { type: 'answer'; text: string }
   | { type: 'end'; text: string }
   | { type: 'error'; message: string; code?: string }
-  /** The relay was frozen, or is: nothing more comes (contract 09 §3). */
+  /** The relay is frozen; no more events follow (contract 09 §3). */
   | { type: 'frozen'; message: string };
 
-/** Playback on the phone of the audio that it was sent. */
+/** The phone's playback of the audio sent. */
 export interface Playback {
   /** Highest `audio_event_id` that it has reported; 0 for none. */
   played: number;
-  /** True if the phone has played everything, as far as is known. */
-  isAllHeard: boolean;
+  /** True if the phone has played everything, as far as known. */
+  isAllPlayed: boolean;
 }
 
 /** An event, at `at` (monotonic milliseconds). */
 export type Event = { at: number } & (
   | {
-      /** A message of the owner that the socket does not handle by itself. */
+      /** A message of the owner that the socket does not handle itself. */
       type: 'client';
       message: JsonObject;
       playback: Playback;
     }
   | { type: 'provider'; event: ProviderEvent; playback: Playback }
-  /** Another connection to the provider is open, or could not be opened. */
+  /** The new connection to the provider is open, or failed. */
   | { type: 'dialled' }
   | { type: 'dialFailed'; message: string }
-  /** The provider's socket took no more. */
+  /** The provider's socket accepted no more. */
   | { type: 'providerRefused'; what: 'toolResult' | 'request' }
   | { type: 'run'; key: number; event: RunEvent }
   | { type: 'rendered'; id: number; pcm: Uint8Array; sampleRate: number }
-  /** `done` has the members that a rendered `voice.response.done` adds. Comes after `stopRender`, too, and is ignored then. */
+  /**
+   * `done` has the members that a rendered `voice.response.done` adds. May come after `stopRender`, in which case it is
+   * ignored.
+   */
   | { type: 'renderEnded'; id: number; error?: string; done?: JsonObject }
   | { type: 'timer'; name: string; generation: number }
   | { type: 'attached' }
   | { type: 'detached' }
-  /** The socket's side of the session is over. */
+  /** The socket's side of the session has ended. */
   | { type: 'ended'; why: string }
 );
 
@@ -387,7 +389,7 @@ export type ProviderCommand =
 
 /** An action for the actor to perform. */
 export type Effect =
-  /** Publish an event. With `hold`, keep it until `release` or `discard` of the response of that id. */
+  /** Publish an event. With `hold`, keep it until `release` or `discard` of the response with that id. */
   | { type: 'emit'; event: EventBody; hold?: string }
   | { type: 'audio'; audio: OutputAudio; hold?: string }
   | { type: 'release'; hold: string }
@@ -395,7 +397,7 @@ export type Effect =
   /** A marker for the event log only. */
   | { type: 'mark'; event: EventBody }
   | { type: 'provider'; command: ProviderCommand }
-  /** Connect the provider anew, with what was said so far; answered by `dialled` or `dialFailed`. */
+  /** Reconnect the provider, with the conversation so far; answered by `dialled` or `dialFailed`. */
   | { type: 'dial' }
   /** Drop the provider, or the attempt to connect it. */
   | { type: 'hangUp' }
@@ -407,7 +409,7 @@ export type Effect =
    */
   | { type: 'truncate'; isCertain: boolean }
   | { type: 'startRun'; key: number; task: Task; sessionId: string | null; isExternal: boolean }
-  /** Nothing of the run is wanted any more. */
+  /** The run's results are no longer wanted. */
   | { type: 'abortRun'; key: number; runId: string | null }
   | { type: 'approve'; runId: string; confirmationId: string; answer: string }
   | { type: 'render'; id: number; text: string }
@@ -418,7 +420,7 @@ export type Effect =
   | { type: 'activity'; isBusy: boolean }
   /** Milliseconds for which the session waits for its phone. */
   | { type: 'resumeTtl'; ttl: number }
-  /** Hand an answer that was not received to the phone-message service. */
+  /** Hand an unreceived answer to the phone-message service. */
   | { type: 'phoneMessage'; text: string; runId: string; chatSessionId: string | null }
   /** Close the session, its provider and its runs. Always the last effect. */
   | { type: 'close'; code: number; reason: string; why: string };
@@ -427,14 +429,14 @@ export interface OutputAudio {
   responseId: string;
   pcm: Uint8Array;
   sampleRate: number;
-  /** Where the audio is in the provider's history; absent for rendered speech. */
+  /** The position of the audio in the provider's history; absent for rendered speech. */
   itemId?: string;
   contentIndex?: number;
   /** Further members of the event. */
   labels: JsonObject;
 }
 
-/** Compares what the provider says with the authoritative answer (contract 06 §7.2). */
+/** Compares the provider's speech with the authoritative answer (contract 06 §7.2). */
 export type CheckSummary = (answer: string) => SummaryCheck;
 
 /** The state of a session whose provider is being connected. */
@@ -478,7 +480,7 @@ export function initialState(config: AgentConfig): State {
     run: { current: null, queue: [], fast: null, fastSessionId: null, isQueueDue: false, last: null },
     timers: {},
     counter: 0,
-    told: { isBusy: false, isAlive: false },
+    reported: { isBusy: false, isAlive: false },
     ending: null,
   };
 }

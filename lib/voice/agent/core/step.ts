@@ -12,9 +12,9 @@ import type {
   State,
 } from './state.ts';
 
-/** A message of one region to the others; handled after the region has done its part. */
+/** A message of one region to the others, handled after the region is done. */
 export type Signal =
-  /** The user has said something, so that an unfinished delivery gives way. */
+  /** The user has said something, so an unfinished delivery gives way. */
   | { type: 'userTurn' }
   /** An utterance without words. */
   | { type: 'noise' }
@@ -23,18 +23,18 @@ export type Signal =
   | { type: 'deliveryText'; text: string }
   | { type: 'deliveryRestarted' }
   | { type: 'deliveryAudio'; bytes: number }
-  | { type: 'deliveryEnded'; id: string | null; hasCalled: boolean; cut: JsonObject }
+  | { type: 'deliveryEnded'; id: string | null; hasCalls: boolean; cut: JsonObject }
   | { type: 'deliveryCancelled' }
   | { type: 'deliveryRefused' }
   | { type: 'drained'; drain: Drain };
 
-/** Types of the states while they are worked on. */
+/** A mutable copy of the state during a step. */
 type Draft = { -readonly [Key in keyof State]: State[Key] };
 
-/** For events that nobody speaks into. */
-const UNKNOWN: Playback = { played: 0, isAllHeard: true };
+/** For events to which playback does not matter. */
+const UNKNOWN: Playback = { played: 0, isAllPlayed: true };
 
-/** One step of the state machine: a copy of the state to work on, and the effects so far. */
+/** One step of the state machine: a copy of the state to change, and the effects so far. */
 export class Step {
   readonly state: Draft;
   readonly at: number;
@@ -92,7 +92,7 @@ export class Step {
     this.do({ type: 'provider', command });
   }
 
-  /** Sets a timer, in place of one of the same name. */
+  /** Sets a timer, replacing one of the same name. */
   setTimer(name: string, delay: number): void {
     const generation = this.next();
     this.state.timers = { ...this.state.timers, [name]: generation };
@@ -110,7 +110,7 @@ export class Step {
     return this.state.timers[name] !== undefined;
   }
 
-  /** Accounts for a timer that has fired. False if it was cleared or set again. */
+  /** Handles a fired timer. False if it was cleared or set again. */
   takeTimer(name: string, generation: number): boolean {
     if (this.state.timers[name] !== generation) return false;
     const { [name]: _, ...others } = this.state.timers;
@@ -123,7 +123,7 @@ export class Step {
   }
 }
 
-/** Everything that regions assign to is copied; lists and results are replaced, never changed. */
+/** Copies everything that regions assign to; lists and results are replaced, never changed. */
 function copyOf(state: State): Draft {
   const { turn, floor, delivery, run } = state;
   return {
@@ -133,6 +133,6 @@ function copyOf(state: State): Draft {
     floor: { ...floor },
     delivery: { ...delivery, current: delivery.current && { ...delivery.current } },
     run: { ...run, current: run.current && { ...run.current }, fast: run.fast && { ...run.fast } },
-    told: { ...state.told },
+    reported: { ...state.reported },
   };
 }

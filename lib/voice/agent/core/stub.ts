@@ -13,8 +13,8 @@ const MAX_TEXT = 5000;
 const SVC = { source: 'svc' } as const;
 
 /**
- * The session of the stub (contract 06 §9), which has nobody to talk with: each text is one foreground run, and its answer
- * is shown and read aloud as a tone. Returns false for events that sessions of all providers have in common.
+ * The session of the stub (contract 06 §9), which cannot talk: each text is one foreground run, and its answer is shown and
+ * read aloud as a tone. Returns false for events that are handled the same for all providers.
  */
 export function applyStub(step: Step, event: Event): boolean {
   switch (event.type) {
@@ -55,7 +55,7 @@ function clientMessage(step: Step, message: JsonObject): boolean {
   }
 }
 
-/** Begins a turn with the text that the client has of it. */
+/** Starts a turn with the client's text. */
 function begin(step: Step, message: JsonObject, audioBytes: number): void {
   const { state, config } = step;
   const given = [message.text, message.prompt].find((value) => typeof value === 'string' && value.trim() !== '');
@@ -99,7 +99,7 @@ function runEvent(step: Step, current: Run, event: RunEvent): void {
   }
 }
 
-/** The answer is there: it is read aloud. */
+/** The answer has arrived and is read aloud. */
 function answer(step: Step, current: Run, text: string): void {
   const { state } = step;
   const result = run.endForeground(step, current, text, true);

@@ -12,7 +12,7 @@ const MAX_CHUNK = MiB;
 const MAX_UNCOMMITTED = 32 * MiB;
 const DEFAULT_RATE = 24_000;
 const MAX_TEXT = 5000;
-/** Utterances that wait for their transcripts. */
+/** Maximum utterances that wait for their transcripts. */
 const MAX_AWAITING = 8;
 
 export function append(step: Step, message: JsonObject): void {
@@ -62,7 +62,7 @@ export function commit(step: Step): void {
   turn.input = 'awaiting_transcript';
   turn.awaiting = Math.min(turn.awaiting + 1, MAX_AWAITING);
   step.provider({ type: 'commit' });
-  // Another connection gets the utterance first.
+  // A new connection gets the utterance first.
   if (step.state.link.phase === 'up') step.setTimer('transcript', step.config.transcriptWait);
 }
 
@@ -85,27 +85,27 @@ export function textTurn(step: Step, message: JsonObject): void {
   step.raise({ type: 'userTurn' });
 }
 
-/** A transcript; one that comes after its utterance was answered without it is only shown. */
+/** A transcript. If its utterance was already answered without it, it is only shown. */
 export function transcriptFinal(step: Step, text: string): void {
   step.emit({ type: 'voice.input_transcript.final', text });
-  if (!heardUtterance(step)) return;
+  if (!settleUtterance(step)) return;
   step.raise(text.trim() === '' ? { type: 'noise' } : { type: 'userTurn' });
 }
 
 export function transcriptFailed(step: Step): void {
-  if (heardUtterance(step)) step.raise({ type: 'userTurn' });
+  if (settleUtterance(step)) step.raise({ type: 'userTurn' });
 }
 
-/** No transcript came in time: one request for all utterances that wait for theirs. */
+/** No transcript came in time: one request for all waiting utterances. */
 export function transcriptTimedOut(step: Step): void {
   const { turn } = step.state;
   if (turn.awaiting === 0) return;
   turn.awaiting = 1;
-  heardUtterance(step);
+  settleUtterance(step);
   step.raise({ type: 'userTurn' });
 }
 
-/** Utterances without a transcript are lost with their connection: the user is asked to say them again. */
+/** Utterances without a transcript are lost with their connection, so the user is asked to repeat them. */
 export function forgetUtterances(step: Step): void {
   const { turn } = step.state;
   step.clearTimer('transcript');
@@ -115,8 +115,8 @@ export function forgetUtterances(step: Step): void {
   request(step, { kind: 'user', prompt: { type: 'repeat' } });
 }
 
-/** Accounts for an utterance. False if none was waiting. */
-function heardUtterance(step: Step): boolean {
+/** Counts an utterance as handled. False if none was waiting. */
+function settleUtterance(step: Step): boolean {
   const { turn } = step.state;
   if (turn.awaiting === 0) return false;
   turn.awaiting--;
@@ -137,8 +137,8 @@ export function requestAnswer(step: Step): void {
 }
 
 /**
- * `response.cancel`: the provider stops, and nothing that was wanted of it is wanted any more (contract 06 §6.6). The
- * caller tells the client.
+ * `response.cancel`: the provider stops, and all requests to it are withdrawn (contract 06 §6.6). The caller notifies the
+ * client.
  */
 export function cancelTurn(step: Step): void {
   const { turn } = step.state;

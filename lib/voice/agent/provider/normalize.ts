@@ -16,17 +16,17 @@ import type { ProviderEvent } from './provider.ts';
 
 /** Ids that are remembered of each kind, the oldest forgotten first. */
 const MAX_REMEMBERED = 1024;
-/** Calls of which only the arguments are known yet. */
+/** Maximum calls whose name has not arrived. */
 const MAX_UNNAMED = 16;
 const MAX_ID = 200;
 const MAX_ARGUMENTS = 256 * 1024;
-/** Characters of an error that are looked at. */
+/** Characters of an error to examine. */
 const MAX_ERROR = 1000;
 
 const READY = new Set(['session.created', 'session.updated', 'conversation.created']);
 const TRANSCRIPTION = /^(?:conversation\.item\.)?input_audio_transcription\.(delta|completed|done|failed)$/;
 
-/** Errors of a session that goes on, by code or wording. */
+/** Errors that do not end a session, by code or wording. */
 const HARMLESS_CODES = new Set([
   'response_cancel_not_active',
   'conversation_already_has_active_response',
@@ -34,15 +34,15 @@ const HARMLESS_CODES = new Set([
 ]);
 const HARMLESS =
   /no active response|cancellation failed|active response (?:already )?in progress|(?=.*commit)(?=.*(?:empty|too small))/i;
-/** The provider ends a session because of its age, or because nobody spoke. */
+/** Errors of a session that ended because of its age or inactivity. */
 const EXPIRED = /timed out.*inactivity|inactivity.*timed out|maximum (?:session )?duration|session.*maximum duration/i;
 
-/** Begins the id of a message whose refusal is harmless. */
+/** Prefix of the ids of messages whose refusal is harmless. */
 export const OPTIONAL_MESSAGE = 'optional-';
-/** Id of the message that has the session's settings. */
+/** Id of the message with the session's settings. */
 export const SETTINGS_MESSAGE = 'settings';
 
-/** Seconds until another try where neither the words nor the report of the provider's limits name a time. */
+/** Seconds until a retry if neither the error nor the reported rate limits say so. */
 const RETRY_AFTER = 20;
 const MAX_RETRY_AFTER = 3600;
 /** As in `Please try again in 1m26.4s`, or `in 250ms`. */
@@ -51,22 +51,25 @@ const TRY_AGAIN = /\btry again in (?:(\d{1,3})m(?!s))?(?:(\d{1,6}(?:\.\d{1,6})?)
 export const isExpiry = (text: string): boolean => EXPIRED.test(text.slice(0, MAX_ERROR));
 
 export interface Normalizer {
-  /** The events that one message of the provider means; most have one or none. */
+  /** The events in one message of the provider, usually one or none. */
   read(text: string): ProviderEvent[];
-  /** Another utterance is committed: its transcript may come under the id of an earlier one. */
+  /** Another utterance is committed, whose transcript may come under the id of an earlier one. */
   committed(): void;
-  /** True if the provider has said that it ends the session because of its age, or because nobody spoke. */
+  /** True if the provider has said that it ends the session because of its age or inactivity. */
   readonly isExpired: boolean;
-  /** True if the provider has taken the session's settings. */
+  /** True if the provider has accepted the session's settings. */
   readonly isConfigured: boolean;
 }
 
-/** Turns the messages of a provider into events (contract 06 §9). `redact` makes its words fit for a client; `now` is in epoch ms. */
+/**
+ * Turns the messages of a provider into events (contract 06 §9). `redact` makes its texts safe for a client; `now` is in
+ * epoch ms.
+ */
 export function createNormalizer(label: string, redact: (text: string) => string, now: () => number): Normalizer {
   const responses = remembering();
-  /** Items of this utterance whose transcripts are final. */
+  /** Items of this utterance with final transcripts. */
   const transcripts = new Set<string>();
-  /** The transcript of the current item so far, from a provider that repeats all of it. */
+  /** The transcript of the current item so far, for a provider that repeats all of it. */
   let partial: { item: string | undefined; text: string } | undefined;
   const calls = remembering();
   /** Names of calls, and ids of calls by the ids of their items. */
@@ -74,20 +77,20 @@ export function createNormalizer(label: string, redact: (text: string) => string
   const callIds = new Map<string, string>();
   /** Calls whose arguments came before their name. */
   const unnamed = new Map<string, { responseId: string; args: string }>();
-  /** Responses that have begun and not ended, the latest last. */
+  /** Responses in progress, the latest last. */
   const running = new Set<string>();
   let madeUp = 0;
   /** Half a sample, which the next delta of the same response completes. */
   let half: { responseId: string; byte: number } | undefined;
   let isExpired = false;
   let isConfigured = false;
-  /** Seconds until the limits that are used up are reset, as last reported. */
+  /** Seconds until exhausted rate limits are reset, as last reported. */
   let resetSeconds: number | undefined;
 
   const inWords = (text: string): string => redact(`${label} Realtime error: ${text}`);
   const failed = (text: string): ProviderEvent => ({ type: 'error', message: inWords(text) });
 
-  /** Advice on an error that is a rate limit. */
+  /** Retry advice for an error about a rate limit. */
   function adviceOn(error: unknown): { retryAfter?: number } {
     const { code, type } = isObject(error) ? error : { code: undefined, type: undefined };
     if (![code, type].some((name) => typeof name === 'string' && /^rate_limit/i.test(name))) return {};
@@ -118,10 +121,10 @@ export function createNormalizer(label: string, redact: (text: string) => string
     return { reason, message: inWords(words), ...adviceOn(details.error) };
   }
 
-  /** The response that an event names, else the latest one that is running. */
+  /** The response of an event by its id, else the latest one in progress. */
   const namedResponse = (event: JsonObject): string | undefined => responseIdIn(event) ?? [...running].at(-1);
 
-  /** The response of an event, which begins with its first event. */
+  /** The response of an event, which starts with its first event. */
   function responseOf(event: JsonObject, events: ProviderEvent[]): string {
     const responseId = (event.type === 'response.created' ? responseIdIn(event) : namedResponse(event)) ?? madeUpId();
     if (responses.add(responseId)) {
@@ -152,12 +155,12 @@ export function createNormalizer(label: string, redact: (text: string) => string
   }
 
   function wholeSamples(responseId: string, bytes: Uint8Array): Uint8Array {
-    const kept = half?.responseId === responseId ? half.byte : undefined;
+    const pendingByte = half?.responseId === responseId ? half.byte : undefined;
     half = undefined;
     let all = bytes;
-    if (kept !== undefined) {
+    if (pendingByte !== undefined) {
       all = new Uint8Array(bytes.length + 1);
-      all[0] = kept;
+      all[0] = pendingByte;
       all.set(bytes, 1);
     }
     if (all.length % 2 === 0) return all;
@@ -182,7 +185,7 @@ export function createNormalizer(label: string, redact: (text: string) => string
     return [...usageOf(event.usage), { type: 'transcriptFinal', text }];
   }
 
-  /** The words since the last state of an item's transcript; nothing when the words before have changed. */
+  /** The words since the last state of an item's transcript; empty if the earlier words have changed. */
   function grown(item: string | undefined, text: string): ProviderEvent[] {
     const before = partial?.item === item ? (partial?.text ?? '') : '';
     const added = text.startsWith(before) ? text.slice(before.length) : '';
@@ -190,10 +193,10 @@ export function createNormalizer(label: string, redact: (text: string) => string
     return added === '' ? [] : [{ type: 'transcriptDelta', text: added }];
   }
 
-  /** Learns the name of a call from its item, and reports the call once its arguments are whole. */
+  /** Records the name of a call from its item, and reports the call once its arguments are complete. */
   function callItem(item: JsonObject, event: JsonObject, isWhole: boolean, events: ProviderEvent[]): void {
     const callId = idOf(item.call_id);
-    // The item of a response that was cancelled has half of its arguments.
+    // The item of a cancelled response has incomplete arguments.
     if (item.type !== 'function_call' || callId === undefined || item.status === 'incomplete') return;
     if (calls.has(callId)) return;
     const itemId = idOf(item.id);
@@ -206,7 +209,7 @@ export function createNormalizer(label: string, redact: (text: string) => string
 
   function callArguments(event: JsonObject, events: ProviderEvent[]): void {
     const callId = idOf(event.call_id) ?? callIds.get(idOf(event.item_id) ?? '');
-    // Without an id it cannot be answered; `response.done` has it once more.
+    // Without an id it cannot be answered; `response.done` repeats it.
     if (callId === undefined || calls.has(callId)) return;
     if (typeof event.name === 'string' && event.name !== '') remember(names, callId, event.name.slice(0, MAX_ID));
     const responseId = responseOf(event, events);
@@ -279,7 +282,7 @@ export function createNormalizer(label: string, redact: (text: string) => string
       events.push({
         type: 'ready',
         ...(typeof model === 'string' && { model: model.slice(0, MAX_ID) }),
-        // OpenAI says it in seconds since the epoch.
+        // OpenAI gives it in seconds since the epoch.
         ...(Number.isFinite(end) && (end as number) > 0 && { expiresIn: (end as number) * 1000 - now() }),
       });
     } else if (AUDIO_DELTA.has(type)) {
@@ -335,7 +338,7 @@ function responseIdIn({ response, item, response_id: id }: JsonObject): string |
 const idOf = (value: unknown): string | undefined =>
   typeof value === 'string' && value !== '' && value.length <= MAX_ID ? value : undefined;
 
-/** Longer ones are no JSON that anybody could act on. */
+/** Longer ones are not useful JSON. */
 const argumentsOf = ({ arguments: args }: JsonObject): string =>
   typeof args === 'string' && args.length <= MAX_ARGUMENTS ? args : '';
 
@@ -345,7 +348,7 @@ function remember<V>(map: Map<string, V>, key: string, value: V): void {
   if (oldest !== undefined && map.size > MAX_REMEMBERED) map.delete(oldest);
 }
 
-/** The ids that have come; `add` tells whether one is new. */
+/** A bounded set of ids; `add` returns whether one is new. */
 function remembering() {
   const ids = new Map<string, true>();
   return {

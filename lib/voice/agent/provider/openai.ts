@@ -1,6 +1,6 @@
 import type { Tuning } from '../tuning.ts';
 import type { ConnectProvider } from './provider.ts';
-import { createRealtimeProvider, type RealtimeProviderParts } from './realtime.ts';
+import { createRealtimeProvider, type RealtimeProviderDeps } from './realtime.ts';
 
 const SAMPLE_RATE = 24_000;
 const TRANSCRIBER = 'gpt-realtime-whisper';
@@ -10,7 +10,7 @@ const truncationOf = (value: NonNullable<Tuning['truncation']>) =>
 
 /** OpenAI Realtime (contract 06 §9), and servers of the owner that take its requests (05 §18). */
 export const createOpenaiProvider = (
-  parts: RealtimeProviderParts,
+  deps: RealtimeProviderDeps,
   { provider, label } = { provider: 'openai_realtime', label: 'OpenAI' },
 ): ConnectProvider =>
   createRealtimeProvider(
@@ -40,5 +40,5 @@ export const createOpenaiProvider = (
         tool_choice: 'auto',
       }),
     },
-    parts,
+    deps,
   );

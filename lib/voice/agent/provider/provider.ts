@@ -4,17 +4,17 @@ import type { Tuning } from '../tuning.ts';
 import type { Usage } from '../usage.ts';
 
 /**
- * A report of a realtime provider, whatever it calls it (contract 06 §9). Texts are redacted and may be shown to a client.
- * A response id is the provider's, or one that the adapter makes up for a provider that sends none.
+ * An event of a realtime provider, independent of the provider's names (contract 06 §9). Texts are redacted and may be shown
+ * to a client. A response id is the provider's, or one made up by the adapter for a provider without ids.
  */
 export type ProviderEvent =
   /**
-   * The provider knows its session. May come more than once; `model` is the one that it really uses, and after `expiresIn`
-   * (milliseconds) it ends the session.
+   * The session is ready. May come more than once; `model` is the effective one, and after `expiresIn` (milliseconds) the
+   * provider ends the session.
    */
   | { type: 'ready'; model?: string; expiresIn?: number }
   | { type: 'transcriptDelta'; text: string }
-  /** Once per utterance; empty when nothing was understood. */
+  /** Once per utterance; empty if nothing was understood. */
   | { type: 'transcriptFinal'; text: string }
   /** The usage of one response or one transcript. */
   | { type: 'usage'; usage: Usage }
@@ -25,11 +25,11 @@ export type ProviderEvent =
   /** Whole 16-bit samples at the session's rate. */
   | { type: 'audioDelta'; responseId: string; itemId?: string; contentIndex?: number; pcm: Uint8Array }
   | { type: 'audioDone'; responseId: string }
-  /** Once per `callId`, before the end of its response. `args` is JSON text that nobody has checked. */
+  /** Once per `callId`, before the end of its response. `args` is unchecked JSON text. */
   | { type: 'functionCall'; responseId: string; callId: string; name: string; args: string }
   /**
-   * `reason` and `message` say in short and in words why a response failed or is incomplete; `retryAfter` is in seconds, of
-   * one that met a rate limit.
+   * `reason` (short) and `message` explain why a response failed or is incomplete; `retryAfter` is in seconds, for a rate
+   * limit.
    */
   | {
       type: 'responseDone';
@@ -43,9 +43,11 @@ export type ProviderEvent =
   | { type: 'notice'; message: string }
   /** `retryAfter` in seconds, of a rate limit. */
   | { type: 'error'; message: string; retryAfter?: number }
-  /** The session goes on without its instructions and tools: nobody may hear it. `setting` is its name, else `session`. */
+  /**
+   * The session continues without its instructions and tools, so nobody may hear it. `setting` is its name, else `session`.
+   */
   | { type: 'settingsRefused'; setting: string; message: string }
-  /** Once, and last. `idle`: the provider ended the session because of its age or because nobody spoke. */
+  /** Once, and last. `idle`: the provider ended the session because of its age or inactivity. */
   | { type: 'closed'; idle: boolean; message?: string };
 
 /** One of the functions that a provider may call (contract 06 §6.2). */
@@ -60,7 +62,7 @@ export interface ProviderTool {
 export interface ResponseRequest {
   /** For this response only. */
   instructions?: string;
-  /** To be said word for word, where the provider has a primitive for that; others go by the instructions. */
+  /** Text to speak word for word, if the provider has a primitive for that; others use the instructions. */
   exactText?: string;
 }
 
@@ -74,21 +76,21 @@ export interface ProviderSession {
   /** Ends the utterance. Without audio since the last commit or clear it does nothing. */
   commitAudio(): void;
   clearAudio(): void;
-  /** Adds a message of the user; the response to it is asked for by `requestResponse`. */
+  /** Adds a message of the user. `requestResponse` requests the response to it. */
   sendText(text: string): void;
   cancelResponse(): void;
   sendToolResult(callId: string, result: object): void;
-  /** Adds to the history what was said elsewhere. Nothing is answered. */
+  /** Adds to the history words that were said elsewhere. They are not answered. */
   appendContext(role: 'assistant' | 'user', text: string): void;
   /**
-   * Cuts an answer in the history to what was heard, which is about `heard` in words; a provider without that gets them in
-   * a message of context.
+   * Cuts an answer in the history to the part that was played, which is about `played` in words; a provider without that
+   * ability gets them in a message of context.
    */
-  truncate(itemId: string, contentIndex: number, audioEndMs: number, heard: string): void;
+  truncate(itemId: string, contentIndex: number, audioEndMs: number, played: string): void;
   requestResponse(request?: ResponseRequest): void;
   /**
-   * Stops reading where the platform can. Events that were already read still arrive; the loss of the connection may go
-   * unnoticed until reading goes on.
+   * Stops reading if the platform can. Events that were already read still arrive; a lost connection may go unnoticed until
+   * reading resumes.
    */
   pause(): void;
   resume(): void;
@@ -106,9 +108,9 @@ export interface ProviderOptions {
   tools: readonly ProviderTool[];
   /** Further headers of the handshake, from the host's configuration. */
   headers?: Readonly<Record<string, string>>;
-  /** Optional settings; the session goes on without those that the provider refuses. */
+  /** Optional settings. The session continues without those that the provider refuses. */
   tuning?: Tuning;
-  /** The token store of xAI that the profile names, instead of the configured one. */
+  /** The token store of xAI that the profile sets, in place of the configured one. */
   oauthPath?: string;
   /** Keys and base URLs of the configuration (contract 05 §18). */
   servers?: ServerSections;
@@ -118,7 +120,7 @@ export interface ProviderOptions {
 
 /**
  * Opens a session within 12 seconds (contract 06 §9). Events may arrive before the caller has resumed from the promise.
- * @throws RelayError whose message may be shown to a client. No event is reported then.
+ * @throws RelayError whose message may be shown to a client, in which case no event is reported.
  */
 export type ConnectProvider = (
   options: ProviderOptions,

@@ -17,7 +17,7 @@ const CONNECT_TIMEOUT = 12_000;
 /** Milliseconds in which a provider confirms the settings (contract 06 §6.9). */
 const SETTINGS_TIMEOUT = 5000;
 const PING_INTERVAL = 20_000;
-/** Bytes that may wait to be sent: about four minutes of audio. */
+/** Maximum unsent bytes: about four minutes of audio. */
 const MAX_UNSENT = 16 * 1024 * 1024;
 /** Bytes of audio in one message. */
 const MAX_APPEND = 1024 * 1024;
@@ -28,30 +28,30 @@ export interface Dialect {
   provider: string;
   /** In errors, before `Realtime`. */
   label: string;
-  /** The only rate that it has. */
+  /** Its only sample rate. */
   sampleRate?: number;
   /** `session` of the first message. */
   session(options: ProviderOptions, tools: readonly JsonObject[]): JsonObject;
-  /** Its history keeps the whole of an answer that was cut. */
+  /** True if its history keeps all of an answer that was cut. */
   ignoresTruncation?: boolean;
   /** A message that has a text spoken word for word, without a `response.create`. */
   exactText?(text: string): JsonObject;
 }
 
-export interface RealtimeProviderParts {
+export interface RealtimeProviderDeps {
   dialUpstream: DialUpstream;
   clock: Clock;
   credentials: Pick<VoiceCredentials, 'streaming' | 'redact'>;
 }
 
 /** A provider that speaks the realtime protocol which OpenAI and xAI share (contract 06 §9). */
-export const createRealtimeProvider = (dialect: Dialect, parts: RealtimeProviderParts): ConnectProvider =>
+export const createRealtimeProvider = (dialect: Dialect, deps: RealtimeProviderDeps): ConnectProvider =>
   async function connect(options, onEvent) {
-    const { clock } = parts;
+    const { clock } = deps;
     const end = new AbortController();
     const abort = () => end.abort();
     options.signal.addEventListener('abort', abort);
-    const late = () => {
+    const onTimeout = () => {
       end.abort();
       if (options.signal.aborted) throw options.signal.reason;
       throw new RelayError('gateway-timeout', `${dialect.label} Realtime did not answer within 12 seconds`);
@@ -59,8 +59,8 @@ export const createRealtimeProvider = (dialect: Dialect, parts: RealtimeProvider
     try {
       return await withTimeout(
         { clock, timeout: CONNECT_TIMEOUT, signal: options.signal },
-        openSession(dialect, parts, { ...options, signal: end.signal }, onEvent),
-        late,
+        openSession(dialect, deps, { ...options, signal: end.signal }, onEvent),
+        onTimeout,
       );
     } catch (error) {
       options.signal.removeEventListener('abort', abort);
@@ -72,7 +72,7 @@ export const createRealtimeProvider = (dialect: Dialect, parts: RealtimeProvider
 async function credentialOf(
   { provider, label }: Dialect,
   { oauthPath, servers }: ProviderOptions,
-  { credentials }: RealtimeProviderParts,
+  { credentials }: RealtimeProviderDeps,
 ): Promise<Credential> {
   const credential = await credentials.streaming(provider, oauthPath, servers);
   if (credential) return credential;
@@ -83,19 +83,19 @@ async function credentialOf(
 
 async function openSession(
   dialect: Dialect,
-  parts: RealtimeProviderParts,
+  deps: RealtimeProviderDeps,
   options: ProviderOptions,
   onEvent: (event: ProviderEvent) => void,
 ): Promise<ProviderSession> {
   const { label } = dialect;
   const { model, sampleRate, headers, signal } = options;
-  const redact = (text: string): string => parts.credentials.redact(text, Object.values(headers ?? {}));
+  const redact = (text: string): string => deps.credentials.redact(text, Object.values(headers ?? {}));
   if (dialect.sampleRate !== undefined && sampleRate !== dialect.sampleRate) {
     const rates = `a sample rate of ${dialect.sampleRate} Hz, not ${sampleRate}`;
     throw new RelayError('invalid', `${label} Realtime supports only ${rates}`);
   }
-  const { secret, baseUrl, source } = await credentialOf(dialect, options, parts);
-  const normalizer = createNormalizer(label, redact, parts.clock.now);
+  const { secret, baseUrl, source } = await credentialOf(dialect, options, deps);
+  const normalizer = createNormalizer(label, redact, deps.clock.now);
   /** Why the relay itself drops the connection. */
   let failure: string | undefined;
   let isOver = false;
@@ -116,14 +116,14 @@ async function openSession(
   function received(text: string): void {
     for (const event of normalizer.read(text)) {
       if (event.type === 'settingsRefused' && withoutTuning) {
-        // Perhaps an optional one: the session goes on without all of them.
+        // An optional setting may be at fault, so the session continues without all of them.
         withoutTuning();
         withoutTuning = undefined;
         report({ type: 'notice', message: event.message });
       } else report(event);
     }
     if (normalizer.isConfigured) cancelWait();
-    // Its own close may take a while, or never come.
+    // The provider's own close may take a while, or never come.
     if (normalizer.isExpired) socket?.close(1000);
   }
 
@@ -137,7 +137,7 @@ async function openSession(
   try {
     const target = { url: baseUrl, secret, model, headers, signal };
     socket = await dialRealtime(
-      parts.dialUpstream,
+      deps.dialUpstream,
       { ...target, connectTimeout: CONNECT_TIMEOUT, pingInterval: PING_INTERVAL },
       { message: received, closed },
     );
@@ -158,7 +158,7 @@ async function openSession(
     committed: normalizer.committed,
   });
   if (!isOver && !normalizer.isConfigured) {
-    cancelWait = parts.clock.after(SETTINGS_TIMEOUT, () => {
+    cancelWait = deps.clock.after(SETTINGS_TIMEOUT, () => {
       const seconds = SETTINGS_TIMEOUT / 1000;
       const message = `${label} Realtime did not confirm the settings of the session within ${seconds} seconds`;
       report({ type: 'settingsRefused', setting: 'session', message });
@@ -167,7 +167,7 @@ async function openSession(
   return session;
 }
 
-/** Why a provider cannot be connected, in words that clients know (contract 06 §1). */
+/** Describes why a provider cannot be connected, in words that clients know (contract 06 §1). */
 function refusal(error: unknown, label: string, source: string, redact: (text: string) => string): RelayError {
   const { status } = error instanceof UpstreamSocketError ? error : { status: undefined };
   if (status === 401 || status === 403) {
@@ -178,13 +178,13 @@ function refusal(error: unknown, label: string, source: string, redact: (text: s
   return new RelayError('bad-gateway', redact(`${label} Realtime cannot be reached: ${reason}`), { cause: error });
 }
 
-const heardNote = (heard: string): string =>
-  heard === ''
+const playedNote = (transcript: string): string =>
+  transcript === ''
     ? 'I interrupted you before I heard anything of your last answer.'
-    : `I interrupted you, and have heard of your last answer only: ${heard}`;
+    : `I interrupted you, and have heard of your last answer only: ${transcript}`;
 
 interface SessionEvents {
-  /** More waits to be sent than may. */
+  /** Too much is waiting to be sent. */
   overflowed(): void;
   /** An utterance is being committed. */
   committed(): void;
@@ -249,16 +249,16 @@ function sessionOn(
     sendToolResult: (callId, result) =>
       create({ type: 'function_call_output', call_id: callId, output: JSON.stringify(result) }),
     appendContext: (role, text) => addMessage(role, role === 'assistant' ? 'output_text' : 'input_text', text),
-    truncate(itemId, contentIndex, audioEndMs, heard) {
+    truncate(itemId, contentIndex, audioEndMs, transcript) {
       send({
         type: 'conversation.item.truncate',
-        // A provider may have forgotten the item, or know no such message.
+        // The provider may have forgotten the item, or not support the message.
         event_id: `${OPTIONAL_MESSAGE}${++truncations}`,
         item_id: itemId,
         content_index: contentIndex,
         audio_end_ms: Math.max(0, Math.floor(audioEndMs)),
       });
-      if (dialect.ignoresTruncation) addMessage('user', 'input_text', heardNote(heard));
+      if (dialect.ignoresTruncation) addMessage('user', 'input_text', playedNote(transcript));
     },
     requestResponse({ instructions, exactText } = {}) {
       if (exactText !== undefined && dialect.exactText) send(dialect.exactText(exactText));

@@ -4,8 +4,8 @@ import { toneFor } from '../../streaming/stub.ts';
 import type { ConnectProvider, ProviderEvent } from './provider.ts';
 
 /**
- * A provider without a network, for tests and for trying the whole path (contract 06 §9): it answers an exact text with a
- * tone whose length follows the text, and understands nothing. The text itself is not repeated.
+ * A provider without a network, for tests and for trying the whole path (contract 06 §9): answers an exact text with a tone
+ * whose length follows the text, and understands nothing. Does not repeat the text.
  */
 export const connectStub: ConnectProvider = async ({ sampleRate, signal }, onEvent) => {
   signal.throwIfAborted();
@@ -25,7 +25,7 @@ export const connectStub: ConnectProvider = async ({ sampleRate, signal }, onEve
     speaking = cancel;
     report({ type: 'responseStarted', responseId });
     for (const { pcm } of toneFor(text, sampleRate)) {
-      // So that a cancellation gets in between.
+      // Lets a cancellation happen in between.
       await nextTurn();
       if (cancel.signal.aborted) break;
       report({ type: 'audioDelta', responseId, pcm });

@@ -1,8 +1,8 @@
 import type { ConnectProvider } from './provider.ts';
-import { createRealtimeProvider, type RealtimeProviderParts } from './realtime.ts';
+import { createRealtimeProvider, type RealtimeProviderDeps } from './realtime.ts';
 
 /** xAI Grok Realtime (contract 06 §9). */
-export const createXaiProvider = (parts: RealtimeProviderParts): ConnectProvider =>
+export const createXaiProvider = (deps: RealtimeProviderDeps): ConnectProvider =>
   createRealtimeProvider(
     {
       provider: 'xai_realtime',
@@ -28,5 +28,5 @@ export const createXaiProvider = (parts: RealtimeProviderParts): ConnectProvider
         },
       }),
     },
-    parts,
+    deps,
   );

@@ -2,7 +2,7 @@ import { cutText } from '../../../chat/preview.ts';
 import { isObject, type JsonObject } from '../../../kit/json.ts';
 import { visibleLine } from '../../../kit/text.ts';
 
-/** A message that was said before the voice session, in one line. */
+/** A message from before the voice session, on one line. */
 export interface ContextMessage {
   role: 'user' | 'assistant' | 'system';
   content: string;
@@ -25,7 +25,7 @@ export function readContextMessages(value: unknown): ContextMessage[] {
   return lastOf(messages);
 }
 
-/** The same of the messages of a chat session, as upstream has them. Texts may be in parts. */
+/** Like `readContextMessages`, for the messages of a chat session from upstream. Texts may be in parts. */
 export function readHistory(messages: readonly JsonObject[]): ContextMessage[] {
   const read = messages.slice(-MAX_LOOKED_AT).map(({ role, type, content, text, message, final_response }) => {
     const said = [content, text, message, final_response].map(textOf).find((candidate) => candidate.trim() !== '');

@@ -43,16 +43,16 @@ interface Memory {
 }
 
 function boundedMemories(entries: readonly Memory[]): Memory[] {
-  const kept: Memory[] = [];
+  const included: Memory[] = [];
   let room = MAX_MEMORIES;
   for (const { filename, content } of entries) {
     const text = cutText(content.trim(), Math.min(MAX_MEMORY, room));
     if (text === '' || room === 0) continue;
-    kept.push({ filename, content: text });
+    included.push({ filename, content: text });
     room -= text.length;
-    if (kept.length === MAX_MEMORY_FILES) break;
+    if (included.length === MAX_MEMORY_FILES) break;
   }
-  return kept;
+  return included;
 }
 
 async function unlessFailing<T>(reading: Promise<T>, log: Log): Promise<T | undefined> {

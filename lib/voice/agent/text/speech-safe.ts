@@ -8,19 +8,19 @@ export const MAX_TOOL_ANSWER = 1800;
 export const MAX_DELIVERED_ANSWER = 1400;
 const MAX_OUTPUT = 700;
 const MAX_KEYS = 6;
-/** Characters of a name that is spoken. */
+/** Characters of a spoken name. */
 const MAX_KEY = 60;
-/** A longer word of ASCII is no word: encoded bytes, a hash, a URL with a query. */
+/** A longer word of ASCII is not a word but encoded bytes, a hash, or a URL with a query. */
 const MAX_WORD = 120;
 const KEPT_OF_WORD = 24;
-/** Characters of an answer that are read, so that a huge one costs no more than a large one. */
+/** Characters of an answer to process, so that a huge one costs no more than a large one. */
 const MAX_READ = 256 * 1024;
 
 const MAX_HEADING = 60;
 /** A line that begins a list of sources, and the lines that may belong to one. */
 const SOURCES_HEADING = /^(?:#{1,6}\s*|[*_]{1,2})?(?:sources?|references|citations)\s*:?\s*(?:[*_]{1,2})?:?\s*$/i;
 const SOURCE_LINE = /^(?:[-*•]|\[?\^?\d{1,3}[\].):]|<?https?:\/\/)/;
-/** Sources in a line of their own. */
+/** Sources on a single line. */
 const INLINE_SOURCES = /^(?:sources?|references|citations)\s*:\s*(?:\[|<?https?:\/\/)/i;
 const CITATION_MARK = /【[^】【]{0,200}】|\[\^?\d{1,3}\](?!\()/g;
 
@@ -38,7 +38,7 @@ export function speechSafe(answer: string, limit: number): string {
   return cutText(oneLine(withoutSources(text).replace(CITATION_MARK, '')) || oneLine(text), limit);
 }
 
-/** White space collapsed, machine-made words shortened. */
+/** White space collapsed, and machine-made words shortened. */
 const oneLine = (text: string): string =>
   text
     .split(/\s+/)
@@ -53,7 +53,7 @@ function jsonOf(answer: string): object | undefined {
   return typeof value === 'object' && value !== null ? value : undefined;
 }
 
-/** The inside of a text that is one fenced block. */
+/** The content of a text that is a single fenced block. */
 function withoutFence(text: string): string {
   if (!/^```(?:json)?\n/i.test(text) || !text.endsWith('\n```')) return text;
   return text.slice(text.indexOf('\n'), -3).trim();
@@ -74,15 +74,15 @@ function describe(value: object): string {
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value.trim() !== '';
 
-/** Drops each heading of sources with the list below it, up to the first line of another kind. */
+/** Removes each heading of sources with the list below it, up to the first other line. */
 function withoutSources(text: string): string {
-  const kept: string[] = [];
+  const remaining: string[] = [];
   let isDropping = false;
   for (const line of text.split(/\r\n?|\n/)) {
     const trimmed = line.trim();
     if (isDropping && (trimmed === '' || SOURCE_LINE.test(trimmed))) continue;
     isDropping = trimmed.length <= MAX_HEADING && SOURCES_HEADING.test(trimmed);
-    if (!isDropping && !INLINE_SOURCES.test(trimmed)) kept.push(line);
+    if (!isDropping && !INLINE_SOURCES.test(trimmed)) remaining.push(line);
   }
-  return kept.join('\n');
+  return remaining.join('\n');
 }

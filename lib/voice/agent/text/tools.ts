@@ -1,6 +1,6 @@
 import { cutText } from '../../../chat/preview.ts';
 import { isSessionId } from '../../../chat/upstream.ts';
-import { type JsonObject, parseObject } from '../../../kit/json.ts';
+import { type JsonObject, parseObject, trimmedText } from '../../../kit/json.ts';
 import { MAX_TOOL_ANSWER, speechSafe } from './speech-safe.ts';
 
 /** The only functions that a provider may call, in this order (contract 06 §6.2). */
@@ -80,7 +80,7 @@ export const TOOLS: readonly ToolSchema[] = [
   ),
 ];
 
-/** A checked function call of a provider. For `refused`, the result is the answer. */
+/** A checked function call of a provider. `refused` contains the result to answer with. */
 export type ToolCall =
   | {
       name: 'svc_run_task';
@@ -93,15 +93,15 @@ export type ToolCall =
   | { name: 'svc_confirm'; confirmationId: string; answer: (typeof ANSWERS)[number] }
   | { name: 'refused'; result: JsonObject };
 
-/** Reads a function call of a provider. Arguments that are no JSON object count as `{}` (contract 06 §6.2). */
+/** Reads a function call of a provider. Arguments other than a JSON object count as `{}` (contract 06 §6.2). */
 export function readToolCall(name: string, args: string): ToolCall {
   const given = parseObject(args) ?? {};
   switch (name) {
     case 'svc_run_task': {
-      const text = textIn(given.text).slice(0, MAX_TASK).toWellFormed();
+      const text = trimmedText(given.text).slice(0, MAX_TASK).toWellFormed();
       if (text === '') return refuse('text is required');
-      const profile = textIn(given.profile);
-      const sessionId = textIn(given.session_id);
+      const profile = trimmedText(given.profile);
+      const sessionId = trimmedText(given.session_id);
       return {
         name,
         text,
@@ -112,14 +112,14 @@ export function readToolCall(name: string, args: string): ToolCall {
     }
     case 'svc_get_status':
     case 'svc_cancel': {
-      const runId = textIn(given.run_id).slice(0, MAX_ID);
+      const runId = trimmedText(given.run_id).slice(0, MAX_ID);
       return { name, ...(runId === '' ? {} : { runId }) };
     }
     case 'svc_confirm': {
-      const confirmationId = textIn(given.confirmation_id);
+      const confirmationId = trimmedText(given.confirmation_id);
       if (confirmationId === '') return refuse('confirmation_id is required');
       if (confirmationId.length > MAX_ID) return refuse(`confirmation_id has at most ${MAX_ID} characters`);
-      if (textIn(given.answer) === '') return refuse('answer is required');
+      if (trimmedText(given.answer) === '') return refuse('answer is required');
       const answer = oneOf(ANSWERS, given.answer);
       return answer ? { name, confirmationId, answer } : refuse(`answer must be one of ${ANSWERS.join(', ')}`);
     }
@@ -132,14 +132,12 @@ export function readToolCall(name: string, args: string): ToolCall {
 
 const refuse = (error: string): ToolCall => ({ name: 'refused', result: { ok: false, error } });
 
-const textIn = (value: unknown): string => (typeof value === 'string' ? value.trim() : '');
-
 function oneOf<T extends string>(values: readonly T[], value: unknown): T | undefined {
-  const word = textIn(value).toLowerCase();
+  const word = trimmedText(value).toLowerCase();
   return values.find((candidate) => candidate === word);
 }
 
-/** Facts about a run in tool results. `interface` is made by `interfaceOf`. */
+/** Facts about a run in tool results. `interface` comes from `interfaceOf`. */
 export interface RunFacts {
   runId: string | null;
   sessionId: string | null;
@@ -171,7 +169,7 @@ export interface StatusFacts extends RunFacts {
   lastToolStatus: string | null;
   lastToolMessage: string | null;
   completedToolCount: number;
-  /** The waiting tasks, the next one first. */
+  /** The queued tasks, the next one first. */
   queue: readonly string[];
 }
 
@@ -198,7 +196,7 @@ export const toolResults = {
     };
   },
 
-  /** A result of the fast lane, which answers while another run is at work. */
+  /** A result of the fast lane, which answers during another run. */
   fastLane: (run: FinishedRun): JsonObject => ({ ...toolResults.done(run), fast_lane: true }),
 
   failed: (error: string, run: RunFacts): JsonObject => ({
@@ -208,7 +206,7 @@ export const toolResults = {
     interface: run.interface,
   }),
 
-  /** The run was cancelled by the user, who expects no answer to it. */
+  /** The user cancelled the run, and expects no answer. */
   cancelledRun: (run: RunFacts): JsonObject => ({
     ok: false,
     cancelled: true,
@@ -216,7 +214,7 @@ export const toolResults = {
     interface: run.interface,
   }),
 
-  /** No ids: models read them aloud. */
+  /** Without ids, which models read aloud. */
   promoted: (facts: Pick<RunFacts, 'interface'>): JsonObject => ({
     ok: true,
     status: 'running_in_background',

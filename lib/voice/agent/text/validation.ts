@@ -1,6 +1,6 @@
 import { TOOL_SURFACE } from './tools.ts';
 
-/** Why a spoken summary does not stand for the answer (contract 06 §7.2). */
+/** Why a spoken summary does not replace the answer (contract 06 §7.2). */
 export type SummaryFault =
   | 'empty_summary'
   | 'asked_for_run_id'
@@ -8,11 +8,11 @@ export type SummaryFault =
   | 'short_acknowledgement'
   | 'no_answer_overlap';
 
-/** Compares what a provider says with the answer that it was asked to deliver. */
+/** Compares the provider's speech with the answer that it should deliver. */
 export interface SummaryCheck {
   /**
-   * Why a complete summary is replaced; null when it is accepted. `isExactSpeech`: the provider was given the exact text
-   * and has sent audio, so that a missing transcript is no fault.
+   * Why a complete summary is rejected; null if it is accepted. `isExactSpeech`: the provider got the exact text and has
+   * sent audio, so that a missing transcript is not a fault.
    */
   fault(summary: string, options?: { isExactSpeech?: boolean }): SummaryFault | null;
   /** True if the beginning of a summary is good enough to be played before its end. */
@@ -21,14 +21,14 @@ export interface SummaryCheck {
 
 const MIN_EARLY = 40;
 const MIN_EARLY_EVIDENCE = 2;
-/** A summary that has not qualified by then is judged at its end, so that its pieces cost linear time in all. */
+/** A summary that has not qualified by then is checked at its end, so that the total cost of its pieces is linear. */
 const MAX_EARLY = 4096;
 const MAX_SHORT = 80;
 const MIN_WORD = 4;
 
 const TOOL_NAMES = new RegExp(`\\brun[ _-]?ids?\\b|\\b(?:${TOOL_SURFACE.join('|')})\\b`);
 
-/** Phrases that put off an answer, ask back, or talk of the queue. No alternative can run across a text. */
+/** Phrases that defer an answer, ask back, or mention the queue. No alternative can match across the whole text. */
 const DEFERRALS = new RegExp(
   [
     '\\b(?:one|just a|give me a|in a|wait a|hang on a) (?:moment|second|minute|sec)\\b',
@@ -48,7 +48,7 @@ const SHORT_ACKNOWLEDGEMENT = /^(?:sure|ok|okay|got it|alright|all right|of cour
 const CHECK = /\bcheck/;
 
 const TOKEN = /[\p{L}\p{N}\p{M}]+/gu;
-/** Scripts without spaces, where a word cannot be told from its neighbours: their pairs of characters count. */
+/** Scripts without spaces, whose words cannot be separated: their pairs of characters count. */
 const UNSPACED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]+$/u;
 
 /** Common words of four and more letters, which prove nothing. */
@@ -64,12 +64,12 @@ const STOP_WORDS = new Set(
   ).split(' '),
 );
 
-/** Judges summaries of one answer. Linear in the length of both. */
+/** Checks summaries of one answer. Linear in the length of both. */
 export function createSummaryCheck(answer: string): SummaryCheck {
   const said = normalised(answer);
   const evidence = evidenceOf(said);
 
-  /** Distinct words of the evidence in a text, counted no further than `enough`. */
+  /** Distinct words of the evidence in a text, counted up to `enough`. */
   function shared(text: string, enough: number): number {
     const found = new Set<string>();
     for (const word of wordsOf(text)) {
@@ -124,7 +124,7 @@ function* wordsOf(text: string): Generator<string> {
   }
 }
 
-/** Tokens with a digit, and words that mean something. */
+/** Tokens with a digit, and meaningful words. */
 function evidenceOf(text: string): ReadonlySet<string> {
   const evidence = new Set<string>();
   for (const word of wordsOf(text)) {

@@ -2,13 +2,13 @@ import { isPrintable } from '../../../kit/text.ts';
 
 /** Credential for calls to the agent's API server. Never for logs, events or errors. */
 export interface UpstreamCredential {
-  /** Empty when there is none: open local servers work without. */
+  /** Empty without one, since open local servers need none. */
   secret: string;
   /** Owner of the secret: the caller (its own bearer), the relay (its key), or nobody. */
   origin: 'caller' | 'relay' | 'none';
 }
 
-/** The opener of a voice session. Paired callers have a relay token, which is never sent to the API server. */
+/** The opener of a voice session. Paired callers have a relay token, which must never be sent to the API server. */
 export type UpstreamCaller = { kind: 'api'; bearer: string } | { kind: 'session' };
 
 /**

@@ -13,12 +13,12 @@ import { createSseMap, type MappedEvent } from './sse-map.ts';
 export interface RunRequest {
   /** The chat session to continue; without one, a session is created. */
   sessionId?: string;
-  /** True if the id came from outside. One that upstream does not know is then replaced, once. */
+  /** True if the id came from outside. If upstream does not know it, it is replaced, once. */
   external: boolean;
   profile?: string;
   message: string;
   systemMessage: string;
-  /** Cancels the run at once, also upstream. */
+  /** Cancels the run at once, including upstream. */
   signal: AbortSignal;
 }
 
@@ -30,21 +30,21 @@ export type RunEvent =
 /** The agent's API server for one voice session (contract 06 §5.2). */
 export interface AgentUpstream {
   /**
-   * Runs one task. Ends with `end` or `error`, or silently once cancelled; never throws. The stream is read no faster
-   * than events are taken. A run that is cancelled, or left before its end, is stopped upstream too.
+   * Runs one task. Ends with `end` or `error`, or silently once cancelled; never throws. The stream is read no faster than
+   * events are consumed. A run that is cancelled, or left before its end, is stopped upstream too.
    */
   run(request: RunRequest): AsyncGenerator<RunEvent, void>;
-  /** Answers a confirmation upstream, if it offers that; dropped while 8 are under way. Never rejects. */
+  /** Answers a confirmation upstream, if supported; dropped while 8 are in flight. Never rejects. */
   approve(runId: string, confirmationId: string, answer: string): Promise<void>;
-  /** Stops a run upstream, if it offers that; once per run. Never rejects. `run` does it by itself. */
+  /** Stops a run upstream, if supported; once per run. Never rejects. `run` does this itself. */
   stop(runId: string): Promise<void>;
-  /** The messages of a chat session, as upstream has them; none after any failure (contract 06 §3.3). */
+  /** The messages of a chat session from upstream; empty after any failure (contract 06 §3.3). */
   history(sessionId: string, signal: AbortSignal): Promise<JsonObject[]>;
 }
 
-export interface AgentUpstreamParts {
+export interface AgentUpstreamDeps {
   config: Pick<Config, 'webapiUrl'>;
-  /** Asked once per run. */
+  /** Called once per run. */
   credential(): Promise<UpstreamCredential>;
   upstream: Upstream;
   clock: Clock;
@@ -57,14 +57,14 @@ const SIDE_CALL_TIMEOUT = 3_000;
 const HISTORY_TIMEOUT = 5_000;
 const MAX_MESSAGE = 240;
 const MAX_STOPPED = 64;
-/** Answers on their way upstream. One confirmation has one. */
+/** Concurrent answers to upstream, one per confirmation. */
 const MAX_APPROVALS = 8;
 const ALLOWING = new Set(['allow', 'allow_once']);
 
 type Offer = 'stop' | 'approval';
 
-export function createAgentUpstream({ config, credential, upstream, clock, log }: AgentUpstreamParts): AgentUpstream {
-  /** Offers of upstream, once it has answered. */
+export function createAgentUpstream({ config, credential, upstream, clock, log }: AgentUpstreamDeps): AgentUpstream {
+  /** Features of upstream, once it has answered. */
   let offers: ReadonlySet<Offer> | undefined;
   /** Runs that were stopped upstream, the oldest first. */
   const stopped = new Set<string>();
@@ -79,8 +79,8 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
       idleTimeout: IDLE_TIMEOUT,
     });
 
-  /** Posts about a run if upstream offers it. A failure is only logged. */
-  async function postAbout(runId: string, offer: Offer, body: JsonObject): Promise<void> {
+  /** Posts about a run if upstream supports it. A failure is only logged. */
+  async function postToRun(runId: string, offer: Offer, body: JsonObject): Promise<void> {
     try {
       if (!isSessionId(runId)) return;
       const api = apiWith(await credential());
@@ -100,10 +100,10 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
     stopped.add(runId);
     const [oldest] = stopped;
     if (stopped.size > MAX_STOPPED && oldest !== undefined) stopped.delete(oldest);
-    await postAbout(runId, 'stop', {});
+    await postToRun(runId, 'stop', {});
   }
 
-  /** The events of a run. Throws when it fails. */
+  /** The events of a run. Throws if it fails. */
   async function* events(api: AgentApi, request: RunRequest, signal: AbortSignal): AsyncGenerator<RunEvent> {
     const { message, systemMessage, external } = request;
     const profile = request.profile === 'default' ? undefined : request.profile;
@@ -173,7 +173,7 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
       if (approvals >= MAX_APPROVALS) return;
       const choice = ALLOWING.has(answer) ? 'once' : 'deny';
       approvals++;
-      await postAbout(runId, 'approval', { confirmation_id: confirmationId, answer, choice });
+      await postToRun(runId, 'approval', { confirmation_id: confirmationId, answer, choice });
       approvals--;
     },
 
@@ -194,7 +194,7 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
   };
 }
 
-/** A failure as the client may see it. The secret goes before the cut, which could leave half of it. */
+/** A failure in a form for the client. The secret is removed before the cut, which could leave half of it. */
 const shown = (message: string, secret: string): string =>
   cutText((secret === '' ? message : message.replaceAll(secret, '[REDACTED]')).trim(), MAX_MESSAGE);
 
@@ -205,8 +205,8 @@ function isSessionNotFound(error: unknown): boolean {
 }
 
 /**
- * Offers for runs in the answer of `GET /v1/capabilities`: features that are switched on, and endpoints that are listed.
- * Servers name them differently.
+ * Features for runs in the answer of `GET /v1/capabilities`: enabled features and listed endpoints. Servers use different
+ * names.
  */
 function offersOf(answer: unknown): ReadonlySet<Offer> {
   const { features, endpoints, capabilities } = isObject(answer) ? answer : {};

@@ -1,9 +1,9 @@
-import { errorText, firstText, flag, readEvent } from '../../../chat/events.ts';
+import { errorText, firstString, flag, readEvent } from '../../../chat/events.ts';
 import { cutText, preview } from '../../../chat/preview.ts';
 import { createSseReader } from '../../../chat/sse.ts';
 import { isObject, type JsonObject } from '../../../kit/json.ts';
 
-/** An event of the agent's stream, as the voice broker uses it (contract 06 §4.2, §5.3). `svc.*` go to the client. */
+/** An event of the agent's stream in the form for the voice broker (contract 06 §4.2, §5.3). `svc.*` go to the client. */
 export type MappedEvent =
   | { type: 'svc.run.started'; run_id?: string }
   | { type: 'svc.message.started'; message_id: string }
@@ -12,7 +12,7 @@ export type MappedEvent =
   | (ToolEvent & { type: 'svc.tool.completed'; result_preview?: string; success: boolean })
   | (ToolEvent & { type: 'svc.tool.failed'; error: string })
   | { type: 'svc.confirmation.requested'; confirmation_id: string; message: string; run_id?: string }
-  /** The next piece of the answer: all pieces together are the answer. */
+  /** The next piece of the answer; all pieces together are the answer. */
   | { type: 'answer'; text: string }
   /** The run is complete. `text` is the whole answer. Nothing follows. */
   | { type: 'end'; text: string }
@@ -23,7 +23,7 @@ interface ToolEvent {
   run_id?: string;
   tool_call_id: string;
   tool_name: string;
-  /** One line for people. */
+  /** One line for display. */
   message: string;
 }
 
@@ -37,26 +37,26 @@ export interface SseMap {
 const MAX_ID = 200;
 const MAX_MESSAGE = 240;
 const MAX_RESULT = 2000;
-/** Characters of the arguments of a tool, and of one delta, that a client is shown. */
+/** Characters of a tool's arguments, and of one delta, that are shown to a client. */
 const MAX_SHOWN = 8192;
-/** Characters that are kept of the answer, and of the drafting text. */
+/** Characters of the answer, and of the drafting text, that are stored. */
 const MAX_ANSWER = 1024 * 1024;
-/** Call ids that are remembered; beyond them, the oldest is announced again. */
+/** Call ids that are remembered; a forgotten one is announced again. */
 const MAX_CALLS = 1024;
 
-/** Name of the tool in a delta that has none. */
+/** Name of the tool in a delta without one. */
 const DEFAULT_TOOL = 'svc';
 const DRAFTING = new Set(['_thinking', 'thinking', DEFAULT_TOOL]);
 
-/** True if a tool's name marks drafting text, which is not the work of a tool (contract 06 §5.3). */
+/** True if a tool's name marks drafting text, rather than the work of a tool (contract 06 §5.3). */
 export const isDrafting = (toolName: string): boolean => DRAFTING.has(toolName);
 
 type Mapper = (map: Run, data: JsonObject) => void;
 
 const TABLE: [map: Mapper, upstream: string[]][] = [
-  [(run, data) => run.text(firstText(data.delta, data.content)), ['assistant.delta', 'content_delta', 'delta']],
+  [(run, data) => run.text(firstString(data.delta, data.content)), ['assistant.delta', 'content_delta', 'delta']],
   [
-    (run, data) => run.wholeText(firstText(data.content)),
+    (run, data) => run.wholeText(firstString(data.content)),
     ['assistant.completed', 'content_complete', 'complete', 'completed'],
   ],
   [(run) => run.started(), ['run.started', 'response.created']],
@@ -80,7 +80,7 @@ const TABLE: [map: Mapper, upstream: string[]][] = [
 ];
 const BY_UPSTREAM = new Map(TABLE.flatMap(([map, names]) => names.map((name) => [name, map])));
 
-/** Maps the event stream of one run (contract 06 §5.3). Where its bytes are cut makes no difference. */
+/** Maps the event stream of one run (contract 06 §5.3). Independent of how its bytes are chunked. */
 export function createSseMap(): SseMap {
   let events: MappedEvent[] = [];
   const run = new Run((event) => void events.push(event));
@@ -93,9 +93,9 @@ export function createSseMap(): SseMap {
     map(run, event.data);
   });
   const take = (): MappedEvent[] => {
-    const taken = events;
+    const pending = events;
     events = [];
-    return taken;
+    return pending;
   };
   return {
     push(bytes) {
@@ -125,7 +125,7 @@ class Run {
     this.#emit = emit;
   }
 
-  /** The first id counts. A start that was announced without it is announced once more. */
+  /** The first id counts. A start that was announced without it is announced again. */
   identify(runId: string): void {
     if (runId === '' || this.#runId !== undefined) return;
     this.#runId = runId;
@@ -139,8 +139,8 @@ class Run {
   }
 
   text(text: string): void {
-    const kept = this.#answer.add(text);
-    if (kept !== '') this.#emit({ type: 'answer', text: kept });
+    const added = this.#answer.add(text);
+    if (added !== '') this.#emit({ type: 'answer', text: added });
   }
 
   wholeText(text: string): void {
@@ -148,7 +148,7 @@ class Run {
   }
 
   toolDelta(data: JsonObject): void {
-    const delta = firstText(data.delta, data.thinking, data.content, data.text, data.message);
+    const delta = firstString(data.delta, data.thinking, data.content, data.text, data.message);
     if (delta === '') return;
     const tool = toolOf(data);
     if (isDrafting(tool.tool_name)) this.#drafting.add(delta);
@@ -171,7 +171,7 @@ class Run {
       ...this.#id(),
       ...tool,
       ...(args === undefined || args === null ? {} : { arguments: shownArguments(args) }),
-      message: lineOf(firstText(data.message) || `Running ${tool.tool_name}`),
+      message: lineOf(firstString(data.message) || `Running ${tool.tool_name}`),
     });
   }
 
@@ -185,7 +185,7 @@ class Run {
       ...tool,
       ...(result === '' ? {} : { result_preview: result }),
       success: flag(data.success, true),
-      message: lineOf(firstText(data.message) || `${tool.tool_name} finished`),
+      message: lineOf(firstString(data.message) || `${tool.tool_name} finished`),
     });
   }
 
@@ -197,15 +197,15 @@ class Run {
   }
 
   confirmation(data: JsonObject): void {
-    // Without an id of its own it is the one of its run, which is what upstream asks for anyway.
-    const id = firstText(data.confirmation_id, data.id, data.call_id, this.#runId);
+    // A confirmation without an id gets that of its run, which is what upstream expects anyway.
+    const id = firstString(data.confirmation_id, data.id, data.call_id, this.#runId);
     if (id === '') return;
-    const message = cutText(firstText(data.message, data.prompt) || 'The agent asks for a confirmation', MAX_RESULT);
+    const message = cutText(firstString(data.message, data.prompt) || 'The agent asks for a confirmation', MAX_RESULT);
     this.#emit({ type: 'svc.confirmation.requested', ...this.#id(), confirmation_id: cutText(id, MAX_ID), message });
   }
 
   messageStarted(data: JsonObject): void {
-    const id = firstText(isObject(data.message) ? data.message.id : undefined, data.message_id, data.id);
+    const id = firstString(isObject(data.message) ? data.message.id : undefined, data.message_id, data.id);
     if (id !== '') this.#emit({ type: 'svc.message.started', message_id: cutText(id, MAX_ID) });
   }
 
@@ -244,12 +244,12 @@ class Collected {
   readonly #pieces: string[] = [];
   #length = 0;
 
-  /** Returns the part of the piece that was kept. */
+  /** Returns the part of the piece that was added. */
   add(piece: string): string {
-    const kept = piece.slice(0, MAX_ANSWER - this.#length);
-    if (kept !== '') this.#pieces.push(kept);
-    this.#length += kept.length;
-    return kept;
+    const fitting = piece.slice(0, MAX_ANSWER - this.#length);
+    if (fitting !== '') this.#pieces.push(fitting);
+    this.#length += fitting.length;
+    return fitting;
   }
 
   get isEmpty(): boolean {
@@ -262,18 +262,18 @@ class Collected {
 }
 
 const runIdOf = ({ run_id, response }: JsonObject): string =>
-  cutText(firstText(run_id, isObject(response) ? response.id : undefined), MAX_ID);
+  cutText(firstString(run_id, isObject(response) ? response.id : undefined), MAX_ID);
 
 function toolOf(data: JsonObject): Pick<ToolEvent, 'tool_call_id' | 'tool_name'> {
   const { tool, tool_name, name, call_id, tool_call_id, id } = data;
-  const named = firstText(isObject(tool) ? tool.name : tool, tool_name, name) || DEFAULT_TOOL;
+  const named = firstString(isObject(tool) ? tool.name : tool, tool_name, name) || DEFAULT_TOOL;
   return {
-    tool_call_id: cutText(firstText(call_id, tool_call_id, id) || named, MAX_ID),
+    tool_call_id: cutText(firstString(call_id, tool_call_id, id) || named, MAX_ID),
     tool_name: cutText(named, MAX_ID),
   };
 }
 
-/** Arguments without secrets; the beginning of their JSON text when they are large. */
+/** Arguments without secrets; if large, the beginning of their JSON text. */
 function shownArguments(args: unknown): unknown {
   const shown = preview(args);
   const json = JSON.stringify(shown);

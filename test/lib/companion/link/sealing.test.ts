@@ -113,6 +113,50 @@ it('shows home one key over all connections of a pairing, also while nothing can
   expect(pairing?.box?.home).toBe(home);
 });
 
+it('waits for nothing to load before a known home lets this device in, and gives home a new key when the old one is lost', async () => {
+  const [lost, next] = [await newBoxKey(), await newBoxKey()];
+  const keyOf = (key: BoxKey) => base64url(key.point);
+  const home = await newPoint();
+  const known = { ...PAIRING, box: { public_key: keyOf(lost), home, uploads: true } };
+  let loaded: (() => void) | undefined;
+  const { link, store, admit, log } = setup({
+    pairing: known,
+    parts: {
+      async sealing() {
+        await new Promise<void>((resolve) => {
+          loaded = resolve;
+        });
+        return createSealing({ store, log, keys: { own: async () => next, keep: async () => ({}) } });
+      },
+    },
+  });
+  link.start();
+  const first = await admit({ home_box: { key: home, uploads: true } });
+  expect(link.state.name).toBe('online');
+  expect(sentOf(first, 'auth')[0]?.payload.box_key).toBe(keyOf(lost));
+  await expect.poll(() => loaded).toBeDefined();
+  loaded?.();
+  await expect.poll(() => store.pairing()?.box).toBeUndefined();
+  expect(sentOf(first, 'box.known')).toEqual([]);
+  first.end();
+  await link.stop();
+
+  const later = setup({
+    pairing: store.pairing(),
+    parts: {
+      sealing: () =>
+        createSealing({ store: later.store, log, keys: { own: async () => next, keep: async () => ({}) } }),
+    },
+  });
+  later.link.start();
+  later.socket().open();
+  await expect.poll(() => sentOf(later.socket(), 'auth').map(({ payload }) => payload.box_key)).toEqual([keyOf(next)]);
+  const second = await later.admit({ home_box: { key: home } });
+  await expect.poll(() => sentOf(second, 'box.known')).toHaveLength(1);
+  expect(later.store.pairing()?.box).toEqual({ public_key: keyOf(next), home });
+  await later.link.stop();
+});
+
 /** A device whose key cannot be exported, as in a browser, and its home. */
 async function keyed() {
   const [own, home] = [await newBoxKey(false), await newBoxKey()];

@@ -16,8 +16,10 @@ async function startBroker(context: TestContext, serve: (socket: WebSocket) => v
   const server = createServer({ cert: await readFile(cert), key: await readFile(key) });
   const wss = new WebSocketServer({ server, maxPayload: MAX_FRAME });
   const offered: unknown[] = [];
+  const received: Buffer[] = [];
   wss.on('connection', (socket, request) => {
     offered.push(request.headers['sec-websocket-extensions']);
+    request.socket.prependListener('data', (chunk: Buffer) => void received.push(chunk));
     socket.on('error', () => {});
     serve(socket);
   });
@@ -28,7 +30,8 @@ async function startBroker(context: TestContext, serve: (socket: WebSocket) => v
   });
   const { port } = server.address() as AddressInfo;
   const trust = await readTrust({ nodeExtraCaCerts: ca }, () => {});
-  return { url: `wss://localhost:${port}/v1/connect`, byAddress: `wss://127.0.0.1:${port}/v1/connect`, trust, offered };
+  const path = `${port}/v1/connect`;
+  return { url: `wss://localhost:${path}`, byAddress: `wss://127.0.0.1:${path}`, trust, offered, received };
 }
 
 async function dial(url: string, options: Parameters<typeof createNodeDialBroker>[0]) {
@@ -57,6 +60,14 @@ it('contract 08 §6.4: carries text and binary messages up to 1 MiB + 18 bytes, 
   await vi.waitFor(() => expect(ends).toHaveLength(1));
   socket.sendBytes(large, () => sent++);
   expect(sent).toBe(2);
+});
+
+it('masks by zeros, as RFC 6455 §5.2 wants a mask and TLS makes it needless', async (context) => {
+  const broker = await startBroker(context);
+  const { socket } = await dial(broker.url, broker);
+  socket.send('text');
+  const frame = Buffer.from([0x81, 0x84, 0, 0, 0, 0, ...Buffer.from('text')]);
+  await vi.waitFor(() => expect(Buffer.concat(broker.received)).toEqual(frame));
 });
 
 it('contract 08 §6.4: ends with 1009 over a larger message', async (context) => {

@@ -10,7 +10,7 @@ const { homeFiles } = createNodeHost({ agentHome: '/nowhere' });
 const bytes = (text: string) => new TextEncoder().encode(text);
 const hash = (text: string) => createHash('sha256').update(text).digest('hex');
 const always = () => true;
-const WHOLE = { keep: 1e6, digest: 1e6 };
+const WHOLE = { content: 1e6, digest: 1e6 };
 let root: string;
 let home: string;
 
@@ -21,16 +21,16 @@ beforeEach(async () => {
 
 describe('reading below a home', () => {
   it('returns leading bytes, size and digest', async () => {
-    expect(await homeFiles.read(home, `${home}/file`, { keep: 3, digest: 100 })).toEqual({
+    expect(await homeFiles.read(home, `${home}/file`, { content: 3, digest: 100 })).toEqual({
       ...{ bytes: bytes('ins'), size: 6, sha256: hash('inside') },
     });
-    expect(await homeFiles.read(home, `${home}/file`, { keep: 9, digest: 5 })).toEqual({
+    expect(await homeFiles.read(home, `${home}/file`, { content: 9, digest: 5 })).toEqual({
       ...{ bytes: bytes('inside'), size: 6, sha256: null },
     });
     expect(await homeFiles.read(home, `${home}/none`, WHOLE)).toBe('missing');
     const long = 'abcdefgh'.repeat(40_000);
     await writeFile(`${home}/long`, long);
-    expect(await homeFiles.read(home, `${home}/long`, { keep: 70_000, digest: 1e6 })).toEqual({
+    expect(await homeFiles.read(home, `${home}/long`, { content: 70_000, digest: 1e6 })).toEqual({
       ...{ bytes: bytes(long.slice(0, 70_000)), size: long.length, sha256: hash(long) },
     });
   });

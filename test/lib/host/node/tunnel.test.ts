@@ -105,6 +105,6 @@ describe('a tunnel through a broker (08 §7.9)', () => {
     await closed;
     // Data before an orderly end is delivered.
     if (message === null) expect([seen.join(''), failures]).toEqual(['ok', []]);
-    else expect(failures).toEqual(['the broker sent what is no data']);
+    else expect(failures).toEqual(['the broker sent an unexpected message']);
   });
 });

@@ -2,14 +2,14 @@ import { describe, expect, it } from 'vitest';
 import type { Host, HostFiles } from '../../../../lib/host/index.ts';
 import { apiBase, dashboardBase } from '../../../../lib/operator/doctor/check.ts';
 import { componentHealth } from '../../../../lib/operator/doctor/dashboard.ts';
-import { type DoctorParts, diagnose, hasProblems } from '../../../../lib/operator/doctor/doctor.ts';
+import { type DoctorDeps, diagnose, hasProblems } from '../../../../lib/operator/doctor/doctor.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { createTestHost } from '../../../support/host.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 
 const never = () => new Promise<never>(() => {});
 
-async function parts(given: Partial<DoctorParts> = {}): Promise<DoctorParts> {
+async function deps(given: Partial<DoctorDeps> = {}): Promise<DoctorDeps> {
   const host = given.host ?? createTestHost({ agentHome: await temporaryDirectory(), env: {} });
   return {
     version: '1.0.0',
@@ -41,7 +41,7 @@ describe('diagnose (07 §5.2)', () => {
     };
     const clock = createTestClock();
     const running = diagnose(
-      await parts({ host: host as Host, clock, probe: never, modules: { relay: never, terminal: never } }),
+      await deps({ host: host as Host, clock, probe: never, modules: { relay: never, terminal: never } }),
     );
     let done = false;
     void running.then(() => {
@@ -69,13 +69,13 @@ describe('diagnose (07 §5.2)', () => {
     const broken = async () => {
       throw new Error('wrong ELF class\nat somewhere');
     };
-    const relay = await diagnose(await parts({ modules: { relay: broken, terminal: async () => {} } }));
+    const relay = await diagnose(await deps({ modules: { relay: broken, terminal: async () => {} } }));
     expect(relay.relay.import_chain).toEqual({ ok: false, module: 'relay', error: 'wrong ELF class' });
     expect(check(relay.checks, 'relay-import-chain')).toMatchObject({
       status: 'error',
       next: expect.stringContaining('npm install'),
     });
-    const terminal = await diagnose(await parts({ modules: { relay: async () => {}, terminal: broken } }));
+    const terminal = await diagnose(await deps({ modules: { relay: async () => {}, terminal: broken } }));
     expect(check(terminal.checks, 'relay-import-chain')).toMatchObject({
       status: 'warn',
       next: expect.stringContaining('terminal'),
@@ -84,10 +84,10 @@ describe('diagnose (07 §5.2)', () => {
 
   it('09 §3: reports the freeze that the relay names', async () => {
     const probe =
-      (freeze?: unknown, ok = true): DoctorParts['probe'] =>
+      (freeze?: unknown, ok = true): DoctorDeps['probe'] =>
       async (method, url) => ({ ok, exists: true, status: 200, method, url, json: { version: '1.0.0', freeze } });
     const freeze = { frozen: true, since: 5, by: 'Pixel 9', reason: 'lost' };
-    const frozenIn = async (answer: DoctorParts['probe']) => (await diagnose(await parts({ probe: answer }))).frozen;
+    const frozenIn = async (answer: DoctorDeps['probe']) => (await diagnose(await deps({ probe: answer }))).frozen;
     expect(await frozenIn(probe(freeze))).toEqual({ since: 5, by: 'Pixel 9', reason: 'lost' });
     expect(await frozenIn(probe())).toBeNull();
     expect(await frozenIn(probe(freeze, false))).toBeNull();
@@ -95,11 +95,11 @@ describe('diagnose (07 §5.2)', () => {
 
   it('probes over https when the relay has a certificate', async () => {
     const asked: string[] = [];
-    const probe: DoctorParts['probe'] = async (method, url) => {
+    const probe: DoctorDeps['probe'] = async (method, url) => {
       asked.push(url);
       return { ok: true, exists: true, status: 200, method, url, json: { version: '0.9.0' } };
     };
-    const { checks } = await diagnose(await parts({ probe, relay: { port: 9000, tls: true } }));
+    const { checks } = await diagnose(await deps({ probe, relay: { port: 9000, tls: true } }));
     expect(asked).toContain('https://127.0.0.1:9000/relay/info');
     expect(check(checks, 'relay-loopback')).toMatchObject({
       status: 'ok',
@@ -111,11 +111,11 @@ describe('diagnose (07 §5.2)', () => {
     [['a', 'b'], '2 profiles'],
     [['a'], '1 profile'],
   ])('shows the layout of the agent when the dashboard reports it: %j', async (profiles, counted) => {
-    const probe: DoctorParts['probe'] = async (method, url) => ({
+    const probe: DoctorDeps['probe'] = async (method, url) => ({
       ...{ ok: true, exists: true, status: 200, method, url },
       json: { gateway_mode: 'shared', profiles },
     });
-    const { checks } = await diagnose(await parts({ probe }));
+    const { checks } = await diagnose(await deps({ probe }));
     expect(check(checks, 'dashboard-topology')).toMatchObject({
       status: 'ok',
       summary: `gateway mode: shared, ${counted}`,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { ProbeResult } from '../../../../lib/host/probe.ts';
-import { type DoctorParts, diagnose } from '../../../../lib/operator/doctor/doctor.ts';
+import { type DoctorDeps, diagnose } from '../../../../lib/operator/doctor/doctor.ts';
 import { groupChecks } from '../../../../lib/operator/doctor/groups.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { createTestHost } from '../../../support/host.ts';
@@ -15,7 +15,7 @@ type Answer = number | 'silent';
 /** Findings that are not fine, with what they cover, where servers answer with these statuses by the start of a URL. */
 async function findingsWith(answers: Record<string, Answer>) {
   const host = createTestHost({ agentHome: await temporaryDirectory(), env: {} });
-  const probe: DoctorParts['probe'] = async (method, url): Promise<ProbeResult> => {
+  const probe: DoctorDeps['probe'] = async (method, url): Promise<ProbeResult> => {
     const [, answer = 200] = Object.entries(answers).find(([start]) => url.startsWith(start)) ?? [];
     if (answer === 'silent') {
       return { ok: false, exists: false, status: null, method, url, error: 'connection refused' };

@@ -79,7 +79,7 @@ describe('relay-operator: which rule holds here (contract 01 §1.3 rule 6)', () 
     [
       'both addresses',
       {
-        places: [
+        portListeners: [
           { address: '127.0.0.1', uid: 1000, pid: 7, program: 'node svc.js' },
           { address: '::1', uid: 1000 },
         ],
@@ -213,7 +213,7 @@ describe('relay-operator: who listens where (contract 01 §9.1a)', () => {
     const facts = await read(proxy.pid);
     const own = { address: '127.0.0.1', uid: users.own, pid: process.pid, program: expect.any(String) };
     expect(facts).toMatchObject({
-      places: [own],
+      portListeners: [own],
       proxies: [],
       servers: [{ name: 'the API server', listeners: [own] }],
     });

@@ -1,7 +1,8 @@
 import { expect, it } from 'vitest';
 import { parseHosts } from '../../../../lib/reach/broker/hosts.ts';
 import { hostIdOfLabel, labelOf } from '../../../../lib/reach/broker/label.ts';
-import { digestOf, newId, newToken } from '../../../../lib/reach/ids.ts';
+import { digestOf } from '../../../../lib/reach/digest.ts';
+import { newId, newToken } from '../../../../lib/reach/ids.ts';
 
 const file = (hosts: unknown, more = {}) => parseHosts(JSON.stringify({ hosts, ...more }));
 

@@ -1,12 +1,12 @@
 import { H3, HTTPError } from 'h3';
 import { describe, expect, it } from 'vitest';
-import { type BrokerHttpParts, createBrokerHttp } from '../../../../lib/reach/broker/http.ts';
+import { type BrokerHttpOptions, createBrokerHttp } from '../../../../lib/reach/broker/http.ts';
 
 const COUNTS = { hosts_online: 2, active_streams: 3 };
 const UPGRADE = { headers: { upgrade: 'WebSocket' } };
 
-async function ask(path: string, init: RequestInit = {}, parts: Partial<BrokerHttpParts> = {}) {
-  const app = createBrokerHttp({ counts: () => COUNTS, ...parts });
+async function ask(path: string, init: RequestInit = {}, options: Partial<BrokerHttpOptions> = {}) {
+  const app = createBrokerHttp({ counts: () => COUNTS, ...options });
   expect(app).toBeInstanceOf(H3);
   const response = await app.fetch(new Request(`https://broker.example${path}`, init));
   const text = await response.text();

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import { digestOf } from '../../../../lib/reach/digest.ts';
 import { dataFrame } from '../../../../lib/reach/frames.ts';
-import { digestOf, newId, newToken } from '../../../../lib/reach/ids.ts';
+import { newId, newToken } from '../../../../lib/reach/ids.ts';
 import { encodeMessage } from '../../../../lib/reach/messages.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { World, type WorldSocket } from './world.ts';

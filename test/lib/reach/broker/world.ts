@@ -1,8 +1,9 @@
-import { Broker, type BrokerParts } from '../../../../lib/reach/broker/broker.ts';
+import { Broker, type BrokerDeps } from '../../../../lib/reach/broker/broker.ts';
 import type { Change } from '../../../../lib/reach/broker/credentials.ts';
 import type { Effect } from '../../../../lib/reach/broker/effects.ts';
+import { digestOf } from '../../../../lib/reach/digest.ts';
 import { type BadFrame, decodeFrame, type Frame } from '../../../../lib/reach/frames.ts';
-import { digestOf, newId, newToken } from '../../../../lib/reach/ids.ts';
+import { newId, newToken } from '../../../../lib/reach/ids.ts';
 import { encodeMessage, type Register } from '../../../../lib/reach/messages.ts';
 import { createTestClock } from '../../../support/clock.ts';
 
@@ -51,9 +52,9 @@ export class World {
   readonly held: { id: number; changes: Change[] }[] = [];
   holdsSaves = false;
 
-  constructor(parts: Partial<BrokerParts> = {}) {
+  constructor(deps: Partial<BrokerDeps> = {}) {
     const hosts = new Map([[this.hostId, [digestOf(this.hostToken)]]]);
-    this.broker = new Broker({ clock: this.clock, hosts, ...parts });
+    this.broker = new Broker({ clock: this.clock, hosts, ...deps });
     this.run(this.broker.pending());
   }
 

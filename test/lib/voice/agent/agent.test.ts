@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { readConfig } from '../../../../lib/config.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
 import { createRealtimeAgent } from '../../../../lib/voice/agent/agent.ts';
-import type { AgentSessionParts } from '../../../../lib/voice/agent/session.ts';
+import type { AgentSessionDeps } from '../../../../lib/voice/agent/session.ts';
 import { type AgentSettings, realtimeAgent } from '../../../../lib/voice/agent/settings.ts';
 import { createArtifacts } from '../../../../lib/voice/artifacts.ts';
 import type { VoicePrincipal } from '../../../../lib/voice/principal.ts';
@@ -20,7 +20,7 @@ function setUp({
 } = {}) {
   const clock = createTestClock();
   const log = createTestLog();
-  const made: Omit<AgentSessionParts<AgentSettings>, 'gate' | 'runIds'>[] = [];
+  const made: Omit<AgentSessionDeps<AgentSettings>, 'gate' | 'runIds'>[] = [];
   const closed: unknown[][] = [];
   const calls: { url: string; headers: Record<string, string> }[] = [];
   const ends: ((reason: string) => void)[] = [];

@@ -47,7 +47,7 @@ describe('the history is cut (contract 06 §6.6)', () => {
   it('not for rendered speech', () => {
     const ledger = new PlaybackLedger();
     ledger.sent({ audioEventId: 1, duration: 100, responseId: 'r1' }, 0);
-    expect(ledger.isAllHeard(0, 0)).toBe(false);
+    expect(ledger.isAllPlayed(0, 0)).toBe(false);
     expect(ledger.cut(0, 0, true)).toEqual([]);
   });
 });
@@ -55,15 +55,15 @@ describe('the history is cut (contract 06 §6.6)', () => {
 describe('a phone that reports nothing', () => {
   it('has played everything when the time for it has passed', () => {
     const ledger = spoken();
-    expect(ledger.isAllHeard(0, 350)).toBe(false);
-    expect(ledger.isAllHeard(0, 2351)).toBe(true);
+    expect(ledger.isAllPlayed(0, 350)).toBe(false);
+    expect(ledger.isAllPlayed(0, 2351)).toBe(true);
     expect(ledger.cut(0, 2351, false)).toEqual([]);
   });
 
   it('plays the rest after it was away', () => {
     const ledger = spoken();
     ledger.resumed(60_000, 0);
-    expect(ledger.isAllHeard(0, 60_300)).toBe(false);
+    expect(ledger.isAllPlayed(0, 60_300)).toBe(false);
   });
 });
 

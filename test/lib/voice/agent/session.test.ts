@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { RelayError } from '../../../../lib/errors.ts';
-import { base64, sha256 } from '../../../../lib/kit/bytes.ts';
+import { base64 } from '../../../../lib/kit/bytes.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
+import { sha256 } from '../../../../lib/kit/sha256.ts';
 import type { AgentConfig } from '../../../../lib/voice/agent/core/state.ts';
 import type { ProviderEvent, ProviderOptions, ProviderSession } from '../../../../lib/voice/agent/provider/provider.ts';
-import { AgentSession, type AgentSessionParts, type UnreceivedAnswer } from '../../../../lib/voice/agent/session.ts';
+import { AgentSession, type AgentSessionDeps, type UnreceivedAnswer } from '../../../../lib/voice/agent/session.ts';
 import type { AgentUpstream, RunEvent, RunRequest } from '../../../../lib/voice/agent/upstream/run.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { createTestLog } from '../../../support/log.ts';
@@ -73,7 +74,7 @@ class Feed<T> {
   }
 }
 
-function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessionParts> = {}) {
+function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessionDeps> = {}) {
   const clock = createTestClock();
   const providers: FakeProvider[] = [];
   const requests: RunRequest[] = [];
@@ -96,7 +97,7 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
   const session = new AgentSession({
     id: 'voice-1',
     principal: { kind: 'api', key: 'k' },
-    scope: { profile: null, configScope: 'relay', configPath: '/config.yaml' } as AgentSessionParts['scope'],
+    scope: { profile: null, configScope: 'relay', configPath: '/config.yaml' } as AgentSessionDeps['scope'],
     voice: { provider: 'openai_realtime', model: 'gpt-realtime-2.1', voice: 'marin', sampleRate: 24_000 },
     tokenHash: sha256(TOKEN),
     resumeTtl: 30_000,
@@ -508,7 +509,7 @@ describe('a run', () => {
 });
 
 describe('the fallback', () => {
-  async function fallenBack(overrides: Partial<AgentSessionParts> = {}) {
+  async function fallenBack(overrides: Partial<AgentSessionDeps> = {}) {
     const setting = setUp({}, overrides);
     const phone = await setting.open('a');
     await setting.startRun(phone);

@@ -112,8 +112,8 @@ class World {
     const isOwner = link && this.session.codeOf(link.socket) === undefined;
     // Whatever becomes of other sockets, the one that the phone listens to stays attached.
     if (isOwner) expect(machine.phase).toBe('attached');
-    expect(machine.kept.events).toBeLessThanOrEqual(RULES.ring.events);
-    expect(machine.kept.bytes).toBeLessThanOrEqual(RULES.ring.bytes);
+    expect(machine.buffered.events).toBeLessThanOrEqual(RULES.ring.events);
+    expect(machine.buffered.bytes).toBeLessThanOrEqual(RULES.ring.bytes);
     expect(this.heard).toEqual(Array.from({ length: this.heard.length }, (_, at) => String(at + 1)));
   }
 
@@ -147,12 +147,12 @@ const commands = fc.oneof(
     weight: 1,
     arbitrary: command('intrude', fc.constantFrom('wrong', undefined), (world, resume_token) => {
       const socket = `x${++world.sockets}`;
-      const { phase, cursors, kept } = world.session.machine;
+      const { phase, cursors, buffered: kept } = world.session.machine;
       const before = JSON.stringify([phase, cursors, kept]);
       world.session.open(socket);
       world.session.say(socket, { type: 'session.resume', resume_token, last_audio_event_id: 1e6, last_event_id: 1e6 });
       const after = world.session.machine;
-      expect(JSON.stringify([after.phase, after.cursors, after.kept])).toBe(before);
+      expect(JSON.stringify([after.phase, after.cursors, after.buffered])).toBe(before);
       expect([4003, 4009]).toContain(world.session.codeOf(socket));
     }),
   },
@@ -168,7 +168,7 @@ const commands = fc.oneof(
     weight: 1,
     arbitrary: command('bad input', fc.constant(null), (world) => {
       // One at a time: a phone that never read the answers would push its own events out of the ring.
-      if (world.link && world.session.machine.kept.events < 20)
+      if (world.link && world.session.machine.buffered.events < 20)
         world.session.step({ type: 'text', socket: world.link.socket, text: '{' });
     }),
   },

@@ -320,7 +320,7 @@ describe('cursors and replay (contract 05 §12)', () => {
     session.lose('a');
     let count = 0;
     while (!session.effects.some((effect) => effect.type === 'producer')) session.audio(String(++count), 60_000);
-    const { bytes } = session.machine.kept;
+    const { bytes } = session.machine.buffered;
     expect(bytes).toBeLessThanOrEqual(8 * 1024 * 1024);
     expect(bytes).toBeGreaterThan(7 * 1024 * 1024);
     session.open('b');
@@ -338,7 +338,7 @@ describe('cursors and replay (contract 05 §12)', () => {
     const session = rendering();
     session.audio('1');
     for (let count = 0; count < 5000; count++) session.step({ type: 'text', socket: 'a', text: '{' });
-    expect(session.machine.kept.events).toBeLessThanOrEqual(4096);
+    expect(session.machine.buffered.events).toBeLessThanOrEqual(4096);
     session.open('b');
     session.resume('b', { last_event_id: 1 });
     expect(session.from('b')[1]).toMatchObject({ type: 'voice.replay.started', gap: true });
@@ -375,7 +375,7 @@ describe('the other rules', () => {
     session.say('b', { type: 'session.resume', resume_token: 'the-right-token' });
     expect(session.effects.at(-1)).toMatchObject({ type: 'deliver' });
     session.audio('1');
-    expect(session.machine.kept).toEqual({ events: 0, bytes: 0 });
+    expect(session.machine.buffered).toEqual({ events: 0, bytes: 0 });
     session.lose('b');
     expect(session.ended()).toBe('closed');
   });
@@ -457,7 +457,7 @@ describe('a session that connects to its provider first (contract 06 §4.1)', ()
     const session = connecting();
     session.step({ type: 'connected' });
     for (let count = 1; count <= 300; count++) session.audio(String(count));
-    expect(session.machine.kept.events).toBe(256);
+    expect(session.machine.buffered.events).toBe(256);
     session.lose('a');
     session.open('b');
     session.resume('b', { last_event_id: 300, last_audio_event_id: 40 });
@@ -473,7 +473,7 @@ describe('a session that connects to its provider first (contract 06 §4.1)', ()
     for (const label of ['1', '2', '3']) session.audio(label);
     for (const audioEventId of [2, 1, 99.5]) session.step({ type: 'played', audioEventId });
     expect(session.machine.cursors).toEqual({ event: 0, audio: 0, played: 2, input: 0 });
-    expect(session.machine.kept.events).toBe(2);
+    expect(session.machine.buffered.events).toBe(2);
   });
 
   it('waits longer for a claim while a run goes on, and shorter after it', () => {

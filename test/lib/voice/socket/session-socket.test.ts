@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { sha256 } from '../../../../lib/kit/bytes.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
+import { sha256 } from '../../../../lib/kit/sha256.ts';
 import { AGENT_RULES, OUTPUT_RULES, type Rules } from '../../../../lib/voice/socket/rules.ts';
-import { SessionSocket, type SessionSocketParts } from '../../../../lib/voice/socket/session-socket.ts';
+import { SessionSocket, type SessionSocketDeps } from '../../../../lib/voice/socket/session-socket.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { FakeTransport, TOKEN, TTL } from './support.ts';
 
 const MiB = 1024 * 1024;
 
-function setUp(rules: Rules = OUTPUT_RULES, overrides: Partial<SessionSocketParts> = {}) {
+function setUp(rules: Rules = OUTPUT_RULES, overrides: Partial<SessionSocketDeps> = {}) {
   const clock = createTestClock();
   const delivered: JsonObject[] = [];
   const ended: string[] = [];

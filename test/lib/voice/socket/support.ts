@@ -1,5 +1,5 @@
-import { sha256 } from '../../../../lib/kit/bytes.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
+import { sha256 } from '../../../../lib/kit/sha256.ts';
 import type { SocketEvents, Transport } from '../../../../lib/socket/transport.ts';
 import { ResumableSession } from '../../../../lib/voice/socket/resumable.ts';
 import { OUTPUT_RULES, type Rules } from '../../../../lib/voice/socket/rules.ts';

@@ -90,11 +90,11 @@ it('05 §13: xai_realtime sends its session, a bare response.create, and one too
 });
 
 it('05 §8: OPENAI_REALTIME_URL and XAI_REALTIME_URL replace the URL', async () => {
-  const { provider, parts } = await startAdapters();
+  const { provider, deps } = await startAdapters();
   provider.onSocket(answering(audioDelta(audioBytes(2)), DONE));
   const url = `${provider.url.replace('http', 'ws')}/own`;
   const env = { OPENAI_API_KEY: SECRET, XAI_API_KEY: SECRET, OPENAI_REALTIME_URL: url, XAI_REALTIME_URL: url };
-  const adapters = createAdapters({ ...parts, credentials: createVoiceCredentials({ env }) });
+  const adapters = createAdapters({ ...deps, credentials: createVoiceCredentials({ env }) });
   for (const id of REALTIME) await rendered(adapters(id) ?? expect.fail(), aRequest({ model: 'm' }));
   expect(provider.sockets.map(({ path, query }) => [path, String(query)])).toEqual([
     ['/own', 'model=m'],
@@ -218,17 +218,17 @@ describe.each(REALTIME)('%s', (id) => {
   });
 
   it('05 §13: a missing key names its variables', async () => {
-    const { parts } = await startAdapters();
-    const adapters = createAdapters({ ...parts, credentials: createVoiceCredentials({ env: {} }) });
+    const { deps } = await startAdapters();
+    const adapters = createAdapters({ ...deps, credentials: createVoiceCredentials({ env: {} }) });
     const names = id === 'openai_realtime' ? 'OPENAI_REALTIME_API_KEY' : 'XAI_EPHEMERAL_TOKEN';
     await expect(rendered(adapters(id) ?? expect.fail(), aRequest())).rejects.toThrow(new RegExp(`API key.*${names}`));
   });
 
   it('a provider that cannot be reached is an error without its address', async () => {
-    const { parts } = await startAdapters();
+    const { deps } = await startAdapters();
     const url = `ws://127.0.0.1:${await closedPort()}`;
     const env = { OPENAI_API_KEY: SECRET, XAI_API_KEY: SECRET, OPENAI_REALTIME_URL: url, XAI_REALTIME_URL: url };
-    const adapters = createAdapters({ ...parts, credentials: createVoiceCredentials({ env }) });
+    const adapters = createAdapters({ ...deps, credentials: createVoiceCredentials({ env }) });
     await expect(rendered(adapters(id) ?? expect.fail(), aRequest())).rejects.toThrow(/: connection refused$/);
   });
 

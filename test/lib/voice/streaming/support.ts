@@ -63,14 +63,14 @@ export async function startAdapters(clock: Clock = systemClock) {
       XAI_BASE_URL: http,
     },
   });
-  const parts = { upstream: createNodeUpstream(), dialUpstream: createNodeDialUpstream(), clock, credentials };
-  const adapters = createAdapters(parts);
+  const deps = { upstream: createNodeUpstream(), dialUpstream: createNodeDialUpstream(), clock, credentials };
+  const adapters = createAdapters(deps);
   const adapter = (id: string): Adapter => {
     const found = adapters(id);
     if (!found) throw new Error(`there is no adapter ${id}`);
     return found;
   };
-  return { provider, parts, adapter };
+  return { provider, deps, adapter };
 }
 
 /** Bytes that differ from each other, so that a lost or doubled one shows. */

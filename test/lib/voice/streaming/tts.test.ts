@@ -46,9 +46,9 @@ it('05 §13: openai_tts asks for PCM with the exact text', async () => {
 });
 
 it('05 §18: a renderer takes key and base URL of the tts section, and needs no key on loopback', async () => {
-  const { provider, parts } = await startAdapters();
+  const { provider, deps } = await startAdapters();
   provider.onCall((call) => call.audio(audioBytes(2)));
-  const adapters = createAdapters({ ...parts, credentials: createVoiceCredentials({ env: {} }) });
+  const adapters = createAdapters({ ...deps, credentials: createVoiceCredentials({ env: {} }) });
   const sectionOf = (name: string) => ({ provider: 'nous', [name]: { base_url: `${provider.url}/v1` } });
   for (const name of ['openai', 'xai', 'elevenlabs']) {
     await rendered(adapters(`${name}_tts`) ?? expect.fail(), aRequest({ servers: { tts: sectionOf(name) } }));
@@ -224,7 +224,7 @@ it('finds speech tags in linear time', () => {
 });
 
 it('05 §13: xai adapters use the token store of the profile, and send its token to the URL beside it only', async () => {
-  const { provider, parts } = await startAdapters();
+  const { provider, deps } = await startAdapters();
   const oauth = {
     paths: async () => [],
     isConfigured: async () => true,
@@ -232,7 +232,7 @@ it('05 §13: xai adapters use the token store of the profile, and send its token
       path === '/profile/xai.json' ? { secret: 'oauth-token', baseUrl: `${provider.url}/stored/v1`, path } : null,
   };
   const env = { XAI_API_KEY: SECRET, XAI_BASE_URL: `${provider.url}/env/v1` };
-  const adapters = createAdapters({ ...parts, credentials: createVoiceCredentials({ env, oauth }) });
+  const adapters = createAdapters({ ...deps, credentials: createVoiceCredentials({ env, oauth }) });
   provider.onCall((call) => call.audio(audioBytes(2)));
   for (const oauthPath of ['/profile/xai.json', undefined]) {
     await rendered(adapters('xai_tts') ?? expect.fail(), aRequest({ oauthPath }));
@@ -395,10 +395,8 @@ describe.each(TTS)('%s', (id) => {
   });
 
   it('05 §13: a missing key names its variables', async () => {
-    const { parts } = await startAdapters();
-    const adapter = createAdapters({ ...parts, credentials: createVoiceCredentials({ env: { XAI_API_KEY: ' ' } }) })(
-      id,
-    );
+    const { deps } = await startAdapters();
+    const adapter = createAdapters({ ...deps, credentials: createVoiceCredentials({ env: { XAI_API_KEY: ' ' } }) })(id);
     if (!adapter) throw new Error('no adapter');
     await expect(rendered(adapter, aRequest())).rejects.toThrow(
       {
@@ -410,11 +408,11 @@ describe.each(TTS)('%s', (id) => {
   });
 
   it('a provider that cannot be reached is an error without its address', async () => {
-    const { provider, parts } = await startAdapters();
+    const { provider, deps } = await startAdapters();
     const url = `http://127.0.0.1:${await closedPort()}`;
     const env = { OPENAI_BASE_URL: url, ELEVENLABS_BASE_URL: url, XAI_BASE_URL: url };
     const keys = { OPENAI_API_KEY: SECRET, ELEVENLABS_API_KEY: SECRET, XAI_API_KEY: SECRET };
-    const adapter = createAdapters({ ...parts, credentials: createVoiceCredentials({ env: { ...env, ...keys } }) })(id);
+    const adapter = createAdapters({ ...deps, credentials: createVoiceCredentials({ env: { ...env, ...keys } }) })(id);
     if (!adapter) throw new Error('no adapter');
     await expect(rendered(adapter, aRequest())).rejects.toThrow(/: connection refused$/);
     expect(provider.calls).toEqual([]);

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { JsonObject } from '../../../../../lib/kit/json.ts';
-import type { DeliveryMode, Effect, ResponseRequest } from '../../../../../lib/voice/agent/core/state.ts';
+import type { Effect, ResponseRequest } from '../../../../../lib/voice/agent/core/state.ts';
+import type { ResultDelivery } from '../../../../../lib/voice/agent/settings.ts';
 import { CONFIG, TestAgent } from './support.ts';
 
 /** A response that the provider was asked for. */
@@ -46,7 +47,7 @@ class World {
   /** A connection to the provider is being opened. */
   isDialling = false;
 
-  constructor(resultDelivery: DeliveryMode) {
+  constructor(resultDelivery: ResultDelivery) {
     this.agent = new TestAgent({ resultDelivery });
     this.sync();
   }
@@ -377,12 +378,12 @@ class World {
   }
 
   #stops = 0;
-  stop(isAllHeard: boolean): void {
+  stop(isAllPlayed: boolean): void {
     this.#stops++;
     this.do((agent) => {
-      agent.playback = { played: 0, isAllHeard };
+      agent.playback = { played: 0, isAllPlayed };
       agent.say('response.cancel');
-      agent.playback = { played: 0, isAllHeard: true };
+      agent.playback = { played: 0, isAllPlayed: true };
     });
   }
 }
@@ -448,7 +449,7 @@ const commands = (withEnd: boolean) =>
       weight: 2,
       arbitrary: plain('type', (world) => world.do((agent) => agent.say('response.create', { text: 'do' }))),
     },
-    { weight: 2, arbitrary: command('stop', fc.boolean(), (world, isAllHeard) => world.stop(isAllHeard)) },
+    { weight: 2, arbitrary: command('stop', fc.boolean(), (world, isAllPlayed) => world.stop(isAllPlayed)) },
     {
       weight: 5,
       arbitrary: command('endRun', fc.constantFrom('ok', 'ok', 'ok', 'failed', 'empty'), (world, how) =>
@@ -499,7 +500,7 @@ const commands = (withEnd: boolean) =>
       : []),
   );
 
-const modes = fc.constantFrom<DeliveryMode>('speak_verbatim', 'speak_when_idle', 'visual_only');
+const modes = fc.constantFrom<ResultDelivery>('speak_verbatim', 'speak_when_idle', 'visual_only');
 const RUNS = Number(process.env.AGENT_MODEL_RUNS ?? 250);
 const TIMEOUT = 120_000;
 

@@ -459,9 +459,9 @@ describe('an interruption (contract 06 §6.6)', () => {
   it('by noise, while the phone still plays an answer that was sent whole, offers it again', () => {
     const agent = requested();
     agent.respond('d1', ANSWER);
-    agent.playback = { played: 0, isAllHeard: false };
+    agent.playback = { played: 0, isAllPlayed: false };
     agent.say('response.cancel');
-    agent.playback = { played: 0, isAllHeard: true };
+    agent.playback = { played: 0, isAllPlayed: true };
     agent.speak('');
     agent.pass(CONFIG.inputQuiet);
     expect(agent.requests()).toEqual(['user', 'delivery', 'delivery']);
@@ -479,7 +479,7 @@ describe('an interruption (contract 06 §6.6)', () => {
   it('by noise at which the phone has stopped playing offers the answer again, once', () => {
     const agent = requested();
     agent.respond('d1', ANSWER);
-    agent.playback = { played: 3, isAllHeard: false };
+    agent.playback = { played: 3, isAllPlayed: false };
     agent.speak('');
     expect(agent.did('truncate')).toMatchObject([{ isCertain: false }, { isCertain: true }]);
     agent.pass(CONFIG.inputQuiet);
@@ -493,10 +493,10 @@ describe('an interruption (contract 06 §6.6)', () => {
   it('by noise through which the phone plays on changes nothing', () => {
     const agent = requested();
     agent.respond('d1', ANSWER);
-    agent.playback = { played: 3, isAllHeard: false };
+    agent.playback = { played: 3, isAllPlayed: false };
     agent.append();
     agent.say('input_audio.commit');
-    agent.playback = { played: 5, isAllHeard: false };
+    agent.playback = { played: 5, isAllPlayed: false };
     agent.provider({ type: 'transcriptFinal', text: '' });
     agent.pass(CONFIG.inputQuiet);
     expect(agent.requests()).toEqual(['user', 'delivery']);
@@ -505,7 +505,7 @@ describe('an interruption (contract 06 §6.6)', () => {
   it('by words at an answer that was not heard to its end keeps it for a respeak', () => {
     const agent = requested();
     agent.respond('d1', ANSWER);
-    agent.playback = { played: 3, isAllHeard: false };
+    agent.playback = { played: 3, isAllPlayed: false };
     agent.speak('thanks');
     agent.respond('r2', 'Sure.');
     agent.say('svc.result.respeak');

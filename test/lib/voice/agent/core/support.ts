@@ -65,7 +65,7 @@ export class TestAgent {
   /** Both, in order. */
   readonly log: JsonObject[] = [];
   /** Playback as the phone reports it. */
-  playback: Playback = { played: 0, isAllHeard: true };
+  playback: Playback = { played: 0, isAllPlayed: true };
   readonly #held = new Map<string, JsonObject[]>();
   readonly #timers = new Map<string, { generation: number; due: number }>();
 

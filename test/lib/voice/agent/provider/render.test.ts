@@ -15,8 +15,8 @@ const speech = (provider: string, changes: Partial<Speech> = {}): Speech => ({
 });
 
 async function start() {
-  const { provider, parts } = await startAdapters();
-  const render = createSpeechRenderer(createAdapters(parts));
+  const { provider, deps } = await startAdapters();
+  const render = createSpeechRenderer(createAdapters(deps));
   const rendered = async (request: Speech) => {
     const parts: Uint8Array[] = [];
     for await (const pcm of render(request)) parts.push(pcm);

@@ -4,7 +4,7 @@ import { type Clock, systemClock } from '../../../../../lib/kit/clock.ts';
 import { createProviders } from '../../../../../lib/voice/agent/provider/index.ts';
 import type { ProviderEvent, ProviderOptions } from '../../../../../lib/voice/agent/provider/provider.ts';
 import { createVoiceCredentials } from '../../../../../lib/voice/credentials.ts';
-import { PATIENCE } from '../../../../support/limits.ts';
+import { TIMEOUT } from '../../../../support/limits.ts';
 import { startProvider } from '../../../../support/voice/provider.ts';
 
 export const SECRET = 'sk-live-0123456789abcdef';
@@ -47,7 +47,7 @@ export async function startProviders(clock: Clock = systemClock, env?: Record<st
           if (!found) throw new Error(`no ${type} among ${events.map((one) => one.type).join(', ')}`);
           return found as Extract<ProviderEvent, { type: T }>;
         },
-        { interval: 5, timeout: PATIENCE },
+        { interval: 5, timeout: TIMEOUT },
       );
     return { session, events, event, end };
   }

@@ -60,11 +60,11 @@ it('the interface says what a session is (contract 06 §5.4)', () => {
 });
 
 describe('system message and instructions (contract 06 §5.4)', () => {
-  const parts = { facts: FACTS, time: TIME, finalAnswerOnly: false, context: [], profileBlock: '' };
+  const options = { facts: FACTS, time: TIME, finalAnswerOnly: false, context: [], profileBlock: '' };
 
   it.each([
     ['system message', systemMessage(FACTS, TIME)],
-    ['instructions', providerInstructions(parts)],
+    ['instructions', providerInstructions(options)],
   ])('the %s state engine, path, date and time', (_name, text) => {
     for (const fact of ['realtime_agent', 'openai_realtime', 'gpt-realtime-2.1', 'marin', 'work']) {
       expect(text).toContain(fact);
@@ -78,7 +78,7 @@ describe('system message and instructions (contract 06 §5.4)', () => {
   });
 
   it('the instructions name the functions, and what goes through them', () => {
-    const text = providerInstructions(parts);
+    const text = providerInstructions(options);
     for (const name of TOOL_SURFACE) expect(text).toContain(name);
     for (const word of ['memory', 'current or external data', 'devices', 'side effects', 'small talk', 'status']) {
       expect(text).toContain(word);
@@ -86,16 +86,16 @@ describe('system message and instructions (contract 06 §5.4)', () => {
   });
 
   it('allow one acknowledgement, or none', () => {
-    expect(providerInstructions(parts)).toContain('one short acknowledgement');
-    const silent = providerInstructions({ ...parts, finalAnswerOnly: true });
+    expect(providerInstructions(options)).toContain('one short acknowledgement');
+    const silent = providerInstructions({ ...options, finalAnswerOnly: true });
     expect(silent).not.toContain('one short acknowledgement');
     expect(silent).toContain('stay silent until the settled answer');
   });
 
   it('end with the conversation and the profile, if there are any', () => {
-    expect(providerInstructions(parts)).not.toMatch(/Conversation before|Profile of/);
+    expect(providerInstructions(options)).not.toMatch(/Conversation before|Profile of/);
     const text = providerInstructions({
-      ...parts,
+      ...options,
       context: [
         { role: 'user', content: 'Hi', source: 'app' },
         { role: 'assistant', content: 'Hello' },

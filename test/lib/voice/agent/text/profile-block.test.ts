@@ -15,7 +15,7 @@ async function blockOf(files: Record<string, string>, profile: string | null = n
   const config = { agentConfig: join(agentHome, 'config.yaml'), mediaMaxSizeMb: 1, relayHome: `${agentHome}/relay` };
   const host = createTestHost({ agentHome, env: {} });
   onTestFinished(() => host.yaml.close());
-  const profileFiles = createProfileFiles({ host, config, clock: systemClock, log, onWritten: () => {} });
+  const profileFiles = createProfileFiles({ host, config, clock: systemClock, log });
   return { block: await readProfileBlock(profileFiles, profile, log), log };
 }
 

@@ -1,7 +1,7 @@
 import { afterAll, vi } from 'vitest';
 import { treeCpu } from './cpu.ts';
 import { endFile } from './file-end.ts';
-import { PATIENCE, POLL } from './limits.ts';
+import { POLL, TIMEOUT } from './limits.ts';
 
 const PATIENT = Symbol.for('svc-relay tests: patient');
 
@@ -11,7 +11,7 @@ function makePatient(tool: typeof vi & { [PATIENT]?: true }): void {
   tool[PATIENT] = true;
   const { waitFor, waitUntil } = tool;
   const patient = (options: number | { timeout?: number; interval?: number } = {}) => ({
-    timeout: PATIENCE,
+    timeout: TIMEOUT,
     interval: POLL,
     ...(typeof options === 'number' ? { timeout: options } : options),
   });

@@ -3,14 +3,14 @@ import { type Expiry, isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Session } from './session.ts';
 
-export interface ParkingParts {
+export interface ParkedShellsDeps {
   sessions: Pick<Sessions, 'byFamily' | 'onEnd' | 'onReduce'>;
   /** Seconds for which a shell stays parked. */
   graceSeconds: number;
   clock: Clock;
 }
 
-/** A bare shell that waits for its device to come back. */
+/** A bare shell that waits for the return of its device. */
 interface ParkedShell {
   session: Session;
   /** Session family of the device. */
@@ -20,22 +20,20 @@ interface ParkedShell {
   cancel: Cancel;
 }
 
-export type Parking = ReturnType<typeof createParking>;
-
 /**
- * Parked shells: each is kept until the grace time or the terminal grant of its device is over, whichever comes first
- * (contract 02 §3.2).
+ * Parked shells: each is kept until the grace time or the terminal grant of its device ends, whichever comes first (contract
+ * 02 §3.2).
  */
-export function createParking({ sessions, graceSeconds, clock }: ParkingParts) {
+export function createParkedShells({ sessions, graceSeconds, clock }: ParkedShellsDeps) {
   /** Longest parked first. */
   const parked = new Set<ParkedShell>();
 
-  // A refresh ends a session and gives its family to a new one in the same turn: check after that.
+  // A refresh ends a session and gives its family to a new one in the same turn, so check after that.
   const recheckLater = ({ family }: { family: string }) => queueMicrotask(() => recheck(family));
   sessions.onEnd(recheckLater);
   sessions.onReduce(recheckLater);
 
-  /** When the terminal grant of a family ends; undefined without one. */
+  /** End of the terminal grant of a family; undefined without one. */
   function grantExpiry(family: string): Expiry | undefined {
     const session = sessions.byFamily(family);
     if (!session || !isGranted(session.grants, 'terminal', clock.now() / 1000)) return undefined;
@@ -50,7 +48,7 @@ export function createParking({ sessions, graceSeconds, clock }: ParkingParts) {
     shell.cancel = clock.after(Math.max(0, Math.ceil(end - clock.now())), () => void shell.session.dispatch('expired'));
   }
 
-  /** Ends the shells of a family that has lost its grant, and adjusts the expiry of others. */
+  /** Ends the shells of a family that lost its grant, and adjusts the expiry of others. */
   function recheck(family: string): void {
     const isAllowed = grantExpiry(family) !== undefined;
     for (const shell of [...parked]) {
@@ -87,7 +85,7 @@ export function createParking({ sessions, graceSeconds, clock }: ParkingParts) {
     ofFamily: (family: string): Set<Session> =>
       new Set([...parked].filter((shell) => shell.family === family).map(({ session }) => session)),
 
-    /** Ends the shell parked longest, to make room for another. False when none is parked. */
+    /** Ends the shell parked longest, to make room for another. False if none is parked. */
     evictOldest(): boolean {
       const [oldest] = parked;
       oldest?.session.dispatch('expired');

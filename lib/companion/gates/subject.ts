@@ -2,9 +2,9 @@ import type { Question } from '../types.ts';
 import type { CommandCall } from './gate.ts';
 
 interface Effect {
-  /** Effect of the command when it is allowed. */
+  /** The effect of the command, if it is allowed. */
   effect: string;
-  /** The app that does it, whatever is in the foreground. */
+  /** The app that it acts on, if not the foreground app. */
   app?: string;
 }
 
@@ -19,8 +19,8 @@ const EFFECTS: Record<string, Effect> = {
   '/share_media': { effect: 'opens the share sheet with this', app: 'Share sheet' },
 };
 
-/** The command behind a question, the app that it would act on, and what it would do there. */
-export async function aboutOf({ command, route, env }: CommandCall): Promise<NonNullable<Question['about']>> {
+/** The command behind a question, the app that it would act on, and its effect there. */
+export async function subjectOf({ command, route, env }: CommandCall): Promise<NonNullable<Question['subject']>> {
   const { effect, app } = EFFECTS[route.path] ?? { effect: 'runs the command' };
   return { command: `${command.method} ${route.path}`, app: app ?? (await foregroundApp(env)), effect };
 }

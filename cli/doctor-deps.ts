@@ -2,16 +2,16 @@ import { type Config, variables } from '../lib/config.ts';
 import { probe } from '../lib/host/node/probe.ts';
 import { systemClock } from '../lib/kit/clock.ts';
 import { apiBase, dashboardBase } from '../lib/operator/doctor/check.ts';
-import type { DoctorParts } from '../lib/operator/doctor/doctor.ts';
-import { compatParts } from './compat.ts';
+import type { DoctorDeps } from '../lib/operator/doctor/doctor.ts';
+import { compatDeps } from './compat.ts';
 import { type Environment, readVariable } from './environment.ts';
 import type { CommandContext } from './output.ts';
-import { serviceParts } from './service.ts';
+import { serviceDeps } from './service.ts';
 
 /** Milliseconds for all probes together, unless the caller says otherwise. */
 export const DOCTOR_TIMEOUT = 2000;
 
-export interface DoctorChoices extends Pick<DoctorParts, 'relay' | 'modules' | 'process'> {
+export interface DoctorChoices extends Pick<DoctorDeps, 'relay' | 'modules' | 'process'> {
   /** Port of the relay on this machine, also when another relay is examined. */
   port: number;
   /** Overrides of the variables that say where agent and dashboard are. */
@@ -24,13 +24,13 @@ export interface DoctorChoices extends Pick<DoctorParts, 'relay' | 'modules' | '
 }
 
 /** Parts of the doctor, the same for the command and for a running relay (contract 07 §5.2, 09 §4). */
-export async function doctorParts(
+export async function doctorDeps(
   environment: Environment,
   installation: Pick<CommandContext, 'createHost' | 'ownPackage' | 'env'>,
   { relay, port, modules, process, apiUrl, dashboardUrl, config, timeout = DOCTOR_TIMEOUT }: DoctorChoices,
-): Promise<DoctorParts> {
+): Promise<DoctorDeps> {
   const { env } = environment;
-  const compat = await compatParts(environment, installation);
+  const compat = await compatDeps(environment, installation);
   return {
     version: installation.ownPackage.version,
     host: compat.host,
@@ -38,7 +38,7 @@ export async function doctorParts(
     probe,
     modules,
     compat,
-    service: await serviceParts(environment, installation, port),
+    service: await serviceDeps(environment, installation, port),
     api: apiBase(apiUrl, env),
     dashboard: dashboardBase(dashboardUrl, env),
     relay,

@@ -1,0 +1,8 @@
+/** Returns the result of `work`, or undefined if it throws. */
+export function attempt<T>(work: () => T): T | undefined {
+  try {
+    return work();
+  } catch {
+    return undefined;
+  }
+}
