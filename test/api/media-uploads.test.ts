@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 import type { Host } from '../../lib/host/index.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { createTestClock } from '../support/clock.ts';
-import { form, type MediaDevice, mediaDevice, PNG, statusOf } from '../support/media.ts';
+import { form, mediaDevice, PNG, statusOf } from '../support/media.ts';
 import { connectRaw, request } from '../support/raw-socket.ts';
 import { bearer, describeMatrix, describeOnNode, type Target } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
@@ -68,18 +68,23 @@ describeMatrix('POST /media/upload (contract 04 §3.5)', (start, runtime) => {
   async function setup(env: Record<string, string> = {}) {
     if (runtime === 'node') {
       const { relay, device, files } = await startNode(env);
-      return { target: relay, device, stored: files, begun: () => fourBegun(device) };
+      return { target: relay, device, stored: files };
     }
     const target = await start({ env });
     const device = await mediaDevice(target);
-    return { target, device, stored: async () => target.objects?.(), begun: () => fourBegun(device) };
+    return { target, device, stored: async () => target.objects?.() };
   }
 
-  /** Waits until the relay has taken up four uploads of a device, which is when it refuses another. */
-  const fourBegun = (device: MediaDevice) =>
-    expect
-      .poll(() => statusOf(device.upload('x', { headers: { 'content-type': 'multipart/form-data; boundary=b' } })))
-      .toBe(429);
+  /** Four uploads that the relay has taken up: of five, each with `content` first, it refuses one. */
+  async function fourBegun(target: Target, token: string, length: number, content = BEGUN) {
+    const five = Array.from({ length: 5 }, () => raw(target, token, { 'content-length': length }));
+    for (const { socket } of five) socket.write(content);
+    const answered = () => five.filter(({ answer }) => answer() !== '');
+    await expect.poll(() => answered().map(({ answer }) => answer().slice(9, 12))).toEqual(['429']);
+    const [refused] = answered();
+    refused?.socket.destroy();
+    return five.filter((upload) => upload !== refused);
+  }
 
   it('anything but a valid upload is 400 and leaves nothing', async () => {
     const { target, device, stored } = await setup();
@@ -144,10 +149,8 @@ describeMatrix('POST /media/upload (contract 04 §3.5)', (start, runtime) => {
   });
 
   it('a client that hangs up leaves nothing', async () => {
-    const { target, device, stored, begun } = await setup();
-    const uploads = Array.from({ length: 4 }, () => raw(target, device.token, { 'content-length': 1_000_000 }));
-    for (const { socket } of uploads) socket.write(`${HEAD}${'x'.repeat(200_000)}`);
-    await begun();
+    const { target, device, stored } = await setup();
+    const uploads = await fourBegun(target, device.token, 1_000_000, `${HEAD}${'x'.repeat(200_000)}`);
     uploads[0]?.socket.destroy();
     uploads[1]?.socket.end();
     uploads[2]?.socket.resetAndDestroy();
@@ -159,11 +162,9 @@ describeMatrix('POST /media/upload (contract 04 §3.5)', (start, runtime) => {
   });
 
   it('a session has four uploads in progress; a fifth is 429, and other sessions are unaffected', async () => {
-    const { target, device, begun } = await setup();
+    const { target, device } = await setup();
     const other = await mediaDevice(target);
-    const uploads = Array.from({ length: 4 }, () => raw(target, device.token, { 'content-length': 1_000_000 }));
-    for (const { socket } of uploads) socket.write(BEGUN);
-    await begun();
+    const uploads = await fourBegun(target, device.token, 1_000_000);
     const fifth = await device.upload(form(PNG));
     expect([fifth.status, fifth.headers.get('retry-after'), (await fifth.json()).ok]).toEqual([429, '5', false]);
     expect(await statusOf(other.upload(form(PNG)))).toBe(200);
@@ -172,11 +173,8 @@ describeMatrix('POST /media/upload (contract 04 §3.5)', (start, runtime) => {
   });
 
   it('a session that is revoked meanwhile uploads nothing', async () => {
-    const { target, device, stored, begun } = await setup();
-    const length = BEGUN.length + 10 + END.length;
-    const uploads = Array.from({ length: 4 }, () => raw(target, device.token, { 'content-length': length }));
-    for (const { socket } of uploads) socket.write(BEGUN);
-    await begun();
+    const { target, device, stored } = await setup();
+    const uploads = await fourBegun(target, device.token, BEGUN.length + 10 + END.length);
     const revoked = await target.fetch(`/sessions/${device.prefix}`, {
       method: 'DELETE',
       headers: bearer(device.token),

@@ -203,6 +203,18 @@ describe('a text that arrives in parts', () => {
     );
   });
 
+  it.each([
+    [['1. ape\n\n1', '. bee\n\n2. cat']],
+    [['1. ape\n2. bee\n\n3', '. cat']],
+    [['1. ape\n\n', '20', '26', ' was a year']],
+    [['- ape\n\n7', '. bee']],
+    [['- ape\n\n  1', '. bee\n  2', '. cat']],
+    [['1. ape\n\n12', '\n\n3. bee']],
+  ])('reads a list whose next number arrives before its dot: %j', (parts) => {
+    for (let count = 1; count <= parts.length; count++)
+      expect(outline(readParts(parts.slice(0, count)))).toEqual(outline(read(parts.slice(0, count).join(''))));
+  });
+
   it('loses no letter, whatever it is made of', () => {
     const part = fc.constantFrom(
       'a',

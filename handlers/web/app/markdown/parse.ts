@@ -66,6 +66,8 @@ const MAX_DEPTH = 8;
 const MAX_EMPHASIS = 400;
 const MAX_MARKS = 300;
 
+/** A paragraph that may be the number of another item, whose dot has not arrived. */
+const BARE_NUMBER = /^ {0,3}\d{1,9}$/;
 /** A line that begins a block of code at the left edge, outside of lists and quotes. */
 const FENCE = /^(`{3,}|~{3,})([^\n`]*)(?:\n|$)/;
 const MANY_LINES = new RegExp(`^(?:[^\\n]*\\n){${MAX_LINES}}`);
@@ -388,7 +390,7 @@ export function createMarkdown() {
     const tokens = new Lexer({ gfm: true, tokenizer: new BoundedTokenizer() }).lex(held.text);
     const blocksOf = reader(held);
     isRead = isLast && isOpen;
-    const lastIndex = tokens.findLastIndex(({ type }) => type !== 'space');
+    const lastIndex = findLast(tokens, isRead);
     const last = tokens[lastIndex];
     if (open && tokens[0]?.type !== open.kind) {
       // Parsed again without the head of a table that has ended.
@@ -413,6 +415,7 @@ export function createMarkdown() {
       advance(at - (open?.prefix ?? '').length + lengthOf(settled));
     }
     settle(last, held, blocksOf);
+    tail = [...tail, ...blocksOf(tokens.slice(lastIndex + 1))];
     if (at > before || isLast) return;
     // A single block fills the whole piece.
     add(tail);
@@ -492,6 +495,15 @@ export function createMarkdown() {
       return isRead ? '' : text.slice(at);
     },
   };
+}
+
+/** Index of the last block, or of the list that a bare number behind it may continue while text arrives; -1 without one. */
+function findLast(tokens: readonly Token[], isArriving: boolean): number {
+  const isBlock = ({ type }: Token) => type !== 'space';
+  const last = tokens.findLastIndex(isBlock);
+  if (!isArriving || !BARE_NUMBER.test(tokens[last]?.raw ?? '')) return last;
+  const before = tokens.slice(0, last).findLastIndex(isBlock);
+  return tokens[before]?.type === 'list' ? before : last;
 }
 
 const isHighSurrogate = (unit: number): boolean => unit >= 0xd800 && unit < 0xdc00;
