@@ -131,9 +131,14 @@ describeMatrix('POST /media/upload (contract 04 §3.5)', (start, runtime) => {
   it('over the cap is 413, by the announced length or once the body passes it', async () => {
     const { target, device, stored } = await setup({ RELAY_MEDIA_MAX_SIZE_MB: '1' });
     expect(await statusOf(device.upload(form(Buffer.alloc(1024 * 1024))))).toBe(200);
-    expect(await statusOf(device.upload(form(Buffer.alloc(1024 * 1024 + 1))))).toBe(413);
+    const passing = raw(target, device.token, { 'content-length': HEAD.length + MiB + 1 + END.length });
+    passing.socket.write(HEAD);
+    passing.socket.write(Buffer.alloc(MiB + 1));
+    await passing.status().toBe('413');
+    passing.socket.destroy();
     // The edge platform closes a connection whose body was not read, which `fetch` may see before the answer.
     if (runtime === 'node') {
+      expect(await statusOf(device.upload(form(Buffer.alloc(1024 * 1024 + 1))))).toBe(413);
       expect(await statusOf(device.upload(form(Buffer.alloc(4 * 1024 * 1024))))).toBe(413);
       const many = await device.upload(`${HEAD.replace('"file"', '"other"')}${'x'.repeat(3_000_000)}${END}`, {
         headers: { 'content-type': 'multipart/form-data; boundary=b' },

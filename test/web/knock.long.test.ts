@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { connected, PLAIN, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
+import { tapNotification } from '../support/notification-tap.ts';
 import { type PushNotice, type PushService, type Subscription, startPushService } from '../support/push-service.ts';
 import { pair, post, randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
 
@@ -118,13 +119,7 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
           actions: (notification as { actions?: readonly { title: string }[] }).actions?.map(({ title }) => title),
         })),
       );
-    /** The person taps the notification, or one of its buttons. */
-    const tap = (action: string) =>
-      worker.evaluate(async (action) => {
-        const [notification] = await registration.getNotifications();
-        const { NotificationEvent } = globalThis as unknown as { NotificationEvent: new (...of: unknown[]) => Event };
-        dispatchEvent(new NotificationEvent('notificationclick', { notification, action }));
-      }, action);
+    const tap = (action: string) => tapNotification(page, action);
     return { ...opened, subscription, worker, leave, shown, tap };
   }
 

@@ -4,6 +4,7 @@ import { appOf, connected, PLAIN } from '../support/app.ts';
 import { describeInBrowser, KILLED, type TestPage } from '../support/browser.ts';
 import { stored } from '../support/browser-storage.ts';
 import { atMailbox, mailboxOf, mirrored } from '../support/mirrored.ts';
+import { tapNotification } from '../support/notification-tap.ts';
 import { post, randomCode } from '../support/relay.ts';
 
 const MARKS = ['QmarkText', 'QmarkTitle', 'QmarkOption', 'QmarkNote', 'QmarkReply'];
@@ -20,9 +21,6 @@ const question = {
 };
 
 type World = Awaited<ReturnType<typeof mirrored>>;
-
-/** The part of the worker's global scope that the cases use. */
-declare const registration: ServiceWorkerRegistration;
 
 async function atHome({ home }: World, body: Record<string, unknown>): Promise<void> {
   expect((await fetch(`${home.url}/phone/message`, post(body))).status).toBe(200);
@@ -221,43 +219,24 @@ describeInBrowser('the app and its sealed mailbox (contract 12 §4)', ({ open })
     const world = await mirrored();
     const { home, runtime, inStep, sealed } = world;
     const { page } = await paired(world);
-    const context = page.context();
-    await context.grantPermissions(['notifications']);
+    await page.context().grantPermissions(['notifications']);
     await atHome(world, question);
     await page.goto(`${appOf(home)}#/inbox/c1`);
     await expect.poll(() => bubbles(page)).toEqual(['May I, QmarkText?']);
     await leave(page, world);
-    const tap = async (index: number, text = question.text) => {
-      // The browser ends an idle service worker; loading a page starts it.
-      await page.reload();
-      const worker = context.serviceWorkers()[0] ?? (await context.waitForEvent('serviceworker'));
-      await worker.evaluate(
-        async ({ index, data }) => {
-          // One that says that an answer waits may be there as well.
-          const shown = async () =>
-            (await registration.getNotifications()).find(
-              (one) => one.title === 'QmarkTitle' && one.data.text === data.text,
-            );
-          await registration.showNotification('QmarkTitle', { data });
-          let notification = await shown();
-          while (!notification) notification = await shown();
-          const { NotificationEvent } = globalThis as unknown as { NotificationEvent: new (...of: unknown[]) => Event };
-          dispatchEvent(new NotificationEvent('notificationclick', { notification, action: `answer-${index}` }));
+    const tap = (index: number, text = question.text) =>
+      tapNotification(page, `answer-${index}`, {
+        title: question.title,
+        data: {
+          screen: 'inbox',
+          argument: 'c1',
+          messageId: 'message-one',
+          chatId: 'c1',
+          answers: question.answers,
+          title: question.title,
+          text,
         },
-        {
-          index,
-          data: {
-            screen: 'inbox',
-            argument: 'c1',
-            messageId: 'message-one',
-            chatId: 'c1',
-            answers: question.answers,
-            title: question.title,
-            text,
-          },
-        },
-      );
-    };
+      });
     await tap(1);
     expect(await repliesAt(world, 1)).toMatchObject([{ text: 'No', answer_index: 1 }]);
     await sealed();
