@@ -48,12 +48,12 @@ import { formatHead, formatRow, load, machine } from './support/report.mjs';
 /** THE table of benches, in the order they run. */
 const benches = [
   health,
-  sessions,
+  ...sessions,
   ...ingress,
   ...secureLink,
   ...reach,
   ping,
-  connect,
+  ...connect,
   bridge,
   bridgeP50,
   ...mcp,

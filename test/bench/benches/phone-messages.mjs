@@ -37,8 +37,11 @@ async function reply(server, token) {
   }
 }
 
-/** A row that compares with a bare server that makes the same bytes durable. */
-const besideDurable = (name, title, connections, send) => ({
+/**
+ * A row that compares with a bare server that makes the same bytes durable: with `messages` alone, or with `card` by the
+ * packages that the relay is built on.
+ */
+const beside = (bareName, name, title, connections, send) => ({
   name,
   title,
   unit: 'messages/s',
@@ -47,7 +50,7 @@ const besideDurable = (name, title, connections, send) => ({
   async prepare(stage) {
     const relay = await stage.relay();
     const [token] = await pairDevices(relay, 1);
-    const bare = await stage.bare('messages', { state: join(await stage.home(), 'state.db') });
+    const bare = await stage.bare(bareName, { state: join(await stage.home(), 'state.db') });
     return {
       relay: () => send(relay, token, connections),
       bare: () => send(bare, token, connections),
@@ -55,9 +58,14 @@ const besideDurable = (name, title, connections, send) => ({
   },
 });
 
-export default [
-  besideDurable('phone-live', 'POST /phone/message with a phone', 8, postLive),
-  besideDurable('phone-queued', 'POST /phone/message without a phone', 8, post),
-  besideDurable('commit', 'messages stored one by one, a commit each', 1, post),
-  besideDurable('phone-reply', 'replies of a phone, one by one', 1, reply),
+const rows = [
+  ['phone-live', 'POST /phone/message with a phone', 8, postLive],
+  ['phone-queued', 'POST /phone/message without a phone', 8, post],
+  ['commit', 'messages stored one by one, a commit each', 1, post],
+  ['phone-reply', 'replies of a phone, one by one', 1, reply],
 ];
+
+export default rows.flatMap(([name, title, ...how]) => [
+  beside('messages', name, title, ...how),
+  beside('card', `${name}-card`, `  beside the card's packages alone`, ...how),
+]);
