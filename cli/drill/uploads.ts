@@ -44,7 +44,7 @@ export function createUploadWork({ stage, phone, life, isDurable }: UploadOption
         tally.lost++;
         return stage.note(`an upload came back with ${fetched.bytes.length} other bytes than the ${bytes.length} sent`);
       }
-      if (/^the relay answered (?:404|410)$/.test(fetched.message) && (isDurable || before === life())) {
+      if (/^the relay answered (?:404|410)\b/.test(fetched.message) && (isDurable || before === life())) {
         tally.lost++;
         return stage.note('an upload that was acknowledged is not there');
       }

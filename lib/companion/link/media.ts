@@ -2,6 +2,7 @@ import { RelayError } from '../../errors.ts';
 import type { CallRelay, RelayCall, RelayResponse } from '../../host/dial.ts';
 import { concatBytes, utf8ToBytes } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
+import { parseObject } from '../../kit/json.ts';
 import { createSemaphore } from '../../kit/semaphore.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
 import { baseName, contentDisposition, DEFAULT_TYPE } from '../../media/names.ts';
@@ -20,6 +21,8 @@ export const MAX_FILE_BYTES = 100 * 1024 * 1024;
 /** A broker admits six tunnels per device (contract 08 §7.7), one of which belongs to the link. */
 const MAX_TUNNELS = 4;
 const MAX_WAITING = 64;
+/** A larger body of a refusal is no reason of a relay. */
+const MAX_REFUSAL_BYTES = 4096;
 const NEVER = new AbortController().signal;
 
 export interface MediaParts {
@@ -91,7 +94,7 @@ export function createMediaClient({ callRelay, store, clock, sealing }: MediaPar
       const route = routeOf();
       const limit = route.endpoint.mailbox ? maxSealedSize(MAX_FILE_BYTES) : MAX_FILE_BYTES;
       const { status, headers, bytes } = await callPaired(route, { method: 'GET', path, headers: {}, limit });
-      if (status !== 200) throw new RelayError('bad-gateway', `the relay answered ${status}`);
+      if (status !== 200) throw new RelayError('bad-gateway', refusalOf(status, bytes));
       const type = headers['content-type']?.split(';')[0]?.trim();
       if (type === SEALED_TYPE && 'token' in source && isSealedToken(source.token)) {
         const keys = await keysFor(route);
@@ -105,6 +108,12 @@ export function createMediaClient({ callRelay, store, clock, sealing }: MediaPar
       };
     },
   };
+}
+
+/** The status of a refusal, and the relay's reason: at the mailbox, that home is off and since when. */
+function refusalOf(status: number, bytes: Uint8Array): string {
+  const reason = bytes.length <= MAX_REFUSAL_BYTES ? parseObject(decodeUtf8(bytes))?.error : undefined;
+  return `the relay answered ${status}${typeof reason === 'string' ? `: ${reason}` : ''}`;
 }
 
 function pathOf(source: MediaSource): string {
