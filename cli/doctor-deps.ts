@@ -9,7 +9,7 @@ import type { CommandContext } from './output.ts';
 import { serviceDeps } from './service.ts';
 
 /** Milliseconds for all probes together, unless the caller says otherwise. */
-export const DOCTOR_TIMEOUT = 2000;
+const DOCTOR_TIMEOUT = 2000;
 
 export interface DoctorChoices extends Pick<DoctorDeps, 'relay' | 'modules' | 'process'> {
   /** Port of the relay on this machine, also when another relay is examined. */

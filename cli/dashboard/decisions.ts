@@ -2,7 +2,7 @@ import { systemClock } from '../../lib/kit/clock.ts';
 import { withTimeout } from '../../lib/kit/timeouts.ts';
 
 /** Milliseconds that the dashboard gets for each decision. */
-export const DECISION_TIMEOUT = 5_000;
+const DECISION_TIMEOUT = 5_000;
 
 export type Decisions = ReturnType<typeof createDecisions>;
 

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { isObject, parseJson } from '../../lib/kit/json.ts';
 
 /** The name of the server in configurations. */
-export const SERVER = 'svc-relay';
+const SERVER = 'svc-relay';
 /** A question may wait for an hour (contract 09 §7). */
 const TIMEOUT = 3_700;
 

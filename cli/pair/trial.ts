@@ -6,7 +6,7 @@ import type { Clock } from '../../lib/kit/clock.ts';
 /** Milliseconds for each of the socket, `auth.ok` and the answer to a ping. */
 const STEP_TIMEOUT = 5000;
 
-export const TRIAL_NAME = 'svc pair --check';
+const TRIAL_NAME = 'svc pair --check';
 
 /** Result of a trial pairing. */
 export interface Trial {

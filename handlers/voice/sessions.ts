@@ -11,7 +11,7 @@ import { profileOf, readVoiceBody } from './request.ts';
 type Kind = 'output' | 'lab' | 'agent';
 
 /** Id of a session in a path, excluding the names of routes. */
-export const VOICE_SESSION = '(?!(config|providers|session)(/|$)):id';
+const VOICE_SESSION = '(?!(config|providers|session)(/|$)):id';
 
 const MAX_MESSAGE = 2 * 1024 * 1024;
 

@@ -8,7 +8,7 @@ import { decodeUtf8 } from '../kit/text.ts';
 import type { HeaderReader } from './peer.ts';
 
 /** Header with a proof, and the header of a 401 with the nonce for the next one (RFC 9449 §4.1, §8). */
-export const PROOF_HEADER = 'dpop';
+const PROOF_HEADER = 'dpop';
 export const NONCE_HEADER = 'dpop-nonce';
 /** Prefix of the proof in a subprotocol of a page's voice socket. */
 const PROOF_PROTOCOL = 'svc.proof.';

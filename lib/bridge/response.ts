@@ -38,7 +38,7 @@ function resultIn(frame: string): string {
 }
 
 /** True if HTTP can carry the status (contract 03 §4.3). */
-export const isStatus = (status: number): boolean => status >= 200 && status <= 599;
+const isStatus = (status: number): boolean => status >= 200 && status <= 599;
 
 /** The reply to the caller (contract 03 §4.3); undefined for a status that HTTP cannot carry. */
 export function replyTo({ status, result, resultText, error }: PhoneResponse): Reply | undefined {

@@ -47,7 +47,7 @@ export async function readImageActivity(
 }
 
 /** Joins calls with their results. Rows are oldest first; malformed ones are skipped. */
-export function activitiesOf(rows: DatabaseRow[]): ImageActivity[] {
+function activitiesOf(rows: DatabaseRow[]): ImageActivity[] {
   const activities = new Map<string, ImageActivity>();
   for (const { kind, at, call_id: id } of rows) {
     const time = Number(at);

@@ -8,7 +8,7 @@ import type { Log } from '../log.ts';
 import type { Answer } from './turns.ts';
 
 /** Limits of what is stored (contract 10 §1). */
-export const MAX_PER_FAMILY = 100;
+const MAX_PER_FAMILY = 100;
 export const MAX_BYTES = 32 * 1024 * 1024;
 /** Seconds. */
 export const RETENTION = 7 * 86_400;

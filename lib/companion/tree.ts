@@ -2,7 +2,7 @@ import type { Device, Rect, UiNode, UiWindow } from './device.ts';
 import { isBlank, truncate } from './text.ts';
 
 /** Limit of listed nodes, over all windows together (contract 03 §5). */
-export const MAX_NODES = 512;
+const MAX_NODES = 512;
 const MAX_TEXT = 2000;
 /** Levels that `/tap_text` searches upwards for a clickable ancestor. */
 const MAX_ANCESTORS = 8;

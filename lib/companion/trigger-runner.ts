@@ -135,7 +135,7 @@ export function createTriggerRunner(deps: TriggerRunnerDeps): TriggerRunner {
 }
 
 /** The message to the agent, which marks the text of a notification as its sender's words. */
-export function wordsFor({ label, app_package }: TriggerRule, { title, text }: PostedNotification): string {
+function wordsFor({ label, app_package }: TriggerRule, { title, text }: PostedNotification): string {
   return [
     `My phone shows a notification of ${app_package}, which my rule "${singleLine(label, 80)}" is about.`,
     'What follows is from that app, not from me:',

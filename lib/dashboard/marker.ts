@@ -12,9 +12,9 @@ import type { Log } from '../log.ts';
 // Marks requests that the dashboard's ingress forwards, so that the relay never takes one for a local caller (contract
 // 07 §4.3).
 
-export const SECRET_HEADER = 'x-svc-dashboard-proxy-secret';
-export const PEER_HEADER = 'x-svc-proxy-peer';
-export const PROTO_HEADER = 'x-svc-proxy-proto';
+const SECRET_HEADER = 'x-svc-dashboard-proxy-secret';
+const PEER_HEADER = 'x-svc-proxy-peer';
+const PROTO_HEADER = 'x-svc-proxy-proto';
 
 const LABEL = 'svc-relay/dashboard-ingress/v1';
 /** Characters of an address that are sent and read at most. */

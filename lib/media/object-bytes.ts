@@ -2,7 +2,7 @@ import type { NewBytes, OpenBytes } from '../host/media.ts';
 import type { ObjectStore, ObjectUpload } from './objects.ts';
 
 /** R2's minimum size of a part before the last. All but the last must have the same size. */
-export const PART_SIZE = 5 * 1024 * 1024;
+const PART_SIZE = 5 * 1024 * 1024;
 
 /** Writes an object. Buffers one part, and stores an object of at most that size with a single put. */
 export function createObject(objects: ObjectStore, key: string): NewBytes {

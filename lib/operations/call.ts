@@ -29,7 +29,7 @@ export function mayCall({ grant }: Pick<OperationRow, 'grant'>, actor: Actor, cl
 }
 
 /** Parses the input of an operation. @throws RelayError `invalid`, which names the field. */
-export function parseInput(row: Pick<OperationRow, 'input'>, raw: unknown): unknown {
+function parseInput(row: Pick<OperationRow, 'input'>, raw: unknown): unknown {
   const given = isObject(raw) && 'entries' in row.input ? inputOf(row as InputRow, raw) : raw;
   const parsed = safeParse(row.input, given, { abortEarly: true });
   if (parsed.success) return parsed.output;

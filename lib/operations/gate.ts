@@ -227,5 +227,5 @@ export async function openGate({ store, clock, log }: GateDeps) {
 }
 
 /** `frozen by Pixel 9: lost my phone` (contract 09 §3). */
-export const frozenText = ({ by, reason }: Freeze): string =>
+const frozenText = ({ by, reason }: Freeze): string =>
   reason === null ? `frozen by ${by}` : `frozen by ${by}: ${reason}`;

@@ -178,7 +178,7 @@ async function readHook(deps: CompatDeps, path: string): Promise<HookFile | null
 }
 
 /** Checks that the compat entry exists and loads. */
-export async function compatPackage(deps: CompatDeps): Promise<CompatPackage> {
+async function compatPackage(deps: CompatDeps): Promise<CompatPackage> {
   const path = compatEntry(deps);
   if (path === null || (await deps.host.files.stat(path).catch(() => null)) === null)
     return { importable: false, path };

@@ -41,7 +41,7 @@ export async function readEnablement(host: Host, config: Pick<Config, 'agentConf
 }
 
 /** State of this plugin in a parsed config. */
-export function relayState(config: Mapping): RelayState {
+function relayState(config: Mapping): RelayState {
   const plugins = isMapping(config.plugins) ? config.plugins : {};
   const lists = (list: unknown) => Array.isArray(list) && list.includes(PLUGIN);
   return lists(plugins.enabled) ? 'enabled' : lists(plugins.disabled) ? 'disabled' : 'absent';

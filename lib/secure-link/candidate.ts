@@ -19,7 +19,7 @@ export const SERVICES = {
 };
 
 /** The address and pin of the origin: part of every candidate that leads to it. */
-export const linkProxy = ({ url, pin, certDer }: AdvertisedLink) => ({
+const linkProxy = ({ url, pin, certDer }: AdvertisedLink) => ({
   url,
   transport_hint: 'https',
   pin_sha256: pin,

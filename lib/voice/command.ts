@@ -41,7 +41,7 @@ export const mentions = (args: readonly string[], name: string): boolean =>
   args.some((arg) => arg.includes(`{${name}}`));
 
 /** The environment of a program: that of the relay without variables whose names suggest secrets. */
-export function scrubbed(env: Host['env']): Record<string, string> {
+function scrubbed(env: Host['env']): Record<string, string> {
   const allowed: Record<string, string> = {};
   for (const [name, value] of Object.entries(env)) {
     if (value !== undefined && !mentionsSecret(name) && !/KEY/i.test(name) && !SECRET_VARIABLES.includes(name)) {

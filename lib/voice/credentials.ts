@@ -64,10 +64,10 @@ interface Base {
 
 const base = (fallback: string, ...names: string[]): Base => ({ variables: names.map((name) => [name, '']), fallback });
 
-export const XAI_KEYS = ['VOICE_TOOLS_XAI_KEY', 'XAI_API_KEY', 'GROK_API_KEY'] as const;
-export const OPENAI_KEYS = ['VOICE_TOOLS_OPENAI_KEY', 'OPENAI_API_KEY'] as const;
-export const OPENAI_REALTIME_KEYS = ['OPENAI_REALTIME_API_KEY', 'OPENAI_API_KEY', 'VOICE_TOOLS_OPENAI_KEY'] as const;
-export const XAI_REALTIME_KEYS = [...XAI_KEYS, 'XAI_REALTIME_CLIENT_SECRET', 'XAI_EPHEMERAL_TOKEN'] as const;
+const XAI_KEYS = ['VOICE_TOOLS_XAI_KEY', 'XAI_API_KEY', 'GROK_API_KEY'] as const;
+const OPENAI_KEYS = ['VOICE_TOOLS_OPENAI_KEY', 'OPENAI_API_KEY'] as const;
+const OPENAI_REALTIME_KEYS = ['OPENAI_REALTIME_API_KEY', 'OPENAI_API_KEY', 'VOICE_TOOLS_OPENAI_KEY'] as const;
+const XAI_REALTIME_KEYS = [...XAI_KEYS, 'XAI_REALTIME_CLIENT_SECRET', 'XAI_EPHEMERAL_TOKEN'] as const;
 const ELEVENLABS_KEYS = ['ELEVENLABS_API_KEY', 'VOICE_TOOLS_ELEVENLABS_KEY'] as const;
 
 const OPENAI_TTS = ['TTS_OPENAI_BASE_URL', 'OPENAI_BASE_URL'] as const;

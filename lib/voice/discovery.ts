@@ -258,4 +258,4 @@ function textOf(value: unknown, max: number): string | undefined {
 }
 
 /** `eve` as `Eve`. */
-export const capitalized = (id: string): string => id.charAt(0).toUpperCase() + id.slice(1);
+const capitalized = (id: string): string => id.charAt(0).toUpperCase() + id.slice(1);

@@ -103,7 +103,7 @@ export async function askRealtime(
 }
 
 /** Models of a server that match a kind; all of them if no name indicates a kind. */
-export function modelsFor(kind: ServerKind, models: readonly string[]): string[] {
+function modelsFor(kind: ServerKind, models: readonly string[]): string[] {
   const pattern = kind === 'stt' ? STT_MODEL : kind === 'tts' ? TTS_MODEL : /realtime/i;
   const other = kind === 'stt' ? TTS_MODEL : STT_MODEL;
   const fitting = models.filter((model) => pattern.test(model) && (kind === 'realtime' || !other.test(model)));

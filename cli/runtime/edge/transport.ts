@@ -5,7 +5,7 @@ import type { Transport } from '../../../lib/socket/transport.ts';
 /** The platform itself ends a connection at 32 MiB, with a reason that clients do not know. */
 export const MAX_MESSAGE = 30 * MiB;
 /** Bytes sent without a frame from the client in between, above which producers pause (contract 01 §12). */
-export const CREDIT = MiB;
+const CREDIT = MiB;
 
 /** Time at which the platform last answered a constant ping of the client for the object, epoch ms; null for never. */
 export type PingedAt = () => number | null;

@@ -8,7 +8,7 @@ import type { Pairing } from './settings-document.ts';
 
 /** Time between probes, ms. It doubles with every probe, so that an unstable route does not make the link flap. */
 export const FIRST_PROBE = 60_000;
-export const MAX_PROBE_WAIT = 15 * 60_000;
+const MAX_PROBE_WAIT = 15 * 60_000;
 /** Once the best route has lasted this long, the next fallback starts from the shortest wait again. */
 export const SETTLED_AFTER = 5 * 60_000;
 /** Timeout of a probe, ms (contract 08 §3). */

@@ -68,7 +68,7 @@ export function readSharedSettings(settings: JsonObject): ReadSettings {
 }
 
 /** The settings that move between companions, by their shared keys. */
-export function sharedSettings(settings: SafetySettings): JsonObject {
+function sharedSettings(settings: SafetySettings): JsonObject {
   const { notification_trigger_activity_log_json: _, ...triggers } = settings.triggers;
   const shared = { ...settings, triggers };
   return Object.fromEntries(Object.entries(SHARED).map(([key, [name]]) => [key, shared[name]]));

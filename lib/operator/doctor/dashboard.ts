@@ -142,7 +142,7 @@ export interface ManageSurface {
 }
 
 /** The kind of server at the dashboard's address (contract 07 §5.2). */
-export function manageSurface(probes: { status: ProbeResult; capabilities: ProbeResult }): ManageSurface {
+function manageSurface(probes: { status: ProbeResult; capabilities: ProbeResult }): ManageSurface {
   const { status, capabilities } = probes;
   if (status.ok) {
     return { kind: 'dashboard', summary: "the dashboard answers at the dashboard's address", recommendation: null };

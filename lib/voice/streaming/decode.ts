@@ -88,7 +88,7 @@ export async function* decodeSamples(
 }
 
 /** `rate=` of a label such as `audio/L16;rate=16000`. */
-export const labelledRate = (contentType: string): number | undefined => {
+const labelledRate = (contentType: string): number | undefined => {
   const rate = /;\s*rate=(\d{4,6})/i.exec(contentType)?.[1];
   return rate === undefined ? undefined : Number(rate);
 };

@@ -1,7 +1,7 @@
 import { RelayError } from '../../errors.ts';
 
 /** Bytes of an output chunk. */
-export const CHUNK_BYTES = 4096;
+const CHUNK_BYTES = 4096;
 /** Bytes of one render: more than ten minutes of speech at 48 kHz, where 5000 characters take about six. */
 const MAX_AUDIO_BYTES = 64 * 1024 * 1024;
 

@@ -1,6 +1,6 @@
 import { concatBytes } from '../../kit/bytes.ts';
 
-export const WAV_HEADER_BYTES = 44;
+const WAV_HEADER_BYTES = 44;
 /** The length of a stream whose end is not known yet. */
 const UNKNOWN = 0xffff_ffff;
 
