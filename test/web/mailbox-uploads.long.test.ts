@@ -66,15 +66,12 @@ const removeRows = (page: Page, prefix: string): Promise<void> =>
 /** As after the browser has lost its key for what is sealed. */
 const loseKey = (page: Page): Promise<void> =>
   page.evaluate(async () => {
-    const curve = { name: 'ECDH', namedCurve: 'P-256' };
-    const { privateKey, publicKey } = await crypto.subtle.generateKey(curve, false, ['deriveBits']);
-    const point = new Uint8Array(await crypto.subtle.exportKey('raw', publicKey));
     await new Promise<void>((resolve, reject) => {
       const opening = indexedDB.open('svc');
       opening.onerror = () => reject(opening.error);
       opening.onsuccess = () => {
         const change = opening.result.transaction('keep', 'readwrite');
-        change.objectStore('keep').put({ privateKey, point }, 'box /');
+        change.objectStore('keep').delete('box /');
         change.oncomplete = () => resolve();
       };
     });
@@ -235,6 +232,37 @@ describeInBrowser('uploads of the app at its sealed mailbox (contract 12 §4)', 
     await row(page).waitFor();
     const { media } = (await home.ask('/media/inspect')).json as { media: Record<string, unknown>[] };
     expect(media).toMatchObject([{ file_name: 'QmarkName.png' }]);
+    expect([await runtime.objects(RELAY), await runtime.found(MARKS)]).toEqual([[], []]);
+  });
+
+  it('wait here, too, when the key was found lost on a connection with home', { timeout: 240_000 }, async () => {
+    const world = await mirrored();
+    const { home, runtime } = world;
+    const { page, allow } = await world.pair(open, { device: 'desktop' });
+    allow(/status of (?:404|410|503)/);
+    // A relay asks anew for a proof with a nonce of its own.
+    allow(/status of 401/);
+    await connected(page);
+    await world.sealed();
+    await world.inStep();
+    await loseKey(page);
+    await page.goto(`${appOf(home)}#/files`);
+    await page.reload();
+    await connected(page);
+    const box = async () => {
+      const found = (await stored(page)).databases.svc?.['pairing /'] as { pairing: { box?: Record<string, unknown> } };
+      return found.pairing.box;
+    };
+    await expect.poll(box).toEqual({ home: expect.any(String), uploads: true });
+    await home.kill();
+    await atMailbox(page);
+    await choose(page, picture(1000));
+    await page.getByRole('alert').filter({ hasText: UNSEALED }).waitFor();
+    expect([await runtime.objects(RELAY), await runtime.found(MARKS)]).toEqual([[], []]);
+    await home.restart();
+    await connected(page);
+    await row(page).waitFor();
+    await expect.poll(box).toEqual({ home: expect.any(String), uploads: true, public_key: expect.any(String) });
     expect([await runtime.objects(RELAY), await runtime.found(MARKS)]).toEqual([[], []]);
   });
 });

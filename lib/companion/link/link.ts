@@ -124,6 +124,8 @@ export function createLink(parts: LinkParts): Link {
   /** The token last presented to the relay, or issued by it. */
   let presented: string | undefined;
   let credentials: Credentials | undefined;
+  /** This device's key for sealed messages as last shown to home. */
+  let shownKey: unknown;
   let cancelTimer: Cancel = () => {};
   let goOffline: Cancel = () => {};
   /** While online, watches for better routes among the present ones. */
@@ -249,6 +251,7 @@ export function createLink(parts: LinkParts): Link {
     // Home's sealed messages could then not be told from forged ones.
     if (isMailbox && parts.sealing && !sealing) return;
     const box = parts.sealing && !isMailbox ? await boxMember(isPairing) : undefined;
+    shownKey = box?.box_key;
     const proof =
       parts.prove && (await parts.prove(credential, { isPairing, isMailbox, nonce }).catch(() => undefined));
     current?.send('system', 'auth', { ...payload, ...box, ...(proof !== undefined && { proof }) });
@@ -385,12 +388,11 @@ export function createLink(parts: LinkParts): Link {
   }
 
   /** Home has this device's key from the first frame. If it is lost, home gets another one with the next connection. */
-  async function startSealing(ends: Parameters<Sealing['online']>[0]): Promise<void> {
+  async function startSealing(ends: Parameters<Sealing['guard']>[0]): Promise<void> {
+    const shown = shownKey;
     await loadSealing();
-    if (!sealing) return;
-    const { box_key: key } = await sealing.authMember(false);
-    if (key === store.pairing()?.box?.public_key) sealing.online(ends);
-    else await keep({ box: undefined }, 'the key for sealed messages was lost: home gets a new one next time');
+    const lost = await sealing?.online({ ...ends, shown });
+    if (lost) await keep(lost, 'the key for sealed messages was lost: home gets a new one next time');
   }
 
   function toChannel(message: Message): void {

@@ -39,7 +39,10 @@ export interface SealingParts {
 
 /** The storage of a device's own key. */
 export interface OwnKeys {
-  /** Returns the key of the stored pairing, or of the new one with `isPairing`. Makes a key if there is none. */
+  /**
+   * Returns the key of the stored pairing, or of the new one with `isPairing`. Makes a key if there is none. Rejects if
+   * it cannot be read now.
+   */
   own(isPairing: boolean): Promise<BoxKey>;
   /** Stores such a key. Resolves with the part of it that belongs in the pairing. */
   keep(key: BoxKey, isPairing: boolean): Promise<{ private_key?: string }>;
@@ -61,7 +64,7 @@ type SendOn = (channel: string, type: string, payload: Payload, id?: string) => 
  * the mailbox, and seals its own.
  */
 export function createSealing(parts: SealingParts) {
-  const { store, log, isSignedBy, keys: ownKeys = keysInPairing(store) } = parts;
+  const { store, log, keys: ownKeys = keysInPairing(store, log) } = parts;
   const unopened = new Map<string, Message>();
   const plain = new Set<string>();
   const everOpened = new Set<string>();
@@ -73,7 +76,7 @@ export function createSealing(parts: SealingParts) {
 
   /**
    * This device's key and home's; undefined until home has sent its key. Rejects if home has another key for this
-   * device.
+   * device, or none.
    */
   async function keys(): Promise<{ own: BoxKey; home: Uint8Array } | undefined> {
     const home = homeKey();
@@ -200,8 +203,8 @@ export function createSealing(parts: SealingParts) {
       const before = isPairing ? undefined : store.pairing()?.box;
       try {
         const own = await ownKeys.own(isPairing);
-        const home = signedKey(given, endpoints) ?? before?.home;
-        const uploads = isObject(given) && given.uploads === true;
+        const home = signedKey(given, endpoints, parts) ?? before?.home;
+        const uploads = isObject(given) ? given.uploads === true : before?.uploads;
         const box = {
           ...(await ownKeys.keep(own, isPairing)),
           public_key: base64url(own.point),
@@ -235,12 +238,25 @@ export function createSealing(parts: SealingParts) {
       }
     },
 
-    /** Starts a connection with home, which has the key from the first frame and seals for this device from now on. */
-    online({ send, deliver }: { send: SendOn; deliver(message: Message): void }): void {
-      void homeKeyId()
-        .then((key) => key !== undefined && send('system', 'box.known', { key }))
-        .then(() => again(deliver))
-        .catch(keyFailed);
+    /**
+     * Starts a connection with home, which has the key `shown` from the first frame and seals for this device from now on.
+     * Resolves with the change of the pairing if this device has another key now. Home's key stays, so that nothing goes
+     * to the mailbox in plain until home has the new one.
+     */
+    async online({ shown, send, deliver }: { shown: unknown; send: SendOn; deliver(message: Message): void }) {
+      try {
+        if (base64url((await ownKeys.own(false)).point) !== shown) {
+          const { home, uploads } = store.pairing()?.box ?? {};
+          return { box: home === undefined ? undefined : { home, ...(uploads && { uploads }) } };
+        }
+        const key = await homeKeyId();
+        if (key !== undefined) send('system', 'box.known', { key });
+        await again(deliver);
+      } catch (error) {
+        // A key that cannot be read now is not lost.
+        keyFailed(error);
+      }
+      return undefined;
     },
 
     /** Starts a connection with the mailbox. */
@@ -292,36 +308,48 @@ export function createSealing(parts: SealingParts) {
       };
     },
   };
+}
 
-  /** Home's key from `auth.ok`. */
-  function signedKey(given: unknown, endpoints: readonly Endpoint[]): string | undefined {
-    if (!isObject(given) || typeof given.key !== 'string') return undefined;
-    const { key, signature } = given;
-    if (fromBase64url(key)?.length !== 65) return undefined;
-    const pinned = endpoints.flatMap((endpoint) => endpoint.pinned ?? []);
-    if (pinned.length === 0) return key;
-    const bytes = typeof signature === 'string' ? fromBase64url(signature) : null;
-    const isSigned = bytes && pinned.some((origin) => isSignedBy?.(origin, utf8ToBytes(homeBoxText(key)), bytes));
-    if (isSigned) return key;
-    log.warn('home has not signed its key with the identity of the pairing link: the mailbox stays plain');
-    return undefined;
-  }
+/** Home's key from `auth.ok`. */
+function signedKey(
+  given: unknown,
+  endpoints: readonly Endpoint[],
+  { isSignedBy, log }: Pick<SealingParts, 'isSignedBy' | 'log'>,
+): string | undefined {
+  if (!isObject(given) || typeof given.key !== 'string') return undefined;
+  const { key, signature } = given;
+  if (fromBase64url(key)?.length !== 65) return undefined;
+  const pinned = endpoints.flatMap((endpoint) => endpoint.pinned ?? []);
+  if (pinned.length === 0) return key;
+  const bytes = typeof signature === 'string' ? fromBase64url(signature) : null;
+  const isSigned = bytes && pinned.some((origin) => isSignedBy?.(origin, utf8ToBytes(homeBoxText(key)), bytes));
+  if (isSigned) return key;
+  log.warn('home has not signed its key with the identity of the pairing link: the mailbox stays plain');
+  return undefined;
 }
 
 /** Stores the key of a device in its pairing. */
-function keysInPairing(store: SealingParts['store']): OwnKeys {
-  /** The key of a pairing that is not stored yet, or has no key. */
+function keysInPairing(store: SealingParts['store'], log: Log): OwnKeys {
+  /** The key of a pairing that is not stored yet, or has no usable key. */
   let made: BoxKey | undefined;
-  let kept: { text: string; key: BoxKey } | undefined;
+  let kept: { text: string; key: BoxKey | null } | undefined;
+
+  async function stored(text: string, point: string): Promise<BoxKey | null> {
+    try {
+      return await importBoxKey(text, fromBase64url(point) ?? new Uint8Array());
+    } catch (error) {
+      log.error(`the key for sealed messages cannot be used, and a new one is made: ${describeError(error)}`);
+      return null;
+    }
+  }
+
   return {
     async own(isPairing) {
       const { private_key: text, public_key: point = '' } = (isPairing ? undefined : store.pairing()?.box) ?? {};
-      if (text === undefined) {
-        made ??= await newBoxKey();
-        return made;
-      }
-      if (kept?.text !== text) kept = { text, key: await importBoxKey(text, fromBase64url(point) ?? new Uint8Array()) };
-      return kept.key;
+      if (text !== undefined && kept?.text !== text) kept = { text, key: await stored(text, point) };
+      if (text !== undefined && kept?.key) return kept.key;
+      made ??= await newBoxKey();
+      return made;
     },
     keep: async (key) => ({ private_key: await exportBoxKey(key) }),
   };

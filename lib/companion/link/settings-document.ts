@@ -56,12 +56,12 @@ const MailboxSchema = v.object({
 });
 
 /**
- * Keys of the sealed mailbox, base64url: this device's, and home's once it has arrived. `uploads`: home opens sealed
- * uploads. A browser stores its non-extractable private key elsewhere.
+ * Keys of the sealed mailbox, base64url: this device's as home has it, and home's once it has arrived. `uploads`: home
+ * opens sealed uploads. A browser stores its non-extractable private key elsewhere.
  */
 const BoxSchema = v.object({
   private_key: v.optional(v.string()),
-  public_key: v.string(),
+  public_key: v.optional(v.string()),
   home: v.optional(v.string()),
   uploads: v.optional(v.boolean()),
 });

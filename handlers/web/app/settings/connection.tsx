@@ -49,7 +49,7 @@ export function Connection() {
       </p>
       {pairing?.mailbox && (
         <p class="small soft">
-          {pairing.box?.home
+          {pairing.box?.home && pairing.box.public_key
             ? t(
                 'While home is off, messages wait at its edge. This browser can open sealed ones: they stay sealed there as long as all of your devices can.',
               )

@@ -53,7 +53,7 @@ it('contract 12 §4: takes home’s key only with the signature of the identity 
 it('takes the key on its word where the link pins nothing, and keeps the one that it has while home gives none', async () => {
   const key = await newPoint();
   const first = device();
-  const { box } = await first.sealing.taken({ key }, [endpoint], true);
+  const { box } = await first.sealing.taken({ key, uploads: true }, [endpoint], true);
   expect(box?.home).toBe(key);
   const later = device({ box });
   expect(await later.sealing.authMember(false)).toEqual({ box_key: box?.public_key });
@@ -136,7 +136,8 @@ it('waits for nothing to load before a known home lets this device in, and gives
   expect(sentOf(first, 'auth')[0]?.payload.box_key).toBe(keyOf(lost));
   await expect.poll(() => loaded).toBeDefined();
   loaded?.();
-  await expect.poll(() => store.pairing()?.box).toBeUndefined();
+  // Home's key stays: without it, everything would go to the mailbox in plain.
+  await expect.poll(() => store.pairing()?.box).toEqual({ home, uploads: true });
   expect(sentOf(first, 'box.known')).toEqual([]);
   first.end();
   await link.stop();
@@ -155,6 +156,55 @@ it('waits for nothing to load before a known home lets this device in, and gives
   await expect.poll(() => sentOf(second, 'box.known')).toHaveLength(1);
   expect(later.store.pairing()?.box).toEqual({ public_key: keyOf(next), home });
   await later.link.stop();
+});
+
+it('keeps home’s key while its own cannot be read, and with a new one in place of a damaged one', async () => {
+  const own = await newBoxKey();
+  const [public_key, home] = [base64url(own.point), await newPoint()];
+  const log = createTestLog();
+  const online = async (box: Pairing['box'], keys?: OwnKeys) => {
+    const given = setup({
+      pairing: { ...PAIRING, box },
+      parts: { sealing: () => createSealing({ store: given.store, log, keys }) },
+    });
+    given.link.start();
+    given.socket().open();
+    await expect.poll(() => sentOf(given.socket(), 'auth').length).toBe(1);
+    const [auth] = sentOf(given.socket(), 'auth');
+    const socket = await given.admit({ home_box: { key: home, uploads: true } });
+    const changes = given.written.length;
+    return { ...given, socket, shown: auth?.payload.box_key, box: () => given.store.pairing()?.box, changes };
+  };
+  const box = { public_key, home, uploads: true };
+  const blocked = async () => {
+    throw new Error('the disk is busy');
+  };
+  const unreadable = await online(box, { own: blocked, keep: async () => ({}) });
+  await expect.poll(() => log.lines.join('\n')).toContain('cannot be used: the disk is busy');
+  await settle();
+  expect([unreadable.shown, unreadable.box()]).toEqual([public_key, box]);
+  expect(sentOf(unreadable.socket, 'box.known')).toEqual([]);
+  await unreadable.link.stop();
+
+  const damaged = await online({ ...box, private_key: 'AAAA' });
+  await expect.poll(damaged.box).toEqual({ home, uploads: true });
+  await damaged.link.stop();
+  const mended = await online(damaged.box());
+  await expect.poll(() => sentOf(mended.socket, 'box.known')).toHaveLength(1);
+  expect(mended.box()).toEqual({ ...box, public_key: mended.shown, private_key: expect.any(String) });
+  expect(mended.shown).not.toBe(public_key);
+  await mended.link.stop();
+});
+
+it('says nothing in plain to the mailbox while home has no key of it', async () => {
+  const home = await newPoint();
+  const { log, sealing } = device({ box: { home, uploads: true } });
+  const sent: unknown[] = [];
+  const guard = sealing.guard({ send: (...given) => sent.push(given), deliver() {} });
+  guard.send('proactive', 'proactive.reply', { message_id: 'r1', text: 'Yes', ts: 3 }, 'r1');
+  await expect.poll(() => log.lines.join('\n')).toContain('a reply cannot be sealed: the key of this device is lost');
+  await expect(sealing.keys()).rejects.toThrow('lost');
+  expect(sent).toEqual([]);
 });
 
 /** A device whose key cannot be exported, as in a browser, and its home. */
