@@ -3,6 +3,18 @@ import { openStore } from './browser-storage.ts';
 
 export type Keep = ReturnType<typeof openKeep>;
 
+type Change = (value: unknown) => unknown;
+
+/** A value that could not be written. */
+interface Held {
+  value: unknown;
+  /** The changes that made it, if the stored one could not be read either: they are made again once it can be. */
+  unread?: Change[];
+}
+
+/** Maximum changes of one value that are made again. */
+const MAX_UNREAD = 100;
+
 /**
  * Everything that the app stores in this browser for the pairing with the relay at `base`: messages, drafts, conversations,
  * files. Shared by pages and the service worker; a change is one transaction. In a browser without storage (a private
@@ -11,23 +23,41 @@ export type Keep = ReturnType<typeof openKeep>;
 export function openKeep(base: string) {
   const place = new URL(base).pathname;
   const database = openStore('svc kept', 'keep');
-  const memory = new Map<string, unknown>();
+  const memory = new Map<string, Held>();
   const keyOf = (name: string) => `${name} ${place}`;
 
+  /** The present value, from the stored one. */
+  function present<T>(name: string, stored: T | undefined): T | undefined {
+    const held = memory.get(name);
+    if (!held) return stored;
+    return (held.unread ? held.unread.reduce((value, change) => change(value), stored as unknown) : held.value) as T;
+  }
+
+  /** Rejects for a value that cannot be read now. */
+  async function find<T>(name: string): Promise<T | undefined> {
+    try {
+      return present(name, await get<T>(keyOf(name), database));
+    } catch (error) {
+      const held = memory.get(name);
+      if (!held) throw error;
+      return held.value as T;
+    }
+  }
+
   return {
-    async read<T>(name: string): Promise<T | undefined> {
-      if (memory.has(name)) return memory.get(name) as T;
-      return get<T>(keyOf(name), database).catch(() => undefined);
-    },
-    /** Replaces a value by the result of `change`. Resolves with that. */
+    find,
+    read: <T>(name: string): Promise<T | undefined> => find<T>(name).catch(() => undefined),
+    /** Replaces a value by the result of `change`, which may be called several times. Resolves with that. */
     async change<T>(name: string, change: (value: T | undefined) => T): Promise<T> {
       let found: T | undefined;
       let next: T | undefined;
+      let isRead = false;
       try {
         await update<T>(
           keyOf(name),
           (value) => {
-            found = memory.has(name) ? (memory.get(name) as T) : value;
+            found = present(name, value);
+            isRead = true;
             next = change(found);
             return next;
           },
@@ -36,8 +66,10 @@ export function openKeep(base: string) {
         memory.delete(name);
       } catch {
         // The disk may be full. Until a write succeeds, memory has the newest value.
-        next = change(memory.has(name) ? (memory.get(name) as T) : found);
-        memory.set(name, next);
+        const { value, unread } = memory.get(name) ?? { unread: [] };
+        next = change(isRead ? found : (value as T | undefined));
+        const missed = isRead ? undefined : unread && [...unread, change as Change].slice(-MAX_UNREAD);
+        memory.set(name, { value: next, unread: missed });
       }
       return next as T;
     },

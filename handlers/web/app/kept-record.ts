@@ -12,7 +12,8 @@ export function openRecord<T>({ keep, base }: Pick<App, 'keep' | 'base'>, name: 
   let isClosed = false;
 
   async function load(): Promise<void> {
-    const stored = await keep.read<Record<string, T>>(name);
+    // What cannot be read now is shown as before.
+    const stored = await keep.find<Record<string, T>>(name).catch(() => entries.value);
     if (!isClosed) entries.value = stored ?? {};
   }
 

@@ -22,9 +22,49 @@ export function openDrafts(keep: Keep) {
   const releases = new Map<string, () => void>();
   const closing = new AbortController();
 
+  function release(id: string): void {
+    releases.get(id)?.();
+    releases.delete(id);
+  }
+
+  /** Resolves once this tab alone has a draft, until that is removed; never after `close`. */
+  const claim = (id: string): Promise<void> =>
+    new Promise((claimed) => {
+      if (releases.has(id) || !navigator.locks) return claimed();
+      void navigator.locks
+        .request(`svc upload ${id}`, { signal: closing.signal }, () => {
+          const held = new Promise<void>((release) => releases.set(id, release));
+          claimed();
+          return held;
+        })
+        .catch(() => {});
+    });
+
+  async function remove(id: string): Promise<void> {
+    if (closing.signal.aborted) return;
+    await keep.change<string[]>(INDEX, (stored = []) => stored.filter((other) => other !== id));
+    await keep.remove(nameOf(id));
+    release(id);
+  }
+
   return {
     ids: async (): Promise<readonly string[]> => (await keep.read<string[]>(INDEX)) ?? [],
     read: (id: string): Promise<Draft | undefined> => keep.read<Draft>(nameOf(id)),
+    claim,
+    remove,
+
+    /** Claims a draft. Undefined if there is none any more, or if it cannot be read now and is left for a later page. */
+    async adopt(id: string): Promise<Draft | undefined> {
+      await claim(id);
+      try {
+        const draft = await keep.find<Draft>(nameOf(id));
+        if (!draft) await remove(id);
+        return draft;
+      } catch {
+        release(id);
+        return undefined;
+      }
+    },
 
     async put(id: string, draft: Draft): Promise<void> {
       if (closing.signal.aborted) return;
@@ -33,27 +73,6 @@ export function openDrafts(keep: Keep) {
       );
       if (ids.includes(id) && !closing.signal.aborted) await keep.change<Draft>(nameOf(id), () => draft);
     },
-
-    async remove(id: string): Promise<void> {
-      if (closing.signal.aborted) return;
-      await keep.change<string[]>(INDEX, (stored = []) => stored.filter((other) => other !== id));
-      await keep.remove(nameOf(id));
-      releases.get(id)?.();
-      releases.delete(id);
-    },
-
-    /** Resolves once this tab alone has a draft, until that is removed; never after `close`. */
-    claim: (id: string): Promise<void> =>
-      new Promise((claimed) => {
-        if (releases.has(id) || !navigator.locks) return claimed();
-        void navigator.locks
-          .request(`svc upload ${id}`, { signal: closing.signal }, () => {
-            const held = new Promise<void>((release) => releases.set(id, release));
-            claimed();
-            return held;
-          })
-          .catch(() => {});
-      }),
 
     /** Lets other tabs have the drafts. Nothing of them reaches `keep` any more. */
     close(): void {

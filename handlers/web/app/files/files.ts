@@ -102,10 +102,8 @@ export function createFiles(app: App) {
 
   /** Goes on with a draft of an earlier page, or of a tab that was closed. */
   async function adopt(id: string): Promise<void> {
-    await drafts.claim(id);
-    const draft = await drafts.read(id);
-    if (!draft) return drafts.remove(id);
-    if (isClosed || sources.has(id)) return;
+    const draft = await drafts.adopt(id);
+    if (!draft || isClosed || sources.has(id)) return;
     sources.set(id, draft);
     const { file, stopped } = draft;
     const state = stopped === undefined ? 'waiting' : stopped === '' ? 'cancelled' : 'failed';

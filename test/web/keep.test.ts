@@ -1,0 +1,72 @@
+import fc from 'fast-check';
+import { expect, it, vi } from 'vitest';
+import { openDrafts } from '../../handlers/web/app/files/drafts.ts';
+import { openKeep } from '../../handlers/web/app/keep.ts';
+import { stubIndexedDb } from '../support/fake-indexeddb.ts';
+
+const BASE = 'https://relay.example/';
+const add =
+  (entry: string) =>
+  (stored: string[] = []) => [...stored, entry];
+
+it('keeps what is stored when it could not be read, with the changes made meanwhile', async () => {
+  const { rows, failing } = stubIndexedDb();
+  rows.set('list /', ['a']);
+  const keep = openKeep(BASE);
+  failing.read = true;
+  await expect(keep.find('list')).rejects.toThrow('refused');
+  expect(await keep.read('list')).toBeUndefined();
+  expect(await keep.change('list', add('b'))).toEqual(['b']);
+  expect(await keep.change('list', add('c'))).toEqual(['b', 'c']);
+  expect([await keep.read('list'), await keep.find('list')]).toEqual([
+    ['b', 'c'],
+    ['b', 'c'],
+  ]);
+  failing.read = false;
+  expect(await keep.read('list')).toEqual(['a', 'b', 'c']);
+  failing.write = true;
+  expect(await keep.change('list', add('d'))).toEqual(['a', 'b', 'c', 'd']);
+  failing.read = true;
+  expect(await keep.change('list', add('e'))).toEqual(['a', 'b', 'c', 'd', 'e']);
+  failing.read = failing.write = false;
+  expect(await keep.change('list', add('f'))).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
+  expect(rows.get('list /')).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
+  expect(await openKeep(BASE).read('list')).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
+});
+
+it('loses no entry and makes none twice, whatever fails in between', () => {
+  const steps = fc.array(fc.record({ read: fc.boolean(), write: fc.boolean() }), { maxLength: 12 });
+  return fc.assert(
+    fc.asyncProperty(steps, async (failures) => {
+      const { rows, failing } = stubIndexedDb();
+      rows.set('list /', ['stored']);
+      const keep = openKeep(BASE);
+      const all = ['stored'];
+      for (const [at, failure] of [...failures, { read: false, write: false }].entries()) {
+        Object.assign(failing, failure);
+        all.push(String(at));
+        await keep.change('list', add(String(at)));
+      }
+      expect(rows.get('list /')).toEqual(all);
+    }),
+    { numRuns: 60 },
+  );
+});
+
+it('removes a draft that is gone from the list, and leaves one that cannot be read now', async () => {
+  const { rows, failing } = stubIndexedDb();
+  vi.stubGlobal('navigator', {});
+  const draft = { file: { name: 'a' } as File };
+  await openDrafts(openKeep(BASE)).put('one', draft);
+  await openDrafts(openKeep(BASE)).put('two', draft);
+  rows.delete('upload two /');
+  const drafts = openDrafts(openKeep(BASE));
+  expect(await drafts.ids()).toEqual(['one', 'two']);
+  failing.read = true;
+  for (const id of ['one', 'two']) expect(await drafts.adopt(id)).toBeUndefined();
+  failing.read = false;
+  expect(await drafts.ids()).toEqual(['one', 'two']);
+  expect(await drafts.adopt('two')).toBeUndefined();
+  expect(await drafts.adopt('one')).toEqual(draft);
+  expect(await openDrafts(openKeep(BASE)).ids()).toEqual(['one']);
+});
