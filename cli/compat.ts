@@ -86,6 +86,8 @@ export async function compatDeps(
 function nextStep(error: unknown): string | undefined {
   const kind = error instanceof RelayError ? error.kind : undefined;
   if (kind === 'conflict') return 'Inspect it and move it away, or go on anyway with --force.';
+  if (kind === 'forbidden')
+    return 'Make that folder readable, or name one directory: svc relay compat remove --hook-dir <directory>';
   if (kind === 'unavailable') return 'Reinstall svc-relay, or run in a source tree: npm run build';
   return undefined;
 }

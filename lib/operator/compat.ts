@@ -1,5 +1,5 @@
-import { RelayError } from '../errors.ts';
-import type { Host } from '../host/index.ts';
+import { describeError, RelayError } from '../errors.ts';
+import type { DirectoryEntry, Host } from '../host/index.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
 import { byCodePoint } from '../kit/text.ts';
 
@@ -75,7 +75,8 @@ export const compatEntry = ({ pluginDirectory }: Pick<CompatDeps, 'pluginDirecto
 
 /** Installed hooks. Unreadable directories count as empty. */
 export async function compatStatus(deps: CompatDeps): Promise<CompatStatus> {
-  const [directories, own] = await Promise.all([hookDirectories(deps), compatPackage(deps)]);
+  const [profiles, own] = await Promise.all([listProfiles(deps).catch(() => null), compatPackage(deps)]);
+  const directories = hookDirectories(deps, profiles);
   const files = (await Promise.all(directories.map((directory) => hookFiles(deps, directory)))).flat();
   const installed = files.some(({ references_bootstrap }) => references_bootstrap);
   return {
@@ -121,10 +122,13 @@ export async function installHook(deps: CompatDeps, { dryRun, force }: CompatOpt
 
 /**
  * Removes the hook from one directory, or from every known one, after checking all of them.
- * @throws RelayError `conflict` if one of the files is unmanaged, in which case nothing is removed.
+ * @throws RelayError `conflict` if one of the files is unmanaged, `forbidden` if the profiles cannot be listed. Nothing is
+ * removed then.
  */
 export async function removeHook(deps: CompatDeps, options: CompatOptions & { all: boolean }): Promise<CompatRemoved> {
-  const directories = options.all ? await hookDirectories(deps) : [targetDirectory(deps)];
+  const directories = options.all
+    ? hookDirectories(deps, await listProfiles(deps).catch((error) => Promise.reject(notListed(error))))
+    : [targetDirectory(deps)];
   const targets = directories.map((directory) => `${directory}/${HOOK_FILE}`);
   const files = await Promise.all(targets.map((target) => readHook(deps, target)));
   const foreign = files.find((file) => file && !file.managed_content);
@@ -143,14 +147,22 @@ export async function removeHook(deps: CompatDeps, options: CompatOptions & { al
 
 const notManaged = (path: string) => new RelayError('conflict', `${path} was not written by svc relay compat`);
 
+const notListed = (cause: unknown) =>
+  new RelayError('forbidden', `the profiles cannot be listed, and no hook was removed: ${describeError(cause)}`, {
+    cause,
+  });
+
 const defaultDirectory = ({ host }: CompatDeps): string => `${host.agentHome}/startup.d`;
 
 const targetDirectory = (deps: CompatDeps): string => deps.hookDirectory ?? defaultDirectory(deps);
 
+/** Null without profiles. */
+const listProfiles = ({ host, root }: CompatDeps): Promise<DirectoryEntry[] | null> =>
+  host.files.list(`${root}/profiles`);
+
 /** The named directory, the agent's own, and those of its profiles. */
-async function hookDirectories(deps: CompatDeps): Promise<string[]> {
-  const profiles = (await deps.host.files.list(`${deps.root}/profiles`).catch(() => null)) ?? [];
-  const own = profiles
+function hookDirectories(deps: CompatDeps, profiles: DirectoryEntry[] | null): string[] {
+  const own = (profiles ?? [])
     .filter(({ name, kind }) => kind === 'directory' && !name.startsWith('.'))
     .map(({ name }) => `${deps.root}/profiles/${name}/startup.d`)
     .sort(byCodePoint)

@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -97,6 +97,26 @@ describe('compat (07 §5.4)', () => {
     expect(json).toMatchObject({ package: { importable: false }, installed: true });
     expect(json.recommendation).toContain('svc relay compat remove');
     expect((await compat('install', '--json')).json).toEqual({ ok: false, error: expect.stringContaining('not load') });
+  });
+
+  test('remove --all removes nothing while the profiles cannot be listed', async () => {
+    const { compat, home, hook } = await setting();
+    await compat('install');
+    const profiles = join(home, 'profiles');
+    await symlink(profiles, profiles);
+    const refused = await compat('remove', '--all');
+    expect([refused.code, refused.stdout]).toEqual([1, '']);
+    expect(refused.stderr).toMatch(
+      /^error: the profiles cannot be listed, and no hook was removed: ELOOP.*\n.*--hook-dir/,
+    );
+    const error = expect.stringContaining('cannot be listed');
+    expect((await compat('remove', '--all', '--json')).json).toEqual({ ok: false, error });
+    await expect(readFile(hook, 'utf8')).resolves.toContain('svc-relay compat v1');
+    expect((await compat('remove', '--json')).json).toMatchObject({ removed: [hook] });
+
+    // Without profiles, there are none to list.
+    await rm(profiles);
+    expect((await compat('remove', '--all', '--json')).json).toMatchObject({ ok: true, removed: [] });
   });
 
   test("somebody else's file: exit 1 and untouched without --force", async () => {
