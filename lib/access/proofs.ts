@@ -1,9 +1,9 @@
 import { decodeProtectedHeader } from 'jose/decode/protected_header';
 import { compactVerify } from 'jose/jws/compact/verify';
-import { base64url, fromBase64url, hexToBytes, randomBytes } from '../kit/bytes.ts';
+import { base64url, fromBase64url, randomBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject, parseObject } from '../kit/json.ts';
-import { sha256 } from '../kit/sha256.ts';
+import { digestOf } from '../kit/sha256.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 import type { HeaderReader } from './peer.ts';
 
@@ -114,7 +114,7 @@ export function createProofs(clock: Clock) {
       const thumbprint = thumbprintOf(key);
       if (expected !== undefined && thumbprint !== expected) return WRONG;
       const { htm, htu, ath, jti, iat, nonce } = claims;
-      if (htm !== method || htu !== path || ath !== hashOf(token)) return WRONG;
+      if (htm !== method || htu !== path || ath !== digestOf(token)) return WRONG;
       if (typeof jti !== 'string' || !JTI.test(jti) || typeof iat !== 'number') return WRONG;
       if (!windowOf(nonce)) return STALE;
       try {
@@ -151,10 +151,8 @@ function readProof(proof: string): { key: PublicKey; claims: Record<string, unkn
 
 const isCoordinate = (value: unknown): value is string => typeof value === 'string' && COORDINATE.test(value);
 
-const hashOf = (text: string): string => base64url(hexToBytes(sha256(text)));
-
 /** RFC 7638: the hash of the required members in alphabetical order. */
-const thumbprintOf = ({ x, y }: PublicKey): string => hashOf(`{"crv":"P-256","kty":"EC","x":"${x}","y":"${y}"}`);
+const thumbprintOf = ({ x, y }: PublicKey): string => digestOf(`{"crv":"P-256","kty":"EC","x":"${x}","y":"${y}"}`);
 
 /** The proof of a request; a page's upgrade has it in a subprotocol, exactly one. Null without it. */
 export function proofOf(headers: HeaderReader): string | null {

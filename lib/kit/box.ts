@@ -1,16 +1,7 @@
 import { base64url, bytesToHex, concatBytes, fromBase64url, randomBytes, utf8ToBytes } from './bytes.ts';
-import {
-  agree,
-  decryptRecord,
-  derive,
-  digestOf,
-  encryptRecord,
-  newEphemeral,
-  newPair,
-  pointOf,
-  readHeader,
-} from './ece.ts';
+import { agree, decryptRecord, derive, encryptRecord, newEphemeral, newPair, pointOf, readHeader } from './ece.ts';
 import { isObject } from './json.ts';
+import { webSha256 } from './web-sha256.ts';
 
 /** Bytes that can be sealed at once. */
 export const MAX_SEALED = 1024 * 1024;
@@ -39,7 +30,7 @@ export interface Receiver {
 export type Sealed = { by: string; content: string; keys: Record<string, string> };
 
 /** Names a public key without revealing it. */
-export const keyIdOf = async (point: Uint8Array): Promise<string> => bytesToHex(await digestOf(point)).slice(0, 16);
+export const keyIdOf = async (point: Uint8Array): Promise<string> => bytesToHex(await webSha256(point)).slice(0, 16);
 
 export async function newBoxKey(isExtractable = true): Promise<BoxKey> {
   const pair = await newPair(isExtractable);
@@ -79,7 +70,7 @@ export async function seal(plaintext: Uint8Array, from: BoxKey, to: readonly Rec
     keyId: new Uint8Array(),
     recordSize,
   });
-  const digest = await digestOf(content);
+  const digest = await webSha256(content);
   const keys = await Promise.all(
     to.map(async (receiver): Promise<[string, string]> => {
       const { salt, pair } = await newEphemeral();
@@ -113,7 +104,7 @@ export async function open(
   if (recordSize !== KEY_RECORD_SIZE) throw new RangeError('the header was changed');
   const [fresh, lasting] = await Promise.all([agree(as.privateKey, keyId), agree(as.privateKey, from)]);
   const wrapping = await wrappingSecret({ fresh, lasting, sender: from, receiver: as.point, keyId });
-  const protection = { secret: wrapping, context: contextOf(context, await digestOf(content)) };
+  const protection = { secret: wrapping, context: contextOf(context, await webSha256(content)) };
   return decryptRecord(content, { secret: await decryptRecord(wrapped, protection) });
 }
 

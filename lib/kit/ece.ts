@@ -40,10 +40,6 @@ export async function agree(privateKey: CryptoKey, point: Uint8Array): Promise<U
 const importPoint = (point: Uint8Array): Promise<CryptoKey> =>
   crypto.subtle.importKey('raw', own(point), CURVE, false, []);
 
-/** SHA-256 by Web Crypto, so that a page needs no other code for it. */
-export const digestOf = async (bytes: Uint8Array): Promise<Uint8Array> =>
-  new Uint8Array(await crypto.subtle.digest('SHA-256', own(bytes)));
-
 /** HKDF with SHA-256 (RFC 5869), extract and expand. */
 export async function derive(
   secret: Uint8Array,

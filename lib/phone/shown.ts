@@ -1,6 +1,5 @@
-import { sha256 } from '@noble/hashes/sha2.js';
 import type { PhoneMessage, Reply } from '../../storage/schema.ts';
-import { base64url, utf8ToBytes } from '../kit/bytes.ts';
+import { digestOf } from '../kit/sha256.ts';
 import { visibleLine, visibleName } from '../kit/text.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { answersOf } from './question.ts';
@@ -22,7 +21,7 @@ const MAX_LINE = 120;
 export const shownText = ({ title, text, answers }: Shown): string =>
   JSON.stringify(['svc-relay shown v1', title, text, answers]);
 
-export const hashOfShown = (shown: Shown): string => base64url(sha256(utf8ToBytes(shownText(shown))));
+export const hashOfShown = (shown: Shown): string => digestOf(shownText(shown));
 
 export const shownOf = ({ title, text, metadata }: Pick<PhoneMessage, 'title' | 'text' | 'metadata'>): Shown => ({
   title,

@@ -5,12 +5,12 @@ import { hexToBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { loadAll, readAs } from '../kit/entries.ts';
 import { mapLimit } from '../kit/semaphore.ts';
+import { digestOf } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import { isDeviceId } from '../sessions/device.ts';
 import { DAY } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import { digestOf } from './digest.ts';
 import type { BrokerRequest } from './host-link.ts';
 import { idOfBytes, isDigest, isId, newToken } from './ids.ts';
 

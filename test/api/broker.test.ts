@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { digestOf } from '../../lib/reach/digest.ts';
+import { digestOf } from '../../lib/kit/sha256.ts';
 import { closeFrame, decodeFrame } from '../../lib/reach/frames.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage } from '../../lib/reach/messages.ts';

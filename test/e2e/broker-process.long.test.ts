@@ -2,8 +2,8 @@ import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promis
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
+import { digestOf } from '../../lib/kit/sha256.ts';
 import { labelOf } from '../../lib/reach/broker/label.ts';
-import { digestOf } from '../../lib/reach/digest.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { type BrokerPeer, type BrokerTarget, broker, type KnownHost } from '../support/broker.ts';
 import { selfSigned } from '../support/certificate.ts';

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { onTestFinished, type TestContext, vi } from 'vitest';
-import { digestOf } from '../../lib/reach/digest.ts';
+import { digestOf } from '../../lib/kit/sha256.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { privateAuthority } from './certificate.ts';
 import { TIMEOUT } from './limits.ts';

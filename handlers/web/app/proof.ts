@@ -1,5 +1,6 @@
 import { base64url, utf8ToBytes } from '../../../lib/kit/bytes.ts';
 import { asObject } from '../../../lib/kit/json.ts';
+import { webDigestOf } from '../../../lib/kit/web-sha256.ts';
 
 /**
  * The key that the session is bound to. Its private half cannot be read, not even by this page; the browser signs with it.
@@ -36,10 +37,6 @@ export async function makeKey(): Promise<ProofKey> {
 }
 
 const encode = (value: object): string => base64url(utf8ToBytes(JSON.stringify(value)));
-
-async function hashOf(text: string): Promise<string> {
-  return base64url(new Uint8Array(await crypto.subtle.digest('SHA-256', utf8ToBytes(text) as BufferSource)));
-}
 
 /** Makes proofs for the relay at `base` (README, "The key of a session"). */
 export function createProver(base: string) {
@@ -81,7 +78,7 @@ export function createProver(base: string) {
       htm: method,
       htu: `/${new URL(path, base).pathname.slice(root.length)}`,
       iat: Math.floor(Date.now() / 1000),
-      ath: await hashOf(token),
+      ath: await webDigestOf(token),
       nonce: given,
     };
     const signed = `${encode(header)}.${encode(claims)}`;

@@ -1,8 +1,7 @@
 import { get, set, update } from 'idb-keyval';
 import { createSealing, type OwnKeys, type SealingParts } from '../../../lib/companion/link/sealing.ts';
 import { type BoxKey, newBoxKey } from '../../../lib/kit/box.ts';
-import { base64url, utf8ToBytes } from '../../../lib/kit/bytes.ts';
-import { digestOf } from '../../../lib/kit/ece.ts';
+import { webDigestOf } from '../../../lib/kit/web-sha256.ts';
 import { type Shown, shownText } from '../../../lib/phone/shown.ts';
 import { boxKeyName, pairingDatabase } from './stored-pairing.ts';
 
@@ -13,7 +12,7 @@ export const openSealing = (base: string, parts: Pick<SealingParts, 'store' | 'l
   createSealing({ ...parts, keys: browserKeys(base), deliversUnopened: true });
 
 /** Hash of a message as it was shown, which a reply to it carries. */
-export const hashOf = async (shown: Shown): Promise<string> => base64url(await digestOf(utf8ToBytes(shownText(shown))));
+export const hashOf = (shown: Shown): Promise<string> => webDigestOf(shownText(shown));
 
 /**
  * The key of a pairing, which cannot be exported, not even by the page. A browser that cannot store it has none, since

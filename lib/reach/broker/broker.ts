@@ -1,8 +1,8 @@
 import { timingSafeEqual } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
 import { isObject } from '../../kit/json.ts';
+import { digestOf } from '../../kit/sha256.ts';
 import { utf8Length } from '../../kit/text.ts';
-import { digestOf } from '../digest.ts';
 import { MAX_PAYLOAD } from '../frames.ts';
 import { isId, newId, shortId } from '../ids.ts';
 import {

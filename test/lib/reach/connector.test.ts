@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { backoff } from '../../../lib/kit/reconnect.ts';
+import { digestOf } from '../../../lib/kit/sha256.ts';
 import { createLog } from '../../../lib/log.ts';
 import { Connector, otherRelayAdvice, PACE } from '../../../lib/reach/connector.ts';
-import { digestOf } from '../../../lib/reach/digest.ts';
 import { closeFrame, dataFrame } from '../../../lib/reach/frames.ts';
 import type { BrokerRequest } from '../../../lib/reach/host-link.ts';
 import type { StreamPort } from '../../../lib/reach/host-streams.ts';

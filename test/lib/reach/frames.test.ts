@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { digestOf } from '../../../lib/reach/digest.ts';
+import { digestOf } from '../../../lib/kit/sha256.ts';
 import { closeFrame, dataFrame, decodeFrame, MAX_FRAME, MAX_PAYLOAD, windowFrame } from '../../../lib/reach/frames.ts';
 import { bytesOfId, idOfBytes, isDigest, isId, isToken, newId, newToken } from '../../../lib/reach/ids.ts';
 import { runs } from '../../support/runs.ts';

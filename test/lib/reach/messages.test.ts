@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { digestOf } from '../../../lib/reach/digest.ts';
+import { digestOf } from '../../../lib/kit/sha256.ts';
 import { newId, newToken } from '../../../lib/reach/ids.ts';
 import {
   encodeMessage,

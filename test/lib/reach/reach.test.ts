@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { createStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { digestOf } from '../../../lib/reach/digest.ts';
+import { digestOf } from '../../../lib/kit/sha256.ts';
 import { windowFrame } from '../../../lib/reach/frames.ts';
 import type { OpenLocalEnd, StreamPort } from '../../../lib/reach/host-streams.ts';
 import { idOfBytes } from '../../../lib/reach/ids.ts';

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
+import { digestOf } from '../../../../lib/kit/sha256.ts';
 import { parseHosts } from '../../../../lib/reach/broker/hosts.ts';
 import { hostIdOfLabel, labelOf } from '../../../../lib/reach/broker/label.ts';
-import { digestOf } from '../../../../lib/reach/digest.ts';
 import { newId, newToken } from '../../../../lib/reach/ids.ts';
 
 const file = (hosts: unknown, more = {}) => parseHosts(JSON.stringify({ hosts, ...more }));

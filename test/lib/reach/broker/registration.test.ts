@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { digestOf } from '../../../../lib/reach/digest.ts';
+import { digestOf } from '../../../../lib/kit/sha256.ts';
 import { dataFrame } from '../../../../lib/reach/frames.ts';
 import { newId, newToken } from '../../../../lib/reach/ids.ts';
 import { encodeMessage } from '../../../../lib/reach/messages.ts';

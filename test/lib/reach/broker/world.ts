@@ -1,7 +1,7 @@
+import { digestOf } from '../../../../lib/kit/sha256.ts';
 import { Broker, type BrokerDeps } from '../../../../lib/reach/broker/broker.ts';
 import type { Change } from '../../../../lib/reach/broker/credentials.ts';
 import type { Effect } from '../../../../lib/reach/broker/effects.ts';
-import { digestOf } from '../../../../lib/reach/digest.ts';
 import { type BadFrame, decodeFrame, type Frame } from '../../../../lib/reach/frames.ts';
 import { newId, newToken } from '../../../../lib/reach/ids.ts';
 import { encodeMessage, type Register } from '../../../../lib/reach/messages.ts';
