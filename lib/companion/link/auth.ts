@@ -1,7 +1,6 @@
 import { isObject } from '../../kit/json.ts';
 import type { Payload } from '../../socket/envelope.ts';
-import type { MailboxAccess } from './endpoints.ts';
-import { relayUrl } from './pairing-url.ts';
+import { type MailboxAccess, relayUrl } from './endpoints.ts';
 
 /** This device's description in its first frame (contract 01 §3.3). */
 export interface DeviceFacts {

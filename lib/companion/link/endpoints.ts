@@ -1,5 +1,5 @@
 import type { PeerKey, PinnedOrigin } from '../../host/dial.ts';
-import { defaultPort, splitUrl, urlHost } from '../../kit/addresses.ts';
+import { defaultPort, isHost, splitUrl, urlHost } from '../../kit/addresses.ts';
 import { base64, hexToBytes } from '../../kit/bytes.ts';
 
 /** One route to the relay's socket. */
@@ -46,6 +46,24 @@ export interface Broker {
   hostId: string;
   /** Works a few times, until `expiresAt` (epoch seconds). Secret. */
   bootstrap: { token: string; expiresAt: number };
+}
+
+const MAX_URL = 2048;
+
+/**
+ * The socket URL for a relay URL, or null if it is invalid. A URL without a path gets `/ws`. Any other path stays,
+ * because it belongs to the proxy that publishes the relay.
+ */
+export function relayUrl(value: unknown): string | null {
+  if (typeof value !== 'string' || value.length > MAX_URL) return null;
+  const parts = splitUrl(value.trim());
+  if (!parts || !/^wss?$/.test(parts.scheme) || !isHost(parts.host) || /[?#\s]/.test(parts.rest)) return null;
+  if (parts.port !== undefined && (parts.port < 1 || parts.port > 65535)) return null;
+  if (/^[a-z]+:\/\/[^/]*@/i.test(value.trim())) return null;
+  const path = parts.rest.replace(/\/+$/, '');
+  const port = parts.port === undefined ? '' : `:${parts.port}`;
+  const url = `${parts.scheme}://${urlHost(parts.host.toLowerCase())}${port}${path === '' ? '/ws' : path}`;
+  return URL.canParse(url) ? url : null;
 }
 
 /** Kinds of routes for display. */

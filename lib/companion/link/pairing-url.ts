@@ -1,10 +1,9 @@
 import { RelayError } from '../../errors.ts';
-import { isHost, splitUrl, urlHost } from '../../kit/addresses.ts';
 import { isObject } from '../../kit/json.ts';
 import { decodeUtf8Strict } from '../../kit/text.ts';
 import { isPairingCode } from '../../pairing/code.ts';
 import { readPinnedCandidate } from './candidates.ts';
-import { authority, type Endpoint, endpointId, inPreference } from './endpoints.ts';
+import { authority, type Endpoint, endpointId, inPreference, relayUrl } from './endpoints.ts';
 
 /** The content of a pairing link or QR code, for a device that wants to pair. */
 export interface PairingOffer {
@@ -28,7 +27,6 @@ export interface UnusableRoute {
 /** Real links and payloads are far smaller. */
 const MAX_TEXT = 64 * 1024;
 const MAX_CANDIDATES = 16;
-const MAX_URL = 2048;
 const PINNED_ROLE = /^(?:plugin_proxy|outbound_broker)$/i;
 const BASE64URL = /^[A-Za-z0-9_-]+$/;
 const SECRET = /^[A-Za-z0-9_-]{16,128}$/;
@@ -134,20 +132,4 @@ function inOrder(candidates: Endpoint[], direct: string): Endpoint[] {
   return all
     .filter((endpoint) => endpoint.pinned || !pinned.has(authority(endpoint.url)))
     .filter((endpoint, index, kept) => kept.findIndex((other) => endpointId(other) === endpointId(endpoint)) === index);
-}
-
-/**
- * The socket URL for a relay URL, or null if it is invalid. A URL without a path gets `/ws`. Any other path stays,
- * because it belongs to the proxy that publishes the relay.
- */
-export function relayUrl(value: unknown): string | null {
-  if (typeof value !== 'string' || value.length > MAX_URL) return null;
-  const parts = splitUrl(value.trim());
-  if (!parts || !/^wss?$/.test(parts.scheme) || !isHost(parts.host) || /[?#\s]/.test(parts.rest)) return null;
-  if (parts.port !== undefined && (parts.port < 1 || parts.port > 65535)) return null;
-  if (/^[a-z]+:\/\/[^/]*@/i.test(value.trim())) return null;
-  const path = parts.rest.replace(/\/+$/, '');
-  const port = parts.port === undefined ? '' : `:${parts.port}`;
-  const url = `${parts.scheme}://${urlHost(parts.host.toLowerCase())}${port}${path === '' ? '/ws' : path}`;
-  return URL.canParse(url) ? url : null;
 }

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parsePairing, relayUrl } from '../../../../lib/companion/link/pairing-url.ts';
+import { relayUrl } from '../../../../lib/companion/link/endpoints.ts';
+import { parsePairing } from '../../../../lib/companion/link/pairing-url.ts';
 import { RelayError } from '../../../../lib/errors.ts';
 import { base64url, utf8ToBytes } from '../../../../lib/kit/bytes.ts';
 import { buildPayload, pairingUrl } from '../../../../lib/pairing/payload.ts';
