@@ -42,6 +42,12 @@ it.each(['app', 'console'])('issue 17: the shell of the %s is at most 45 KB, its
   expect(total(styles)).toBeLessThan(12 * KB);
 });
 
+it('no screen requests a chunk with nothing but constants: the shell has them', () => {
+  const chunks = named('app', /\/chunk-/);
+  expect(chunks).not.toEqual([]);
+  expect(chunks.filter((path) => sizeOf(path) < 200)).toEqual([]);
+});
+
 /** A chunk of the app that holds a text, and what it needs beside the shell. */
 async function chunkOf(text: string): Promise<string[]> {
   const scripts = named('app', /\.js$/);

@@ -16,6 +16,9 @@ import { openPairingStore } from './pairing-store.ts';
 import { createSession, type Session } from './session.ts';
 import { applyLook, languageOf, openSettings } from './settings.ts';
 import { createShares } from './share/shares.ts';
+// Constants of several screens, which would each be a chunk and a request of their own.
+import '../../../lib/media/sealed-type.ts';
+import './devices/max-name.ts';
 
 /** Sentences of the app in other languages, one file per area. */
 const TABLES: readonly LoadTable[] = [

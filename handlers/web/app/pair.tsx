@@ -7,7 +7,7 @@ import { messageOf } from '../shared/load.tsx';
 import type { AppShellProps } from './app.tsx';
 import { Camera } from './camera.tsx';
 import { useApp } from './context.ts';
-import { MAX_NAME } from './devices/names.ts';
+import { MAX_NAME } from './devices/max-name.ts';
 import { describeBrowser, type LinkCode, readCode } from './launch.ts';
 import { lifetimeOptions, limitFor, limitSession } from './lifetime.ts';
 import type { PairResult, Session } from './session.ts';

@@ -1,5 +1,6 @@
 import type { App } from '../context.ts';
 import { openRecord } from '../kept-record.ts';
+import { MAX_NAME } from './max-name.ts';
 
 /** A person's name for a device in this browser, since only the relay's operator may rename other devices there. */
 export interface OwnName {
@@ -9,8 +10,6 @@ export interface OwnName {
 }
 
 const MAX_NAMES = 200;
-/** Characters of a name. */
-export const MAX_NAME = 64;
 
 /** This browser's names for devices, keyed by device id, which outlives tokens. */
 export function createDeviceNames(app: App) {

@@ -1,7 +1,8 @@
 import { useSignal } from '@preact/signals';
 import { Dialog, Field, TextField } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
-import { MAX_NAME, type OwnName } from './names.ts';
+import { MAX_NAME } from './max-name.ts';
+import type { OwnName } from './names.ts';
 
 interface RenameProps {
   /** The device's own name. */

@@ -1,0 +1,2 @@
+/** Characters of a name for a device. */
+export const MAX_NAME = 64;
