@@ -10,6 +10,11 @@ import { connect, type Socket } from 'node:net';
 import type { LoopbackGuard } from '../../../lib/host/node/loopback-guard.ts';
 
 const MAX_IDLE = 64;
+/**
+ * Bytes of a body that wait to be sent, above which its sender waits: what newer versions of Node use. With the 16 KiB of Node 20
+ * every TLS record stops the reading of the next, and costs a write of its own.
+ */
+const MAX_UNSENT = 64 * 1024;
 
 /** A connection was not established in time. */
 export class ConnectTimeout extends Error {}
@@ -40,6 +45,7 @@ export interface ConnectTarget {
   port: number;
   noDelay: true;
   timeout: number;
+  writableHighWaterMark: number;
 }
 
 /** A connection that is being established. */
@@ -92,7 +98,8 @@ export type LocalLink = ReturnType<typeof createLocalLink>;
 export function createLocalLink(options: LocalLinkOptions) {
   const { host, port, connectTimeout, idle, open = openPlain, guard } = options;
   async function connectChecked(): Promise<Socket> {
-    const opening = open({ host, port: port(), noDelay: true, timeout: idle });
+    const target = { host, port: port(), noDelay: true, timeout: idle, writableHighWaterMark: MAX_UNSENT } as const;
+    const opening = open(target);
     const { socket, ready, check } = opening instanceof Promise ? await opening : opening;
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => socket.destroy(new ConnectTimeout('timed out while connecting')), connectTimeout);
