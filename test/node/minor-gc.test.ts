@@ -16,17 +16,17 @@ function forcedCollections() {
   return { kinds, end: () => observer.disconnect() };
 }
 
-it('collects the young objects, and nothing else, every 8 MiB', async () => {
+it('collects the young objects, and nothing else, whenever so many bytes were carried', async () => {
   const { kinds, end } = forcedCollections();
-  const carry = createMinorCollector();
-  for (let carried = 0; carried < 24 * MiB; carried += 64 * 1024) carry(64 * 1024);
-  carry(7 * MiB);
+  const carry = createMinorCollector(2 * MiB);
+  for (let carried = 0; carried < 6 * MiB; carried += 64 * 1024) carry(64 * 1024);
+  carry(MiB);
   const expected = new Array(3).fill(constants.NODE_PERFORMANCE_GC_MINOR);
   await expect.poll(() => kinds).toEqual(expected);
   end();
 });
 
 it('does not give a collector to the rest of the process', () => {
-  createMinorCollector()(8 * MiB);
+  createMinorCollector(2 * MiB)(2 * MiB);
   expect('gc' in globalThis).toBe(false);
 });

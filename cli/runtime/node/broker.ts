@@ -13,6 +13,7 @@ import { isLoopbackAddress, limitKey } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
 import { canonicalAddress } from '../../../lib/kit/addresses.ts';
 import { type Clock, every, systemClock } from '../../../lib/kit/clock.ts';
+import { MiB } from '../../../lib/kit/units.ts';
 import type { Log } from '../../../lib/log.ts';
 import { Broker, type Hosts } from '../../../lib/reach/broker/broker.ts';
 import type { Effect } from '../../../lib/reach/broker/effects.ts';
@@ -180,7 +181,7 @@ class BrokerAdapter {
   readonly #options: NodeBrokerOptions;
   readonly #clock: Clock;
   readonly #connections = new Set<Connection>();
-  readonly #carried = createMinorCollector();
+  readonly #carried = createMinorCollector(2 * MiB);
   /** Clients of a proxy on loopback, by the address in its header. */
   readonly #proxied = new ConnectionLimits(CONNECTIONS);
   readonly #webSockets = new WebSocketServer({

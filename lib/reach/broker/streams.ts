@@ -12,7 +12,10 @@ const HIGH_WATER = 256 * KiB;
 /** Queue of one direction of a stream (contract 08 §7.6). */
 const MAX_QUEUED_FRAMES = 32;
 export const MAX_QUEUED_BYTES = 8 * MiB;
-/** Bytes queued for the host at which one client is no longer read, and at which none of the host's clients is. */
+/**
+ * Bytes queued for the host at which one client is no longer read, and at which none of the host's clients is. With flow
+ * control one window is enough: what waits longer outlives two collections of young objects, and only a full one frees it.
+ */
 const PAUSE_CLIENT_AT = MiB;
 const PAUSE_ALL_AT = 4 * MiB;
 /** Milliseconds for which one full stream may stop the reading of the host. */
@@ -350,9 +353,10 @@ export class HostLink<S> {
   /** Reads from each client while there is room for its bytes. */
   #balance(): void {
     const allFull = this.#queuedToHost > PAUSE_ALL_AT;
+    const pauseAt = Math.min(PAUSE_CLIENT_AT, this.window ?? PAUSE_CLIENT_AT);
     for (const { client, toHost } of this.streams.values()) {
-      if (!client.isPaused) client.setPaused(toHost.bytes > 0 && (allFull || toHost.bytes > PAUSE_CLIENT_AT));
-      else if (!allFull && toHost.bytes <= PAUSE_CLIENT_AT / 2) client.setPaused(false);
+      if (!client.isPaused) client.setPaused(toHost.bytes > 0 && (allFull || toHost.bytes > pauseAt));
+      else if (!allFull && toHost.bytes <= pauseAt / 2) client.setPaused(false);
     }
   }
 

@@ -67,7 +67,7 @@ export interface ProxyDeps {
 
 /** The HTTP proxy of `/api` and `/dashboard` (contract 08 §4). */
 export function createProxy({ plan, gate, log, limits, guard }: ProxyDeps) {
-  const carried = createMinorCollector();
+  const carried = createMinorCollector(4 * MiB);
   const createSpace = (namespace: Namespace, upstream: URL): Space & { forwarder: Forwarder } => {
     const { hostname, port, host, pathname } = upstream;
     const link = createLocalLink({

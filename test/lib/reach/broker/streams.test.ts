@@ -158,6 +158,18 @@ describe('fairness and backpressure §7.5, 7.6', () => {
     expect(client.isPaused).toBe(false);
   });
 
+  it('stops reading a client under flow control whose queue passes the window of its host', () => {
+    const world = new World();
+    const host = world.host({ flow: 262_144 });
+    const { client, id } = world.match(host);
+    let sent = 0;
+    for (; !client.isPaused; sent += 64_000) world.send(client, new Uint8Array(64_000));
+    // One window is on its way, and another one waits.
+    expect(sent).toBeLessThan(2 * 262_144 + 64_000);
+    world.send(host, windowFrame(id, 262_144));
+    expect(client.isPaused).toBe(false);
+  });
+
   it('keeps what 16 clients may queue for one host within bounds', () => {
     const world = new World();
     const host = world.host();
