@@ -63,6 +63,9 @@ export function dataFrame(streamId: string, ...payload: readonly Uint8Array[]): 
   return bytes;
 }
 
+/** The first bytes of each DATA frame of a stream, in front of its payload. */
+export const dataHeader = (streamId: string): Uint8Array<ArrayBuffer> => encode(DATA, streamId, 0);
+
 export const closeFrame = (streamId: string): Uint8Array<ArrayBuffer> => encode(CLOSE, streamId, 0);
 
 /** A WINDOW frame. @throws RangeError unless `credit` is a positive unsigned 32-bit integer. */

@@ -6,6 +6,7 @@ import { WebSocket } from 'ws';
 import { type NodeBrokerOptions, startNodeBroker } from '../../cli/runtime/node/broker.ts';
 import { digestOf } from '../../lib/kit/sha256.ts';
 import { createLog } from '../../lib/log.ts';
+import { dataFrame } from '../../lib/reach/frames.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage } from '../../lib/reach/messages.ts';
 import { openBrokerStore } from '../../storage/broker.ts';
@@ -37,7 +38,7 @@ async function start(options: Partial<NodeBrokerOptions> = {}) {
     const { type, code } = JSON.parse(String((await answer)[0]));
     return { socket, answer: code ?? type };
   }
-  return { clock, port, host };
+  return { clock, port, host, id };
 }
 
 it('08 §7.3: a host that answers no ping for 15 s gives way, and one that answers stays', async () => {
@@ -87,6 +88,38 @@ it('08 §7.3: a host that comes back over another link waits for its dead one fo
   await answered;
   await clock.advanceAsync(7_000);
   expect(alive.socket.readyState).toBe(WebSocket.OPEN);
+});
+
+it('08 §7.5: bytes of a client reach its host in whole DATA frames, with a length of each form', async () => {
+  const { clock, port, host, id } = await start();
+  const { socket } = await host();
+  const messages: Buffer[] = [];
+  socket.on('message', (data: Buffer) => messages.push(data));
+  const token = newToken();
+  const route = { credential_id: 'phone', device_id_hash: digestOf('phone'), expires_at: clock.now() / 1000 + 3600 };
+  socket.send(encodeMessage({ type: 'publish_route', token_sha256: digestOf(token), ...route }));
+  await expect.poll(() => messages.length).toBe(1);
+  const client = new WebSocket(`ws://127.0.0.1:${port}/v1/connect`);
+  onTestFinished(() => client.terminate());
+  await once(client, 'open');
+  const registration = {
+    role: 'client',
+    host_id: id,
+    connection_id: newId(),
+    credential_kind: 'route',
+    token,
+  } as const;
+  const answer = once(client, 'message');
+  client.send(encodeMessage({ type: 'register', ...registration }));
+  const { stream_id } = JSON.parse(String((await answer)[0]));
+  // With its header of 18 bytes, the largest of the lengths of 1 and 2 bytes, and the smallest of 2 and 8.
+  const payloads = [1, 107, 108, 65_517, 65_518, 200_000].map((size) => Buffer.alloc(size, size % 251));
+  const frames = payloads.map((payload) => dataFrame(stream_id, payload));
+  for (const [index, payload] of payloads.entries()) {
+    client.send(payload);
+    await expect.poll(() => messages.length).toBe(3 + index);
+  }
+  for (const [index, frame] of frames.entries()) expect(messages[2 + index]?.equals(frame)).toBe(true);
 });
 
 it('08 §7.3: a socket that sends nothing is refused after 10 s', async () => {

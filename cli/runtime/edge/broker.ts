@@ -12,7 +12,7 @@ import { parseJson } from '../../../lib/kit/json.ts';
 import { KiB, MiB } from '../../../lib/kit/units.ts';
 import { createLog, type Log } from '../../../lib/log.ts';
 import { Broker, type Snapshot } from '../../../lib/reach/broker/broker.ts';
-import type { Effect } from '../../../lib/reach/broker/effects.ts';
+import { type Effect, wholeMessage } from '../../../lib/reach/broker/effects.ts';
 import { parseHosts } from '../../../lib/reach/broker/hosts.ts';
 import type { Counts } from '../../../lib/reach/broker/http.ts';
 import { isDigest } from '../../../lib/reach/ids.ts';
@@ -170,7 +170,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
       for (const effect of step) {
         if (effect.do === 'log') this.#log[effect.level](effect.text);
         else if (effect.do === 'save') void this.#save(effect);
-        else if (effect.do === 'send') this.#send(effect.socket, effect.data, sent);
+        else if (effect.do === 'send') this.#send(effect.socket, wholeMessage(effect), sent);
         else if (effect.do === 'close') {
           this.#unsent.delete(effect.socket);
           quietly(() => effect.socket.close(effect.code, ''));

@@ -292,17 +292,19 @@ class BrokerAdapter {
     for (const effect of effects) {
       if (effect.do === 'log') this.#options.log[effect.level](effect.text);
       else if (effect.do === 'save') void this.#save(effect);
-      else if (effect.do === 'send') this.#send(effect.socket, effect.data);
+      else if (effect.do === 'send') this.#send(effect.socket, effect.data, effect.head);
       else if (effect.do === 'close') this.#close(effect.socket, effect.code);
       else if (effect.do === 'probe') this.#probe(effect.socket);
       else this.#setPaused(effect.socket, effect.do === 'pause');
     }
   }
 
-  #send(connection: Connection, data: string | Uint8Array): void {
-    connection.socket.send(data, { binary: typeof data !== 'string' }, () => {
-      this.#event(connection, () => this.broker.sent(connection, data.length));
-    });
+  #send(connection: Connection, data: string | Uint8Array, head?: Uint8Array): void {
+    const { socket, tcp } = connection;
+    const length = data.length + (head?.length ?? 0);
+    const sent = () => this.#event(connection, () => this.broker.sent(connection, length));
+    if (head && typeof data !== 'string' && socket.readyState === socket.OPEN) sendParts(tcp, head, data, sent);
+    else socket.send(data, { binary: typeof data !== 'string' }, sent);
   }
 
   #setPaused(connection: Connection, paused: boolean): void {
@@ -368,6 +370,25 @@ class BrokerAdapter {
     await Promise.race([Promise.all(closed), graceOver]);
     for (const { socket } of open) socket.terminate();
   }
+}
+
+/**
+ * Sends one binary message (RFC 6455 §5.2) in two parts. `ws` would take them only joined, which costs the broker a sixth of an
+ * upload. It writes its own messages at once, so the order is kept.
+ */
+function sendParts(tcp: Socket, head: Uint8Array, data: Uint8Array, sent: () => void): void {
+  const length = head.length + data.length;
+  const size = length < 126 ? 2 : length < 65_536 ? 4 : 10;
+  const front = Buffer.allocUnsafe(size + head.length);
+  front[0] = 0x82;
+  front[1] = size === 2 ? length : size === 4 ? 126 : 127;
+  if (size === 4) front.writeUInt16BE(length, 2);
+  else if (size === 10) front.writeBigUInt64BE(BigInt(length), 2);
+  front.set(head, size);
+  tcp.cork();
+  tcp.write(front);
+  tcp.write(data, sent);
+  tcp.uncork();
 }
 
 /** Answers an upgrade with a refusal, and ends the connection. */

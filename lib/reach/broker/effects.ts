@@ -1,9 +1,10 @@
+import { concatBytes } from '../../kit/bytes.ts';
 import type { Change } from './credentials.ts';
 
 /** Effects for the runtime, in this order. `S` stands for one of its sockets. */
 export type Effect<S> =
-  /** Send one message; its `length` counts as unsent until `sent` is called with it. */
-  | { do: 'send'; socket: S; data: string | Uint8Array }
+  /** Send one message, `head` before `data`; its length counts as unsent until `sent` is called with it. */
+  | { do: 'send'; socket: S; head?: Uint8Array; data: string | Uint8Array }
   /** Close with this code and an empty reason, after everything sent before. No later event of the socket counts. */
   | { do: 'close'; socket: S; code: number }
   /** Find out soon whether the other side is still connected. */
@@ -13,6 +14,10 @@ export type Effect<S> =
   /** Store these changes in one transaction and then call `saved` with the same number. */
   | { do: 'save'; changes: Change[]; id: number }
   | { do: 'log'; level: 'debug' | 'info' | 'warn'; text: string };
+
+/** The message of a `send` in one piece, for runtimes that send no other. */
+export const wholeMessage = ({ head, data }: { head?: Uint8Array; data: string | Uint8Array }): string | Uint8Array =>
+  head && typeof data !== 'string' ? concatBytes(head, data) : data;
 
 /** One socket as the broker sees it: unsent bytes, and whether it is read. */
 export class Link<S> {
@@ -28,10 +33,10 @@ export class Link<S> {
     this.#effects = effects;
   }
 
-  send(data: string | Uint8Array): void {
+  send(data: string | Uint8Array, head?: Uint8Array): void {
     if (!this.isOpen) return;
-    this.unsent += data.length;
-    this.#effects.push({ do: 'send', socket: this.socket, data });
+    this.unsent += data.length + (head?.length ?? 0);
+    this.#effects.push({ do: 'send', socket: this.socket, head, data });
   }
 
   close(code: number): void {

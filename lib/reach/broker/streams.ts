@@ -1,6 +1,6 @@
 import type { Clock } from '../../kit/clock.ts';
 import { KiB, MiB } from '../../kit/units.ts';
-import { closeFrame, dataFrame, decodeFrame, HEADER_BYTES, windowFrame } from '../frames.ts';
+import { closeFrame, dataHeader, decodeFrame, HEADER_BYTES, windowFrame } from '../frames.ts';
 import { type ErrorCode, encodeMessage } from '../messages.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { Link } from './effects.ts';
@@ -34,6 +34,8 @@ const MAX_CREDIT = 64 * MiB;
 /** One client on one host. */
 export interface Stream<S> {
   readonly id: string;
+  /** Of each of its DATA frames. */
+  readonly header: Uint8Array;
   readonly connectionId: string;
   /** Digest of the credential that opened it. */
   readonly digest: string;
@@ -131,6 +133,7 @@ export class HostLink<S> {
   add(fields: Pick<Stream<S>, 'id' | 'connectionId' | 'digest' | 'credentialId' | 'client'>): Stream<S> {
     const stream: Stream<S> = {
       ...fields,
+      header: dataHeader(fields.id),
       toHost: new ByteQueue(),
       toClient: new ByteQueue(),
       isAnnounced: false,
@@ -331,7 +334,7 @@ export class HostLink<S> {
     if (payload) {
       stream.sendCredit -= payload.length;
       this.#queuedToHost -= payload.length;
-      this.link.send(dataFrame(stream.id, payload));
+      this.link.send(payload, stream.header);
       this.#offer(stream);
     }
     if (!stream.clientLive && stream.toHost.bytes === 0) this.#finish(stream, 'closed by the client');

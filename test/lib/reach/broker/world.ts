@@ -1,7 +1,7 @@
 import { digestOf } from '../../../../lib/kit/sha256.ts';
 import { Broker, type BrokerDeps } from '../../../../lib/reach/broker/broker.ts';
 import type { Change } from '../../../../lib/reach/broker/credentials.ts';
-import type { Effect } from '../../../../lib/reach/broker/effects.ts';
+import { type Effect, wholeMessage } from '../../../../lib/reach/broker/effects.ts';
 import { type BadFrame, decodeFrame, type Frame } from '../../../../lib/reach/frames.ts';
 import { newId, newToken } from '../../../../lib/reach/ids.ts';
 import { encodeMessage, type Register } from '../../../../lib/reach/messages.ts';
@@ -71,8 +71,9 @@ export class World {
       const { socket } = effect;
       if (socket.closed !== undefined) throw new Error(`${effect.do} on a closed socket`);
       if (effect.do === 'send') {
-        socket.messages.push(effect.data);
-        socket.waiting.push(effect.data.length);
+        const message = wholeMessage(effect);
+        socket.messages.push(message);
+        socket.waiting.push(message.length);
         if (socket.isFast) this.take(socket);
       } else if (effect.do === 'close') socket.closed = effect.code;
       else if (effect.do === 'probe') socket.probes++;
