@@ -1,5 +1,5 @@
 import { authority, routeName } from '../lib/companion/link/endpoints.ts';
-import { createLink, type LinkParts } from '../lib/companion/link/link.ts';
+import { createLink, type LinkDeps } from '../lib/companion/link/link.ts';
 import type { LinkState } from '../lib/companion/link/state.ts';
 import { keepAlive } from './keep-alive.ts';
 import { CommandError, printable } from './output.ts';
@@ -12,7 +12,7 @@ const WHOLE_LINK = "Others have tried many wrong codes. A new link of 'svc pair'
  * store.
  * @throws CommandError when no route works, or the relay refuses.
  */
-export function connectOnce(deps: Omit<LinkParts, 'onState' | 'bridge'>): Promise<void> {
+export function connectOnce(deps: Omit<LinkDeps, 'onState' | 'bridge'>): Promise<void> {
   return keepAlive(
     new Promise((resolve, reject) => {
       const tried: string[] = [];

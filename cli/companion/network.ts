@@ -1,4 +1,4 @@
-import type { SealingParts } from '../../lib/companion/link/sealing.ts';
+import type { SealingDeps } from '../../lib/companion/link/sealing.ts';
 import { variables } from '../../lib/config.ts';
 import type { CallRelay, Dial } from '../../lib/host/dial.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
@@ -8,7 +8,7 @@ import { type CommandContext, printWarning } from '../output.ts';
 export interface CompanionNetwork {
   dial: Dial;
   callRelay: CallRelay;
-  isSignedBy: NonNullable<SealingParts['isSignedBy']>;
+  isSignedBy: NonNullable<SealingDeps['isSignedBy']>;
 }
 
 /** Trusts the authorities of Node and those of `NODE_EXTRA_CA_CERTS` and its like, for Reach brokers. */

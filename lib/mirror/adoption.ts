@@ -44,7 +44,7 @@ interface KnownCode {
   until: number;
 }
 
-export interface EdgeCodesParts extends Pick<Side, 'log' | 'isOn' | 'isLinked'> {
+export interface EdgeCodesDeps extends Pick<Side, 'log' | 'isOn' | 'isLinked'> {
   store: Store<'mirror'>;
   records: Records;
   clock: Clock;
@@ -54,7 +54,7 @@ export interface EdgeCodesParts extends Pick<Side, 'log' | 'isOn' | 'isLinked'> 
 export type EdgeCodes = ReturnType<typeof openEdgeCodes>;
 
 /** At home, the codes that are valid at the edge only (contract 12 §2), stored with the policy that home applies. */
-export function openEdgeCodes({ store, records, clock, log, requests, isOn, isLinked }: EdgeCodesParts) {
+export function openEdgeCodes({ store, records, clock, log, requests, isOn, isLinked }: EdgeCodesDeps) {
   const codes = new Map<string, KnownCode>();
   for (const [code, { policy, until }] of records.below(CODE, Code))
     codes.set(code, { policy: readPolicy(policy), until });
@@ -129,7 +129,7 @@ export interface HomeRoutes {
   urls: string[];
 }
 
-export interface AdoptionParts {
+export interface AdoptionDeps {
   store: Store<'mirror'>;
   records: Records;
   sessions: Sessions;
@@ -149,11 +149,11 @@ export interface AdoptionParts {
  * edge, and are exchanged when the device connects: after that, the credentials seen by the edge are worthless, and
  * presenting them is a sign of theft.
  */
-export function openAdoption(parts: AdoptionParts) {
-  const { store, sessions, outbox, mailboxes, codes, clock, log, secret } = parts;
+export function openAdoption(deps: AdoptionDeps) {
+  const { store, sessions, outbox, mailboxes, codes, clock, log, secret } = deps;
   /** Keyed by family: time until which it must not be accepted again, epoch seconds. */
   const known = new Map<string, number>();
-  for (const [family, { until }] of parts.records.below(ADOPTED, End, ENDLESS)) known.set(family, until);
+  for (const [family, { until }] of deps.records.below(ADOPTED, End, ENDLESS)) known.set(family, until);
   const failed = () => log.warn('what the mirror knows of a device of the edge could not be stored');
   const forget = (family: string): void => {
     if (known.delete(family)) void store.removeItem(ADOPTED + family).catch(failed);
@@ -240,7 +240,7 @@ export function openAdoption(parts: AdoptionParts) {
       const { token, refreshToken } = tokensOf(family, session.chain ?? 0);
       // They belonged to a mirror that has ended meanwhile.
       if (sha256(token) !== session.tokenHash) return {};
-      const { endpoints, urls } = await parts.routes();
+      const { endpoints, urls } = await deps.routes();
       return { endpoints, home: { urls, session_token: token, refresh_token: refreshToken } };
     },
 
@@ -265,7 +265,7 @@ function vouchedByEdge(policy: unknown): CodePolicy {
   return { ttlSeconds, without: GRANTS.filter((name) => name !== PHONE_GRANT) };
 }
 
-export interface PairedHereParts extends Pick<Side, 'outbox' | 'log' | 'isLinked' | 'flush'> {
+export interface PairedHereDeps extends Pick<Side, 'outbox' | 'log' | 'isLinked' | 'flush'> {
   sessions: Sessions;
   requests: Requests;
   isConnected(session: Session): boolean;
@@ -274,8 +274,8 @@ export interface PairedHereParts extends Pick<Side, 'outbox' | 'log' | 'isLinked
 }
 
 /** At the edge, the devices that have paired here and become devices of home (contract 12 §3). */
-export function createPairedHere(parts: PairedHereParts) {
-  const { sessions, outbox, requests, log, isLinked, isConnected, flush, send } = parts;
+export function createPairedHere(deps: PairedHereDeps) {
+  const { sessions, outbox, requests, log, isLinked, isConnected, flush, send } = deps;
   /** Families about which a request to home is pending. */
   const asked = new Set<string>();
 
@@ -283,10 +283,10 @@ export function createPairedHere(parts: PairedHereParts) {
     if (asked.has(family) || !isLinked()) return;
     asked.add(family);
     try {
-      const { taken, home, endpoints } = await requests.ask('home', { family });
+      const { taken: isKnown, home, endpoints } = await requests.ask('home', { family });
       const session = sessions.byFamily(family);
       if (!session) return;
-      if (taken === true) sessions.wasAtHome(session);
+      if (isKnown === true) sessions.wasAtHome(session);
       else if (isObject(home) && isConnected(session)) send(session, { endpoints, home });
     } catch (error) {
       log.debug(`home was not asked for the credentials of a device: ${describeError(error)}`);

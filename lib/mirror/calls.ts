@@ -5,11 +5,11 @@ import type { Push } from '../push/push.ts';
 import type { Op } from './frames.ts';
 import type { Side } from './side.ts';
 
-const KNOCK = 'knock:';
+const NOTICE = 'knock:';
 const SUBSCRIPTION = 'subscription:';
 const KEY_PAIR = 'vapid';
 
-export interface CallsParts extends Side {
+export interface CallsDeps extends Side {
   push: Push;
   /** At home, true if the edge must not read any text. */
   isSealed?(): boolean;
@@ -20,7 +20,7 @@ export interface CallsParts extends Side {
  * the subscriptions of home's devices. A notice that has not reached the edge when the link ends returns to home, under the
  * same id.
  */
-export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, isSealed }: CallsParts) {
+export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, isSealed }: CallsDeps) {
   const offer = (key: string, kind: string, body: JsonObject): boolean => {
     const isOffered = outbox.offer(key, kind, body);
     flush();
@@ -30,12 +30,12 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
   let hasKey = false;
 
   push.shared.join({
-    call: (knock) =>
+    call: (notice) =>
       side === 'home' &&
       isLinked() &&
       hasKey &&
-      offer(KNOCK + knock.message_id, 'knock', { knock: isSealed?.() ? wordless(knock) : { ...knock } }),
-    settled: (id, by) => void offer(KNOCK + id, 'knock', { settled: id, by: [...by] }),
+      offer(NOTICE + notice.message_id, 'knock', { knock: isSealed?.() ? wordless(notice) : { ...notice } }),
+    settled: (id, by) => void offer(NOTICE + id, 'knock', { settled: id, by: [...by] }),
     subscribed(key, record) {
       // Home does not know the edge's own devices.
       if (!isOn() || (side === 'edge' && record && !record.home)) return;
@@ -45,9 +45,9 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
     },
   });
 
-  function applyKnock({ knock, settled, by }: JsonObject): void {
+  function applyNotice({ knock: notice, settled, by }: JsonObject): void {
     if (typeof settled === 'string' && Array.isArray(by)) push.shared.settled(settled, by.map(String));
-    else if (isKnock(knock)) push.shared.add(knock);
+    else if (isNotice(notice)) push.shared.add(notice);
     else log.warn('home gave a call to devices that cannot be read');
   }
 
@@ -70,9 +70,9 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
   /** Notices that have not reached the edge are sent from here. */
   function withdraw(): void {
     for (const key of outbox.keys()) {
-      if (!key.startsWith(KNOCK) || outbox.body(key)?.settled !== undefined) continue;
+      if (!key.startsWith(NOTICE) || outbox.body(key)?.settled !== undefined) continue;
       outbox.forget(key);
-      push.shared.again(key.slice(KNOCK.length));
+      push.shared.again(key.slice(NOTICE.length));
     }
   }
 
@@ -84,7 +84,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
     apply({ kind, body }: Op): Promise<unknown> | undefined {
       switch (kind) {
         case 'knock':
-          return void applyKnock(body);
+          return void applyNotice(body);
         case 'vapid':
           return push.shared.adoptKeyPair(body.pair);
         case 'subscription':
@@ -116,13 +116,13 @@ const subscriptionOp = (key: string, record: PushSubscriptionRecord | null) => (
 });
 
 /** A notice that a message exists, without its content. */
-function wordless({ answers: _, ...knock }: NewPushNotice): JsonObject {
-  return { ...knock, title: null, text: '' };
+function wordless({ answers: _, ...notice }: NewPushNotice): JsonObject {
+  return { ...notice, title: null, text: '' };
 }
 
 const isSame = (a: JsonObject | undefined, b: JsonObject): boolean => JSON.stringify(a) === JSON.stringify(b);
 
-function isKnock(value: unknown): value is NewPushNotice {
+function isNotice(value: unknown): value is NewPushNotice {
   if (!isObject(value)) return false;
   const { message_id: id, text, until, due } = value as Partial<PushNoticeRecord>;
   return typeof id === 'string' && typeof text === 'string' && typeof until === 'number' && typeof due === 'number';

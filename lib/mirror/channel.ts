@@ -9,7 +9,7 @@ const MAX_QUEUED = 4 * WINDOW;
 /** Maximum characters of an op in pieces. */
 const MAX_OP = 8 * 1024 * 1024;
 
-export interface ChannelParts {
+export interface ChannelDeps {
   outbox: Outbox;
   log: Log;
   /**
@@ -31,7 +31,7 @@ export interface ChannelParts {
 export type Channel = ReturnType<typeof createChannel>;
 
 /** The ops of both sides on one authenticated connection (contract 12 §2). */
-export function createChannel({ outbox, log, apply, busy, resync, send, roomMade, fail }: ChannelParts) {
+export function createChannel({ outbox, log, apply, busy, resync, send, roomMade, fail }: ChannelDeps) {
   const queue: Op[] = [];
   /** The pieces of an op that have arrived. */
   let pieces = '';

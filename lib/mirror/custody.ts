@@ -21,11 +21,11 @@ const NOTIFICATION = 'notification:';
 /** As many as a relay stores. */
 const MAX_NOTIFICATIONS = 100;
 
-export interface CustodyParts extends Side {
+export interface CustodyDeps extends Side {
   phone: PhoneMessaging;
   notifications: Notifications;
   /** Phones have started to listen at this relay, or none does any more. */
-  heard?(isHeard: boolean): void;
+  onListening?(isHeard: boolean): void;
   /** At home, seals the content for the edge. */
   seals?: Pick<Seals, 'body' | 'mark' | 'isOn'>;
 }
@@ -35,8 +35,8 @@ export interface CustodyParts extends Side {
  * no phone listens here, and keeps its copy until the other one has stored it. Each side reports the progress of a message
  * to the other. Replies and notifications that arrive at the edge belong to home once home has stored them.
  */
-export function createCustody(parts: CustodyParts) {
-  const { side, phone, notifications, outbox, log, isOn, isLinked, flush, heard, seals } = parts;
+export function createCustody(deps: CustodyDeps) {
+  const { side, phone, notifications, outbox, log, isOn, isLinked, flush, onListening, seals } = deps;
   /** Messages that this process has offered and that are not acknowledged, by id. */
   const offered = new Map<string, PhoneMessage>();
   const items = createItems({ side, phone, outbox, log, isOn, flush, isSealed: () => seals?.isOn() ?? false });
@@ -48,7 +48,7 @@ export function createCustody(parts: CustodyParts) {
     const isHeardHere = isRecalling || phone.shared.isHeard();
     if (isLinked() && isHeardHere !== wasHeard) {
       wasHeard = isHeardHere;
-      heard?.(isHeardHere);
+      onListening?.(isHeardHere);
     }
     if (!givesAway({ side, isLinked: isLinked(), isHeardHere, isHeardThere })) return;
     for (const message of phone.shared.waiting()) {
@@ -71,7 +71,7 @@ export function createCustody(parts: CustodyParts) {
   }
 
   phone.shared.join({
-    tell(id, standing) {
+    report(id, standing) {
       if (!isOn()) return false;
       withdraw(id);
       if (items.advanced(id, standing)) return true;
@@ -85,7 +85,7 @@ export function createCustody(parts: CustodyParts) {
       flush();
       return isOffered;
     },
-    taken(id) {
+    onTaken(id) {
       const body = outbox.isWaiting(replyKey(id)) ? outbox.body(replyKey(id)) : undefined;
       // A reader here only got a placeholder, so home keeps the reply for its own readers.
       if (!body || asObject(body.reply)?.text === SEALED_TEXT) return;
@@ -116,13 +116,13 @@ export function createCustody(parts: CustodyParts) {
     return phone.shared.waiting().find((own) => own.message_id === id && seals?.mark(own) === mark);
   }
 
-  function takeReply({ reply, device, taken }: JsonObject): Promise<unknown> | undefined {
+  function takeReply({ reply, device, taken: wasTaken }: JsonObject): Promise<unknown> | undefined {
     const given = asObject(reply) ?? {};
     const read = typeof given.ts === 'number' ? readReply(given, given.ts) : undefined;
     if (!read) return void log.warn('the other side gave a reply that cannot be read');
     const done = phone.shared.takeReply(read, {
       device: String(device ?? ''),
-      isTaken: taken === true,
+      isTaken: wasTaken === true,
       shown: readShown(given),
     });
     items.numbered('reply', read.message_id, read.ts, phone.shared.replySeq(read.message_id));

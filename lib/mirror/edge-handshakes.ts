@@ -9,7 +9,7 @@ const HELLO_TIMEOUT = 10_000;
 const MAX_UNPROVED = 64;
 const MAX_UNPROVED_OF_ONE = 4;
 
-export interface HandshakesParts {
+export interface HandshakesDeps {
   clock: Clock;
   /** Links home if the answer to a challenge proves its key; else closes the socket and resolves with false. */
   prove(socket: Transport, answer: Frame, challenge: { nonce: string; host: string }): Promise<boolean>;
@@ -18,7 +18,7 @@ export interface HandshakesParts {
 }
 
 /** The sockets at the edge that claim to be home and have yet to prove it (contract 12 §2). */
-export function createHandshakes({ clock, prove, linkEvents }: HandshakesParts) {
+export function createHandshakes({ clock, prove, linkEvents }: HandshakesDeps) {
   /** Oldest first, with the address of each. */
   const unproved = new Map<Transport, string>();
   /** Home's last address, from which alone its next socket may be closed to make room. */

@@ -11,7 +11,7 @@ const HOME_PAGES = 'home-pages';
 const MAX_PAGES = 256;
 const Origins = v.object({ origins: v.array(v.string()) });
 
-export interface EdgePagesParts {
+export interface EdgePagesDeps {
   store: Store<'mirror'>;
   records: Records;
   log: Log;
@@ -20,7 +20,7 @@ export interface EdgePagesParts {
 }
 
 /** At the edge, origins of pages: those that are devices of home, and home's own. */
-export function openEdgePages({ store, records, log, failed }: EdgePagesParts) {
+export function openEdgePages({ store, records, log, failed }: EdgePagesDeps) {
   /** A session is checked by its own origin; these only distinguish pages of home from strangers. */
   let pages = records.one(PAGES, Origins)?.origins ?? [];
   let homePages = records.one(HOME_PAGES, Origins)?.origins ?? [];

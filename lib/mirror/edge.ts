@@ -34,13 +34,13 @@ import { createEdgeUploads, READ_UPLOAD, type WaitingUploads } from './uploads.t
 /** Seconds for which a link is not replaced by another one. */
 const REPLACE_AFTER = 10;
 const KEY = 'peer';
-const HEARD = 'heard';
+const LAST_SEEN = 'heard';
 const LINK = 'link';
 const Peer = v.object({ public_key: v.pipe(v.string(), v.check(isPublicKey)) });
-const Heard = v.object({ heard: time });
+const LastSeen = v.object({ heard: time });
 const Linked = v.object({ socket: v.string(), since: time, listening: v.optional(v.boolean()) });
 
-export interface EdgeMirrorParts {
+export interface EdgeMirrorDeps {
   store: Store<'mirror'>;
   sessions: Sessions;
   codes: PairingCodes;
@@ -98,16 +98,16 @@ export type EdgeMirror = Awaited<ReturnType<typeof openEdgeMirror>>;
  * The edge's side of the mirror (contract 12 §2): stores the sessions of home as home last sent them, honours them while it
  * hears from home, and reports endings and reductions here to home.
  */
-export async function openEdgeMirror(parts: EdgeMirrorParts) {
+export async function openEdgeMirror(deps: EdgeMirrorDeps) {
   const { store, sessions, codes, phone, notifications, push, media, maxUploads, gate, clock, log, lease, announce } =
-    parts;
+    deps;
   const records = await loadRecords({ store, log });
   const outbox = openOutbox({
     store,
     records,
     origin: 'edge',
     log,
-    keeps: (kind) => kind === 'freeze' || kind === 'upload',
+    isRecord: (kind) => kind === 'freeze' || kind === 'upload',
     acknowledged: (kind, body) => custody.acknowledged(kind, body),
   });
   const isLinked = () => link !== undefined;
@@ -130,16 +130,16 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       return isLinked();
     },
   });
-  const { isConnected, sendRoutes: send } = parts;
+  const { isConnected, sendRoutes: send } = deps;
   const pairedHere = createPairedHere({ ...side, sessions, requests, isConnected, send });
   const failed = () => log.warn('the state of the mirror could not be stored');
   const tombstones = openTombstones({ store, records, clock, failed });
   const pages = openEdgePages({ store, records, log, failed });
   let key = records.one(KEY, Peer)?.public_key;
-  let heard = records.one(HEARD, Heard)?.heard ?? 0;
-  const kept = records.one(LINK, Linked);
+  let homeSeenAt = records.one(LAST_SEEN, LastSeen)?.heard ?? 0;
+  const storedLink = records.one(LINK, Linked);
   /** Time since when home is not linked, if known; epoch seconds. */
-  let offSince = kept?.socket === '' ? kept.since : undefined;
+  let offSince = storedLink?.socket === '' ? storedLink.since : undefined;
   /** Keyed by family: when home was last told that the device had connected here, epoch seconds. */
   const seen = new Map<string, number>();
   outbox.repair();
@@ -149,13 +149,13 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
   const now = () => seconds(clock);
   const mirrored = () => sessions.list().filter((session) => session.mirrored);
-  sessions.honourIf((session) => !session.mirrored || pairedHere.isWaiting(session) || now() <= heard + lease);
+  sessions.honourIf((session) => !session.mirrored || pairedHere.isWaiting(session) || now() <= homeSeenAt + lease);
 
   /** Stores that home was heard, at most once a minute, well within the lease. */
   function hear(): void {
-    if (now() < heard + Math.min(60, lease / 6)) return;
-    heard = now();
-    void store.setItem(HEARD, { heard }).catch(failed);
+    if (now() < homeSeenAt + Math.min(60, lease / 6)) return;
+    homeSeenAt = now();
+    void store.setItem(LAST_SEEN, { heard: homeSeenAt }).catch(failed);
   }
 
   const offerEnd = (family: string): void => {
@@ -321,7 +321,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     announce(homeMessage());
   }
 
-  const sinceWhen = (): number => Math.floor(link?.since ?? offSince ?? heard);
+  const sinceWhen = (): number => Math.floor(link?.since ?? offSince ?? homeSeenAt);
   const homeMessage = (): HomeMessage =>
     link ? { type: 'home.online', payload: {} } : { type: 'home.offline', payload: { since: sinceWhen() } };
 
@@ -366,7 +366,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
     }
     link?.socket.close(1012, 'replaced by another link');
     if (link) unlink(link.socket);
-    heard = 0;
+    homeSeenAt = 0;
     hear();
     const since = now();
     await store.setItem(LINK, { socket: socket.id, since });
@@ -411,7 +411,7 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       await store.setItem(KEY, { public_key: publicKey });
       key = publicKey;
       if (isNew) await custody.begin();
-      heard = 0;
+      homeSeenAt = 0;
       hear();
       return status();
     },
@@ -421,10 +421,10 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
       key = undefined;
       link?.socket.close(1008, 'the mirror has ended');
       if (link) unlink(link.socket);
-      heard = now();
+      homeSeenAt = now();
       offSince = undefined;
       await Promise.all([
-        ...[KEY, HEARD, LINK].map((name) => store.removeItem(name)),
+        ...[KEY, LAST_SEEN, LINK].map((name) => store.removeItem(name)),
         pages.leave(),
         push.shared.adoptKeyPair(null),
         ...mirrored().map(end),
@@ -462,12 +462,12 @@ export async function openEdgeMirror(parts: EdgeMirrorParts) {
 
     /** A socket that has survived a sleep: the link, if home has proved its key on it. */
     restore(socket: Transport): SocketEvents | undefined {
-      if (kept?.socket !== socket.id || key === undefined) {
+      if (storedLink?.socket !== socket.id || key === undefined) {
         socket.close(1012, 'the relay was asleep');
         return undefined;
       }
-      linked(socket, kept.since).channel.flush();
-      custody.linked(kept.listening === true);
+      linked(socket, storedLink.since).channel.flush();
+      custody.linked(storedLink.listening === true);
       return linkEvents(socket);
     },
 

@@ -3,7 +3,7 @@ import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from '../kit/reconnect.ts';
 import type { Log } from '../log.ts';
-import { type Channel, type ChannelParts, createChannel } from './channel.ts';
+import { type Channel, type ChannelDeps, createChannel } from './channel.ts';
 import { type Cursor, encodeFrame, type Frame } from './frames.ts';
 import { HomeLink } from './home-link.ts';
 import type { HomePeer } from './home-peer.ts';
@@ -16,7 +16,7 @@ const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
 const WORD_PERIOD = 6 * 3_600_000;
 const WORDS_PER_LEASE = 3;
 
-export interface ConnectorParts extends Pick<ChannelParts, 'apply' | 'busy' | 'resync' | 'roomMade'> {
+export interface ConnectorDeps extends Pick<ChannelDeps, 'apply' | 'busy' | 'resync' | 'roomMade'> {
   peer: Pick<HomePeer, 'dialled'>;
   outbox: Outbox;
   /** Opens the socket to the edge. */
@@ -33,8 +33,8 @@ export interface ConnectorParts extends Pick<ChannelParts, 'apply' | 'busy' | 'r
 }
 
 /** Keeps home linked with its edge (contract 12 §2): dials, dials again, and keeps the lease of the edge alive. */
-export function createConnector(parts: ConnectorParts) {
-  const { peer, outbox, dial, clock, log, random, linked, unlinked, credentials, ...ops } = parts;
+export function createConnector(deps: ConnectorDeps) {
+  const { peer, outbox, dial, clock, log, random, linked, unlinked, credentials, ...ops } = deps;
   let link: HomeLink | undefined;
   let channel: Channel | undefined;
   let attempts: Attempts = NO_ATTEMPTS;

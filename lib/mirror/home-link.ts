@@ -12,7 +12,7 @@ const HELLO_TIMEOUT = 10_000;
 const PING_INTERVAL = 15_000;
 const SHUTTING_DOWN = 1001;
 
-export interface HomeLinkParts {
+export interface HomeLinkDeps {
   /** Origin of the edge. */
   url: string;
   key: HomeKey;
@@ -29,7 +29,7 @@ export interface HomeLinkParts {
 
 /** One connection from home to the edge, from dialling to its end (contract 12 §2). */
 export class HomeLink {
-  readonly #parts: HomeLinkParts;
+  readonly #deps: HomeLinkDeps;
   readonly #abort = new AbortController();
   #state: 'dialling' | 'signing' | 'up' | 'over' = 'dialling';
   #socket: UpstreamSocket | undefined;
@@ -37,8 +37,8 @@ export class HomeLink {
   #challenge: string | undefined;
   #cancelTimer: Cancel = () => {};
 
-  constructor(parts: HomeLinkParts) {
-    this.#parts = parts;
+  constructor(deps: HomeLinkDeps) {
+    this.#deps = deps;
   }
 
   /** Dials and proves the key. Never throws: see `ended`. */
@@ -66,7 +66,7 @@ export class HomeLink {
   }
 
   async #dial(): Promise<void> {
-    const { url, dial, clock } = this.#parts;
+    const { url, dial, clock } = this.#deps;
     try {
       const socket = await dial(
         {
@@ -99,19 +99,19 @@ export class HomeLink {
     if (this.#state === 'over') return;
     const frame = parseFrame(text);
     if (!frame) this.fail('the edge sent what is no frame of the mirror');
-    else if (this.#state === 'up' && frame.type !== 'challenge' && frame.type !== 'hello') this.#parts.receive(frame);
+    else if (this.#state === 'up' && frame.type !== 'challenge' && frame.type !== 'hello') this.#deps.receive(frame);
     else if (this.#state === 'dialling' && frame.type === 'challenge') {
       if (this.#socket) void this.#answer(frame.nonce);
       else this.#challenge = frame.nonce;
     } else if (this.#state === 'signing' && frame.type === 'hello') {
       this.#cancelTimer();
       this.#state = 'up';
-      this.#parts.accepted(frame.applied);
+      this.#deps.accepted(frame.applied);
     } else this.fail('the edge sent a frame out of turn');
   }
 
   async #answer(nonce: string): Promise<void> {
-    const { key, url, epoch, applied } = this.#parts;
+    const { key, url, epoch, applied } = this.#deps;
     this.#state = 'signing';
     try {
       const sig = await signChallenge(key.privateKey, nonce, new URL(url).host);
@@ -126,7 +126,7 @@ export class HomeLink {
   #end(reason: string, ending: Ending): void {
     if (this.#state === 'over') return;
     this.#finish();
-    this.#parts.ended(reason, ending);
+    this.#deps.ended(reason, ending);
   }
 
   #finish(): void {

@@ -16,7 +16,7 @@ const CONFIRM_TIMEOUT = 1_000;
 const RENEW_TIMEOUT = 10_000;
 const SESSION = 'session:';
 
-export interface HomeSessionsParts extends Pick<Side, 'outbox' | 'isLinked' | 'flush'> {
+export interface HomeSessionsDeps extends Pick<Side, 'outbox' | 'isLinked' | 'flush'> {
   sessions: Sessions;
   peer: Pick<HomePeer, 'record' | 'url'>;
   mailboxes: Mailboxes;
@@ -34,8 +34,8 @@ interface Given {
  * Keeps the edge informed of every session of home, and of the end of each, with the credentials that its device has for the
  * edge (contract 12 §2, §3).
  */
-export function createHomeSessions(parts: HomeSessionsParts) {
-  const { sessions, peer, mailboxes, seals, outbox, clock, isLinked, flush } = parts;
+export function createHomeSessions(deps: HomeSessionsDeps) {
+  const { sessions, peer, mailboxes, seals, outbox, clock, isLinked, flush } = deps;
   const ready = createEvent<[Session]>();
   /** Families whose session the edge has yet to get, because the backlog was full. */
   const behind = new Set<string>();

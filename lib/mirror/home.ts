@@ -33,7 +33,7 @@ import type { Side } from './side.ts';
 
 const PAGES = 'pages';
 
-export interface HomeMirrorParts {
+export interface HomeMirrorDeps {
   store: Store<'mirror'>;
   sessions: Sessions;
   phone: PhoneMessaging;
@@ -79,8 +79,8 @@ export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
  * Home's side of the mirror (contract 12 §1, §2): keeps the edge informed of every session, and applies endings and
  * reductions there. Without an edge it does nothing.
  */
-export async function openHomeMirror(parts: HomeMirrorParts) {
-  const { store, sessions, phone, notifications, push, media, gate, dial, clock, log, random = Math.random } = parts;
+export async function openHomeMirror(deps: HomeMirrorDeps) {
+  const { store, sessions, phone, notifications, push, media, gate, dial, clock, log, random = Math.random } = deps;
   const ends = createEvent<[Session]>();
   const reductions = createEvent<[Session]>();
   const records = await loadRecords({ store, log });
@@ -90,7 +90,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     records,
     origin: 'home',
     log,
-    keeps: (kind) => /^(session|freeze|vapid|subscription|pages)$/.test(kind),
+    isRecord: (kind) => /^(session|freeze|vapid|subscription|pages)$/.test(kind),
     acknowledged(kind, body) {
       custody.acknowledged(kind, body);
       calls.acknowledged(kind, body);
@@ -144,7 +144,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     hasMailbox: mailboxes.isTaken,
     mayHaveMailbox: mailboxes.mayHave,
     secret: () => peer.record()?.mailbox_secret ?? '',
-    sign: (bytes) => parts.sign?.(bytes) ?? null,
+    sign: (bytes) => deps.sign?.(bytes) ?? null,
     ready: () => custody.handOver(),
   });
   const custody = createCustody({
@@ -152,7 +152,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     seals,
     phone,
     notifications,
-    heard: (listening) =>
+    onListening: (listening) =>
       connector.send(encodeFrame({ type: 'call', id: 'listening', method: 'listening', body: { listening } })),
   });
   const freezes = createSharedFreeze({ ...side, gate, clock });
@@ -163,12 +163,12 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
     ...stored,
     media,
     openHead: seals.openHead,
-    maxSize: parts.maxUpload,
+    maxSize: deps.maxUpload,
     took: () => recall.took('uploads'),
     random,
   });
   const { secret } = peer;
-  const adoption = openAdoption({ ...stored, sessions, mailboxes, codes: edgeCodes, secret, routes: parts.routes });
+  const adoption = openAdoption({ ...stored, sessions, mailboxes, codes: edgeCodes, secret, routes: deps.routes });
   outbox.repair();
   await peer.complete();
   const offers = createHomeSessions({ ...side, sessions, peer, mailboxes, seals, clock });
@@ -201,7 +201,7 @@ export async function openHomeMirror(parts: HomeMirrorParts) {
 
   /** Tells the edge the addresses of home for its page. */
   async function tellPages(): Promise<void> {
-    const { endpoints } = await parts.routes();
+    const { endpoints } = await deps.routes();
     // Without a network there are no addresses.
     if (!isOn() || endpoints.length === 0) return;
     const body = { origins: pageOrigins(endpoints) };

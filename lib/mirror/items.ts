@@ -14,7 +14,7 @@ const replyKey = (id: string) => `reply:${id}`;
 
 type ReplyItem = Extract<PhoneHistoryItem, { kind: 'reply' }>;
 
-export interface ItemsParts extends Omit<Side, 'isLinked'> {
+export interface ItemsDeps extends Omit<Side, 'isLinked'> {
   phone: PhoneMessaging;
   /** At home, true if content that arrives unsealed at the edge is not trusted. */
   isSealed(): boolean;
@@ -25,7 +25,7 @@ export interface ItemsParts extends Omit<Side, 'isLinked'> {
  * there, by an `item` op or by that of a reply, in the order of arrival. Home assigns it the next `seq` of its own history,
  * which returns as a `seq` op, and the edge then shows the item under that.
  */
-export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }: ItemsParts) {
+export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }: ItemsDeps) {
   function offerItem(item: PhoneHistoryItem, standing: MessageStanding | undefined, isAgain: boolean): boolean {
     const { seq: _, home: __, state: ___, ...rest } = item;
     const content: JsonObject = { ...rest };

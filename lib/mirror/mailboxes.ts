@@ -134,7 +134,7 @@ export function openMailboxes({
 
     /** The edge has another state: restarts every chain that no device has confirmed, since it may have been used there. */
     restart(): void {
-      for (const [family, { taken }] of [...entries]) if (!taken) begun(family);
+      for (const [family, entry] of [...entries]) if (!entry.taken) begun(family);
     },
 
     families: (): string[] => [...entries.keys()],

@@ -19,13 +19,13 @@ const ALWAYS_TAKEN: ReadonlySet<string> = new Set(['end', 'sync', 'freeze', 'tha
 const Place = v.object({ epoch: v.string(), oseq: number });
 const Row = v.object({ ...Place.entries, kind: v.string(), body: v.record(v.string(), v.unknown()) });
 
-export interface OutboxParts {
+export interface OutboxDeps {
   store: Store<'mirror'>;
   records: Records;
   origin: Origin;
   log: Log;
   /** True if the last op of a kind stays after its acknowledgement, as a record of the other side's state. */
-  keeps(kind: string): boolean;
+  isRecord(kind: string): boolean;
   /** The other side has stored an op. Called in the turn in which that is stored here. */
   acknowledged?(kind: string, body: JsonObject): void;
 }
@@ -37,7 +37,7 @@ export type Outbox = ReturnType<typeof openOutbox>;
  * bounds the backlog. All of them are stored, and so is the position up to which the other side's ops are applied. Ops are
  * numbered upwards, with gaps.
  */
-export function openOutbox({ store, records, origin, log, keeps, acknowledged }: OutboxParts) {
+export function openOutbox({ store, records, origin, log, isRecord, acknowledged }: OutboxDeps) {
   /**
    * Identifies this start of the process, since a state that was restored from a backup makes other ops with the same
    * numbers.
@@ -185,7 +185,7 @@ export function openOutbox({ store, records, origin, log, keeps, acknowledged }:
       isRefusing = false;
       void store.setItem('acked', acked).catch(failed);
       for (const [key, { kind, body }] of done) {
-        if (!keeps(kind)) {
+        if (!isRecord(kind)) {
           release(key);
           drop(key);
         }

@@ -28,7 +28,7 @@ const MAX_REASON = 200;
 const UPLOAD = 'upload:';
 const DONE = 'uploaded:';
 
-export interface PullsParts extends Pick<Side, 'outbox' | 'log' | 'isLinked' | 'flush'> {
+export interface PullsDeps extends Pick<Side, 'outbox' | 'log' | 'isLinked' | 'flush'> {
   store: Store<'mirror'>;
   records: Records;
   media: Pick<Media, 'shared'>;
@@ -62,7 +62,7 @@ class Damaged extends Error {}
 /** The bytes are those that were sent, but home cannot open them, so that retries are useless. */
 class Refused extends Error {}
 
-type FetcherParts = Pick<PullsParts, 'media' | 'requests' | 'openHead' | 'maxSize' | 'isLinked'>;
+type FetcherDeps = Pick<PullsDeps, 'media' | 'requests' | 'openHead' | 'maxSize' | 'isLinked'>;
 
 /** A complete upload. */
 type Fetched = { place: string } & Pick<MirrorUploadRecord, 'opened'>;
@@ -106,7 +106,7 @@ const refusedOf = (records: ReadonlyMap<string, MirrorUploadRecord>): MirrorUplo
     .sort((one, other) => one.created_at - other.created_at);
 
 /** Fetches one upload at a time, in pieces, into a file that outlives the process. */
-function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinked }: FetcherParts) {
+function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinked }: FetcherDeps) {
   let part: Part | undefined;
 
   /** Requests a piece from the edge. */
@@ -191,11 +191,11 @@ function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinke
  * tokens. The edge is told that home has an upload once its file, and then its record, are durable. An upload interrupted by
  * a lost link is continued; one left by a killed process starts again.
  */
-export async function openPulls(parts: PullsParts) {
-  const { store, media, outbox, clock, log, isLinked, flush, took, random } = parts;
+export async function openPulls(deps: PullsDeps) {
+  const { store, media, outbox, clock, log, isLinked, flush, took, random } = deps;
   const { shared } = media;
-  const fetcher = createFetcher(parts);
-  const records = parts.records.below<MirrorUploadRecord>(UPLOAD, UploadRecord);
+  const fetcher = createFetcher(deps);
+  const records = deps.records.below<MirrorUploadRecord>(UPLOAD, UploadRecord);
   /** Uploads whose fetch failed, by token; `at` is in monotonic milliseconds. */
   const failed = new Map<string, { failures: number; at: number; error: string }>();
   let isWorking = false;
@@ -219,13 +219,13 @@ export async function openPulls(parts: PullsParts) {
   /** Registers the uploads that earlier processes have fetched, and removes unfinished ones. */
   async function load(): Promise<void> {
     prune();
-    const places = await shared.locations().catch((error) => {
+    const locations = await shared.locations().catch((error) => {
       log.warn(`uploads that came from the edge cannot be listed: ${errnoOf(error) || 'failed'}`);
       return undefined;
     });
-    const left = new Set(places);
+    const left = new Set(locations);
     for (const record of [...records.values()].filter(hasPlace)) {
-      if (left.delete(record.place) || !places) shared.adopt(entryOf(record));
+      if (left.delete(record.place) || !locations) shared.adopt(entryOf(record));
       else if (record.told) drop(record.token);
       else {
         const { place: _, opened: __, ...again } = record;
@@ -239,7 +239,7 @@ export async function openPulls(parts: PullsParts) {
   const pending = (): MirrorUploadRecord[] => [...records.values()].filter((record) => !isSettled(record));
 
   /** Tells the edge that it may delete its copy. */
-  function tell(token: string): void {
+  function reportDone(token: string): void {
     outbox.offer(DONE + token, 'uploaded', { token }, { isOfferedAgain: true });
     flush();
   }
@@ -279,11 +279,11 @@ export async function openPulls(parts: PullsParts) {
     const known = refusedOf(records);
     if (known.length > MAX_REFUSED) drop(known[0]?.token as string);
     log.error(`a sealed upload from the edge is refused: ${final.refused}; nothing of it is kept`);
-    tell(token);
+    reportDone(token);
   }
 
   /** The file is durable. First the record becomes durable too, then the edge may be told. */
-  async function keep(record: MirrorUploadRecord & { place: string }): Promise<void> {
+  async function saveFetched(record: MirrorUploadRecord & { place: string }): Promise<void> {
     const { token, place, sha256 } = record;
     // The mirror may have ended meanwhile.
     if (records.get(token)?.sha256 !== sha256) return shared.remove(place);
@@ -298,7 +298,7 @@ export async function openPulls(parts: PullsParts) {
     if (shared.adopt(entryOf(record))) log.info(`took over an upload from the edge: ${record.size} bytes`);
     else await shared.remove(place).catch(() => {});
     took();
-    tell(token);
+    reportDone(token);
   }
 
   /** An upload stays at the edge, and is retried later. */
@@ -335,7 +335,7 @@ export async function openPulls(parts: PullsParts) {
 
   async function take(record: MirrorUploadRecord): Promise<void> {
     try {
-      await keep({ ...record, ...(await fetcher.fetch(record)) });
+      await saveFetched({ ...record, ...(await fetcher.fetch(record)) });
     } catch (error) {
       if (error instanceof Cut) return;
       if (!(error instanceof Later)) await fetcher.discard();
@@ -343,7 +343,7 @@ export async function openPulls(parts: PullsParts) {
       if (error instanceof Gone) {
         log.warn('an upload that waited at the edge is no longer there');
         drop(record.token);
-        tell(record.token);
+        reportDone(record.token);
       } else if (error instanceof Refused) {
         await refuse(record, error.message).catch(() => fail(record.token, new Error('it could not be stored')));
       } else fail(record.token, error);
@@ -372,7 +372,7 @@ export async function openPulls(parts: PullsParts) {
       const own = records.get(token);
       // The edge may have an earlier state, or the device has sent it again.
       const isDone = own !== undefined && (own.refused !== undefined || (hasPlace(own) && shared.has(token)));
-      if (isDone) tell(token);
+      if (isDone) reportDone(token);
       const isPending = own !== undefined && !isSettled(own) && own.sha256 === offer.sha256;
       if (isDone || isPending || offer.expires_at <= seconds(clock)) return done;
       if (!own && records.size >= MAX_RECORDS) {
@@ -394,14 +394,14 @@ export async function openPulls(parts: PullsParts) {
     acknowledged(kind: string, { token }: JsonObject): void {
       const record = kind === 'uploaded' ? records.get(String(token)) : undefined;
       if (!record || !isSettled(record) || record.told) return;
-      const told: MirrorUploadRecord = { ...record, told: true };
-      records.set(record.token, told);
-      void put(told).catch(warnUnstored);
+      const reported: MirrorUploadRecord = { ...record, told: true };
+      records.set(record.token, reported);
+      void put(reported).catch(warnUnstored);
     },
 
     linked(): void {
-      for (const { token, told } of [...records.values()].filter(isSettled)) {
-        if (!told && !outbox.isWaiting(DONE + token)) tell(token);
+      for (const { token, told: reported } of [...records.values()].filter(isSettled)) {
+        if (!reported && !outbox.isWaiting(DONE + token)) reportDone(token);
       }
       void work();
     },

@@ -45,7 +45,7 @@ interface Opened {
   isForged?: boolean;
 }
 
-export interface SealsParts {
+export interface SealsDeps {
   store: Store<'mirror'>;
   records: Records;
   log: Log;
@@ -71,8 +71,8 @@ export type Seals = Awaited<ReturnType<typeof openSeals>>;
  * the edge has sent a key and has home's. If one has not, everything is plain, since it could read nothing else. While
  * sealed, plain content from the edge does not count as a device's.
  */
-export async function openSeals(parts: SealsParts) {
-  const { store, records, log } = parts;
+export async function openSeals(deps: SealsDeps) {
+  const { store, records, log } = deps;
   const own = await ownKey();
   const epoch = await keyIdOf(own.point);
   const key = base64url(own.point);
@@ -114,12 +114,12 @@ export async function openSeals(parts: SealsParts) {
    * them.
    */
   const needsPlain = (family: string): boolean =>
-    devices.has(family) ? parts.hasMailbox(family) : parts.mayHaveMailbox(family);
+    devices.has(family) ? deps.hasMailbox(family) : deps.mayHaveMailbox(family);
 
   /** The devices that messages are sealed for; undefined while one needs them in plain. */
   function receivers(): DeviceBoxRecord[] | undefined {
     const found: DeviceBoxRecord[] = [];
-    for (const { family } of parts.sessions()) {
+    for (const { family } of deps.sessions()) {
       const device = devices.get(family);
       if (device?.knows_home) found.push(device);
       else if (needsPlain(family)) return undefined;
@@ -130,7 +130,7 @@ export async function openSeals(parts: SealsParts) {
 
   /** Devices that have a mailbox and cannot read sealed texts. */
   function plainDevices(): SealStatus['plain'] {
-    return parts.sessions().flatMap(({ family, device: { name } }) => {
+    return deps.sessions().flatMap(({ family, device: { name } }) => {
       const device = devices.get(family);
       if (device?.knows_home || !needsPlain(family)) return [];
       const reason: PlainReason = device ? 'no_home_key' : 'no_key';
@@ -169,7 +169,7 @@ export async function openSeals(parts: SealsParts) {
   /** Opens a text of a device for home. Rejects if it cannot be opened. */
   async function openFromDevice(sealed: SealedText, kind: 'reply' | 'notification' | 'upload', id: string) {
     // A device may send files without getting messages.
-    const from = await sender(sealed.by, kind === 'upload' ? parts.everySession() : parts.sessions());
+    const from = await sender(sealed.by, kind === 'upload' ? deps.everySession() : deps.sessions());
     if (!from) throw new RangeError('no device of home has its key');
     const { point, session, deviceId } = from;
     const context = contextOf({ direction: 'to-home', kind, id, deviceId, epoch });
@@ -214,7 +214,7 @@ export async function openSeals(parts: SealsParts) {
   return {
     /** Home's key for a device, with its signature. */
     homeBox(): HomeBox {
-      const signature = parts.sign(utf8ToBytes(homeBoxText(key)));
+      const signature = deps.sign(utf8ToBytes(homeBoxText(key)));
       return { key, uploads: true, ...(signature && { signature: base64url(signature) }) };
     },
 
@@ -280,14 +280,14 @@ export async function openSeals(parts: SealsParts) {
         })
         .then((outcome) => {
           own.outcome = outcome;
-          parts.ready();
+          deps.ready();
         });
       return undefined;
     },
 
     /** Identifies a message to home only, which learns from it what the edge has stored. */
     mark: (message: PhoneMessage): string =>
-      base64url(hmac(sha256, utf8ToBytes(parts.secret()), utf8ToBytes(JSON.stringify(message)))),
+      base64url(hmac(sha256, utf8ToBytes(deps.secret()), utf8ToBytes(JSON.stringify(message)))),
 
     /** An op of the edge has to wait for this before it can be applied. */
     busy(op: Op): Promise<void> | undefined {

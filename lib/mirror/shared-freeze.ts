@@ -13,7 +13,7 @@ const THAW = 'thaw';
 const THAW_TIMEOUT = 5_000;
 const MAX_TEXT = 200;
 
-export interface SharedFreezeParts extends Side {
+export interface SharedFreezeDeps extends Side {
   gate: Gate;
   clock: Clock;
 }
@@ -22,7 +22,7 @@ export interface SharedFreezeParts extends Side {
  * The freeze of both sides (contract 12 §2): each side reports its own to the other, and is frozen while either is. Thawing
  * here also thaws there, which needs the link.
  */
-export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLinked, flush }: SharedFreezeParts) {
+export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLinked, flush }: SharedFreezeDeps) {
   const isHome = side === 'home';
   const otherName = isHome ? 'the edge' : 'home';
   /** Called when the other side is no longer frozen. */
@@ -32,8 +32,8 @@ export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLin
   function compare(again = false): void {
     if (!isOn()) return;
     const own = gate.own() ?? null;
-    const told = outbox.body(KEY)?.freeze ?? null;
-    if (!again && JSON.stringify(own) === JSON.stringify(told)) return;
+    const offered = outbox.body(KEY)?.freeze ?? null;
+    if (!again && JSON.stringify(own) === JSON.stringify(offered)) return;
     outbox.offer(KEY, 'freeze', { freeze: own });
     flush();
   }
@@ -48,15 +48,15 @@ export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLin
             'and it ends here once they are linked again',
         );
       }
-      let heard = () => {};
+      let onAnswer = () => {};
       const thawed = new Promise<boolean>((resolve) => {
-        heard = () => resolve(true);
-        waiting.add(heard);
+        onAnswer = () => resolve(true);
+        waiting.add(onAnswer);
       });
       outbox.offer(THAW, 'thaw', { since, by, ended_by: endedBy });
       flush();
       const isThawed = await withTimeout({ clock, timeout: THAW_TIMEOUT }, thawed, () => false);
-      waiting.delete(heard);
+      waiting.delete(onAnswer);
       if (!isThawed) throw new RelayError('unavailable', `${otherName} is still frozen: try again`);
     },
   });
@@ -70,7 +70,7 @@ export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLin
         const freeze = readFreeze(body.freeze);
         if (freeze === null) return Promise.resolve(log.warn('the other side gave a freeze that cannot be read'));
         return gate.applyRemote(freeze).then(() => {
-          if (!freeze) for (const heard of [...waiting]) heard();
+          if (!freeze) for (const onAnswer of [...waiting]) onAnswer();
         });
       }
       if (kind !== 'thaw') return undefined;

@@ -8,7 +8,7 @@ const TOMBSTONE = 180 * 86_400;
 const MAX_TOMBSTONES = 20_000;
 const ENDED = 'ended:';
 
-export interface TombstonesParts {
+export interface TombstonesDeps {
   store: Store<'mirror'>;
   records: Records;
   clock: Clock;
@@ -17,7 +17,7 @@ export interface TombstonesParts {
 }
 
 /** At the edge, the families of home that ended and must not return (contract 12 §2). */
-export function openTombstones({ store, records, clock, failed }: TombstonesParts) {
+export function openTombstones({ store, records, clock, failed }: TombstonesDeps) {
   /** Keyed by family: time until which it must not return, epoch seconds. */
   const ended = new Map<string, number>();
   for (const [family, { until }] of records.below(ENDED, End, ENDLESS)) ended.set(family, until);

@@ -60,7 +60,7 @@ export interface WaitingUploads {
   bytes: number;
 }
 
-export interface EdgeUploadsParts extends Pick<Side, 'outbox' | 'isOn' | 'flush'> {
+export interface EdgeUploadsDeps extends Pick<Side, 'outbox' | 'isOn' | 'flush'> {
   media: Pick<Media, 'shared'> | undefined;
   clock: Clock;
   /** Maximum waiting uploads. */
@@ -74,7 +74,7 @@ export interface EdgeUploadsParts extends Pick<Side, 'outbox' | 'isOn' | 'flush'
  * entry and stays until home reports that it has the bytes, after which the edge deletes its own. Waiting uploads are never
  * evicted.
  */
-export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusal, flush }: EdgeUploadsParts) {
+export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusal, flush }: EdgeUploadsDeps) {
   /** Keyed by token, oldest first. */
   const waiting = new Map<string, MirrorUploadRecord>();
   for (const key of outbox.keys()) {

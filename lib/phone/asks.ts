@@ -57,7 +57,7 @@ export interface Unanswered {
 
 export type AskResult = Answered | Unanswered;
 
-export interface AsksParts {
+export interface AsksDeps {
   clock: Clock;
   log: Log;
   /** Sends the question, to which the relay adds `metadata.answers`. */
@@ -77,7 +77,7 @@ interface Pending {
 const unanswered = (reason: Unanswered['reason']): Unanswered => ({ answer: null, no_answer: true, reason });
 
 /** Open questions whose callers wait for the answer (contract 09 §7). */
-export function createAsks({ clock, log, push, withdraw }: AsksParts) {
+export function createAsks({ clock, log, push, withdraw }: AsksDeps) {
   const open = new Map<string, Pending>();
   let isStopped = false;
 

@@ -73,7 +73,7 @@ export interface HistoryPage {
   latest: number;
 }
 
-export interface HistoryParts {
+export interface HistoryDeps {
   store: Store<'phone-history'>;
   /** When `svc restore` put this state in place, if it did. */
   restored?: Store<'restored'>;
@@ -85,7 +85,7 @@ export interface HistoryParts {
   /** Sends home a message that it has never had. Returns the standing sent; undefined if it cannot be sent now. */
   give?(item: MessageItem): MessageStanding | undefined;
   /** Reports the progress of a message to the other relay of the mirror; false if that is not possible yet. */
-  tell?(messageId: string, standing: MessageStanding): boolean;
+  report?(messageId: string, standing: MessageStanding): boolean;
 }
 
 export type PhoneHistory = Awaited<ReturnType<typeof openHistory>>;
@@ -94,9 +94,9 @@ export type PhoneHistory = Awaited<ReturnType<typeof openHistory>>;
  * The last messages and replies with their states (contract 09 §1). Changes take effect at once and are written by `save`,
  * so that an item with two changes in one turn is written once.
  */
-export async function openHistory(parts: HistoryParts) {
-  const { store, log, changed: notify, tell, give } = parts;
-  const isEdge = () => parts.isEdge?.() ?? false;
+export async function openHistory(deps: HistoryDeps) {
+  const { store, log, changed: notify, report, give } = deps;
+  const isEdge = () => deps.isEdge?.() ?? false;
   /** Keyed by `seq`, oldest first. */
   const items = new Map<number, PhoneHistoryItem>();
   /** `seq` of the newest item with an id. */
@@ -111,7 +111,7 @@ export async function openHistory(parts: HistoryParts) {
    * Devices have seen higher numbers than a restored backup holds. The time of the restore in seconds is above all of them,
    * since no relay gives more than one number a second for years.
    */
-  const floor = readAs(Restored)(await parts.restored?.getItem('restored'))?.at ?? 0;
+  const floor = readAs(Restored)(await deps.restored?.getItem('restored'))?.at ?? 0;
   const nextSeq = (): number => Math.max(latest, floor) + 1;
 
   const find = (kind: PhoneHistoryItem['kind'], id: string): PhoneHistoryItem | undefined =>
@@ -175,7 +175,7 @@ export async function openHistory(parts: HistoryParts) {
         if (peer) mark({ ...item, peer });
         continue;
       }
-      if (isLater(standing, item.peer) && tell?.(item.message_id, standing)) mark({ ...item, peer: standing });
+      if (isLater(standing, item.peer) && report?.(item.message_id, standing)) mark({ ...item, peer: standing });
     }
   }
 
@@ -323,7 +323,7 @@ export async function openHistory(parts: HistoryParts) {
     },
 
     /** Adds a new reply; `late` if its question was closed before. */
-    reply({ message_id, chat_id, text, reply_to, ts, answer_index, sealed }: Reply, late?: Closed): void {
+    reply({ message_id, chat_id, text, reply_to, ts, answer_index, sealed }: Reply, lateReason?: Closed): void {
       const content = {
         kind: 'reply',
         message_id,
@@ -334,7 +334,7 @@ export async function openHistory(parts: HistoryParts) {
         ts,
         state: 'waiting',
         ...(answer_index !== undefined && { answer_index }),
-        ...(late && { late }),
+        ...(lateReason && { late: lateReason }),
         ...(sealed && { sealed }),
       } as const;
       add({ seq: nextSeq(), ...content });

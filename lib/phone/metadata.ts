@@ -15,7 +15,7 @@ function scalar(value: unknown): Scalar | undefined {
   return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
 }
 
-function kept(value: unknown): Scalar | Scalar[] | undefined {
+function storable(value: unknown): Scalar | Scalar[] | undefined {
   if (!Array.isArray(value)) return scalar(value);
   const items: Scalar[] = [];
   for (const item of value) {
@@ -34,7 +34,7 @@ export function sanitizeMetadata(value: unknown): Metadata {
   const entries: [string, Scalar | Scalar[]][] = [];
   for (const [name, member] of Object.entries(value).slice(0, MAX_KEYS)) {
     const key = name.slice(0, MAX_KEY);
-    const one = kept(member);
+    const one = storable(member);
     // unstorage drops `__proto__`, and says so on the console, when it reads a stored record.
     if (key !== '' && key !== '__proto__' && one !== undefined) entries.push([key, one]);
   }

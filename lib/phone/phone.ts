@@ -61,7 +61,7 @@ export interface PhoneLink {
   probe(answered: () => void): void;
 }
 
-export interface PhoneParts {
+export interface PhoneDeps {
   sessions: Pick<Sessions, 'isAlive'>;
   clock: Clock;
   /** Set if the start is long after the last write, so that the clock may be wrong (contract 11 §2). */
@@ -90,14 +90,14 @@ export interface PhoneParts {
 /** The other relay of the mirror (contract 12 §2). Called in the turn of a change, whose transaction it joins. */
 export interface OtherRelay {
   /** Reports the progress of a message that it knows. False if that is not possible now. */
-  tell(messageId: string, standing: MessageStanding): boolean;
+  report(messageId: string, standing: MessageStanding): boolean;
   /**
    * A device of this name has replied to this relay. False if the other relay has no room for more, in which case the reply
    * must be refused.
    */
   replied(reply: Reply, device: string): boolean;
   /** A reader here has taken a reply. */
-  taken(messageId: string): void;
+  onTaken(messageId: string): void;
   /** True at the edge, where home numbers the history. */
   isEdge(): boolean;
   /** Hands over a message that the other relay has never had, with its progress. False if that is not possible now. */
@@ -127,13 +127,13 @@ export type PhoneMessaging = Awaited<ReturnType<typeof openPhoneMessaging>>;
  * Messages from the agent to its owner's phone, and the replies (contract 04 §5). Queued messages and unread replies are
  * stored before they are acknowledged, and survive the process (contract 00).
  */
-export async function openPhoneMessaging(parts: PhoneParts) {
-  const { sessions, clock, log } = parts;
-  const queueRows = await openRows({ store: parts.queue, log, read: readQueued });
-  const replyRows = await openRows({ store: parts.replies, log, read: readStoredReply });
+export async function openPhoneMessaging(deps: PhoneDeps) {
+  const { sessions, clock, log } = deps;
+  const queueRows = await openRows({ store: deps.queue, log, read: readQueued });
+  const replyRows = await openRows({ store: deps.replies, log, read: readStoredReply });
   const history = await openHistory({
-    store: parts.history,
-    restored: parts.restored,
+    store: deps.history,
+    restored: deps.restored,
     log,
     changed: announce,
     isEdge: () => other?.isEdge() ?? false,
@@ -141,8 +141,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const standing = toldOf(item);
       return other?.given(item, standing) ? standing : undefined;
     },
-    tell: (messageId, standing) =>
-      (standing !== 'sent' || delivered.has(messageId)) && (other?.tell(messageId, standing) ?? false),
+    report: (messageId, standing) =>
+      (standing !== 'sent' || delivered.has(messageId)) && (other?.report(messageId, standing) ?? false),
   });
   /** The standing reported to the other relay, where a message counts as `sent` once it has arrived. */
   const toldOf = (item: MessageItem): MessageStanding => {
@@ -150,15 +150,15 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return standing === 'sent' && !delivered.has(item.message_id) ? 'queued' : standing;
   };
   let other: OtherRelay | undefined;
-  const delivered = await openDelivered(parts.delivered, log);
-  const taken = (messageId: string): void => {
+  const delivered = await openDelivered(deps.delivered, log);
+  const markTaken = (messageId: string): void => {
     history.taken(messageId);
-    other?.taken(messageId);
+    other?.onTaken(messageId);
   };
-  const replies = createReplies({ rows: replyRows, clock, log, history: { ...history, taken } });
-  const subscribers = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
+  const replies = createReplies({ rows: replyRows, clock, log, history: { ...history, taken: markTaken } });
+  const subscribers = deps.subscribers && (await openSubscribers<PhoneLink>(deps.subscribers, log));
   const { queued, written } = subscribers?.split(queueRows.loaded) ?? { queued: queueRows.loaded, written: [] };
-  const before = parts.jump?.state() === 'ahead' ? parts.jump.from * 1000 : undefined;
+  const before = deps.jump?.state() === 'ahead' ? deps.jump.from * 1000 : undefined;
   const isAside = ({ message }: QueuedMessage): boolean =>
     before !== undefined && hasExpired(message, clock.now()) && !hasExpired(message, before);
   /** Messages that expired by a clock which may be wrong. They stay stored until it is known (contract 11 §2). */
@@ -191,7 +191,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   function announce(items: readonly PhoneHistoryItem[], latest: number): void {
     for (const item of items) {
       const { seq, kind, message_id, state } = item;
-      if (kind === 'message' && SETTLED.has(state)) parts.settled?.(message_id);
+      if (kind === 'message' && SETTLED.has(state)) deps.settled?.(message_id);
       for (const link of [...mirrors]) {
         if (mayGet(link)) link.send(CHANNEL, 'proactive.history', { seq, kind, message_id, state });
       }
@@ -201,7 +201,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       }
     }
     asks.changed(items);
-    parts.changed?.(state.queue.length, latest);
+    deps.changed?.(state.queue.length, latest);
   }
 
   /** Tells every device to close a question that was withdrawn or has expired (contract 09 §7). */
@@ -315,10 +315,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   /** Takes messages out of those set aside: one, or all. Returns their number. */
   function takeAside(messageId: string | undefined, became: 'expired' | 'cancelled'): number {
     const isMeant = ({ message }: QueuedMessage) => messageId === undefined || message.message_id === messageId;
-    const taken = aside.filter(isMeant);
+    const meant = aside.filter(isMeant);
     aside = aside.filter((entry) => !isMeant(entry));
-    for (const { message } of taken) history.became(message.message_id, became);
-    return taken.length;
+    for (const { message } of meant) history.became(message.message_id, became);
+    return meant.length;
   }
 
   function settle(event: Event<PhoneLink>): void {
@@ -420,7 +420,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     if (isAsked) asks.worded(messageId, shownOf(message));
     dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
     const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));
-    parts.accepted?.(message, !isQueued() || copies.length > 0);
+    deps.accepted?.(message, !isQueued() || copies.length > 0);
     const buffered = isQueued() ? state.queue.length : 0;
     const stored = queueRows.save(undelivered());
     const recorded = history.save();
@@ -430,7 +430,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       log.error(`the queue of messages could not be saved: ${describeError(error)}`);
       if (isQueued()) {
         dispatch({ name: 'cancel', messageId });
-        parts.settled?.(messageId);
+        deps.settled?.(messageId);
         void saveQueue();
         throw new RelayError('unavailable', 'the message could not be stored: try again later');
       }
@@ -439,7 +439,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const outcome = buffered > 0 ? `queued as one of ${buffered}` : 'delivered';
     const { length } = message.text;
     log.info(`message ${messageId} of ${length} characters for chat ${chatId ?? '-'}${forWhom(by)}: ${outcome}`);
-    parts.seen?.({ chatId, title, messageId, at: message.sent_at });
+    deps.seen?.({ chatId, title, messageId, at: message.sent_at });
     return buffered > 0 ? { messageId, delivered: false, buffered } : { messageId, delivered: true };
   }
 
@@ -529,7 +529,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const known = { standing: item && standingOf(item), hasArrived: delivered.has(messageId), isHeld };
       switch (reception(known)) {
         case 'tell':
-          if (!item) other?.tell(messageId, 'sent');
+          if (!item) other?.report(messageId, 'sent');
           history.retell(messageId, 'queued');
           break;
         case 'keep':
@@ -545,7 +545,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
           dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
           if (!item) for (const link of [...mirrors]) send(link, { ...message, mirrored: true });
           log.info(`message ${messageId} for chat ${chatId ?? '-'} was given by the other relay`);
-          parts.seen?.({ chatId, title, messageId, at: message.sent_at });
+          deps.seen?.({ chatId, title, messageId, at: message.sent_at });
       }
       await Promise.all([queueRows.save(undelivered()), history.save()]);
     },
@@ -589,7 +589,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       } else if (history.findMessage(messageId)?.ts === ts && state.queue.some(isReplaced)) {
         dispatch({ name: 'release', messageId });
       }
-      parts.seen?.({ chatId, title, messageId, at: ts });
+      deps.seen?.({ chatId, title, messageId, at: ts });
       return { seq, done: Promise.all([queueRows.save(undelivered()), history.save()]) };
     },
 
@@ -635,7 +635,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
   /** Restores the messages set aside once the clock has returned, or expires them once the clock has proved right. */
   async function settleJump(): Promise<void> {
-    const outcome = parts.jump?.state() ?? 'ahead';
+    const outcome = deps.jump?.state() ?? 'ahead';
     if (aside.length === 0 || outcome === 'ahead') return;
     const entries = outcome === 'returned' ? aside.filter(({ message }) => !hasExpired(message, clock.now())) : [];
     aside = aside.filter((entry) => !entries.includes(entry));
@@ -656,20 +656,20 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const { message_id: messageId, reply_to: replyTo } = reply;
     const isRepeated = history.hasReply(reply);
     const answer = asks.claim(reply, device);
-    const late = answer ? undefined : latenessOf(reply);
+    const lateness = answer ? undefined : latenessOf(reply);
     if (isRepeated && isTaken) await replies.take(messageId);
-    else if (answer || isTaken || (late?.isVoid && !isRepeated)) {
-      history.reply(reply, late?.reason);
+    else if (answer || isTaken || (lateness?.isVoid && !isRepeated)) {
+      history.reply(reply, lateness?.reason);
       // No reader at the other relay gets it either.
       if (isTaken) history.taken(messageId);
-      else taken(messageId);
+      else markTaken(messageId);
       await history.save();
       // A copy was answered while the question still waited for its phone.
       if (answer && replyTo !== null) await cancel(replyTo);
-    } else await replies.add(reply, late?.reason);
+    } else await replies.add(reply, lateness?.reason);
     answer?.();
     if (replyTo !== null) arrivedById(replyTo);
-    return late?.reason;
+    return lateness?.reason;
   }
 
   for (const messageId of abandoned) void withdraw(messageId);
@@ -717,7 +717,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     /** `proactive.shown`: a device has shown a message to its owner (contract 09 §1). */
     shown(link: PhoneLink, messageId: unknown): void {
       if (typeof messageId !== 'string') return;
-      parts.settled?.(messageId, link.session);
+      deps.settled?.(messageId, link.session);
       arrivedById(messageId);
       history.became(messageId, 'shown');
       void history.save();
@@ -817,12 +817,14 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const { message_id: messageId, chat_id: chatId, text } = reply;
       const device = link.session.device.name;
       if (!history.hasReply(reply) && other?.replied(reply, device) === false) throw mirrorBacklog();
-      const late = await accept(reply, { device, isTaken: false });
+      const lateness = await accept(reply, { device, isTaken: false });
       const ts = Math.trunc(clock.now());
-      const acknowledgement = { client_msg_id: messageId, status: 'received', ts, ...(late && { late }) };
+      const acknowledgement = { client_msg_id: messageId, status: 'received', ts, ...(lateness && { late: lateness }) };
       link.send(CHANNEL, 'proactive.reply.ack', acknowledgement, id);
-      log.info(`reply ${messageId} of ${text.length} characters in chat ${chatId ?? '-'}${late ? ', too late' : ''}`);
-      parts.seen?.({ chatId, title: null, messageId, at: ts });
+      log.info(
+        `reply ${messageId} of ${text.length} characters in chat ${chatId ?? '-'}${lateness ? ', too late' : ''}`,
+      );
+      deps.seen?.({ chatId, title: null, messageId, at: ts });
     },
 
     /** Unread replies (contract 04 §5.5). */

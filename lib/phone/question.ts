@@ -48,8 +48,8 @@ export function withAnswers(text: string, metadata: Metadata, given?: readonly s
   const { question, answers, ...others } = metadata;
   const asked = given ? { answers: given } : readQuestion(text, metadata);
   if (!asked) return answers === undefined ? metadata : { ...others, ...(question !== undefined && { question }) };
-  const kept = Object.fromEntries(Object.entries(others).slice(0, MAX_OTHERS));
-  return { ...kept, question: true, ...(asked.answers.length > 0 && { answers: [...asked.answers] }) };
+  const remaining = Object.fromEntries(Object.entries(others).slice(0, MAX_OTHERS));
+  return { ...remaining, question: true, ...(asked.answers.length > 0 && { answers: [...asked.answers] }) };
 }
 
 /** The answers to a question, empty if only free text makes sense; undefined if the message is not a question. */

@@ -67,7 +67,7 @@ const NOTHING: Handout = { replies: [], sent() {} };
 
 export type Replies = ReturnType<typeof createReplies>;
 
-export interface RepliesParts {
+export interface RepliesDeps {
   rows: Rows<StoredReply>;
   clock: Clock;
   log: Log;
@@ -76,7 +76,7 @@ export interface RepliesParts {
 }
 
 /** Replies of phones, until the agent's side reads them (contract 04 §5.5). They survive a restart. */
-export function createReplies({ rows, clock, log, history }: RepliesParts) {
+export function createReplies({ rows, clock, log, history }: RepliesDeps) {
   let records: readonly StoredReply[] = rows.loaded;
   /** `seq` of replies whose response is being written to a reader without a lease. */
   const leaving = new Set<number>();
@@ -88,13 +88,13 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
   let cancelEnd: Cancel = () => {};
 
   function prune(now: number): void {
-    let kept = records.filter(({ arrived }) => now - arrived <= RETENTION).slice(-MAX_RECORDS);
-    let bytes = kept.reduce((sum, record) => sum + record.bytes, 0);
+    let remaining = records.filter(({ arrived }) => now - arrived <= RETENTION).slice(-MAX_RECORDS);
+    let bytes = remaining.reduce((sum, record) => sum + record.bytes, 0);
     while (bytes > MAX_BYTES) {
-      bytes -= kept[0]?.bytes ?? 0;
-      kept = kept.slice(1);
+      bytes -= remaining[0]?.bytes ?? 0;
+      remaining = remaining.slice(1);
     }
-    if (kept.length !== records.length) records = kept;
+    if (remaining.length !== records.length) records = remaining;
   }
 
   /** Takes the replies that match a reader's filter and that nobody else has; undefined if there are none. */
@@ -103,38 +103,38 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     now: number,
   ): Handout | Promise<Handout> | undefined {
     prune(now);
-    const taken = records.filter((record) => isFree(now)(record) && isWanted(record, wanted));
-    if (taken.length === 0) return undefined;
-    return lease === undefined ? give(taken) : lend(taken, now + lease);
+    const handedOut = records.filter((record) => isFree(now)(record) && isWanted(record, wanted));
+    if (handedOut.length === 0) return undefined;
+    return lease === undefined ? give(handedOut) : lend(handedOut, now + lease);
   }
 
   /**
    * Without a lease, the reader owns replies once they are written, so that neither a crash nor a broken connection loses
    * them.
    */
-  function give(taken: readonly StoredReply[]): Handout {
-    for (const { seq } of taken) leaving.add(seq);
+  function give(handedOut: readonly StoredReply[]): Handout {
+    for (const { seq } of handedOut) leaving.add(seq);
     let isOver = false;
     return {
-      replies: taken.map(({ reply }) => reply),
+      replies: handedOut.map(({ reply }) => reply),
       sent(isWhole) {
         if (isOver) return;
         isOver = true;
-        for (const { seq } of taken) leaving.delete(seq);
+        for (const { seq } of handedOut) leaving.delete(seq);
         if (!isWhole) serve();
-        else remove(({ seq }) => taken.some((other) => other.seq === seq)).catch(warn);
+        else remove(({ seq }) => handedOut.some((other) => other.seq === seq)).catch(warn);
       },
     };
   }
 
   /** The lease is stored before the reader gets it, so that it can be acknowledged after a crash or a sleep. */
-  async function lend(taken: readonly StoredReply[], until: number): Promise<Handout> {
+  async function lend(handedOut: readonly StoredReply[], until: number): Promise<Handout> {
     const id = bytesToHex(randomBytes(16));
-    records = records.map((record) => (taken.includes(record) ? { ...record, lease: { id, until } } : record));
+    records = records.map((record) => (handedOut.includes(record) ? { ...record, lease: { id, until } } : record));
     awaitEnds(clock.now());
     await saveLater(rows, records, log);
     return {
-      replies: taken.map(({ reply }) => reply),
+      replies: handedOut.map(({ reply }) => reply),
       leaseId: id,
       sent(isWhole) {
         if (isWhole || !records.some(({ lease }) => lease?.id === id)) return;
@@ -149,12 +149,12 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
 
   /** Removes replies that readers have taken. Resolves with their number once that is stored. */
   async function remove(isTaken: (record: StoredReply) => boolean): Promise<number> {
-    const taken = records.filter(isTaken);
-    if (taken.length === 0) return 0;
-    records = records.filter((record) => !taken.includes(record));
-    for (const { reply } of taken) history.taken(reply.message_id);
+    const handedOut = records.filter(isTaken);
+    if (handedOut.length === 0) return 0;
+    records = records.filter((record) => !handedOut.includes(record));
+    for (const { reply } of handedOut) history.taken(reply.message_id);
     await Promise.all([rows.save(records), history.save()]);
-    return taken.length;
+    return handedOut.length;
   }
 
   /** Hands replies to waiting polls, those with a filter first, then to sockets. */
@@ -174,16 +174,16 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
 
   /** Sends a socket the replies that nobody has, once its lease is stored. */
   function read(reader: Reader, now: number): void {
-    const taken = records.filter(isFree(now));
-    if (taken.length === 0) return;
+    const handedOut = records.filter(isFree(now));
+    if (handedOut.length === 0) return;
     if (!reader.mayRead()) {
       reader.end('no more replies for this session');
       return;
     }
     const lease = { id: reader.id, until: now + ACK_TIMEOUT };
-    records = records.map((record) => (taken.includes(record) ? { ...record, lease } : record));
+    records = records.map((record) => (handedOut.includes(record) ? { ...record, lease } : record));
     void saveLater(rows, records, log).then(() => {
-      for (const { seq, reply } of taken) {
+      for (const { seq, reply } of handedOut) {
         const isItsOwn = records.some((record) => record.seq === seq && record.lease === lease);
         if (isItsOwn && readers.get(reader.id) === reader) reader.give(reply);
       }
@@ -210,7 +210,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
      * Stores a `proactive.reply`. Resolves once it is stored. A repeated id is stored once, even if a reader has already
      * taken it. `late` is for the history. Rejects, and stores nothing, on failure.
      */
-    async add(reply: Reply, late?: Closed): Promise<void> {
+    async add(reply: Reply, lateReason?: Closed): Promise<void> {
       prune(clock.now());
       if (records.some((record) => record.reply.message_id === reply.message_id)) return;
       if (history.hasReply(reply)) return;
@@ -219,7 +219,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       prune(clock.now());
       const [stored, recorded] = rows.batch(() => {
         const stored = rows.save(records);
-        history.reply(reply, late);
+        history.reply(reply, lateReason);
         return [stored, history.save()];
       });
       try {

@@ -25,7 +25,7 @@ interface Owner {
   until: number | null;
 }
 
-export interface ReplyReadersParts {
+export interface ReplyReadersDeps {
   replies: Pick<Replies, 'read' | 'unread' | 'acknowledgeOne' | 'settleReaders'>;
   sessions: Pick<Sessions, 'byFamily' | 'onEnd'>;
   /** The grant that a device needs to get replies. */
@@ -40,7 +40,7 @@ export interface ReplyReadersParts {
  * Sockets on which agents wait for replies (contract 12 §6). Each reply is one frame, consumed once acknowledged. Without
  * replies nothing is sent, so that an object at the edge sleeps with the sockets open.
  */
-export async function openReplyReaders({ replies, sessions, grant, clock, log, store }: ReplyReadersParts) {
+export async function openReplyReaders({ replies, sessions, grant, clock, log, store }: ReplyReadersDeps) {
   /** Keyed by socket id, oldest first. */
   const open = new Map<string, Owner & { socket: Transport; cancel: Cancel }>();
   /** The sockets that were open before a sleep. */

@@ -18,7 +18,7 @@ export interface Rows<R extends Row> {
   batch<T>(work: () => T): T;
 }
 
-export interface RowsParts<R extends Row> {
+export interface RowsDeps<R extends Row> {
   store: Storage<R> & Backed;
   log: Log;
   /** Parses a row; undefined if the value is not one. */
@@ -29,7 +29,7 @@ export interface RowsParts<R extends Row> {
  * A short list, written through. Rows are stored in numbered slots, and a new row reuses the slot of a removed one, so that
  * every change of the list (append, append in place of the oldest, replace, remove, clear) is one write.
  */
-export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>): Promise<Rows<R>> {
+export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>): Promise<Rows<R>> {
   const slots = new Map(await loadAll({ store, log, read }, 'skipped'));
   const loaded = [...slots.values()].sort((a, b) => a.seq - b.seq);
   let last = loaded.at(-1)?.seq ?? 0;

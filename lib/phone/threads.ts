@@ -39,7 +39,7 @@ export interface PhoneThreads {
   list(): Promise<PhoneThread[]>;
 }
 
-interface ThreadsParts {
+interface ThreadsDeps {
   host?: Host;
   store: Storage<ThreadRecord>;
   log: Log;
@@ -61,7 +61,7 @@ FROM (SELECT NULL AS title) AS missing, sessions AS s
 WHERE s.source = 'phone' AND s.id IS NOT NULL AND s.chat_id IS NOT NULL AND s.chat_id <> '' LIMIT ${MAX_ROWS}`;
 
 /** The conversations with the phone (contract 04 §5.7). Without a host, only those that passed through the relay. */
-export async function openPhoneThreads({ host, store, log }: ThreadsParts): Promise<PhoneThreads> {
+export async function openPhoneThreads({ host, store, log }: ThreadsDeps): Promise<PhoneThreads> {
   const persistence = createWriteBehind({ store, log, name: 'the list of chats' });
   /** Keyed by chat id, the most recently used last. */
   const chats = new Map<string, ThreadRecord>();

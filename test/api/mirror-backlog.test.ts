@@ -9,9 +9,9 @@ itOnNode('12 §2: a message is refused with a code over HTTP and MCP while too m
   onTestFinished(target.stop);
   let isFull = true;
   const home: OtherRelay = {
-    tell: () => true,
+    report: () => true,
     replied: () => true,
-    taken: () => {},
+    onTaken: () => {},
     isEdge: () => true,
     given: () => true,
     isFull: () => isFull,

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it, vi } from 'vitest';
 import { createBridge } from '../../lib/companion/link/commands.ts';
-import { createLink, type LinkParts } from '../../lib/companion/link/link.ts';
+import { createLink, type LinkDeps } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
 import type { LinkState } from '../../lib/companion/link/state.ts';
@@ -26,7 +26,7 @@ const pending = cleanups();
 const clock = fastClock(40);
 
 /** A companion with real settings and real sockets. Its phone answers every command with the path. */
-async function companion(path: string, deps: Partial<LinkParts> = {}) {
+async function companion(path: string, deps: Partial<LinkDeps> = {}) {
   const store = await openSettings({ files: createFiles(), path, clock: systemClock });
   const states: LinkState[] = [];
   const log = createTestLog();

@@ -1,5 +1,5 @@
 import { expect, it, vi } from 'vitest';
-import { createLink, type LinkParts } from '../../lib/companion/link/link.ts';
+import { createLink, type LinkDeps } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
 import { createMessages } from '../../lib/companion/messages.ts';
@@ -141,7 +141,7 @@ it.each<[number, FaultKind[]]>([
       onClosed: () => {},
       onSubscribed: () => {},
     });
-    const online = async (deps: Partial<LinkParts>) => {
+    const online = async (deps: Partial<LinkDeps>) => {
       const link = createLink({ dial, store, clock: fastClock, log, device: { name: 'Phone' }, ...deps });
       pending.push(() => link.stop());
       link.start();

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Page } from 'playwright-core';
 import { expect } from 'vitest';
-import type { KnockData } from '../../handlers/web/app/worker/knock.ts';
+import type { NoticeData } from '../../handlers/web/app/worker/notices.ts';
 
 interface Tap {
   id: string;
@@ -12,7 +12,7 @@ interface Tap {
 
 interface Notice {
   title: string;
-  data: KnockData;
+  data: NoticeData;
 }
 
 /** The part of the service worker's global scope that a tap uses. */

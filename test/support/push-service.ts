@@ -6,7 +6,7 @@ import { jwtVerify } from 'jose';
 import { onTestFinished, vi } from 'vitest';
 import { POLL, TIMEOUT } from './limits.ts';
 
-/** A knock that arrived, after its VAPID token was verified and its body decrypted with the keys of its endpoint. */
+/** A notice that arrived, after its VAPID token was verified and its body decrypted with the keys of its endpoint. */
 export interface PushNotice {
   path: string;
   headers: IncomingHttpHeaders;
@@ -107,7 +107,7 @@ export async function startPushService(onEnd: (work: () => void) => void = onTes
     host: `127.0.0.1:${port}`,
     notices,
     faults,
-    /** How many knocks were on their way to one device at the same time, at most. */
+    /** How many notices were on their way to one device at the same time, at most. */
     mostInFlight: () => mostInFlight,
 
     /** A new device, as its browser describes it. */
@@ -121,7 +121,7 @@ export async function startPushService(onEnd: (work: () => void) => void = onTes
       return { endpoint: origin + path, keys };
     },
 
-    /** Answers the next knocks of a device; 201 after that. */
+    /** Answers the next notices of a device; 201 after that. */
     answer({ endpoint }: Subscription, ...answers: Answer[]): void {
       scripted.set(new URL(endpoint).pathname, answers);
     },
@@ -138,12 +138,12 @@ export async function startPushService(onEnd: (work: () => void) => void = onTes
       };
     },
 
-    /** The knocks of a device, once there are `count`. */
+    /** The notices of a device, once there are `count`. */
     async noticesOf({ endpoint }: Subscription, count: number): Promise<PushNotice[]> {
       const own = () => notices.filter(({ path }) => endpoint.endsWith(path));
       await vi.waitFor(
         () => {
-          if (own().length < count) throw new Error(`${own().length} of ${count} knocks, faults: ${faults.join()}`);
+          if (own().length < count) throw new Error(`${own().length} of ${count} notices, faults: ${faults.join()}`);
         },
         { timeout: TIMEOUT, interval: POLL },
       );

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it, onTestFinished, vi } from 'vitest';
-import type { Keep } from '../../handlers/web/app/keep.ts';
 import { openCopies } from '../../handlers/web/app/media/copies.ts';
+import type { PageStore } from '../../handlers/web/app/page-store.ts';
 
 const MiB = 1024 * 1024;
 const DAY = 86_400_000;
@@ -9,7 +9,7 @@ const DAY = 86_400_000;
 /** What a browser keeps, in memory. */
 function memory() {
   const rows = new Map<string, unknown>();
-  const keep: Pick<Keep, 'read' | 'change' | 'remove'> = {
+  const keep: Pick<PageStore, 'read' | 'change' | 'remove'> = {
     read: async <T>(name: string) => rows.get(name) as T | undefined,
     async change<T>(name: string, change: (value: T | undefined) => T) {
       rows.set(name, change(rows.get(name) as T | undefined));
@@ -19,7 +19,7 @@ function memory() {
       rows.delete(name);
     },
   };
-  return { rows, copies: openCopies(keep as Keep) };
+  return { rows, copies: openCopies(keep as PageStore) };
 }
 
 /** A file that says that it has so many bytes. */

@@ -18,7 +18,7 @@ export function tokensText({ input, output, total }: TokenUsage, t: I18n['t'], l
 export function AnalyticsCard() {
   const { t, language } = useI18n();
   const app = useApp();
-  const { firstToken, completion, health, tokens, streams } = app.kept(createAnalytics).figures.value;
+  const { firstToken, completion, health, tokens, streams } = app.retained(createAnalytics).figures.value;
   const ended = streams.done + streams.broken;
   const none = t('nothing measured yet');
 

@@ -33,11 +33,11 @@ export function AppShell({ code, isKept }: AppShellProps) {
   const nameOf = useThreadName();
   const { session, inbox, lock } = useApp();
   const now = useNow(GRANT_CHECK);
-  if (lock.isLocked.value && session.pairing.value) return <Late load={loadLock} />;
+  if (lock.isLocked.value && session.pairing.value) return <Deferred load={loadLock} />;
   if (!session.pairing.value || code.value !== null) {
     return (
       <>
-        <Late load={loadPair} {...{ code, isKept }} />
+        <Deferred load={loadPair} {...{ code, isKept }} />
         <ToastList />
       </>
     );
@@ -87,7 +87,7 @@ const loadHomeOff = () => import('./home-off.tsx');
 const loadPair = () => import('./pair.tsx');
 
 /** A page without the frame, loaded on demand; or a part of one, `within` a fragment. */
-function Late<Props extends object>({
+function Deferred<Props extends object>({
   load,
   within: Within = 'main',
   ...props
@@ -134,7 +134,7 @@ function PageNotices() {
         </Notice>
       )}
       <VersionNotice version={session.isOnline.value ? version : undefined} />
-      {hasMailbox && <Late load={loadHomeOff} within={Fragment} {...{ screen, known: known.current }} />}
+      {hasMailbox && <Deferred load={loadHomeOff} within={Fragment} {...{ screen, known: known.current }} />}
       {shares.pending.value && screen !== 'shared' && (
         <Notice
           action={

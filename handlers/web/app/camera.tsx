@@ -43,7 +43,7 @@ export function Camera({ onText, onClose }: CameraProps) {
 
   useEffect(() => {
     const ended = new AbortController();
-    look(video.current as HTMLVideoElement, onText, ended.signal).catch((error: Error) => {
+    watch(video.current as HTMLVideoElement, onText, ended.signal).catch((error: Error) => {
       if (ended.signal.aborted) return;
       problem.value = PROBLEMS[error.name] ?? 'The camera cannot be used: type the code instead.';
     });
@@ -65,7 +65,7 @@ export function Camera({ onText, onClose }: CameraProps) {
 }
 
 /** Shows the camera and scans for codes until one is accepted or `signal` aborts. Always releases the camera. */
-async function look(video: HTMLVideoElement, onText: CameraProps['onText'], signal: AbortSignal): Promise<void> {
+async function watch(video: HTMLVideoElement, onText: CameraProps['onText'], signal: AbortSignal): Promise<void> {
   const [stream, detector] = await Promise.all([
     navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } }),
     openDetector(),

@@ -1,9 +1,9 @@
 import type { Api } from '../shared/api.ts';
 import { createRequired } from '../shared/context.ts';
 import type { Inbox } from './inbox/inbox.ts';
-import type { Keep } from './keep.ts';
-import type { Knocks } from './knock/knocks.ts';
 import type { Lock } from './lock/lock.ts';
+import type { Notices } from './notices/notices.ts';
+import type { PageStore } from './page-store.ts';
 import type { Session } from './session.ts';
 import type { Settings } from './settings.ts';
 import type { Shares } from './share/shares.ts';
@@ -16,17 +16,17 @@ export interface App {
   settings: Settings;
   lock: Lock;
   inbox: Inbox;
-  knocks: Knocks;
+  notices: Notices;
   shares: Shares;
   /** Address of the relay, with a trailing slash. */
   base: string;
   /** Storage that outlives the page, erased when the pairing ends. */
-  keep: Keep;
+  pageStore: PageStore;
   /**
    * The store that `make` creates, once per pairing: it outlives the screen that first requests it. When the pairing ends,
    * its `close` is called, if any, after which it must not write to `keep`.
    */
-  kept<T>(make: (app: App) => T): T;
+  retained<T>(make: (app: App) => T): T;
 }
 
 /** `const { session, api } = useApp()`. */

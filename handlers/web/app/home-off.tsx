@@ -19,9 +19,9 @@ const INERT = /^(?:tui|voice|profiles|usage)$/;
  */
 export default function HomeOff({ screen, known }: { screen: string; known: string | undefined }) {
   const { t, language } = useI18n();
-  const { session, kept } = useApp();
+  const { session, retained } = useApp();
   // Uploads that an earlier page had begun go on, whatever screen is shown.
-  useEffect(() => void kept(createFiles), [kept]);
+  useEffect(() => void retained(createFiles), [retained]);
   const isBarred = useIsBarred(session, known);
   useInertScreen(session.isAtMailbox.value && INERT.test(screen));
   const since = session.pairing.value?.home_off_since;

@@ -8,10 +8,10 @@ import { AppShell } from './app.tsx';
 import { type App, ProvideApp } from './context.ts';
 import { createInbox } from './inbox/inbox.ts';
 import { registerWorker, renewForWorker } from './install.ts';
-import { openKeep } from './keep.ts';
-import { createKnocks } from './knock/knocks.ts';
 import { describeBrowser, takeCode } from './launch.ts';
 import { createLock } from './lock/lock.ts';
+import { createNotices } from './notices/notices.ts';
+import { openPageStore } from './page-store.ts';
 import { openPairingStore } from './pairing-store.ts';
 import { createSession, type Session } from './session.ts';
 import { applyLook, languageOf, openSettings } from './settings.ts';
@@ -72,27 +72,32 @@ async function main(): Promise<void> {
   renewForWorker((used) => session.renew(used));
   // Registered late, since it fetches every file of the app and would compete with the connection.
   const worker = whenSettled(session).then(() => registerWorker(store.pairing()?.mailbox?.url));
-  const keep = openKeep(base);
+  const pageStore = openPageStore(base);
   // The page may have been closed before everything was erased.
-  if (!store.pairing()) await keep.clear();
-  const knocks = createKnocks({ api, keep, worker, open: ({ screen, argument }) => router.go(screen, argument) });
-  const inbox = createInbox({ session, api, base, keep, onSeen: (ids) => void knocks.close(ids) });
+  if (!store.pairing()) await pageStore.clear();
+  const notices = createNotices({
+    api,
+    pageStore,
+    worker,
+    open: ({ screen, argument }) => router.go(screen, argument),
+  });
+  const inbox = createInbox({ session, api, base, pageStore, onSeen: (ids) => void notices.close(ids) });
   const shares = createShares(base);
   await inbox.opened;
   session.port('proactive').onOnline(() => {
-    if (inbox.isOffered.value) void knocks.renew();
+    if (inbox.isOffered.value) void notices.renew();
   });
   const stores = createStores((make) => make(app));
-  const app: App = { session, api, settings, lock, base, inbox, knocks, shares, keep, kept: stores.kept };
+  const app: App = { session, api, settings, lock, base, inbox, notices, shares, pageStore, retained: stores.retained };
   const isPaired = computed(() => session.pairing.value !== null);
   effect(() => {
-    if (isPaired.value && i18n.language) void knocks.speak(i18n.t);
+    if (isPaired.value && i18n.language) void notices.speak(i18n.t);
   });
   effect(() => {
     if (!isPaired.value) return;
     const loaded = whenSettled(session).then(() => import('./analytics.ts'));
     // Without a network, there are no figures until the next start.
-    void loaded.then(({ createAnalytics }) => isPaired.value && app.kept(createAnalytics)).catch(() => {});
+    void loaded.then(({ createAnalytics }) => isPaired.value && app.retained(createAnalytics)).catch(() => {});
   });
   let wasPaired = isPaired.value;
   effect(() => {
@@ -101,9 +106,9 @@ async function main(): Promise<void> {
       inbox.clear();
       shares.forTerminal.value = '';
       settings.set('last_session', '');
-      void Promise.all([keep.clear(), shares.clear()]);
+      void Promise.all([pageStore.clear(), shares.clear()]);
       // A browser that refuses keeps showing its notifications.
-      void knocks.clear().catch(() => {});
+      void notices.clear().catch(() => {});
     }
     wasPaired = isPaired.value;
   });
@@ -137,12 +142,12 @@ function whenSettled({ proof, isAway, pairing }: Session): Promise<void> {
 /** Caches the result of each function until the pairing ends. */
 function createStores(create: (make: (app: App) => unknown) => unknown) {
   const made = new Map<(app: App) => unknown, unknown>();
-  const kept = <T,>(make: (app: App) => T): T => {
+  const retained = <T,>(make: (app: App) => T): T => {
     if (!made.has(make)) made.set(make, create(make));
     return made.get(make) as T;
   };
   return {
-    kept,
+    retained,
     clear(): void {
       for (const store of made.values()) (store as { close?(): void }).close?.();
       made.clear();

@@ -28,14 +28,14 @@ interface Info {
 const REFRESH_EVERY = 30_000;
 
 /** Keeps the overview up to date while the page is connected and shown, and stores it for other times. */
-export function createOverview({ session, api, keep }: App) {
+export function createOverview({ session, api, pageStore }: App) {
   const current = signal<Overview | null>(null);
   const port = session.port('terminal');
   const may = (grant: string) => isGranted(session.grants.value, grant, Date.now() / 1000);
 
   let isClosed = false;
 
-  void keep.read<Overview>('overview').then((stored) => {
+  void pageStore.read<Overview>('overview').then((stored) => {
     current.value ??= stored ?? null;
   });
 
@@ -60,7 +60,7 @@ export function createOverview({ session, api, keep }: App) {
       files: info.media_entry_count,
     };
     current.value = overview;
-    await keep.change('overview', () => overview);
+    await pageStore.change('overview', () => overview);
   }
 
   const refreshQuietly = () => void refresh().catch(() => {});

@@ -74,16 +74,16 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     const stored = await get<ProofKey>(proofKeyName(base), database);
     if (stored) return stored;
     const made = ownKey ?? (await makeKey());
-    let kept = made;
+    let winner = made;
     await update<ProofKey>(
       proofKeyName(base),
       (other) => {
-        kept = other ?? made;
-        return kept;
+        winner = other ?? made;
+        return winner;
       },
       database,
     );
-    return kept;
+    return winner;
   }
 
   async function keyToBind(): Promise<ProofKey | null> {

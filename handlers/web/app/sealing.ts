@@ -1,5 +1,5 @@
 import { get, set, update } from 'idb-keyval';
-import { createSealing, type OwnKeys, type SealingParts } from '../../../lib/companion/link/sealing.ts';
+import { createSealing, type OwnKeys, type SealingDeps } from '../../../lib/companion/link/sealing.ts';
 import { type BoxKey, newBoxKey } from '../../../lib/kit/box.ts';
 import { webDigestOf } from '../../../lib/kit/web-sha256.ts';
 import { type Shown, shownText } from '../../../lib/phone/shown.ts';
@@ -8,7 +8,7 @@ import { boxKeyName, pairingDatabase } from './stored-pairing.ts';
 /**
  * This browser's side of the sealed mailbox (contract 12 §4), for the page and its service worker. In secure contexts only.
  */
-export const openSealing = (base: string, parts: Pick<SealingParts, 'store' | 'log'>) =>
+export const openSealing = (base: string, parts: Pick<SealingDeps, 'store' | 'log'>) =>
   createSealing({ ...parts, keys: browserKeys(base), deliversUnopened: true });
 
 /** Hash of a message as it was shown, which a reply to it carries. */
@@ -31,19 +31,19 @@ function browserKeys(base: string): OwnKeys {
       const stored = await get<BoxKey>(name, database);
       if (stored) return stored;
       const made = await newBoxKey(false);
-      let kept = made;
+      let winner = made;
       await update<BoxKey>(
         name,
         (other) => {
           // Another tab may have been first.
-          kept = other ?? made;
-          return kept;
+          winner = other ?? made;
+          return winner;
         },
         database,
       );
-      return kept;
+      return winner;
     },
-    async keep(key, isPairing) {
+    async store(key, isPairing) {
       if (isPairing) await set(name, key, database);
       return {};
     },

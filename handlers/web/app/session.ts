@@ -4,7 +4,7 @@ import {
   createLink,
   type Link,
   type LinkChannel,
-  type LinkParts,
+  type LinkDeps,
   type SendOnChannel,
 } from '../../../lib/companion/link/link.ts';
 import type { PairingOffer } from '../../../lib/companion/link/pairing-url.ts';
@@ -78,7 +78,7 @@ export type PairResult =
   | { kind: 'restricted'; seconds: number }
   | { kind: 'unreachable'; reason: string };
 
-export interface SessionParts {
+export interface SessionDeps {
   store: BrowserPairingStore;
   /** Address of the relay, with a trailing slash. */
   base: string;
@@ -89,7 +89,7 @@ export interface SessionParts {
 export type Session = ReturnType<typeof createSession>;
 
 /** The connection of this browser to its relay: maintained, proved by echoes, and established again when it breaks. */
-export function createSession({ store, base, deviceName }: SessionParts) {
+export function createSession({ store, base, deviceName }: SessionDeps) {
   const state = signal<LinkState>({ name: 'unpaired' });
   const proof = signal<Proof | null>(null);
   /** Time since when there is no connection, epoch ms; null before the first one, and while there is one. */
@@ -102,7 +102,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const retryAt = signal(0);
   /** True if the browser has reported that it is offline, and the relay has not been heard since. */
   const isDoubted = signal(false);
-  let heardAt = 0;
+  let receivedAt = 0;
   /** The last message of the relay for people, such as an expired grant. */
   const notice = signal('');
   /** The relay's freeze, as last reported. */
@@ -128,7 +128,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
    */
   async function prove(
     credential: string,
-    { isPairing, isMailbox, nonce }: Parameters<NonNullable<LinkParts['prove']>>[1],
+    { isPairing, isMailbox, nonce }: Parameters<NonNullable<LinkDeps['prove']>>[1],
   ): Promise<string | undefined> {
     const pairing = store.current.value;
     if (!isPairing && (!pairing || pairing.shared)) return undefined;
@@ -201,7 +201,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   function report(next: LinkState): void {
     const before = state.peek().name;
     if (next.name === 'online') {
-      heardAt = Date.now();
+      receivedAt = Date.now();
       lostAt.value = null;
       isDoubted.value = false;
     } else if (before === 'online') lost();
@@ -225,7 +225,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
 
   function lost(): void {
     const now = Date.now();
-    lostAt.value = now - heardAt > MAX_SILENCE || isDoubted.peek() ? heardAt : now;
+    lostAt.value = now - receivedAt > MAX_SILENCE || isDoubted.peek() ? receivedAt : now;
     isDoubted.value = false;
     isAway.value = true;
   }
@@ -252,7 +252,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   });
   for (const port of ports.values()) {
     port.onMessage(() => {
-      heardAt = Date.now();
+      receivedAt = Date.now();
       isDoubted.value = false;
     });
   }

@@ -1,12 +1,12 @@
 /**
  * The service worker: the app starts without a network, from the files of the build that it was installed with. It never
- * answers for the relay. It also shows push notices of the relay (`worker/knock.ts`). `sw-off.ts` replaces it when the
+ * answers for the relay. It also shows push notices of the relay (`worker/notices.ts`). `sw-off.ts` replaces it when the
  * operator turns it off.
  */
 
 import { createCaller } from './worker/caller.ts';
-import { serveKnocks } from './worker/knock.ts';
 import { serveMedia } from './worker/media.ts';
+import { serveNotices } from './worker/notices.ts';
 import type { WorkerScope } from './worker/scope.ts';
 import { serveShares } from './worker/share.ts';
 
@@ -19,7 +19,7 @@ const scope = globalThis as unknown as WorkerScope;
 const CACHE = `svc app ${__BUILD__}`;
 const DOCUMENT = './';
 /** Milliseconds for the network to answer for the document before the stored one is shown. */
-const PATIENCE = 3000;
+const DOCUMENT_TIMEOUT = 3000;
 
 scope.addEventListener('install', (event) => {
   event.waitUntil(store().then(() => scope.skipWaiting()));
@@ -40,7 +40,7 @@ scope.addEventListener('fetch', (event) => {
 const caller = createCaller(new URL('../', scope.registration.scope).href);
 serveMedia(scope, scope.registration.scope, caller);
 serveShares(scope, scope.registration.scope);
-serveKnocks(scope, scope.registration.scope, caller);
+serveNotices(scope, scope.registration.scope, caller);
 
 async function store(): Promise<void> {
   const cache = await caches.open(CACHE);
@@ -55,11 +55,11 @@ async function removeOthers(): Promise<void> {
 
 /** The document from the network, or the stored one if that does not answer in time. */
 async function freshDocument(request: Request): Promise<Response> {
-  const late = new AbortController();
+  const deadline = new AbortController();
   // Until the head has arrived; a body that is still arriving is not cut off.
-  const timer = setTimeout(() => late.abort(), PATIENCE);
+  const timer = setTimeout(() => deadline.abort(), DOCUMENT_TIMEOUT);
   try {
-    const response = await fetch(request, { signal: late.signal });
+    const response = await fetch(request, { signal: deadline.signal });
     if (response.status < 500) return response;
   } catch {
     // No network: the stored document follows.

@@ -15,7 +15,7 @@ export const SETTLED_AFTER = 5 * 60_000;
 const PROBE_TIMEOUT = 4000;
 const MAX_HEALTH_BYTES = 64 * 1024;
 
-export interface BetterRouteParts {
+export interface BetterRouteDeps {
   callRelay: CallRelay;
   clock: Clock;
   pairing(): Pairing | null;
@@ -33,8 +33,8 @@ export interface BetterRouteParts {
  * While the link is not on its best route, probes whether a better one works again. A probe sends no credential and
  * uses no broker. Call the result whenever the link is online; it returns the cancellation.
  */
-export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpoint) => Cancel {
-  const { clock } = parts;
+export function createBetterRouteWatch(deps: BetterRouteDeps): (current: Endpoint) => Cancel {
+  const { clock } = deps;
   let wait = FIRST_PROBE;
 
   return function watch(current) {
@@ -42,7 +42,7 @@ export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpo
     const reported = new Set<string>();
     let cancelTimer: Cancel = () => {};
     const better = () => {
-      const pairing = parts.pairing();
+      const pairing = deps.pairing();
       const all = pairing ? betterThan(current, routesOf(pairing)) : [];
       return all.filter(({ broker }) => !broker || current.mailbox);
     };
@@ -52,13 +52,13 @@ export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpo
       for (const endpoint of better()) {
         // Only the link itself connects to a broker, and need not while home is off.
         if (endpoint.broker) {
-          if (parts.isHomeOn() && parts.isIdle()) return parts.onBetter(endpoint);
+          if (deps.isHomeOn() && deps.isIdle()) return deps.onBetter(endpoint);
           continue;
         }
         const isThere =
-          parts.isIdle() && (await answers(endpoint, parts, ended.signal).catch((error) => refused(endpoint, error)));
+          deps.isIdle() && (await answers(endpoint, deps, ended.signal).catch((error) => refused(endpoint, error)));
         if (ended.signal.aborted) return;
-        if (isThere && parts.isIdle()) return parts.onBetter(endpoint);
+        if (isThere && deps.isIdle()) return deps.onBetter(endpoint);
       }
       plan();
     }
@@ -66,7 +66,7 @@ export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpo
     function refused(endpoint: Endpoint, error: unknown): false {
       if (!ended.signal.aborted && error instanceof OtherPeer && !reported.has(endpoint.url)) {
         reported.add(endpoint.url);
-        parts.onOtherPeer(endpoint, error.message);
+        deps.onOtherPeer(endpoint, error.message);
       }
       return false;
     }
@@ -91,11 +91,11 @@ export function createBetterRouteWatch(parts: BetterRouteParts): (current: Endpo
 /** Checks that a relay answers there with the expected key. Rejects otherwise. */
 async function answers(
   endpoint: Endpoint,
-  { callRelay, clock, pairing }: BetterRouteParts,
+  { callRelay, clock, pairing }: BetterRouteDeps,
   signal: AbortSignal,
 ): Promise<boolean> {
-  const late = new AbortController();
-  const cancel = clock.after(PROBE_TIMEOUT, () => late.abort());
+  const deadline = new AbortController();
+  const cancel = clock.after(PROBE_TIMEOUT, () => deadline.abort());
   try {
     const { status, bytes } = await callRelay({
       socketUrl: endpoint.url,
@@ -108,7 +108,7 @@ async function answers(
       path: '/health',
       headers: {},
       limit: MAX_HEALTH_BYTES,
-      signal: AbortSignal.any([late.signal, signal]),
+      signal: AbortSignal.any([deadline.signal, signal]),
     });
     return status === 200 && parseObject(decodeUtf8(bytes))?.status === 'ok';
   } finally {

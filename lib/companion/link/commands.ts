@@ -22,7 +22,7 @@ export interface AnsweredCommand {
 /** The part of the phone that the link uses. */
 export type LinkPhone = Pick<Phone, 'handle' | 'status' | 'onStatusChange'>;
 
-export interface BridgeParts {
+export interface BridgeDeps {
   phone: LinkPhone;
   clock: Clock;
   onAnswer?(answered: AnsweredCommand): void;
@@ -31,7 +31,7 @@ export interface BridgeParts {
 export type Bridge = ReturnType<typeof createBridge>;
 
 /** The phone's side of channel `bridge` (contract 03 §1): runs commands and reports the phone's status. */
-export function createBridge({ phone, clock, onAnswer }: BridgeParts) {
+export function createBridge({ phone, clock, onAnswer }: BridgeDeps) {
   const waits = createOwnerWaits(clock);
   const commands = createCommandRunner({ handle: (command) => phone.handle(command), clock, onAnswer });
   /** Number of unanswered commands. */
@@ -63,7 +63,7 @@ export function createBridge({ phone, clock, onAnswer }: BridgeParts) {
   };
 }
 
-interface CommandRunnerParts extends Omit<BridgeParts, 'phone'> {
+interface CommandRunnerDeps extends Omit<BridgeDeps, 'phone'> {
   handle(command: PhoneCommand): Promise<PhoneAnswer>;
 }
 
@@ -82,7 +82,7 @@ function readCommand(payload: Payload): PhoneCommand | null {
 }
 
 /** Runs commands concurrently. Each gets exactly one answer, unless the relay cancels it. */
-function createCommandRunner({ handle, clock, onAnswer }: CommandRunnerParts) {
+function createCommandRunner({ handle, clock, onAnswer }: CommandRunnerDeps) {
   const running = new Map<string, AbortController>();
 
   async function answer(command: PhoneCommand, cancelled: AbortController): Promise<PhoneAnswer> {

@@ -6,7 +6,7 @@ import type { Disconnect } from './state.ts';
 
 const CLOSE_TIMEOUT = 1000;
 
-export interface ConnectionParts {
+export interface ConnectionDeps {
   dial: Dial;
   url: string;
   /** The route of a pinned endpoint. */
@@ -20,7 +20,7 @@ export interface ConnectionParts {
 /** One socket to a relay, from dialling until it is disconnected, after which no callback is called. */
 export interface Connection {
   /** When the relay was last heard from, monotonic ms. */
-  readonly heardAt: number;
+  readonly receivedAt: number;
   /** Aborted on disconnect, when commands that arrived on this connection lose their caller. */
   readonly gone: AbortSignal;
   /** No effect after a disconnect. */
@@ -29,12 +29,12 @@ export interface Connection {
   disconnect(how: Disconnect): Promise<void>;
 }
 
-export function openConnection({ dial, url, route, clock, onOpen, onMessage, onClose }: ConnectionParts): Connection {
+export function openConnection({ dial, url, route, clock, onOpen, onMessage, onClose }: ConnectionDeps): Connection {
   const gone = new AbortController();
-  let heardAt = clock.monotonic();
+  let receivedAt = clock.monotonic();
   let socket: DialedSocket | null = null;
   const alive = () => {
-    heardAt = clock.monotonic();
+    receivedAt = clock.monotonic();
     return !gone.signal.aborted;
   };
 
@@ -65,8 +65,8 @@ export function openConnection({ dial, url, route, clock, onOpen, onMessage, onC
     });
 
   return {
-    get heardAt() {
-      return heardAt;
+    get receivedAt() {
+      return receivedAt;
     },
     gone: gone.signal,
     send(channel, type, payload, id = newUuid()) {
@@ -87,7 +87,7 @@ const STATUS_INTERVAL = 30_000;
 const PING_AFTER = 7_000;
 const ANSWER_WITHIN = 7_000;
 
-export interface HeartbeatParts {
+export interface HeartbeatDeps {
   clock: Clock;
   connection: Connection;
   onSilent(reason: string): void;
@@ -99,13 +99,13 @@ export interface HeartbeatParts {
  * Runs while the link is online: sends `bridge.status` now, every 30 s and on every change (contract 03 §1.3), and
  * checks for silence from the relay. Returns its cancellation.
  */
-export function startHeartbeat({ clock, connection, onSilent, status }: HeartbeatParts): Cancel {
+export function startHeartbeat({ clock, connection, onSilent, status }: HeartbeatDeps): Cancel {
   const cancels: Cancel[] = [];
   let cancelWatch: Cancel = () => {};
   cancels.push(() => cancelWatch());
   const watch = () => {
-    cancelWatch = clock.after(connection.heardAt + PING_AFTER - clock.monotonic(), () => {
-      if (clock.monotonic() - connection.heardAt < PING_AFTER) watch();
+    cancelWatch = clock.after(connection.receivedAt + PING_AFTER - clock.monotonic(), () => {
+      if (clock.monotonic() - connection.receivedAt < PING_AFTER) watch();
       else ping();
     });
   };
@@ -114,8 +114,8 @@ export function startHeartbeat({ clock, connection, onSilent, status }: Heartbea
     const pingedAt = clock.monotonic();
     connection.send('system', 'ping', ...ALIVE);
     cancelWatch = clock.after(ANSWER_WITHIN, () => {
-      const silence = clock.monotonic() - connection.heardAt;
-      if (connection.heardAt >= pingedAt) watch();
+      const silence = clock.monotonic() - connection.receivedAt;
+      if (connection.receivedAt >= pingedAt) watch();
       else onSilent(`nothing was heard for ${Math.round(silence / 1000)} s`);
     });
   };

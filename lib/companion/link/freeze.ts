@@ -14,7 +14,7 @@ const MAX_ANSWER_BYTES = 64 * 1024;
 /** Milliseconds after `auth.ok` in which a frozen relay reports that it is still frozen. */
 const GREETING = 1_000;
 
-export interface FreezeParts {
+export interface FreezeDeps {
   callRelay: CallRelay;
   store: PairingStore;
   clock: Clock;
@@ -25,7 +25,7 @@ export interface FreezeParts {
 export type FreezeSwitch = ReturnType<typeof createFreezeSwitch>;
 
 /** The relay's freeze: its state as reported by `system/frozen`, and calls that begin and end it (contract 09 §3). */
-export function createFreezeSwitch({ callRelay, store, clock, onChange }: FreezeParts) {
+export function createFreezeSwitch({ callRelay, store, clock, onChange }: FreezeDeps) {
   let freeze: FreezeState | null = null;
   let cancelEnd: Cancel = () => {};
 
@@ -38,9 +38,9 @@ export function createFreezeSwitch({ callRelay, store, clock, onChange }: Freeze
   /** @throws RelayError with the relay's reason if it refuses. */
   async function call(method: 'POST' | 'DELETE'): Promise<void> {
     const pairing = store.pairing();
-    const called = callRoute(pairing);
-    if (!pairing || !called) throw new RelayError('unavailable', 'this phone is not paired');
-    const { endpoint, bearer } = called;
+    const target = callRoute(pairing);
+    if (!pairing || !target) throw new RelayError('unavailable', 'this phone is not paired');
+    const { endpoint, bearer } = target;
     const { status, bytes } = await callRelay({
       method,
       path: '/relay/freeze',

@@ -45,7 +45,7 @@ export interface LinkChannel {
 /** Either the function itself, or a loader for it, since pages load it when needed. */
 type Reader<F extends (...given: never[]) => unknown, R> = (...given: Parameters<F>) => R | Promise<R>;
 
-export interface LinkParts {
+export interface LinkDeps {
   dial: Dial;
   /** Probes whether a better route works again. Without it, the link stays on its route. */
   callRelay?: CallRelay;
@@ -102,10 +102,10 @@ export interface Link {
 }
 
 /** The phone's side of the socket (contract 01 §3, 03 §1). `transition` decides, this performs the effects. */
-export function createLink(parts: LinkParts): Link {
-  const { dial, store, clock, device, bridge, channels = {}, random = Math.random } = parts;
-  const log = parts.log.named('link');
-  const { callRelay } = parts;
+export function createLink(deps: LinkDeps): Link {
+  const { dial, store, clock, device, bridge, channels = {}, random = Math.random } = deps;
+  const log = deps.log.named('link');
+  const { callRelay } = deps;
   const watchBetterRoutes =
     callRelay &&
     createBetterRouteWatch({
@@ -119,7 +119,7 @@ export function createLink(parts: LinkParts): Link {
     });
   /** False once the edge has said on its mailbox that home is off. */
   let isHomeOn = true;
-  let machine = initialMachine(parts.offer);
+  let machine = initialMachine(deps.offer);
   let connection: Connection | null = null;
   /** The token last presented to the relay, or issued by it. */
   let presented: string | undefined;
@@ -146,7 +146,7 @@ export function createLink(parts: LinkParts): Link {
       epoch: seconds(clock),
       random: random(),
       pairing: store.pairing(),
-      isAttended: parts.isAttended?.(),
+      isAttended: deps.isAttended?.(),
     };
     const step = transition(machine, event, facts);
     machine = step.machine;
@@ -160,7 +160,7 @@ export function createLink(parts: LinkParts): Link {
   function perform(effect: LinkEffect): void {
     switch (effect.name) {
       case 'report':
-        parts.onState?.(effect.state);
+        deps.onState?.(effect.state);
         break;
       case 'log':
         log[effect.level](effect.text);
@@ -186,7 +186,10 @@ export function createLink(parts: LinkParts): Link {
       case 'forget-mailbox':
         // Another tab may have stored newer ones.
         if (store.pairing()?.mailbox?.session_token === presented)
-          void keep({ mailbox: mailboxUrlOnly() }, 'the mailbox does not know this device: home is asked for it');
+          void changePairing(
+            { mailbox: mailboxUrlOnly() },
+            'the mailbox does not know this device: home is asked for it',
+          );
         break;
       case 'go-online':
         goOnline();
@@ -216,16 +219,16 @@ export function createLink(parts: LinkParts): Link {
 
   /** False if the first frame may carry this device's key as the pairing has it, so that a start waits for nothing else. */
   const needsSealing = ({ mailbox }: Endpoint): boolean =>
-    parts.sealing !== undefined &&
+    deps.sealing !== undefined &&
     (machine.offer !== null || mailbox === true || store.pairing()?.box?.public_key === undefined);
 
   /** Resolves even after a failure, in which case the next call tries again. */
   async function loadSealing(): Promise<void> {
-    if (!sealing && parts.sealing) loading ??= load(parts.sealing);
+    if (!sealing && deps.sealing) loading ??= load(deps.sealing);
     await loading;
   }
 
-  async function load(open: NonNullable<LinkParts['sealing']>): Promise<void> {
+  async function load(open: NonNullable<LinkDeps['sealing']>): Promise<void> {
     try {
       sealing = await open();
     } catch (error) {
@@ -249,11 +252,10 @@ export function createLink(parts: LinkParts): Link {
     const isMailbox = 'endpoint' in machine.state && machine.state.endpoint.mailbox === true;
     if ('endpoint' in machine.state && needsSealing(machine.state.endpoint)) await loadSealing();
     // Home's sealed messages could then not be told from forged ones.
-    if (isMailbox && parts.sealing && !sealing) return;
-    const box = parts.sealing && !isMailbox ? await boxMember(isPairing) : undefined;
+    if (isMailbox && deps.sealing && !sealing) return;
+    const box = deps.sealing && !isMailbox ? await boxMember(isPairing) : undefined;
     shownKey = box?.box_key;
-    const proof =
-      parts.prove && (await parts.prove(credential, { isPairing, isMailbox, nonce }).catch(() => undefined));
+    const proof = deps.prove && (await deps.prove(credential, { isPairing, isMailbox, nonce }).catch(() => undefined));
     current?.send('system', 'auth', { ...payload, ...box, ...(proof !== undefined && { proof }) });
   }
 
@@ -268,7 +270,7 @@ export function createLink(parts: LinkParts): Link {
     const box = await sealing?.taken(homeBox, endpoints, offer !== null);
     // A new pairing starts with the mailbox of its link.
     const begun = offer?.mailbox === undefined ? undefined : { url: offer.mailbox };
-    const mailbox = parts.withMailbox && (given ? newerMailbox(offer ? undefined : known, given) : begun);
+    const mailbox = deps.withMailbox && (given ? newerMailbox(offer ? undefined : known, given) : begun);
     const change = {
       session_token: sessionToken,
       ...(mailbox && { mailbox }),
@@ -282,7 +284,7 @@ export function createLink(parts: LinkParts): Link {
       server_version: relay.serverVersion,
       expires_at: relay.expiresAt,
       grants: relay.grants,
-      ...(parts.prove && { bound: bound ?? false }),
+      ...(deps.prove && { bound: bound ?? false }),
     };
     const pairedAt = Math.floor(clock.now() / 1000);
     try {
@@ -324,7 +326,7 @@ export function createLink(parts: LinkParts): Link {
   }
 
   /** Stores a change whose failure the link can tolerate. */
-  async function keep(change: Partial<Pairing>, done?: string): Promise<void> {
+  async function changePairing(change: Partial<Pairing>, done?: string): Promise<void> {
     try {
       await store.updatePairing(change);
       if (done !== undefined) log.info(done);
@@ -340,7 +342,7 @@ export function createLink(parts: LinkParts): Link {
 
   /** Asks home for credentials that are missing: they were lost, or came to a version that did not store them. */
   function askForMailbox(current: Connection): void {
-    if (!parts.withMailbox || store.pairing()?.mailbox?.session_token !== undefined) return;
+    if (!deps.withMailbox || store.pairing()?.mailbox?.session_token !== undefined) return;
     current.send('system', 'mailbox.get', {}, MAILBOX_QUESTION);
   }
 
@@ -392,7 +394,7 @@ export function createLink(parts: LinkParts): Link {
     const shown = shownKey;
     await loadSealing();
     const lost = await sealing?.online({ ...ends, shown });
-    if (lost) await keep(lost, 'the key for sealed messages was lost: home gets a new one next time');
+    if (lost) await changePairing(lost, 'the key for sealed messages was lost: home gets a new one next time');
   }
 
   function toChannel(message: Message): void {
@@ -405,15 +407,15 @@ export function createLink(parts: LinkParts): Link {
     const { state } = machine;
     if (state.name !== 'online' || !pairing) return;
     if (payload.home) {
-      if ((await parts.takeHome?.(parts, payload, state.endpoint)) && machine.state === state)
+      if ((await deps.takeHome?.(deps, payload, state.endpoint)) && machine.state === state)
         dispatch({ name: 'home-given' });
       return;
     }
     if (state.endpoint.mailbox) return;
     try {
       const [routes, mailbox] = await Promise.all([
-        parts.withRoutes?.(pairing, payload.endpoints, state.endpoint),
-        parts.withMailbox?.(pairing, payload),
+        deps.withRoutes?.(pairing, payload.endpoints, state.endpoint),
+        deps.withMailbox?.(pairing, payload),
       ]);
       const isMoved = JSON.stringify(mailbox) !== JSON.stringify(pairing.mailbox);
       if (!routes && !isMoved) return;
@@ -448,12 +450,12 @@ export function createLink(parts: LinkParts): Link {
       current.send('system', 'pong', { ts: payload.ts ?? clock.now() }, id);
     } else if (channel === 'system' && type === 'mailbox') {
       const mailbox = readMailbox(payload.mailbox);
-      if (mailbox && parts.withMailbox) void keep({ mailbox: newerMailbox(store.pairing()?.mailbox, mailbox) });
+      if (mailbox && deps.withMailbox) void changePairing({ mailbox: newerMailbox(store.pairing()?.mailbox, mailbox) });
     } else if (channel === 'system' && (type === 'home.online' || type === 'home.offline')) {
       heardOfHome(type === 'home.online', payload.since);
     } else if (channel === 'system' && type === 'error') receiveError(message);
     else if (channel === 'bridge') bridge?.receive(current, message);
-    else if (channel === 'pairing' && type === 'routes.updated' && parts.withRoutes) void takeRoutes(payload);
+    else if (channel === 'pairing' && type === 'routes.updated' && deps.withRoutes) void takeRoutes(payload);
     else if (guard) guard.receive(message);
     else toChannel(message);
   }
@@ -462,7 +464,7 @@ export function createLink(parts: LinkParts): Link {
     const { id, payload } = message;
     if (id === MAILBOX_QUESTION) return;
     const text = typeof payload.message === 'string' ? payload.message.slice(0, 300) : '';
-    if (text !== notice) parts.onNotice?.(text, String(payload.error_code ?? ''));
+    if (text !== notice) deps.onNotice?.(text, String(payload.error_code ?? ''));
     notice = text;
     channels.system?.message(message);
   }
@@ -472,8 +474,8 @@ export function createLink(parts: LinkParts): Link {
     if (machine.state.name !== 'online' || !machine.state.endpoint.mailbox) return;
     isHomeOn = isOn;
     const off = isOn || typeof since !== 'number' || !Number.isFinite(since) ? undefined : Math.floor(since);
-    if (store.pairing()?.home_off_since !== off) void keep({ home_off_since: off });
-    if (off !== undefined) parts.onNotice?.(`home is off since ${new Date(off * 1000).toISOString()}`, 'home_offline');
+    if (store.pairing()?.home_off_since !== off) void changePairing({ home_off_since: off });
+    if (off !== undefined) deps.onNotice?.(`home is off since ${new Date(off * 1000).toISOString()}`, 'home_offline');
     if (isOn) dispatch({ name: 'home-online' });
   }
 

@@ -25,7 +25,7 @@ const MAX_WAITING = 64;
 const MAX_REFUSAL_BYTES = 4096;
 const NEVER = new AbortController().signal;
 
-export interface MediaParts {
+export interface MediaDeps {
   callRelay: CallRelay;
   store: PairingStore;
   clock: Clock;
@@ -34,7 +34,7 @@ export interface MediaParts {
 }
 
 /** The phone's media calls, with the bearer of its pairing, to the endpoint that last worked (contract 03 §5, §7). */
-export function createMediaClient({ callRelay, store, clock, sealing }: MediaParts): {
+export function createMediaClient({ callRelay, store, clock, sealing }: MediaDeps): {
   upload: Upload;
   fetchMedia: FetchMedia;
 } {
@@ -43,9 +43,9 @@ export function createMediaClient({ callRelay, store, clock, sealing }: MediaPar
   /** The pairing, and the route for its next call. */
   function routeOf(): { pairing: Pairing; endpoint: Endpoint; bearer: string } {
     const pairing = store.pairing();
-    const called = callRoute(pairing);
-    if (!pairing || !called) throw new RelayError('unavailable', 'this phone is not paired');
-    return { pairing, ...called };
+    const target = callRoute(pairing);
+    if (!pairing || !target) throw new RelayError('unavailable', 'this phone is not paired');
+    return { pairing, ...target };
   }
 
   /** At the mailbox, the keys for sealed files; undefined if nothing is sealed. */

@@ -32,9 +32,9 @@ export function withRoutes(
   const ranked = usable.map((endpoint) => ({ ...endpoint, priority: before(endpoint)?.priority ?? endpoint.priority }));
   const stay = endpoints.filter((endpoint) => endpoint.broker || !given.has(roleOf(endpoint)));
   // An authority with a pin is used with that pin or not at all.
-  const places = new Set(ranked.map(({ url }) => authority(url)));
-  const kept = stay.filter((endpoint) => endpoint.broker || !places.has(authority(endpoint.url)));
-  const all = inPreference([...ranked, ...kept])
+  const authorities = new Set(ranked.map(({ url }) => authority(url)));
+  const remaining = stay.filter((endpoint) => endpoint.broker || !authorities.has(authority(endpoint.url)));
+  const all = inPreference([...ranked, ...remaining])
     .filter((endpoint, index, list) => list.findIndex((one) => endpointId(one) === endpointId(endpoint)) === index)
     .slice(0, MAX_ENDPOINTS)
     .map((endpoint, priority) => ({ ...endpoint, priority }));
@@ -51,8 +51,8 @@ function movedPins(ranked: readonly Endpoint[], old: readonly Endpoint[], pins: 
   const pin = lanOf(old)
     .map(({ url }) => pins[authority(url)])
     .find((known) => known !== undefined);
-  const places = lanOf(ranked).map(({ url }) => authority(url));
-  return Object.fromEntries(places.flatMap((place) => (pin === undefined || pins[place] ? [] : [[place, pin]])));
+  const authorities = lanOf(ranked).map(({ url }) => authority(url));
+  return Object.fromEntries(authorities.flatMap((place) => (pin === undefined || pins[place] ? [] : [[place, pin]])));
 }
 
 /**

@@ -131,5 +131,5 @@ function inOrder(candidates: Endpoint[], direct: string): Endpoint[] {
   const all = inPreference([...candidates, { role: 'direct', url: direct, priority: Number.MAX_SAFE_INTEGER }]);
   return all
     .filter((endpoint) => endpoint.pinned || !pinned.has(authority(endpoint.url)))
-    .filter((endpoint, index, kept) => kept.findIndex((other) => endpointId(other) === endpointId(endpoint)) === index);
+    .filter((endpoint, index, all) => all.findIndex((other) => endpointId(other) === endpointId(endpoint)) === index);
 }

@@ -26,7 +26,7 @@ const MAX_PENDING = 500;
 /** Ids remembered of messages that came unsealed, and as many of opened ones. */
 const MAX_IDS = 1000;
 
-export interface SealingParts {
+export interface SealingDeps {
   store: Pick<PairingStore, 'pairing' | 'deviceId'>;
   log: Log;
   /** True if the key of a pinned origin has signed the bytes. Without it, no signature is accepted. */
@@ -45,7 +45,7 @@ export interface OwnKeys {
    */
   own(isPairing: boolean): Promise<BoxKey>;
   /** Stores such a key. Resolves with the part of it that belongs in the pairing. */
-  keep(key: BoxKey, isPairing: boolean): Promise<{ private_key?: string }>;
+  store(key: BoxKey, isPairing: boolean): Promise<{ private_key?: string }>;
 }
 
 /** An item of the mailbox's history (contract 09 §1). `sealed` is true once it is opened, false if it came unsealed. */
@@ -63,8 +63,8 @@ type SendOn = (channel: string, type: string, payload: Payload, id?: string) => 
  * A device's side of the sealed mailbox (contract 12 §4): sends home its key and stores home's, opens the messages of
  * the mailbox, and seals its own.
  */
-export function createSealing(parts: SealingParts) {
-  const { store, log, keys: ownKeys = keysInPairing(store, log) } = parts;
+export function createSealing(deps: SealingDeps) {
+  const { store, log, keys: ownKeys = keysInPairing(store, log) } = deps;
   const unopened = new Map<string, Message>();
   const plain = new Set<string>();
   const everOpened = new Set<string>();
@@ -120,7 +120,7 @@ export function createSealing(parts: SealingParts) {
       return { ...message, payload: await opened('message', payload) };
     } catch (error) {
       log.error(`a sealed message of ${timeOf(payload)} cannot be opened: ${describeError(error)}`);
-      if (parts.deliversUnopened) return message;
+      if (deps.deliversUnopened) return message;
       const [oldest] = unopened.keys();
       if (unopened.size >= MAX_UNOPENED && oldest !== undefined) unopened.delete(oldest);
       unopened.set(String(payload.message_id), message);
@@ -203,10 +203,10 @@ export function createSealing(parts: SealingParts) {
       const before = isPairing ? undefined : store.pairing()?.box;
       try {
         const own = await ownKeys.own(isPairing);
-        const home = signedKey(given, endpoints, parts) ?? before?.home;
+        const home = signedKey(given, endpoints, deps) ?? before?.home;
         const uploads = isObject(given) ? given.uploads === true : before?.uploads;
         const box = {
-          ...(await ownKeys.keep(own, isPairing)),
+          ...(await ownKeys.store(own, isPairing)),
           public_key: base64url(own.point),
           ...(home && { home, ...(uploads && { uploads }) }),
         };
@@ -314,7 +314,7 @@ export function createSealing(parts: SealingParts) {
 function signedKey(
   given: unknown,
   endpoints: readonly Endpoint[],
-  { isSignedBy, log }: Pick<SealingParts, 'isSignedBy' | 'log'>,
+  { isSignedBy, log }: Pick<SealingDeps, 'isSignedBy' | 'log'>,
 ): string | undefined {
   if (!isObject(given) || typeof given.key !== 'string') return undefined;
   const { key, signature } = given;
@@ -329,10 +329,10 @@ function signedKey(
 }
 
 /** Stores the key of a device in its pairing. */
-function keysInPairing(store: SealingParts['store'], log: Log): OwnKeys {
+function keysInPairing(store: SealingDeps['store'], log: Log): OwnKeys {
   /** The key of a pairing that is not stored yet, or has no usable key. */
   let made: BoxKey | undefined;
-  let kept: { text: string; key: BoxKey | null } | undefined;
+  let cached: { text: string; key: BoxKey | null } | undefined;
 
   async function stored(text: string, point: string): Promise<BoxKey | null> {
     try {
@@ -346,12 +346,12 @@ function keysInPairing(store: SealingParts['store'], log: Log): OwnKeys {
   return {
     async own(isPairing) {
       const { private_key: text, public_key: point = '' } = (isPairing ? undefined : store.pairing()?.box) ?? {};
-      if (text !== undefined && kept?.text !== text) kept = { text, key: await stored(text, point) };
-      if (text !== undefined && kept?.key) return kept.key;
+      if (text !== undefined && cached?.text !== text) cached = { text, key: await stored(text, point) };
+      if (text !== undefined && cached?.key) return cached.key;
       made ??= await newBoxKey();
       return made;
     },
-    keep: async (key) => ({ private_key: await exportBoxKey(key) }),
+    store: async (key) => ({ private_key: await exportBoxKey(key) }),
   };
 }
 

@@ -47,7 +47,7 @@ export interface CompanionSettings extends SettingsStore, PairingStore {
   settled(): Promise<void>;
 }
 
-export interface SettingsParts {
+export interface SettingsDeps {
   files: Pick<HostFiles, 'readText' | 'read' | 'writeAtomic' | 'createExclusive' | 'remove'>;
   path: string;
   clock: Clock;
@@ -61,7 +61,7 @@ const MODE = 0o600;
  * aside unchanged.
  * @throws RelayError `unavailable` for a file of a newer version, and any error of `files`.
  */
-export async function openSettings({ files, path, clock }: SettingsParts): Promise<CompanionSettings> {
+export async function openSettings({ files, path, clock }: SettingsDeps): Promise<CompanionSettings> {
   const changes = createEvent<[settings: SafetySettings]>();
   const { document: found, setAside } = await load();
   let document = found ?? emptyDocument();

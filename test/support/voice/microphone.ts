@@ -1,4 +1,4 @@
-import { createDetector, type Heard } from '../../../handlers/web/app/voice/detector.ts';
+import { createDetector, type Detection } from '../../../handlers/web/app/voice/detector.ts';
 import { FRAME, SPEECH_RATE } from '../../../handlers/web/app/voice/speech.ts';
 import { seeded } from '../flaky-proxy.ts';
 
@@ -106,7 +106,7 @@ export function listen({ said, from = 0, level = 1, seconds, agent, echo = -25, 
   const noiseSample = noiseOf(seed);
   const played = silence(seconds);
   const [start, late] = [Math.round(from * SPEECH_RATE), Math.round(ECHO_LATE * SPEECH_RATE)];
-  const changes: { change: Exclude<Heard, null>; at: number }[] = [];
+  const changes: { change: Exclude<Detection, null>; at: number }[] = [];
   let gain = 1;
   for (let begin = 0; begin + FRAME <= played.length; begin += FRAME) {
     const spoken = new Float32Array(FRAME).map((_, at) => agent?.[(begin + at) % agent.length] ?? 0);

@@ -75,8 +75,8 @@ const EMPTY: Past = { items: [], hasMore: false, isLoading: false };
  * shown, and, at a relay that stores turns, while no page is open.
  */
 export function createChats(app: App) {
-  const { session, keep, api } = app;
-  const analytics = app.kept(createAnalytics);
+  const { session, pageStore, api } = app;
+  const analytics = app.retained(createAnalytics);
   const port = session.port('chat');
   const channel = openChannel(`chats ${new URL(app.base).pathname}`);
   const storageKey = (key: string) => `chat ${key}`;
@@ -91,7 +91,7 @@ export function createChats(app: App) {
   const isKeeping = signal<boolean | null>(null);
   /** Titles of sessions by id, from the last read of the agent's list. */
   const titles = signal<Readonly<Record<string, string>>>({});
-  void keep.read<Record<string, string>>(TITLES).then((stored) => {
+  void pageStore.read<Record<string, string>>(TITLES).then((stored) => {
     titles.value = { ...stored, ...titles.value };
   });
   let following = '';
@@ -126,7 +126,7 @@ export function createChats(app: App) {
     const key = conversation.key.value;
     if (key === '' || isClosed) return;
     const own = conversation.turns.value;
-    await keep.change<readonly Turn[]>(storageKey(key), (stored = []) => mergeTurns(stored, own));
+    await pageStore.change<readonly Turn[]>(storageKey(key), (stored = []) => mergeTurns(stored, own));
     if (!isClosed) channel.postMessage(key);
   }
 
@@ -143,7 +143,7 @@ export function createChats(app: App) {
 
   /** Reads the stored form of a conversation, which another tab may have continued. */
   async function load(conversation: Conversation): Promise<void> {
-    const stored = await keep.read<readonly Turn[]>(storageKey(conversation.key.value));
+    const stored = await pageStore.read<readonly Turn[]>(storageKey(conversation.key.value));
     if (!stored || isClosed) return;
     conversation.turns.value = mergeTurns(conversation.turns.value, stored);
   }
@@ -161,7 +161,7 @@ export function createChats(app: App) {
   }
 
   async function readDraft(key: string): Promise<string> {
-    const stored = await keep.read<Record<string, string>>('chat drafts');
+    const stored = await pageStore.read<Record<string, string>>('chat drafts');
     return unsavedDrafts.get(key) ?? stored?.[key] ?? '';
   }
 
@@ -170,7 +170,7 @@ export function createChats(app: App) {
     while (drafts.size > 0 && !isClosed) {
       const changed = Object.fromEntries(drafts);
       drafts.clear();
-      await keep.change<Record<string, string>>('chat drafts', (stored = {}) => {
+      await pageStore.change<Record<string, string>>('chat drafts', (stored = {}) => {
         const all = Object.entries({ ...stored, ...changed }).filter(([, text]) => text !== '');
         return Object.fromEntries(all.slice(-MAX_DRAFTS));
       });
@@ -185,7 +185,7 @@ export function createChats(app: App) {
     if (isClosed) return;
     const titled = sessions.filter(({ id, title }) => title !== id).slice(0, MAX_TITLES);
     titles.value = Object.fromEntries(titled.map(({ id, title }) => [id, title.slice(0, MAX_TITLE)]));
-    await keep.change(TITLES, () => titles.value);
+    await pageStore.change(TITLES, () => titles.value);
   }
 
   addEventListener('pagehide', saveAll);
@@ -234,7 +234,7 @@ export function createChats(app: App) {
     if (type === 'chat.turn') {
       // The answer to a question that was sent twice: asks for its present state.
       streams.delete(id);
-      return heard(rowOf(payload));
+      return received(rowOf(payload));
     }
     const conversation = request === undefined ? undefined : running.get(request)?.conversation;
     if (request === undefined || !conversation) return;
@@ -256,7 +256,7 @@ export function createChats(app: App) {
     conversation.id.value = id;
     conversation.key.value = id;
     conversations.set(id, conversation);
-    void save(conversation).then(() => keep.remove(storageKey(before)));
+    void save(conversation).then(() => pageStore.remove(storageKey(before)));
   }
 
   /** The relay's turns of this pairing; null from a relay that stores none. */
@@ -275,7 +275,7 @@ export function createChats(app: App) {
   }
 
   /** A turn of this pairing has started or changed, on any device. */
-  function heard(row: TurnRow | undefined): void {
+  function received(row: TurnRow | undefined): void {
     note(row);
     for (const conversation of new Set(conversations.values())) catchUp(conversation);
   }
@@ -378,7 +378,7 @@ export function createChats(app: App) {
     async list(signal: AbortSignal): Promise<ChatSession[]> {
       const id = newUuid();
       const answered = new Promise<{ sessions?: ChatSession[]; error?: string }>((resolve) => waiting.set(id, resolve));
-      const late = new Promise<{ error: string }>((resolve) => {
+      const timedOut = new Promise<{ error: string }>((resolve) => {
         const timer = setTimeout(() => resolve({ error: 'The agent does not answer.' }), LIST_TIMEOUT);
         signal.addEventListener('abort', () => {
           clearTimeout(timer);
@@ -387,7 +387,7 @@ export function createChats(app: App) {
       });
       try {
         if (!port.send('chat.sessions.list', {}, id)) throw new Error('The relay does not answer.');
-        const answer: { sessions?: ChatSession[]; error?: string } = await Promise.race([answered, late]);
+        const answer: { sessions?: ChatSession[]; error?: string } = await Promise.race([answered, timedOut]);
         if (!answer.sessions) throw new Error(answer.error || 'The agent does not answer.');
         void saveTitles(answer.sessions);
         return answer.sessions;

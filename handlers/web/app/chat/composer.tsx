@@ -29,7 +29,7 @@ export function Composer({
   const t = useT();
   const toast = useToast();
   const app = useApp();
-  const chats = app.kept(createChats);
+  const chats = app.retained(createChats);
   const { draft, pictures } = conversation;
   const sending = useSignal<Sending | null>(null);
   const mayAttach = isGranted(app.session.grants.value, 'files', Date.now() / 1000);

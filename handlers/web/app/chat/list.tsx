@@ -32,7 +32,7 @@ interface Hit {
 export function ConversationList({ open }: { open: string }) {
   const { t } = useI18n();
   const app = useApp();
-  const { query, isKeeping } = app.kept(createChats);
+  const { query, isKeeping } = app.retained(createChats);
   const wanted = query.value.trim();
   const asked = useSignal(wanted);
   const last = app.settings.values.last_session.value;
@@ -82,8 +82,8 @@ const currentOf = (id: string, open: string) => (id === open ? 'true' : undefine
 function Hits({ query, open }: { query: string; open: string }) {
   const { t, language } = useI18n();
   const app = useApp();
-  const { marks } = app.kept(createChatMarks);
-  const { titleOf } = app.kept(createChats);
+  const { marks } = app.retained(createChatMarks);
+  const { titleOf } = app.retained(createChats);
   const isOnline = app.session.isOnline.value;
   const found = useLoad(
     async (signal) => {
@@ -129,8 +129,8 @@ function Hits({ query, open }: { query: string; open: string }) {
 function Sessions({ open }: { open: string }) {
   const { t, language } = useI18n();
   const app = useApp();
-  const chats = app.kept(createChats);
-  const marks = app.kept(createChatMarks).marks.value;
+  const chats = app.retained(createChats);
+  const marks = app.retained(createChatMarks).marks.value;
   const isOnline = app.session.isOnline.value;
   // After a new conversation, the agent's list has one more.
   const sessions = useLoad((signal) => chats.list(signal), [isOnline, open]);
@@ -183,7 +183,7 @@ function Sessions({ open }: { open: string }) {
 /** Renames a conversation on this device, or hides it in the list. */
 export function MarkDialog({ id, name: shown, onClose }: { id: string; name: string; onClose(): void }) {
   const t = useT();
-  const { marks, set } = useApp().kept(createChatMarks);
+  const { marks, set } = useApp().retained(createChatMarks);
   const mark = marks.value[id];
   const name = useSignal(mark?.name ?? '');
   const isHidden = useSignal(mark?.isHidden ?? false);

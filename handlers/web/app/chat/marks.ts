@@ -1,5 +1,5 @@
 import type { App } from '../context.ts';
-import { openRecord } from '../kept-record.ts';
+import { openRecord } from '../stored-record.ts';
 
 /** A person's marks on a conversation, on this device only. */
 export interface ChatMark {

@@ -133,13 +133,13 @@ export function withHistory(items: readonly HistoryItem[], own: readonly Turn[])
   for (const exchange of mine.toReversed()) {
     // Clocks differ, so the two may be in a different order.
     const same = past.filter((other) => !covered.has(other) && isSame(other, exchange));
-    const nearest = same
+    const closest = same
       .toReversed()
       .reduce<Exchange | undefined>(
         (best, other) => (best && apart(best, exchange) <= apart(other, exchange) ? best : other),
         undefined,
       );
-    if (nearest) covered.set(nearest, exchange);
+    if (closest) covered.set(closest, exchange);
   }
   const used = new Set(covered.values());
   const rest = mine.filter((exchange) => !used.has(exchange));

@@ -1,5 +1,5 @@
 import type { App } from '../context.ts';
-import { openRecord } from '../kept-record.ts';
+import { openRecord } from '../stored-record.ts';
 import { MAX_NAME } from './max-name.ts';
 
 /** A person's name for a device in this browser, since only the relay's operator may rename other devices there. */

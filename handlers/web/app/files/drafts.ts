@@ -1,4 +1,4 @@
-import type { Keep } from '../keep.ts';
+import type { PageStore } from '../page-store.ts';
 
 /** A file on its way to the sealed mailbox. */
 export interface Draft {
@@ -18,7 +18,7 @@ const nameOf = (id: string): string => `upload ${id}`;
  * Files for the sealed mailbox, until it has them: this browser keeps them over reloads. Others of its tabs leave a draft
  * alone while one has it.
  */
-export function openDrafts(keep: Keep) {
+export function openDrafts(pageStore: PageStore) {
   const releases = new Map<string, () => void>();
   const closing = new AbortController();
 
@@ -42,14 +42,14 @@ export function openDrafts(keep: Keep) {
 
   async function remove(id: string): Promise<void> {
     if (closing.signal.aborted) return;
-    await keep.change<string[]>(INDEX, (stored = []) => stored.filter((other) => other !== id));
-    await keep.remove(nameOf(id));
+    await pageStore.change<string[]>(INDEX, (stored = []) => stored.filter((other) => other !== id));
+    await pageStore.remove(nameOf(id));
     release(id);
   }
 
   return {
-    ids: async (): Promise<readonly string[]> => (await keep.read<string[]>(INDEX)) ?? [],
-    read: (id: string): Promise<Draft | undefined> => keep.read<Draft>(nameOf(id)),
+    ids: async (): Promise<readonly string[]> => (await pageStore.read<string[]>(INDEX)) ?? [],
+    read: (id: string): Promise<Draft | undefined> => pageStore.read<Draft>(nameOf(id)),
     claim,
     remove,
 
@@ -57,7 +57,7 @@ export function openDrafts(keep: Keep) {
     async adopt(id: string): Promise<Draft | undefined> {
       await claim(id);
       try {
-        const draft = await keep.find<Draft>(nameOf(id));
+        const draft = await pageStore.find<Draft>(nameOf(id));
         if (!draft) await remove(id);
         return draft;
       } catch {
@@ -68,10 +68,10 @@ export function openDrafts(keep: Keep) {
 
     async put(id: string, draft: Draft): Promise<void> {
       if (closing.signal.aborted) return;
-      const ids = await keep.change<string[]>(INDEX, (stored = []) =>
+      const ids = await pageStore.change<string[]>(INDEX, (stored = []) =>
         stored.includes(id) || stored.length >= MAX_DRAFTS ? stored : [...stored, id],
       );
-      if (ids.includes(id) && !closing.signal.aborted) await keep.change<Draft>(nameOf(id), () => draft);
+      if (ids.includes(id) && !closing.signal.aborted) await pageStore.change<Draft>(nameOf(id), () => draft);
     },
 
     /** Lets other tabs have the drafts. Nothing of them reaches `keep` any more. */

@@ -77,21 +77,21 @@ function isSealedAt({ state, pairing, target }: Session): boolean {
  * after a reload.
  */
 export function createFiles(app: App) {
-  const { api, keep, session } = app;
-  const kept = signal<readonly SentFile[]>([]);
+  const { api, pageStore, session } = app;
+  const sentFiles = signal<readonly SentFile[]>([]);
   const transfers = signal<readonly Transfer[]>([]);
   /** Files of the listed transfers, so that they can be sent again. */
   const sources = new Map<string, Draft>();
   const aborts = new Map<string, AbortController>();
-  const copies = openCopies(keep);
-  const drafts = openDrafts(keep);
+  const copies = openCopies(pageStore);
+  const drafts = openDrafts(pageStore);
   /** Drafts that are sent once more with the next connection. */
   const interrupted = new Set<string>();
 
   let isClosed = false;
 
-  void keep.read<SentFile[]>('files').then((stored) => {
-    kept.value = [...kept.value, ...(stored ?? [])];
+  void pageStore.read<SentFile[]>('files').then((stored) => {
+    sentFiles.value = [...sentFiles.value, ...(stored ?? [])];
   });
   if (isSecureContext) void drafts.ids().then((ids) => ids.forEach((id) => void adopt(id)));
   const stopOnline = session.port('system').onOnline(() => {
@@ -120,8 +120,8 @@ export function createFiles(app: App) {
 
   async function store(files: readonly SentFile[]): Promise<void> {
     if (isClosed) return;
-    kept.value = files;
-    await keep.change('files', () => files);
+    sentFiles.value = files;
+    await pageStore.change('files', () => files);
   }
 
   /** Starts waiting files, up to the limit. */
@@ -210,7 +210,7 @@ export function createFiles(app: App) {
       const { name, type, size } = draft.file;
       sources.delete(id);
       change(id, null);
-      const others = kept.value.filter((other) => other.token !== token);
+      const others = sentFiles.value.filter((other) => other.token !== token);
       await store([{ token, name, type, size, at: Date.now(), expiresAt }, ...others].slice(0, MAX_KEPT));
       await drafts.remove(id);
     } catch (error) {
@@ -235,7 +235,7 @@ export function createFiles(app: App) {
   }
 
   return {
-    kept: kept as ReadonlySignal<readonly SentFile[]>,
+    sentFiles: sentFiles as ReadonlySignal<readonly SentFile[]>,
     transfers: transfers as ReadonlySignal<readonly Transfer[]>,
     /** Sends a file, after others if necessary. */
     send(file: File): void {
@@ -264,7 +264,7 @@ export function createFiles(app: App) {
 
     /** Removes a file from the list. The relay deletes it when it expires. */
     async forget(token: string): Promise<void> {
-      await store(kept.value.filter((file) => file.token !== token));
+      await store(sentFiles.value.filter((file) => file.token !== token));
       await copies.remove(token);
     },
 

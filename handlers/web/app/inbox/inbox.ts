@@ -5,7 +5,7 @@ import { UNNUMBERED } from '../../../../lib/phone/numbers.ts';
 import { isGranted } from '../../../../lib/sessions/grants.ts';
 import type { Message } from '../../../../lib/socket/envelope.ts';
 import type { Api } from '../../shared/api.ts';
-import type { Keep } from '../keep.ts';
+import type { PageStore } from '../page-store.ts';
 import type { Session } from '../session.ts';
 import {
   type HistoryRow,
@@ -41,11 +41,11 @@ const UNKNOWN = '';
 /** Messages between the tabs of a browser and its service worker. */
 export type InboxNews = { name: 'outbox' } | { name: 'shown'; ids: string[] };
 
-export interface InboxParts {
+export interface InboxDeps {
   session: Session;
   api: Api;
   base: string;
-  keep: Keep;
+  pageStore: PageStore;
   /** Called with messages that were seen, here or elsewhere, some more than once. */
   onSeen?(ids: readonly string[]): void;
 }
@@ -56,8 +56,8 @@ export type Inbox = ReturnType<typeof createInbox>;
  * Messages of the agent and the replies. Copies arrive live; missed ones are read from the history by its numbers, so that
  * none is lost or shown twice. Replies stay in the outbox until the relay has them.
  */
-export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
-  const outbox = createOutbox(keep, async (shown) =>
+export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps) {
+  const outbox = createOutbox(pageStore, async (shown) =>
     isSecureContext ? ((await import('../sealing.ts').catch(() => undefined))?.hashOf(shown) ?? UNKNOWN) : undefined,
   );
   const channel = inboxChannel(base);
@@ -98,7 +98,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
 
   function keepItems(): void {
     cancelKeep();
-    void keep.change('items', () => ({ known, items: ordered.value }));
+    void pageStore.change('items', () => ({ known, items: ordered.value }));
   }
 
   /** Reads the history from the last position. A call during a read makes it read once more. */
@@ -245,14 +245,14 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   const stops: Cancel[] = [];
   /** Stored items are read first, so that arriving ones are never older. */
   const opened = (async () => {
-    const kept = await keep.read<{ known: number; items: Item[] }>('items');
-    if (kept) {
-      known = kept.known;
+    const stored = await pageStore.read<{ known: number; items: Item[] }>('items');
+    if (stored) {
+      known = stored.known;
       // Items of an older version have no answers.
-      items.value = new Map(kept.items.map((item) => [keyOf(item), { ...item, answers: item.answers ?? [] }]));
+      items.value = new Map(stored.items.map((item) => [keyOf(item), { ...item, answers: item.answers ?? [] }]));
       isLoaded.value = items.value.size > 0;
     }
-    drafts.value = (await keep.read<Record<string, string>>('drafts')) ?? {};
+    drafts.value = (await pageStore.read<Record<string, string>>('drafts')) ?? {};
     waiting.value = await outbox.list();
     stops.push(port.onMessage(receive), port.onOnline(enter));
   })();
@@ -309,9 +309,9 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     /** Stores a draft; an empty text removes it. */
     draft(thread: string, text: string): void {
       const { [thread]: _, ...others } = drafts.value;
-      const kept = Object.entries(others).slice(-MAX_DRAFTS + 1);
-      drafts.value = Object.fromEntries(text === '' ? kept : [...kept, [thread, text]]);
-      void keep.change('drafts', () => drafts.value);
+      const remaining = Object.entries(others).slice(-MAX_DRAFTS + 1);
+      drafts.value = Object.fromEntries(text === '' ? remaining : [...remaining, [thread, text]]);
+      void pageStore.change('drafts', () => drafts.value);
     },
 
     /** Erases everything, and writes no more to `keep`. */

@@ -22,7 +22,7 @@ export interface Item {
   /** Answers to choose from, as named by the relay (contract 09 §10). */
   answers: readonly string[];
   /** Why a reply came too late for its question. */
-  late?: Late;
+  late?: LateReason;
   /** True if this browser has seen a message that came too late, for which the relay has no state. */
   isSeen?: boolean;
   /**
@@ -36,7 +36,7 @@ export interface Item {
 const UNOPENED = 'This is sealed, and this browser cannot open it. What home has of it shows here once home is back.';
 
 /** `withdrawn` by the agent, or `answered` on another device (contract 09 §7). */
-export type Late = 'answered' | 'withdrawn' | 'expired';
+export type LateReason = 'answered' | 'withdrawn' | 'expired';
 
 /** One row of `GET /phone/history` (contract 09 §1). */
 export interface HistoryRow {
@@ -50,7 +50,7 @@ export interface HistoryRow {
   ts: number;
   state: Item['state'];
   answers?: string[];
-  late?: Late;
+  late?: LateReason;
   sealed?: unknown;
 }
 

@@ -1,7 +1,7 @@
 import { bytesToHex, randomBytes } from '../../../../lib/kit/bytes.ts';
 import type { Shown } from '../../../../lib/phone/shown.ts';
 import { type Channel, openChannel } from '../browser-storage.ts';
-import type { Keep } from '../keep.ts';
+import type { PageStore } from '../page-store.ts';
 
 /** A reply until the relay has acknowledged it, in its wire form (contract 04 §5.1). */
 export interface WaitingReply {
@@ -34,8 +34,8 @@ const MAX_TEXT = 256 * 1024;
  * Replies that wait for the relay's acknowledgement, stored across pages and restarts of the browser. `hashOf` is that of
  * `sealing.ts`.
  */
-export const createOutbox = (keep: Keep, hashOf: (shown: Shown) => Promise<string | undefined>) => ({
-  list: async (): Promise<readonly WaitingReply[]> => (await keep.read<WaitingReply[]>(NAME)) ?? [],
+export const createOutbox = (pageStore: PageStore, hashOf: (shown: Shown) => Promise<string | undefined>) => ({
+  list: async (): Promise<readonly WaitingReply[]> => (await pageStore.read<WaitingReply[]>(NAME)) ?? [],
 
   /** @throws Error worded for people, if too many are waiting. */
   async add({ text, chat_id, reply_to, answer_index, plain, asked }: NewReply): Promise<WaitingReply> {
@@ -49,7 +49,7 @@ export const createOutbox = (keep: Keep, hashOf: (shown: Shown) => Promise<strin
       ...(plain && { plain }),
       ...(asked && { shown: await hashOf(asked) }),
     };
-    const waiting = await keep.change<WaitingReply[]>(NAME, (replies = []) =>
+    const waiting = await pageStore.change<WaitingReply[]>(NAME, (replies = []) =>
       replies.length < MAX_WAITING ? [...replies, reply] : replies,
     );
     if (!waiting.some(({ message_id }) => message_id === reply.message_id)) {
@@ -59,7 +59,7 @@ export const createOutbox = (keep: Keep, hashOf: (shown: Shown) => Promise<strin
   },
 
   remove: (ids: ReadonlySet<string>): Promise<readonly WaitingReply[]> =>
-    keep.change<WaitingReply[]>(NAME, (replies = []) => replies.filter(({ message_id }) => !ids.has(message_id))),
+    pageStore.change<WaitingReply[]>(NAME, (replies = []) => replies.filter(({ message_id }) => !ids.has(message_id))),
 });
 
 /** Notifies pages and the service worker of this relay that the outbox has changed, or a message was read. */

@@ -8,7 +8,7 @@ import { messageOf } from '../../shared/load.tsx';
 import { hrefOf, useRouter, useTitle } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
 import { TextWithMedia } from '../media/text.tsx';
-import { HOME_THREAD, type Item, isUnread, type Late } from './items.ts';
+import { HOME_THREAD, type Item, isUnread, type LateReason } from './items.ts';
 import { useThreadName } from './names.ts';
 import { answeredBy } from './open-questions.ts';
 import type { WaitingReply } from './outbox.ts';
@@ -99,7 +99,7 @@ const STATES: Readonly<Record<Item['state'], string>> = {
 };
 
 /** Displayed reason why an answer does not count. */
-const TOO_LATE: Readonly<Record<Late, string>> = {
+const TOO_LATE: Readonly<Record<LateReason, string>> = {
   answered: 'Too late: there was an answer already',
   withdrawn: 'Too late: the question was withdrawn',
   expired: 'Too late: the question has expired',

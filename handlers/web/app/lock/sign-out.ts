@@ -6,12 +6,12 @@ import type { App } from '../context.ts';
 const TIMEOUT = 4000;
 
 /** Ends the session at the relay if that answers, and erases its data here, including the lock. */
-export async function signOut({ api, session, keep, shares, lock }: App): Promise<void> {
+export async function signOut({ api, session, pageStore, shares, lock }: App): Promise<void> {
   const prefix = session.token()?.slice(0, 8);
   const ending = api.call(`sessions/${prefix}`, { method: 'DELETE' }).catch(() => {});
   await withTimeout({ clock: systemClock, timeout: TIMEOUT }, ending, () => {});
   await session.forget();
   // Without a pairing, nothing is left to see.
   lock.use(null);
-  await Promise.all([keep.clear(), shares.clear()]);
+  await Promise.all([pageStore.clear(), shares.clear()]);
 }

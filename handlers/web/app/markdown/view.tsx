@@ -49,7 +49,7 @@ interface MarkdownProps {
 
 /** A text of the agent, formatted. It is parsed for a few milliseconds in each frame; complete blocks are rendered once. */
 export function MarkdownText({ text, isWhole }: MarkdownProps) {
-  const frames = useApp().kept(createFrames);
+  const frames = useApp().retained(createFrames);
   const draw = useMemo(createDrawing, []);
   const version = useSignal(0);
   const reading = useMemo(() => createReading(frames, () => version.value++), [frames, version]);
@@ -131,7 +131,7 @@ const SAMPLES = ['a', '**a** ~~b~~', '- a\n- b', '|a|\n|-|\n|b|', '> a', '`a` [b
  * frames.
  */
 export function useWarmMarkdown(): void {
-  const frames = useApp().kept(createFrames);
+  const frames = useApp().retained(createFrames);
   useEffect(() => {
     // A browser compiles a regular expression on its second use, and again for texts with non-Latin letters.
     const samples = ['', '', '…', '…'].flatMap((letter) => SAMPLES.map((sample) => sample + letter)).values();

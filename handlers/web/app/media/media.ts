@@ -44,7 +44,7 @@ const NOTES: Readonly<Record<number, string>> = {
 };
 
 /** Files of the relay: streamed through the service worker, or loaded whole in a page without one. */
-export function createMedia({ api, settings, base, session, keep }: App) {
+export function createMedia({ api, settings, base, session, pageStore }: App) {
   const worker = () => (isSecureContext ? navigator.serviceWorker?.controller : null) ?? null;
 
   const maxSize = () => settings.values.max_inbound_mb.value * MiB;
@@ -68,7 +68,7 @@ export function createMedia({ api, settings, base, session, keep }: App) {
   async function own(place: MediaPlace, name: string): Promise<Medium | undefined> {
     if (!('token' in place)) return undefined;
     const loaded = await import('./copies.ts').catch(() => undefined);
-    const copy = await loaded?.openCopies(keep).get(place.token);
+    const copy = await loaded?.openCopies(pageStore).get(place.token);
     return copy && { place, name: name || copy.name, type: copy.type, size: copy.size, isSensitive: false, copy };
   }
 

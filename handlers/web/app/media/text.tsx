@@ -38,8 +38,8 @@ export function TextWithMedia({ text, isWhole = true, children }: TextProps) {
 
 export function ReferenceView({ reference }: { reference: Reference }) {
   const t = useT();
-  const { session, kept } = useApp();
-  const media = kept(createMedia);
+  const { session, retained } = useApp();
+  const media = retained(createMedia);
   const { place, name, isSensitive } = reference;
   if ('data' in place) {
     return media.isAllowed(place.data.length) ? (
@@ -59,8 +59,8 @@ export function ReferenceView({ reference }: { reference: Reference }) {
 /** A file of the relay: loaded automatically if it is small, else on a tap. */
 function RelayFile({ place, name, isSensitive }: { place: MediaPlace; name: string; isSensitive: boolean }) {
   const t = useT();
-  const { session, kept } = useApp();
-  const media = kept(createMedia);
+  const { session, retained } = useApp();
+  const media = retained(createMedia);
   const isWanted = useSignal(false);
   const { state, reload } = useLoad((signal) => media.look(place, name, signal), [session.isOnline.value]);
   const { data, error } = state.value;

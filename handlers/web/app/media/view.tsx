@@ -19,7 +19,7 @@ function kindOf(type: string): Kind {
 /** A file, shown if the browser can, with its type, its size, and a button to save it. */
 export function MediaView({ medium }: { medium: Medium }) {
   const t = useT();
-  const media = useApp().kept(createMedia);
+  const media = useApp().retained(createMedia);
   const { place, copy, isSealed } = medium;
   // What is shown stays, when the link goes to the other side.
   const address = useMemo(() => media.addressOf(medium), [place, copy, isSealed]);
@@ -42,11 +42,11 @@ export function MediaView({ medium }: { medium: Medium }) {
 function Streamed({ medium, address, isAllowed }: { medium: Medium; address: string; isAllowed: boolean }) {
   const t = useT();
   const toast = useToast();
-  const media = useApp().kept(createMedia);
+  const media = useApp().retained(createMedia);
   return (
     <>
       {(isAllowed || kindOf(medium.type) !== 'picture') && <Shown medium={medium} url={address} />}
-      <About medium={medium} />
+      <MediumDetails medium={medium} />
       <Button icon="download" onClick={() => void media.save(medium).catch((error) => toast(t(messageOf(error))))}>
         {t('Download')}
       </Button>
@@ -56,7 +56,7 @@ function Streamed({ medium, address, isAllowed }: { medium: Medium; address: str
 
 /** Without a service worker, a file is loaded before it is shown. */
 function Whole({ medium }: { medium: Medium }) {
-  const media = useApp().kept(createMedia);
+  const media = useApp().retained(createMedia);
   const loaded = useLoad((signal) => media.load(medium, signal));
   return <LoadedView {...loaded}>{(blob) => <Loaded medium={medium} blob={blob} />}</LoadedView>;
 }
@@ -70,7 +70,7 @@ function Loaded({ medium: { isSealed, ...given }, blob }: { medium: Medium; blob
   return (
     <>
       <Shown medium={medium} url={url} />
-      <About medium={medium} />
+      <MediumDetails medium={medium} />
       <a class="button" href={url} download={medium.name}>
         <Icon name="download" /> {t('Download')}
       </a>
@@ -78,7 +78,7 @@ function Loaded({ medium: { isSealed, ...given }, blob }: { medium: Medium; blob
   );
 }
 
-const About = ({ medium }: { medium: Medium }) => (
+const MediumDetails = ({ medium }: { medium: Medium }) => (
   <p class="small soft">
     {medium.type} · {sizeText(medium.size)}
   </p>

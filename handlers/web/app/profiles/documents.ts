@@ -1,6 +1,6 @@
 import { type Api, ApiError } from '../../shared/api.ts';
 import type { App } from '../context.ts';
-import type { Keep } from '../keep.ts';
+import type { PageStore } from '../page-store.ts';
 
 /** A file of a profile as stored at the relay. */
 export interface Document {
@@ -42,9 +42,9 @@ export type SaveResult = { kind: 'saved'; etag: string } | { kind: 'conflict'; t
 const pathOf = (profile: string): string => `api/profiles/${encodeURIComponent(profile)}`;
 
 /** The relay's profile routes (contract 07 §1.5), and drafts in this browser. */
-export const createDocuments = ({ api, keep }: App) => documentsOf(api, keep);
+export const createDocuments = ({ api, pageStore }: App) => documentsOf(api, pageStore);
 
-function documentsOf(api: Api, keep: Keep) {
+function documentsOf(api: Api, pageStore: PageStore) {
   const draftKey = ({ profile, memory }: DocumentName) => `draft ${profile}/${memory ?? ''}`;
 
   /** @throws ApiError, or Error if the profile no longer exists. */
@@ -115,9 +115,9 @@ function documentsOf(api: Api, keep: Keep) {
       }
     },
 
-    draft: (name: DocumentName): Promise<Draft | undefined> => keep.read<Draft>(draftKey(name)),
+    draft: (name: DocumentName): Promise<Draft | undefined> => pageStore.read<Draft>(draftKey(name)),
     keepDraft: (name: DocumentName, draft: Draft | undefined): Promise<unknown> =>
-      keep.change<Draft | undefined>(draftKey(name), () => draft),
+      pageStore.change<Draft | undefined>(draftKey(name), () => draft),
   };
 }
 

@@ -21,7 +21,7 @@ interface EditorProps {
 /** Editor of a profile's document. Typed text is stored in this browser until it is saved or discarded. */
 export function Editor({ name }: EditorProps) {
   const t = useT();
-  const documents = useApp().kept(createDocuments);
+  const documents = useApp().retained(createDocuments);
   const { state, reload } = useLoad(async (signal) => {
     const [document, draft] = await Promise.all([documents.read(name, signal), documents.draft(name)]);
     return { document, draft };
@@ -35,7 +35,7 @@ export function Editor({ name }: EditorProps) {
       />
       <LoadedView state={state} reload={reload}>
         {({ document, draft }) =>
-          document.truncated ? <TooLong document={document} /> : <Writer name={name} found={document} kept={draft} />
+          document.truncated ? <TooLong document={document} /> : <Writer name={name} found={document} stored={draft} />
         }
       </LoadedView>
     </div>
@@ -53,18 +53,18 @@ function TooLong({ document }: { document: Document }) {
   );
 }
 
-function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Draft | undefined }) {
+function Writer({ name, found, stored }: EditorProps & { found: Document; stored: Draft | undefined }) {
   const t = useT();
   const toast = useToast();
   const id = useId();
-  const documents = useApp().kept(createDocuments);
+  const documents = useApp().retained(createDocuments);
   /** As last loaded or saved. */
   const saved = useSignal<Document>(found);
-  const draft = useSignal<Draft>(kept ?? found);
+  const draft = useSignal<Draft>(stored ?? found);
   const isBusy = useSignal(false);
   const removeToast = useRef<() => void>(undefined);
   /** Another editor's version, while it is compared with the draft. */
-  const theirs = useSignal<Document | null>(kept && kept.etag !== found.etag ? found : null);
+  const theirs = useSignal<Document | null>(stored && stored.etag !== found.etag ? found : null);
   /** Shown beside the draft while it is being merged. */
   const beside = useSignal<Document | null>(null);
   const isChanged = draft.value.content !== saved.value.content;

@@ -38,7 +38,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
   const { t } = useI18n();
   const app = useApp();
   const router = useRouter();
-  const chats = app.kept(createChats);
+  const chats = app.retained(createChats);
   const scroller = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const opened = useRef<Conversation>(undefined);
@@ -54,7 +54,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
   const isStreaming = conversation.turns.value.some(({ state }) => state === 'streaming');
   const id = conversation.id.value;
   const ownName = chats.nameOf(conversation) || (argument === NEW ? t('New conversation') : t('Conversation'));
-  const { marks } = app.kept(createChatMarks);
+  const { marks } = app.retained(createChatMarks);
   const name = (id !== null && marks.value[id]?.name) || ownName;
   const isMarking = useSignal(false);
   const heading = useRef<HTMLHeadingElement>(null);
@@ -173,7 +173,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
 /** Requests earlier messages when their place becomes visible, and keeps the visible text in place. */
 function Earlier({ conversation, scroller }: { conversation: Conversation; scroller: RefObject<HTMLElement | null> }) {
   const { t } = useI18n();
-  const chats = useApp().kept(createChats);
+  const chats = useApp().retained(createChats);
   const mark = useRef<HTMLDivElement>(null);
   const height = useRef(0);
   const { hasMore, isLoading, items } = conversation.past.value;

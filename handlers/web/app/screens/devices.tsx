@@ -48,7 +48,7 @@ export default function Devices() {
   const t = useT();
   const app = useApp();
   const { api, session } = app;
-  const names = app.kept(createDeviceNames).names.value;
+  const names = app.retained(createDeviceNames).names.value;
   const isOnline = session.isOnline.value;
   const { state, reload } = useLoad(
     async (signal) => (await api.call<{ sessions: SessionRow[] }>('sessions', { signal })).sessions,
@@ -108,7 +108,7 @@ function Shown({ rows, view, notice, reload }: ShownProps) {
   const onAsk = (row: NamedRow, dialog: DialogName) => {
     asked.value = { prefix: row.token_prefix, dialog };
   };
-  const about = rows.find(({ token_prefix }) => token_prefix === asked.value?.prefix);
+  const subject = rows.find(({ token_prefix }) => token_prefix === asked.value?.prefix);
   const list = (
     <div class="screen">
       {notice}
@@ -140,10 +140,10 @@ function Shown({ rows, view, notice, reload }: ShownProps) {
       ) : (
         list
       )}
-      {about && asked.value && (
+      {subject && asked.value && (
         <DeviceDialog
           name={asked.value.dialog}
-          row={about}
+          row={subject}
           persons={persons}
           reload={reload}
           onClose={() => {
@@ -266,7 +266,7 @@ interface DeviceDialogProps {
 function DeviceDialog({ name, row, persons, reload, onClose }: DeviceDialogProps) {
   const app = useApp();
   const { api, session, settings } = app;
-  const { set } = app.kept(createDeviceNames);
+  const { set } = app.retained(createDeviceNames);
   const dialog = { api, row, onClose };
 
   function rename(own: OwnName): void {

@@ -20,10 +20,10 @@ interface Opened {
 export default function FilesScreen() {
   const { t, language } = useI18n();
   const app = useApp();
-  const files = app.kept(createFiles);
+  const files = app.retained(createFiles);
   const opened = useSignal<Opened | null>(null);
   const path = useSignal('');
-  const kept = files.kept.value.filter(({ expiresAt }) => expiresAt > Date.now());
+  const current = files.sentFiles.value.filter(({ expiresAt }) => expiresAt > Date.now());
   const send = (chosen: readonly File[]) => {
     for (const file of chosen) files.send(file);
   };
@@ -41,11 +41,11 @@ export default function FilesScreen() {
       ))}
       <section class="card" aria-labelledby="sent">
         <h2 id="sent">{t('Sent from this browser')}</h2>
-        {kept.length === 0 ? (
+        {current.length === 0 ? (
           <Empty icon="files">{t('Nothing yet. The relay keeps a file for a day.')}</Empty>
         ) : (
           <ul class="list">
-            {kept.map(({ token, name, size, at, expiresAt }) => (
+            {current.map(({ token, name, size, at, expiresAt }) => (
               <li key={token} class="item">
                 <span class="text">
                   <FileName name={name} />
@@ -141,7 +141,7 @@ function TransferView({ transfer, files }: { transfer: Transfer; files: Files })
 
 function FileDialog({ place, name, onClose }: Opened & { onClose(): void }) {
   const { t } = useI18n();
-  const media = useApp().kept(createMedia);
+  const media = useApp().retained(createMedia);
   const loaded = useLoad((signal) => media.look(place, name, signal));
   return (
     <Dialog title={name} cancelText={t('Close')} onClose={onClose}>

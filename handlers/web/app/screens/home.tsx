@@ -15,7 +15,7 @@ export default function Home() {
   const { t, language } = useI18n();
   const app = useApp();
   const { session } = app;
-  const overview = app.kept(createOverview);
+  const overview = app.retained(createOverview);
   const state = overview.current.value;
   const isOnline = session.isOnline.value;
   const addresses = session.pairing.value?.addresses ?? [];

@@ -11,7 +11,7 @@ import { useApp } from '../context.ts';
 import { HOME_THREAD, type Item, isUnread, type Thread } from '../inbox/items.ts';
 import { useThreadName } from '../inbox/names.ts';
 import { ThreadView } from '../inbox/thread.tsx';
-import { KnockHint } from '../knock/switches.tsx';
+import { NoticeHint } from '../notices/switches.tsx';
 
 /** Results of a search, newest first. */
 const MAX_RESULTS = 50;
@@ -78,7 +78,7 @@ function ThreadList() {
           {t(messageOf(failure))}
         </Notice>
       )}
-      <KnockHint />
+      <NoticeHint />
       {!isEmpty && (
         <input
           class="input"

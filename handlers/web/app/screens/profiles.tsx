@@ -61,12 +61,12 @@ const modelOf = ({ model, provider }: ProfileRow): string => [model, provider].f
 
 /** The picture of a profile, or its first letter. */
 function Avatar({ name }: { name: string }) {
-  const { kept } = useApp();
+  const { retained } = useApp();
   const picture = useSignal('');
   useEffect(() => {
     const attempt = new AbortController();
     let url = '';
-    kept(createDocuments)
+    retained(createDocuments)
       .avatar(name, attempt.signal)
       .then((blob) => {
         if (!blob || attempt.signal.aborted) return;
@@ -127,10 +127,10 @@ function ProfilePage({ name }: { name: string }) {
 
 function Documents({ profile }: { profile: string }) {
   const t = useT();
-  const { kept, session } = useApp();
+  const { retained, session } = useApp();
   const isNaming = useSignal(false);
   const { state, reload } = useLoad(
-    (signal) => kept(createDocuments).memory(profile, signal),
+    (signal) => retained(createDocuments).memory(profile, signal),
     [profile, session.isOnline.value],
   );
   return (
@@ -151,7 +151,7 @@ function Documents({ profile }: { profile: string }) {
           <DocumentLink
             href={linkTo(profile, 'soul')}
             title="SOUL.md"
-            about={t('Who the agent is, and how it speaks')}
+            detail={t('Who the agent is, and how it speaks')}
           />
         </li>
         <LoadedView state={state} reload={reload}>
@@ -161,7 +161,7 @@ function Documents({ profile }: { profile: string }) {
                 <DocumentLink
                   href={linkTo(profile, 'memory', filename)}
                   title={filename}
-                  about={`${t('Memory')}, ${sizeText(size)}`}
+                  detail={`${t('Memory')}, ${sizeText(size)}`}
                 />
               </li>
             ))
@@ -180,12 +180,12 @@ function Documents({ profile }: { profile: string }) {
   );
 }
 
-const DocumentLink = ({ href, title, about }: { href: string; title: string; about: string }) => (
+const DocumentLink = ({ href, title, detail }: { href: string; title: string; detail: string }) => (
   <a class="item" href={href}>
     <Icon name="files" />
     <span class="text">
       {title}
-      <span class="small soft">{about}</span>
+      <span class="small soft">{detail}</span>
     </span>
     <Icon name="next" />
   </a>
@@ -222,9 +222,9 @@ function NewMemory({ profile, onClose }: { profile: string; onClose(): void }) {
 
 function Skills({ profile }: { profile: string }) {
   const t = useT();
-  const { kept, session } = useApp();
+  const { retained, session } = useApp();
   const { state, reload } = useLoad(
-    (signal) => kept(createDocuments).skills(profile, signal),
+    (signal) => retained(createDocuments).skills(profile, signal),
     [profile, session.isOnline.value],
   );
   return (

@@ -3,8 +3,8 @@ import { LANGUAGES, useT } from '../../shared/i18n.ts';
 import { hrefOf } from '../../shared/router.ts';
 import { BackupCard } from '../backup-view.tsx';
 import { useApp } from '../context.ts';
-import { KnockSwitches } from '../knock/switches.tsx';
 import { LockCard } from '../lock/card.tsx';
+import { NoticeSwitches } from '../notices/switches.tsx';
 import { Connection } from '../settings/connection.tsx';
 import { SettingChoice, SettingNumber, SettingSwitch } from '../settings/fields.tsx';
 import { Unsupported } from '../settings/unsupported.tsx';
@@ -17,7 +17,7 @@ export default function Settings() {
     <div class="screen">
       <Appearance />
       <ChatSettings />
-      <KnockSwitches />
+      <NoticeSwitches />
       <Attachments />
       <Connection />
       <LockCard />

@@ -87,7 +87,7 @@ function SendFiles({ files }: { files: readonly File[] }) {
       kind="primary"
       icon="upload"
       onClick={() => {
-        const { send } = app.kept(createFiles);
+        const { send } = app.retained(createFiles);
         for (const file of files) send(file);
         void app.shares.used('files');
         router.go('files');
@@ -108,7 +108,7 @@ function AskAbout({ files }: { files: readonly File[] }) {
       icon="chat"
       onClick={() => {
         const pictures = files.filter(isPicture).slice(0, MAX_PICTURES);
-        app.kept(createChats).prepare(app.shares.pending.value?.text ?? '', pictures);
+        app.retained(createChats).prepare(app.shares.pending.value?.text ?? '', pictures);
         void app.shares.clear();
         router.go('chat', 'new');
       }}
@@ -127,7 +127,7 @@ function NewConversation({ text }: { text: string }) {
       kind="primary"
       icon="chat"
       onClick={() => {
-        app.kept(createChats).prepare(text);
+        app.retained(createChats).prepare(text);
         void app.shares.used('text');
         router.go('chat', 'new');
       }}

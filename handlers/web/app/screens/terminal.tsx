@@ -6,10 +6,10 @@ import { useT } from '../../shared/i18n.ts';
 import { useLoad } from '../../shared/load.tsx';
 import { useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
+import { useAppearance } from '../terminal/appearance.ts';
 import { readClipboard } from '../terminal/clipboard.ts';
 import { KeyRow } from '../terminal/key-row.tsx';
 import { NO_MODIFIERS } from '../terminal/keys.ts';
-import { useLook } from '../terminal/look.ts';
 import { type Pane, shellName, TerminalPane } from '../terminal/pane.tsx';
 import { SearchBar } from '../terminal/search-bar.tsx';
 import { MAX_FONT, MIN_FONT } from '../terminal/view.ts';
@@ -32,7 +32,7 @@ export default function TerminalScreen() {
   const t = useT();
   const copyText = useCopy();
   const { session, settings, shares } = useApp();
-  const look = useLook();
+  const appearance = useAppearance();
   const router = useRouter();
   const isChoosing = router.place.value.argument === SHELLS;
   const active = useSignal<Tab>(1);
@@ -205,7 +205,7 @@ export default function TerminalScreen() {
             tab={tab}
             {...shellOf(tab)}
             isActive={active.value === tab}
-            look={look}
+            appearance={appearance}
             modifiers={modifiers}
             onPane={(pane) => {
               if (pane) panes.current.set(tab, pane);
@@ -287,8 +287,8 @@ export default function TerminalScreen() {
             <li>
               <div class="item text-size">
                 <span class="text">{t('Text size: {n}', { n: settings.values.terminal_font_size.value })}</span>
-                <Button onClick={() => setFontSize(look.value.fontSize - 1)}>{t('Smaller')}</Button>
-                <Button onClick={() => setFontSize(look.value.fontSize + 1)}>{t('Larger')}</Button>
+                <Button onClick={() => setFontSize(appearance.value.fontSize - 1)}>{t('Smaller')}</Button>
+                <Button onClick={() => setFontSize(appearance.value.fontSize + 1)}>{t('Larger')}</Button>
               </div>
             </li>
             <li>

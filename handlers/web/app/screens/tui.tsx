@@ -4,9 +4,9 @@ import { Button, Dialog, Empty, inPage, Notice, Retry } from '../../shared/compo
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, messageOf, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
+import { useAppearance } from '../terminal/appearance.ts';
 import { type AgentSession, createGateway, type Gateway } from '../terminal/gateway.ts';
 import { NO_MODIFIERS } from '../terminal/keys.ts';
-import { useLook } from '../terminal/look.ts';
 import { createView, type View } from '../terminal/view.ts';
 import { useVisibleHeight } from '../terminal/viewport.ts';
 
@@ -17,7 +17,7 @@ const HIDE_CURSOR = '\x1b[?25l';
 export default function TuiScreen() {
   const t = useT();
   const { session, settings } = useApp();
-  const look = useLook();
+  const appearance = useAppearance();
   const host = useRef<HTMLDivElement>(null);
   const field = useRef<HTMLTextAreaElement>(null);
   const parts = useSignal<{ view: View; gateway: Gateway } | undefined>(undefined);
@@ -29,7 +29,7 @@ export default function TuiScreen() {
     const modifiers = { value: NO_MODIFIERS };
     const view = createView({
       host: host.current as HTMLDivElement,
-      look: look.value,
+      appearance: appearance.value,
       modifiers,
       label: t('What the agent prints. Press Ctrl+F6 to leave it.'),
       // Input goes to the field below.
@@ -60,7 +60,7 @@ export default function TuiScreen() {
       view.dispose();
     };
   }, []);
-  useSignalEffect(() => parts.value?.view.setLook(look.value));
+  useSignalEffect(() => parts.value?.view.setAppearance(appearance.value));
 
   const gateway = parts.value?.gateway;
   const state = gateway?.state.value;

@@ -41,7 +41,7 @@ export default function Voice() {
 /** One of the two ways to talk, and the choice between them. */
 function Offered({ offer: { stt, tts, live } }: { offer: VoiceOffer }) {
   const t = useT();
-  const { kept, settings } = useApp();
+  const { retained, settings } = useApp();
   const isLive = settings.values.voice_live.value && live.why === undefined;
   const isChoosing = useSignal(false);
   return (
@@ -59,7 +59,7 @@ function Offered({ offer: { stt, tts, live } }: { offer: VoiceOffer }) {
             label={t('Hands-free')}
             hint={t('The agent hears when you speak. Off: hold the button or the space bar to talk.')}
             checked={settings.values.voice_hands_free.value}
-            onChange={kept(createLive).setHandsFree}
+            onChange={retained(createLive).setHandsFree}
           />
         )}
       </div>
@@ -84,9 +84,9 @@ function Offered({ offer: { stt, tts, live } }: { offer: VoiceOffer }) {
         />
       )}
       {isLive ? (
-        <LiveConversation live={kept(createLive)} voice={live} />
+        <LiveConversation live={retained(createLive)} voice={live} />
       ) : stt.available ? (
-        <Conversation talk={kept(createTalk)} canSpeak={tts.available} />
+        <Conversation talk={retained(createTalk)} canSpeak={tts.available} />
       ) : (
         <Empty icon="voice">
           {t(

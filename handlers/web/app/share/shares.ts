@@ -15,12 +15,12 @@ export function createShares(base: string) {
     () => {},
   );
 
-  async function keep(share: Share): Promise<void> {
+  async function save(share: Share): Promise<void> {
     pending.value = isEmpty(share) ? null : share;
     await storeShare(base, share).catch(() => {});
   }
 
-  const clear = (): Promise<void> => keep({ text: '', files: [], refused: [], at: 0 });
+  const clear = (): Promise<void> => save({ text: '', files: [], refused: [], at: 0 });
 
   return {
     pending: pending as ReadonlySignal<Share | null>,
@@ -30,7 +30,7 @@ export function createShares(base: string) {
     /** A part was used, and is removed. */
     async used(part: 'text' | 'files'): Promise<void> {
       const share = pending.value;
-      if (share) await keep({ ...share, ...(part === 'text' ? { text: '' } : { files: [], refused: [] }) });
+      if (share) await save({ ...share, ...(part === 'text' ? { text: '' } : { files: [], refused: [] }) });
     },
 
     /** Erases all of it in this browser. */

@@ -21,7 +21,7 @@ export interface AgentSession {
   title: string;
 }
 
-export interface GatewayParts {
+export interface GatewayDeps {
   port: Pick<Port, 'send'>;
   /** Prints text with ANSI colours. */
   print(text: string): void;
@@ -33,7 +33,7 @@ export type Gateway = ReturnType<typeof createGateway>;
  * The agent's TUI gateway (contract 02 §4): JSON-RPC in both directions, printed as a terminal would show it. One process
  * per connection, so after a loss a new one resumes the conversation.
  */
-export function createGateway({ port, print }: GatewayParts) {
+export function createGateway({ port, print }: GatewayDeps) {
   const state = signal<GatewayState>({ name: 'waiting' });
   const isBusy = signal(false);
   const pending = new Map<string, { resolve(result: unknown): void; reject(error: Error): void }>();

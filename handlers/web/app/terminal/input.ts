@@ -7,7 +7,7 @@ export interface ModifierState {
   value: Modifiers;
 }
 
-export interface InputParts {
+export interface InputDeps {
   terminal: Terminal;
   /** The field that receives the text, which is the terminal's own. */
   field: HTMLTextAreaElement;
@@ -44,7 +44,7 @@ const COMPOSED_KEY = 229;
  * Text from every keyboard takes one path: into the field, and from there through the composer. The terminal itself handles
  * only keys that print nothing, and those with Ctrl or Alt.
  */
-export function createInput({ terminal, field, root, modifiers, onPreview, onLeave }: InputParts) {
+export function createInput({ terminal, field, root, modifiers, onPreview, onLeave }: InputDeps) {
   const language = navigator.language.slice(0, 2);
   const composer = createComposer({ converts: ['ja', 'ko', 'zh'].includes(language) });
   const stopping = new AbortController();

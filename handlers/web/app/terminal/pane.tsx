@@ -6,7 +6,7 @@ import { useT } from '../../shared/i18n.ts';
 import { useApp } from '../context.ts';
 import type { Modifiers } from './keys.ts';
 import { createShell, type Shell } from './shell.ts';
-import { createView, type Look, type View } from './view.ts';
+import { type Appearance, createView, type View } from './view.ts';
 
 /** A started tab with its shell and screen. */
 export interface Pane {
@@ -21,7 +21,7 @@ interface TerminalPaneProps {
   name: string;
   isWatch: boolean;
   isActive: boolean;
-  look: ReadonlySignal<Look>;
+  appearance: ReadonlySignal<Appearance>;
   modifiers: Signal<Modifiers>;
   /** Called with the pane once it is usable, and with undefined when it is gone. */
   onPane(pane: Pane | undefined): void;
@@ -34,7 +34,16 @@ interface TerminalPaneProps {
 export const shellName = (deviceId: string, tab: number): string => `web-${deviceId.slice(0, 8)}-tab${tab}`;
 
 /** One tab of the terminal. When the tab closes, the shell keeps running at home. */
-export function TerminalPane({ tab, name, isWatch, isActive, look, modifiers, onPane, ...events }: TerminalPaneProps) {
+export function TerminalPane({
+  tab,
+  name,
+  isWatch,
+  isActive,
+  appearance,
+  modifiers,
+  onPane,
+  ...events
+}: TerminalPaneProps) {
   const t = useT();
   const toast = useToast();
   const { session } = useApp();
@@ -46,7 +55,7 @@ export function TerminalPane({ tab, name, isWatch, isActive, look, modifiers, on
   useEffect(() => {
     const view = createView({
       host: host.current as HTMLDivElement,
-      look: look.value,
+      appearance: appearance.value,
       modifiers,
       label: t('Shell {n}. Press Ctrl+F6 to leave it.', { n: tab }),
       onInput: (data) => shell.type(data),
@@ -66,7 +75,7 @@ export function TerminalPane({ tab, name, isWatch, isActive, look, modifiers, on
     };
   }, [name, isWatch]);
 
-  useSignalEffect(() => pane.value?.view.setLook(look.value));
+  useSignalEffect(() => pane.value?.view.setAppearance(appearance.value));
   useEffect(() => {
     if (isActive) pane.value?.view.focus();
   }, [isActive]);

@@ -29,7 +29,7 @@ export interface ShellView {
   write(text: string, done?: () => void): void;
 }
 
-export interface ShellParts {
+export interface ShellDeps {
   port: Pick<Port, 'send'>;
   /** Name of the session. */
   name: string;
@@ -46,7 +46,7 @@ export type Shell = ReturnType<typeof createShell>;
  * A shell at home on a screen of the page: attached when there is a connection and again after each loss, paced by the
  * rendering of its output, until it ends (contract 02 §3, 09 §1).
  */
-export function createShell({ port, name, isWatch = false, view, onProblem }: ShellParts) {
+export function createShell({ port, name, isWatch = false, view, onProblem }: ShellDeps) {
   const state = signal<ShellState>({ name: 'waiting' });
   let isFirst = true;
   /**

@@ -16,7 +16,7 @@ const SCROLLBACK = 5_000;
 const LINES_PER_TURN = 3;
 
 /** Appearance of a terminal, which may change at any time. */
-export interface Look {
+export interface Appearance {
   fontSize: number;
   isDark: boolean;
   /** Provides the screen's text to screen readers, and announces output. */
@@ -24,10 +24,10 @@ export interface Look {
   isCalm: boolean;
 }
 
-export interface ViewParts {
+export interface ViewOptions {
   /** Filled by the terminal. */
   host: HTMLElement;
-  look: Look;
+  appearance: Appearance;
   modifiers: ModifierState;
   /** Name of the input field, for screen readers. */
   label: string;
@@ -42,7 +42,7 @@ export interface ViewParts {
 export type View = ReturnType<typeof createView>;
 
 /** A terminal in the page: screen, keyboard, touch, selection and search. */
-export function createView({ host, look, modifiers, label, ...events }: ViewParts) {
+export function createView({ host, appearance, modifiers, label, ...events }: ViewOptions) {
   const terminal = new Terminal({
     allowProposedApi: true,
     fontFamily: getComputedStyle(host).fontFamily,
@@ -50,7 +50,7 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
     scrollback: SCROLLBACK,
     // Colours chosen by a program may be unreadable on this background.
     minimumContrastRatio: 4.5,
-    ...optionsOf(look),
+    ...optionsOf(appearance),
   });
   const fitting = new FitAddon();
   terminal.loadAddon(fitting);
@@ -78,8 +78,8 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
   const observer = new ResizeObserver(fill);
   observer.observe(host);
   const stopFingers = followFingers(host, { scroll, pinch, press, extend });
-  const fontAtStart = look.fontSize;
-  let fontSize = look.fontSize;
+  const fontAtStart = appearance.fontSize;
+  let fontSize = appearance.fontSize;
   let scrolled = 0;
   let anchor: { column: number; row: number; length: number } | undefined;
   let match: Match | undefined;
@@ -179,7 +179,7 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
       fill();
     },
 
-    setLook(next: Look): void {
+    setAppearance(next: Appearance): void {
       fontSize = next.fontSize;
       Object.assign(terminal.options, optionsOf(next));
       fill();
@@ -218,7 +218,7 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
     },
   };
 
-  function optionsOf({ fontSize, isDark, screenReader, isCalm }: Look) {
+  function optionsOf({ fontSize, isDark, screenReader, isCalm }: Appearance) {
     return { fontSize, theme: colorsOf(isDark), screenReaderMode: screenReader, cursorBlink: !isCalm };
   }
 }

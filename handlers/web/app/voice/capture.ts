@@ -11,7 +11,7 @@ export interface Capture {
   close(): void;
 }
 
-export interface CaptureParts {
+export interface CaptureDeps {
   /** Called with a frame of 16-bit samples. */
   hear(frame: Int16Array): void;
   /** The system has taken the microphone away. */
@@ -19,7 +19,7 @@ export interface CaptureParts {
 }
 
 /** Captures the microphone in frames, until it is closed. @throws MicrophoneError */
-export async function startCapture({ hear, lost }: CaptureParts): Promise<Capture> {
+export async function startCapture({ hear, lost }: CaptureDeps): Promise<Capture> {
   const stream = await openMicrophone();
   const context = new AudioContext();
 

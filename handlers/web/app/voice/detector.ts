@@ -5,7 +5,7 @@ import { FRAME } from './speech.ts';
  * Change in a frame. `noticed`: somebody may be speaking. `began`: they are, and their utterance starts. `doubted`: the
  * noticed sound was not speech. `ended`: the utterance is over.
  */
-export type Heard = 'noticed' | 'began' | 'doubted' | 'ended' | null;
+export type Detection = 'noticed' | 'began' | 'doubted' | 'ended' | null;
 
 /** Milliseconds of loud and of voiced sound within a time span, as a condition. */
 interface Evidence {
@@ -41,7 +41,7 @@ const LONGEST = 60_000;
 const PROVES = 160;
 /** Milliseconds of silence, and of waiting, after which a notice is withdrawn. */
 const DOUBTS = 400;
-const PATIENCE = 1600;
+const LONGEST_DOUBT = 1600;
 /** Milliseconds between two notices that belong to the same utterance. */
 const TOGETHER = 2000;
 
@@ -159,7 +159,7 @@ export function createDetector(rate: number) {
      * Processes a frame. `playing`: root mean square of the present playback, as if the agent were not made quieter; null
      * while the agent is silent.
      */
-    hear(frame: Int16Array, playing: number | null): Heard {
+    hear(frame: Int16Array, playing: number | null): Detection {
       now++;
       length++;
       measure(frame, playing ?? 0);
@@ -180,7 +180,7 @@ export function createDetector(rate: number) {
         enter('noticed');
         return 'noticed';
       }
-      if (quiet < framesOf(DOUBTS) && length < framesOf(PATIENCE)) return null;
+      if (quiet < framesOf(DOUBTS) && length < framesOf(LONGEST_DOUBT)) return null;
       enter('quiet');
       forget();
       learnEcho(ECHO_RISES);

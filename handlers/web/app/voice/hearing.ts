@@ -73,25 +73,25 @@ export function createVoicing(rate: number, frameLength: number): (frame: Float3
   const filter = createFilter('low', PITCH_BAND, rate);
   const shortest = Math.floor(pitchRate / HIGHEST_PITCH);
   const longest = Math.ceil(pitchRate / LOWEST_PITCH);
-  const heard = new Float32Array(Math.round(pitchRate * PITCH_WINDOW) + longest);
+  const recent = new Float32Array(Math.round(pitchRate * PITCH_WINDOW) + longest);
   const filtered = new Float32Array(frameLength);
   const fresh = Math.ceil(frameLength / step);
-  const end = heard.length;
+  const end = recent.length;
 
   return (frame) => {
     filtered.set(frame);
     filter(filtered);
-    heard.copyWithin(0, fresh);
-    for (let from = 0, to = end - fresh; to < end; from += step, to++) heard[to] = filtered[from] ?? 0;
+    recent.copyWithin(0, fresh);
+    for (let from = 0, to = end - fresh; to < end; from += step, to++) recent[to] = filtered[from] ?? 0;
     let own = SILENCE;
-    for (let at = longest; at < end; at++) own += (heard[at] ?? 0) ** 2;
+    for (let at = longest; at < end; at++) own += (recent[at] ?? 0) ** 2;
     let best = 0;
     for (let lag = shortest; lag <= longest; lag++) {
       let product = 0;
       let earlier = SILENCE;
       for (let at = longest; at < end; at++) {
-        const before = heard[at - lag] ?? 0;
-        product += (heard[at] ?? 0) * before;
+        const before = recent[at - lag] ?? 0;
+        product += (recent[at] ?? 0) * before;
         earlier += before * before;
       }
       best = Math.max(best, product / Math.sqrt(own * earlier));

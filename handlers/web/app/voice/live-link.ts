@@ -11,7 +11,7 @@ interface Created {
   resume_token: string;
 }
 
-export interface LiveLinkParts {
+export interface LiveLinkDeps {
   app: App;
   /** An event of the conversation, each once. */
   onEvent(event: JsonObject): void;
@@ -45,7 +45,7 @@ const ENDS: Readonly<Record<number, string>> = {
 export type LiveLink = ReturnType<typeof createLiveLink>;
 
 /** One session of the realtime agent, whose socket survives lost connections without loss or repetition. */
-export function createLiveLink({ app, onEvent, onConnected, onLost, onEnded }: LiveLinkParts) {
+export function createLiveLink({ app, onEvent, onConnected, onLost, onEnded }: LiveLinkDeps) {
   const { api } = app;
   const request = new AbortController();
   let created: Created | null = null;

@@ -27,7 +27,7 @@ export type LiveState =
 
 /** Frames before the notice of speech that belong to it, and those that are buffered until it is certain. */
 const LEAD = 20;
-const KEPT = 150;
+const FRAMES_BEFORE = 150;
 /** Frames between two updates of the meter. */
 const METER = 3;
 const CANCEL: JsonObject = { type: 'response.cancel' };
@@ -181,7 +181,7 @@ export function createLive(app: App) {
     if (!open?.detector) return;
     const { detector, player } = open;
     before.push(frame);
-    if (before.length > KEPT) before.shift();
+    if (before.length > FRAMES_BEFORE) before.shift();
     const change = detector.hear(frame, isSpeaking.peek() ? player.loudness() : null);
     if (change === 'noticed' || change === 'doubted') player.duck(change === 'noticed');
     else if (change === 'began') {

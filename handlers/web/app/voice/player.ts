@@ -12,7 +12,7 @@ const MEASURED = 1024;
 /** Seconds that may be queued. Providers speak faster than anybody listens, and a page cannot stop reading its socket. */
 const MAX_WAITING = 300;
 
-export interface PlayerParts {
+export interface PlayerDeps {
   /** Expected sample rate. Sound of another rate is converted. */
   rate: number;
   /** The piece with this number was heard to its end. */
@@ -29,7 +29,7 @@ interface Piece {
 /**
  * Plays pieces of sound one after the other, without gaps. Must be created by a tap, since browsers stay silent otherwise.
  */
-export function createPlayer({ rate, onPlayed }: PlayerParts) {
+export function createPlayer({ rate, onPlayed }: PlayerDeps) {
   const context = createContext(rate);
   const waiting: Piece[] = [];
   const sounding = new Set<AudioBufferSourceNode>();

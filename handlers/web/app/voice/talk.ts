@@ -23,7 +23,7 @@ export type Talk = ReturnType<typeof createTalk>;
  */
 export function createTalk(app: App) {
   const { api } = app;
-  const chats = app.kept(createChats);
+  const chats = app.retained(createChats);
   const conversation = chats.open(null);
   const state = signal<TalkState>('idle');
   const level = signal(0);

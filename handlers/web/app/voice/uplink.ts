@@ -10,7 +10,7 @@ const MAX_KEPT = 60;
 
 const CLEAR: JsonObject = { type: 'input_audio.clear' };
 
-export interface UplinkParts {
+export interface UplinkDeps {
   send(message: JsonObject): void;
   /** Speech was dropped before it was sent. */
   onLost(): void;
@@ -23,7 +23,7 @@ type Item = { type: 'chunk'; id: number; message: JsonObject; isSent: boolean } 
  * Speech on its way to the relay, in chunks that the relay acknowledges. It waits while disconnected, and unacknowledged
  * chunks are sent again over the next connection (contract 06 §4).
  */
-export function createUplink({ send, onLost }: UplinkParts) {
+export function createUplink({ send, onLost }: UplinkDeps) {
   let items: Item[] = [];
   let samples = new Int16Array(CHUNK);
   let filled = 0;

@@ -9,7 +9,7 @@ const TIMEOUT = 20_000;
 /** Ids of acknowledged replies, and of those among them that came too late (contract 09 §7). */
 export interface Delivered {
   acknowledged: ReadonlySet<string>;
-  late: ReadonlySet<string>;
+  lateIds: ReadonlySet<string>;
 }
 
 /** Milliseconds for home to accept the connection, before the mailbox is tried (contract 12 §3). */
@@ -25,7 +25,7 @@ export async function deliver(
   caller: Pick<Caller, 'socketProof' | 'sealing'>,
 ): Promise<Delivered> {
   const { pairing } = stored;
-  const none: Delivered = { acknowledged: new Set(), late: new Set() };
+  const none: Delivered = { acknowledged: new Set(), lateIds: new Set() };
   if (!pairing || replies.length === 0) return none;
   const { session_token: token, mailbox } = pairing;
   const url = homeOf(pairing);
@@ -40,7 +40,7 @@ export async function deliver(
   const there = await deliverTo(edge, { stored, replies: left, caller, timeout: TIMEOUT });
   return {
     acknowledged: new Set([...sent.acknowledged, ...there.acknowledged]),
-    late: new Set([...sent.late, ...there.late]),
+    lateIds: new Set([...sent.lateIds, ...there.lateIds]),
   };
 }
 
@@ -58,7 +58,7 @@ function deliverTo(
 ): Promise<Delivered> {
   const missing = new Set(replies.map(({ message_id }) => message_id));
   const acknowledged = new Set<string>();
-  const late = new Set<string>();
+  const lateIds = new Set<string>();
 
   return new Promise((resolve) => {
     const socket = new WebSocket(url);
@@ -79,7 +79,7 @@ function deliverTo(
     const end = () => {
       clearTimeout(timer);
       socket.close();
-      resolve({ acknowledged, late });
+      resolve({ acknowledged, lateIds });
     };
     let timer = setTimeout(end, timeout);
     socket.onclose = end;
@@ -107,7 +107,7 @@ function deliverTo(
       }
       if (type !== 'proactive.reply.ack' || payload.client_msg_id === undefined) return;
       acknowledged.add(payload.client_msg_id);
-      if (payload.late !== undefined) late.add(payload.client_msg_id);
+      if (payload.late !== undefined) lateIds.add(payload.client_msg_id);
       missing.delete(payload.client_msg_id);
       if (missing.size === 0) end();
     };

@@ -126,7 +126,7 @@ it('waits for nothing to load before a known home lets this device in, and gives
         await new Promise<void>((resolve) => {
           loaded = resolve;
         });
-        return createSealing({ store, log, keys: { own: async () => next, keep: async () => ({}) } });
+        return createSealing({ store, log, keys: { own: async () => next, store: async () => ({}) } });
       },
     },
   });
@@ -146,7 +146,7 @@ it('waits for nothing to load before a known home lets this device in, and gives
     pairing: store.pairing(),
     parts: {
       sealing: () =>
-        createSealing({ store: later.store, log, keys: { own: async () => next, keep: async () => ({}) } }),
+        createSealing({ store: later.store, log, keys: { own: async () => next, store: async () => ({}) } }),
     },
   });
   later.link.start();
@@ -179,7 +179,7 @@ it('keeps home’s key while its own cannot be read, and with a new one in place
   const blocked = async () => {
     throw new Error('the disk is busy');
   };
-  const unreadable = await online(box, { own: blocked, keep: async () => ({}) });
+  const unreadable = await online(box, { own: blocked, store: async () => ({}) });
   await expect.poll(() => log.lines.join('\n')).toContain('cannot be used: the disk is busy');
   await settle();
   expect([unreadable.shown, unreadable.box()]).toEqual([public_key, box]);
@@ -210,7 +210,7 @@ it('says nothing in plain to the mailbox while home has no key of it', async () 
 /** A device whose key cannot be exported, as in a browser, and its home. */
 async function keyed() {
   const [own, home] = [await newBoxKey(false), await newBoxKey()];
-  const keys: OwnKeys = { own: async () => own, keep: async () => ({}) };
+  const keys: OwnKeys = { own: async () => own, store: async () => ({}) };
   const box = { public_key: base64url(own.point), home: base64url(home.point) };
   const log = createTestLog();
   const store = { deviceId: 'd', pairing: () => ({ box }) as Pairing };
@@ -305,7 +305,7 @@ it('seals a reply for home and for itself, and says nothing to the mailbox once 
 
   const box = { public_key: base64url((await newBoxKey()).point), home: base64url(device.home.point) };
   const store = { deviceId: 'd', pairing: () => ({ box }) as Pairing };
-  const keys: OwnKeys = { own: async () => device.own, keep: async () => ({}) };
+  const keys: OwnKeys = { own: async () => device.own, store: async () => ({}) };
   const lost = createSealing({ store, log: device.log, keys });
   lost.guard(parts).send('proactive', 'proactive.reply', reply, 'r1');
   await expect

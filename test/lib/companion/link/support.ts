@@ -1,5 +1,5 @@
-import { type BridgeParts, createBridge } from '../../../../lib/companion/link/commands.ts';
-import type { Link, LinkParts } from '../../../../lib/companion/link/link.ts';
+import { type BridgeDeps, createBridge } from '../../../../lib/companion/link/commands.ts';
+import type { Link, LinkDeps } from '../../../../lib/companion/link/link.ts';
 import { createLink } from '../../../../lib/companion/link/link.ts';
 import type { Pairing, PairingStore } from '../../../../lib/companion/link/settings.ts';
 import type { LinkState } from '../../../../lib/companion/link/state.ts';
@@ -147,8 +147,8 @@ export const settle = () => new Promise<void>((resolve) => setImmediate(resolve)
 export interface Setup {
   pairing?: Pairing | null;
   handle?: (command: PhoneCommand) => Promise<PhoneAnswer>;
-  onAnswer?: BridgeParts['onAnswer'];
-  parts?: Partial<LinkParts>;
+  onAnswer?: BridgeDeps['onAnswer'];
+  parts?: Partial<LinkDeps>;
 }
 
 /** A link on a fake dial, a fake store and a clock that stands still. `random` is 0: waits are 1, 2, 4 … 30 s. */

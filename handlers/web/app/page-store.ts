@@ -1,7 +1,7 @@
 import { del, delMany, get, keys, update } from 'idb-keyval';
 import { openStore } from './browser-storage.ts';
 
-export type Keep = ReturnType<typeof openKeep>;
+export type PageStore = ReturnType<typeof openPageStore>;
 
 type Change = (value: unknown) => unknown;
 
@@ -20,7 +20,7 @@ const MAX_UNREAD = 100;
  * files. Shared by pages and the service worker; a change is one transaction. In a browser without storage (a private
  * window), it is in memory until the page is closed.
  */
-export function openKeep(base: string) {
+export function openPageStore(base: string) {
   const place = new URL(base).pathname;
   const database = openStore('svc kept', 'keep');
   const memory = new Map<string, Held>();

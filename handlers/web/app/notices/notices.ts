@@ -4,14 +4,14 @@ import { systemClock } from '../../../../lib/kit/clock.ts';
 import { withTimeout } from '../../../../lib/kit/timeouts.ts';
 import type { Api } from '../../shared/api.ts';
 import type { I18n } from '../../shared/i18n.ts';
-import type { Keep } from '../keep.ts';
-import type { KnockData, OpenPlace, Place } from '../worker/knock.ts';
-import { KNOCK_WORDS, knockWords } from '../worker/words.ts';
+import type { PageStore } from '../page-store.ts';
+import type { NoticeData, OpenPlace, Place } from '../worker/notices.ts';
+import { NOTICE_WORDS, noticeWords } from '../worker/words.ts';
 
 const SUBSCRIBE_TIMEOUT = 20_000;
 
 /** State of notifications in this browser, or the missing requirement. */
-export type KnockState =
+export type NoticeState =
   /** The page was loaded over plain http. */
   | 'insecure'
   /** On an iPhone or iPad, only an app on the home screen gets notifications. */
@@ -22,27 +22,27 @@ export type KnockState =
   | 'off'
   | 'on';
 
-export interface KnockParts {
+export interface NoticesDeps {
   api: Api;
-  keep: Keep;
+  pageStore: PageStore;
   /** The service worker of the app, if the browser has one. */
   worker: Promise<ServiceWorkerRegistration | undefined>;
   /** Shows the screen of a tapped notification. */
   open(place: Place): void;
 }
 
-export type Knocks = ReturnType<typeof createKnocks>;
+export type Notices = ReturnType<typeof createNotices>;
 
 /** Web push in this browser: its service worker, and the subscription at the relay (contract 09 §6). */
-export function createKnocks({ api, keep, worker, open }: KnockParts) {
-  const state = signal<KnockState>(found());
+export function createNotices({ api, pageStore, worker, open }: NoticesDeps) {
+  const state = signal<NoticeState>(found());
   const hasContent = signal(false);
   const container = 'serviceWorker' in navigator ? navigator.serviceWorker : undefined;
   container?.addEventListener('message', ({ data }: MessageEvent<OpenPlace | undefined>) => {
     if (data?.name === 'open') open(data.place);
   });
 
-  function found(): KnockState {
+  function found(): NoticeState {
     if (!isSecureContext) return 'insecure';
     if (!('serviceWorker' in navigator) || !('PushManager' in window) || !('Notification' in window)) {
       return isApple() && !isInstalled() ? 'not-installed' : 'unsupported';
@@ -85,8 +85,8 @@ export function createKnocks({ api, keep, worker, open }: KnockParts) {
     /** Runs after every connection, so that a relay that has lost this subscription gets it again. */
     async renew(): Promise<void> {
       if (state.value === 'insecure' || state.value === 'unsupported' || state.value === 'not-installed') return;
-      hasContent.value = (await keep.read<boolean>('knock-content')) === true;
-      const isWanted = (await keep.read<boolean>('knock')) === true && Notification.permission === 'granted';
+      hasContent.value = (await pageStore.read<boolean>('knock-content')) === true;
+      const isWanted = (await pageStore.read<boolean>('knock')) === true && Notification.permission === 'granted';
       if (isWanted) await subscribe().catch(() => {});
     },
 
@@ -96,12 +96,12 @@ export function createKnocks({ api, keep, worker, open }: KnockParts) {
       state.value = permission === 'denied' ? 'blocked' : state.value;
       if (permission !== 'granted') throw new Error('This browser was not allowed to show notifications.');
       await subscribe();
-      await keep.change('knock', () => true);
+      await pageStore.change('knock', () => true);
     },
 
     /** @throws ApiError */
     async turnOff(): Promise<void> {
-      await keep.change('knock', () => false);
+      await pageStore.change('knock', () => false);
       const subscription = await (await ready()).pushManager.getSubscription();
       state.value = 'off';
       if (!subscription) return;
@@ -111,16 +111,16 @@ export function createKnocks({ api, keep, worker, open }: KnockParts) {
     },
 
     async setContent(wanted: boolean): Promise<void> {
-      hasContent.value = await keep.change('knock-content', () => wanted);
+      hasContent.value = await pageStore.change('knock-content', () => wanted);
       if (state.value === 'on') await subscribe();
     },
 
     /** Stores the texts of notifications in the language of the page. */
-    speak: (t: I18n['t']): Promise<unknown> => keep.change(KNOCK_WORDS, () => knockWords(t)),
+    speak: (t: I18n['t']): Promise<unknown> => pageStore.change(NOTICE_WORDS, () => noticeWords(t)),
 
     /** Removes the notifications of messages that were seen. */
     close: (messageIds: readonly string[]): Promise<void> =>
-      closeWhere((notification) => messageIds.includes((notification.data as KnockData | null)?.messageId ?? '')),
+      closeWhere((notification) => messageIds.includes((notification.data as NoticeData | null)?.messageId ?? '')),
 
     /** The pairing has ended: removes every notification and the subscription, which the relay has already forgotten. */
     async clear(): Promise<void> {

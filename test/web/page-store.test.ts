@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it, vi } from 'vitest';
 import { openDrafts } from '../../handlers/web/app/files/drafts.ts';
-import { openKeep } from '../../handlers/web/app/keep.ts';
+import { openPageStore } from '../../handlers/web/app/page-store.ts';
 import { stubIndexedDb } from '../support/fake-indexeddb.ts';
 
 const BASE = 'https://relay.example/';
@@ -12,7 +12,7 @@ const add =
 it('keeps what is stored when it could not be read, with the changes made meanwhile', async () => {
   const { rows, failing } = stubIndexedDb();
   rows.set('list /', ['a']);
-  const keep = openKeep(BASE);
+  const keep = openPageStore(BASE);
   failing.read = true;
   await expect(keep.find('list')).rejects.toThrow('refused');
   expect(await keep.read('list')).toBeUndefined();
@@ -31,7 +31,7 @@ it('keeps what is stored when it could not be read, with the changes made meanwh
   failing.read = failing.write = false;
   expect(await keep.change('list', add('f'))).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
   expect(rows.get('list /')).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
-  expect(await openKeep(BASE).read('list')).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
+  expect(await openPageStore(BASE).read('list')).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
 });
 
 it('loses no entry and makes none twice, whatever fails in between', () => {
@@ -40,7 +40,7 @@ it('loses no entry and makes none twice, whatever fails in between', () => {
     fc.asyncProperty(steps, async (failures) => {
       const { rows, failing } = stubIndexedDb();
       rows.set('list /', ['stored']);
-      const keep = openKeep(BASE);
+      const keep = openPageStore(BASE);
       const all = ['stored'];
       for (const [at, failure] of [...failures, { read: false, write: false }].entries()) {
         Object.assign(failing, failure);
@@ -57,10 +57,10 @@ it('removes a draft that is gone from the list, and leaves one that cannot be re
   const { rows, failing } = stubIndexedDb();
   vi.stubGlobal('navigator', {});
   const draft = { file: { name: 'a' } as File };
-  await openDrafts(openKeep(BASE)).put('one', draft);
-  await openDrafts(openKeep(BASE)).put('two', draft);
+  await openDrafts(openPageStore(BASE)).put('one', draft);
+  await openDrafts(openPageStore(BASE)).put('two', draft);
   rows.delete('upload two /');
-  const drafts = openDrafts(openKeep(BASE));
+  const drafts = openDrafts(openPageStore(BASE));
   expect(await drafts.ids()).toEqual(['one', 'two']);
   failing.read = true;
   for (const id of ['one', 'two']) expect(await drafts.adopt(id)).toBeUndefined();
@@ -68,5 +68,5 @@ it('removes a draft that is gone from the list, and leaves one that cannot be re
   expect(await drafts.ids()).toEqual(['one', 'two']);
   expect(await drafts.adopt('two')).toBeUndefined();
   expect(await drafts.adopt('one')).toEqual(draft);
-  expect(await openDrafts(openKeep(BASE)).ids()).toEqual(['one']);
+  expect(await openDrafts(openPageStore(BASE)).ids()).toEqual(['one']);
 });

@@ -1,7 +1,7 @@
 import { useComputed, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { useApp } from '../context.ts';
-import type { Look } from './view.ts';
+import type { Appearance } from './view.ts';
 
 /** True while a media query matches. */
 function useMedia(query: string) {
@@ -19,11 +19,11 @@ function useMedia(query: string) {
 }
 
 /** Appearance of terminals, from the settings and the system's preferences. */
-export function useLook() {
+export function useAppearance() {
   const { values } = useApp().settings;
   const isDarkSystem = useMedia('(prefers-color-scheme: dark)');
   const isCalm = useMedia('(prefers-reduced-motion: reduce)');
-  return useComputed<Look>(() => ({
+  return useComputed<Appearance>(() => ({
     fontSize: values.terminal_font_size.value,
     isDark: values.theme.value === 'dark' || (values.theme.value === 'system' && isDarkSystem.value),
     screenReader: values.terminal_screen_reader.value,

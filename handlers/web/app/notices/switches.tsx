@@ -3,10 +3,10 @@ import { Button, Notice, SwitchRow, useToast } from '../../shared/components.tsx
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
-import type { KnockState } from './knocks.ts';
+import type { NoticeState } from './notices.ts';
 
 /** The obstacle to notifications, and the one step to remove it. */
-const OBSTACLES: Readonly<Partial<Record<KnockState, string>>> = {
+const OBSTACLES: Readonly<Partial<Record<NoticeState, string>>> = {
   insecure:
     'Notifications need a secure page. Open the relay by its https address, with Tailscale Serve or a certificate (RELAY_SSL_CERT).',
   'not-installed':
@@ -16,12 +16,12 @@ const OBSTACLES: Readonly<Partial<Record<KnockState, string>>> = {
 };
 
 /** The switches for notifications, with this browser's missing requirements. */
-export function KnockSwitches() {
+export function NoticeSwitches() {
   const t = useT();
-  const { knocks, inbox } = useApp();
+  const { notices, inbox } = useApp();
   const toast = useToast();
   const isBusy = useSignal(false);
-  const state = knocks.state.value;
+  const state = notices.state.value;
   const obstacle = OBSTACLES[state];
 
   async function attempt(work: () => Promise<void>): Promise<void> {
@@ -37,8 +37,8 @@ export function KnockSwitches() {
 
   if (!inbox.isOffered.value) return null;
   return (
-    <section class="card" aria-labelledby="knocks">
-      <h2 id="knocks">{t('Notifications')}</h2>
+    <section class="card" aria-labelledby="notices">
+      <h2 id="notices">{t('Notifications')}</h2>
       {obstacle ? (
         <Notice tone="warn">{t(obstacle)}</Notice>
       ) : (
@@ -48,14 +48,14 @@ export function KnockSwitches() {
             hint={t('When a message was not seen for ten seconds, also with this page closed.')}
             checked={state === 'on'}
             disabled={isBusy.value}
-            onChange={(on) => void attempt(on ? knocks.turnOn : knocks.turnOff)}
+            onChange={(on) => void attempt(on ? notices.turnOn : notices.turnOff)}
           />
           <SwitchRow
             label={t('Show the words')}
             hint={t('Title and beginning of the message, encrypted on their way, but readable on a locked screen.')}
-            checked={knocks.hasContent.value}
+            checked={notices.hasContent.value}
             disabled={isBusy.value || state !== 'on'}
-            onChange={(on) => void attempt(() => knocks.setContent(on))}
+            onChange={(on) => void attempt(() => notices.setContent(on))}
           />
         </>
       )}
@@ -64,16 +64,16 @@ export function KnockSwitches() {
 }
 
 /** A hint in the inbox, while notifications are off and could be on. */
-export function KnockHint() {
+export function NoticeHint() {
   const t = useT();
-  const { knocks, settings } = useApp();
+  const { notices, settings } = useApp();
   const toast = useToast();
-  if (knocks.state.value !== 'off' || settings.values.knock_hint_seen.value) return null;
+  if (notices.state.value !== 'off' || settings.values.knock_hint_seen.value) return null;
   return (
     <Notice
       action={
         <span class="row">
-          <Button onClick={() => void knocks.turnOn().catch((error) => toast(t(messageOf(error))))}>
+          <Button onClick={() => void notices.turnOn().catch((error) => toast(t(messageOf(error))))}>
             {t('Turn on')}
           </Button>
           <Button

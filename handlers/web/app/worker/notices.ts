@@ -4,12 +4,12 @@ import type { AnswerPayload, EndsPayload, PushPayload } from '../../../../lib/pu
 import type { InboxNews } from '../inbox/inbox.ts';
 import { type Item, threadOf } from '../inbox/items.ts';
 import { createOutbox, inboxChannel } from '../inbox/outbox.ts';
-import { openKeep } from '../keep.ts';
+import { openPageStore } from '../page-store.ts';
 import { hashOf } from '../sealing.ts';
 import type { Caller } from './caller.ts';
 import { deliver } from './deliver.ts';
 import type { FullNotificationOptions, WorkerScope } from './scope.ts';
-import { ENGLISH, KNOCK_WORDS, type KnockWords } from './words.ts';
+import { ENGLISH, NOTICE_WORDS, type NoticeWords } from './words.ts';
 
 /** A screen of the app, and its argument. */
 export interface Place {
@@ -20,7 +20,7 @@ export interface Place {
 type Payload = PushPayload | AnswerPayload | EndsPayload;
 
 /** Stored with a notification. */
-export interface KnockData extends Place {
+export interface NoticeData extends Place {
   messageId: string;
   chatId: string | null;
   /** As shown on the buttons (contract 09 §10). */
@@ -34,7 +34,7 @@ export interface KnockData extends Place {
 const ACTION = /^answer-([0-3])$/;
 
 /** Reads a push. An invalid one still shows a notification for the inbox, since browsers punish a push without one. */
-function readKnock(data: { json(): unknown } | null): Payload {
+function readNotice(data: { json(): unknown } | null): Payload {
   const fallback: PushPayload = {
     type: 'message',
     message_id: '',
@@ -43,13 +43,13 @@ function readKnock(data: { json(): unknown } | null): Payload {
     sent_at: Date.now(),
   };
   try {
-    const knock = data?.json();
-    if (!isObject(knock) || typeof knock.message_id !== 'string') return fallback;
+    const notice = data?.json();
+    if (!isObject(notice) || typeof notice.message_id !== 'string') return fallback;
     const isKnown =
-      knock.type === 'read' ||
-      ((knock.type === 'message' || knock.type === 'answer') && typeof knock.sent_at === 'number') ||
-      (knock.type === 'ends' && typeof knock.ends_at === 'number');
-    return isKnown ? (knock as unknown as Payload) : fallback;
+      notice.type === 'read' ||
+      ((notice.type === 'message' || notice.type === 'answer') && typeof notice.sent_at === 'number') ||
+      (notice.type === 'ends' && typeof notice.ends_at === 'number');
+    return isKnown ? (notice as unknown as Payload) : fallback;
   } catch {
     return fallback;
   }
@@ -65,68 +65,68 @@ const SYNC = 'outbox';
 const maxActions = (): number | undefined => (Notification as { maxActions?: number }).maxActions;
 
 /** Shows the relay's push notices as notifications, and sends answers from them. `app` is the address of the page. */
-export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): void {
+export function serveNotices(scope: WorkerScope, app: string, caller: Caller): void {
   const base = new URL('../', app).href;
-  const keep = openKeep(base);
-  const outbox = createOutbox(keep, hashOf);
+  const pageStore = openPageStore(base);
+  const outbox = createOutbox(pageStore, hashOf);
 
-  async function words(): Promise<KnockWords> {
+  async function words(): Promise<NoticeWords> {
     // Texts of an older version may lack a sentence.
-    return { ...ENGLISH, ...(await keep.read<KnockWords>(KNOCK_WORDS)) };
+    return { ...ENGLISH, ...(await pageStore.read<NoticeWords>(NOTICE_WORDS)) };
   }
 
-  async function knocked(knock: Payload): Promise<void> {
-    if (knock.type === 'read') return close((data) => data.messageId === knock.message_id);
-    if (knock.type !== 'message') return notify(knock);
+  async function received(notice: Payload): Promise<void> {
+    if (notice.type === 'read') return close((data) => data.messageId === notice.message_id);
+    if (notice.type !== 'message') return notify(notice);
     const { title, message, question } = await words();
-    const answers = answersOf(knock);
-    const thread = threadOf(knock.chat_id);
+    const answers = answersOf(notice);
+    const thread = threadOf(notice.chat_id);
     const options: FullNotificationOptions = {
-      body: knock.text ?? (knock.question ? question : message),
+      body: notice.text ?? (notice.question ? question : message),
       // One per thread: the newest message replaces the others, and alerts again.
       tag: thread,
       renotify: true,
-      timestamp: knock.sent_at,
+      timestamp: notice.sent_at,
       data: {
-        messageId: knock.message_id,
-        chatId: knock.chat_id,
+        messageId: notice.message_id,
+        chatId: notice.chat_id,
         screen: 'inbox',
         argument: thread,
         answers,
-        title: knock.title ?? null,
-        text: knock.text ?? '',
-      } satisfies KnockData,
+        title: notice.title ?? null,
+        text: notice.text ?? '',
+      } satisfies NoticeData,
       actions: answers.slice(0, maxActions()).map((title, at) => ({ action: `answer-${at}`, title })),
     };
-    await scope.registration.showNotification(knock.title || title, options);
+    await scope.registration.showNotification(notice.title || title, options);
   }
 
   /** The end of a chat turn, or a session that ends soon. */
-  async function notify(knock: AnswerPayload | EndsPayload): Promise<void> {
+  async function notify(notice: AnswerPayload | EndsPayload): Promise<void> {
     const { title, answered, ends } = await words();
-    const isAnswer = knock.type === 'answer';
+    const isAnswer = notice.type === 'answer';
     const place: Place = isAnswer
-      ? { screen: 'chat', argument: knock.session_id ?? '' }
+      ? { screen: 'chat', argument: notice.session_id ?? '' }
       : { screen: 'home', argument: '' };
-    await scope.registration.showNotification((isAnswer && knock.title) || title, {
-      body: isAnswer ? (knock.text ?? answered) : ends,
+    await scope.registration.showNotification((isAnswer && notice.title) || title, {
+      body: isAnswer ? (notice.text ?? answered) : ends,
       tag: isAnswer ? `${place.screen} ${place.argument}` : 'ends',
       renotify: true,
-      timestamp: isAnswer ? knock.sent_at : Date.now(),
+      timestamp: isAnswer ? notice.sent_at : Date.now(),
       data: {
-        messageId: knock.message_id,
+        messageId: notice.message_id,
         chatId: null,
         ...place,
         answers: [],
         title: null,
         text: '',
-      } satisfies KnockData,
+      } satisfies NoticeData,
     } as FullNotificationOptions);
   }
 
-  async function close(which: (data: KnockData) => boolean): Promise<void> {
+  async function close(which: (data: NoticeData) => boolean): Promise<void> {
     for (const notification of await scope.registration.getNotifications()) {
-      if (which(notification.data as KnockData)) notification.close();
+      if (which(notification.data as NoticeData)) notification.close();
     }
   }
 
@@ -134,42 +134,42 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
    * Sends an answer: an open page does it; without one, the worker, with the key of the session. A failed one waits for the
    * page.
    */
-  async function answer(index: number, data: KnockData): Promise<void> {
+  async function answer(index: number, data: NoticeData): Promise<void> {
     const { messageId, chatId } = data;
     const text = data.answers[index];
     if (text === undefined) return open(data);
-    const items = (await keep.read<{ items: Item[] }>('items'))?.items ?? [];
+    const items = (await pageStore.read<{ items: Item[] }>('items'))?.items ?? [];
     const plain = items.some(({ kind, id, seal }) => kind === 'message' && id === messageId && seal === 'none');
     const asked = { title: data.title, text: data.text, answers: data.answers };
     const added = await outbox.add({ text, chat_id: chatId, reply_to: messageId, answer_index: index, plain, asked });
-    const { isEmpty, late } = await empty();
+    const { isEmpty, lateIds } = await empty();
     const { title, ...other } = await words();
-    const isLate = late.has(added.message_id);
+    const isLate = lateIds.has(added.message_id);
     if (isEmpty && !isLate) return;
     await scope.registration.showNotification(title, {
-      body: isLate ? other.late : other.waits,
+      body: isLate ? other.tooLate : other.waits,
       tag: data.argument,
-      data: { ...data, answers: [] } satisfies KnockData,
+      data: { ...data, answers: [] } satisfies NoticeData,
     });
     const { sync } = scope.registration as { sync?: { register(tag: string): Promise<void> } };
     if (!isEmpty) await sync?.register(SYNC).catch(() => {});
   }
 
   /** Sends the replies in the outbox. Resolves with whether none is left, and those that came too late. */
-  async function empty(): Promise<{ isEmpty: boolean; late: ReadonlySet<string> }> {
+  async function empty(): Promise<{ isEmpty: boolean; lateIds: ReadonlySet<string> }> {
     const channel = inboxChannel(base);
     channel.postMessage({ name: 'outbox' } satisfies InboxNews);
     const waiting = await outbox.list();
     const stored = await caller.stored();
-    let late: ReadonlySet<string> = new Set();
+    let lateIds: ReadonlySet<string> = new Set();
     if (stored) {
       const sent = await deliver(stored, waiting, caller);
-      late = sent.late;
+      lateIds = sent.lateIds;
       if (sent.acknowledged.size > 0) await outbox.remove(sent.acknowledged);
       channel.postMessage({ name: 'outbox' } satisfies InboxNews);
     }
     channel.close();
-    return { isEmpty: (await outbox.list()).length === 0, late };
+    return { isEmpty: (await outbox.list()).length === 0, lateIds };
   }
 
   /** Shows the screen in an open page, or in a new one. */
@@ -185,13 +185,13 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
   /** Sequentially, so that of two messages in a thread, the newer one stays. */
   let last: Promise<void> = Promise.resolve();
   scope.addEventListener('push', (event) => {
-    const knock = readKnock(event.data);
-    last = last.catch(() => {}).then(() => knocked(knock));
+    const notice = readNotice(event.data);
+    last = last.catch(() => {}).then(() => received(notice));
     event.waitUntil(last);
   });
   scope.addEventListener('notificationclick', (event) => {
     const { action, notification } = event;
-    const data = notification.data as KnockData;
+    const data = notification.data as NoticeData;
     notification.close();
     const [, index] = ACTION.exec(action) ?? [];
     event.waitUntil(index === undefined ? open(data) : answer(Number(index), data));
@@ -207,7 +207,7 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
   async function renew(old: PushSubscription | null | undefined): Promise<void> {
     const stored = await caller.stored();
     if (!old || !stored?.pairing) return;
-    const content = (await keep.read<boolean>('knock-content')) === true;
+    const content = (await pageStore.read<boolean>('knock-content')) === true;
     const next = await scope.registration.pushManager.subscribe(old.options as PushSubscriptionOptionsInit);
     await caller.fetch('push/subscribe', {
       method: 'POST',

@@ -6,14 +6,14 @@ import type { App } from './context.ts';
  * Entries by key, stored in this browser for the pairing under one name of `keep`. Every tab shows the changes of the
  * others. Over `max` entries, the one with the oldest change is dropped.
  */
-export function openRecord<T>({ keep, base }: Pick<App, 'keep' | 'base'>, name: string, max: number) {
+export function openRecord<T>({ pageStore, base }: Pick<App, 'pageStore' | 'base'>, name: string, max: number) {
   const entries = signal<Readonly<Record<string, T>>>({});
   const channel = openChannel(`${name} ${new URL(base).pathname}`);
   let isClosed = false;
 
   async function load(): Promise<void> {
     // What cannot be read now is shown as before.
-    const stored = await keep.find<Record<string, T>>(name).catch(() => entries.value);
+    const stored = await pageStore.find<Record<string, T>>(name).catch(() => entries.value);
     if (!isClosed) entries.value = stored ?? {};
   }
 
@@ -24,7 +24,7 @@ export function openRecord<T>({ keep, base }: Pick<App, 'keep' | 'base'>, name: 
     entries: entries as ReadonlySignal<Readonly<Record<string, T>>>,
     /** Replaces an entry, or removes it. */
     async set(key: string, entry: T | undefined): Promise<void> {
-      entries.value = await keep.change<Record<string, T>>(name, (stored = {}) => {
+      entries.value = await pageStore.change<Record<string, T>>(name, (stored = {}) => {
         const others = Object.entries(stored).filter(([other]) => other !== key);
         return Object.fromEntries(entry === undefined ? others : [...others.slice(1 - max), [key, entry]]);
       });
