@@ -6,6 +6,11 @@ import { median } from './limits.ts';
  * first measured. A share of the speed of whatever machine runs the tests would be another phone on each.
  */
 const PHONE = 200;
+/**
+ * "CPU x4" of issue 25: no machine is slowed down by more. On some, `work` is so fast that the phone above would be a seventh
+ * of their speed, while the frames of the app are not (2026-11).
+ */
+const MAX_RATE = 4;
 const ROUNDS = 9;
 
 /** Lets the page run as fast as a slow phone would, until it is closed. */
@@ -14,7 +19,7 @@ export async function slowDown(page: Page): Promise<void> {
   const times: number[] = [];
   for (let round = 0; round < ROUNDS; round++) times.push(await bare.evaluate(work));
   await bare.close();
-  const rate = Math.max(1, PHONE / median(times));
+  const rate = Math.min(MAX_RATE, Math.max(1, PHONE / median(times)));
   const devtools = await page.context().newCDPSession(page);
   await devtools.send('Emulation.setCPUThrottlingRate', { rate });
 }
