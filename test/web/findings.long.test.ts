@@ -388,19 +388,13 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     await page.evaluate(() => {
       location.hash = '#/inbox/rtl';
     });
-    await page.locator('.icon.directed').first().waitFor();
-    expect(
-      await page
-        .locator('.icon.directed')
-        .first()
-        .evaluate((icon) => getComputedStyle(icon).scale),
-    ).toBe('-1 1');
+    const icon = page.locator('.icon.directed').first();
+    await expect.poll(() => icon.evaluate((icon) => getComputedStyle(icon).scale)).toBe('-1 1');
     await page.evaluate(() => {
       location.hash = '#/settings';
     });
     const thumb = page.locator('.switch:checked').first();
-    await thumb.waitFor();
-    expect(await thumb.evaluate((track) => getComputedStyle(track, '::after').translate)).toMatch(/^-/);
+    await expect.poll(() => thumb.evaluate((track) => getComputedStyle(track, '::after').translate)).toMatch(/^-/);
     expect(wrong).toEqual([]);
     expect([...new Set(missing)]).toEqual([]);
   });
