@@ -194,6 +194,25 @@ describeInBrowser('the inbox in a browser (contract 09 §1, §6)', ({ open }) =>
     await expect.poll(() => texts(page)).toEqual(['Which colour?', 'Blue', 'No, green', 'Red']);
   });
 
+  it('keeps what is typed while a reply is being stored', async () => {
+    const { page } = await openInbox();
+    await say({ text: 'How is it?', chat_id: 'c7', message_id: 'c7-m1' });
+    await page.getByRole('link', { name: /How is it/ }).click();
+    const field = page.getByLabel('Reply');
+    await field.fill('Fine.');
+    await field.evaluate((field: HTMLTextAreaElement) => {
+      field.form?.requestSubmit();
+      field.value = 'And you?';
+      field.dispatchEvent(new Event('input', { bubbles: true }));
+    });
+    expect(await repliesTo('c7', 20)).toMatchObject([{ text: 'Fine.' }]);
+    await expect.poll(() => texts(page)).toEqual(['How is it?', 'Fine.']);
+    expect(await field.inputValue()).toBe('And you?');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await expect.poll(() => field.inputValue()).toBe('');
+    await expect.poll(() => texts(page)).toEqual(['How is it?', 'Fine.', 'And you?']);
+  });
+
   it('loses and doubles none of 100 messages and 10 replies over a bad network', async () => {
     const { page, proxy } = await openThroughProxy();
     await say({ text: 'n0', chat_id: 'c4', title: 'Numbers' });

@@ -192,7 +192,8 @@ function Composer({ thread, chatId, replyTo }: { thread: string; chatId: string 
     isSending.value = true;
     try {
       await inbox.reply({ text, chat_id: chatId, reply_to: replyTo });
-      inbox.draft(thread, '');
+      // What was typed meanwhile stays.
+      if (inbox.drafts.value[thread] === text) inbox.draft(thread, '');
     } catch (error) {
       toast(t(messageOf(error)));
     } finally {
