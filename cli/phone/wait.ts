@@ -37,7 +37,7 @@ export interface WaitOptions {
 /**
  * Starts to wait for the reply to a message before it is sent, so that an agent that reads every reply does not get it
  * first. Takes only replies to this message, or new ones in its chat; all others stay for their readers. Survives a restart
- * of the relay. `replies` resolves with an empty list on a timeout.
+ * of the relay. On a timeout, `replies` resolves with an empty list.
  */
 export function startWaiting(options: WaitOptions): { replies: Promise<Waited>; end(): void } {
   const over = new AbortController();

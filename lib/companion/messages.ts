@@ -93,7 +93,7 @@ export interface Messages {
   reply(draft: ReplyDraft): OutgoingReply;
   /** The newest open question with answers to choose from, if any. */
   question(): ReceivedMessage | undefined;
-  /** Puts a question aside: it is no longer offered, but a reply still answers it. */
+  /** Stops offering a question. A reply still answers it. */
   putAside(messageId: string): void;
   /** Tells whether a thread is open on the screen, for the surfacing rules. */
   setThreadOpen(isOpen: boolean): void;

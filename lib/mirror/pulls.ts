@@ -268,7 +268,7 @@ export async function openPulls(deps: PullsDeps) {
     return undefined;
   }
 
-  /** As in `keep`, the record becomes durable first. */
+  /** As in `saveFetched`, the record becomes durable first. */
   async function refuse(record: MirrorUploadRecord, reason: string): Promise<void> {
     const { token, sha256 } = record;
     const final: MirrorUploadRecord = { ...record, refused: reason.slice(0, MAX_REASON) };

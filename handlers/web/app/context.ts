@@ -24,7 +24,7 @@ export interface App {
   pageStore: PageStore;
   /**
    * The store that `make` creates, once per pairing: it outlives the screen that first requests it. When the pairing ends,
-   * its `close` is called, if any, after which it must not write to `keep`.
+   * its `close` is called, if any, after which it must not write to `pageStore`.
    */
   retained<T>(make: (app: App) => T): T;
 }

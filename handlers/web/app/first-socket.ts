@@ -9,7 +9,7 @@ interface EarlyScope {
 /** Name in `localStorage` of the first socket of this browser's pairing. Several relays may share an origin. */
 export const firstSocketKey = ({ pathname }: URL): string => `svc socket ${pathname}`;
 
-/** Stores the socket that the link of a pairing opens first, for the next start; without a pairing, there is none. */
+/** Stores the URL of the socket that the next start opens first, or removes it without a pairing. */
 export function storeFirstSocket(base: string, pairing: Pairing | null): void {
   const key = firstSocketKey(new URL(base));
   const url = pairing && (homeOf(pairing) ?? pairing.mailbox?.url);

@@ -3,7 +3,7 @@ import { openChannel } from './browser-storage.ts';
 import type { App } from './context.ts';
 
 /**
- * Entries by key, stored in this browser for the pairing under one name of `keep`. Every tab shows the changes of the
+ * Entries by key, stored in this browser for the pairing under one name of the page store. Every tab shows the changes of the
  * others. Over `max` entries, the one with the oldest change is dropped.
  */
 export function openRecord<T>({ pageStore, base }: Pick<App, 'pageStore' | 'base'>, name: string, max: number) {
@@ -12,7 +12,7 @@ export function openRecord<T>({ pageStore, base }: Pick<App, 'pageStore' | 'base
   let isClosed = false;
 
   async function load(): Promise<void> {
-    // What cannot be read now is shown as before.
+    // While storage cannot be read, the entries stay as they are.
     const stored = await pageStore.find<Record<string, T>>(name).catch(() => entries.value);
     if (!isClosed) entries.value = stored ?? {};
   }

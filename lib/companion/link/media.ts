@@ -21,7 +21,7 @@ export const MAX_FILE_BYTES = 100 * 1024 * 1024;
 /** A broker admits six tunnels per device (contract 08 §7.7), one of which belongs to the link. */
 const MAX_TUNNELS = 4;
 const MAX_WAITING = 64;
-/** A larger body of a refusal is no reason of a relay. */
+/** Bytes of a refusal's body that are parsed: a relay's reasons are short. */
 const MAX_REFUSAL_BYTES = 4096;
 const NEVER = new AbortController().signal;
 

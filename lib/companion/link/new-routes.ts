@@ -57,7 +57,7 @@ function movedPins(ranked: readonly Endpoint[], old: readonly Endpoint[], pins: 
 
 /**
  * The mailbox of a pairing after `routes.updated` (contract 12 §3): the credentials of the message, else the mailbox
- * among its candidates, without credentials if that has changed; undefined if there is none.
+ * among its candidates, without credentials if that has changed. Undefined without a mailbox.
  * @throws RelayError `invalid` if the value is not a list of candidates.
  */
 export function withMailbox({ mailbox: known }: Pairing, { endpoints, mailbox }: Payload): MailboxAccess | undefined {

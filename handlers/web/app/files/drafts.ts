@@ -53,7 +53,7 @@ export function openDrafts(pageStore: PageStore) {
     claim,
     remove,
 
-    /** Claims a draft. Undefined if there is none any more, or if it cannot be read now and is left for a later page. */
+    /** Claims a draft. Undefined if it is gone, or cannot be read now, in which case it is left for a later page. */
     async adopt(id: string): Promise<Draft | undefined> {
       await claim(id);
       try {
@@ -74,7 +74,7 @@ export function openDrafts(pageStore: PageStore) {
       if (ids.includes(id) && !closing.signal.aborted) await pageStore.change<Draft>(nameOf(id), () => draft);
     },
 
-    /** Lets other tabs have the drafts. Nothing of them reaches `keep` any more. */
+    /** Lets other tabs have the drafts, and writes no more to the page store. */
     close(): void {
       closing.abort();
       for (const release of releases.values()) release();

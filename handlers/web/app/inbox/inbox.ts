@@ -314,7 +314,7 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
       void pageStore.change('drafts', () => drafts.value);
     },
 
-    /** Erases everything, and writes no more to `keep`. */
+    /** Erases everything, and writes no more to the page store. */
     clear(): void {
       cancelKeep();
       reading?.abort();

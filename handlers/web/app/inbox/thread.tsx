@@ -192,7 +192,7 @@ function Composer({ thread, chatId, replyTo }: { thread: string; chatId: string 
     isSending.value = true;
     try {
       await inbox.reply({ text, chat_id: chatId, reply_to: replyTo });
-      // What was typed meanwhile stays.
+      // The person may have typed on meanwhile.
       if (inbox.drafts.value[thread] === text) inbox.draft(thread, '');
     } catch (error) {
       toast(t(messageOf(error)));

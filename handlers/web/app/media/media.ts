@@ -19,7 +19,7 @@ export interface Medium {
   copy?: File;
   /** The mailbox has it sealed: its name and type are in it. */
   isSealed?: boolean;
-  /** What home says of a file of which a copy is here, for people. */
+  /** A sentence about the state of the file at home, if this browser shows its own copy. */
   note?: string;
 }
 
@@ -37,7 +37,7 @@ const AT_HOME = 'This file is at home, and home cannot be reached now.';
 const ON_ITS_WAY = 'This file is on its way home. Try again in a moment.';
 const CLOSED = 'This file is sealed, and this browser cannot open it.';
 
-/** What is said beside a copy when home answers with such a status. */
+/** Sentences beside a copy, by the status of home's answer. */
 const NOTES: Readonly<Record<number, string>> = {
   404: 'Home does not have this file: here is the copy of this browser.',
   410: REFUSALS[410] as string,

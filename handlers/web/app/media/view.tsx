@@ -21,7 +21,7 @@ export function MediaView({ medium }: { medium: Medium }) {
   const t = useT();
   const media = useApp().retained(createMedia);
   const { place, copy, isSealed } = medium;
-  // What is shown stays, when the link goes to the other side.
+  // The address must not change when the link moves between home and mailbox: the medium would load again.
   const address = useMemo(() => media.addressOf(medium), [place, copy, isSealed]);
   const isAllowed = copy !== undefined || media.isAllowed(medium.size);
   const isStreamed = address !== null && ['video', 'audio'].includes(kindOf(medium.type));
