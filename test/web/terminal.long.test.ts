@@ -131,12 +131,23 @@ describeInBrowser('the terminal of the app (contract 09 §1)', ({ open }) => {
   });
 
   it('shows 1,000 lines, colours of any kind, and finds a text', async () => {
-    const { page } = await openTerminal({ device: 'desktop' });
+    const { page } = await openTerminal({
+      device: 'desktop',
+      context: { permissions: ['clipboard-read', 'clipboard-write'] },
+    });
     await page.keyboard.type("seq 1 1000; printf '\\e[38;2;250;120;0mora\\e[0mnge\\n'\n");
     await shows(page, /^999\n1000\norange\nready>$/m);
     await page.getByRole('button', { name: 'Search' }).click();
     await page.getByRole('searchbox').fill('ORANGE');
-    await expect.poll(() => page.getByRole('button', { name: 'Copy' }).isVisible()).toBe(true);
+    const copy = page.getByRole('button', { name: 'Copy' });
+    await copy.waitFor();
+    // As when a keyboard appears.
+    const rows = page.locator('.xterm-rows > div');
+    const before = await rows.count();
+    await page.setViewportSize({ width: 1280, height: 400 });
+    await expect.poll(() => rows.count()).toBeLessThan(before);
+    await copy.click();
+    expect(await page.evaluate(() => navigator.clipboard.readText())).toBe('orange');
     await page.getByRole('searchbox').fill('lemon');
     await page.getByText('Not on the screen').waitFor();
     await expectAccessible(page);

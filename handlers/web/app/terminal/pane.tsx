@@ -1,6 +1,6 @@
 import type { ReadonlySignal, Signal } from '@preact/signals';
 import { useSignal, useSignalEffect } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { Button, Notice, Retry, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { useApp } from '../context.ts';
@@ -68,6 +68,7 @@ export function TerminalPane({
     view.fill();
     pane.value = { view, shell };
     onPane(pane.value);
+    if (isActive) view.focus();
     return () => {
       onPane(undefined);
       if (shell.state.value.name === 'attached') shell.detach();
@@ -76,7 +77,8 @@ export function TerminalPane({
   }, [name, isWatch]);
 
   useSignalEffect(() => pane.value?.view.setAppearance(appearance.value));
-  useEffect(() => {
+  // Before the tab is painted: later, it would take the focus from where the user has moved it.
+  useLayoutEffect(() => {
     if (isActive) pane.value?.view.focus();
   }, [isActive]);
 

@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 import { Button, inPage } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 
@@ -14,7 +14,7 @@ export function SearchBar({ find, onClose }: SearchBarProps) {
   const t = useT();
   const field = useRef<HTMLInputElement>(null);
   const isFound = useSignal(true);
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []);
 
   function search(direction: 'up' | 'down'): void {
     const text = field.current?.value ?? '';

@@ -1,6 +1,6 @@
 import { FitAddon } from '@xterm/addon-fit';
 import { Unicode11Addon } from '@xterm/addon-unicode11';
-import { Terminal } from '@xterm/xterm';
+import { type IBufferRange, Terminal } from '@xterm/xterm';
 import { colorsOf } from './colors.ts';
 import { followFingers, type Point } from './gestures.ts';
 import { createInput, type ModifierState } from './input.ts';
@@ -71,9 +71,20 @@ export function createView({ host, appearance, modifiers, label, ...events }: Vi
     onPreview: showPreview,
     onLeave: events.onLeave,
   });
-  terminal.onData(events.onInput);
+  terminal.onData((data) => {
+    held = undefined;
+    events.onInput(data);
+  });
+  terminal.element?.addEventListener('pointerdown', () => {
+    held = undefined;
+  });
   terminal.onResize(events.onResize);
-  terminal.onSelectionChange(() => events.onSelection(terminal.getSelection()));
+  terminal.onSelectionChange(() => {
+    const text = terminal.getSelection();
+    const position = terminal.getSelectionPosition();
+    if (position && text !== '') held = { position, text };
+    events.onSelection(text);
+  });
 
   const observer = new ResizeObserver(fill);
   observer.observe(host);
@@ -83,14 +94,46 @@ export function createView({ host, appearance, modifiers, label, ...events }: Vi
   let scrolled = 0;
   let anchor: { column: number; row: number; length: number } | undefined;
   let match: Match | undefined;
+  /** The selection, unless the user has given it up. */
+  let held: { position: IBufferRange; text: string } | undefined;
   /** Size of a screen that others have chosen. */
   let fixed: { cols: number; rows: number } | undefined;
 
   function fill(): void {
     // While hidden, it has no size.
     if (host.clientWidth === 0 || host.clientHeight === 0) return;
+    const before = cursorRow();
     if (fixed) shrink(fixed);
     else fitting.fit();
+    restoreSelection(cursorRow() - before);
+  }
+
+  /** Row of the cursor in the buffer, from which a lower screen drops the first rows. */
+  function cursorRow(): number {
+    const { baseY, cursorY } = terminal.buffer.active;
+    return baseY + cursorY;
+  }
+
+  /**
+   * xterm drops the selection when the number of rows changes, and when tmux asks for the mouse again after that, so also when
+   * the search bar or a keyboard appears. It is restored unless its text has gone. `moved` is the number of rows that the text
+   * went down.
+   */
+  function restoreSelection(moved = 0): void {
+    if (!held || terminal.hasSelection()) return;
+    const { position, text } = held;
+    const { start, end } = position;
+    if (start.y + moved >= 0) {
+      terminal.select(start.x, start.y + moved, (end.y - start.y) * terminal.cols + end.x - start.x);
+    }
+    // xterm does not tell of the same selection twice, although it told of its end.
+    if (terminal.getSelection() === text) events.onSelection(text);
+    else clearSelection();
+  }
+
+  function clearSelection(): void {
+    held = undefined;
+    terminal.clearSelection();
   }
 
   /** Makes the text as small as the complete screen requires. */
@@ -186,13 +229,18 @@ export function createView({ host, appearance, modifiers, label, ...events }: Vi
     },
 
     /** Prints output. `done` is called once it was processed. */
-    write: (text: string, done?: () => void): void => terminal.write(text, done),
+    write(text: string, done?: () => void): void {
+      terminal.write(text, () => {
+        restoreSelection();
+        done?.();
+      });
+    },
 
     focus: () => terminal.focus(),
     get selection() {
       return terminal.getSelection();
     },
-    clearSelection: () => terminal.clearSelection(),
+    clearSelection,
     selectScreen(): void {
       terminal.select(0, terminal.buffer.active.viewportY, terminal.cols * terminal.rows);
     },
@@ -201,7 +249,7 @@ export function createView({ host, appearance, modifiers, label, ...events }: Vi
     find(text: string, direction: 'up' | 'down'): boolean {
       match = findText(terminal.buffer.active, text, terminal.hasSelection() ? match : undefined, direction);
       if (!match) {
-        terminal.clearSelection();
+        clearSelection();
         return false;
       }
       terminal.select(match.column, match.row, match.length);

@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { type ComponentChildren, Fragment } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { NOT_FOR_BROWSERS } from '../../../../lib/pairing/web-link.ts';
 import { ageText, useNow } from '../../shared/ages.ts';
 import { Button, Dialog, inPage, Notice, TextField, useToast } from '../../shared/components.tsx';
@@ -95,7 +95,7 @@ function ShownCode({ shown }: { shown: Code }) {
   const t = useT();
   const box = useRef<HTMLElement>(null);
   // The pressed button is gone, so keyboards continue from here.
-  useEffect(() => box.current?.focus(), []);
+  useLayoutEffect(() => box.current?.focus(), []);
   const { pairing } = useConsole();
   const now = useNow();
   const state = pairing.stateAt(now.value / 1000);
