@@ -47,7 +47,7 @@ export function seeded(seed: number): () => number {
 /** A TCP proxy that injects faults into its connections, the same ones for the same seed. */
 export async function startFlakyProxy(options: FlakyOptions) {
   const random = seeded(options.seed);
-  const [least, most] = options.after ?? [0, 4096];
+  const after = options.after ?? [0, 4096];
   const sockets = new Set<Socket>();
   const clients = new Set<Socket>();
   const strikes: Strike[] = [];
@@ -55,6 +55,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
   /** Injects the fault into one open connection now. */
   const strikeNow = new Set<(kind: FaultKind, swallowed: 'up' | 'down') => void>();
   let faults = options.faults;
+  let [least, most] = after;
   let refused: string | undefined;
   let accepted = 0;
   let trickling = 0;
@@ -144,6 +145,10 @@ export async function startFlakyProxy(options: FlakyOptions) {
     pump(up, down, 'down');
   }
 
+  function strikeAll(kind: FaultKind, swallowed: 'up' | 'down' = 'up'): void {
+    for (const strike of [...strikeNow]) strike(kind, swallowed);
+  }
+
   const server: Server = createServer(serve);
   await new Promise<void>((resolve) => server.listen(options.listen ?? 0, '127.0.0.1', resolve));
 
@@ -158,15 +163,20 @@ export async function startFlakyProxy(options: FlakyOptions) {
     /** Sets the faults of future connections. */
     plan(next: FaultKind[]): void {
       faults = next;
+      [least, most] = after;
+    },
+    /** Injects a fault into every open connection now, and into each future one at its first byte, until the next `plan`. */
+    block(kind: FaultKind): void {
+      faults = [kind];
+      [least, most] = [0, 0];
+      strikeAll(kind);
     },
     /** Resets each future connection whose first bytes contain `text`, such as the path of its request; undefined: none. */
     refuse(text: string | undefined): void {
       refused = text;
     },
     /** Injects a fault into every open connection now. */
-    strike(kind: FaultKind, swallowed: 'up' | 'down' = 'up'): void {
-      for (const one of [...strikeNow]) one(kind, swallowed);
-    },
+    strike: strikeAll,
     /** Resolves once `count` faults have happened since the start. */
     struck(count: number): Promise<void> {
       return new Promise((resolve) => {

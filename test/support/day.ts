@@ -185,7 +185,7 @@ async function start({ seed, devices: kinds }: DayOptions) {
   const toEdge: FlakyOptions = { port: portOfEdge(), seed, faults: ['none'] };
   const [edgeProxy, homeProxy] = [
     await startFlakyProxy(toEdge),
-    await startFlakyProxy({ port: home.port, seed, faults: ['none'], after: [0, 0] }),
+    await startFlakyProxy({ port: home.port, seed, faults: ['none'] }),
   ];
   onTestFinished(async () => void (await Promise.all([edgeProxy.close(), homeProxy.close()])));
   const edge = `http://127.0.0.1:${edgeProxy.port}`;
@@ -355,8 +355,7 @@ async function start({ seed, devices: kinds }: DayOptions) {
     untilRead: (text: string) => expect.poll(() => [...read.values()], LATE).toContain(text),
     /** Takes the route to home away from the devices, which then are at the mailbox. */
     async away(): Promise<void> {
-      homeProxy.plan(['reset']);
-      homeProxy.strike('reset');
+      homeProxy.block('reset');
       await atMailbox();
     },
     back: () => homeProxy.plan(['none']),

@@ -111,8 +111,7 @@ describeInBrowser('the app without a relay (issue 17)', ({ open }) => {
     await connected(page);
     await page.getByText('Running for').waitFor();
     // The socket breaks without a word, as in a tunnel.
-    proxy.plan(['stall']);
-    proxy.strike('stall');
+    proxy.block('stall');
     await page.evaluate(() => {
       const seen: { isOffline?: true; atOnce?: string; lostAfter?: number } = {};
       Object.assign(globalThis, { seen });
@@ -182,8 +181,7 @@ describeInBrowser('the app without a relay (issue 17)', ({ open }) => {
     await page.goto(`http://localhost:${proxy.port}/app/#code=${await newCode(relay)}`);
     await connected(page);
     // Something listens, so that the page does not ask as often as after a refusal.
-    proxy.plan(['cut']);
-    proxy.strike('cut');
+    proxy.block('cut');
     const left = async () => Number(/Next try in (\d+) s/.exec(await chip(page))?.[1]);
     let before = Number.NaN;
     await expect

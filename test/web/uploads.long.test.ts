@@ -103,8 +103,7 @@ describeInBrowser('uploads in a browser (contract 04 §3.5)', ({ open }) => {
     const sent = page.getByRole('progressbar', { name: 'broken.txt' });
     await expect.poll(() => sent.evaluate((bar) => (bar as HTMLProgressElement).value)).toBeGreaterThan(50_000);
     // A browser tries a reused connection once more by itself.
-    proxy.plan(['reset']);
-    proxy.strike('reset');
+    proxy.block('reset');
     await failure(page, 'broken.txt').getByText('The connection broke before the whole file had arrived.').waitFor();
     await expectAccessible(page);
     proxy.plan(['none']);

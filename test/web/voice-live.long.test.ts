@@ -419,8 +419,7 @@ describeInBrowser(
       await page.getByText(ANSWER).waitFor();
       expect(conversation.sent('input_audio_buffer.commit').length).toBe(1);
       const before = script.conversations.length;
-      proxy.plan(['reset']);
-      proxy.strike('reset');
+      proxy.block('reset');
       await page.getByText('The connection is gone: connecting again').waitFor();
       const id = conversation.start({ text: 'One more thing.', audio: [sinePcm(0.5, RATE)] });
       conversation.finish(id);
@@ -438,8 +437,7 @@ describeInBrowser(
       const talk = page.getByRole('button', { name: 'Talk' });
       await talk.click();
       await expect.poll(() => heardBy(conversation).length).toBeGreaterThan(0);
-      proxy.plan(['stall']);
-      proxy.strike('stall');
+      proxy.block('stall');
       await page.getByText('The connection is too slow for your voice: some words were lost.').waitFor();
       await expectAccessible(page);
       proxy.plan(['none']);
