@@ -2,7 +2,7 @@ import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { appOf, connected, pairPage, webCode } from '../support/app.ts';
 import { describeInBrowser } from '../support/browser.ts';
-import { startNodeTarget, type Target } from '../support/relay.ts';
+import { post, startNodeTarget, type Target } from '../support/relay.ts';
 
 describeInBrowser('two tabs of one browser (issue 17)', ({ open }) => {
   let relay: Target;
@@ -82,5 +82,40 @@ describeInBrowser('two tabs of one browser (issue 17)', ({ open }) => {
     letGo?.();
     await connected(page);
     await connected(other);
+  });
+
+  it('each store the files that they send and the replies that they begin, and none of the other is lost', async () => {
+    const { page, tab } = await open();
+    await pairPage(page, relay);
+    const other = await tab();
+    for (const chat_id of ['a', 'b']) {
+      const message = { text: `About ${chat_id}`, chat_id, title: `Thread ${chat_id}` };
+      await relay.operator('/phone/message', { ...post(message), headers: { 'x-svc-operator': '1' } });
+    }
+    const screens: [Page, string][] = [
+      [page, 'a'],
+      [other, 'b'],
+    ];
+    const files = (shown: Page) => shown.locator('.list li', { hasText: /[ab]\.txt/ });
+    for (const [shown] of screens) {
+      await shown.goto(`${app}#/files`);
+      await connected(shown);
+      await shown.getByLabel('Send files').waitFor({ state: 'attached' });
+    }
+    for (const [shown, name] of screens) {
+      const file = { name: `${name}.txt`, mimeType: 'text/plain', buffer: Buffer.from(name) };
+      await shown.getByLabel('Send files').setInputFiles(file);
+      await files(shown).filter({ hasText: file.name }).waitFor();
+    }
+    for (const [shown, name] of screens) await shown.goto(`${app}#/inbox/${name}`);
+    for (const [shown, name] of screens) await shown.getByLabel('Reply').fill(`draft ${name}`);
+
+    await page.goto(`${app}#/files`);
+    await page.reload();
+    await expect.poll(async () => (await files(page).allTextContents()).length).toBe(2);
+    for (const name of ['a', 'b']) {
+      await page.goto(`${app}#/inbox/${name}`);
+      await expect.poll(() => page.getByLabel('Reply').inputValue()).toBe(`draft ${name}`);
+    }
   });
 });

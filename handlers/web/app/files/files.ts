@@ -118,10 +118,12 @@ export function createFiles(app: App) {
     );
   }
 
-  async function store(files: readonly SentFile[]): Promise<void> {
+  /** Changes the list, in which another tab may have stored files too. */
+  async function changeSent(change: (files: readonly SentFile[]) => readonly SentFile[]): Promise<void> {
     if (isClosed) return;
-    sentFiles.value = files;
-    await pageStore.change('files', () => files);
+    sentFiles.value = change(sentFiles.value);
+    const all = await pageStore.change<readonly SentFile[]>('files', (stored = []) => change(stored));
+    if (!isClosed) sentFiles.value = all;
   }
 
   /** Starts waiting files, up to the limit. */
@@ -210,8 +212,8 @@ export function createFiles(app: App) {
       const { name, type, size } = draft.file;
       sources.delete(id);
       change(id, null);
-      const others = sentFiles.value.filter((other) => other.token !== token);
-      await store([{ token, name, type, size, at: Date.now(), expiresAt }, ...others].slice(0, MAX_KEPT));
+      const sent = { token, name, type, size, at: Date.now(), expiresAt };
+      await changeSent((files) => [sent, ...files.filter((other) => other.token !== token)].slice(0, MAX_KEPT));
       await drafts.remove(id);
     } catch (error) {
       if (error instanceof Moved) change(id, { state: 'waiting' });
@@ -264,7 +266,7 @@ export function createFiles(app: App) {
 
     /** Removes a file from the list. The relay deletes it when it expires. */
     async forget(token: string): Promise<void> {
-      await store(sentFiles.value.filter((file) => file.token !== token));
+      await changeSent((files) => files.filter((file) => file.token !== token));
       await copies.remove(token);
     },
 

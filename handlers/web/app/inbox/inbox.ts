@@ -308,10 +308,14 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
 
     /** Stores a draft; an empty text removes it. */
     draft(thread: string, text: string): void {
-      const { [thread]: _, ...others } = drafts.value;
-      const remaining = Object.entries(others).slice(-MAX_DRAFTS + 1);
-      drafts.value = Object.fromEntries(text === '' ? remaining : [...remaining, [thread, text]]);
-      void pageStore.change('drafts', () => drafts.value);
+      const changed = (drafts: Readonly<Record<string, string>>): Record<string, string> => {
+        const { [thread]: _, ...others } = drafts;
+        const remaining = Object.entries(others).slice(-MAX_DRAFTS + 1);
+        return Object.fromEntries(text === '' ? remaining : [...remaining, [thread, text]]);
+      };
+      drafts.value = changed(drafts.value);
+      // Another tab may have stored drafts of other threads.
+      void pageStore.change<Record<string, string>>('drafts', (stored = {}) => changed(stored));
     },
 
     /** Erases everything, and writes no more to the page store. */
