@@ -146,6 +146,13 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     return { ...opened, subscription, worker, leave, shown, tap };
   }
 
+  /** Switches it on, and awaits that the relay knows: until then it sends none. */
+  async function showWords(page: Page): Promise<void> {
+    const stored = page.waitForResponse((response) => response.url().endsWith('/push/subscribe'));
+    await page.getByRole('switch', { name: 'Show the words' }).click();
+    expect((await stored).status()).toBe(200);
+  }
+
   const say = async (body: Record<string, unknown>) => {
     const response = await relay.operator('/phone/message', { ...post(body), headers: asTool });
     expect(response.status).toBe(200);
@@ -155,9 +162,7 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
 
   it('§6, §10: calls to a question; with its words, it is answered from the notification without a page', async () => {
     const { page, subscription, leave, shown, tap } = await subscribed();
-    const words = page.getByRole('switch', { name: 'Show the words' });
-    await words.click();
-    await expect.poll(() => words.isChecked()).toBe(true);
+    await showWords(page);
     const deliver = await leave();
     const answers = ['Deploy', 'Wait', 'Never'];
     await say({ text: 'Shall I?', chat_id: 'k1', title: 'Deploy', message_id: 'k1-m1', answers });
@@ -197,9 +202,7 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
 
   it('§6: a notification of a thread gives way to its next message, and goes when that was read elsewhere', async () => {
     const { page, subscription, leave, shown } = await subscribed();
-    const words = page.getByRole('switch', { name: 'Show the words' });
-    await words.click();
-    await expect.poll(() => words.isChecked()).toBe(true);
+    await showWords(page);
     await expectAccessible(page);
     expect(await smallTargets(page)).toEqual([]);
     const deliver = await leave();
@@ -261,9 +264,7 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     closings.unshift(proxy.close);
     const { page, subscription, leave, shown, tap, allow } = await subscribed(proxy.port);
     allow(/WebSocket|ERR_/);
-    const words = page.getByRole('switch', { name: 'Show the words' });
-    await words.click();
-    await expect.poll(() => words.isChecked()).toBe(true);
+    await showWords(page);
     const deliver = await leave();
     await say({ text: 'Ready?', chat_id: 'k4', message_id: 'k4-m1' });
     const [notice] = await service.noticesOf(subscription, 1);
