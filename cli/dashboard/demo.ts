@@ -1,15 +1,30 @@
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { deleteCookie, getCookie, H3Event, setCookie } from 'h3';
+import {
+  assertBodySize,
+  deleteCookie,
+  type EventHandler,
+  getCookie,
+  H3,
+  type H3Event,
+  HTTPError,
+  type HTTPEvent,
+  HTTPResponse,
+  isMethod,
+  readBody,
+  redirect,
+  setCookie,
+} from 'h3';
+import { toNodeHandler } from 'h3/node';
 import { WebSocketServer } from 'ws';
 import { describeError } from '../../lib/errors.ts';
 import { systemClock } from '../../lib/kit/clock.ts';
-import { parseObject } from '../../lib/kit/json.ts';
+import { asObject, type JsonObject } from '../../lib/kit/json.ts';
 import type { Log } from '../../lib/log.ts';
-import { refuseUpgradeWith, sendJson } from './answers.ts';
+import { refuse, refuseUpgradeWith } from './answers.ts';
 import { createDemoSessions, DEMO_USER, SESSION_LIFETIME, TICKET_LIFETIME } from './demo-sessions.ts';
 import type { DashboardHost, DashboardPlugin } from './plugin.ts';
 
@@ -40,27 +55,29 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
   let isEnabled = true;
   const sockets = new WebSocketServer({ noServer: true, maxPayload: MAX_MESSAGE });
 
-  const tokenOf = (req: IncomingMessage) => getCookie({ req: { headers: headersOf(req) } as Request }, COOKIE);
-  const isSignedIn = (req: IncomingMessage) => sessions.isSignedIn(tokenOf(req));
+  const isSignedIn = (event: HTTPEvent) => sessions.isSignedIn(getCookie(event, COOKIE));
   const ticketOf = (req: IncomingMessage) => urlOf(req).searchParams.get('ticket');
 
   const plugin = createPlugin({
-    authenticate: async (req) => (isSignedIn(req) ? { principal: DEMO_USER } : null),
+    async authenticate({ headers: { cookie = '' } }) {
+      const req = new Request('http://demo/', { headers: { cookie } });
+      return isSignedIn({ req }) ? { principal: DEMO_USER } : null;
+    },
     checkHostOrigin: (req) => isOwnHost(req) && isOwnOrigin(req),
     consumeWsTicket: async (req) => (sessions.consumeTicket(ticketOf(req)) ? {} : null),
     isPluginEnabled: () => isEnabled,
   });
 
-  /** THE table of the demo's own routes: method, path, guard and handler. */
-  const routes: readonly (readonly [method: string, path: string, access: 'open' | 'user', answer: Answer])[] = [
-    ['GET', '/', 'open', (req, res) => sendPage(res, isSignedIn(req) ? homePage(isEnabled) : signInPage())],
-    ['GET', '/relay', 'user', (_req, res) => sendPage(res, tabPage())],
-    ['GET', '/demo.js', 'open', (_req, res) => sendText(res, 'text/javascript', mountScript(prefixOf(res.req)))],
-    ['GET', '/api/health', 'open', (_req, res) => sendJson(res, 200, { status: 'ok', auth_required: true })],
-    ['GET', '/api/status', 'open', (_req, res) => sendJson(res, 200, statusOf(version))],
-    ['GET', '/dashboard/manifest.json', 'user', (_req, res) => sendAsset(res, 'manifest.json', 'application/json')],
-    ['GET', '/dashboard/tab.js', 'user', (_req, res) => sendAsset(res, 'tab.js', 'text/javascript')],
-    ['GET', '/dashboard/tab.css', 'open', (_req, res) => sendAsset(res, 'tab.css', 'text/css')],
+  /** THE table of the demo's own routes, one for each path: method, path, guard and answer. */
+  const routes: readonly Route[] = [
+    ['GET', '/', 'open', (event) => pageFor(event, isSignedIn(event) ? homePage(isEnabled) : signInPage())],
+    ['GET', '/relay', 'open', (event) => (isSignedIn(event) ? pageFor(event, tabPage()) : redirect('/', 303))],
+    ['GET', '/demo.js', 'open', (event) => reply('text/javascript; charset=utf-8', mountScript(prefixOf(event)))],
+    ['GET', '/api/health', 'open', () => json({ status: 'ok', auth_required: true })],
+    ['GET', '/api/status', 'open', () => json(statusOf(version))],
+    ['GET', '/dashboard/manifest.json', 'user', () => asset('manifest.json', 'application/json; charset=utf-8')],
+    ['GET', '/dashboard/tab.js', 'user', () => asset('tab.js', 'text/javascript; charset=utf-8')],
+    ['GET', '/dashboard/tab.css', 'open', () => asset('tab.css', 'text/css; charset=utf-8')],
     ['POST', '/auth/login', 'open', signIn],
     ['POST', '/auth/logout', 'user', signOut],
     ['POST', '/api/ws', 'user', mintTicket],
@@ -68,65 +85,68 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
     ['POST', '/demo/plugin', 'user', switchPlugin],
   ];
 
+  const app = new H3({ silent: true, allowMalformedURL: true, onError });
+  for (const [method, path, access, answer] of routes) {
+    app.all(path, (event) => {
+      // h3 also takes the path with a trailing slash, with escapes, or in a whole URL.
+      if (urlOf(event.runtime?.node?.req).pathname !== path) throw refusal(404, 'not found');
+      if (!isMethod(event, method, method === 'GET')) throw refusal(405, 'method not allowed', { allow: method });
+      if (access === 'user' && !isSignedIn(event)) throw refusal(401, 'sign in first');
+      return answer(event);
+    });
+  }
+  app.all('/**', () => Promise.reject(refusal(404, 'not found')));
+  const answer = toNodeHandler(app);
+
   async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
     for (const [name, value] of Object.entries(SECURITY_HEADERS)) res.setHeader(name, value);
-    if (!isOwnHost(req)) return sendJson(res, 421, { detail: 'this demo answers to 127.0.0.1 and localhost only' });
-    if (!isOwnOrigin(req)) return sendJson(res, 403, { detail: 'requests of other pages are refused' });
+    if (!isOwnHost(req)) return refuse(res, 421, 'this demo answers to 127.0.0.1 and localhost only');
+    if (!isOwnOrigin(req)) return refuse(res, 403, 'requests of other pages are refused');
     if (await plugin.handle(req, res)) return;
-    const { pathname } = urlOf(req);
-    const method = req.method === 'HEAD' ? 'GET' : req.method;
-    const matching = routes.filter(([, path]) => path === pathname);
-    const route = matching.find(([allowed]) => allowed === method);
-    if (!route) {
-      const allow = [...new Set(matching.map(([allowed]) => allowed))].join(', ');
-      return matching.length > 0
-        ? sendJson(res, 405, { detail: 'method not allowed' }, ['allow', allow])
-        : sendJson(res, 404, { detail: 'not found' });
-    }
-    const [, , access, answer] = route;
-    if (access === 'user' && !isSignedIn(req)) {
-      if (method === 'GET' && pathname === '/relay') return redirect(res, '/');
-      return sendJson(res, 401, { detail: 'sign in first' });
-    }
+    res.setHeader('cache-control', 'no-store');
     await answer(req, res);
   }
 
-  async function signIn(req: IncomingMessage, res: ServerResponse): Promise<void> {
-    const form = await readForm(req);
-    if (!form) return refuseForm(res);
-    const result = sessions.signIn(form.get('username'), form.get('password'));
-    if (result === 'limited') return sendJson(res, 429, { detail: 'too many attempts' }, ['retry-after', '60']);
-    if (result === 'rejected') return sendJson(res, 401, { detail: 'wrong user name or password' });
-    const event = new H3Event(new Request('http://demo/'));
+  function onError({ status, message, headers, unhandled, cause }: HTTPError, { req }: H3Event): HTTPResponse {
+    // The rest of the form is not read, so the connection cannot be reused.
+    if (!unhandled) return json({ detail: message }, status, status === 413 ? { connection: 'close' } : headers);
+    // A client that leaves while it sends a form is no error.
+    if (!req.signal.aborted) log.error(`${req.method} request failed: ${describeError(cause)}`);
+    return json({ detail: 'internal error' }, 500);
+  }
+
+  async function signIn(event: H3Event): Promise<HTTPResponse> {
+    const { username, password } = await readForm(event);
+    const result = sessions.signIn(username, password);
+    if (result === 'limited') throw refusal(429, 'too many attempts', { 'retry-after': '60' });
+    if (result === 'rejected') throw refusal(401, 'wrong user name or password');
     // Not `Secure`: the demo is plain http on loopback.
     setCookie(event, COOKIE, result.token, { ...COOKIE_SCOPE, maxAge: SESSION_LIFETIME / 1000 });
-    redirect(res, '/', event.res.headers.getSetCookie());
+    return redirect('/', 303);
   }
 
-  function signOut(req: IncomingMessage, res: ServerResponse): void {
-    sessions.signOut(tokenOf(req));
-    const event = new H3Event(new Request('http://demo/'));
+  function signOut(event: H3Event): HTTPResponse {
+    sessions.signOut(getCookie(event, COOKIE));
     deleteCookie(event, COOKIE, COOKIE_SCOPE);
-    redirect(res, '/', event.res.headers.getSetCookie());
+    return redirect('/', 303);
   }
 
-  function mintTicket(req: IncomingMessage, res: ServerResponse): void {
-    const ticket = sessions.mintTicket(tokenOf(req) ?? '');
-    sendJson(res, 200, { ticket, expires_in: TICKET_LIFETIME / 1000 });
+  function mintTicket(event: H3Event): HTTPResponse {
+    const ticket = sessions.mintTicket(getCookie(event, COOKIE) ?? '');
+    return json({ ticket, expires_in: TICKET_LIFETIME / 1000 });
   }
 
   /** Switches the plugin on or off, as a dashboard's settings do: its sockets close within two seconds. */
-  async function switchPlugin(req: IncomingMessage, res: ServerResponse): Promise<void> {
-    const form = await readForm(req);
-    if (!form) return refuseForm(res);
-    isEnabled = form.get('enabled') === 'true';
-    redirect(res, '/');
+  async function switchPlugin(event: H3Event): Promise<HTTPResponse> {
+    const { enabled } = await readForm(event);
+    isEnabled = enabled === 'true';
+    return redirect('/', 303);
   }
 
-  async function sendAsset(res: ServerResponse, name: string, type: string): Promise<void> {
+  async function asset(name: string, type: string): Promise<HTTPResponse> {
     const bytes = await readFile(`${assets}/${name}`).catch(() => null);
-    if (bytes) return sendText(res, type, bytes);
-    sendJson(res, 404, { detail: `dashboard/${name} is missing; build it with: npm run build` });
+    if (!bytes) throw refusal(404, `dashboard/${name} is missing; build it with: npm run build`);
+    return reply(type, bytes);
   }
 
   /** The dashboard's own socket, for a ticket. */
@@ -143,11 +163,9 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
 
   const server = createServer((req, res) => {
     handle(req, res).catch((error: unknown) => {
-      // A client that leaves while it sends a form is no error.
-      if (res.destroyed) return;
       log.error(`${req.method} request failed: ${describeError(error)}`);
       if (res.headersSent) res.destroy();
-      else sendJson(res, 500, { detail: 'internal error' });
+      else refuse(res, 500, 'internal error');
     });
   });
   server.on('upgrade', (req, socket, head) => {
@@ -176,7 +194,7 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
   };
 }
 
-type Answer = (req: IncomingMessage, res: ServerResponse) => void | Promise<void>;
+type Route = readonly [method: 'GET' | 'POST', path: string, access: 'open' | 'user', answer: EventHandler];
 
 const COOKIE_SCOPE = { httpOnly: true, sameSite: 'strict', path: '/' } as const;
 
@@ -187,12 +205,8 @@ const SECURITY_HEADERS = {
   'x-content-type-options': 'nosniff',
 };
 
-const urlOf = (req: IncomingMessage): URL => {
-  const target = `http://demo${req.url ?? '/'}`;
-  return new URL(URL.canParse(target) ? target : 'http://demo/');
-};
-
-const headersOf = (req: IncomingMessage): Headers => new Headers({ cookie: req.headers.cookie ?? '' });
+/** The target of a request. A whole URL, or `*`, becomes a path that no route has. */
+const urlOf = ({ url = '' }: { url?: string } = {}): URL => new URL(`http://demo${url.replace(/^(?!\/)/, '/')}`);
 
 const isOwnHost = (req: IncomingMessage): boolean =>
   ['127.0.0.1', 'localhost'].some((name) => req.headers.host?.toLowerCase() === `${name}:${req.socket.localPort}`);
@@ -207,9 +221,9 @@ const originOf = ({ headers }: IncomingMessage): string => {
 };
 
 /** Path below which a proxy shows the demo, such as `/dashboard`; empty without one. */
-const prefixOf = ({ headers }: IncomingMessage): string => {
-  const prefix = headers['x-forwarded-prefix'];
-  return typeof prefix === 'string' && /^(?:\/[\w-]{1,64}){1,4}$/.test(prefix) ? prefix : '';
+const prefixOf = ({ req }: H3Event): string => {
+  const prefix = req.headers.get('x-forwarded-prefix') ?? '';
+  return /^(?:\/[\w-]{1,64}){1,4}$/.test(prefix) ? prefix : '';
 };
 
 const isOwnOrigin = (req: IncomingMessage): boolean => {
@@ -220,22 +234,15 @@ const isOwnOrigin = (req: IncomingMessage): boolean => {
   return isOwn && (site === undefined || site !== 'cross-site' || headers['sec-fetch-mode'] === 'navigate');
 };
 
-/** The fields of a form or of a JSON object; null when it is too large. */
-async function readForm(req: IncomingMessage): Promise<Map<string, unknown> | null> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of req as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > MAX_FORM) return null;
-    chunks.push(chunk);
-  }
-  const text = Buffer.concat(chunks).toString('utf8');
-  const isJson = req.headers['content-type']?.includes('json');
-  return new Map<string, unknown>(isJson ? Object.entries(parseObject(text) ?? {}) : new URLSearchParams(text));
+/** The fields of a form or of a JSON object. */
+async function readForm(event: H3Event): Promise<JsonObject> {
+  assertBodySize(event, MAX_FORM);
+  const type = event.req.headers.get('content-type')?.includes('json') ? 'json' : 'urlencoded';
+  return asObject(await readBody(event, { type })) ?? {};
 }
 
-const refuseForm = (res: ServerResponse): void =>
-  sendJson(res, 413, { detail: 'the form is too large' }, ['connection', 'close']);
+const refusal = (status: number, message: string, headers?: HeadersInit): HTTPError =>
+  new HTTPError({ status, message, headers });
 
 /** As a dashboard tells clients how to sign in: this one knows no native flow. */
 const statusOf = (version: string) => ({
@@ -247,24 +254,20 @@ const statusOf = (version: string) => ({
   auth_flows: ['password'],
 });
 
-function redirect(res: ServerResponse, location: string, cookies: string[] = []): void {
-  res.writeHead(303, { location, 'cache-control': 'no-store', ...(cookies.length > 0 && { 'set-cookie': cookies }) });
-  res.end();
+/** An answer that states its length to HEAD, too. */
+function reply(type: string, body: string | Uint8Array<ArrayBuffer>, status = 200, more?: HeadersInit): HTTPResponse {
+  const headers = new Headers(more);
+  headers.set('content-type', type);
+  headers.set('content-length', String(Buffer.byteLength(body)));
+  return new HTTPResponse(body, { status, statusText: STATUS_CODES[status], headers });
 }
 
-function sendText(res: ServerResponse, type: string, body: string | Buffer): void {
-  const bytes = Buffer.from(body);
-  res.writeHead(200, {
-    'content-type': `${type}; charset=utf-8`,
-    'content-length': bytes.length,
-    'cache-control': 'no-store',
-  });
-  res.end(res.req.method === 'HEAD' ? undefined : bytes);
-}
+const json = (body: object, status?: number, headers?: HeadersInit): HTTPResponse =>
+  reply('application/json', JSON.stringify(body), status, headers);
 
-/** Sends a page, with its links below the proxy's prefix. */
-const sendPage = (res: ServerResponse, main: string): void =>
-  sendText(res, 'text/html', page(main).replace(/(href|action|src)="\//g, `$1="${prefixOf(res.req)}/`));
+/** A page, with its links below the proxy's prefix. */
+const pageFor = (event: H3Event, main: string): HTTPResponse =>
+  reply('text/html; charset=utf-8', page(main).replace(/(href|action|src)="\//g, `$1="${prefixOf(event)}/`));
 
 // The pages hold nothing that a user has given, so there is nothing to escape.
 const page = (main: string): string => `<!doctype html>

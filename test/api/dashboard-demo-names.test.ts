@@ -118,12 +118,70 @@ describe('tickets of the demo', () => {
   });
 });
 
-it('a settings form that is too large changes nothing', async () => {
-  const { demo, cookie } = await start();
-  const post = (body: string) =>
-    fetch(`${demo.url}/demo/plugin`, { method: 'POST', headers: { cookie }, body, redirect: 'manual' });
-  expect((await post(`enabled=false&x=${'x'.repeat(5_000)}`)).status).toBe(413);
-  expect((await fetch(`${demo.url}${MOUNT}/push`, { headers: { cookie } })).status).toBe(200);
+describe('routes of the demo', () => {
+  it('are reached by exactly their paths, with a query or without', async () => {
+    const { port, cookie } = await start();
+    const ask = (target: string) => statusOf(port, target, [`Host: localhost:${port}`, `cookie: ${cookie}`]);
+    for (const target of ['/relay', '/relay?', '/relay?x=%', '/x/../relay']) {
+      expect([target, await ask(target)]).toEqual([target, 200]);
+    }
+    const others = ['/relay/', '//relay', '/%72elay', '/relay%2f', '/relay%00', '/RELAY', '/relay;x', '/%', '/*', '*'];
+    for (const target of [...others, `http://localhost:${port}/relay`, `//localhost:${port}/relay`]) {
+      expect([target, await ask(target)]).toEqual([target, 404]);
+    }
+  });
+
+  it('answer HEAD with the head of GET', async () => {
+    const { demo, cookie } = await start();
+    for (const path of ['/', '/relay', '/demo.js', '/api/status', '/nope', '/auth/login', '/dashboard/tab.js']) {
+      const [get, head] = await Promise.all(
+        ['GET', 'HEAD'].map((method) => fetch(demo.url + path, { method, headers: { cookie, connection: 'close' } })),
+      );
+      expect(await head?.text()).toBe('');
+      const headersOf = (response?: Response) => ({ ...Object.fromEntries(response?.headers ?? []), date: '' });
+      expect([path, head?.status, headersOf(head)]).toEqual([path, get?.status, headersOf(get)]);
+    }
+  });
+
+  it('answer an error of the plugin with a 500, and log it once', async () => {
+    const log: string[] = [];
+    const handle = () => Promise.reject(new Error('broken'));
+    const demo = await startDemo({
+      port: 0,
+      version: '1.0.0',
+      assets: '/nowhere',
+      createPlugin: () => ({ handle, upgrade: handle, close: async () => {} }),
+      log: createLog('DEBUG', (line) => log.push(line)),
+    });
+    onTestFinished(() => demo.close());
+    const response = await fetch(demo.url);
+    expect([response.status, await response.json()]).toEqual([500, { detail: 'internal error' }]);
+    expect(log).toEqual([expect.stringContaining('GET request failed: broken')]);
+  });
+});
+
+describe('forms of the demo', () => {
+  it.each([
+    ['too large', `enabled=false&x=${'x'.repeat(5_000)}`, 'application/x-www-form-urlencoded', 413],
+    ['no JSON', '{"enabled":', 'application/json', 400],
+  ])('change nothing when they are %s', async (_what, body, type, status) => {
+    const { demo, cookie } = await start();
+    const headers = { cookie, 'content-type': type };
+    const response = await fetch(`${demo.url}/demo/plugin`, { method: 'POST', headers, body, redirect: 'manual' });
+    expect([response.status, await response.json()]).toEqual([status, { detail: expect.any(String) }]);
+    expect((await fetch(`${demo.url}${MOUNT}/push`, { headers: { cookie } })).status).toBe(200);
+  });
+
+  it.each([
+    ['announced', { 'content-length': '5000' }, ''],
+    ['chunked', { 'transfer-encoding': 'chunked' }, `1388\r\n${'x'.repeat(5_000)}\r\n`],
+  ])('are refused before they end when they are large and %s', async (_what, framing, body) => {
+    const { port } = await start();
+    const connection = await connectRaw(port);
+    onTestFinished(connection.destroy);
+    connection.write(request('POST', '/auth/login', { host: `127.0.0.1:${port}`, ...framing }, body));
+    expect(await connection.head()).toMatchObject({ status: 413, headers: { connection: 'close' } });
+  });
 });
 
 it('a form that is cut off is no error of the demo', async () => {
