@@ -317,6 +317,8 @@ describeInBrowser(
       await page.goto(`${app}#/settings`);
       await page.getByText(/They are not sealed: over plain http, this browser has no key for that/).waitFor();
       await page.goto(`${app}#/inbox/c1`);
+      // Its files come from home: over plain http, no service worker has them.
+      await page.getByLabel('Reply').waitFor();
       await inStep();
       await home.kill();
       await atMailbox(page);
