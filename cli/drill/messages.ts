@@ -4,8 +4,8 @@ import type { Stage } from './stage.ts';
 import { createLog, missing, type Work } from './tally.ts';
 
 const SENDERS = 3;
-/** Messages that may be under way at once: the relay keeps fifty for a phone that is away. */
-const MAX_UNSEEN = 20;
+/** Messages of one kind that may be under way at once: the relay keeps fifty for a phone that is away. */
+export const MAX_UNSEEN = 20;
 /** Replies that may wait for their reader at once: the relay keeps a hundred. */
 const MAX_UNREAD = 40;
 /** Lost messages that are explained. */

@@ -1,7 +1,7 @@
 import type { Browser, Page } from 'playwright-core';
 import { pause } from '../pause.ts';
 import type { Inbox } from './inbox.ts';
-import { deliver } from './messages.ts';
+import { deliver, MAX_UNSEEN } from './messages.ts';
 import { newCode, type Stage } from './stage.ts';
 import { createLog, missing, type Work } from './tally.ts';
 
@@ -18,6 +18,8 @@ const CHAT = 'drill-page';
 export interface PageWork extends Work {
   /** Reads the page again. */
   scan(): Promise<void>;
+  /** A message has arrived at the phone, which the page has a copy of. */
+  arrived(messageId: string): void;
 }
 
 /** The app in a browser, with one thread open: it shows numbered messages, and sends numbered replies. */
@@ -29,6 +31,8 @@ export async function createPageWork(stage: Stage, inbox: Inbox, browser: Browse
   const replies = inbox.from('drill page reply');
   const confirmed = createLog();
   const shown = createLog();
+  /** Messages that the relay need not keep for the phone any more. */
+  const arrived = createLog();
   const acknowledged = createLog();
   const doubled = new Set<string>();
   let sent = 0;
@@ -82,7 +86,7 @@ export async function createPageWork(stage: Stage, inbox: Inbox, browser: Browse
   return {
     async run(signal) {
       while (!signal.aborted) {
-        await sendNext(signal);
+        if (sent - arrived.size < MAX_UNSEEN) await sendNext(signal);
         try {
           await reconnect(page);
           await scan();
@@ -96,6 +100,10 @@ export async function createPageWork(stage: Stage, inbox: Inbox, browser: Browse
     async scan() {
       await reconnect(page);
       await scan();
+    },
+    arrived(messageId) {
+      const [, id] = /^drill-page-(\d+)$/.exec(messageId) ?? [];
+      if (id !== undefined) arrived.add(Number(id));
     },
     isSettled: () =>
       waiting === 0 &&

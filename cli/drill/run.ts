@@ -9,7 +9,7 @@ import { createCommandWork } from './commands.ts';
 import { type FaultKind, startFlakyProxy } from './flaky-proxy.ts';
 import { createInbox } from './inbox.ts';
 import { createMessageWork } from './messages.ts';
-import { createPageWork } from './page.ts';
+import { createPageWork, type PageWork } from './page.ts';
 import { startPhone } from './phone.ts';
 import type { DrillRelay } from './process.ts';
 import { createRefreshWork } from './refreshes.ts';
@@ -106,8 +106,12 @@ async function drill(
   const commands = createCommandWork(stage, token);
   const inbox = createInbox(stage);
   const messages = createMessageWork(stage, inbox, () => phone);
+  let page: PageWork | undefined;
   const phone = await startPhone(stage, folder, {
-    arrived: messages.arrived,
+    arrived(messageId) {
+      messages.arrived(messageId);
+      page?.arrived(messageId);
+    },
     shown: ({ messageId, text }) => messages.shown(messageId, text),
     acknowledged: messages.acknowledged,
     commanded: commands.executed,
@@ -119,7 +123,7 @@ async function drill(
   const shell = relay.hasShell ? await createShellWork(stage, token, folder) : undefined;
   const browser = await openBrowser?.(folder);
   if (browser) cleanups.push(() => browser.close());
-  const page = browser && (await createPageWork(stage, inbox, browser));
+  page = browser && (await createPageWork(stage, inbox, browser));
   const works: Work[] = [messages, commands, uploads, refreshes, ...(shell ? [shell] : []), ...(page ? [page] : [])];
 
   const began = performance.now();
