@@ -72,12 +72,12 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
   const routes: readonly Route[] = [
     ['GET', '/', 'open', (event) => pageFor(event, isSignedIn(event) ? homePage(isEnabled) : signInPage())],
     ['GET', '/relay', 'open', (event) => (isSignedIn(event) ? pageFor(event, tabPage()) : redirect('/', 303))],
-    ['GET', '/demo.js', 'open', (event) => reply('text/javascript; charset=utf-8', mountScript(prefixOf(event)))],
+    ['GET', '/demo.js', 'open', (event) => text('text/javascript', mountScript(prefixOf(event)))],
     ['GET', '/api/health', 'open', () => json({ status: 'ok', auth_required: true })],
     ['GET', '/api/status', 'open', () => json(statusOf(version))],
-    ['GET', '/dashboard/manifest.json', 'user', () => asset('manifest.json', 'application/json; charset=utf-8')],
-    ['GET', '/dashboard/tab.js', 'user', () => asset('tab.js', 'text/javascript; charset=utf-8')],
-    ['GET', '/dashboard/tab.css', 'open', () => asset('tab.css', 'text/css; charset=utf-8')],
+    ['GET', '/dashboard/manifest.json', 'user', () => asset('manifest.json', 'application/json')],
+    ['GET', '/dashboard/tab.js', 'user', () => asset('tab.js', 'text/javascript')],
+    ['GET', '/dashboard/tab.css', 'open', () => asset('tab.css', 'text/css')],
     ['POST', '/auth/login', 'open', signIn],
     ['POST', '/auth/logout', 'user', signOut],
     ['POST', '/api/ws', 'user', mintTicket],
@@ -146,7 +146,7 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
   async function asset(name: string, type: string): Promise<HTTPResponse> {
     const bytes = await readFile(`${assets}/${name}`).catch(() => null);
     if (!bytes) throw refusal(404, `dashboard/${name} is missing; build it with: npm run build`);
-    return reply(type, bytes);
+    return text(type, bytes);
   }
 
   /** The dashboard's own socket, for a ticket. */
@@ -262,12 +262,15 @@ function reply(type: string, body: string | Uint8Array<ArrayBuffer>, status = 20
   return new HTTPResponse(body, { status, statusText: STATUS_CODES[status], headers });
 }
 
+const text = (type: string, body: string | Uint8Array<ArrayBuffer>): HTTPResponse =>
+  reply(`${type}; charset=utf-8`, body);
+
 const json = (body: object, status?: number, headers?: HeadersInit): HTTPResponse =>
   reply('application/json', JSON.stringify(body), status, headers);
 
 /** A page, with its links below the proxy's prefix. */
 const pageFor = (event: H3Event, main: string): HTTPResponse =>
-  reply('text/html; charset=utf-8', page(main).replace(/(href|action|src)="\//g, `$1="${prefixOf(event)}/`));
+  text('text/html', page(main).replace(/(href|action|src)="\//g, `$1="${prefixOf(event)}/`));
 
 // The pages hold nothing that a user has given, so there is nothing to escape.
 const page = (main: string): string => `<!doctype html>

@@ -4,7 +4,10 @@ import type { Stage } from './stage.ts';
 import { createLog, missing, type Work } from './tally.ts';
 
 const SENDERS = 3;
-/** Messages of one kind that may be under way at once: the relay keeps fifty for a phone that is away. */
+/**
+ * Messages of one kind, to the phone or to the page, that may be under way at once: both kinds together must stay below the
+ * fifty that the relay keeps for a phone that is away.
+ */
 export const MAX_UNSEEN = 20;
 /** Replies that may wait for their reader at once: the relay keeps a hundred. */
 const MAX_UNREAD = 40;

@@ -98,8 +98,13 @@ const conditions = fc.record(
   { requiredKeys: [] },
 );
 /** How a query carries a path. `direct` says that nothing else in it counts. */
-const carriers = fc.constantFrom<{ write(path: string): string; direct: boolean }>(
-  { write: (path) => `/media/by-path?path=${path}`, direct: true },
+interface Carrier {
+  write(path: string): string;
+  direct: boolean;
+}
+const PLAIN: Carrier = { write: (path) => `/media/by-path?path=${path}`, direct: true };
+const carriers = fc.constantFrom<Carrier>(
+  PLAIN,
   { write: (path) => `/media/by-path?path=/x&path=${path}&content_type=text/plain`, direct: true },
   { write: (path) => `/media/by-path?path=%20${path}%20`, direct: true },
   { write: (path) => `/media/by-path?path=${path}&path=/x`, direct: false },
@@ -116,7 +121,6 @@ describe.each(['strict', 'container'] as const)('files of a host, %s (contract 0
     const { world, secrets, ask, expectPublic } = await start(mode);
     let [served, refused] = [0, 0];
     const plainly = (path: string) => ({ path, text: encodeURIComponent(path), exact: true });
-    const carrier = { write: (path: string) => `/media/by-path?path=${path}`, direct: true };
     await fc.assert(
       fc.asyncProperty(
         hostilePath(world).chain((path) => encoded(path).map((spelled) => ({ path, ...spelled }))),
@@ -138,7 +142,7 @@ describe.each(['strict', 'container'] as const)('files of a host, %s (contract 0
       {
         ...fuzzRuns(300),
         // By chance alone, few paths remain those of a file.
-        examples: [...world.publicFiles, ...world.secrets].map((path) => [plainly(path), carrier, {}, 'GET']),
+        examples: [...world.publicFiles, ...world.secrets].map((path) => [plainly(path), PLAIN, {}, 'GET']),
       },
     );
     // The attack reaches both kinds of files.

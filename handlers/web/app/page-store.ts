@@ -12,6 +12,20 @@ interface Held {
   unread?: Change[];
 }
 
+/**
+ * A record with an entry replaced, or removed if it is undefined. Over `max` entries, the one with the oldest change is
+ * dropped.
+ */
+export function withEntry<T>(
+  record: Readonly<Record<string, T>>,
+  key: string,
+  entry: T | undefined,
+  max: number,
+): Record<string, T> {
+  const others = Object.entries(record).filter(([other]) => other !== key);
+  return Object.fromEntries(entry === undefined ? others : [...others.slice(1 - max), [key, entry]]);
+}
+
 /** Maximum changes of one value that are made again. */
 const MAX_UNREAD = 100;
 

@@ -1,6 +1,7 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { openChannel } from './browser-storage.ts';
 import type { App } from './context.ts';
+import { withEntry } from './page-store.ts';
 
 /**
  * Entries by key, stored in this browser for the pairing under one name of the page store. Every tab shows the changes of the
@@ -24,10 +25,9 @@ export function openRecord<T>({ pageStore, base }: Pick<App, 'pageStore' | 'base
     entries: entries as ReadonlySignal<Readonly<Record<string, T>>>,
     /** Replaces an entry, or removes it. */
     async set(key: string, entry: T | undefined): Promise<void> {
-      entries.value = await pageStore.change<Record<string, T>>(name, (stored = {}) => {
-        const others = Object.entries(stored).filter(([other]) => other !== key);
-        return Object.fromEntries(entry === undefined ? others : [...others.slice(1 - max), [key, entry]]);
-      });
+      entries.value = await pageStore.change<Record<string, T>>(name, (stored = {}) =>
+        withEntry(stored, key, entry, max),
+      );
       if (!isClosed) channel.postMessage(null);
     },
     close(): void {

@@ -5,7 +5,7 @@ import { UNNUMBERED } from '../../../../lib/phone/numbers.ts';
 import { isGranted } from '../../../../lib/sessions/grants.ts';
 import type { Message } from '../../../../lib/socket/envelope.ts';
 import type { Api } from '../../shared/api.ts';
-import type { PageStore } from '../page-store.ts';
+import { type PageStore, withEntry } from '../page-store.ts';
 import type { Session } from '../session.ts';
 import {
   type HistoryRow,
@@ -308,14 +308,11 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
 
     /** Stores a draft; an empty text removes it. */
     draft(thread: string, text: string): void {
-      const changed = (drafts: Readonly<Record<string, string>>): Record<string, string> => {
-        const { [thread]: _, ...others } = drafts;
-        const remaining = Object.entries(others).slice(-MAX_DRAFTS + 1);
-        return Object.fromEntries(text === '' ? remaining : [...remaining, [thread, text]]);
-      };
+      const changed = (all: Readonly<Record<string, string>> = {}) =>
+        withEntry(all, thread, text === '' ? undefined : text, MAX_DRAFTS);
       drafts.value = changed(drafts.value);
       // Another tab may have stored drafts of other threads.
-      void pageStore.change<Record<string, string>>('drafts', (stored = {}) => changed(stored));
+      void pageStore.change<Record<string, string>>('drafts', changed);
     },
 
     /** Erases everything, and writes no more to the page store. */

@@ -115,9 +115,9 @@ export function createView({ host, appearance, modifiers, label, ...events }: Vi
   }
 
   /**
-   * xterm drops the selection when the number of rows changes, and when tmux asks for the mouse again after that, so also when
-   * the search bar or a keyboard appears. It is restored unless its text has gone. `moved` is the number of rows that the text
-   * went down.
+   * Restores the selection while its text is still there. xterm drops it when the number of rows changes, as it does when the
+   * search bar or a keyboard appears, and again when tmux then turns mouse reporting on. `moved` is the number of rows by
+   * which the text has moved down.
    */
   function restoreSelection(moved = 0): void {
     if (!held || terminal.hasSelection()) return;
@@ -126,7 +126,7 @@ export function createView({ host, appearance, modifiers, label, ...events }: Vi
     if (start.y + moved >= 0) {
       terminal.select(start.x, start.y + moved, (end.y - start.y) * terminal.cols + end.x - start.x);
     }
-    // xterm does not tell of the same selection twice, although it told of its end.
+    // xterm has reported that the selection is gone, but does not report the same one again.
     if (terminal.getSelection() === text) events.onSelection(text);
     else clearSelection();
   }
