@@ -1,6 +1,7 @@
 import { createServer, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
+import { systemClock } from '../../lib/kit/clock.ts';
 import { fetchUpstream } from '../../lib/web/upstream.ts';
 import { TIMED } from '../support/limits.ts';
 import { setUp } from '../support/probes.ts';
@@ -10,7 +11,10 @@ describe.each([
   ['fetch', fetchUpstream()],
 ])('misbehaving providers (contract 07 §3, upstream of %s)', (_name, upstream) => {
   it('slow providers delay an answer by 1.25 s at most, also when bytes trickle', TIMED, async () => {
-    const { api, ask } = await setUp({ '.env': 'LM_BASE_URL=<api>/v1\nOLLAMA_BASE_URL=<api>/v1\n' }, { upstream });
+    const { api, ask } = await setUp(
+      { '.env': 'LM_BASE_URL=<api>/v1\nOLLAMA_BASE_URL=<api>/v1\n' },
+      { upstream, clock: systemClock },
+    );
     const trickles: NodeJS.Timeout[] = [];
     onTestFinished(() => trickles.forEach(clearInterval));
     api.onAny((exchange) => {
@@ -37,7 +41,7 @@ it('contract 07 §3: an unreachable or silent provider yields an unknown row', a
   });
   const { port } = deaf.address() as { port: number };
   const env = `LM_BASE_URL=https://127.0.0.1:${port}/v1\nOLLAMA_BASE_URL=http://127.0.0.1:1/v1\n`;
-  const { ask } = await setUp({ '.env': env });
+  const { ask } = await setUp({ '.env': env }, { clock: systemClock });
   expect(await ask('lmstudio/a', 'ollama/b')).toEqual(['?', '?']);
   await expect.poll(() => sockets.every((socket) => socket.destroyed)).toBe(true);
 });

@@ -180,7 +180,8 @@ describe.each([
       (exchange) => exchange.answer(200, ''),
       (exchange) => exchange.answer(200, 'null'),
       (exchange) => exchange.answer(200, { models: 'lm-secret' }),
-      (exchange) => exchange.answer(200, JSON.stringify(good).slice(0, 9), { 'content-length': '1000' }),
+      (exchange) =>
+        exchange.answer(200, JSON.stringify(good).slice(0, 9), { 'content-length': '1000', connection: 'close' }),
       (exchange) => exchange.cut(),
     ];
     for (const answer of answers) {

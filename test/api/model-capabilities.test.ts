@@ -1,6 +1,7 @@
 import { mkdir, symlink } from 'node:fs/promises';
 import { expect, it } from 'vitest';
 import { startBuiltTarget } from '../support/built-relay.ts';
+import { createTestClock } from '../support/clock.ts';
 import { startFakeApi } from '../support/fake-api-server.ts';
 import { exchange, request } from '../support/raw-socket.ts';
 import { bearer, describeMatrix, itOnNode, pair, post, type Target } from '../support/relay.ts';
@@ -127,7 +128,10 @@ describeMatrix('POST /relay/model-capabilities (contract 07 §3)', (start, runti
     api.onAny((exchange) => exchange.answer(200, { models: [{ key: 'Qwen/Qwen3', capabilities: CAPABLE }] }));
     const env = { LM_BASE_URL: `${api.url}/v1`, LM_API_KEY: 'lm-secret' };
     const lines = Object.entries(env).map(([name, value]) => `${name}=${value}\n`);
-    const target = await withProfile(await start(runtime === 'edge' ? { env } : {}), { '.env': lines.join('') });
+    // On Node, time stands still: a call may take 1.25 s, and a busy machine may stall for longer.
+    const target = await withProfile(await start(runtime === 'edge' ? { env } : { clock: createTestClock() }), {
+      '.env': lines.join(''),
+    });
     const ask = async (more = {}) => {
       const request = { models: [{ provider: 'LM-Studio', model: 'qwen/qwen3' }], ...more };
       const text = await (await target.operator(PATH, post(request))).text();

@@ -86,15 +86,15 @@ export async function startFakeApi(onEnd: OnEnd = onTestFinished): Promise<FakeA
 }
 
 async function read(incoming: IncomingMessage, response: ServerResponse): Promise<Exchange> {
-  let body = '';
-  incoming.setEncoding('utf8');
-  for await (const part of incoming) body += part;
-  const url = new URL(incoming.url ?? '', 'http://fake');
   let abandoned = false;
   response.on('close', () => {
     abandoned = !response.writableFinished;
   });
   response.on('error', () => {});
+  let body = '';
+  incoming.setEncoding('utf8');
+  for await (const part of incoming) body += part;
+  const url = new URL(incoming.url ?? '', 'http://fake');
   const exchange: Exchange = {
     method: incoming.method ?? '',
     path: url.pathname,

@@ -1,6 +1,8 @@
 import { expect, onTestFinished } from 'vitest';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
+import type { Clock } from '../../lib/kit/clock.ts';
 import { startBuiltTarget } from './built-relay.ts';
+import { createTestClock } from './clock.ts';
 import { startFakeApi } from './fake-api-server.ts';
 import { post } from './relay.ts';
 import { rerouted } from './rerouted.ts';
@@ -8,8 +10,14 @@ import { writeFiles } from './temp.ts';
 
 export const PATH = '/relay/model-capabilities';
 
-/** A relay with these files in its agent home. Every provider is rerouted to one fake server. */
-export async function setUp(files: Record<string, string>, { upstream = createNodeUpstream() } = {}) {
+/**
+ * A relay with these files in its agent home. Every provider is rerouted to one fake server. By default, time stands
+ * still: a call may take 1.25 s, and a busy machine may stall for longer.
+ */
+export async function setUp(
+  files: Record<string, string>,
+  { upstream = createNodeUpstream(), clock = createTestClock() as Clock } = {},
+) {
   const api = await startFakeApi();
   const hosts = [
     'https://ollama.com',
@@ -19,7 +27,7 @@ export async function setUp(files: Record<string, string>, { upstream = createNo
   ];
   const origins = Object.fromEntries([...hosts, 'https://account.example'].map((host) => [host, api.url]));
   const route = rerouted(origins, upstream);
-  const target = await startBuiltTarget({ upstream: route });
+  const target = await startBuiltTarget({ upstream: route, clock });
   onTestFinished(() => target.stop());
   const named = Object.entries({ 'config.yaml': '', ...files }).map(([name, text]) => [
     name,
