@@ -29,8 +29,8 @@ const PAGE = 200;
 const REREAD = 100;
 /** Milliseconds for one page of the history. */
 const READ_TIMEOUT = 20_000;
-/** Milliseconds after which an unacknowledged reply is sent again. */
-const RESEND_EVERY = 15_000;
+/** Milliseconds after which an unacknowledged reply is sent again, and a failed read is repeated. */
+const RETRY_EVERY = 15_000;
 /** Milliseconds after which changes are stored, since messages come in bursts. */
 const KEEP_AFTER = 500;
 const MAX_DRAFTS = 50;
@@ -114,7 +114,7 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
       }
       error.value = null;
     } catch (failure) {
-      // The next connection tries again, and may have done so already.
+      // A newer connection may have begun another read.
       if (reading === attempt) error.value = failure;
     } finally {
       if (reading === attempt) reading = null;
@@ -131,10 +131,10 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
       const { items: rows, latest } = await api
         .call<{ items: HistoryRow[]; latest: number }>(`phone/history?since=${since}&limit=${PAGE}`, attempt)
         .finally(cancelTimeout);
-      if (attempt.signal.aborted) return;
+      attempt.signal.throwIfAborted();
       if (isThere) {
         const opened = await Promise.all(rows.map((row) => (isHere(row) ? row : session.opened(row))));
-        if (attempt.signal.aborted) return;
+        attempt.signal.throwIfAborted();
         put(opened.map((row) => ({ ...itemOfRow(row), seq: undefined })));
         knownThere = rows.at(-1)?.seq ?? latest;
         if (rows.length < PAGE) return;
@@ -202,6 +202,11 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
 
   const sendWaiting = (): void => waiting.value.forEach(send);
 
+  function retry(): void {
+    sendWaiting();
+    if (error.value) void catchUp();
+  }
+
   async function readTitles(): Promise<void> {
     // The mailbox knows only the states of messages that arrived there, which are here, and of no sealed one.
     if (session.isAtMailbox.peek()) return;
@@ -223,7 +228,7 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
     void catchUp();
     void readTitles();
     sendWaiting();
-    return every(systemClock, RESEND_EVERY, sendWaiting, () => {});
+    return every(systemClock, RETRY_EVERY, retry, () => {});
   }
 
   channel.onmessage = async ({ data }: MessageEvent<InboxNews>) => {

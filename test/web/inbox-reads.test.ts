@@ -1,0 +1,129 @@
+import { signal } from '@preact/signals';
+import { beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { createInbox, type InboxDeps } from '../../handlers/web/app/inbox/inbox.ts';
+import type { HistoryRow } from '../../handlers/web/app/inbox/items.ts';
+import { deferred } from '../../lib/kit/deferred.ts';
+
+const BASE = 'https://relay.example/';
+
+const rowOf = (seq: number): HistoryRow => ({
+  seq,
+  kind: 'message',
+  message_id: `m${seq}`,
+  chat_id: null,
+  title: null,
+  text: `Message ${seq}`,
+  reply_to: null,
+  ts: seq,
+  state: 'shown',
+});
+
+interface Read {
+  path: string;
+  signal: AbortSignal;
+  answer(rows: HistoryRow[]): void;
+  fail(): void;
+}
+
+/** An inbox whose history the case answers, and the means to connect it. */
+async function openInbox() {
+  const reads: Read[] = [];
+  let listen: Parameters<ReturnType<InboxDeps['session']['port']>['onMessage']>[0] = () => {};
+  let connect = (): unknown => undefined;
+  const port = {
+    send: () => true,
+    onMessage(listener: typeof listen) {
+      listen = listener;
+      return () => {};
+    },
+    onOnline(listener: typeof connect) {
+      connect = listener;
+      return () => {};
+    },
+  };
+  const call = (path: string, { signal }: { signal?: AbortSignal } = {}) => {
+    if (!path.startsWith('phone/history') || !signal) return Promise.resolve({ threads: [] });
+    const { promise, resolve, reject } = deferred<unknown>();
+    if (signal.aborted) reject(signal.reason);
+    signal.addEventListener('abort', () => reject(signal.reason));
+    reads.push({
+      path,
+      signal,
+      answer: (items) => resolve({ items, latest: items.at(-1)?.seq ?? 0 }),
+      fail: () => reject(new Error('no answer')),
+    });
+    return promise;
+  };
+  const inbox = createInbox({
+    session: { port: () => port, isAtMailbox: signal(false), grants: signal({ phone: null }) },
+    api: { call },
+    base: BASE,
+    // Without storage; it has tests of its own.
+    pageStore: { read: async () => undefined, change: async () => undefined },
+  } as unknown as InboxDeps);
+  onTestFinished(() => inbox.close());
+  await inbox.opened;
+  return {
+    inbox,
+    reads,
+    connect: () => connect() as () => void,
+    report: (row: HistoryRow) => listen({ type: 'proactive.history', payload: { ...row } } as never),
+    texts: () => inbox.items.value.map((item) => item.text),
+  };
+}
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  onTestFinished(() => void vi.useRealTimers());
+});
+
+const settle = () => vi.advanceTimersByTimeAsync(0);
+
+it('reads the history again while it is connected, after a read that failed', async () => {
+  const { inbox, reads, connect, texts } = await openInbox();
+  const disconnect = connect();
+  reads[0]?.fail();
+  await settle();
+  expect(inbox.error.value).toBeInstanceOf(Error);
+  await vi.advanceTimersByTimeAsync(15_000);
+  expect(reads).toHaveLength(2);
+  reads[1]?.answer([rowOf(1)]);
+  await settle();
+  expect([texts(), inbox.error.value]).toEqual([['Message 1'], null]);
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(reads).toHaveLength(2);
+  disconnect();
+});
+
+it('gives up a read without an answer after 20 s, and tries again', async () => {
+  const { inbox, reads, connect, texts } = await openInbox();
+  const disconnect = connect();
+  await vi.advanceTimersByTimeAsync(20_000);
+  expect([reads[0]?.signal.aborted, inbox.error.value]).toEqual([true, expect.anything()]);
+  await vi.advanceTimersByTimeAsync(10_000);
+  reads[1]?.answer([rowOf(1)]);
+  await settle();
+  expect(texts()).toEqual(['Message 1']);
+  disconnect();
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(reads).toHaveLength(2);
+});
+
+it('a read that a new connection has replaced takes nothing from its successor', async () => {
+  const { inbox, reads, connect, report, texts } = await openInbox();
+  connect()();
+  // It was answered just before.
+  reads[0]?.answer([]);
+  const disconnect = connect();
+  expect(reads.map(({ signal }) => signal.aborted)).toEqual([true, false]);
+  // A message that arrives during the new read is not in its answer.
+  report(rowOf(2));
+  await settle();
+  reads[1]?.answer([rowOf(1)]);
+  await settle();
+  expect(inbox.error.value).toBeNull();
+  reads[2]?.answer([rowOf(2)]);
+  await settle();
+  expect(texts()).toEqual(['Message 1', 'Message 2']);
+  disconnect();
+});
