@@ -19,7 +19,7 @@ export function fetchUpstream(fetch: typeof globalThis.fetch = (...args) => glob
     return {
       status: response.status,
       headers: Object.fromEntries(response.headers),
-      body: chunksOf(response.body, signal),
+      body: chunksOf(response.body ?? new Blob().stream(), signal),
     };
   };
 }
@@ -37,22 +37,27 @@ function bodyOf(
   return { body: isFixed ? stream.pipeThrough(new FixedLengthStream(Number(length))) : stream, duplex: 'half' };
 }
 
-async function* chunksOf(body: ReadableStream<Uint8Array> | null, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-  if (!body) return;
+/** The chunks of a body, which is cancelled when `signal` aborts, or when the iteration is left. */
+function chunksOf(body: ReadableStream<Uint8Array>, signal: AbortSignal): AsyncIterable<Uint8Array> {
   const reader = body.getReader();
-  // Not every platform aborts a body through the signal of its fetch.
+  // Not every platform aborts a body through the signal of its fetch, and one that is never iterated must end, too.
   const cancel = () => void reader.cancel().catch(() => {});
   signal.addEventListener('abort', cancel);
-  try {
-    for (;;) {
-      signal.throwIfAborted();
-      const { done, value } = await reader.read();
-      signal.throwIfAborted();
-      if (done) return;
-      yield value;
+  if (signal.aborted) cancel();
+  return read();
+
+  async function* read(): AsyncGenerator<Uint8Array> {
+    try {
+      for (;;) {
+        signal.throwIfAborted();
+        const { done, value } = await reader.read();
+        signal.throwIfAborted();
+        if (done) return;
+        yield value;
+      }
+    } finally {
+      signal.removeEventListener('abort', cancel);
+      cancel();
     }
-  } finally {
-    signal.removeEventListener('abort', cancel);
-    cancel();
   }
 }

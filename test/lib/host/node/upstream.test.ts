@@ -370,3 +370,18 @@ it('a reason is short and contains no address', () => {
   expect(upstreamReason(new Error('x'.repeat(500)))).toHaveLength(200);
   expect(upstreamReason(undefined)).toBe('connection failed');
 });
+
+it('contract 02 §5.2: an abort cancels a body that nobody reads, where the platform would not', async () => {
+  const cancel = vi.fn();
+  // Like the edge, it does not pass the signal of a request on to the body.
+  const upstream = fetchUpstream(async () => new Response(new ReadableStream({ cancel }), { status: 500 }));
+  const [early, late] = [new AbortController(), new AbortController()];
+  const { status } = await get(upstream, 'http://relay.example/', late.signal);
+  expect([status, cancel.mock.calls.length]).toEqual([500, 0]);
+  late.abort();
+  expect(cancel).toHaveBeenCalledOnce();
+  early.abort();
+  const { body } = await get(upstream, 'http://relay.example/', early.signal);
+  expect(cancel).toHaveBeenCalledTimes(2);
+  await expect(readText(body)).rejects.toThrow(/abort/);
+});
