@@ -3,6 +3,7 @@ import { closeSync, openSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { Command } from 'cac';
 import { type Config, readConfig } from '../lib/config.ts';
+import { describeError } from '../lib/errors.ts';
 import { makeDirectory } from '../lib/host/node/files.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
 import { isLoopbackName, isWildcard, urlHost } from '../lib/kit/addresses.ts';
@@ -113,7 +114,10 @@ async function launch(
     return { name: 'systemd', log: null, ended: () => null };
   }
   const { script } = deps.unit;
-  if ((await deps.host.files.stat(script).catch(() => null))?.kind !== 'file') {
+  const found = await deps.host.files.stat(script).catch((error) => {
+    throw new CommandError(`cannot read ${script}: ${describeError(error)}`, 'Check its permissions.');
+  });
+  if (found?.kind !== 'file') {
     throw new CommandError(`there is no ${script} to run`, 'In a source tree, run: npm run build');
   }
   const folder = config.stateFile === null ? join(config.agentHome, 'svc-relay') : dirname(config.stateFile);
