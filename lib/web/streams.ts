@@ -1,4 +1,4 @@
-import { concatBytes } from '../kit/bytes.ts';
+import { createByteBuffer } from '../kit/byte-buffer.ts';
 
 /** Chunks of a web stream. Leaving the loop early leaves the rest unread. */
 export async function* chunksOf(body: ReadableStream<Uint8Array> | null): AsyncGenerator<Uint8Array> {
@@ -11,17 +11,14 @@ export async function* chunksOf(body: ReadableStream<Uint8Array> | null): AsyncG
   }
 }
 
-/** The first `limit` bytes of a body. Leaves the rest unread, which closes the connection. */
+/** The first `limit` bytes of a body, in chunks of any size. Leaves the rest unread, which closes the connection. */
 export async function readUpTo(body: AsyncIterable<Uint8Array>, limit: number): Promise<Uint8Array> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
+  const buffer = createByteBuffer(limit);
   for await (const chunk of body) {
-    const fitting = chunk.subarray(0, limit - size);
-    chunks.push(fitting);
-    size += fitting.length;
-    if (size === limit) break;
+    buffer.push(chunk);
+    if (buffer.size === limit) break;
   }
-  return concatBytes(...chunks);
+  return buffer.bytes();
 }
 
 /**

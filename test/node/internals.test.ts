@@ -1,15 +1,16 @@
-import { once } from 'node:events';
+import { type EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { types } from 'node:util';
 import nodeAdapter from 'crossws/adapters/node';
-import { expect, it } from 'vitest';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
 import {
   allowMissingHost,
   checkConnectionsEvery,
   currentResponse,
   gatherOnArrival,
-  releaseChunk,
+  releaseChunks,
   responseOn,
   takeEndListener,
   takeMessageListener,
@@ -123,18 +124,34 @@ it('checkConnectionsEvery: a server that listens finds late requests sooner', as
   expect(performance.now() - began).toBeLessThan(15_000);
 });
 
-it('releaseChunk: the ws of crossws keeps the mask of a frame, and needs it no longer', async () => {
-  const masks: unknown[] = [];
+/** What the receiver of a socket keeps of incomplete frames and messages, and the memory behind it, bytes each. */
+function heldBy(webSocket: EventEmitter): { kept: number; memory: number } {
+  type Parts = { _mask?: Uint8Array; _buffers: Uint8Array[]; _fragments: Uint8Array[] };
+  const { _mask, _buffers, _fragments } = (webSocket as unknown as { _receiver: Parts })._receiver;
+  const parts = [...(_mask ? [_mask] : []), ..._buffers, ..._fragments];
+  const kept = parts.reduce((sum, { length }) => sum + length, 0);
+  return { kept, memory: [...new Set(parts.map(({ buffer }) => buffer))].reduce((sum, it) => sum + it.byteLength, 0) };
+}
+
+/** A server that notes what its sockets receive and hold after each chunk. */
+async function startReceiver(install: (webSocket: EventEmitter) => void) {
   const texts: string[] = [];
+  const held: { kept: number; memory: number }[] = [];
   const server = createServer();
-  const maskOf = (webSocket: object) => (webSocket as { _receiver: { _mask: unknown } })._receiver._mask;
   const { handleUpgrade } = nodeAdapter({
     hooks: {
-      message(peer, message) {
+      open(peer) {
+        const webSocket = webSocketOf(peer);
+        install(webSocket);
+        const { _receiver } = webSocket as unknown as { _receiver: { _write(...args: unknown[]): void } };
+        const { _write } = _receiver;
+        _receiver._write = function (...args) {
+          _write.apply(this, args);
+          held.push(heldBy(webSocket));
+        };
+      },
+      message(_peer, message) {
         texts.push(message.text());
-        masks.push(maskOf(peer.websocket));
-        releaseChunk(peer.websocket);
-        masks.push(maskOf(peer.websocket));
       },
     },
   });
@@ -142,10 +159,77 @@ it('releaseChunk: the ws of crossws keeps the mask of a frame, and needs it no l
   const raw = await listen(server);
   raw.write(request('GET', '/', handshakeHeaders()));
   await raw.head();
-  raw.write(Buffer.concat([frame({ payload: 'one' }), frame({ payload: 'two', fin: false })]));
-  raw.write(frame({ payload: ' three', opcode: 0 }));
-  await expect.poll(() => texts).toEqual(['one', 'two three']);
-  expect(masks).toEqual([expect.any(Uint8Array), undefined, expect.any(Uint8Array), undefined]);
+  return { raw, texts, held };
+}
+
+describe.each([
+  ['releaseChunks', releaseChunks],
+  ['gatherOnArrival', gatherOnArrival],
+])('%s: what a socket keeps between chunks', (_name, install) => {
+  const long = frame({ payload: 'x'.repeat(60_000) });
+  it.each([
+    ['a message', [long], 0],
+    ['a ping after a message', [long, frame({ opcode: OPCODE.ping, payload: 'x' })], 0],
+    ['the start of a frame after a message', [long, frame({ payload: 'x' }).subarray(0, 3)], 16],
+    ['the start of a payload after a message', [long, frame({ payload: 'xyz' }).subarray(0, -1)], 16],
+    ['a fragment after a message', [long, frame({ payload: 'x', fin: false })], 16],
+  ])('%s', async (_what, bytes, most) => {
+    const { raw, texts, held } = await startReceiver(install);
+    raw.write(Buffer.concat(bytes));
+    await expect.poll(() => texts).toHaveLength(1);
+    await expect.poll(() => held.at(-1)?.memory).toBeLessThanOrEqual(most);
+  });
+
+  it('a message in small fragments, each in a chunk with 56 KiB of pongs', async () => {
+    const { raw, texts, held } = await startReceiver(install);
+    const pongs = Buffer.concat(
+      Array.from({ length: 450 }, () => frame({ opcode: OPCODE.pong, payload: 'x'.repeat(125) })),
+    );
+    raw.write(frame({ payload: '0', fin: false }));
+    for (let count = 1; count < 40; count++) {
+      raw.write(Buffer.concat([pongs, frame({ payload: String(count % 10), opcode: 0, fin: false })]));
+      await expect.poll(() => held.at(-1)?.kept).toBe(count + 1);
+      expect(held.at(-1)?.memory).toBeLessThanOrEqual(2 * (count + 1));
+    }
+    raw.write(frame({ payload: 'end', opcode: 0 }));
+    await expect.poll(() => texts).toEqual([`${'0123456789'.repeat(4)}end`]);
+  });
+
+  it('any messages in any fragments and chunks arrive as they were sent', async () => {
+    const length = fc.oneof(fc.nat(20), fc.nat(9000), fc.integer({ min: 1_000_000, max: 1_300_000 }));
+    const message = fc.record({ parts: fc.array(length, { minLength: 1, maxLength: 4 }), seed: fc.nat(25) });
+    const letters = (seed: number, size: number) => String.fromCharCode(97 + seed).repeat(size);
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(message, { minLength: 1, maxLength: 4 }),
+        fc.array(fc.oneof(fc.integer({ min: 1, max: 40 }), fc.integer({ min: 1, max: 70_000 })), { minLength: 1 }),
+        async (messages, sizes) => {
+          const { raw, texts, held } = await startReceiver(install);
+          const sent = messages.map(({ parts, seed }) => parts.map((size, at) => letters((seed + at) % 26, size)));
+          const frames = sent.flatMap((parts) =>
+            parts.flatMap((payload, at) => [
+              frame({ payload, opcode: at === 0 ? OPCODE.text : 0, fin: at === parts.length - 1 }),
+              frame({ opcode: OPCODE.pong, payload: 'in between' }),
+            ]),
+          );
+          const bytes = Buffer.concat(frames);
+          for (let at = 0, turn = 0; at < bytes.length; turn++) {
+            // Many small writes, but not a million of them.
+            const size = turn < 200 ? (sizes[turn % sizes.length] as number) : 500_000;
+            raw.write(bytes.subarray(at, at + size));
+            at += size;
+            if (turn % 8 === 0) await new Promise(setImmediate);
+          }
+          await expect.poll(() => texts.length).toBe(sent.length);
+          expect(texts.map((text) => text.length)).toEqual(sent.map((parts) => parts.join('').length));
+          expect(texts.every((text, at) => text === sent[at]?.join(''))).toBe(true);
+          await expect.poll(() => held.at(-1)).toEqual({ kept: 0, memory: 0 });
+          raw.destroy();
+        },
+      ),
+      { numRuns: 25 },
+    );
+  });
 });
 
 it('gatherOnArrival: a large frame is joined and unmasked while it arrives, and ws only takes it', async () => {

@@ -23,7 +23,7 @@ import { CONNECT_PATH } from '../../../lib/reach/settings.ts';
 import type { BrokerStore } from '../../../storage/broker.ts';
 import { type ConnectionCaps, ConnectionLimits, createFront } from './front.ts';
 import { isHandshake } from './handshake.ts';
-import { checkConnectionsEvery, releaseChunk } from './internals.ts';
+import { checkConnectionsEvery, releaseChunks } from './internals.ts';
 import { holdLoopbacks } from './listen.ts';
 import { createMinorCollector } from './minor-gc.ts';
 
@@ -248,12 +248,12 @@ class BrokerAdapter {
     };
     this.#connections.add(connection);
     this.#guard(connection);
+    releaseChunks(socket);
     socket.on('message', (data: RawData, isBinary: boolean) => {
       const bytes = data as Buffer;
       this.#event(connection, () =>
         isBinary ? this.broker.binary(connection, bytes) : this.broker.text(connection, bytes.toString()),
       );
-      releaseChunk(socket);
       this.#carried(bytes.length);
     });
     socket.on('error', ignore);

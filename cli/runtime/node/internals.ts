@@ -63,15 +63,6 @@ export function checkConnectionsEvery(server: HttpServer, milliseconds: number):
   server.emit('listening');
 }
 
-/**
- * Releases the last chunk that a socket of crossws received. Its `ws` keeps the four bytes of the frame's mask as a view of
- * that chunk until the next frame: 9 KiB of resident memory per quiet socket (2026-11).
- */
-export function releaseChunk(webSocket: unknown): void {
-  const receiver = (webSocket as { _receiver?: { _mask?: Uint8Array } })._receiver;
-  if (receiver) receiver._mask = undefined;
-}
-
 /** The part of the `ws` receiver that handles incoming bytes. */
 interface Receiver {
   _state: number;
@@ -85,6 +76,8 @@ interface Receiver {
   /** Received but unprocessed data: chunks, and their bytes. */
   _buffers: Buffer[];
   _bufferedBytes: number;
+  /** Payloads of the previous frames of the current message. */
+  _fragments: Buffer[];
   /**
    * Ours: whether the received part of a large payload is unmasked, and the buffer in which it is joined once an eighth is
    * there.
@@ -106,10 +99,59 @@ const MIN_GATHERED = 1024 * 1024;
 /** Bytes of the longest message that is read without a reservation. */
 const MAX_UNRESERVED = MAX_UNCOUNTED;
 const NO_MASK = new Uint8Array(4);
+/** Bytes from which a part of a message may stay in its chunk, if it is at least half of it. */
+const MIN_PART = 4096;
 
 /**
- * Makes a socket of crossws unmask and join a large frame while it arrives. Its `ws` does so when the frame is complete,
- * which blocks the event loop for 85 ms at 39 MiB, and takes twice the memory (2026-11).
+ * Makes a `ws` socket keep no more memory than it has received of incomplete frames and messages. Its receiver keeps views
+ * of chunks: the mask of the last frame, the start of the next one, and every fragment of a message. One byte can thus hold a
+ * chunk of 64 KiB, on a quiet socket for as long as it is open, and a message in fragments 4,096 of them (2026-11).
+ */
+export function releaseChunks(webSocket: unknown): void {
+  const { _receiver: receiver } = webSocket as { _receiver: Receiver };
+  receiver._write = writeReleased;
+}
+
+function writeReleased(this: Receiver, chunk: Buffer, encoding: string, done: Done): void {
+  (Object.getPrototypeOf(this) as Receiver)._write.call(this, chunk, encoding, done);
+  release(this);
+}
+
+function release(receiver: Receiver): void {
+  // `ws` reads another mask for the next frame.
+  if (receiver._state !== WAITS_FOR_PAYLOAD) receiver._mask = undefined;
+  else if (receiver._mask && receiver._mask.buffer.byteLength > NO_MASK.length)
+    receiver._mask = ownCopy(receiver._mask);
+  if (receiver._buffers.length > 0) releaseParts(receiver._buffers);
+  if (receiver._fragments.length > 0) releaseParts(receiver._fragments);
+}
+
+/** Joins the last parts that are small, or a small part of their chunk. The parts before them were released already. */
+function releaseParts(parts: Buffer[]): void {
+  let first = parts.length;
+  while (first > 0 && !mayStay(parts[first - 1] as Buffer)) first--;
+  const [small, ...others] = parts.slice(first);
+  if (!small || (others.length === 0 && small.buffer.byteLength <= 2 * small.length)) return;
+  parts.splice(first, parts.length - first, ownCopy(small, ...others));
+}
+
+const mayStay = ({ length, buffer }: Buffer): boolean => length >= MIN_PART && buffer.byteLength <= 2 * length;
+
+/** Parts joined in memory of their own, not in the pool that Node shares between small buffers. */
+function ownCopy(...parts: Uint8Array[]): Buffer {
+  const copy = Buffer.allocUnsafeSlow(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    copy.set(part, at);
+    at += part.length;
+  }
+  return copy;
+}
+
+/**
+ * Makes a socket of crossws unmask and join a large frame while it arrives, and release chunks as `releaseChunks` does. Its
+ * `ws` does so when the frame is complete, which blocks the event loop for 85 ms at 39 MiB, and takes twice the memory
+ * (2026-11).
  */
 export function gatherOnArrival(webSocket: unknown, reserve?: ReserveMessage): void {
   const { _receiver: receiver } = webSocket as { _receiver: Receiver };
@@ -157,6 +199,11 @@ function writeReserved(this: Receiver, chunk: Buffer, encoding: string, done: Do
 }
 
 function writeGathered(this: Receiver, chunk: Buffer, encoding: string, done: Done): void {
+  gather.call(this, chunk, encoding, done);
+  release(this);
+}
+
+function gather(this: Receiver, chunk: Buffer, encoding: string, done: Done): void {
   const { _payloadLength: length, _bufferedBytes: received, _buffers: buffers, _mask: mask } = this;
   const write = (Object.getPrototypeOf(this) as Receiver)._write;
   if (this._state !== WAITS_FOR_PAYLOAD || !mask || length < MIN_GATHERED) {

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type ClientOptions, WebSocket, WebSocketServer } from 'ws';
+import { releaseChunks } from './internals.ts';
 import type { LocalLink } from './local-link.ts';
 
 /** Limits of forwarded sockets: bytes, and milliseconds. */
@@ -91,6 +92,7 @@ export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsDeps) 
   function pump(from: Side, to: Side, upstream: boolean): void {
     const { webSocket: source } = from;
     const { webSocket: sink } = to;
+    releaseChunks(source);
     const sent = () => {
       if (source.isPaused && sink.bufferedAmount <= HIGH_WATER_MARK / 2) source.resume();
     };

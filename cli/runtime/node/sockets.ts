@@ -14,7 +14,6 @@ import { WEBSOCKET_VERSION } from './handshake.ts';
 import {
   gatherOnArrival,
   type MessageReservation,
-  releaseChunk,
   reservationOf,
   takeEndListener,
   takeMessageListener,
@@ -107,20 +106,13 @@ export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }
       webSocket.on('message', (data: Buffer, isBinary: boolean) => {
         if (data.length > MAX_UNCOUNTED) receive(peer, withRelease(data, webSocket), isBinary);
         else receive(peer, isBinary ? data : data.toString(), isBinary);
-        releaseChunk(webSocket);
       });
     });
   }
 
   const create = (maxPayload: number) =>
     nodeAdapter({
-      hooks: {
-        ...hooks,
-        pong(peer, data) {
-          releaseChunk(peer.websocket);
-          hooks.pong(peer, data);
-        },
-      },
+      hooks,
       getNamespace: () => NAMESPACE,
       // The relay has its own keep-alive.
       idleTimeout: 0,

@@ -51,6 +51,8 @@ function createDial(
         headers,
         agent: agentFor(url, headers, connectTimeout),
         maxPayload: maxMessage,
+        // Each may hold the 64 KiB with which it came.
+        maxFragments: 1024,
         perMessageDeflate: false,
         handshakeTimeout: connectTimeout,
         secureContext: trust?.secureContext(),
