@@ -23,8 +23,13 @@ export interface Reader {
   reply(messageId: string, text: string): string | null;
 }
 
-/** Messages to the phone, and its replies. Both are numbered in their text. */
-export function createMessageWork(stage: Stage, inbox: Inbox, reader: () => Reader | undefined) {
+/** Messages to the phone, and its replies. Both are numbered in their text. While `isHeld`, there are no further ones. */
+export function createMessageWork(
+  stage: Stage,
+  inbox: Inbox,
+  reader: () => Reader | undefined,
+  isHeld: () => boolean = () => false,
+) {
   let sent = 0;
   const confirmed = createLog();
   const arrived = createLog();
@@ -51,7 +56,7 @@ export function createMessageWork(stage: Stage, inbox: Inbox, reader: () => Read
 
   async function sendAll(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      if (sent - shown.size < MAX_UNSEEN) await sendNext(signal);
+      if (sent - shown.size < MAX_UNSEEN && !isHeld()) await sendNext(signal);
       await pause(PACE, signal);
     }
   }
@@ -84,6 +89,8 @@ export function createMessageWork(stage: Stage, inbox: Inbox, reader: () => Read
 
   return {
     ...work,
+    /** Messages and replies so far. */
+    count: () => sent + replies,
     /** Notes what the relay says of messages that are missing. */
     async explain(): Promise<void> {
       const lost = missing(sent, confirmed, shown);

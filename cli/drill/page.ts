@@ -13,6 +13,8 @@ const PACE = 700;
 const REPLY_EVERY = 2;
 /** Replies that may wait in the page at once. */
 const MAX_WAITING = 20;
+/** Other items of the history that may follow one that the page has yet to show: the relay and the page keep 500 in all. */
+const MAX_BEHIND = 200;
 const CHAT = 'drill-page';
 
 export interface PageWork extends Work {
@@ -20,10 +22,20 @@ export interface PageWork extends Work {
   scan(): Promise<void>;
   /** A message has arrived at the phone, which the page has a copy of. */
   arrived(messageId: string): void;
+  /** True while nothing else may get into the history, which would forget what the page has yet to show. */
+  isBehind(): boolean;
 }
 
-/** The app in a browser, with one thread open: it shows numbered messages, and sends numbered replies. */
-export async function createPageWork(stage: Stage, inbox: Inbox, browser: Browser): Promise<PageWork> {
+/**
+ * The app in a browser, with one thread open: it shows numbered messages, and sends numbered replies. `others` counts the
+ * items that other work has put into the history.
+ */
+export async function createPageWork(
+  stage: Stage,
+  inbox: Inbox,
+  browser: Browser,
+  others: () => number,
+): Promise<PageWork> {
   const context = await browser.newContext({ locale: 'en-US' });
   context.setDefaultTimeout(TIMEOUT);
   const page = await context.newPage();
@@ -35,6 +47,8 @@ export async function createPageWork(stage: Stage, inbox: Inbox, browser: Browse
   const arrived = createLog();
   const acknowledged = createLog();
   const doubled = new Set<string>();
+  /** What the page has yet to show, by its text, with the number of other items before it; oldest first. */
+  const due = new Map<string, number>();
   let sent = 0;
   let written = 0;
   let waiting = 0;
@@ -54,8 +68,12 @@ export async function createPageWork(stage: Stage, inbox: Inbox, browser: Browse
       if (kind === undefined) continue;
       if (texts.has(text)) doubled.add(text);
       texts.add(text);
-      if (isWaiting) waiting++;
-      else if (kind === 'reply') once(acknowledged, Number(number));
+      if (isWaiting) {
+        waiting++;
+        continue;
+      }
+      due.delete(text);
+      if (kind === 'reply') once(acknowledged, Number(number));
       else once(shown, Number(number));
     }
   }
@@ -64,13 +82,16 @@ export async function createPageWork(stage: Stage, inbox: Inbox, browser: Browse
     const id = sent++;
     const text = `drill page message ${id}`;
     const body = { message_id: `${CHAT}-${id}`, text, title: 'Drill page', chat_id: CHAT };
+    due.set(text, others());
     if (await deliver(stage, body, signal)) confirmed.add(id);
   }
 
   /** Types a reply and sends it, as a person does. */
   async function reply(): Promise<void> {
-    await page.getByLabel('Reply').fill(`drill page reply ${written}`, { timeout: ACTION_TIMEOUT });
+    const text = `drill page reply ${written}`;
+    await page.getByLabel('Reply').fill(text, { timeout: ACTION_TIMEOUT });
     await page.getByRole('button', { name: 'Send' }).click({ timeout: ACTION_TIMEOUT });
+    due.set(text, others());
     written++;
   }
 
@@ -104,6 +125,10 @@ export async function createPageWork(stage: Stage, inbox: Inbox, browser: Browse
     arrived(messageId) {
       const [, id] = /^drill-page-(\d+)$/.exec(messageId) ?? [];
       if (id !== undefined) arrived.add(Number(id));
+    },
+    isBehind() {
+      const [before] = due.values();
+      return before !== undefined && others() - before > MAX_BEHIND;
     },
     isSettled: () =>
       waiting === 0 &&

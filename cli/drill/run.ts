@@ -105,8 +105,13 @@ async function drill(
   const token = String(desk.session_token);
   const commands = createCommandWork(stage, token);
   const inbox = createInbox(stage);
-  const messages = createMessageWork(stage, inbox, () => phone);
   let page: PageWork | undefined;
+  const messages = createMessageWork(
+    stage,
+    inbox,
+    () => phone,
+    () => page?.isBehind() === true,
+  );
   const phone = await startPhone(stage, folder, {
     arrived(messageId) {
       messages.arrived(messageId);
@@ -123,7 +128,7 @@ async function drill(
   const shell = relay.hasShell ? await createShellWork(stage, token, folder) : undefined;
   const browser = await openBrowser?.(folder);
   if (browser) cleanups.push(() => browser.close());
-  page = browser && (await createPageWork(stage, inbox, browser));
+  page = browser && (await createPageWork(stage, inbox, browser, messages.count));
   const works: Work[] = [messages, commands, uploads, refreshes, ...(shell ? [shell] : []), ...(page ? [page] : [])];
 
   const began = performance.now();

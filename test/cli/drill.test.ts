@@ -62,6 +62,23 @@ describe('the counts of svc relay drill', () => {
     expect(work.isSettled()).toBe(false);
   });
 
+  test('messages: none while they are held back', async () => {
+    const over = new AbortController();
+    const calls: unknown[] = [];
+    const stage = stageOf((call) => {
+      calls.push(call.body);
+      return ok();
+    });
+    let asked = 0;
+    const isHeld = () => {
+      if (++asked === 6) over.abort();
+      return true;
+    };
+    const work = createMessageWork(stage, createInbox(stage), () => undefined, isHeld);
+    await work.run(over.signal);
+    expect([calls, work.count()]).toEqual([[], 0]);
+  });
+
   test('replies: repeated before their lease is acknowledged, done twice after it', async () => {
     const text = (id: number) => ({ text: `drill reply ${id}`, message_id: `r${id}` });
     const answers = [
