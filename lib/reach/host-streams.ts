@@ -23,6 +23,11 @@ const DRAIN = 10_000;
 const MAX_ANSWERED = 256;
 /** Bytes that the broker may send in a stream before the local end has read any of them (contract 08 §7.6). */
 export const WINDOW = 256 * 1024;
+/**
+ * The same once the local end has read half of that. A grant costs home and broker about as much as 64 KiB of payload, and on
+ * a path with a long round trip more bytes have to be under way.
+ */
+export const BULK_WINDOW = 1024 * 1024;
 
 /** The local end of a stream: the Secure Link listener. */
 export interface LocalEnd {
@@ -78,6 +83,8 @@ interface Stream {
   isAccepted: boolean;
   /** Bytes that it read and that were not granted again. */
   consumed: number;
+  /** Bytes that the broker may send before it has read any of them. */
+  window: number;
   /** To the client. */
   outbound: Uint8Array[];
   outboundBytes: number;
@@ -148,6 +155,7 @@ export class HostStreams {
       inboundBytes: 0,
       isAccepted: true,
       consumed: 0,
+      window: WINDOW,
       outbound: [],
       outboundBytes: 0,
       credit: window ?? Number.POSITIVE_INFINITY,
@@ -237,8 +245,9 @@ export class HostStreams {
   }
 
   #grant(stream: Stream): void {
-    if (this.#deps.window === undefined || stream.consumed < WINDOW / 2) return;
-    this.#send(windowFrame(stream.id, stream.consumed));
+    if (this.#deps.window === undefined || stream.consumed < stream.window / 2) return;
+    this.#send(windowFrame(stream.id, stream.consumed + BULK_WINDOW - stream.window));
+    stream.window = BULK_WINDOW;
     stream.consumed = 0;
   }
 

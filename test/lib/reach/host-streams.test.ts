@@ -276,20 +276,27 @@ describe('contract 08 §7.6: backpressure', () => {
     expect([isDone, test.sent(id).length]).toEqual([true, 128 * KIB]);
   });
 
-  it('grants what the local side took, in steps of half a window', () => {
+  it('grants what the local side took, in steps of half a window, which the first one widens to 1 MiB', () => {
     const test = setUp({ window: 64 * KIB });
     const { id, end } = test.open();
-    for (let at = 0; at < 5; at++) test.data(id, Buffer.alloc(32 * KIB));
-    expect(test.frames).toEqual([{ type: 'window', streamId: id, credit: 128 * KIB }]);
-    end.takes = false;
+    const credits = () => test.frames.map((frame) => (frame.type === 'window' ? frame.credit / KIB : frame.type));
+    for (let at = 0; at < 4; at++) test.data(id, Buffer.alloc(32 * KIB));
+    // 256 KiB were there before any grant, and as many as were read are there again.
+    expect(credits()).toEqual([128 + 768]);
+    for (let at = 0; at < 15; at++) test.data(id, Buffer.alloc(32 * KIB));
+    expect(credits()).toHaveLength(1);
     test.data(id, Buffer.alloc(32 * KIB));
-    for (let at = 0; at < 200; at++) test.data(id, Buffer.alloc(KIB));
-    expect(test.frames).toHaveLength(1);
+    expect(credits()).toEqual([128 + 768, 512]);
+    end.takes = false;
+    // The local side takes this one, and then no more.
+    test.data(id, Buffer.alloc(32 * KIB));
+    for (let at = 0; at < 990; at++) test.data(id, Buffer.alloc(KIB));
+    expect(credits()).toHaveLength(2);
     expect(test.socket.isPaused).toBe(false);
     end.takes = true;
     end.port.resume();
-    expect(test.frames).toHaveLength(2);
-    expect(end.received.length).toBe(6 * 32 * KIB + 200 * KIB);
+    expect(credits()).toEqual([128 + 768, 512, 32 + 990]);
+    expect(end.received.length).toBe(21 * 32 * KIB + 990 * KIB);
   });
 
   it('sends no more than the credit, and CLOSE only after the last byte', async () => {
