@@ -36,9 +36,8 @@ export function createChatChannel({ chat, chatTurns }: Relay): Channel {
     failed: (connection, { id }) => sendChatError(connection, id, 'internal error', 'internal_error'),
     denied: (connection, { id }, text) => sendChatError(connection, id, text, 'permission_denied'),
     grantLost(connection) {
-      const text = `${GRANT.label} grant expired for this device`;
-      chat.revoke(connection, text);
-      chatTurns.revoke(connection, text);
+      chat.revoke(connection);
+      chatTurns.revoke(connection);
     },
     describe: (connection) => ({ streams: chat.streamsOf(connection) + chatTurns.viewsOf(connection) }),
     opened(connection, slept) {

@@ -8,8 +8,8 @@ import { isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { AskedQuestion } from './agent-history.ts';
-import { describeTurn, sendChatError, type Turn } from './chat.ts';
-import { createTurnRunner } from './turn-runner.ts';
+import { describeTurn, GRANT_ENDED, sendChatError, type Turn } from './chat.ts';
+import { createTurnRunner, type TurnStream } from './turn-runner.ts';
 import { createTurnFollowers, type TurnClient } from './turn-sockets.ts';
 import { openTurnStore, type TurnTexts } from './turn-store.ts';
 import { type Answer, MAX_TEXT, newHead, previewOf, rowOf, snapshotOf } from './turns.ts';
@@ -115,6 +115,7 @@ export async function openChatTurns(deps: ChatTurnsDeps) {
     clock,
     log,
     mayRun: mayChat,
+    denied: deny,
     stamp,
     started: announce,
     ending: (head, question, { text }) => callDevices(head, question, text),
@@ -140,8 +141,26 @@ export async function openChatTurns(deps: ChatTurnsDeps) {
     });
   });
   sessions.onReduce(({ family }) => {
-    if (!mayChat(family)) cancelFamily(family);
+    if (!mayChat(family)) denyFamily(family);
   });
+
+  /**
+   * Cancels a turn whose family has lost its grant, and notifies the sockets that view it (contract 02 §1.5). Those of an
+   * ended session are closed instead.
+   */
+  function deny({ head, views }: TurnStream): void {
+    const error = 'permission_denied';
+    for (const [client, id] of sessions.byFamily(head.family) ? views.all() : []) {
+      views.drop(client);
+      client.send('chat', 'chat.error', { message: GRANT_ENDED, error, turn_id: head.id }, id);
+      client.sendError(GRANT_ENDED, error, id, { channel: 'chat' });
+    }
+    runner.cancel(head.id);
+  }
+
+  function denyFamily(family: string): void {
+    for (const stream of runner.running(family)) deny(stream);
+  }
 
   function cancelFamily(family: string): void {
     for (const { head } of runner.running(family)) runner.cancel(head.id);
@@ -326,19 +345,11 @@ export async function openChatTurns(deps: ChatTurnsDeps) {
       followers.remove(client);
     },
 
-    /** Cancels the turns of a family that lost its grant, and notifies the socket (contract 02 §1.5). */
-    revoke(client: TurnClient, text: string): void {
-      for (const { head, views } of runner.all()) {
-        const id = views.idOf(client);
-        if (id === undefined) continue;
-        views.drop(client);
-        if (head.state !== 'running') continue;
-        const error = 'permission_denied';
-        client.send('chat', 'chat.error', { message: text, error, turn_id: head.id }, id);
-        client.sendError(text, error, id, { channel: 'chat' });
-      }
+    /** The socket's family has lost its grant. */
+    revoke(client: TurnClient): void {
+      denyFamily(client.session.family);
+      for (const { views } of runner.all()) views.drop(client);
       followers.remove(client);
-      cancelFamily(client.session.family);
     },
 
     /** Number of running turns whose events this socket gets. */

@@ -49,7 +49,7 @@ export interface Chat {
   /** Cancels the requests of a closed socket. */
   drop(client: ChatClient): void;
   /** Cancels the requests of a socket that lost its grant, and notifies it (contract 02 §1.5). */
-  revoke(client: ChatClient, text: string): void;
+  revoke(client: ChatClient): void;
   /** Cancels all requests. */
   stop(): void;
   /** Number of running requests. */
@@ -75,6 +75,9 @@ interface Emitter {
   /** True if a terminal event was sent. */
   isFinal(): boolean;
 }
+
+/** What a client is told whose grant has ended during a request (contract 02 §1.5). */
+export const GRANT_ENDED = 'Chat grant expired for this device';
 
 /** `chat.error` (contract 02 §1.4). */
 export function sendChatError(client: Pick<ChatClient, 'send'>, id: string, message: string, error: string): void {
@@ -245,10 +248,10 @@ export function createChat({ config, upstream, clock, log }: ChatDeps): Chat {
 
     drop: (client) => void cancelAll(client),
 
-    revoke(client, text) {
+    revoke(client) {
       for (const { id } of cancelAll(client)) {
-        sendChatError(client, id, text, 'permission_denied');
-        client.sendError(text, 'permission_denied', id, { channel: 'chat' });
+        sendChatError(client, id, GRANT_ENDED, 'permission_denied');
+        client.sendError(GRANT_ENDED, 'permission_denied', id, { channel: 'chat' });
       }
     },
 

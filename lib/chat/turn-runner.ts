@@ -34,6 +34,8 @@ export interface TurnRunnerDeps {
   log: Log;
   /** True if the family's turns may go on. */
   mayRun(family: string): boolean;
+  /** The family's turns may no longer go on: this one has to be cancelled. */
+  denied(stream: TurnStream): void;
   /** Returns a unique time, epoch seconds. */
   stamp(): number;
   /** The agent has a session for the turn, and is about to get the question. */
@@ -100,7 +102,7 @@ export function createTurnRunner(deps: TurnRunnerDeps) {
   function tick(): void {
     cancelTick = undefined;
     for (const stream of [...streams.values()]) {
-      if (!stream.saved && !deps.mayRun(stream.head.family)) cancel(stream);
+      if (!stream.saved && !deps.mayRun(stream.head.family)) deps.denied(stream);
       if (!stream.saved && clock.monotonic() - stream.startedAt >= MAX_DURATION) {
         fail(stream, 'The turn took more than four hours', 'upstream_error');
         stream.controller.abort();

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { setUp, TYPED } from '../support/chat.ts';
 import { again, follow, keep, nextEvent, nextTurn, resume, settle, whenAbandoned } from '../support/chat-turns.ts';
+import { createTestClock } from '../support/clock.ts';
 import type { FakeApi } from '../support/fake-api-server.ts';
 import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
 
@@ -11,7 +12,7 @@ const begin = (api: FakeApi, ...deltas: string[]) =>
     for (const delta of deltas) await exchange.event({ type: 'assistant.delta', delta });
   });
 
-describeMatrix('chat turns that outlive their socket (contract 10 §1)', (start) => {
+describeMatrix('chat turns that outlive their socket (contract 10 §1)', (start, runtime) => {
   it('goes on without its socket, and another one resumes it', async () => {
     const { api, target, device, client } = await setUp(start);
     begin(api, 'hel');
@@ -233,24 +234,44 @@ describeMatrix('chat turns that outlive their socket (contract 10 §1)', (start)
     expect(api.requests).toHaveLength(2);
   });
 
-  it('ends with the session or its grant', async () => {
+  it.each([
+    ['ends', { grants: { chat: 1 } }],
+    ['is taken away', { without: ['chat'] }],
+  ])('ends with its grant, when that %s', async (_how, reduction) => {
     const { api, target, device, client } = await setUp(start);
     begin(api, 'a');
     keep(client, 'c1');
     const { turn_id } = await nextEvent(client, 'c1');
     const headers = bearer(device.token);
-    await target.fetch(`/sessions/${device.prefix}`, { ...post({ grants: { chat: 1 } }), method: 'PATCH', headers });
+    await target.fetch(`/sessions/${device.prefix}`, { ...post(reduction), method: 'PATCH', headers });
     const error = { message: 'Chat grant expired for this device', error: 'permission_denied' };
     expect((await client.next({ channel: 'chat', id: 'c1' })).payload).toEqual({ ...error, turn_id });
     expect((await client.next({ channel: 'system', type: 'error' })).payload).toEqual({ ...error, channel: 'chat' });
     await whenAbandoned(await api.request(0));
+  });
 
-    const away = await pair(target, { device: TYPED });
-    keep(away.client, 'c2');
-    await nextEvent(away.client, 'c2');
-    away.client.terminate();
-    await target.fetch(`/sessions/${away.prefix}`, { method: 'DELETE', headers: bearer(away.token) });
-    await whenAbandoned(await api.request(1));
+  it.runIf(runtime === 'node')('tells its client of an ended grant after a machine has slept', async () => {
+    const clock = createTestClock();
+    const { api, target, device, client } = await setUp((options) => start({ ...options, clock }));
+    begin(api, 'a');
+    keep(client, 'c1');
+    await nextEvent(client, 'c1');
+    const reduction = { ...post({ grants: { chat: 2 } }), method: 'PATCH', headers: bearer(device.token) };
+    expect((await target.fetch(`/sessions/${device.prefix}`, reduction)).status).toBe(200);
+    // The regular check of all turns is due before the end of the grant, and both run after it.
+    await clock.leap(3_000);
+    expect((await client.next({ channel: 'chat', id: 'c1' })).type).toBe('chat.error');
+    await whenAbandoned(await api.request(0));
+  });
+
+  it('ends with its session, also while no socket is there', async () => {
+    const { api, target, device, client } = await setUp(start);
+    begin(api, 'a');
+    keep(client, 'c1');
+    await nextEvent(client, 'c1');
+    client.terminate();
+    await target.fetch(`/sessions/${device.prefix}`, { method: 'DELETE', headers: bearer(device.token) });
+    await whenAbandoned(await api.request(0));
   });
 
   it('runs eight turns of a pairing at once, beside the four streams of a socket', async () => {

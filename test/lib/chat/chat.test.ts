@@ -243,7 +243,7 @@ describe('limits and cancellation', () => {
     const { chat, client, sent, clock } = setUp({ answers: false });
     chat.send(client, 'c1', TURN);
     chat.send(client, 'c2', { message: 'hi' });
-    chat.revoke(client, 'gone');
+    chat.revoke(client);
     await settled();
     expect(sent.map(({ channel, type, id }) => [channel, type, id])).toEqual([
       ['chat', 'chat.error', 'c1'],
