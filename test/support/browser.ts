@@ -23,6 +23,9 @@ export interface PageOptions {
   context?: BrowserContextOptions;
 }
 
+/** For pages with `page.route`, which does not get the requests of a page that has a service worker. */
+export const ROUTED: PageOptions = { context: { serviceWorkers: 'block' } };
+
 export interface TestPage {
   page: Page;
   /** Lets a problem of this page pass, such as a socket that a case has cut. */

@@ -1,7 +1,7 @@
 import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
 import { appOf, connected, pairPage, webCode } from '../support/app.ts';
-import { describeInBrowser, expectUsable } from '../support/browser.ts';
+import { describeInBrowser, expectUsable, ROUTED } from '../support/browser.ts';
 import { useChat } from '../support/chat-page.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
 
@@ -152,7 +152,7 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
   });
 
   it('contract 10 §3: an hour offline costs nothing: the answer is there, and nothing is asked twice', async () => {
-    const { page, allow } = await open({ context: { serviceWorkers: 'block' } });
+    const { page, allow } = await open(ROUTED);
     allow(/WebSocket|Failed to load resource|ERR_/);
     let isAway = false;
     let cut = () => {};
@@ -250,7 +250,7 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
   });
 
   it('contract 10 §2: an existing conversation opens with what was said, and scrolls back to its beginning', async () => {
-    const phone = await chat.open();
+    const phone = await chat.open('new', ROUTED);
     for (let at = 0; at < 3; at++) {
       answering(`Answer ${at}.\n\n${'More.\n\n'.repeat(10)}`);
       await say(phone.page, `Question ${at}?`);

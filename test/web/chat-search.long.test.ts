@@ -1,11 +1,8 @@
 import type { Page } from 'playwright-core';
 import { beforeAll, expect, it } from 'vitest';
 import { appOf } from '../support/app.ts';
-import { describeInBrowser, expectUsable, type PageOptions } from '../support/browser.ts';
+import { describeInBrowser, expectUsable, type PageOptions, ROUTED } from '../support/browser.ts';
 import { useChat } from '../support/chat-page.ts';
-
-/** A route of the test does not see what passes a service worker. */
-const ROUTED: PageOptions = { context: { serviceWorkers: 'block' } };
 
 describeInBrowser('finding conversations (contract 10 §3)', ({ open }) => {
   const chat = useChat({ open });

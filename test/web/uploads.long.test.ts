@@ -2,7 +2,7 @@ import { rm } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { connected, webCode } from '../support/app.ts';
-import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { describeInBrowser, expectAccessible, type PageOptions, ROUTED, smallTargets } from '../support/browser.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { startNodeTarget, type Target } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
@@ -16,8 +16,8 @@ describeInBrowser('uploads in a browser (contract 04 §3.5)', ({ open }) => {
   });
   afterAll(() => relay?.stop());
 
-  async function openFiles(target = relay, port = new URL(target.url).port) {
-    const opened = await open();
+  async function openFiles(target = relay, port = new URL(target.url).port, options: PageOptions = {}) {
+    const opened = await open(options);
     const { page, allow } = opened;
     allow(/Failed to load resource|WebSocket|ERR_/);
     const code = await webCode(target);
@@ -114,7 +114,7 @@ describeInBrowser('uploads in a browser (contract 04 §3.5)', ({ open }) => {
   });
 
   it('stores a file once that is sent again because the answer was lost', async () => {
-    const { page } = await openFiles(relay);
+    const { page } = await openFiles(relay, undefined, ROUTED);
     await page.route('**/media/upload', async (route) => {
       await route.fetch();
       await route.abort();
@@ -131,7 +131,7 @@ describeInBrowser('uploads in a browser (contract 04 §3.5)', ({ open }) => {
     const tmp = await temporaryDirectory();
     const broken = await startNodeTarget({ env: { RELAY_TERMINAL_TMUX: '0', TMPDIR: tmp } });
     onTestFinished(() => broken.stop());
-    const { page } = await openFiles(broken);
+    const { page } = await openFiles(broken, undefined, ROUTED);
     await rm(tmp, { recursive: true });
     await choose(page, file('nowhere.txt', 10));
     await failure(page, 'nowhere.txt').getByText('The relay could not store the file.').waitFor();
