@@ -47,7 +47,7 @@ export async function createPageWork(
   const arrived = createLog();
   const acknowledged = createLog();
   const doubled = new Set<string>();
-  /** What the page has yet to show, by its text, with the number of other items before it; oldest first. */
+  /** The texts that the page has yet to show, oldest first, each with the number of other items sent before it. */
   const due = new Map<string, number>();
   let sent = 0;
   let written = 0;

@@ -8,7 +8,7 @@ import { isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { AskedQuestion } from './agent-history.ts';
-import { describeTurn, GRANT_ENDED, sendChatError, type Turn } from './chat.ts';
+import { describeTurn, sendChatError, sendGrantEnded, type Turn } from './chat.ts';
 import { createTurnRunner, type TurnStream } from './turn-runner.ts';
 import { createTurnFollowers, type TurnClient } from './turn-sockets.ts';
 import { openTurnStore, type TurnTexts } from './turn-store.ts';
@@ -149,17 +149,20 @@ export async function openChatTurns(deps: ChatTurnsDeps) {
    * ended session are closed instead.
    */
   function deny({ head, views }: TurnStream): void {
-    const error = 'permission_denied';
     for (const [client, id] of sessions.byFamily(head.family) ? views.all() : []) {
       views.drop(client);
-      client.send('chat', 'chat.error', { message: GRANT_ENDED, error, turn_id: head.id }, id);
-      client.sendError(GRANT_ENDED, error, id, { channel: 'chat' });
+      sendGrantEnded(client, id, { turn_id: head.id });
     }
     runner.cancel(head.id);
   }
 
   function denyFamily(family: string): void {
     for (const stream of runner.running(family)) deny(stream);
+  }
+
+  function drop(client: TurnClient): void {
+    for (const { views } of runner.all()) views.drop(client);
+    followers.remove(client);
   }
 
   function cancelFamily(family: string): void {
@@ -340,16 +343,12 @@ export async function openChatTurns(deps: ChatTurnsDeps) {
     },
 
     /** Forgets a socket; its turns go on. */
-    drop(client: TurnClient): void {
-      for (const { views } of runner.all()) views.drop(client);
-      followers.remove(client);
-    },
+    drop,
 
     /** The socket's family has lost its grant. */
     revoke(client: TurnClient): void {
       denyFamily(client.session.family);
-      for (const { views } of runner.all()) views.drop(client);
-      followers.remove(client);
+      drop(client);
     },
 
     /** Number of running turns whose events this socket gets. */

@@ -76,12 +76,17 @@ interface Emitter {
   isFinal(): boolean;
 }
 
-/** What a client is told whose grant has ended during a request (contract 02 §1.5). */
-export const GRANT_ENDED = 'Chat grant expired for this device';
-
 /** `chat.error` (contract 02 §1.4). */
 export function sendChatError(client: Pick<ChatClient, 'send'>, id: string, message: string, error: string): void {
   client.send('chat', 'chat.error', { message, error }, id);
+}
+
+/** Tells a client that its grant has ended during a request (contract 02 §1.5). `more`: further members of `chat.error`. */
+export function sendGrantEnded(client: Pick<ChatClient, 'send' | 'sendError'>, id: string, more: Payload = {}): void {
+  const message = 'Chat grant expired for this device';
+  const error = 'permission_denied';
+  client.send('chat', 'chat.error', { message, error, ...more }, id);
+  client.sendError(message, error, id, { channel: 'chat' });
 }
 
 /** Describes a turn for the log, without its text. */
@@ -249,10 +254,7 @@ export function createChat({ config, upstream, clock, log }: ChatDeps): Chat {
     drop: (client) => void cancelAll(client),
 
     revoke(client) {
-      for (const { id } of cancelAll(client)) {
-        sendChatError(client, id, GRANT_ENDED, 'permission_denied');
-        client.sendError(GRANT_ENDED, 'permission_denied', id, { channel: 'chat' });
-      }
+      for (const { id } of cancelAll(client)) sendGrantEnded(client, id);
     },
 
     stop() {

@@ -27,7 +27,7 @@ export const WINDOW = 256 * 1024;
  * The same once the local end has read half of that. A grant costs home and broker about as much as 64 KiB of payload, and on
  * a path with a long round trip more bytes have to be under way.
  */
-export const BULK_WINDOW = 1024 * 1024;
+const BULK_WINDOW = 1024 * 1024;
 
 /** The local end of a stream: the Secure Link listener. */
 export interface LocalEnd {

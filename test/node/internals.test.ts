@@ -124,7 +124,7 @@ it('checkConnectionsEvery: a server that listens finds late requests sooner', as
   expect(performance.now() - began).toBeLessThan(15_000);
 });
 
-/** What the receiver of a socket keeps of incomplete frames and messages, and the memory behind it, bytes each. */
+/** How many bytes of incomplete frames and messages a socket's receiver keeps, and the bytes of the buffers behind them. */
 function heldBy(webSocket: EventEmitter): { kept: number; memory: number } {
   type Parts = { _mask?: Uint8Array; _buffers: Uint8Array[]; _fragments: Uint8Array[] };
   const { _mask, _buffers, _fragments } = (webSocket as unknown as { _receiver: Parts })._receiver;

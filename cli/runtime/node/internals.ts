@@ -3,6 +3,7 @@ import { type Server as HttpServer, type IncomingMessage, ServerResponse } from 
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Peer } from 'crossws';
+import { concatBytes } from '../../../lib/kit/bytes.ts';
 import { MAX_UNCOUNTED } from '../../../lib/kit/long-json.ts';
 
 // Everything that relies on undocumented parts of Node. test/node/internals.test.ts and listen.test.ts fail if one of them
@@ -138,15 +139,7 @@ function releaseParts(parts: Buffer[]): void {
 const mayStay = ({ length, buffer }: Buffer): boolean => length >= MIN_PART && buffer.byteLength <= 2 * length;
 
 /** Parts joined in memory of their own, not in the pool that Node shares between small buffers. */
-function ownCopy(...parts: Uint8Array[]): Buffer {
-  const copy = Buffer.allocUnsafeSlow(parts.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const part of parts) {
-    copy.set(part, at);
-    at += part.length;
-  }
-  return copy;
-}
+const ownCopy = (...parts: Uint8Array[]): Buffer => Buffer.from(concatBytes(...parts).buffer);
 
 /**
  * Makes a socket of crossws unmask and join a large frame while it arrives, and release chunks as `releaseChunks` does. Its
