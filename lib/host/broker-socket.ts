@@ -10,8 +10,8 @@ export interface BrokerSocketEvents extends UpstreamSocketEvents {
  * addition.
  */
 export interface BrokerSocket extends UpstreamSocket {
-  /** Sends a binary message. `sent` is called once it has left the process, or never can. */
-  sendBytes(bytes: Uint8Array, sent: () => void): void;
+  /** Sends a binary message: a short head, then parts. `sent` is called once it has left the process, or never can. */
+  sendBytes(head: Uint8Array, parts: readonly Uint8Array[], sent: () => void): void;
 }
 
 /**

@@ -50,19 +50,6 @@ function encode(flags: number, streamId: string, payloadBytes: number): Uint8Arr
   return bytes;
 }
 
-/** A DATA frame of chunks in order. @throws RangeError unless they total 1 to `MAX_PAYLOAD` bytes. */
-export function dataFrame(streamId: string, ...payload: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const length = payload.reduce((sum, chunk) => sum + chunk.length, 0);
-  if (length === 0 || length > MAX_PAYLOAD) throw new RangeError('a frame carries 1 byte to 1 MiB');
-  const bytes = encode(DATA, streamId, length);
-  let at = HEADER_BYTES;
-  for (const chunk of payload) {
-    bytes.set(chunk, at);
-    at += chunk.length;
-  }
-  return bytes;
-}
-
 /** The first bytes of each DATA frame of a stream, in front of its payload. */
 export const dataHeader = (streamId: string): Uint8Array<ArrayBuffer> => encode(DATA, streamId, 0);
 

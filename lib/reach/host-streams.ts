@@ -1,6 +1,6 @@
 import { concatBytes } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
-import { closeFrame, dataFrame, type Frame, MAX_PAYLOAD, windowFrame } from './frames.ts';
+import { closeFrame, dataHeader, type Frame, MAX_PAYLOAD, windowFrame } from './frames.ts';
 
 /** Streams of one host (contract 08 §6.4). */
 export const STREAM_LIMIT = 16;
@@ -54,7 +54,8 @@ export type OpenLocalEnd = (port: StreamPort) => LocalEnd;
 
 /** The socket below the streams. */
 export interface FrameSocket {
-  sendBytes(bytes: Uint8Array, sent: () => void): void;
+  /** Sends a binary message: a short head, then parts. `sent` is called once it has left the process, or never can. */
+  sendBytes(head: Uint8Array, parts: readonly Uint8Array[], sent: () => void): void;
   pause(): void;
   resume(): void;
 }
@@ -74,6 +75,8 @@ type StreamState = 'open' | 'draining' | 'over';
 
 interface Stream {
   readonly id: string;
+  /** Of each of its DATA frames. */
+  readonly header: Uint8Array;
   readonly local: LocalEnd;
   state: StreamState;
   /** From the client. */
@@ -145,6 +148,7 @@ export class HostStreams {
     const { clock, window } = this.#deps;
     const stream: Stream = {
       id,
+      header: dataHeader(id),
       local: this.#deps.open({
         send: (chunks, done) => this.#sendData(stream, chunks, done),
         resume: () => this.#resume(stream),
@@ -197,10 +201,11 @@ export class HostStreams {
     for (const stream of [...this.#streams.values(), ...this.#draining]) this.#drop(stream);
   }
 
-  #send(frame: Uint8Array): void {
-    this.#inFlight += frame.length;
-    this.#deps.socket.sendBytes(frame, () => {
-      this.#inFlight -= frame.length;
+  #send(head: Uint8Array, parts: readonly Uint8Array[] = [], partBytes = 0): void {
+    const length = head.length + partBytes;
+    this.#inFlight += length;
+    this.#deps.socket.sendBytes(head, parts, () => {
+      this.#inFlight -= length;
       if (this.#ready.size > 0) this.#schedulePump();
     });
   }
@@ -347,7 +352,7 @@ export class HostStreams {
       stream.outboundBytes -= length;
       stream.credit -= length;
       stream.activeAt = this.#deps.clock.monotonic();
-      this.#send(dataFrame(stream.id, ...takeBytes(stream.outbound, length)));
+      this.#send(stream.header, takeBytes(stream.outbound, length), length);
       if (stream.outboundBytes > 0 && stream.credit > 0) this.#ready.add(stream);
       if (stream.outboundBytes === 0 && stream.ended) this.#close(stream);
       else this.#askForMore(stream);

@@ -3,13 +3,15 @@ import { readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { type WebSocket, WebSocketServer } from 'ws';
 import { createIdentities } from '../../lib/host/node/identity.ts';
-import { dataFrame, MAX_FRAME } from '../../lib/reach/frames.ts';
+import { MAX_FRAME } from '../../lib/reach/frames.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { parseHostMessage, parseRegister } from '../../lib/reach/messages.ts';
 import { privateAuthority } from '../support/certificate.ts';
+import { dataFrame } from '../support/frames.ts';
 import { TIMEOUT } from '../support/limits.ts';
 import { closing, temporaryHome } from '../support/process.ts';
 import {
@@ -25,6 +27,7 @@ import {
 import { startReachRelay, startReachStack } from '../support/reach-stack.ts';
 
 const MIB = 1024 * 1024;
+const COUNT_MAJORS = fileURLToPath(new URL('../support/count-majors.mjs', import.meta.url));
 /** MiB moved in each direction: `REACH_MIB=500 npx vitest run test/e2e/reach` for the real amount. */
 const BULK = Number(process.env.REACH_MIB ?? 20);
 /** Resident memory that may be added while they are moved, MiB. */
@@ -144,6 +147,32 @@ describe('contract 08 §6, §7.9: a phone behind the broker', () => {
     },
     60_000 + BULK * 2_000,
   );
+
+  it('carries large bodies without marking the whole heap over and over', async (context) => {
+    const majors = join(await temporaryHome(), 'majors');
+    const stack = await startReachStack(context, { NODE_OPTIONS: `--import ${COUNT_MAJORS}`, MAJORS: majors });
+    const count = async () => (await readFile(majors, 'utf8')).split('\n').length - 1;
+    const { credential, bootstrap, socket } = await pairThrough(stack);
+    const route = withCredential(bootstrap, credential);
+    const tls = await openTunnel(route);
+    const agent = agentOf(tls);
+    const body = Buffer.alloc(10 * MIB, 'u');
+    const carry = async () => {
+      for (let moved = 0; moved < 200; moved += 10) {
+        await drain(await fetchThrough(agent, route, { path: `/api/bulk?bytes=${body.length}` }));
+        const up = { path: '/api/bulk', method: 'POST', headers: { 'content-length': body.length } };
+        await drain(await fetchThrough(agent, route, up, body));
+      }
+    };
+    await carry();
+    process.kill(stack.relay.child.pid, 'SIGUSR2');
+    const before = await vi.waitFor(count, { timeout: TIMEOUT });
+    await carry();
+    // V8 would do so every 8 MiB.
+    expect((await count()) - before).toBeLessThan(10);
+    tls.destroy();
+    socket.close();
+  });
 
   it('survives kill -9 of the relay, of the broker, and of both', async (context) => {
     const stack = await startReachStack(context);

@@ -6,12 +6,12 @@ import { WebSocket } from 'ws';
 import { type NodeBrokerOptions, startNodeBroker } from '../../cli/runtime/node/broker.ts';
 import { digestOf } from '../../lib/kit/sha256.ts';
 import { createLog } from '../../lib/log.ts';
-import { dataFrame } from '../../lib/reach/frames.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage } from '../../lib/reach/messages.ts';
 import { openBrokerStore } from '../../storage/broker.ts';
 import { makeIdentity } from '../support/certificate.ts';
 import { createTestClock } from '../support/clock.ts';
+import { dataFrame } from '../support/frames.ts';
 
 async function start(options: Partial<NodeBrokerOptions> = {}) {
   const clock = createTestClock();

@@ -6,11 +6,13 @@ import { Duplex } from 'node:stream';
 import { connect, type TLSSocket } from 'node:tls';
 import { describe, expect, it, onTestFinished, type TestContext, vi } from 'vitest';
 import { acceptStreams } from '../../cli/runtime/node/secure-link/streams.ts';
+import { concatBytes } from '../../lib/kit/bytes.ts';
 import { systemClock } from '../../lib/kit/clock.ts';
-import { closeFrame, dataFrame, decodeFrame, windowFrame } from '../../lib/reach/frames.ts';
+import { closeFrame, decodeFrame, windowFrame } from '../../lib/reach/frames.ts';
 import { HostStreams } from '../../lib/reach/host-streams.ts';
 import { newId } from '../../lib/reach/ids.ts';
 import { privateAuthority } from '../support/certificate.ts';
+import { dataFrame } from '../support/frames.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
 const MIB = 1024 * 1024;
@@ -31,8 +33,8 @@ async function setUp(context: TestContext, { window }: { window?: number } = {})
   const closed: string[] = [];
   const made: Duplex[] = [];
   const socket = {
-    sendBytes(bytes: Uint8Array, sent: () => void) {
-      const frame = decodeFrame(bytes, window !== undefined);
+    sendBytes(head: Uint8Array, parts: readonly Uint8Array[], sent: () => void) {
+      const frame = decodeFrame(concatBytes(head, ...parts), window !== undefined);
       if (frame.type === 'data') {
         clients.get(frame.streamId)?.push(frame.payload);
         if (window !== undefined) {

@@ -7,12 +7,12 @@ import { WebSocket } from 'ws';
 import { startNodeBroker } from '../../cli/runtime/node/broker.ts';
 import { digestOf } from '../../lib/kit/sha256.ts';
 import { createLog } from '../../lib/log.ts';
-import { dataFrame } from '../../lib/reach/frames.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage, type Register } from '../../lib/reach/messages.ts';
 import { openBrokerStore } from '../../storage/broker.ts';
 import { sqlBackend } from '../../storage/sql-backend.ts';
 import { openStateFile } from '../../storage/sqlite.ts';
+import { dataFrame } from './frames.ts';
 import { TIMEOUT } from './limits.ts';
 
 /** A host that the broker under test knows. */

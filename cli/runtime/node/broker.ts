@@ -11,9 +11,9 @@ import { toNodeHandler } from 'h3/node';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
 import { isLoopbackAddress, limitKey } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
+import { sendParts } from '../../../lib/host/node/send-parts.ts';
 import { canonicalAddress } from '../../../lib/kit/addresses.ts';
 import { type Clock, every, systemClock } from '../../../lib/kit/clock.ts';
-import { MiB } from '../../../lib/kit/units.ts';
 import type { Log } from '../../../lib/log.ts';
 import { Broker, type Hosts } from '../../../lib/reach/broker/broker.ts';
 import type { Effect } from '../../../lib/reach/broker/effects.ts';
@@ -22,10 +22,10 @@ import { MAX_FRAME } from '../../../lib/reach/frames.ts';
 import { CONNECT_PATH } from '../../../lib/reach/settings.ts';
 import type { BrokerStore } from '../../../storage/broker.ts';
 import { type ConnectionCaps, ConnectionLimits, createFront } from './front.ts';
+import { collectOnMainThread, createMinorCollector } from './gc.ts';
 import { isHandshake } from './handshake.ts';
 import { checkConnectionsEvery, releaseChunks } from './internals.ts';
 import { holdLoopbacks } from './listen.ts';
-import { createMinorCollector } from './minor-gc.ts';
 
 /** Milliseconds between checks for overdue sockets, and for records to remove. */
 const TICK = 1_000;
@@ -90,6 +90,7 @@ interface Connection {
  * @throws Node's listening error, such as `EADDRINUSE`, in which case nothing stays open.
  */
 export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeBroker> {
+  collectOnMainThread();
   const { store, hosts, log, clock = systemClock } = options;
   const adapter = new BrokerAdapter(new Broker({ clock, hosts, stored: await store.all() }), options, clock);
   const server = createServer(options, adapter);
@@ -181,7 +182,7 @@ class BrokerAdapter {
   readonly #options: NodeBrokerOptions;
   readonly #clock: Clock;
   readonly #connections = new Set<Connection>();
-  readonly #carried = createMinorCollector(2 * MiB);
+  readonly #carried = createMinorCollector();
   /** Clients of a proxy on loopback, by the address in its header. */
   readonly #proxied = new ConnectionLimits(CONNECTIONS);
   readonly #webSockets = new WebSocketServer({
@@ -303,7 +304,7 @@ class BrokerAdapter {
     const { socket, tcp } = connection;
     const length = data.length + (head?.length ?? 0);
     const sent = () => this.#event(connection, () => this.broker.sent(connection, length));
-    if (head && typeof data !== 'string' && socket.readyState === socket.OPEN) sendParts(tcp, head, data, sent);
+    if (head && typeof data !== 'string' && socket.readyState === socket.OPEN) sendParts(tcp, head, [data], { sent });
     else socket.send(data, { binary: typeof data !== 'string' }, sent);
   }
 
@@ -370,25 +371,6 @@ class BrokerAdapter {
     await Promise.race([Promise.all(closed), graceOver]);
     for (const { socket } of open) socket.terminate();
   }
-}
-
-/**
- * Sends one binary message (RFC 6455 §5.2) in two parts. `ws` would take them only joined, which costs the broker a sixth of an
- * upload. It writes its own messages at once, so the order is kept.
- */
-function sendParts(tcp: Socket, head: Uint8Array, data: Uint8Array, sent: () => void): void {
-  const length = head.length + data.length;
-  const size = length < 126 ? 2 : length < 65_536 ? 4 : 10;
-  const front = Buffer.allocUnsafe(size + head.length);
-  front[0] = 0x82;
-  front[1] = size === 2 ? length : size === 4 ? 126 : 127;
-  if (size === 4) front.writeUInt16BE(length, 2);
-  else if (size === 10) front.writeBigUInt64BE(BigInt(length), 2);
-  front.set(head, size);
-  tcp.cork();
-  tcp.write(front);
-  tcp.write(data, sent);
-  tcp.uncork();
 }
 
 /** Answers an upgrade with a refusal, and ends the connection. */

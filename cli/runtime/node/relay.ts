@@ -25,6 +25,7 @@ import { sqlBackend } from '../../../storage/sql-backend.ts';
 import { openStateFile } from '../../../storage/sqlite.ts';
 import { ownPackage } from '../../own-package.ts';
 import { updateCommandOf } from '../../update-command.ts';
+import { collectOnMainThread } from './gc.ts';
 import {
   isWithoutAddress,
   type Listening,
@@ -76,6 +77,7 @@ export async function startNodeRelay({
   yaml,
   clock = systemClock,
 }: NodeRelayOptions): Promise<NodeRelay> {
+  collectOnMainThread();
   const tls = noTls ? undefined : await readCertificate(config);
   const trust = await readTrust(config, log.named('host').warn);
   const state = log.named('state');

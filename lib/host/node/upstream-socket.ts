@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import type { SecureContext } from 'node:tls';
 import { WebSocket } from 'ws';
 import { systemClock } from '../../kit/clock.ts';
@@ -12,16 +13,17 @@ import {
   type UpstreamSocketRequest,
 } from '../upstream-socket.ts';
 import { carriesCredential, createAgents } from './agents.ts';
+import { NO_MASK, sendParts } from './send-parts.ts';
 import type { NodeUpstreamOptions } from './upstream.ts';
 
 /** Dials with the client of `ws`. */
 export const createNodeDialUpstream = (options: NodeUpstreamOptions = {}): DialUpstream => createDial(options, {});
 
 /**
- * Options for brokers. `NODE_TLS_REJECT_UNAUTHORIZED` must not disable their verification. A mask of zeros saves a pass over each
- * byte here and another at the broker: masks protect proxies from bytes that a web page chose, and these are in TLS twice.
+ * Options for brokers. `NODE_TLS_REJECT_UNAUTHORIZED` must not disable their verification. `NO_MASK` saves a pass over each byte
+ * here and another at the broker.
  */
-const TO_BROKER = { rejectUnauthorized: true, generateMask: (mask: Buffer) => void mask.fill(0) };
+const TO_BROKER = { rejectUnauthorized: true, generateMask: (mask: Buffer) => mask.set(NO_MASK) };
 
 /** Dials the broker of Reach. */
 export const createNodeDialBroker = (options: NodeUpstreamOptions = {}): DialBroker => createDial(options, TO_BROKER);
@@ -58,6 +60,7 @@ function createDial(
         secureContext: trust?.secureContext(),
         ...fixed,
       });
+      let tcp: Socket;
       let isOpen = false;
       let isTooLarge = false;
       let isRefused = false;
@@ -69,6 +72,9 @@ function createDial(
         socket.terminate();
       };
       signal.addEventListener('abort', abort);
+      socket.on('upgrade', (response) => {
+        tcp = response.socket;
+      });
       socket.on('open', () => {
         isOpen = true;
         if (pingInterval !== undefined) {
@@ -77,7 +83,7 @@ function createDial(
             socket.terminate();
           });
         }
-        resolve(socketOf(socket, () => pings?.excuse()));
+        resolve(socketOf(socket, tcp, () => pings?.excuse()));
       });
       socket.on('message', (data, isBinary) => {
         if (isBinary) events.bytes?.(data as Buffer);
@@ -136,14 +142,14 @@ function pingRegularly(socket: WebSocket, interval: number, onGone: () => void):
   return { excuse, stop: () => cancel() };
 }
 
-function socketOf(socket: WebSocket, onResume: () => void): BrokerSocket {
+function socketOf(socket: WebSocket, tcp: Socket, onResume: () => void): BrokerSocket {
   const isOpen = () => socket.readyState === WebSocket.OPEN;
   return {
     send(text) {
       if (isOpen()) socket.send(text);
     },
-    sendBytes(bytes, sent) {
-      if (isOpen()) socket.send(bytes, sent);
+    sendBytes(head, parts, sent) {
+      if (isOpen()) sendParts(tcp, head, parts, { mask: NO_MASK, sent });
       else sent();
     },
     unsent: () => socket.bufferedAmount,

@@ -14,10 +14,7 @@ export const requestRow = ({ path, headers, prepare, ...row }) => ({
   async prepare(stage) {
     const { relay, bare } = await prepare(stage);
     const measure = (server) => () => httpRate(server, path, headers);
-    const sides = { relay: measure(relay), bare: measure(bare) };
-    // Until its code is compiled, a proxy costs up to three times as much.
-    for (const side of Object.values(sides)) for (let count = 0; count < 2; count++) await side();
-    return sides;
+    return warm({ relay: measure(relay), bare: measure(bare) });
   },
 });
 
@@ -38,6 +35,12 @@ export const bulkRow = ({ size, bodies, send, serversOf = (server) => [server], 
       for (let count = 0; count < bodies; count++) await send(side);
       return read((bodies * size) / 1e6);
     };
-    return { relay: measure(relay), bare: measure(bare) };
+    return warm({ relay: measure(relay), bare: measure(bare) });
   },
 });
+
+/** Until its code is compiled, a proxy costs up to three times as much. */
+async function warm(sides) {
+  for (const side of Object.values(sides)) for (let count = 0; count < 2; count++) await side();
+  return sides;
+}

@@ -4,11 +4,12 @@ import { backoff } from '../../../lib/kit/reconnect.ts';
 import { digestOf } from '../../../lib/kit/sha256.ts';
 import { createLog } from '../../../lib/log.ts';
 import { Connector, otherRelayAdvice, PACE } from '../../../lib/reach/connector.ts';
-import { closeFrame, dataFrame } from '../../../lib/reach/frames.ts';
+import { closeFrame } from '../../../lib/reach/frames.ts';
 import type { BrokerRequest } from '../../../lib/reach/host-link.ts';
 import type { StreamPort } from '../../../lib/reach/host-streams.ts';
 import { newId } from '../../../lib/reach/ids.ts';
 import { createTestClock, type TestClock } from '../../support/clock.ts';
+import { dataFrame } from '../../support/frames.ts';
 import { createScriptedBroker, HOST_TOKEN, REFUSED, type ScriptedBrokerOptions } from './scripted-broker.ts';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));

@@ -1,5 +1,6 @@
 import type { BrokerSocketEvents, DialBroker } from '../../../lib/host/broker-socket.ts';
 import { UpstreamSocketError } from '../../../lib/host/upstream-socket.ts';
+import { concatBytes } from '../../../lib/kit/bytes.ts';
 import { decodeFrame, type Frame } from '../../../lib/reach/frames.ts';
 import { isDigest, isId, newId } from '../../../lib/reach/ids.ts';
 import { type HostMessage, parseHostMessage, parseRegister } from '../../../lib/reach/messages.ts';
@@ -145,7 +146,8 @@ export function createScriptedBroker(options: ScriptedBrokerOptions = {}) {
         options.onRequest?.(message, self);
         if (message.type !== 'flow' && options.acknowledges !== false) queueMicrotask(() => self.acknowledge(message));
       },
-      sendBytes(bytes, sent) {
+      sendBytes(head, parts, sent) {
+        const bytes = concatBytes(head, ...parts);
         const frame = decodeFrame(bytes, options.flow !== undefined);
         if (frame.type === 'bad') problems.push(`frame of ${bytes.length} bytes`);
         else if (end === undefined) frames.push(frame);

@@ -31,8 +31,8 @@ import {
   type Forwarder,
   type ForwardLimits,
 } from '../forward.ts';
+import { createMinorCollector } from '../gc.ts';
 import { createLocalLink, type LocalLink } from '../local-link.ts';
-import { createMinorCollector } from '../minor-gc.ts';
 import { send } from '../send.ts';
 
 /** Limits of the proxied namespaces (contract 08 §4.4). */
@@ -67,7 +67,7 @@ export interface ProxyDeps {
 
 /** The HTTP proxy of `/api` and `/dashboard` (contract 08 §4). */
 export function createProxy({ plan, gate, log, limits, guard }: ProxyDeps) {
-  const carried = createMinorCollector(4 * MiB);
+  const carried = createMinorCollector();
   const createSpace = (namespace: Namespace, upstream: URL): Space & { forwarder: Forwarder } => {
     const { hostname, port, host, pathname } = upstream;
     const link = createLocalLink({

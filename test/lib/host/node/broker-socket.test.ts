@@ -52,13 +52,13 @@ it('contract 08 §6.4: carries text and binary messages up to 1 MiB + 18 bytes, 
   const large = Buffer.alloc(MAX_FRAME, 7);
   let sent = 0;
   socket.send('text');
-  socket.sendBytes(large, () => sent++);
+  socket.sendBytes(large.subarray(0, 18), [large.subarray(18, 1000), large.subarray(1000)], () => sent++);
   await vi.waitFor(() => expect([texts, messages.length, sent]).toEqual([['text'], 1, 1]));
   expect(large.equals(messages[0] as Uint8Array)).toBe(true);
   expect(broker.offered).toEqual([undefined]);
   socket.close(1001, '');
   await vi.waitFor(() => expect(ends).toHaveLength(1));
-  socket.sendBytes(large, () => sent++);
+  socket.sendBytes(large, [], () => sent++);
   expect(sent).toBe(2);
 });
 

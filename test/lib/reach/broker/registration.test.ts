@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { digestOf } from '../../../../lib/kit/sha256.ts';
-import { dataFrame } from '../../../../lib/reach/frames.ts';
 import { newId, newToken } from '../../../../lib/reach/ids.ts';
 import { encodeMessage } from '../../../../lib/reach/messages.ts';
 import { createTestClock } from '../../../support/clock.ts';
+import { dataFrame } from '../../../support/frames.ts';
 import { World, type WorldSocket } from './world.ts';
 
 const refused = (code: string) => ({ json: [{ type: 'error', protocol_version: 1, code }], closed: 1008 });

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { closeFrame, dataFrame, windowFrame } from '../../../../lib/reach/frames.ts';
+import { closeFrame, windowFrame } from '../../../../lib/reach/frames.ts';
 import { newId } from '../../../../lib/reach/ids.ts';
+import { dataFrame } from '../../../support/frames.ts';
 import { runs } from '../../../support/runs.ts';
 import { World, type WorldSocket } from './world.ts';
 

@@ -1,6 +1,6 @@
 import { constants, type PerformanceEntry, PerformanceObserver } from 'node:perf_hooks';
 import { expect, it } from 'vitest';
-import { createMinorCollector } from '../../cli/runtime/node/minor-gc.ts';
+import { createMinorCollector } from '../../cli/runtime/node/gc.ts';
 
 const MiB = 1024 * 1024;
 
@@ -18,7 +18,7 @@ function forcedCollections() {
 
 it('collects the young objects, and nothing else, whenever so many bytes were carried', async () => {
   const { kinds, end } = forcedCollections();
-  const carry = createMinorCollector(2 * MiB);
+  const carry = createMinorCollector();
   for (let carried = 0; carried < 6 * MiB; carried += 64 * 1024) carry(64 * 1024);
   carry(MiB);
   const expected = new Array(3).fill(constants.NODE_PERFORMANCE_GC_MINOR);
@@ -27,6 +27,6 @@ it('collects the young objects, and nothing else, whenever so many bytes were ca
 });
 
 it('does not give a collector to the rest of the process', () => {
-  createMinorCollector(2 * MiB)(2 * MiB);
+  createMinorCollector()(2 * MiB);
   expect('gc' in globalThis).toBe(false);
 });
