@@ -126,12 +126,12 @@ export function createFiles(app: App) {
     if (!isClosed) sentFiles.value = all;
   }
 
-  /** Starts waiting files, up to the limit. */
+  /** Starts waiting files, up to the limit; one that is tried again, once the failure before is written down. */
   function proceed(): void {
     if (isClosed) return;
     for (const { id, state } of transfers.value) {
       const draft = sources.get(id);
-      if (state === 'waiting' && draft && aborts.size < MAX_AT_ONCE) void send(id, draft);
+      if (state === 'waiting' && draft && !aborts.has(id) && aborts.size < MAX_AT_ONCE) void send(id, draft);
     }
   }
 
