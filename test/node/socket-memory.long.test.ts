@@ -1,5 +1,3 @@
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { expect, it, onTestFinished } from 'vitest';
 import { startNodeBroker } from '../../cli/runtime/node/broker.ts';
 import { digestOf } from '../../lib/kit/sha256.ts';
@@ -8,6 +6,7 @@ import { newId, newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage } from '../../lib/reach/messages.ts';
 import { openBrokerStore } from '../../storage/broker.ts';
 import { startBuiltTarget } from '../support/built-relay.ts';
+import { garbageCollector } from '../support/garbage.ts';
 import { type connectRaw, frame, OPCODE, openAuthenticated, openRaw, textFrame } from '../support/raw-socket.ts';
 import { pair } from '../support/relay.ts';
 import { startSecureLink } from '../support/secure-link.ts';
@@ -17,8 +16,7 @@ type Raw = Awaited<ReturnType<typeof connectRaw>>;
 const KiB = 1024;
 const CHUNKS = 150;
 
-setFlagsFromString('--expose-gc');
-const collect = runInNewContext('gc') as () => void;
+const collect = garbageCollector();
 
 /** Bytes of buffers in use. */
 async function buffers(): Promise<number> {

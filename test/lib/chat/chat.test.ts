@@ -1,11 +1,10 @@
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { describe, expect, it, vi } from 'vitest';
 import { type ChatClient, createChat } from '../../../lib/chat/chat.ts';
 import type { Upstream, UpstreamRequest } from '../../../lib/host/upstream.ts';
 import type { WatermarkLimits } from '../../../lib/socket/watermark.ts';
 import { createBody } from '../../support/agent-body.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { garbageCollector } from '../../support/garbage.ts';
 import { createTestLog } from '../../support/log.ts';
 
 const MINUTE = 60_000;
@@ -279,8 +278,7 @@ describe('limits and cancellation', () => {
   });
 
   it('a client whose requests have ended is forgotten', async () => {
-    setFlagsFromString('--expose-gc');
-    const collect = runInNewContext('gc') as () => void;
+    const collect = garbageCollector();
     const { chat, client, requests, bodies } = setUp();
     const seen = await (async () => {
       const own = { ...client };

@@ -1,13 +1,11 @@
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { expect, it } from 'vitest';
 import { createRecorder, truncated } from '../../../lib/dispatch/recorder.ts';
+import { garbageCollector } from '../../support/garbage.ts';
 
 const { redact, summarise } = createRecorder({ placeholder: () => undefined, isPrivateKey: () => false });
 
 it('what is written down does not keep what it was taken from', () => {
-  setFlagsFromString('--expose-gc');
-  const collect = runInNewContext('gc') as () => void;
+  const collect = garbageCollector();
   const MiB = 1024 * 1024;
   const kept: unknown[] = [];
   collect();
