@@ -6,6 +6,8 @@ import { closeFrame, dataHeader, type Frame, MAX_PAYLOAD, windowFrame } from './
 export const STREAM_LIMIT = 16;
 /** Bytes of payload in one message to a client: phones hold 32 messages or 8 MiB, whichever is less. */
 const MAX_RECORD = 64 * 1024;
+/** Chunks of one message above which joining them costs less than to send each. */
+const MAX_PARTS = 16;
 /** Bytes that may be queued in one stream for the local end. */
 const MAX_QUEUED_FRAMES = 32;
 const MAX_QUEUED_BYTES = 8 * MAX_PAYLOAD;
@@ -352,7 +354,8 @@ export class HostStreams {
       stream.outboundBytes -= length;
       stream.credit -= length;
       stream.activeAt = this.#deps.clock.monotonic();
-      this.#send(stream.header, takeBytes(stream.outbound, length), length);
+      const parts = takeBytes(stream.outbound, length);
+      this.#send(stream.header, parts.length > MAX_PARTS ? [concatBytes(...parts)] : parts, length);
       if (stream.outboundBytes > 0 && stream.credit > 0) this.#ready.add(stream);
       if (stream.outboundBytes === 0 && stream.ended) this.#close(stream);
       else this.#askForMore(stream);

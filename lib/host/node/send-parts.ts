@@ -1,31 +1,29 @@
 import type { Socket } from 'node:net';
 
-/** A mask that changes nothing. It protects proxies from bytes that a web page chose, and bytes of Reach are in TLS twice. */
-export const NO_MASK = Uint8Array.of(0, 0, 0, 0);
 const [FINAL_BINARY, MASKED] = [0x82, 0x80];
+const MASK_BYTES = 4;
 
 /**
  * Sends a binary message of a WebSocket of `ws` (RFC 6455 §5.2) in parts, which `ws` would take only joined: that costs Reach
  * a tenth of its processor time. `ws` writes its own messages at once, so the order is kept.
  *
- * `tcp`: the connection below, whose WebSocket is open. `mask`: for a client, which has to send one. `sent` is called once the
- * message has left the process, or never can.
+ * `tcp`: the connection below, whose WebSocket is open. `isMasked`: for a client, which has to send a mask; it is of zeros.
+ * `sent` is called once the message has left the process, or never can.
  */
 export function sendParts(
   tcp: Socket,
   head: Uint8Array,
   parts: readonly Uint8Array[],
-  { mask, sent }: { mask?: typeof NO_MASK; sent(): void },
+  { isMasked = false, sent }: { isMasked?: boolean; sent(): void },
 ): void {
   const length = parts.reduce((sum, part) => sum + part.length, head.length);
   const size = length < 126 ? 2 : length < 65_536 ? 4 : 10;
-  const headAt = size + (mask ? mask.length : 0);
-  const front = Buffer.allocUnsafe(headAt + head.length);
+  const headAt = size + (isMasked ? MASK_BYTES : 0);
+  const front = Buffer.allocUnsafe(headAt + head.length).fill(0, size, headAt);
   front[0] = FINAL_BINARY;
-  front[1] = (mask ? MASKED : 0) | (size === 2 ? length : size === 4 ? 126 : 127);
+  front[1] = (isMasked ? MASKED : 0) | (size === 2 ? length : size === 4 ? 126 : 127);
   if (size === 4) front.writeUInt16BE(length, 2);
   else if (size === 10) front.writeBigUInt64BE(BigInt(length), 2);
-  if (mask) front.set(mask, size);
   front.set(head, headAt);
   const last = parts.length - 1;
   tcp.cork();

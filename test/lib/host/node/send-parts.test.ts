@@ -4,7 +4,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import fc from 'fast-check';
 import { expect, it, onTestFinished } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
-import { NO_MASK, sendParts } from '../../../../lib/host/node/send-parts.ts';
+import { sendParts } from '../../../../lib/host/node/send-parts.ts';
 
 /** Both ends of a WebSocket of `ws`, with the connection below. */
 async function openPair() {
@@ -38,7 +38,7 @@ it.each(['client', 'server'] as const)('a %s sends messages in parts between tho
   const ends = await openPair();
   const { socket, tcp } = ends[from];
   const other = ends[from === 'client' ? 'server' : 'client'].socket;
-  const mask = from === 'client' ? NO_MASK : undefined;
+  const isMasked = from === 'client';
   await fc.assert(
     fc.asyncProperty(fc.array(aMessage, { minLength: 1, maxLength: 6 }), async (messages) => {
       const expected = messages.map(({ head, parts }) => Buffer.concat([head, ...parts]));
@@ -52,7 +52,7 @@ it.each(['client', 'server'] as const)('a %s sends messages in parts between tho
       const sent = messages.map(
         ({ isInParts, head, parts }, index) =>
           new Promise<void>((resolve) => {
-            if (isInParts) sendParts(tcp, head, parts, { mask, sent: resolve });
+            if (isInParts) sendParts(tcp, head, parts, { isMasked, sent: resolve });
             else socket.send(expected[index] as Buffer, () => resolve());
           }),
       );
@@ -69,6 +69,6 @@ it('reports a message that can no longer leave', async () => {
   const { client } = await openPair();
   client.tcp.destroy();
   await new Promise<void>((sent) => {
-    sendParts(client.tcp, Buffer.from('head'), [Buffer.from('part')], { mask: NO_MASK, sent });
+    sendParts(client.tcp, Buffer.from('head'), [Buffer.from('part')], { isMasked: true, sent });
   });
 });
