@@ -43,6 +43,7 @@ function setUp({ window }: { window?: number } = {}) {
     isPaused: false,
     isStuck: false,
     sendBytes(head: Uint8Array, parts: readonly Uint8Array[], sent: () => void) {
+      if (parts.length > 16) throw new Error('a frame in too many parts');
       const frame = decodeFrame(concatBytes(head, ...parts), window !== undefined);
       if (frame.type === 'bad') throw new Error('a bad frame was sent');
       frames.push(frame);
@@ -184,6 +185,16 @@ describe('contract 08 §6.4: streams', () => {
     const sizes = test.frames.map((frame) => (frame.type === 'data' ? frame.payload.length : 0));
     expect(sizes).toEqual([65536, 65536, 65536, 3393]);
     expect(test.sent(id).equals(Buffer.concat([...chunks, Buffer.from('x')]))).toBe(true);
+  });
+
+  it('joins many small chunks, which would each be a write', async () => {
+    const test = setUp();
+    const { id, end } = test.open();
+    const chunks = Array.from({ length: 100 }, (_, index) => Buffer.from([index]));
+    end.port.send(chunks, () => {});
+    await settled();
+    expect(test.frames).toHaveLength(1);
+    expect(test.sent(id).equals(Buffer.concat(chunks))).toBe(true);
   });
 
   it('closes a stream after 300 s without DATA in either direction', async () => {
