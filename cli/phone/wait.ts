@@ -37,7 +37,7 @@ export interface WaitOptions {
 /**
  * Starts to wait for the reply to a message before it is sent, so that an agent that reads every reply does not get it
  * first. Takes only replies to this message, or new ones in its chat; all others stay for their readers. Survives a restart
- * of the relay. Resolves without replies if none arrives in time.
+ * of the relay. If no reply arrives in time, the promise resolves with an empty list.
  */
 export function startWaiting(options: WaitOptions): { replies: Promise<Waited>; end(): void } {
   const over = new AbortController();

@@ -1,6 +1,6 @@
 /**
- * Preloaded into a program: appends a line to the file `MAJORS` whenever V8 has marked the whole heap. On SIGUSR2 it does so once,
- * as a program that has run for a day has done many times.
+ * Preloaded into a program: appends a line to the file `MAJORS` whenever V8 has marked the whole heap. SIGUSR2 makes V8 do so
+ * once, as it has done many times in a program that has run for a day.
  */
 import { appendFileSync } from 'node:fs';
 import { constants, PerformanceObserver } from 'node:perf_hooks';

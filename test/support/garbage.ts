@@ -1,7 +1,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
-/** V8's collector of garbage, which collects all of it. */
+/** V8's garbage collector: each call collects everything. */
 export function garbageCollector(): () => void {
   setFlagsFromString('--expose-gc');
   try {

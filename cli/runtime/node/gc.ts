@@ -3,17 +3,17 @@ import { runInNewContext } from 'node:vm';
 import { MiB } from '../../../lib/kit/units.ts';
 
 /**
- * Collects young objects on the thread that made them, and frees their buffers at once. There are so few objects that waking
- * other threads takes longer than the work: a seventh of a connect, and of a large body. Buffers that are freed later count
- * towards the next collection.
+ * Makes V8 collect young objects on the main thread, and free their buffers before it goes on. A relay has so few of them that
+ * waking other threads costs more than the work itself: a seventh of a connect, and of a large body (2026-11). Until another
+ * thread has freed a buffer, V8 also counts it towards the limit at which it marks the heap.
  */
 export function collectOnMainThread(): void {
   for (const flag of ['--no-parallel-scavenge', '--no-concurrent-array-buffer-sweeping']) setFlagsFromString(flag);
 }
 
 /**
- * Bytes carried between two collections. Each is allocated two or three times on its way, and once V8 has marked a small heap,
- * it marks it again whenever 8 MiB of buffers were added, which takes up to five times the work of carrying them (2026-11).
+ * Bytes carried between two collections. Each is allocated two or three times on its way. Once V8 has marked a small heap, it
+ * marks it again whenever 8 MiB of buffers have been added, which can cost three times as much as carrying them (2026-11).
  */
 const EVERY = 2 * MiB;
 

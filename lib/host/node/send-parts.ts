@@ -4,11 +4,12 @@ const [FINAL_BINARY, MASKED] = [0x82, 0x80];
 const MASK_BYTES = 4;
 
 /**
- * Sends a binary message of a WebSocket of `ws` (RFC 6455 §5.2) in parts, which `ws` would take only joined: that costs Reach
- * a tenth of its processor time. `ws` writes its own messages at once, so the order is kept.
+ * Sends a binary message (RFC 6455 §5.2) in parts over the connection of an open WebSocket of `ws`, which itself takes only
+ * whole messages. Joining them costs home a tenth of a download over Reach, and the broker a sixth of an upload (2026-11). `ws`
+ * writes its own messages at once, so the order is kept.
  *
- * `tcp`: the connection below, whose WebSocket is open. `isMasked`: for a client, which has to send a mask; it is of zeros.
- * `sent` is called once the message has left the process, or never can.
+ * `isMasked`: whether to send a mask, as a client must; it consists of zeros. `sent` is called once the message has left the
+ * process, or never can.
  */
 export function sendParts(
   tcp: Socket,
@@ -25,9 +26,10 @@ export function sendParts(
   if (size === 4) front.writeUInt16BE(length, 2);
   else if (size === 10) front.writeBigUInt64BE(BigInt(length), 2);
   front.set(head, headAt);
-  const last = parts.length - 1;
+  const writes = [front, ...parts];
+  const last = writes.pop();
   tcp.cork();
-  tcp.write(front, last < 0 ? sent : undefined);
-  parts.forEach((part, index) => void tcp.write(part, index === last ? sent : undefined));
+  for (const bytes of writes) tcp.write(bytes);
+  tcp.write(last as Uint8Array, sent);
   tcp.uncork();
 }

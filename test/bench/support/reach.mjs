@@ -20,8 +20,8 @@ export async function makeCertificate(directory) {
 }
 
 /**
- * A binary message of a client (RFC 6455 §5.2). `ws` masks byte by byte here, which made the client of an upload busier than any
- * server that is measured, and the throughput its own.
+ * A binary message of a client (RFC 6455 §5.2). `ws` masks byte by byte here, which made the client busier than any of the
+ * measured servers, so that an upload was as fast as its client.
  */
 function maskedFrame(bytes) {
   const at = 16;

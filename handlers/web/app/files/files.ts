@@ -126,7 +126,7 @@ export function createFiles(app: App) {
     if (!isClosed) sentFiles.value = all;
   }
 
-  /** Starts waiting files, up to the limit; one that is tried again, once the failure before is written down. */
+  /** Starts waiting files, up to the limit. A file that is tried again starts once its failure has been stored. */
   function proceed(): void {
     if (isClosed) return;
     for (const { id, state } of transfers.value) {
