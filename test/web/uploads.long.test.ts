@@ -127,6 +127,36 @@ describeInBrowser('uploads in a browser (contract 04 §3.5)', ({ open }) => {
     expect((await held()).filter(([name]) => name === 'twice.txt')).toEqual([['twice.txt', 10]]);
   });
 
+  it('can be cancelled after it was sent again in the very moment of its failure', async () => {
+    const { page } = await openFiles(relay, undefined, ROUTED);
+    let attempts = 0;
+    let release = () => {};
+    const released = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    await page.route('**/media/upload', async (route) => {
+      if (attempts++ === 0) return route.abort();
+      await released;
+      await route.continue().catch(() => {});
+    });
+    await page.evaluate(() => {
+      new MutationObserver((_, observer) => {
+        const again = document.querySelector<HTMLElement>('[aria-label="Send hasty.txt again"]');
+        if (!again) return;
+        observer.disconnect();
+        again.click();
+      }).observe(document, { subtree: true, childList: true });
+    });
+    const cancelled = page.waitForEvent('requestfailed', () => attempts === 2);
+    await choose(page, file('hasty.txt', 10));
+    await expect.poll(() => attempts).toBe(2);
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByText('hasty.txt was not sent: you cancelled it.').waitFor();
+    await cancelled;
+    release();
+    expect((await held()).filter(([name]) => name === 'hasty.txt')).toEqual([]);
+  });
+
   it('says when the relay cannot store a file, or has no room for it', async () => {
     const tmp = await temporaryDirectory();
     const broken = await startNodeTarget({ env: { RELAY_TERMINAL_TMUX: '0', TMPDIR: tmp } });
