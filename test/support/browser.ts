@@ -46,15 +46,16 @@ export interface TestBrowser {
 export function describeInBrowser(name: string, declare: (browser: TestBrowser) => void, args: string[] = []): void {
   describe.skipIf(!hasBrowser)(name, () => {
     let browser: Browser;
-    const endings: (() => Promise<string[]>)[] = [];
+    const endings: ((hasFailed: boolean) => Promise<string[]>)[] = [];
     beforeAll(async () => {
       // With a window, every step waits long enough to be seen.
       const shown = process.env.HEADED ? { headless: false, slowMo: 300 } : {};
       browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', ...args], ...shown });
     });
     afterAll(() => browser?.close());
-    afterEach(async () => {
-      const problems = (await Promise.all(endings.splice(0).map((end) => end()))).flat();
+    afterEach(async ({ task }) => {
+      const hasFailed = task.result?.state === 'fail';
+      const problems = (await Promise.all(endings.splice(0).map((end) => end(hasFailed)))).flat();
       expect(problems, 'problems of the pages').toEqual([]);
     });
 
@@ -75,9 +76,10 @@ export function describeInBrowser(name: string, declare: (browser: TestBrowser) 
         if (own !== '' && origin !== 'null' && new URL(own).origin !== origin) problems.push(`request to ${origin}`);
       });
       const page = await context.newPage();
-      endings.push(async () => {
+      endings.push(async (hasFailed) => {
+        const shown = hasFailed ? await Promise.all(context.pages().map(shownBy)) : [];
         await context.close();
-        return problems.filter((problem) => !allowed.some((pattern) => pattern.test(problem)));
+        return [...problems.filter((problem) => !allowed.some((pattern) => pattern.test(problem))), ...shown];
       });
       return { page, allow: (pattern) => allowed.push(pattern), tab: () => context.newPage() };
     }
@@ -85,6 +87,12 @@ export function describeInBrowser(name: string, declare: (browser: TestBrowser) 
     declare({ open });
   });
 }
+
+/** What a page shows, for the report of a case that has failed. */
+const shownBy = async (page: Page): Promise<string> => {
+  const text = await page.locator('body').innerText({ timeout: 2_000 }).catch(String);
+  return `shown at ${page.url()}: ${text.replace(/\s+/g, ' ').slice(0, 1_000)}`;
+};
 
 /** Checks a page with axe in both themes, and that 320 pixels are enough for it without sideways scrolling. */
 export async function expectAccessible(page: Page): Promise<void> {
