@@ -10,13 +10,13 @@ import {
   checkConnectionsEvery,
   currentResponse,
   gatherOnArrival,
-  releaseChunks,
   responseOn,
   takeEndListener,
   takeMessageListener,
   takeReservation,
   webSocketOf,
 } from '../../cli/runtime/node/internals.ts';
+import { releaseChunks } from '../../lib/host/node/release-chunks.ts';
 import { cleanups } from '../support/built-relay.ts';
 import { connectRaw, frame, handshakeHeaders, OPCODE, request } from '../support/raw-socket.ts';
 

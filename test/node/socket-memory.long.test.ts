@@ -1,5 +1,10 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
+import { type WebSocket, WebSocketServer } from 'ws';
 import { startNodeBroker } from '../../cli/runtime/node/broker.ts';
+import { createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
 import { digestOf } from '../../lib/kit/sha256.ts';
 import { createLog } from '../../lib/log.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
@@ -12,6 +17,11 @@ import { pair } from '../support/relay.ts';
 import { startSecureLink } from '../support/secure-link.ts';
 
 type Raw = Awaited<ReturnType<typeof connectRaw>>;
+/** One side of a connection, below the protocol. */
+interface Sender {
+  write(bytes: Buffer): unknown;
+  frame(): Promise<{ opcode: number; payload: Buffer }>;
+}
 
 const KiB = 1024;
 const CHUNKS = 150;
@@ -27,26 +37,26 @@ async function buffers(): Promise<number> {
   return process.memoryUsage().arrayBuffers;
 }
 
-/** Resolves once the server has read everything so far. */
-async function answered(raw: Raw): Promise<void> {
-  raw.write(frame({ opcode: OPCODE.ping, payload: 'read' }));
+/** Resolves once the other side has read everything so far. */
+async function answered(raw: Sender, masked: boolean): Promise<void> {
+  raw.write(frame({ opcode: OPCODE.ping, payload: 'read', masked }));
   for (;;) {
     const { opcode, payload } = await raw.frame();
     if (opcode === OPCODE.pong && String(payload) === 'read') return;
   }
 }
 
-/** Bytes that the server holds for a message of one byte in each of many chunks, which are otherwise pongs. */
-async function heldByFragments(raw: Raw): Promise<number> {
+/** Bytes that the other side holds for a message of one byte in each of many chunks, which are otherwise pongs. */
+async function heldByFragments(raw: Sender, { masked = true } = {}): Promise<number> {
   const pongs = Buffer.concat(
-    Array.from({ length: 450 }, () => frame({ opcode: OPCODE.pong, payload: 'x'.repeat(125) })),
+    Array.from({ length: 450 }, () => frame({ opcode: OPCODE.pong, payload: 'x'.repeat(125), masked })),
   );
-  const fragment = (opcode: number) => frame({ opcode, payload: 'x', fin: false });
-  await answered(raw);
+  const fragment = (opcode: number) => frame({ opcode, payload: 'x', fin: false, masked });
+  await answered(raw, masked);
   const before = await buffers();
   for (let count = 0; count < CHUNKS; count++) {
     raw.write(Buffer.concat([pongs, fragment(count === 0 ? OPCODE.text : OPCODE.continuation)]));
-    await answered(raw);
+    await answered(raw, masked);
   }
   return (await buffers()) - before;
 }
@@ -109,4 +119,28 @@ it('contract 08 §7: nor does a host at the broker', async () => {
   raw.write(frame({ payload: encodeMessage({ type: 'register', ...registration }) }));
   expect(JSON.parse(String((await raw.frame()).payload)).type).toBe('registered');
   expect(await heldByFragments(raw)).toBeLessThan(CHUNKS * KiB);
+});
+
+it('contract 02 §1.1: nor does a server that the relay dials', async () => {
+  const server = createServer();
+  const wss = new WebSocketServer({ server });
+  onTestFinished(() => {
+    for (const client of wss.clients) client.terminate();
+    server.close();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const signal = new AbortController().signal;
+  const url = `ws://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const connected = once(wss, 'connection') as Promise<[WebSocket, IncomingMessage]>;
+  await createNodeDialUpstream()({ url, headers: {}, signal, maxMessage: 1024 }, { message() {}, closed() {} });
+  const [webSocket, { socket }] = await connected;
+  const sender: Sender = {
+    write: (bytes) => socket.write(bytes),
+    async frame() {
+      const [payload] = (await once(webSocket, 'pong')) as [Buffer];
+      return { opcode: OPCODE.pong, payload };
+    },
+  };
+  expect(await heldByFragments(sender, { masked: false })).toBeLessThan(CHUNKS * KiB);
 });

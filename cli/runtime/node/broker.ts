@@ -11,6 +11,7 @@ import { toNodeHandler } from 'h3/node';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
 import { isLoopbackAddress, limitKey } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
+import { releaseChunks } from '../../../lib/host/node/release-chunks.ts';
 import { sendParts } from '../../../lib/host/node/send-parts.ts';
 import { canonicalAddress } from '../../../lib/kit/addresses.ts';
 import { type Clock, every, systemClock } from '../../../lib/kit/clock.ts';
@@ -24,7 +25,7 @@ import type { BrokerStore } from '../../../storage/broker.ts';
 import { type ConnectionCaps, ConnectionLimits, createFront } from './front.ts';
 import { collectOnMainThread, createMinorCollector } from './gc.ts';
 import { isHandshake } from './handshake.ts';
-import { checkConnectionsEvery, releaseChunks } from './internals.ts';
+import { checkConnectionsEvery } from './internals.ts';
 import { holdLoopbacks } from './listen.ts';
 
 /** Milliseconds between checks for overdue sockets, and for records to remove. */

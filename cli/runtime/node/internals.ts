@@ -3,7 +3,13 @@ import { type Server as HttpServer, type IncomingMessage, ServerResponse } from 
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Peer } from 'crossws';
-import { concatBytes } from '../../../lib/kit/bytes.ts';
+import {
+  type ChunkHolder,
+  type Done,
+  NO_MASK,
+  release,
+  WAITS_FOR_PAYLOAD,
+} from '../../../lib/host/node/release-chunks.ts';
 import { MAX_UNCOUNTED } from '../../../lib/kit/long-json.ts';
 
 // Everything that relies on undocumented parts of Node. test/node/internals.test.ts and listen.test.ts fail if one of them
@@ -64,21 +70,16 @@ export function checkConnectionsEvery(server: HttpServer, milliseconds: number):
   server.emit('listening');
 }
 
-/** The part of the `ws` receiver that handles incoming bytes. */
-interface Receiver {
-  _state: number;
+/** What gathering uses of the `ws` receiver. */
+interface Receiver extends ChunkHolder {
   /** Bytes of the payload of the current frame, and of all frames of its message so far. */
   _payloadLength: number;
   _totalPayloadLength: number;
   _maxPayload: number;
   /** The opcode of a message in several frames; 0 for one in a single frame. */
   _fragmented: number;
-  _mask?: Uint8Array;
-  /** Received but unprocessed data: chunks, and their bytes. */
-  _buffers: Buffer[];
+  /** Bytes of the received but unprocessed chunks. */
   _bufferedBytes: number;
-  /** Payloads of the previous frames of the current message. */
-  _fragments: Buffer[];
   /**
    * Ours: whether the received part of a large payload is unmasked, and the buffer in which it is joined once an eighth is
    * there.
@@ -89,57 +90,11 @@ interface Receiver {
   reserve?: ReserveMessage;
   reservation?: MessageReservation;
   startLoop(done: Done): void;
-  _write(chunk: Buffer, encoding: string, done: Done): void;
 }
 
-type Done = (error?: Error) => void;
-
-/** The state of a receiver that waits for the rest of a payload. */
-const WAITS_FOR_PAYLOAD = 4;
 const MIN_GATHERED = 1024 * 1024;
 /** Bytes of the longest message that is read without a reservation. */
 const MAX_UNRESERVED = MAX_UNCOUNTED;
-const NO_MASK = new Uint8Array(4);
-/** Bytes from which a part of a message may stay in its chunk, if it is at least half of it. */
-const MIN_PART = 4096;
-
-/**
- * Makes a `ws` socket keep no more memory than it has received of incomplete frames and messages. Its receiver keeps views
- * of chunks: the mask of the last frame, the start of the next one, and every fragment of a message. One byte can thus hold a
- * chunk of 64 KiB, on a quiet socket for as long as it is open, and a message in fragments 4,096 of them (2026-11).
- */
-export function releaseChunks(webSocket: unknown): void {
-  const { _receiver: receiver } = webSocket as { _receiver: Receiver };
-  receiver._write = writeReleased;
-}
-
-function writeReleased(this: Receiver, chunk: Buffer, encoding: string, done: Done): void {
-  (Object.getPrototypeOf(this) as Receiver)._write.call(this, chunk, encoding, done);
-  release(this);
-}
-
-function release(receiver: Receiver): void {
-  // `ws` reads another mask for the next frame.
-  if (receiver._state !== WAITS_FOR_PAYLOAD) receiver._mask = undefined;
-  else if (receiver._mask && receiver._mask.buffer.byteLength > NO_MASK.length)
-    receiver._mask = ownCopy(receiver._mask);
-  if (receiver._buffers.length > 0) releaseParts(receiver._buffers);
-  if (receiver._fragments.length > 0) releaseParts(receiver._fragments);
-}
-
-/** Joins the last parts that are small, or a small part of their chunk. The parts before them were released already. */
-function releaseParts(parts: Buffer[]): void {
-  let first = parts.length;
-  while (first > 0 && !mayStay(parts[first - 1] as Buffer)) first--;
-  const [small, ...others] = parts.slice(first);
-  if (!small || (others.length === 0 && small.buffer.byteLength <= 2 * small.length)) return;
-  parts.splice(first, parts.length - first, ownCopy(small, ...others));
-}
-
-const mayStay = ({ length, buffer }: Buffer): boolean => length >= MIN_PART && buffer.byteLength <= 2 * length;
-
-/** Parts joined in memory of their own, not in the pool that Node shares between small buffers. */
-const ownCopy = (...parts: Uint8Array[]): Buffer => Buffer.from(concatBytes(...parts).buffer);
 
 /**
  * Makes a socket of crossws unmask and join a large frame while it arrives, and release chunks as `releaseChunks` does. Its

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type ClientOptions, WebSocket, WebSocketServer } from 'ws';
-import { releaseChunks } from './internals.ts';
+import { releaseChunks } from '../../../lib/host/node/release-chunks.ts';
 import type { LocalLink } from './local-link.ts';
 
 /** Limits of forwarded sockets: bytes, and milliseconds. */

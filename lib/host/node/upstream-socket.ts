@@ -13,6 +13,7 @@ import {
   type UpstreamSocketRequest,
 } from '../upstream-socket.ts';
 import { carriesCredential, createAgents } from './agents.ts';
+import { releaseChunks } from './release-chunks.ts';
 import { sendParts } from './send-parts.ts';
 import type { NodeUpstreamOptions } from './upstream.ts';
 
@@ -53,8 +54,8 @@ function createDial(
         headers,
         agent: agentFor(url, headers, connectTimeout),
         maxPayload: maxMessage,
-        // Each may hold the 64 KiB with which it came.
-        maxFragments: 1024,
+        maxFragments: 4096,
+        maxBufferedChunks: 65_536,
         perMessageDeflate: false,
         handshakeTimeout: connectTimeout,
         secureContext: trust?.secureContext(),
@@ -77,6 +78,7 @@ function createDial(
       });
       socket.on('open', () => {
         isOpen = true;
+        releaseChunks(socket);
         if (pingInterval !== undefined) {
           pings = pingRegularly(socket, pingInterval, () => {
             failure ||= 'no answer to a ping';
