@@ -43,7 +43,11 @@ export function createAgents({ guard, connectTimeout, idle = {} }: AgentsDeps) {
 
   /** Opens a connection with `create`, Node's own function for it. */
   function open(create: Create, { secure, guarded }: AgentChoice, options: ConnectOptions): Promise<Socket> {
-    const at = async (host?: string) => checked(await connected(create({ ...options, host }), secure), guarded);
+    const { callSignal } = options;
+    const at = async (host?: string) => {
+      callSignal?.throwIfAborted();
+      return checked(await connected(create({ ...options, host }), secure, callSignal), guarded);
+    };
     // A caller's own lookup decides which addresses the call may reach.
     return options.host?.toLowerCase() === 'localhost' && !options.lookup
       ? viaLiteral(Number(options.port), at)
@@ -76,16 +80,22 @@ export function createAgents({ guard, connectTimeout, idle = {} }: AgentsDeps) {
     throw failure;
   }
 
-  function connected(socket: Socket, secure: boolean): Promise<Socket> {
+  function connected(socket: Socket, secure: boolean, callSignal: AbortSignal | undefined): Promise<Socket> {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => socket.destroy(new Error(TIMED_OUT)), connectTimeout);
-      socket.once('close', () => {
+      const abort = () => socket.destroy();
+      callSignal?.addEventListener('abort', abort);
+      const settle = () => {
         clearTimeout(timer);
+        callSignal?.removeEventListener('abort', abort);
+      };
+      socket.once('close', () => {
+        settle();
         reject(new Error('connection closed'));
       });
       socket.once('error', reject);
       socket.once(secure ? 'secureConnect' : 'connect', () => {
-        clearTimeout(timer);
+        settle();
         resolve(socket);
       });
     });
@@ -113,7 +123,12 @@ export function createAgents({ guard, connectTimeout, idle = {} }: AgentsDeps) {
   };
 }
 
-interface ConnectOptions {
+/** An option of a request with these agents: ends its connection before that is established, which Node does not. */
+export interface CallOptions {
+  callSignal?: AbortSignal;
+}
+
+interface ConnectOptions extends CallOptions {
   host?: string;
   port?: number | string;
   lookup?: unknown;

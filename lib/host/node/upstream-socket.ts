@@ -12,7 +12,7 @@ import {
   type UpstreamSocketEvents,
   type UpstreamSocketRequest,
 } from '../upstream-socket.ts';
-import { carriesCredential, createAgents } from './agents.ts';
+import { type CallOptions, carriesCredential, createAgents } from './agents.ts';
 import { releaseChunks } from './release-chunks.ts';
 import { sendParts } from './send-parts.ts';
 import type { NodeUpstreamOptions } from './upstream.ts';
@@ -58,6 +58,7 @@ function createDial(
         maxBufferedChunks: 65_536,
         perMessageDeflate: false,
         handshakeTimeout: connectTimeout,
+        callSignal: signal,
         secureContext: trust?.secureContext(),
         ...fixed,
       });
@@ -113,7 +114,10 @@ function createDial(
 }
 
 /** @throws UpstreamSocketError for an invalid URL, without quoting it, since it may be secret. */
-function connect(url: string, options: WebSocket.ClientOptions & { secureContext?: SecureContext }): WebSocket {
+function connect(
+  url: string,
+  options: WebSocket.ClientOptions & CallOptions & { secureContext?: SecureContext },
+): WebSocket {
   try {
     return new WebSocket(url, options);
   } catch {

@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { ConnectionOptions } from 'node:tls';
 import type { Upstream, UpstreamRequest, UpstreamResponse } from '../upstream.ts';
-import { carriesCredential, createAgents } from './agents.ts';
+import { type CallOptions, carriesCredential, createAgents } from './agents.ts';
 import type { LoopbackGuard } from './loopback-guard.ts';
 import type { Trust } from './trust.ts';
 
@@ -47,12 +47,13 @@ export function createNodeUpstream(options: NodeUpstreamOptions = {}): Upstream 
     const length = isWhole ? { 'content-length': String(Buffer.byteLength(body)) } : {};
     const isReusable = keepAlive === true && isRepeatable(method);
     return new Promise((resolve, reject) => {
-      const options: RequestOptions & ConnectionOptions = {
+      const options: RequestOptions & ConnectionOptions & CallOptions = {
         method,
         headers: { ...headers, ...length, 'accept-encoding': 'identity' },
         agent: agents.pick({ secure, keepAlive: isReusable, guarded: carriesCredential(target, headers) }),
         secureContext: secure ? trust?.secureContext() : undefined,
         signal,
+        callSignal: signal,
         ...(mayConnect && { lookup: guardedLookup(mayConnect) }),
       };
       const request = (secure ? httpsRequest : httpRequest)(url, options);

@@ -309,6 +309,18 @@ describe('upstream of node', () => {
     await closedAll(sockets);
   });
 
+  it.each(['127.0.0.1', 'localhost'])('an abort ends a connection that is not established: %s', async (host) => {
+    // Accepts, but never answers the TLS handshake.
+    const { port, sockets } = await startServer(() => {});
+    const stop = new AbortController();
+    const upstream = createNodeUpstream({ connectTimeout: 600_000 });
+    const call = get(upstream, `https://${host}:${port}/`, stop.signal);
+    await vi.waitFor(() => expect(sockets[0]?.bytesRead).toBeGreaterThan(0));
+    stop.abort(new Error('enough'));
+    await expect(call).rejects.toThrow('enough');
+    await closedAll(sockets);
+  });
+
   it('the time limit covers the connection only', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
