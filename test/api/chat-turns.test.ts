@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import { setUp, TYPED } from '../support/chat.ts';
-import { again, follow, keep, nextEvent, nextTurn, resume, settle, whenAbandoned } from '../support/chat-turns.ts';
+import { again, follow, keep, nextEvent, nextTurn, resume, settle } from '../support/chat-turns.ts';
 import { createTestClock } from '../support/clock.ts';
-import type { FakeApi } from '../support/fake-api-server.ts';
+import { type FakeApi, whenAbandoned } from '../support/fake-api-server.ts';
 import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
 
 /** Has the API server begin a stream with these deltas, and leave it open. */

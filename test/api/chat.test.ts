@@ -2,7 +2,7 @@ import { expect, it, vi } from 'vitest';
 import { eventsUntil, KEY, send, setUp, TYPED } from '../support/chat.ts';
 import type { Client } from '../support/client.ts';
 import { closedPort } from '../support/closed-port.ts';
-import { type Exchange, type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
+import { type Exchange, type FakeApi, startFakeApi, whenAbandoned } from '../support/fake-api-server.ts';
 import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
 
 const LEGACY = {};
@@ -14,8 +14,6 @@ async function settle(client: Client): Promise<void> {
   client.send('system', 'ping', {}, id);
   await client.next({ id });
 }
-
-const whenAbandoned = (exchange: Exchange) => vi.waitFor(() => expect(exchange.abandoned).toBe(true), { interval: 5 });
 
 /** Has the API server stream these events and end. */
 const streaming = (api: FakeApi, ...events: unknown[]) =>

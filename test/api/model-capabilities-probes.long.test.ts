@@ -3,6 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import { systemClock } from '../../lib/kit/clock.ts';
 import { fetchUpstream } from '../../lib/web/upstream.ts';
+import { whenAbandoned } from '../support/fake-api-server.ts';
 import { TIMED } from '../support/limits.ts';
 import { setUp } from '../support/probes.ts';
 
@@ -27,7 +28,7 @@ describe.each([
     const took = performance.now() - began;
     expect(took).toBeGreaterThan(1200);
     expect(took).toBeLessThan(4000);
-    for (const request of api.requests) await expect.poll(() => request.abandoned).toBe(true);
+    for (const request of api.requests) await whenAbandoned(request);
   });
 });
 

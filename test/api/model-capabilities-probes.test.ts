@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import { fetchUpstream } from '../../lib/web/upstream.ts';
-import type { Exchange } from '../support/fake-api-server.ts';
+import { type Exchange, whenAbandoned } from '../support/fake-api-server.ts';
 import { PATH, setUp } from '../support/probes.ts';
 import { post } from '../support/relay.ts';
 import { writeFiles } from '../support/temp.ts';
@@ -211,8 +211,7 @@ describe.each([
       void exchange.write('x'.repeat(8 * 1024 * 1024));
     });
     expect(await ask('lmstudio/a')).toEqual(['?']);
-    const endless = await api.request(1);
-    await expect.poll(() => endless.abandoned).toBe(true);
+    await whenAbandoned(await api.request(1));
     api.onAny((exchange) => exchange.answer(200, filled(4 * 1024 * 1024)));
     expect(await ask('lmstudio/a')).toEqual(['provider-catalog ']);
   });

@@ -1,7 +1,7 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import type { Exchange } from '../support/fake-api-server.ts';
+import { type Exchange, whenAbandoned } from '../support/fake-api-server.ts';
 import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
 import {
   AGENT_KEY,
@@ -319,7 +319,7 @@ describeMatrix('the socket of a session (contract 06 §4)', (start, runtime) => 
     await target.relay?.stop();
     expect(await client.closed()).toMatchObject({ code: 1001 });
     await expect.poll(() => script.conversations[0]?.socket.isOver).toBe(true);
-    await expect.poll(() => api.requests.find(({ path }) => path.endsWith('/chat/stream'))?.abandoned).toBe(true);
+    await whenAbandoned(api.requests.find(({ path }) => path.endsWith('/chat/stream')));
   });
 
   it.skipIf(runtime === 'edge')('leaves an event log of everything but secrets', async () => {
@@ -480,8 +480,7 @@ describeMatrix('a turn (contract 06 §6)', (start) => {
     // The response ends last: with it the client's turn is over.
     expect(await client.next('voice.response.done')).toMatchObject({ cancelled: true });
     expect(ofType(client.events, 'voice.response.done')).toHaveLength(1);
-    const stream = api.requests.find(({ path }) => path.endsWith('/chat/stream'));
-    await expect.poll(() => stream?.abandoned).toBe(true);
+    await whenAbandoned(api.requests.find(({ path }) => path.endsWith('/chat/stream')));
     client.send(say('Hello'));
     expect(saidIn(await client.through('voice.response.done'))).toBe('Anything else?');
   });

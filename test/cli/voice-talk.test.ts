@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { startBuiltTarget } from '../support/built-relay.ts';
 import { begin, run } from '../support/companion-cli.ts';
-import type { Exchange } from '../support/fake-api-server.ts';
+import { type Exchange, whenAbandoned } from '../support/fake-api-server.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 import { AGENT_KEY, REALTIME_KEY } from '../support/voice/agent.ts';
@@ -265,6 +265,5 @@ it('a signal stops it: exit 1, and the session is gone', async () => {
   talking.stop();
   expect(await talking.ended).toMatchObject({ code: 1, stdout: 'You: Hello\n' });
   expect(await sessions()).toEqual([]);
-  const stream = api.requests.find(({ path }) => path.endsWith('/chat/stream'));
-  await expect.poll(() => stream?.abandoned).toBe(true);
+  await whenAbandoned(api.requests.find(({ path }) => path.endsWith('/chat/stream')));
 });

@@ -1,8 +1,6 @@
-import { expect, vi } from 'vitest';
+import { expect } from 'vitest';
 import { TYPED } from './chat.ts';
 import type { Client, Frame } from './client.ts';
-import type { Exchange } from './fake-api-server.ts';
-import { POLL } from './limits.ts';
 import { authenticate, type Paired, type Target } from './relay.ts';
 
 /** Sends a message whose turn outlives the socket (contract 10 §1). */
@@ -44,9 +42,6 @@ export async function nextEvent(client: Client, id: string) {
   expect(type).toBe('stream.event');
   return payload as { turn_id: string; seq: number; event: string; payload: Record<string, unknown> };
 }
-
-export const whenAbandoned = (exchange: Exchange) =>
-  vi.waitFor(() => expect(exchange.abandoned).toBe(true), { interval: POLL });
 
 /** Resolves once everything that was on its way to the client has arrived. */
 export async function settle(client: Client): Promise<void> {

@@ -1,6 +1,7 @@
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { onTestFinished, vi } from 'vitest';
+import { expect, onTestFinished, vi } from 'vitest';
+import { POLL } from './limits.ts';
 
 /** One request to the fake API server, with functions that answer it. */
 export interface Exchange {
@@ -22,7 +23,19 @@ export interface Exchange {
   cut(): void;
   /** Whether the caller closed the connection before the response was complete. */
   readonly abandoned: boolean;
+  /** Whether the response was sent to its end. */
+  readonly finished: boolean;
 }
+
+/** Resolves once the caller has closed the connection of a request, which otherwise is named. */
+export const whenAbandoned = (exchange: Exchange | undefined): Promise<void> =>
+  vi.waitFor(
+    () => {
+      const { method, path, finished, abandoned } = exchange ?? {};
+      expect({ method, path, finished, abandoned }).toMatchObject({ finished: false, abandoned: true });
+    },
+    { interval: POLL },
+  );
 
 type Handle = (exchange: Exchange) => void | Promise<void>;
 
@@ -124,6 +137,9 @@ async function read(incoming: IncomingMessage, response: ServerResponse): Promis
     cut: () => void incoming.socket.destroy(),
     get abandoned() {
       return abandoned;
+    },
+    get finished() {
+      return response.writableFinished;
     },
   };
   return exchange;

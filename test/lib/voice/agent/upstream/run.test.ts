@@ -12,7 +12,7 @@ import {
 import { fetchUpstream } from '../../../../../lib/web/upstream.ts';
 import { createTestClock } from '../../../../support/clock.ts';
 import { closedPort } from '../../../../support/closed-port.ts';
-import { startFakeApi } from '../../../../support/fake-api-server.ts';
+import { startFakeApi, whenAbandoned } from '../../../../support/fake-api-server.ts';
 import { createTestLog } from '../../../../support/log.ts';
 import { type AgentApiOptions, startAgentApi } from '../../../../support/voice/agent-api.ts';
 
@@ -82,7 +82,7 @@ describe.each([
       { session: 'created-1', body: { message: 'What is the time?', system_message: 'Be brief.', profile: 'work' } },
     ]);
     // The stream was left at the end of the run, though the server had not ended it.
-    await vi.waitFor(() => expect(api.requests[1]?.abandoned).toBe(true));
+    await whenAbandoned(api.requests[1]);
     expect(api.posts).toEqual([]);
   });
 
@@ -136,7 +136,7 @@ describe.each([
       end.abort();
     }
     expect(events).toEqual([{ type: 'svc.run.started', run_id: 'r/1' }]);
-    await vi.waitFor(() => expect(api.requests[0]?.abandoned).toBe(true));
+    await whenAbandoned(api.requests[0]);
     await vi.waitFor(() => expect(api.posts).toEqual([{ path: '/v1/runs/r%2F1/stop', body: {} }]));
     await agent.stop('r/1');
     expect(api.posts).toHaveLength(1);
