@@ -19,7 +19,7 @@ interface Batch {
 type Read = () => void;
 
 /** Milliseconds without a write after which the file is tidied up. */
-export const IDLE = 5_000;
+const IDLE = 5_000;
 /** Characters that may queue while the disk stalls. Beyond this, writes block the event loop. */
 const MAX_WAITING = 16 * 1024 * 1024;
 

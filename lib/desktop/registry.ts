@@ -9,7 +9,7 @@ import { idOf, nameOf } from './identity.ts';
 import { isToolName } from './tools.ts';
 
 /** Descriptions that a desktop sends besides its status: where it works, and what its owner edits. */
-export const HINTS = ['workspace', 'active_editor'] as const;
+const HINTS = ['workspace', 'active_editor'] as const;
 export type Hint = (typeof HINTS)[number];
 
 /** State that one socket reported. Not shared with other sockets, not even of the same device. */

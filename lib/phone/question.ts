@@ -4,7 +4,7 @@ import { visible } from '../kit/text.ts';
 import { endsAsking, MAX_OPTIONS, optionsIn } from './options.ts';
 
 export const MAX_ANSWERS = MAX_OPTIONS;
-export const MAX_ANSWER = 40;
+const MAX_ANSWER = 40;
 /** Answers to a question that lists no options (contract 09 §10). */
 const YES_NO: readonly string[] = ['Yes', 'No'];
 /** Other metadata keys that fit besides `question` and `answers` (contract 04 §5.5). */

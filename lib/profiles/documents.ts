@@ -8,7 +8,7 @@ import type { ProfilePlace } from './home.ts';
 import { MAX_SOUL } from './row.ts';
 
 /** UTF-8 bytes of a written document. */
-export const MAX_DOCUMENT = 1024 * 1024;
+const MAX_DOCUMENT = 1024 * 1024;
 const MAX_MEMORY = 51_200;
 const MAX_ENTRIES = 500;
 const MAX_RESPONSE = 4 * 1024 * 1024;

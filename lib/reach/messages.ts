@@ -9,7 +9,7 @@ export const MAX_CONTROL = 4096;
 export const MAX_USES = 8;
 
 /** Errors that the broker sends before it closes with 1008 (contract 08 §7.3). */
-export const ERROR_CODES = [
+const ERROR_CODES = [
   'unauthorized',
   'unsupported_version',
   'replayed',

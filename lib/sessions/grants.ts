@@ -11,7 +11,7 @@ export interface Policy {
 }
 
 export const DAY = 86_400;
-export const DEFAULT_TTL = 30 * DAY;
+const DEFAULT_TTL = 30 * DAY;
 
 /**
  * Every default grant of a session, with its maximum duration in seconds; `Infinity` for as long as the session (contract 01

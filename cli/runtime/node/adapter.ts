@@ -126,7 +126,7 @@ function toRelayRequest(request: NodeRequest, context: NodeContext): Request {
 }
 
 /** Path and query of a request's target, which may be a whole URL (RFC 9112 §3.2.2). */
-export function targetOf({ url = '/' }: IncomingMessage): string {
+function targetOf({ url = '/' }: IncomingMessage): string {
   if (url.startsWith('/')) return url;
   if (!URL.canParse(url)) return `/${url}`;
   const { pathname, search } = new URL(url);

@@ -9,7 +9,7 @@ import type { Broker, Endpoint } from './endpoints.ts';
 const MAX_CERTIFICATE = 8192;
 const MAX_URL = 2048;
 const SOCKET_PATH = '/relay/ws';
-export const CONNECT_PATH = '/v1/connect';
+const CONNECT_PATH = '/v1/connect';
 
 /** An endpoint, or the member that makes the candidate unusable. */
 export type PinnedCandidate = { endpoint: Omit<Endpoint, 'role' | 'priority'> } | { problem: string };

@@ -67,7 +67,7 @@ export function readExpectedDigest({ expected_digest: digest }: JsonObject): str
 type Unsigned = Omit<PageEntry, 'digest'>;
 
 /** `sha256:` and the hash of the canonical JSON of everything that a person approves. Times are not part of it. */
-export function digestOf({ id, title, description, status, lifecycle, document, revision }: Unsigned): string {
+function digestOf({ id, title, description, status, lifecycle, document, revision }: Unsigned): string {
   const approved = { id, title, description, status, lifecycle, document: document as Json, revision };
   return `sha256:${sha256(canonicalJson(approved))}`;
 }

@@ -12,7 +12,7 @@ export interface Share {
 }
 
 /** Names of the form's fields, as in the manifest. */
-export const FIELDS = { texts: ['title', 'text', 'url'], files: 'files' } as const;
+const FIELDS = { texts: ['title', 'text', 'url'], files: 'files' } as const;
 
 const MAX_FILES = 20;
 /** Bytes of all files; by default the relay accepts as much in one file. */

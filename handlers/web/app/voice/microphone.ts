@@ -1,5 +1,5 @@
 /** Why the microphone is unavailable, worded for people. */
-export class MicrophoneError extends Error {}
+class MicrophoneError extends Error {}
 
 /** The microphone, with echo cancellation. The caller has to stop its tracks. @throws MicrophoneError */
 export async function openMicrophone(): Promise<MediaStream> {

@@ -15,7 +15,7 @@ export interface ToolSchema {
 }
 
 /** Characters of a task, and of a text turn. */
-export const MAX_TASK = 5000;
+const MAX_TASK = 5000;
 const MAX_ID = 200;
 const MAX_PROFILE = 128;
 const MAX_SUMMARY = 1200;

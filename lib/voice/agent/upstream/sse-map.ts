@@ -49,7 +49,7 @@ const DEFAULT_TOOL = 'svc';
 const DRAFTING = new Set(['_thinking', 'thinking', DEFAULT_TOOL]);
 
 /** True if a tool's name marks drafting text, rather than the work of a tool (contract 06 §5.3). */
-export const isDrafting = (toolName: string): boolean => DRAFTING.has(toolName);
+const isDrafting = (toolName: string): boolean => DRAFTING.has(toolName);
 
 type Mapper = (map: Run, data: JsonObject) => void;
 
