@@ -1,6 +1,8 @@
+import * as v from 'valibot';
 import type { FreezeRecord, Store } from '../../storage/schema.ts';
 import { appliedOnly, describeError, notStored, RelayError } from '../errors.ts';
 import { type Clock, every, seconds } from '../kit/clock.ts';
+import { entriesOf, readAs } from '../kit/entries.ts';
 import { createEvent } from '../kit/event.ts';
 import { visibleLine } from '../kit/text.ts';
 import type { Log } from '../log.ts';
@@ -14,6 +16,13 @@ const RETRY_PERIOD = 5_000;
 
 /** Set while the relay is frozen. `since` is epoch seconds. */
 export type Freeze = FreezeRecord;
+
+const Stored = v.object({
+  frozen: v.literal(true),
+  since: v.pipe(v.number(), v.finite()),
+  by: v.string(),
+  reason: v.nullable(v.string()),
+});
 
 /** The other side of the mirror (contract 12 §2): this relay is frozen while either side is. */
 export interface OtherSide {
@@ -47,8 +56,9 @@ export async function openGate({ store, clock, log }: GateDeps) {
   const leases = new Set<(why: RelayError) => void>();
   const changes = createEvent<[freeze: Freeze | undefined]>();
   /** The freezes of this side and of the other one. */
-  let freeze: Freeze | undefined = (await store.getItem(KEY)) ?? undefined;
-  let other: Freeze | undefined = (await store.getItem(OTHER)) ?? undefined;
+  const records = new Map(await entriesOf(store));
+  let freeze = restored(KEY);
+  let other = restored(OTHER);
   let otherSide: OtherSide | undefined;
   const current = (): Freeze | undefined => freeze ?? other;
   /** The state of the store, as far as known. */
@@ -58,6 +68,14 @@ export async function openGate({ store, clock, log }: GateDeps) {
   let cancelRetry: (() => void) | undefined;
   const still = current();
   if (still) log.warn(`still ${frozenText(still)}`);
+
+  /** A freeze holds even if its record is damaged. */
+  function restored(key: string): Freeze | undefined {
+    if (!records.has(key)) return undefined;
+    const since = Math.floor(seconds(clock));
+    const unknown: Freeze = { frozen: true, since, by: 'operator', reason: 'the record of the freeze is damaged' };
+    return readAs(Stored)(records.get(key)) ?? unknown;
+  }
 
   const error = (by: Freeze): RelayError =>
     new RelayError('locked', frozenText(by), { extra: { error_code: 'frozen' } });

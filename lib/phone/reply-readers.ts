@@ -1,7 +1,8 @@
+import * as v from 'valibot';
 import type { Reply, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
-import { isObject, parseObject } from '../kit/json.ts';
+import { asObject, parseObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
@@ -15,6 +16,10 @@ const leaseOf = (socket: string): string => READER + socket;
 /** Maximum open sockets. One more closes the oldest. */
 const MAX_READERS = 64;
 const KEY = 'readers';
+const Stored = v.object({
+  readers: v.fallback(v.record(v.string(), v.nullable(v.string())), {}),
+  ends: v.fallback(v.record(v.string(), v.number()), {}),
+});
 const TOKEN_EXPIRED = 'operator token expired';
 
 /** The reader that opened a socket. */
@@ -44,10 +49,9 @@ export async function openReplyReaders({ replies, sessions, grant, clock, log, s
   /** Keyed by socket id, oldest first. */
   const open = new Map<string, Owner & { socket: Transport; cancel: Cancel }>();
   /** The sockets that were open before a sleep. */
-  const record = await store?.getItem(KEY);
-  const entries = <T>(value: unknown) => new Map(Object.entries(isObject(value) ? value : {})) as Map<string, T>;
-  const stored = entries<string | null>(record?.readers);
-  const ends = entries<number>(record?.ends);
+  const record = v.parse(Stored, asObject(await store?.getItem(KEY)) ?? {});
+  const stored = new Map(Object.entries(record.readers));
+  const ends = new Map(Object.entries(record.ends));
 
   function save(): void {
     const readers = Object.fromEntries([...open].map(([id, { family }]) => [id, family]));

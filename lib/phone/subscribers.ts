@@ -1,11 +1,19 @@
+import * as v from 'valibot';
 import type { QueuedMessage, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
-import { isObject } from '../kit/json.ts';
+import { asObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Held } from './delivery.ts';
 
 /** Key of the ids of subscribed sockets, in the order of subscription. */
 const ORDER = 'order';
+
+const Ids = v.fallback(v.array(v.string()), []);
+const Stored = v.object({
+  sockets: Ids,
+  mirrors: Ids,
+  custody: v.fallback(v.record(v.string(), v.array(v.number())), {}),
+});
 
 /** The sockets that get messages, the latest last, and those that get copies. */
 export interface Subscriptions<L> {
@@ -20,14 +28,8 @@ export interface Subscriptions<L> {
  * one costs a subscription that the phone renews when it reconnects, or sends a message twice.
  */
 export async function openSubscribers<L extends { id: string }>(store: Store<'phone-subscribers'>, log: Log) {
-  const record = await store.getItem(ORDER);
-  const list = (value: unknown): string[] => (Array.isArray(value) ? value : []);
-  const stored = {
-    sockets: list(record?.sockets),
-    mirrors: list(record?.mirrors),
-    custody: isObject(record?.custody) ? (record.custody as Record<string, number[]>) : {},
-  };
-  const seqsOf = (id: string): unknown[] => (Object.hasOwn(stored.custody, id) ? list(stored.custody[id]) : []);
+  const stored = v.parse(Stored, asObject(await store.getItem(ORDER)) ?? {});
+  const seqsOf = (id: string): number[] => (Object.hasOwn(stored.custody, id) ? (stored.custody[id] ?? []) : []);
   let saved = JSON.stringify(stored);
 
   return {

@@ -4,6 +4,7 @@ import { describeError } from '../errors.ts';
 import type { DialBroker } from '../host/broker-socket.ts';
 import type { Host } from '../host/index.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
+import { readAs } from '../kit/entries.ts';
 import { digestOf } from '../kit/sha256.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
@@ -15,7 +16,7 @@ import { Connector, type ConnectorStatus } from './connector.ts';
 import { BrokerRequestError } from './host-link.ts';
 import { type OpenLocalEnd, STREAM_LIMIT } from './host-streams.ts';
 import { newId, newToken } from './ids.ts';
-import { type Broker, openRoutes, type Route } from './routes.ts';
+import { type Broker, openRoutes, type Route, StoredBroker } from './routes.ts';
 import { CONNECT_PATH, openHostId, readReachSettings } from './settings.ts';
 
 /** Milliseconds for which an authentication waits for its route credential. */
@@ -104,9 +105,8 @@ export async function openReach(deps: ReachDeps) {
   if (problem !== null) log.warn(`Reach is unavailable: ${problem}`);
 
   async function readOneUse(): Promise<number> {
-    const known = await store.getItem(BROKER_KEY);
-    if (settings.kind !== 'ready' || !known || !('max_uses' in known)) return 0;
-    return known.broker_url === settings.brokerUrl ? known.until : 0;
+    const known = readAs(StoredBroker)(await store.getItem(BROKER_KEY));
+    return settings.kind === 'ready' && known?.broker_url === settings.brokerUrl ? known.until : 0;
   }
 
   const usesPerBootstrap = (): number => (oneUseUntil > seconds(clock) ? 1 : BOOTSTRAP_USES);

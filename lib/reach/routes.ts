@@ -350,8 +350,9 @@ const StoredRoute = v.object({
   ...v.entriesFromList(['token', 'device_id_hash'], v.custom<string>(isDigest)),
   expires_at: v.pipe(v.number(), v.safeInteger()),
 });
+export const StoredBroker = v.object({ broker_url: v.string(), max_uses: v.literal(1), until: v.number() });
 const Stored: v.GenericSchema<unknown, ReachRecord> = v.union([
-  v.object({ broker_url: v.string(), max_uses: v.literal(1), until: v.number() }),
+  StoredBroker,
   v.object({ revoke: v.object(storedBroker) }),
   v.object({ route: StoredRoute }),
 ]);

@@ -53,6 +53,24 @@ describe('the gate (contract 09 §3)', () => {
     expect(stopped).toHaveLength(2);
   });
 
+  it.each(['freeze', 'other'])('holds if the record of a freeze is damaged: %s', async (key) => {
+    const { store } = await setUp();
+    for (const damaged of ['x', 1, [], {}, { frozen: true }, { frozen: true, since: 'x', by: 'Pixel', reason: null }]) {
+      await store.setItem(key, damaged as never);
+      const { gate, clock } = await setUp(store);
+      expect(gate.state()).toEqual({
+        frozen: true,
+        since: Math.floor(clock.now() / 1000),
+        by: 'operator',
+        reason: 'the record of the freeze is damaged',
+      });
+    }
+    // As a file with a wrong byte reads.
+    const entries = async (): Promise<[string, unknown][]> => [[key, null]];
+    const { gate } = await setUp({ ...store, entries } as Store<'freeze'>);
+    expect(() => gate.enter(() => {})).toThrow('frozen by operator: the record of the freeze is damaged');
+  });
+
   it('is in effect although it cannot be stored, says so, and is stored later', async () => {
     const { store, state } = failing();
     const { gate, clock, again } = await setUp(store);

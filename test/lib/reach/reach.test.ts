@@ -228,6 +228,14 @@ describe('contract 08 §6.2: bootstrap credentials', () => {
     expect(await reach.bootstrap(clock.now() / 1000 + 600)).toBeUndefined();
   });
 
+  it('have more than one use if the record of a broker that takes no more is damaged', async () => {
+    const home = await createHome();
+    await home.reach.setItem('broker', 'x' as never);
+    const { reach, clock, requests } = await setUp({ home });
+    expect(await reach.bootstrap(clock.now() / 1000 + 600)).toBeDefined();
+    expect(requests('publish_bootstrap')).toMatchObject([{ max_uses: 4 }]);
+  });
+
   it('have one use at a broker that takes no more, which is remembered over a restart', async () => {
     const first = await setUp({ broker: ONE_USE });
     const end = first.clock.now() / 1000 + 600;
