@@ -50,19 +50,32 @@ export function createChannel({ outbox, log, apply, busy, resync, send, roomMade
     }
   }
 
+  function stop(): void {
+    isOver = true;
+    queue.length = 0;
+    pieces = '';
+  }
+
+  /** Later changes may arrive before the socket has closed: to acknowledge one would also acknowledge the one that failed. */
+  function giveUp(reason: string): void {
+    if (isOver) return;
+    stop();
+    fail(reason);
+  }
+
   function enqueue(op: Op): void {
-    if (queue.push(op) > MAX_QUEUED) fail('too many changes at once');
+    if (queue.push(op) > MAX_QUEUED) giveUp('too many changes at once');
     else void work();
   }
 
   function join({ text, last }: Frame & { type: 'part' }): void {
     pieces += text;
-    if (pieces.length > MAX_OP) fail('a change is too long');
-    if (!last) return;
+    if (pieces.length > MAX_OP) giveUp('a change is too long');
+    if (!last || isOver) return;
     const whole = parseFrame(pieces);
     pieces = '';
     if (whole?.type === 'op') enqueue(whole);
-    else fail('the pieces of a change do not fit');
+    else giveUp('the pieces of a change do not fit');
   }
 
   async function work(): Promise<void> {
@@ -72,7 +85,7 @@ export function createChannel({ outbox, log, apply, busy, resync, send, roomMade
       while (queue.length > 0 && !isOver) await applyNext();
     } catch (error) {
       log.warn(`a change of the other side could not be applied: ${describeError(error)}`);
-      if (!isOver) fail('a change could not be applied');
+      giveUp('a change could not be applied');
     } finally {
       isApplying = false;
     }
@@ -118,6 +131,7 @@ export function createChannel({ outbox, log, apply, busy, resync, send, roomMade
     flush: pump,
 
     receive(frame: Frame & { type: 'op' | 'part' | 'ack' }): void {
+      if (isOver) return;
       if (frame.type === 'part') join(frame);
       else if (frame.type === 'op') enqueue(frame);
       else {
@@ -128,10 +142,6 @@ export function createChannel({ outbox, log, apply, busy, resync, send, roomMade
       }
     },
 
-    stop(): void {
-      isOver = true;
-      queue.length = 0;
-      pieces = '';
-    },
+    stop,
   };
 }

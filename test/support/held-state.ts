@@ -21,11 +21,11 @@ export class HeldState {
   #isHeld = false;
   /** Stores whose transactions were refused since the last one that was not. */
   readonly #failing = new Map<string, unknown>();
-  readonly #refused: string | undefined;
+  /** A transaction that writes to this key fails. */
+  refused: string | undefined;
 
-  /** A transaction that writes to the key `refused` fails. */
   constructor(refused?: string) {
-    this.#refused = refused;
+    this.refused = refused;
   }
 
   /** What a crash does not lose. */
@@ -42,7 +42,7 @@ export class HeldState {
   release(count = Number.POSITIVE_INFINITY): void {
     if (count === Number.POSITIVE_INFINITY) this.#isHeld = false;
     for (const { writes, done } of this.#held.splice(0, count)) {
-      if (writes.some(({ key }) => key !== undefined && key === this.#refused)) {
+      if (writes.some(({ key }) => key !== undefined && key === this.refused)) {
         const error = new Error('the disk has refused it');
         for (const { store } of writes) this.#failing.set(store, error);
         done.reject(error);

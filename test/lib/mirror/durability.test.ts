@@ -208,3 +208,19 @@ it(
   },
   () => fc.assert(fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 50 }), play), { numRuns: runs(250) }),
 );
+
+it('12 §2: a message that the edge cannot store stays at home, although one that came after it is stored', async () => {
+  const disks = { home: new HeldState(), edge: new HeldState() };
+  const world = await World.open({ disks });
+  await world.settle();
+  // The slot of the first message.
+  disks.edge.refused = '0';
+  for (const id of ['first', 'second']) await world.home.phone.push({ message_id: id, text: id });
+  // Both are under way before home hears that the edge gives up the link.
+  for (let n = 0; n < 2; n++) await world.deliver('toEdge');
+  while (world.wire) await world.deliver('toHome');
+  disks.edge.refused = undefined;
+  await world.crashEdge();
+  await world.settle();
+  expect(world.edge.phone.shared.waiting().map(({ message_id: id }) => id)).toEqual(['first', 'second']);
+});
