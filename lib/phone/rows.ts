@@ -12,7 +12,9 @@ export interface Rows<R extends Row> {
   readonly loaded: readonly R[];
   /** The `seq` for a new row. */
   next(): number;
-  /** Makes the store contain exactly these rows; resolves when it does. Unchanged rows are not written. */
+  /**
+   * Makes the store contain exactly these rows; resolves when it does. Unchanged rows are not written, unless that has failed.
+   */
   save(rows: readonly R[]): Promise<void>;
   /** Runs `work`, whose writes to these rows and to other stores become durable together. */
   batch<T>(work: () => T): T;
@@ -31,6 +33,8 @@ export interface RowsDeps<R extends Row> {
  */
 export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>): Promise<Rows<R>> {
   const slots = new Map(await loadAll({ store, log, read }, 'skipped'));
+  /** Slots whose last write has failed. */
+  const failed = new Set<string>();
   const loaded = [...slots.values()].sort((a, b) => a.seq - b.seq);
   let last = loaded.at(-1)?.seq ?? 0;
 
@@ -40,13 +44,24 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
     return String(slot);
   }
 
+  /** A row whose write fails keeps its slot, and is written there by the next save. */
+  function write(slot: string, row: R): Promise<void> {
+    slots.set(slot, row);
+    failed.delete(slot);
+    return store.setItem(slot, row).catch((error) => {
+      if (slots.get(slot) === row) failed.add(slot);
+      throw error;
+    });
+  }
+
   return {
     loaded,
     next: () => ++last,
     async save(rows) {
       const wanted = new Set(rows);
-      const free = new Map([...slots].filter(([, row]) => !wanted.has(row)).map(([slot, { seq }]) => [seq, slot]));
-      const held = new Set(slots.values());
+      const isHeld = ([slot, row]: [string, R]) => wanted.has(row) && !failed.has(slot);
+      const free = new Map([...slots].filter((each) => !isHeld(each)).map(([slot, { seq }]) => [seq, slot]));
+      const held = new Set([...slots].filter(isHeld).map(([, row]) => row));
       const added = rows.filter((row) => !held.has(row));
       if (rows.length === 0 && slots.size > 0) {
         slots.clear();
@@ -59,8 +74,7 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
           const seq = free.has(row.seq) ? row.seq : free.keys().next().value;
           const slot = (seq !== undefined && free.get(seq)) || unused();
           if (seq !== undefined) free.delete(seq);
-          slots.set(slot, row);
-          writes.push(store.setItem(slot, row));
+          writes.push(write(slot, row));
         }
         for (const slot of free.values()) {
           slots.delete(slot);

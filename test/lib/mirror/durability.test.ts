@@ -224,3 +224,23 @@ it('12 §2: a message that the edge cannot store stays at home, although one tha
   await world.settle();
   expect(world.edge.phone.shared.waiting().map(({ message_id: id }) => id)).toEqual(['first', 'second']);
 });
+
+it.each(['home', 'edge'] as const)(
+  '12 §2: a message that the %s could not store at first is stored when it is given again',
+  async (side) => {
+    const disks = { home: new HeldState(), edge: new HeldState() };
+    const world = await World.open({ disks });
+    await world.settle();
+    const other = side === 'home' ? 'edge' : 'home';
+    const device = new Device(world);
+    if (side === 'home') await device.connect('home');
+    await world.settle();
+    disks[side].refused = '0';
+    await world[other].phone.push({ message_id: 'first', text: 'first' });
+    while (world.wire) for (const way of ['toEdge', 'toHome'] as const) await world.deliver(way);
+    disks[side].refused = undefined;
+    await world.settle();
+    expect(world[other].phone.shared.waiting()).toEqual([]);
+    expect([...disks[side].durable('phone').values()]).toMatchObject([{ message: { message_id: 'first' } }]);
+  },
+);
