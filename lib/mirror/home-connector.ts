@@ -61,7 +61,8 @@ export function createConnector(deps: ConnectorDeps) {
       requests.answered(frame);
     } else if (frame.type === 'call' && frame.method === 'home') {
       const { id, body } = frame;
-      void credentials(String(body.family)).then((body) => own.send(encodeFrame({ type: 'result', id, body })));
+      const family = typeof body.family === 'string' ? body.family : '';
+      void credentials(family).then((body) => own.send(encodeFrame({ type: 'result', id, body })));
     }
   }
 

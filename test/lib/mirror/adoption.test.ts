@@ -175,6 +175,15 @@ describe('a device that pairs at the edge of a home (12 §3)', () => {
     expect(await world.stores.home.open('mirror').hasItem(`adopted:${second.family}`)).toBe(true);
   });
 
+  it('is named in words that cannot be read: home gives nothing, and goes on', async () => {
+    const world = await World.open();
+    await world.settle();
+    const ask = { type: 'call', id: 'ask-1', method: 'home', body: { family: { toString: 1, valueOf: 1 } } };
+    world.wire?.home.message(JSON.stringify(ask));
+    await world.settle();
+    expect((await world.home.mirror.status()).link).toBe('up');
+  });
+
   it('takes the place of the session that the device had', async () => {
     const world = await World.open();
     const before = await world.pair('phone');
