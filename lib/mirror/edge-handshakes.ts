@@ -9,10 +9,18 @@ const HELLO_TIMEOUT = 10_000;
 const MAX_UNPROVED = 64;
 const MAX_UNPROVED_OF_ONE = 4;
 
+export interface Challenge {
+  nonce: string;
+  /** The name under which the edge was called. */
+  host: string;
+  /** True once the socket has closed: then it must not become the link, whose end nothing would report any more. */
+  isOver(): boolean;
+}
+
 export interface HandshakesDeps {
   clock: Clock;
   /** Links home if the answer to a challenge proves its key; else closes the socket and resolves with false. */
-  prove(socket: Transport, answer: Frame, challenge: { nonce: string; host: string }): Promise<boolean>;
+  prove(socket: Transport, answer: Frame, challenge: Challenge): Promise<boolean>;
   /** The events of a socket on which home has proved its key. */
   linkEvents(socket: Transport): SocketEvents;
 }
@@ -68,7 +76,7 @@ export function createHandshakes({ clock, prove, linkEvents }: HandshakesDeps) {
             return;
           }
           state = 'proving';
-          void prove(socket, frame, { nonce, host })
+          void prove(socket, frame, { nonce, host, isOver: () => state === 'over' })
             .then((proved) => {
               isProved = proved;
               if (proved) homeAddress = address;

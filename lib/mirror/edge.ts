@@ -18,7 +18,7 @@ import { acceptCode, createPairedHere } from './adoption.ts';
 import { createCalls } from './calls.ts';
 import { type Channel, createChannel } from './channel.ts';
 import { createCustody } from './custody.ts';
-import { createHandshakes } from './edge-handshakes.ts';
+import { type Challenge, createHandshakes } from './edge-handshakes.ts';
 import { openEdgePages } from './edge-pages.ts';
 import { encodeFrame, type Frame, type Op, parseFrame } from './frames.ts';
 import { isPublicKey, verifyChallenge } from './keys.ts';
@@ -315,10 +315,14 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     custody.unlinked();
     calls.unlinked();
     requests.unlinked();
-    offSince = now();
-    void store.setItem(LINK, { socket: '', since: offSince }).catch(failed);
+    noteOff();
     log.info('the link of home has ended');
     announce(homeMessage());
+  }
+
+  function noteOff(): void {
+    offSince = now();
+    void store.setItem(LINK, { socket: '', since: offSince }).catch(failed);
   }
 
   const sinceWhen = (): number => Math.floor(link?.since ?? offSince ?? homeSeenAt);
@@ -350,7 +354,7 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     closed: () => unlink(socket),
   });
 
-  async function prove(socket: Transport, frame: Frame, challenge: { nonce: string; host: string }): Promise<boolean> {
+  async function prove(socket: Transport, frame: Frame, challenge: Challenge): Promise<boolean> {
     if (frame.type !== 'hello' || frame.sig === undefined || key === undefined || frame.key !== key) {
       socket.close(1008, 'home is not known by this key');
       return false;
@@ -360,6 +364,7 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
       socket.close(1008, 'home is not known by this key');
       return false;
     }
+    if (challenge.isOver()) return false;
     if (link && now() < link.since + REPLACE_AFTER) {
       socket.close(1013, 'home is linked already');
       return false;
@@ -370,6 +375,10 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     hear();
     const since = now();
     await store.setItem(LINK, { socket: socket.id, since });
+    if (challenge.isOver()) {
+      noteOff();
+      return false;
+    }
     socket.send(encodeFrame({ type: 'hello', epoch: outbox.epoch, applied: outbox.applied }));
     linked(socket, since).channel.start(frame.applied);
     custody.linked(false);

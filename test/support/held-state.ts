@@ -33,6 +33,11 @@ export class HeldState {
     return new Map([...this.#values(store)].map(([key, text]) => [key, JSON.parse(text)]));
   }
 
+  /** Number of transactions that wait to become durable. */
+  get held(): number {
+    return this.#held.length;
+  }
+
   /** No transaction becomes durable any more. */
   hold(): void {
     this.#isHeld = true;

@@ -1,10 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
+import { HeldState } from '../../support/held-state.ts';
 import { runs } from '../../support/runs.ts';
 import { policies, World } from './world.ts';
 
 const DAY = 86_400;
+const turn = () => new Promise<void>((resolve) => setTimeout(resolve, 0));
 
 describe('sessions on both sides (12 §2)', () => {
   it('are at the edge as they are at home, with no token of home', async () => {
@@ -146,6 +148,30 @@ describe('sessions on both sides (12 §2)', () => {
     expect(world.home.sessions.list()).toEqual([]);
     // What home no longer knows ends at the edge.
     expect(world.edge.sessions.list()).toEqual([]);
+  });
+
+  it.each([
+    ['checks the proof of home', 0],
+    ['stores the link', 1],
+  ])('a socket that closes while the edge %s is no link', async (_moment, held) => {
+    const disks = { home: new HeldState(), edge: new HeldState() };
+    const world = await World.open({ disks });
+    await world.settle();
+    await world.cut();
+    await world.clock.advanceAsync(60_000);
+    await world.heal();
+    const { wire } = world;
+    await world.deliver('toHome');
+    while (wire?.toEdge.length === 0) await turn();
+    disks.edge.hold();
+    wire?.edge?.message(String(wire.toEdge.shift()));
+    while (disks.edge.held < held) await turn();
+    await world.cut();
+    disks.edge.release();
+    for (let n = 0; n < 20; n++) await turn();
+    expect(world.edge.mirror.status().link).toBe('down');
+    expect(world.announced.at(-1)?.type).toBe('home.offline');
+    await world.settle();
   });
 
   it('a stranger, or the right key for another host, is not home', async () => {
