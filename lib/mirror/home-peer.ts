@@ -37,7 +37,16 @@ export function openHomePeer({ store, records }: { store: Store<'mirror'>; recor
     return peer;
   }
 
+  let changed: Promise<unknown> = Promise.resolve();
+
   return {
+    /** Runs a change of the edge after the last one. If two overlapped, home would dial twice, or not at all. */
+    inTurn<T>(change: () => Promise<T>): Promise<T> {
+      const own = changed.then(change);
+      changed = own.catch(() => {});
+      return own;
+    },
+
     ensure,
 
     record: (): MirrorPeerRecord | null => peer,

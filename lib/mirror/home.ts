@@ -167,7 +167,7 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
     took: () => recall.took('uploads'),
     random,
   });
-  const { secret } = peer;
+  const { secret, inTurn } = peer;
   const adoption = openAdoption({ ...stored, sessions, mailboxes, codes: edgeCodes, secret, routes: deps.routes });
   outbox.repair();
   await peer.complete();
@@ -252,13 +252,14 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
      * Starts to mirror to an edge that has pinned the key of `status` (contract 12 §1).
      * @throws RelayError `conflict` while there is another edge, `unavailable` if it cannot be stored.
      */
-    async enable(origin: string): Promise<MirrorStatus> {
-      if (await peer.enable(origin)) {
-        offers.compareAll();
-        connector.enabled();
-      }
-      return status();
-    },
+    enable: (origin: string): Promise<MirrorStatus> =>
+      inTurn(async () => {
+        if (await peer.enable(origin)) {
+          offers.compareAll();
+          connector.enabled();
+        }
+        return status();
+      }),
 
     /**
      * Brings home all messages that wait at the edge, and hands over no more, until this is called with false, or has not
@@ -272,16 +273,15 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
     },
 
     /** Ends the mirror here. The edge ends the sessions of home when it is told, or when its lease has run out. */
-    async disable(): Promise<MirrorStatus & { came_home: CameHome }> {
-      await peer.disable();
-      connector.disabled();
-      const came = recall.end();
-      offers.leave();
-      edgeCodes.clear();
-      adoption.clear();
-      await Promise.all([freezes.leave(), pulls.leave(), outbox.clear()]);
-      return { ...(await status()), came_home: came };
-    },
+    disable: (): Promise<MirrorStatus & { came_home: CameHome }> =>
+      inTurn(async () => {
+        await peer.disable();
+        connector.disabled();
+        const came = recall.end();
+        for (const part of [edgeCodes, adoption]) part.clear();
+        await Promise.all([offers.leave(), freezes.leave(), pulls.leave(), outbox.clear()]);
+        return { ...(await status()), came_home: came };
+      }),
 
     /** The codes that are valid at the edge only. */
     edgeCodes,

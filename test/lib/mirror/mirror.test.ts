@@ -150,6 +150,16 @@ describe('sessions on both sides (12 §2)', () => {
     expect(world.edge.sessions.list()).toEqual([]);
   });
 
+  it('home is linked once, whatever operators ask for at the same time', async () => {
+    const world = await World.open();
+    await world.settle();
+    const [edge, { mirror }] = ['https://edge.example', world.home];
+    await Promise.all([mirror.disable(), mirror.enable(edge), mirror.enable(edge)]);
+    expect(world.wire?.id).toBe('wire-2');
+    await world.settle();
+    expect(await mirror.status()).toMatchObject({ enabled: true, link: 'up' });
+  });
+
   it.each([
     ['checks the proof of home', 0],
     ['stores the link', 1],
