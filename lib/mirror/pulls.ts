@@ -20,7 +20,7 @@ import { PIECE, READ_UPLOAD, readUpload, UploadRecord, type WaitingUploads } fro
 const PIECE_TIMEOUT = 60_000;
 /** Waits before an upload is retried: 1, 2, 4 s, ... 10 min. */
 const PACE: Pace = { max: 600_000, jitter: (wait) => wait / 4 };
-/** Maximum uploads recorded at home; the edge has fewer. */
+/** Maximum uploads that home has yet to fetch; the edge has fewer. From as many records on, those of no use are dropped. */
 const MAX_RECORDS = 2_000;
 /** Maximum refused uploads that home remembers. */
 const MAX_REFUSED = 100;
@@ -98,6 +98,10 @@ const hasPlace = (record: MirrorUploadRecord): record is MirrorUploadRecord & { 
   record.place !== undefined;
 /** True if the edge need not keep its copy. */
 const isSettled = (record: MirrorUploadRecord): boolean => hasPlace(record) || record.refused !== undefined;
+
+/** True for an upload that home no longer has, since newer media took its room. */
+const isEvicted = (record: MirrorUploadRecord, { has }: Pick<Media['shared'], 'has'>): boolean =>
+  hasPlace(record) && record.told === true && !has(record.token);
 
 /** Refused uploads, oldest first. */
 const refusedOf = (records: ReadonlyMap<string, MirrorUploadRecord>): MirrorUploadRecord[] =>
@@ -375,7 +379,9 @@ export async function openPulls(deps: PullsDeps) {
       if (isDone) reportDone(token);
       const isPending = own !== undefined && !isSettled(own) && own.sha256 === offer.sha256;
       if (isDone || isPending || offer.expires_at <= seconds(clock)) return done;
-      if (!own && records.size >= MAX_RECORDS) {
+      const isCrowded = records.size >= MAX_RECORDS;
+      for (const each of isCrowded ? [...records.values()] : []) if (isEvicted(each, shared)) drop(each.token);
+      if (!own && pending().length >= MAX_RECORDS) {
         log.error('too many uploads wait at the edge: no note is taken of another one');
         return done;
       }

@@ -8,7 +8,7 @@ import { bytesToHex, utf8ToBytes } from '../../../lib/kit/bytes.ts';
 import { sealedToken } from '../../../lib/media/sealed.ts';
 import { SEALED_TYPE } from '../../../lib/media/sealed-type.ts';
 import { readUpload } from '../../../lib/mirror/uploads.ts';
-import type { MediaEntry } from '../../../storage/schema.ts';
+import type { MediaEntry, MirrorUploadRecord } from '../../../storage/schema.ts';
 import { runs } from '../../support/runs.ts';
 import { SealedDevice } from './sealed-device.ts';
 import { World } from './world.ts';
@@ -299,6 +299,24 @@ describe('uploads at the edge are taken over by home (12 §2)', () => {
     expect([world.edge.media.count(), world.bytes.edge.files.size]).toEqual([20, 20]);
     await uploads.settle();
     await uploads.make(1);
+  });
+
+  it('come home after any number of others whose room at home newer ones have taken', async () => {
+    const uploads = await Uploads.open();
+    const { world } = uploads;
+    const token = await uploads.make(1);
+    await uploads.settle();
+    const store = world.stores.home.open('mirror');
+    const record = (await store.getItem(`upload:${token}`)) as MirrorUploadRecord;
+    for (let n = 0; n < 2_000; n++) {
+      const other = { ...record, token: `earlier-upload-${n}`, place: `earlier-${n}` };
+      world.bytes.home.files.set(other.place, new Uint8Array(1));
+      await store.setItem(`upload:${other.token}`, other);
+    }
+    await world.crashHome();
+    const last = await uploads.make(1);
+    await uploads.settle();
+    expect(await uploads.isThere('home', last)).toBe(true);
   });
 
   it('leaves what waits to the edge alone when the mirror ends', async () => {
