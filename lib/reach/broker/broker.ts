@@ -19,7 +19,7 @@ import {
 import { type Change, type CredentialRecord, Credentials } from './credentials.ts';
 import { type Effect, Link } from './effects.ts';
 import { ReplayCache, type SeenRecord, SourceLimits } from './limits.ts';
-import { HostLink, MAX_QUEUED_BYTES, type Stream, type StreamLimits } from './streams.ts';
+import { type HostFields, HostLink, MAX_QUEUED_BYTES, type Stream, type StreamLimits } from './streams.ts';
 
 /** Milliseconds in which a socket must register. */
 const REGISTRATION_TIMEOUT = 10_000;
@@ -55,6 +55,8 @@ export type Snapshot =
       hostId: string;
       connectionId: string;
       digest: string;
+      /** Time of its registration, by the clock of the broker. Earlier versions did not store it. */
+      since?: number;
       window: number | null;
       /** IDs of the streams that ended last. */
       ended: string[];
@@ -248,8 +250,9 @@ export class Broker<S> {
   snapshot(socket: S): Snapshot | null {
     const connection = this.#connections.get(socket);
     if (connection?.role === 'host') {
-      const { id, connectionId, digest, window } = connection.host;
-      return { role: 'host', hostId: id, connectionId, digest, window, ended: connection.host.recentlyEnded(32) };
+      const { id, connectionId, digest, since, window } = connection.host;
+      const ended = connection.host.recentlyEnded(32);
+      return { role: 'host', hostId: id, connectionId, digest, since, window, ended };
     }
     if (connection?.role !== 'client') return null;
     const { id, connectionId, digest, credentialId, lastData, sendCredit, receiveCredit, unanswered } =
@@ -262,9 +265,9 @@ export class Broker<S> {
   restore(socket: S, snapshot: Snapshot): boolean {
     const link = new Link(socket, this.#effects);
     if (snapshot.role === 'host') {
-      const { hostId, connectionId, digest, window, ended } = snapshot;
+      const { hostId, connectionId, digest, since, window, ended } = snapshot;
       if (this.#online.has(hostId) || !this.#hosts.get(hostId)?.includes(digest)) return false;
-      const host = this.#createHost({ id: hostId, link, connectionId, digest });
+      const host = this.#createHost({ id: hostId, link, connectionId, digest, since });
       host.window = window;
       host.rememberEnded(ended);
       return true;
@@ -376,7 +379,7 @@ export class Broker<S> {
     this.#log('info', host_id, 'registered');
   }
 
-  #createHost(fields: { id: string; link: Link<S>; connectionId: string; digest: string }): HostLink<S> {
+  #createHost(fields: HostFields<S>): HostLink<S> {
     const host: HostLink<S> = new HostLink(fields, {
       clock: this.#deps.clock,
       limits: this.#limits,

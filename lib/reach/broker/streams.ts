@@ -82,6 +82,15 @@ export interface HostEvents<S> {
   violated(code: ErrorCode): void;
 }
 
+export interface HostFields<S> {
+  id: string;
+  link: Link<S>;
+  connectionId: string;
+  digest: string;
+  /** By default now. */
+  since?: number;
+}
+
 /** A registered host: its streams, and the frames queued for it. */
 export class HostLink<S> {
   readonly id: string;
@@ -104,7 +113,7 @@ export class HostLink<S> {
   #queuedToHost = 0;
 
   constructor(
-    fields: { id: string; link: Link<S>; connectionId: string; digest: string },
+    fields: HostFields<S>,
     { clock, limits, events }: { clock: Pick<Clock, 'monotonic'>; limits: StreamLimits; events: HostEvents<S> },
   ) {
     this.id = fields.id;
@@ -114,7 +123,7 @@ export class HostLink<S> {
     this.#clock = clock;
     this.#limits = limits;
     this.#events = events;
-    this.since = clock.monotonic();
+    this.since = fields.since ?? clock.monotonic();
   }
 
   get isFull(): boolean {

@@ -67,6 +67,19 @@ describe('registration §7.3', () => {
     expect(world.broker.counts()).toEqual({ hosts_online: 1, active_streams: 0 });
   });
 
+  it('counts the age of a registration over a loss of its memory (§8)', async () => {
+    const world = new World({ replaceAfter: 10_000 });
+    const first = world.host();
+    const snapshot = structuredClone(world.broker.snapshot(first));
+    const { hostId: host_id, hostToken: token } = world;
+    const woken = new World({ replaceAfter: 10_000, hosts: new Map([[host_id, [digestOf(token)]]]) });
+    woken.clock.advance(9_999);
+    expect(woken.broker.restore(first, snapshot as never)).toBe(true);
+    expect(woken.host({ host_id, token })).toMatchObject(refused('host_busy'));
+    woken.clock.advance(1);
+    expect([woken.host({ host_id, token }).closed, first.closed]).toEqual([undefined, 1008]);
+  });
+
   it('refuses a connection ID that was used before, of a host or a client', () => {
     const world = new World();
     const connection_id = newId();
