@@ -57,6 +57,20 @@ it('08 §8: one name for all hosts leads to each host, and refuses others', asyn
   expect([await wrong.next(), await wrong.closed()]).toEqual([refused, 1008]);
 });
 
+it('08 §8: a client that closes at once on the name for all hosts leaves nothing behind', async () => {
+  const { host: register, publish, client: dial, register: send, target } = await start(true);
+  const host = await register();
+  const client = await dial(await publish(host));
+  client.socket.close();
+  expect(await client.closed()).toBe(1000);
+  const { id, token } = target.hosts[1];
+  const registration = { role: 'host', credential_kind: 'host', host_id: id, token } as const;
+  const gone = await send(registration);
+  gone.socket.close();
+  await gone.closed();
+  expect(await (await send(registration)).next()).toMatchObject({ type: 'registered' });
+});
+
 it('08 §8: a request body of 16 MiB waits for a slow host', async () => {
   const { host: register, match } = await start();
   const host = await register(0, 262_144);

@@ -58,11 +58,20 @@ export default {
 const objectOf = (env: BrokerEnv, hostId: string) =>
   env.BROKER.get(env.BROKER.idFromName(hostId)) as unknown as { fetch(request: Request): Promise<Response> };
 
-/** Accepts a socket and resolves with its first message; null if it closes or waits too long. */
-function accept(): { response: Response; socket: WorkerSocket; first: Promise<string | ArrayBuffer | null> } {
+interface Opened {
+  response: Response;
+  socket: WorkerSocket;
+  /** The first message; null if the socket closes or waits too long. */
+  first: Promise<string | ArrayBuffer | null>;
+  /** Code with which the client has closed; undefined while it has not. */
+  closedWith(): number | undefined;
+}
+
+function accept(): Opened {
   const { 0: client, 1: server } = new WebSocketPair();
   const socket = server as never as WorkerSocket;
   socket.accept();
+  let closedWith: number | undefined;
   const first = new Promise<string | ArrayBuffer | null>((resolve) => {
     const timer = setTimeout(() => resolve(null), REGISTRATION_TIMEOUT);
     const end = (message: string | ArrayBuffer | null) => {
@@ -70,9 +79,17 @@ function accept(): { response: Response; socket: WorkerSocket; first: Promise<st
       resolve(message);
     };
     socket.addEventListener('message', ({ data }) => end(data), { once: true });
-    socket.addEventListener('close', () => end(null), { once: true });
+    socket.addEventListener(
+      'close',
+      ({ code }) => {
+        closedWith = code;
+        end(null);
+      },
+      { once: true },
+    );
   });
-  return { response: new Response(null, { status: 101, webSocket: client } as ResponseInit), socket, first };
+  const response = new Response(null, { status: 101, webSocket: client } as ResponseInit);
+  return { response, socket, first, closedWith: () => closedWith };
 }
 
 function refuse(socket: WorkerSocket, code: ErrorCode): void {
@@ -96,7 +113,7 @@ function refuseAfterUpgrade(): Response {
 
 /** Joins a socket on the shared name with the object of the host in its first message. */
 function shared(request: Request, env: BrokerEnv): Response {
-  const { response, socket, first } = accept();
+  const { response, socket, first, closedWith } = accept();
   const headers = new Headers(request.headers);
   void first.then(async (message) => {
     const registration = typeof message === 'string' ? parseRegister(message) : 'unauthorized';
@@ -106,22 +123,26 @@ function shared(request: Request, env: BrokerEnv): Response {
     const inner = (upgraded as unknown as { webSocket: WorkerSocket | null }).webSocket;
     if (!inner) return refuse(socket, 'host_busy');
     inner.accept();
-    inner.send(message as string);
     join(socket, inner);
     join(inner, socket);
+    // A close while the object was called had nobody to pass it on to: the object would take the client for connected.
+    const code = closedWith();
+    if (code === undefined) inner.send(message as string);
+    else for (const each of [socket, inner]) close(each, code);
   });
   return response;
 }
 
+function close(socket: WorkerSocket, code: number): void {
+  try {
+    socket.close(code >= 1000 && code !== 1005 && code !== 1006 && code !== 1015 ? code : 1000, '');
+  } catch {
+    // Already closed.
+  }
+}
+
 /** Passes messages and the close of one socket to the other. */
 function join(from: WorkerSocket, to: WorkerSocket): void {
-  const close = (code: number) => {
-    try {
-      to.close(code >= 1000 && code !== 1005 && code !== 1006 && code !== 1015 ? code : 1000, '');
-    } catch {
-      // Already closed.
-    }
-  };
   from.addEventListener('message', ({ data }) => {
     try {
       to.send(data);
@@ -129,6 +150,6 @@ function join(from: WorkerSocket, to: WorkerSocket): void {
       from.close(1001, '');
     }
   });
-  from.addEventListener('close', ({ code }) => close(code));
-  from.addEventListener('error', () => close(1001));
+  from.addEventListener('close', ({ code }) => close(to, code));
+  from.addEventListener('error', () => close(to, 1001));
 }
