@@ -80,6 +80,8 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
   let records: readonly StoredReply[] = rows.loaded;
   /** `seq` of replies whose response is being written to a reader without a lease. */
   const leaving = new Set<number>();
+  /** By id, replies that are being stored: one that is sent again is acknowledged no earlier. */
+  const storing = new Map<string, Promise<void>>();
   const waiters = new Set<Waiter>();
   /** Keyed by id, the one that has waited longest first. */
   const readers = new Map<string, Reader>();
@@ -205,32 +207,39 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
     if (waiters.size + readers.size > 0 && ends.length > 0) cancelEnd = clock.after(Math.min(...ends) - now, serve);
   }
 
+  async function store(reply: Reply, lateReason?: Closed): Promise<void> {
+    prune(clock.now());
+    if (records.some((record) => record.reply.message_id === reply.message_id)) return;
+    if (history.hasReply(reply)) return;
+    const record: StoredReply = { seq: rows.next(), reply, arrived: clock.now(), bytes: sizeOf(reply) };
+    records = [...records, record];
+    prune(clock.now());
+    const [stored, recorded] = rows.batch(() => {
+      const stored = rows.save(records);
+      history.reply(reply, lateReason);
+      return [stored, history.save()];
+    });
+    try {
+      await stored;
+    } catch (error) {
+      records = records.filter(({ seq }) => seq !== record.seq);
+      history.forget(reply.message_id);
+      throw error;
+    }
+    await recorded;
+    serve();
+  }
+
   return {
     /**
      * Stores a `proactive.reply`. Resolves once it is stored. A repeated id is stored once, even if a reader has already
      * taken it. `late` is for the history. Rejects, and stores nothing, on failure.
      */
-    async add(reply: Reply, lateReason?: Closed): Promise<void> {
-      prune(clock.now());
-      if (records.some((record) => record.reply.message_id === reply.message_id)) return;
-      if (history.hasReply(reply)) return;
-      const record: StoredReply = { seq: rows.next(), reply, arrived: clock.now(), bytes: sizeOf(reply) };
-      records = [...records, record];
-      prune(clock.now());
-      const [stored, recorded] = rows.batch(() => {
-        const stored = rows.save(records);
-        history.reply(reply, lateReason);
-        return [stored, history.save()];
-      });
-      try {
-        await stored;
-      } catch (error) {
-        records = records.filter(({ seq }) => seq !== record.seq);
-        history.forget(reply.message_id);
-        throw error;
-      }
-      await recorded;
-      serve();
+    add(reply: Reply, lateReason?: Closed): Promise<void> {
+      const { message_id: id } = reply;
+      const stored = storing.get(id) ?? store(reply, lateReason).finally(() => storing.delete(id));
+      storing.set(id, stored);
+      return stored;
     },
 
     /** The matching replies in order of arrival: at once if there are any, else the first one within the timeout. */

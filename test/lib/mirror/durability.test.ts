@@ -244,3 +244,21 @@ it.each(['home', 'edge'] as const)(
     expect([...disks[side].durable('phone').values()]).toMatchObject([{ message: { message_id: 'first' } }]);
   },
 );
+
+it('12 §2: a reply that is sent again while it is being stored is acknowledged once it is stored', async () => {
+  const disks = { home: new HeldState(), edge: new HeldState() };
+  const world = await World.open({ disks });
+  const device = new Device(world);
+  disks.home.hold();
+  for (let n = 0; n < 2; n++) {
+    device.connect('home');
+    void device.reply('r1', 'yes');
+    await turn();
+  }
+  device.receiveAll();
+  expect(device.acknowledged).toEqual([]);
+  disks.home.release();
+  await turn();
+  device.receiveAll();
+  expect(device.acknowledged).toEqual(['r1']);
+});
