@@ -13,6 +13,7 @@ import { temporaryDirectory } from '../support/temp.ts';
 
 const SECONDS = 600;
 const RATE = 16_000;
+const MiB = 1024 * 1024;
 
 /** Ten minutes of a quiet tone, 19 MB: more than a browser reads ahead. */
 function wav(): Buffer {
@@ -156,6 +157,19 @@ describeInBrowser(
       expect(new URL(page.url()).hash).toBe('#/files');
     });
 
+    it('says at once that it cannot save a file after the browser has removed the service worker', async () => {
+      const { page } = await openPaired();
+      await openFile(page, await onDisk('tone.wav', sound.subarray(0, MiB)));
+      const button = page.getByRole('dialog').getByRole('button', { name: 'Download' });
+      await button.waitFor();
+      const browser = await page.context().newCDPSession(page);
+      const { origin } = new URL(page.url());
+      await browser.send('Storage.clearDataForOrigin', { origin, storageTypes: 'service_workers' });
+      await page.waitForFunction(() => navigator.serviceWorker.controller === null);
+      await button.click();
+      await page.getByText('The service worker could not be started').waitFor();
+    });
+
     it('gets another bearer when the relay does not accept the one that is stored', async () => {
       const { page, allow } = await openPaired();
       allow(/401/);
@@ -237,7 +251,7 @@ describeInBrowser(
       await openFile(page, await onDisk('tone.wav', sound));
       await page.getByText('The file is larger than your settings allow').waitFor();
       await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
-      await openFile(page, await onDisk('short.wav', sound.subarray(0, 1024 * 1024)));
+      await openFile(page, await onDisk('short.wav', sound.subarray(0, MiB)));
       await expect.poll(() => page.locator('audio').getAttribute('src')).toMatch(/^blob:/);
     });
   },

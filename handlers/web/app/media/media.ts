@@ -36,6 +36,7 @@ const REFUSALS: Readonly<Record<number, string>> = {
 const AT_HOME = 'This file is at home, and home cannot be reached now.';
 const ON_ITS_WAY = 'This file is on its way home. Try again in a moment.';
 const CLOSED = 'This file is sealed, and this browser cannot open it.';
+const NO_WORKER = 'The service worker could not be started. Reload the page.';
 
 /** Sentences beside a copy, by the status of home's answer. */
 const NOTES: Readonly<Record<number, string>> = {
@@ -125,6 +126,8 @@ export function createMedia({ api, settings, base, session, pageStore }: App) {
     /** Saves a file to the browser's downloads as it arrives. @throws Error worded for people */
     async save({ place }: Medium): Promise<void> {
       const route = routeOf(place);
+      const asked = worker();
+      if (!asked) throw new Error(NO_WORKER);
       const status = await new Promise<number>((resolve) => {
         const { port1, port2 } = new MessageChannel();
         const timer = setTimeout(() => resolve(0), ANSWER_TIMEOUT);
@@ -133,7 +136,7 @@ export function createMedia({ api, settings, base, session, pageStore }: App) {
           resolve(Number(data));
           port1.close();
         };
-        worker()?.postMessage({ name: 'save-media', route } satisfies SaveMedia, [port2]);
+        asked.postMessage({ name: 'save-media', route } satisfies SaveMedia, [port2]);
       });
       if (status !== 200) throw new Error(REFUSALS[status] ?? 'The file could not be loaded.');
       // The worker answers with an attachment, so the page stays.
