@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { connected, PLAIN, pairPage, webCode } from '../support/app.ts';
-import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { describeInBrowser, expectAccessible, type PageOptions, smallTargets } from '../support/browser.ts';
 import { sentToken } from '../support/browser-storage.ts';
 import { registered } from '../support/media.ts';
 import { startNodeTarget, type Target } from '../support/relay.ts';
@@ -48,8 +48,8 @@ describeInBrowser(
     const port = () => new URL(relay.url).port;
 
     /** A paired page at the files, with its service worker in charge. */
-    async function openPaired() {
-      const opened = await open();
+    async function openPaired(options?: PageOptions) {
+      const opened = await open(options);
       const { page } = opened;
       const app = `http://localhost:${port()}/app/`;
       await pairPage(page, relay);
@@ -155,6 +155,28 @@ describeInBrowser(
       // The page stayed where it was.
       await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
       expect(new URL(page.url()).hash).toBe('#/files');
+    });
+
+    it('saves a file that it requests while the service worker is being replaced', async () => {
+      // The policy lets only the app register a worker.
+      const { page } = await openPaired({ context: { bypassCSP: true } });
+      const bytes = sound.subarray(0, MiB);
+      await openFile(page, await onDisk('tone.wav', bytes));
+      const button = page.getByRole('dialog').getByRole('button', { name: 'Download' });
+      const download = page.waitForEvent('download');
+      const asked = await button.evaluate(async (button) => {
+        const { serviceWorker } = navigator;
+        const { installing: next } = await serviceWorker.register('sw.js?mailbox=edge.example');
+        return new Promise((resolve) => {
+          next?.addEventListener('statechange', () => {
+            if (next.state !== 'activating') return;
+            (button as HTMLElement).click();
+            resolve(serviceWorker.controller?.scriptURL.split('/').at(-1));
+          });
+        });
+      });
+      expect(asked).toBe('sw.js');
+      expect((await readFile(await (await download).path())).equals(bytes)).toBe(true);
     });
 
     it('says at once that it cannot save a file after the browser has removed the service worker', async () => {

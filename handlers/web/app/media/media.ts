@@ -73,6 +73,28 @@ export function createMedia({ api, settings, base, session, pageStore }: App) {
     return copy && { place, name: name || copy.name, type: copy.type, size: copy.size, isSensitive: false, copy };
   }
 
+  /** Has the service worker fetch a file for the page. Resolves with the relay's status, 0 without an answer. */
+  async function prepareSave(route: string): Promise<number> {
+    const ended = new AbortController();
+    const { signal } = ended;
+    const answer = new Promise<number>((resolve, reject) => {
+      const ask = () => {
+        const asked = worker();
+        if (!asked) return reject(new Error(NO_WORKER));
+        const { port1, port2 } = new MessageChannel();
+        port1.onmessage = ({ data }) => asked === worker() && resolve(Number(data));
+        signal.addEventListener('abort', () => port1.close());
+        asked.postMessage({ name: 'save-media', route } satisfies SaveMedia, [port2]);
+      };
+      ask();
+      // A browser drops messages to a worker that it is replacing, and only the next one answers for the page then.
+      navigator.serviceWorker?.addEventListener('controllerchange', ask, { signal });
+      const timer = setTimeout(() => resolve(0), ANSWER_TIMEOUT);
+      signal.addEventListener('abort', () => clearTimeout(timer));
+    });
+    return answer.finally(() => ended.abort());
+  }
+
   return {
     /** Facts that the relay reports about a file. An empty `name` is replaced by the relay's. @throws ApiError */
     async look(place: MediaPlace, name: string, signal: AbortSignal): Promise<Medium> {
@@ -126,18 +148,7 @@ export function createMedia({ api, settings, base, session, pageStore }: App) {
     /** Saves a file to the browser's downloads as it arrives. @throws Error worded for people */
     async save({ place }: Medium): Promise<void> {
       const route = routeOf(place);
-      const asked = worker();
-      if (!asked) throw new Error(NO_WORKER);
-      const status = await new Promise<number>((resolve) => {
-        const { port1, port2 } = new MessageChannel();
-        const timer = setTimeout(() => resolve(0), ANSWER_TIMEOUT);
-        port1.onmessage = ({ data }) => {
-          clearTimeout(timer);
-          resolve(Number(data));
-          port1.close();
-        };
-        asked.postMessage({ name: 'save-media', route } satisfies SaveMedia, [port2]);
-      });
+      const status = await prepareSave(route);
       if (status !== 200) throw new Error(REFUSALS[status] ?? 'The file could not be loaded.');
       // The worker answers with an attachment, so the page stays.
       location.assign(new URL(`app/${route}`, base));
