@@ -1,8 +1,10 @@
 import { signal } from '@preact/signals';
 import { beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import { createInbox, type InboxDeps } from '../../handlers/web/app/inbox/inbox.ts';
-import type { HistoryRow } from '../../handlers/web/app/inbox/items.ts';
+import { type HistoryRow, itemOfRow } from '../../handlers/web/app/inbox/items.ts';
+import { openPageStore } from '../../handlers/web/app/page-store.ts';
 import { deferred } from '../../lib/kit/deferred.ts';
+import { stubIndexedDb } from '../support/fake-indexeddb.ts';
 
 const BASE = 'https://relay.example/';
 
@@ -25,8 +27,11 @@ interface Read {
   fail(): void;
 }
 
+/** Without storage. */
+const EMPTY = { find: async () => undefined, read: async () => undefined, change: async () => undefined };
+
 /** An inbox whose history the case answers, and the means to connect it. */
-async function openInbox() {
+async function openInbox(pageStore: object = EMPTY) {
   const reads: Read[] = [];
   let listen: Parameters<ReturnType<InboxDeps['session']['port']>['onMessage']>[0] = () => {};
   let connect = (): unknown => undefined;
@@ -58,11 +63,10 @@ async function openInbox() {
     session: { port: () => port, isAtMailbox: signal(false), grants: signal({ phone: null }) },
     api: { call },
     base: BASE,
-    // Without storage; it has tests of its own.
-    pageStore: { read: async () => undefined, change: async () => undefined },
+    pageStore,
   } as unknown as InboxDeps);
   onTestFinished(() => inbox.close());
-  await inbox.opened;
+  await Promise.all([inbox.opened, vi.advanceTimersByTimeAsync(100)]);
   return {
     inbox,
     reads,
@@ -125,5 +129,49 @@ it('a read that a new connection has replaced takes nothing from its successor',
   reads[2]?.answer([rowOf(2)]);
   await settle();
   expect(texts()).toEqual(['Message 1', 'Message 2']);
+  disconnect();
+});
+
+/** Opens an inbox that cannot read what is stored: two messages, the first of which the relay has no longer. */
+async function openUnread() {
+  const { rows, failing } = stubIndexedDb();
+  const seen = { ...itemOfRow({ ...rowOf(1), state: 'expired' }), isSeen: true };
+  rows.set('items /', { known: 2, items: [seen, itemOfRow(rowOf(2))] });
+  failing.read = true;
+  return { ...(await openInbox(openPageStore(BASE))), rows, failing, seen };
+}
+
+it('keeps stored messages that could not be read at the start, with those that have arrived', async () => {
+  const { reads, connect, report, texts, rows, failing, seen } = await openUnread();
+  const disconnect = connect();
+  const third = { ...rowOf(3), state: 'sent' as const };
+  reads[0]?.answer([rowOf(2), third]);
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(texts()).toEqual(['Message 2', 'Message 3']);
+  report(rowOf(3));
+  failing.read = false;
+  await vi.advanceTimersByTimeAsync(1000);
+  const all = { known: 3, items: [seen, itemOfRow(rowOf(2)), itemOfRow(rowOf(3))] };
+  expect(rows.get('items /')).toEqual(all);
+  // Those of the page replace none of them later either.
+  report(rowOf(3));
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(rows.get('items /')).toEqual(all);
+  disconnect();
+});
+
+it('keeps no stored message of a state that the relay has lost, even if it could not be read', async () => {
+  const { reads, connect, rows, failing } = await openUnread();
+  connect()();
+  reads[0]?.answer([rowOf(200)]);
+  await settle();
+  const disconnect = connect();
+  for (const read of [1, 2]) {
+    reads[read]?.answer([rowOf(1)]);
+    await settle();
+  }
+  failing.read = false;
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(rows.get('items /')).toEqual({ known: 1, items: [itemOfRow(rowOf(1))] });
   disconnect();
 });

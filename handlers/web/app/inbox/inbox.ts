@@ -8,6 +8,7 @@ import type { Api } from '../../shared/api.ts';
 import { type PageStore, withEntry } from '../page-store.ts';
 import type { Session } from '../session.ts';
 import {
+  byKey,
   type HistoryRow,
   type Item,
   inOrder,
@@ -17,9 +18,9 @@ import {
   itemOfCopy,
   itemOfRow,
   keyOf,
-  merged,
   threadOf,
   threadsOf,
+  withChanges,
 } from './items.ts';
 import { createOutbox, inboxChannel, type NewReply, type WaitingReply } from './outbox.ts';
 
@@ -50,6 +51,13 @@ export interface InboxDeps {
   onSeen?(ids: readonly string[]): void;
 }
 
+/** Items as stored in this browser. */
+interface KeptItems {
+  /** The `seq` up to which every item of home's history is among them. */
+  known: number;
+  items: readonly Item[];
+}
+
 export type Inbox = ReturnType<typeof createInbox>;
 
 /**
@@ -76,14 +84,15 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
   let reading: AbortController | null = null;
   let isBehind = false;
   let cancelKeep: Cancel = () => {};
+  /** True if the stored items could not be read, so that those of this page must not replace them. */
+  let isMissed = false;
   const isOffered = computed(() => isGranted(session.grants.value, GRANT, Date.now() / 1000));
   const ordered = computed(() => inOrder(items.value.values()));
 
   function put(changes: readonly Item[]): void {
     if (changes.length === 0) return;
-    const next = new Map(items.value);
-    for (const item of changes) next.set(keyOf(item), merged(next.get(keyOf(item)), item));
-    items.value = new Map(inOrder(next.values()).map((item) => [keyOf(item), item]));
+    const next = withChanges(items.value, changes);
+    items.value = byKey(inOrder(next.values()));
     const read = changes.filter(({ kind, id }) => {
       const item = next.get(keyOf({ kind, id }));
       return kind === 'message' && item !== undefined && !isUnread(item);
@@ -98,7 +107,11 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
 
   function keepItems(): void {
     cancelKeep();
-    void pageStore.change('items', () => ({ known, items: ordered.value }));
+    void pageStore.change<KeptItems>('items', (stored) => {
+      if (!isMissed || !stored) return { known, items: ordered.value };
+      const all = withChanges(byKey(stored.items), ordered.value);
+      return { known: Math.max(stored.known, known), items: inOrder(all.values()) };
+    });
   }
 
   /** Reads the history from the last position. A call during a read makes it read once more. */
@@ -144,6 +157,7 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
         // The relay has lost its state, and counts from the start.
         known = 0;
         items.value = new Map();
+        isMissed = false;
         continue;
       }
       put(rows.map(itemOfRow));
@@ -250,11 +264,13 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
   const stops: Cancel[] = [];
   /** Stored items are read first, so that arriving ones are never older. */
   const opened = (async () => {
-    const stored = await pageStore.read<{ known: number; items: Item[] }>('items');
+    const stored = await pageStore.find<KeptItems>('items').catch(() => {
+      isMissed = true;
+    });
     if (stored) {
       known = stored.known;
       // Items of an older version have no answers.
-      items.value = new Map(stored.items.map((item) => [keyOf(item), { ...item, answers: item.answers ?? [] }]));
+      items.value = byKey(stored.items.map((item) => ({ ...item, answers: item.answers ?? [] })));
       isLoaded.value = items.value.size > 0;
     }
     drafts.value = (await pageStore.read<Record<string, string>>('drafts')) ?? {};

@@ -64,6 +64,8 @@ export const threadOf = (chatId: string | null): string => (chatId?.trim() ? cha
 
 export const keyOf = ({ kind, id }: Pick<Item, 'kind' | 'id'>): string => `${kind} ${id}`;
 
+export const byKey = (items: readonly Item[]): Map<string, Item> => new Map(items.map((item) => [keyOf(item), item]));
+
 /**
  * The seal of a message or reply. If it is unopened, a text of this page replaces the surrounding text, which is the edge's.
  */
@@ -142,6 +144,13 @@ export function merged(known: Item | undefined, next: Item): Item {
     state: isFurther ? next.state : known.state,
     isSeen: next.isSeen ?? known.isSeen,
   };
+}
+
+/** Items by key, with newer versions of some of them, or further ones. */
+export function withChanges(known: ReadonlyMap<string, Item>, changes: readonly Item[]): Map<string, Item> {
+  const next = new Map(known);
+  for (const item of changes) next.set(keyOf(item), merged(next.get(keyOf(item)), item));
+  return next;
 }
 
 /** True if it is exactly this item, and from home: opened here, or sent by home itself. */
