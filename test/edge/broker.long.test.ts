@@ -3,6 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
+import { digestOf } from '../../lib/kit/sha256.ts';
 import { labelOf } from '../../lib/reach/broker/label.ts';
 import { decodeFrame, windowFrame } from '../../lib/reach/frames.ts';
 import { newId, newToken } from '../../lib/reach/ids.ts';
@@ -155,6 +156,31 @@ it('12 §6: health is answered from a cache, and limited', { timeout: 300_000 },
     Array.from({ length: 61 }, async (_, each) => (await health(`/health?${each}`)).status),
   );
   expect(statuses).toContain(429);
+});
+
+it('08 §8: a token that was replaced in KV ends its host once another socket comes, and opens nothing', async () => {
+  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-hosts-'));
+  const [id, old, next] = [newId(), newToken(), newToken()];
+  const options = { kvNamespaces: ['HOSTS'] };
+  const { miniflare, port } = await startBrokerRuntime({ hosts: [], persist, log: [], options });
+  onTestFinished(async () => {
+    await miniflare.dispose();
+    await rm(persist, { recursive: true, force: true });
+  });
+  const { register, close } = broker({
+    connectUrl: (hostId: string) => `ws://${labelOf(hostId)}.localhost:${port}/v1/connect`,
+  } as BrokerTarget);
+  onTestFinished(close);
+  const dial = (token: string) => register({ role: 'host', credential_kind: 'host', host_id: id, token });
+  const names = await miniflare.getKVNamespace('HOSTS');
+  await names.put(`host:${id}`, digestOf(old));
+  const former = await dial(old);
+  expect(await former.next()).toMatchObject({ type: 'registered' });
+  await names.put(`host:${id}`, digestOf(next));
+  expect(await (await dial(old)).next()).toMatchObject({ type: 'error', code: 'unauthorized' });
+  expect(await former.next()).toMatchObject({ type: 'error', code: 'unauthorized' });
+  expect(await former.closed()).toBe(1008);
+  expect(await (await dial(next)).next()).toMatchObject({ type: 'registered' });
 });
 
 it('08 §8: a stream passes 10 MiB/s while its client answers, and 2 MiB/s beyond 8 MiB without an answer', async () => {

@@ -11,7 +11,7 @@ import { systemClock } from '../../../lib/kit/clock.ts';
 import { parseJson } from '../../../lib/kit/json.ts';
 import { KiB, MiB } from '../../../lib/kit/units.ts';
 import { createLog, type Log } from '../../../lib/log.ts';
-import { Broker, type Snapshot } from '../../../lib/reach/broker/broker.ts';
+import { Broker, type Hosts, type Snapshot } from '../../../lib/reach/broker/broker.ts';
 import { type Effect, wholeMessage } from '../../../lib/reach/broker/effects.ts';
 import { parseHosts } from '../../../lib/reach/broker/hosts.ts';
 import type { Counts } from '../../../lib/reach/broker/http.ts';
@@ -73,6 +73,8 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   readonly #state: DurableObjectState;
   readonly #hostId: string;
   readonly #log: Log;
+  /** Of the tokens of the host. */
+  #digests: string[] = [];
   #store!: BrokerStore;
   #broker!: Broker<WorkerSocket>;
   /** Bytes sent to clients that are not assumed to have left yet. */
@@ -98,11 +100,11 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
 
   async #wake(): Promise<void> {
     this.#store = openBrokerStore(sqlBackend(durableObjectExecutor(this.#state.storage)));
-    const digests = await digestsOf(this.env, this.#hostId);
+    this.#digests = await digestsOf(this.env, this.#hostId);
     this.#broker = new Broker({
       // Workers have no monotonic clock, and the wall clock survives a sleep.
       clock: { now: systemClock.now, monotonic: systemClock.now },
-      hosts: new Map(digests.length > 0 ? [[this.#hostId, digests]] : []),
+      hosts: this.#hosts(),
       stored: await this.#store.all(),
       limits: LIMITS,
       replaceAfter: REPLACE_AFTER,
@@ -124,9 +126,24 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
     this.#log.debug(`awake with ${sockets.length} sockets`);
   }
 
+  #hosts = (): Hosts => new Map(this.#digests.length > 0 ? [[this.#hostId, this.#digests]] : []);
+
+  /** Takes the present digests: nothing tells an object that is awake that they have changed in KV. */
+  async #reload(): Promise<void> {
+    try {
+      const digests = await digestsOf(this.env, this.#hostId);
+      if (digests.join() === this.#digests.join()) return;
+      this.#digests = digests;
+      this.#run(this.#broker.reload(this.#hosts()));
+    } catch (error) {
+      this.#log.warn(`the tokens of the host cannot be read: ${describeError(error)}`);
+    }
+  }
+
   async fetch(request: Request): Promise<Response> {
     const source = limitKey(request.headers.get(SOURCE_HEADER));
     if (!this.#broker.admits(source)) return new Response(null, { status: 429 });
+    await this.#reload();
     const { 0: client, 1: server } = new WebSocketPair();
     this.#state.acceptWebSocket(server as never);
     this.#run(this.#broker.opened(server as never, source));
