@@ -140,11 +140,11 @@ export class HostStreams {
     return bytes;
   }
 
-  /** A client was matched. One stream over the limit is closed at once; a known one is ignored. */
+  /** A client was matched. One stream over the limit is closed at once, like an unknown one; a known one is ignored. */
   open(id: string): void {
     if (this.#over || this.#streams.has(id)) return;
     if (this.#streams.size >= STREAM_LIMIT) {
-      this.#send(closeFrame(id));
+      this.#answerUnknown(id);
       return;
     }
     const { clock, window } = this.#deps;
@@ -278,7 +278,7 @@ export class HostStreams {
     }
   }
 
-  /** Answers DATA of an unknown stream with one CLOSE. Under a flood of them, stops reading instead. */
+  /** Answers an unknown stream with one CLOSE, under a flood not before its next DATA. */
   #answerUnknown(id: string): void {
     if (this.#answered.has(id) || this.#inFlight > MAX_IN_FLIGHT) return;
     this.#answered.add(id);

@@ -135,6 +135,19 @@ describe('contract 08 §6.4: streams', () => {
     expect(test.frames).toEqual([{ type: 'close', streamId: surplus }]);
   });
 
+  it('queues no CLOSE for a broker that opens streams over the limit and reads nothing', () => {
+    const test = setUp();
+    for (let count = 0; count < 16; count++) test.open();
+    test.socket.isStuck = true;
+    const ids = Array.from({ length: 40_000 }, newId);
+    for (const id of ids) test.streams.open(id);
+    expect(test.frames.length).toBeLessThan(30_000);
+    test.socket.flow();
+    const [last] = ids.slice(-1) as [string];
+    test.data(last, 'x');
+    expect(test.closes(last)).toBe(1);
+  });
+
   it('ends the local side after queued bytes when the client closes, and echoes no CLOSE', () => {
     const test = setUp();
     const { id, end } = test.open();
