@@ -53,8 +53,14 @@ const OPEN_ATTEMPTS = 6;
 /** Maximum milliseconds between two attempts. */
 const OPEN_PAUSE = 100;
 
+/** Milliseconds in which a thread must begin with a commit. */
+const COMMIT_START = 10_000;
+
 const LOG = '-wal';
 const FILES = ['', LOG, '-shm'];
+
+/** Stops the event loop for this many milliseconds. */
+const pause = (delay: number): void => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, delay);
 
 /** Bytes of a file, or undefined if it does not exist. */
 const sizeOf = (path: string): number | undefined => statSync(path, { throwIfNoEntry: false })?.size;
@@ -185,7 +191,7 @@ function open(path: string, emptied: boolean): SqlExecutor {
       return openOnce(path, emptied);
     } catch (error) {
       if (left === 0 || !(error instanceof StateInUseError)) throw error;
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Math.random() * OPEN_PAUSE);
+      pause(Math.random() * OPEN_PAUSE);
     }
   }
 }
@@ -233,12 +239,23 @@ function executor(database: Database.Database): SqlExecutor {
     return statement;
   };
   let isOpen = true;
+  /** True from the start of a commit in the thread until its outcome is known here. */
+  let isCommitting = false;
+  /**
+   * Waits until the commit in the thread has begun: a call that overtakes it would roll its transaction back, or be committed
+   * by it. Once it has begun, SQLite itself makes other calls wait.
+   */
+  const awaitCommit = () => {
+    for (let left = COMMIT_START; left > 0 && isCommitting && database.inTransaction; left--) pause(1);
+    isCommitting = false;
+  };
   const rollback = () => {
     // SQLite has rolled back by itself after some failures.
     if (isOpen && database.inTransaction) prepared('ROLLBACK').run();
   };
   /** Runs the statements of `work` without committing them. */
   const begin = (work: () => void) => {
+    awaitCommit();
     rollback();
     prepared('BEGIN IMMEDIATE').run();
     try {
@@ -263,11 +280,14 @@ function executor(database: Database.Database): SqlExecutor {
     },
     async commitLater(work) {
       begin(work);
+      isCommitting = true;
       try {
         await execInThread(database, 'COMMIT');
       } catch (error) {
         rollback();
         throw error;
+      } finally {
+        isCommitting = false;
       }
     },
     async maintain() {
@@ -283,7 +303,8 @@ function executor(database: Database.Database): SqlExecutor {
     atTurnEnd: (run) => void setImmediate(run),
     close() {
       // libsql keeps the file open until its statements are garbage collected: give up the lock at once. Exclusive
-      // mode can only be left outside WAL. This waits for a commit in the thread.
+      // mode can only be left outside WAL.
+      awaitCommit();
       isOpen = false;
       database.exec('PRAGMA journal_mode = DELETE; PRAGMA locking_mode = NORMAL; SELECT count(*) FROM sqlite_schema;');
       database.close();

@@ -3,9 +3,10 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
+import { createGroupCommit } from '../../storage/group-commit.ts';
 import { createStores } from '../../storage/index.ts';
 import { sqlBackend } from '../../storage/sql-backend.ts';
-import type { SqlExecutor } from '../../storage/sql-driver.ts';
+import { createTable, type SqlExecutor } from '../../storage/sql-driver.ts';
 import { openStateFile } from '../../storage/sqlite.ts';
 import { FAILURE, openLoose, POISON, poisonable, runTurn } from '../support/store-turns.ts';
 import { cleanups, compare, directory, turnsOf } from './commits.ts';
@@ -246,6 +247,40 @@ describe('a commit off the event loop (design 4)', () => {
     await write;
     expect((await openLoose(openFile(path).stores, 'sessions').getKeys()).sort()).toEqual(['a', 'b']);
     await expect(store.setItem('c', {})).rejects.toThrow('closed');
+  });
+
+  /** Ends the turn, whose commit has then been given to a thread, which may not have begun with it. */
+  const endTurn = () => new Promise((resolve) => setImmediate(resolve));
+  /** Overtaken every second time or so, if at all. */
+  const ROUNDS = 20;
+
+  it('is not overtaken by close while its thread is starting', async () => {
+    const path = newPath();
+    for (let n = 0; n < ROUNDS; n++) {
+      const { stores, close } = openFile(path);
+      const write = openLoose(stores, 'sessions').setItem(`k${n}`, {});
+      await endTurn();
+      close();
+      await write;
+    }
+    expect(await openLoose(openFile(path).stores, 'sessions').getKeys()).toHaveLength(ROUNDS);
+  });
+
+  it('is not overtaken by writes that do not wait for it while its thread is starting', async () => {
+    const executor = openStateFile(newPath(), fail);
+    createTable(executor);
+    const commits = createGroupCommit(executor);
+    cleanups.push(commits.close);
+    const put = (value: string) =>
+      commits.write('REPLACE INTO items (store, key, value) VALUES (?, ?, ?)', 's', 'k', value);
+    for (let n = 0; n < ROUNDS; n++) {
+      const first = put(`first ${n}`);
+      await endTurn();
+      const second = put(`second ${n}`);
+      commits.drain();
+      await Promise.all([first, second]);
+      expect(await commits.read('SELECT value FROM items')).toEqual([{ value: `second ${n}` }]);
+    }
   });
 
   it('rejects only the writes of the turn that fails, when several share a transaction', async () => {
