@@ -49,6 +49,8 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
   let until = Number.NEGATIVE_INFINITY;
   let proxied: Promise<boolean> | undefined;
   let judgeAgain = Number.NEGATIVE_INFINITY;
+  /** Settles when the list of names is written, which is one at a time. */
+  let writing: Promise<void> = Promise.resolve();
 
   async function advertised(): Promise<string[]> {
     const text = host && path ? await host.files.readText(path, MAX_FILE) : null;
@@ -109,6 +111,24 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     }
   }
 
+  /** Never rejects. */
+  async function remember(names: readonly string[]): Promise<void> {
+    if (!host || !path) return;
+    try {
+      const before = await advertised();
+      const all = [...new Set([...names, ...before])].slice(0, MAX_ADVERTISED);
+      const isNew = all.join() !== before.join();
+      if (isNew) await host.files.writeAtomic(path, new TextEncoder().encode(`${all.join('\n')}\n`), 0o600);
+      // Not earlier, since a lookup during the write finds the names of before.
+      lookup = undefined;
+      if (isNew) proxied = undefined;
+    } catch (error) {
+      log.warn(
+        `the names in a pairing code cannot be remembered, so browsers are refused there: ${describeError(error)}`,
+      );
+    }
+  }
+
   return {
     /**
      * True if a published name of this relay leads to a proxy on this machine, whose forwarded requests may look like
@@ -140,19 +160,9 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     async advertise(given: readonly string[], published: readonly string[] = []): Promise<void> {
       const named = given.filter((url) => canonicalAddress(hostOf(url)) === null);
       const names = [...named, ...published].flatMap((url) => authorityOf(url) ?? []);
-      if (!host || !path || names.length === 0) return;
-      try {
-        const before = await advertised();
-        const all = [...new Set([...names, ...before])].slice(0, MAX_ADVERTISED);
-        lookup = undefined;
-        if (all.join() === before.join()) return;
-        proxied = undefined;
-        await host.files.writeAtomic(path, new TextEncoder().encode(`${all.join('\n')}\n`), 0o600);
-      } catch (error) {
-        log.warn(
-          `the names in a pairing code cannot be remembered, so browsers are refused there: ${describeError(error)}`,
-        );
-      }
+      if (names.length === 0) return;
+      writing = writing.then(() => remember(names));
+      await writing;
     },
   };
 }

@@ -92,6 +92,60 @@ it('contract 01 §9.1a: a name in a pairing code is known at once, and after a r
   expect(await again.isForeign(peer, headers('other.test'))).toBe(true);
 });
 
+describe('while the names of a code are being written', () => {
+  /** Own hosts whose list of names is written when the case says so. */
+  async function setUp() {
+    const { relay } = await start();
+    const { host, config, clock, log } = relay as Required<typeof relay>;
+    const writes: (() => void)[] = [];
+    const files = {
+      ...host.files,
+      async writeAtomic(...given: Parameters<typeof host.files.writeAtomic>) {
+        await new Promise<void>((resolve) => writes.push(resolve));
+        return host.files.writeAtomic(...given);
+      },
+    };
+    const network = { ...host.network, addresses: () => ['192.168.1.5'], resolve: async () => ['192.168.1.5'] };
+    const deps = { config, host: { ...host, files, network }, clock, log, urls: async () => [] };
+    const hosts = createOwnHosts(deps);
+    const peer = { address: '127.0.0.1', tls: false, via: 'direct' } as const;
+    const isForeign = (name: string) => hosts.isForeign(peer, new Headers({ host: name, origin: 'http://x' }));
+    const begun = (count: number) => expect.poll(() => writes.length).toBeGreaterThanOrEqual(count);
+    return { hosts, isForeign, begun, writes };
+  }
+
+  it('a browser that asks meanwhile keeps them unknown no longer than that', async () => {
+    const { hosts, isForeign, begun, writes } = await setUp();
+    const advertised = hosts.advertise(['wss://home.test']);
+    await begun(1);
+    expect(await isForeign('home.test')).toBe(true);
+    writes[0]?.();
+    await advertised;
+    expect(await isForeign('home.test')).toBe(false);
+  });
+
+  it('a call of the operator that comes meanwhile keeps a proxy unknown no longer than that', async () => {
+    const { hosts, begun, writes } = await setUp();
+    const advertised = hosts.advertise([], ['wss://home.test']);
+    await begun(1);
+    expect(await hosts.isBehindProxy()).toBe(false);
+    writes[0]?.();
+    await advertised;
+    expect(await hosts.isBehindProxy()).toBe(true);
+  });
+
+  it('those of another code made meanwhile are kept too', async () => {
+    const { hosts, isForeign, begun, writes } = await setUp();
+    const advertised = [hosts.advertise(['wss://a.test']), hosts.advertise(['wss://b.test'])];
+    for (const count of [1, 2]) {
+      await begun(count);
+      writes[count - 1]?.();
+    }
+    await Promise.all(advertised);
+    expect(await Promise.all(['a.test', 'b.test'].map(isForeign))).toEqual([false, false]);
+  });
+});
+
 describe('a name that leads to a proxy on this machine (contract 01 §1.3 rule 6)', () => {
   const mint = (target: BuiltTarget, url: string, headers: Record<string, string> = {}) =>
     target.operator('/pairing/mint', {
