@@ -181,8 +181,11 @@ export async function openGate({ store, clock, log }: GateDeps) {
         await store.setItem(OTHER, remote);
         return;
       }
-      if (!other) return;
+      const ended = other;
+      if (!ended) return;
       await store.removeItem(OTHER);
+      // The other side may have been frozen again meanwhile.
+      if (other !== ended) return;
       other = undefined;
       if (!freeze) log.warn('no longer frozen: the other side is not');
       announce();

@@ -35,6 +35,15 @@ function failing() {
 }
 
 describe('the gate (contract 09 §3)', () => {
+  it('stays frozen with an other side that freezes again while its thaw is being stored', async () => {
+    const { gate, again } = await setUp();
+    const freeze = (since: number) => ({ frozen: true, since, by: 'Pixel', reason: null }) as const;
+    await gate.applyRemote(freeze(1));
+    await Promise.all([gate.applyRemote(undefined), gate.applyRemote(freeze(2))]);
+    expect(gate.state()).toEqual(freeze(2));
+    expect((await again()).state()).toEqual(freeze(2));
+  });
+
   it('stops what is under way before anything is awaited, each once, and refuses what comes', async () => {
     const { gate } = await setUp();
     const stopped: string[] = [];
