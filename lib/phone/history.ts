@@ -415,7 +415,10 @@ export async function openHistory(deps: HistoryDeps) {
     sharedIds: (): string[] =>
       [...items.values()].flatMap((item) => (item.kind === 'message' && item.peer ? item.message_id : [])),
 
-    /** Writes changed items. Resolves when they are durable. A failure is logged, since no message depends on it. */
+    /**
+     * Writes changed items. Resolves when they are durable. A failure is logged, since no message depends on it, and the items
+     * are written again with the next change.
+     */
     async save(): Promise<void> {
       tellPeer();
       if (changed.size === 0 && marked.size === 0) return;
@@ -425,9 +428,10 @@ export async function openHistory(deps: HistoryDeps) {
           news.map((item) => ({ ...item, seq: seqOf(item, isEdge()) })),
           latestSeen(),
         );
-      const writes = [...new Set([...changed, ...marked])].map((seq) => {
+      // After a failure, several seqs may share a slot, which is the newest one's.
+      const seqs = new Map([...changed, ...marked].sort((a, b) => a - b).map((seq) => [String(seq % MAX_ITEMS), seq]));
+      const writes = [...seqs].map(([slot, seq]) => {
         const item = items.get(seq);
-        const slot = String(seq % MAX_ITEMS);
         if (item) return store.setItem(slot, item);
         // A newer item may already use the slot.
         return items.has(seq + MAX_ITEMS) ? undefined : store.removeItem(slot);
@@ -437,6 +441,7 @@ export async function openHistory(deps: HistoryDeps) {
       try {
         await Promise.all(writes);
       } catch (error) {
+        for (const seq of seqs.values()) marked.add(seq);
         log.warn(`the history of messages could not be saved: ${describeError(error)}`);
       }
     },

@@ -55,6 +55,25 @@ it('gives numbers after a restore that no device knows yet', async () => {
   expect(last.page(ALL).latest).toBe(1_790_000_003);
 });
 
+it('writes what could not be written with the next change', async () => {
+  const store = createStorage<PhoneHistoryItem>();
+  const history = await open(store);
+  for (const id of ['a', 'b']) history.message(message(id));
+  await history.save();
+  const { setItem } = store;
+  store.setItem = () => Promise.reject(new Error('disk full'));
+  history.reply(reply('r', 'x', 'a'));
+  await history.save();
+  store.setItem = setItem;
+  history.became('b', 'sent');
+  await history.save();
+  expect(states((await open(store)).page(ALL))).toEqual([
+    ['a', 'answered'],
+    ['b', 'sent'],
+    ['r', 'waiting'],
+  ]);
+});
+
 it('§1: a message goes forward through its states, and a reply answers it', async () => {
   const history = await open();
   history.message(message('a'));
