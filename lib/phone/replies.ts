@@ -152,9 +152,9 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
   /** Removes replies that readers have taken. Resolves with their number once that is stored. */
   async function remove(isTaken: (record: StoredReply) => boolean): Promise<number> {
     const handedOut = records.filter(isTaken);
-    if (handedOut.length === 0) return 0;
     records = records.filter((record) => !handedOut.includes(record));
     for (const { reply } of handedOut) history.taken(reply.message_id);
+    // Even without any: an earlier removal may have failed.
     await Promise.all([rows.save(records), history.save()]);
     return handedOut.length;
   }

@@ -13,7 +13,7 @@ export interface Rows<R extends Row> {
   /** The `seq` for a new row. */
   next(): number;
   /**
-   * Makes the store contain exactly these rows; resolves when it does. Unchanged rows are not written, unless that has failed.
+   * Makes the store contain exactly these rows; resolves when it does. Writes only what has changed, or could not be written.
    */
   save(rows: readonly R[]): Promise<void>;
   /** Runs `work`, whose writes to these rows and to other stores become durable together. */
@@ -35,6 +35,8 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
   const slots = new Map(await loadAll({ store, log, read }, 'skipped'));
   /** Slots whose last write has failed. */
   const failed = new Set<string>();
+  /** Slots without a row whose removal has failed. */
+  const left = new Set<string>();
   const loaded = [...slots.values()].sort((a, b) => a.seq - b.seq);
   let last = loaded.at(-1)?.seq ?? 0;
 
@@ -48,8 +50,21 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
   function write(slot: string, row: R): Promise<void> {
     slots.set(slot, row);
     failed.delete(slot);
+    left.delete(slot);
     return store.setItem(slot, row).catch((error) => {
       if (slots.get(slot) === row) failed.add(slot);
+      throw error;
+    });
+  }
+
+  /** Awaits the removal of rows from their slots. If it fails, it is repeated by the next save. */
+  function follow(gone: readonly string[], removal: Promise<void>): Promise<void> {
+    for (const slot of gone) {
+      slots.delete(slot);
+      left.delete(slot);
+    }
+    return removal.catch((error) => {
+      for (const slot of gone) if (!slots.has(slot)) left.add(slot);
       throw error;
     });
   }
@@ -63,9 +78,8 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
       const free = new Map([...slots].filter((each) => !isHeld(each)).map(([slot, { seq }]) => [seq, slot]));
       const held = new Set([...slots].filter(isHeld).map(([, row]) => row));
       const added = rows.filter((row) => !held.has(row));
-      if (rows.length === 0 && slots.size > 0) {
-        slots.clear();
-        return store.clear();
+      if (rows.length === 0 && slots.size + left.size > 0) {
+        return follow([...slots.keys(), ...left], store.clear());
       }
       const writes: Promise<void>[] = [];
       batched(store, () => {
@@ -76,10 +90,7 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
           if (seq !== undefined) free.delete(seq);
           writes.push(write(slot, row));
         }
-        for (const slot of free.values()) {
-          slots.delete(slot);
-          writes.push(store.removeItem(slot));
-        }
+        for (const slot of [...free.values(), ...left]) writes.push(follow([slot], store.removeItem(slot)));
       });
       await Promise.all(writes);
     },

@@ -241,6 +241,35 @@ describe('message delivery (contract 04 §5.4)', () => {
     expect(log.lines.join('\n')).not.toContain('secret');
   });
 
+  it.each(['a', undefined])('what was cancelled (%s) while the disk was full stays cancelled', async (which) => {
+    const kept = stores();
+    const { phone, restart } = await setup(kept);
+    for (const id of which ? ['a', 'b'] : ['a', 'b', 'c']) await phone.push({ text: 'x', message_id: id });
+    const [removeItem, clear] = [kept.queue.removeItem, kept.queue.clear];
+    const full = () => Promise.reject(new Error('disk full'));
+    Object.assign(kept.queue, { removeItem: full, clear: full });
+    await phone.cancel(which);
+    Object.assign(kept.queue, { removeItem, clear });
+    await phone.push({ text: 'x', message_id: 'later' });
+    const after = await restart();
+    expect(ids(after.phone.queued())).toEqual([...(which ? ['b'] : []), 'later']);
+  });
+
+  it('a reply whose acknowledgement could not be stored has no reader after a restart either', async () => {
+    const kept = stores();
+    const { phone, restart } = await setup(kept);
+    await phone.reply(new FakeLink('one'), { text: 'x', message_id: 'r' }, 'q');
+    const { leaseId = '' } = await phone.poll({ timeout: 0, lease: 1_000 });
+    const { clear } = kept.replies;
+    Object.assign(kept.replies, { clear: () => Promise.reject(new Error('disk full')) });
+    await expect(phone.acknowledge(leaseId)).rejects.toMatchObject({ kind: 'unavailable' });
+    Object.assign(kept.replies, { clear });
+    await phone.acknowledge(leaseId);
+    const after = await restart();
+    after.clock.advance(2_000);
+    expect(await read(after.phone, { timeout: 0 })).toEqual([]);
+  });
+
   it('a malformed stored record is skipped with a warning', async () => {
     const kept = stores();
     await kept.queue.setItem('0', { seq: 1 } as QueuedMessage);
