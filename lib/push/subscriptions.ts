@@ -40,11 +40,33 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
   /** By key, in the order of subscription. */
   const records = new Map<string, PushSubscriptionRecord>();
 
+  /** By key, the family of each ended subscription that could not be removed from the store. */
+  const left = new Map<string, string>();
+
   const ofFamily = (family: string) => [...records].filter(([, record]) => record.family === family);
 
+  /** Also repeats the removals that have failed. */
   async function remove(keys: readonly string[]): Promise<void> {
-    for (const key of keys) if (records.delete(key)) changed?.(key, null);
-    await Promise.all(keys.map((key) => store.removeItem(PREFIX + key)));
+    await Promise.all([...keys, ...left.keys()].map(removeOne));
+  }
+
+  async function removeOne(key: string): Promise<void> {
+    const family = records.get(key)?.family ?? left.get(key);
+    if (records.delete(key)) changed?.(key, null);
+    left.delete(key);
+    try {
+      await store.removeItem(PREFIX + key);
+    } catch (error) {
+      if (family !== undefined && !records.has(key) && left.size < MAX_TOTAL) left.set(key, family);
+      throw error;
+    }
+  }
+
+  function put(key: string, record: PushSubscriptionRecord): Promise<void> {
+    records.delete(key);
+    records.set(key, record);
+    left.delete(key);
+    return store.setItem(PREFIX + key, { subscription: record });
   }
 
   const removeSafely = (keys: readonly string[]): void =>
@@ -101,10 +123,9 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
         seq: ++seq,
         ...(isHome && { home: isHome }),
       };
-      records.delete(key);
-      records.set(key, record);
+      const stored = put(key, record);
       changed?.(key, record);
-      await Promise.all([remove(surplus), store.setItem(PREFIX + key, { subscription: record })]);
+      await Promise.all([remove(surplus), stored]);
       log.info(`session ${session.prefix} subscribed to push messages at ${new URL(endpoint).host}`);
     },
 
@@ -112,7 +133,7 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
     async end(session: Session, endpoint: unknown): Promise<boolean> {
       if (typeof endpoint !== 'string') throw new RelayError('invalid', 'endpoint must be a string');
       const key = sha256(URL.canParse(endpoint) ? new URL(endpoint).href : endpoint);
-      if (records.get(key)?.family !== session.family) return false;
+      if ((records.get(key)?.family ?? left.get(key)) !== session.family) return false;
       await remove([key]);
       return true;
     },
@@ -126,8 +147,7 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
       if (!v.is(Stored, stored)) return store.removeItem(PREFIX + key);
       const { home: _, ...rest } = stored.subscription;
       const own = { ...rest, seq: ++seq, ...(isHome && { home: isHome }) };
-      records.set(key, own);
-      await store.setItem(PREFIX + key, { subscription: own });
+      await put(key, own);
     },
 
     entries: (): [key: string, record: PushSubscriptionRecord][] => [...records],

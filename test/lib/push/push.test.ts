@@ -1,9 +1,14 @@
+import { createStorage } from 'unstorage';
 import { expect, it, onTestFinished } from 'vitest';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
 import type { Upstream } from '../../../lib/host/upstream.ts';
+import { createEndpointPolicy } from '../../../lib/push/endpoint.ts';
 import type { PushPayload } from '../../../lib/push/payload.ts';
+import { openSubscriptions } from '../../../lib/push/subscriptions.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
+import type { PushRecord } from '../../../storage/schema.ts';
 import { startEvictedRelay } from '../../support/evicted-relay.ts';
+import { createTestLog } from '../../support/log.ts';
 import { type Subscription, startPushService } from '../../support/push-service.ts';
 
 const SHOW_TIMEOUT = 10_000;
@@ -333,6 +338,25 @@ it('§6: refuses bad keys, and the endpoint of another device', async () => {
   // The browser itself, which was paired anew, knows its keys.
   await subscribe(attacker.token, device);
   expect(await relay.relay.push.unsubscribe(session, device.endpoint)).toBe(true);
+});
+
+it('§6: a subscription whose end could not be stored stays over, and is removed when the device repeats it', async () => {
+  const service = await startPushService();
+  const store = createStorage<PushRecord>();
+  const session = { family: 'f', prefix: 'p' } as Session;
+  const sessions = { byFamily: () => session, onEnd: () => {} };
+  const policy = createEndpointPolicy([service.host]);
+  const open = () => openSubscriptions({ store, sessions, policy, grant: 'phone', now: () => 0, log: createTestLog() });
+  const subscriptions = await open();
+  const { endpoint, ...device } = service.subscription();
+  await subscriptions.add(session, { endpoint, ...device });
+  const { removeItem } = store;
+  store.removeItem = () => Promise.reject(new Error('disk full'));
+  await expect(subscriptions.end(session, endpoint)).rejects.toThrow('disk full');
+  expect(subscriptions.keys()).toEqual([]);
+  store.removeItem = removeItem;
+  expect(await subscriptions.end(session, endpoint)).toBe(true);
+  expect((await open()).keys()).toEqual([]);
 });
 
 it('§6: a device without the grant is told nothing', async () => {
