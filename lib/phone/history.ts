@@ -360,10 +360,16 @@ export async function openHistory(deps: HistoryDeps) {
     /** True for a known reply, whose text may be sealed at the edge. */
     knowsReply: ({ message_id, ts }: Reply): boolean => find('reply', message_id)?.ts === ts,
 
-    /** Removes a reply that could not be stored. */
+    /** Removes a reply that could not be stored. Its device has shown the message, which is unanswered without another reply. */
     forget(messageId: string): void {
       const item = find('reply', messageId);
-      if (item) remove(item);
+      if (!item) return;
+      remove(item);
+      const message = findMessage(item.reply_to);
+      const isAnswered = [...items.values()].some(
+        ({ kind, reply_to }) => kind === 'reply' && reply_to === item.reply_to,
+      );
+      if (message?.state === 'answered' && !isAnswered) replace({ ...message, state: 'shown' });
     },
 
     /** A reader took a reply. */

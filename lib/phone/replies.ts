@@ -209,8 +209,7 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
 
   async function store(reply: Reply, lateReason?: Closed): Promise<void> {
     prune(clock.now());
-    if (records.some((record) => record.reply.message_id === reply.message_id)) return;
-    if (history.hasReply(reply)) return;
+    if (history.hasReply(reply) || records.some((record) => record.reply.message_id === reply.message_id)) return;
     const record: StoredReply = { seq: rows.next(), reply, arrived: clock.now(), bytes: sizeOf(reply) };
     records = [...records, record];
     prune(clock.now());
@@ -224,6 +223,7 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
     } catch (error) {
       records = records.filter(({ seq }) => seq !== record.seq);
       history.forget(reply.message_id);
+      void history.save();
       throw error;
     }
     await recorded;

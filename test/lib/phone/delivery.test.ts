@@ -241,6 +241,20 @@ describe('message delivery (contract 04 §5.4)', () => {
     expect(log.lines.join('\n')).not.toContain('secret');
   });
 
+  it('a question stays open when its answer cannot be stored', async () => {
+    const kept = stores();
+    const { phone } = await setup(kept);
+    const link = new FakeLink('one');
+    phone.subscribe(link, 's');
+    await phone.push({ text: '?', message_id: 'a', metadata: { question: true } });
+    const { setItem } = kept.replies;
+    Object.assign(kept.replies, { setItem: () => Promise.reject(new Error('disk full')) });
+    await expect(phone.reply(link, { text: 'x', reply_to: 'a', message_id: 'r' }, 'q')).rejects.toThrow('disk full');
+    Object.assign(kept.replies, { setItem });
+    expect(phone.history({ since: 0, limit: 9 }).items).toMatchObject([{ message_id: 'a', state: 'shown' }]);
+    expect(await phone.withdraw('a')).toBe(1);
+  });
+
   it.each(['a', undefined])('what was cancelled (%s) while the disk was full stays cancelled', async (which) => {
     const kept = stores();
     const { phone, restart } = await setup(kept);
