@@ -92,7 +92,8 @@ export function createAddresses(deps: AddressesDeps) {
     const now = [...here().sort(), port(), deps.linkUrl(), deps.mailboxUrl()].join();
     if (now !== seen) {
       seen = now;
-      following = follow();
+      // One after another, since a search that takes longer must not replace what a later one has found.
+      following = following.then(follow, follow);
     }
     await following;
     warn();

@@ -8,7 +8,10 @@ import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
 import { dial } from '../../lib/host/node/dial.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
-import { systemClock } from '../../lib/kit/clock.ts';
+import { nextTurn, systemClock } from '../../lib/kit/clock.ts';
+import { deferred } from '../../lib/kit/deferred.ts';
+import { createAddresses } from '../../lib/pairing/addresses.ts';
+import { createTestClock } from '../support/clock.ts';
 import { closedPort } from '../support/closed-port.ts';
 import { createTestLog } from '../support/log.ts';
 import { authenticate, describeOnNode, pair, post, startNodeTarget, type Target } from '../support/relay.ts';
@@ -41,6 +44,37 @@ async function mint(target: Target, endpoints?: object[]) {
   const answer = await target.operator('/pairing/mint', post({ endpoints: endpoints ?? routes.endpoints }));
   return (await answer.json()) as { code: string; qr_payload: string };
 }
+
+it('11 §2: routes that are found late do not replace those of a later change', async () => {
+  const routesTo = (address: string) => [{ role: 'lan', priority: 0, relay: { url: `ws://${address}:8767` } }];
+  let [address, hold]: [string, Promise<void> | undefined] = ['192.0.2.7', undefined];
+  const addresses = createAddresses({
+    network: { addresses: () => [address] },
+    async candidates() {
+      const found = routesTo(address);
+      await hold;
+      return found;
+    },
+    port: () => 8767,
+    linkUrl: () => undefined,
+    mailboxUrl: () => undefined,
+    mailbox: () => undefined,
+    sessions: { list: () => [], setRoutes() {} },
+    isConnected: () => false,
+    send() {},
+    clock: createTestClock(),
+    log: createTestLog(),
+  });
+  const { promise, resolve } = deferred();
+  hold = promise;
+  const first = addresses.update();
+  [address, hold] = ['192.0.2.8', undefined];
+  const second = addresses.update();
+  await nextTurn();
+  resolve();
+  await Promise.all([first, second]);
+  expect(await addresses.endpoints()).toEqual(routesTo('192.0.2.8'));
+});
 
 describeOnNode('the address of the machine changes (contract 11 §2)', () => {
   it('a connected device gets the routes of now, and one that was away as soon as it is back; none gets them twice', async () => {
