@@ -64,6 +64,8 @@ export async function openPushNotices(deps: PushNoticesDeps) {
   const busy = new Map<string, PushNoticeRecord>();
   /** Time of the next attempt for services that asked for a pause, by subscription. */
   const retryAt = new Map<string, number>();
+  /** Ids of messages whose notice could not be written or removed. */
+  const unsaved = new Set<string>();
   const end = new AbortController();
   let cancelTimers: Cancel = () => {};
   let isRunning = false;
@@ -72,12 +74,22 @@ export async function openPushNotices(deps: PushNoticesDeps) {
   for (const notice of stored) notices.set(notice.message_id, notice);
   let seq = stored.at(-1)?.seq ?? 0;
 
-  function save(notice: PushNoticeRecord): void {
-    const key = PREFIX + sha256(notice.message_id);
-    const isCurrent = notices.get(notice.message_id) === notice;
-    if (!isCurrent && notices.has(notice.message_id)) return;
-    const write = isCurrent ? store.setItem(key, { knock: notice }) : store.removeItem(key);
-    write.catch((error) => log.warn(`a push message could not be saved: ${describeError(error)}`));
+  /** Also repeats the writes that have failed. */
+  function save({ message_id: id }: PushNoticeRecord): void {
+    for (const each of new Set([id, ...unsaved])) write(each);
+  }
+
+  /** Makes the store contain the notice of a message, or none. */
+  function write(id: string): void {
+    const key = PREFIX + sha256(id);
+    const notice = notices.get(id);
+    unsaved.delete(id);
+    const written = notice ? store.setItem(key, { knock: notice }) : store.removeItem(key);
+    written.catch((error) => {
+      // Once for all that fail together.
+      if (unsaved.size === 0) log.warn(`a push message could not be saved: ${describeError(error)}`);
+      if (unsaved.size < MAX_NOTICES) unsaved.add(id);
+    });
   }
 
   function remove(notice: PushNoticeRecord): void {

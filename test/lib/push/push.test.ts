@@ -3,10 +3,12 @@ import { expect, it, onTestFinished } from 'vitest';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
 import type { Upstream } from '../../../lib/host/upstream.ts';
 import { createEndpointPolicy } from '../../../lib/push/endpoint.ts';
+import { openPushNotices } from '../../../lib/push/notices.ts';
 import type { PushPayload } from '../../../lib/push/payload.ts';
 import { openSubscriptions } from '../../../lib/push/subscriptions.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
-import type { PushRecord } from '../../../storage/schema.ts';
+import type { PushRecord, PushSubscriptionRecord } from '../../../storage/schema.ts';
+import { createTestClock } from '../../support/clock.ts';
 import { startEvictedRelay } from '../../support/evicted-relay.ts';
 import { createTestLog } from '../../support/log.ts';
 import { type Subscription, startPushService } from '../../support/push-service.ts';
@@ -357,6 +359,41 @@ it('§6: a subscription whose end could not be stored stays over, and is removed
   store.removeItem = removeItem;
   expect(await subscriptions.end(session, endpoint)).toBe(true);
   expect((await open()).keys()).toEqual([]);
+});
+
+it('§6: a notice whose end could not be stored is removed with the next change', async () => {
+  const store = createStorage<PushRecord>();
+  const clock = createTestClock();
+  const device = { family: 'f' } as PushSubscriptionRecord;
+  const sent: string[] = [];
+  const open = () =>
+    openPushNotices({
+      store,
+      clock,
+      log: createTestLog(),
+      subscriptions: { find: () => device, keys: () => ['device'], of: () => [], gone() {} },
+      async send({ message_id: id }) {
+        sent.push(id);
+        return { result: 'refused' };
+      },
+      acceptsRead: () => false,
+    });
+  const notices = await open();
+  notices.start();
+  const notice = { chat_id: null, title: null, text: '', question: false, until: clock.now() + 60_000 };
+  notices.add({ ...notice, message_id: 'read', due: clock.now() + 10_000 });
+  await clock.advanceAsync(0);
+  const { removeItem } = store;
+  store.removeItem = () => Promise.reject(new Error('disk full'));
+  notices.settled('read', []);
+  await clock.advanceAsync(0);
+  store.removeItem = removeItem;
+  notices.add({ ...notice, message_id: 'next', due: clock.now() + 10_000 });
+  await clock.advanceAsync(0);
+  notices.stop();
+  (await open()).start();
+  await clock.advanceAsync(10_000);
+  expect(sent).toEqual(['next']);
 });
 
 it('§6: a device without the grant is told nothing', async () => {
