@@ -74,9 +74,12 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
     next: () => ++last,
     async save(rows) {
       const wanted = new Set(rows);
-      const isHeld = ([slot, row]: [string, R]) => wanted.has(row) && !failed.has(slot);
-      const free = new Map([...slots].filter((each) => !isHeld(each)).map(([slot, { seq }]) => [seq, slot]));
-      const held = new Set([...slots].filter(isHeld).map(([, row]) => row));
+      const held = new Set<R>();
+      const free = new Map<number, string>();
+      for (const [slot, row] of slots) {
+        if (wanted.has(row) && !failed.has(slot)) held.add(row);
+        else free.set(row.seq, slot);
+      }
       const added = rows.filter((row) => !held.has(row));
       if (rows.length === 0 && slots.size + left.size > 0) {
         return follow([...slots.keys(), ...left], store.clear());
