@@ -89,6 +89,8 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
     },
   };
   const stream = new ReadStream(fd, { onread, allowHalfOpen: true } as never);
+  /** False as soon as the descriptor is closed, before the `close` event: another file may have its number by then. */
+  const isOpen = () => state === 'open' && !stream.destroyed;
   // The end arrives as EIO once nobody holds the other side, or as an end of file, which libuv reports for a hang-up
   // together with a read that did not fill the buffer, although more may be available (seen with Node 20.20).
   stream.on('error', () => {});
@@ -100,7 +102,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
   });
 
   const writer = createWriter(fd, {
-    isOpen: () => state === 'open',
+    isOpen,
     failed: () => onWriteFailed?.(),
   });
 
@@ -112,7 +114,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
 
   /** Reads the rest without libuv, until the real end. */
   function readRest(): void {
-    while (state === 'open') {
+    while (isOpen()) {
       const count = isPaused ? 0 : readSome(fd, buffer);
       if (count === 'ended') {
         stream.destroy();
@@ -136,7 +138,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
     const before = reads;
     setTimeout(() => {
       setImmediate(() => {
-        if (state !== 'open') return;
+        if (!isOpen()) return;
         if (isPaused || reads !== before) drain();
         else stream.destroy();
       });
@@ -159,17 +161,17 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
     },
     resume() {
       isPaused = false;
-      if (onOutput && state === 'open') stream.resume();
+      if (onOutput && isOpen()) stream.resume();
     },
     write(bytes) {
-      if (state === 'open') writer.push(bytes);
+      if (isOpen()) writer.push(bytes);
     },
     unwritten: () => writer.size(),
     onWriteFailed(listener) {
       onWriteFailed = listener;
     },
     resize(size) {
-      if (state === 'open') setSize(size);
+      if (isOpen()) setSize(size);
     },
     kill(signal) {
       if (exit) return;

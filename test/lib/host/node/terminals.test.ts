@@ -1,8 +1,9 @@
-import { existsSync } from 'node:fs';
+import { closeSync, existsSync, fstatSync, openSync, readFileSync } from 'node:fs';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { Exit, HostTerminals } from '../../../../lib/host/index.ts';
 import { createTerminals } from '../../../../lib/host/node/terminals.ts';
 import { TIMED } from '../../../support/limits.ts';
+import { temporaryDirectory } from '../../../support/temp.ts';
 import { terminalDescriptors } from '../../../support/terminal.ts';
 
 const terminals = createTerminals() as HostTerminals;
@@ -34,6 +35,15 @@ function open(script: string, { paused = false } = {}) {
     output: () => Buffer.concat(chunks),
     says: (what: string) => vi.waitFor(() => expect(Buffer.concat(chunks).toString()).toContain(what), { interval: 5 }),
   };
+}
+
+function isOpenDescriptor(descriptor: number): boolean {
+  try {
+    fstatSync(descriptor);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 describe('output', () => {
@@ -146,6 +156,30 @@ describe('end', () => {
     shell.terminal.write(new Uint8Array(10));
     shell.terminal.resize(SIZE);
     shell.terminal.kill('SIGTERM');
+  });
+
+  test('nothing is written to the file that gets the number of a closed descriptor', async () => {
+    const other = `${await temporaryDirectory()}/other`;
+    // The lowest free number, which the terminal gets, and then the other file.
+    const descriptor = openSync('/dev/null', 'r');
+    closeSync(descriptor);
+    const shell = open('echo up; read');
+    await shell.says('up');
+    shell.terminal.write(Buffer.from('\r'));
+    await new Promise<void>((resolve) => {
+      // Looks in each turn of the event loop, between the poll and the `close` events.
+      const look = () => {
+        if (isOpenDescriptor(descriptor)) return void setImmediate(look);
+        resolve();
+        if (openSync(other, 'w') !== descriptor) return;
+        shell.terminal.write(Buffer.from('keys'));
+        shell.terminal.resize(SIZE);
+      };
+      look();
+    });
+    await shell.exit;
+    expect(readFileSync(other, 'utf8')).toBe('');
+    closeSync(descriptor);
   });
 
   test('a program that cannot be started exits', async () => {
