@@ -34,7 +34,7 @@ export function createPinnedConnector({ trust = createTrust() }: { trust?: Trust
       const host = hostname.replace(/^\[|\]$/g, '');
       const paired = readPaired(origin, host);
       signal.throwIfAborted();
-      const stream = tunnel && (await openTunnel(tunnel, { trust, signal }));
+      const stream = tunnel && alive(await openTunnel(tunnel, { trust, signal }));
       const options: ConnectionOptions = {
         ...(stream ? { socket: stream } : { host, port: Number(port) || 443 }),
         // RFC 6066 allows names only.
@@ -44,9 +44,15 @@ export function createPinnedConnector({ trust = createTrust() }: { trust?: Trust
         rejectUnauthorized: true,
         checkServerIdentity: (_host, { raw }) => otherPeer(mismatch(raw, origin.pin, host)),
       };
-      return await shakeHands(options, stream, signal, (socket) => refusal(socket, paired, origin.pin, host));
+      return alive(await shakeHands(options, stream, signal, (socket) => refusal(socket, paired, origin.pin, host)));
     },
   };
+}
+
+/** A stream that has just been opened. @throws its error if it has failed in the same turn, since its events are over. */
+function alive<T extends Duplex>(stream: T): T {
+  if (stream.destroyed) throw stream.errored ?? new Error('the connection ended');
+  return stream;
 }
 
 /**
@@ -153,6 +159,8 @@ function shakeHands(
       const reason = refuse(socket);
       if (reason) return fail(reason);
       settle();
+      // The tunnel may fail before the caller has its own listener.
+      socket.on('error', () => {});
       resolve(socket);
     });
     if (signal.aborted) abort();

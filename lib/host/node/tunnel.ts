@@ -107,6 +107,9 @@ function streamOf(socket: WebSocket): Duplex {
     },
   });
 
+  // An unexpected message may come with the answer, before the stream has any other listener.
+  stream.on('error', () => {});
+
   /** Sends bytes in records. An empty message would end the tunnel, so none is sent. */
   function send(chunks: Buffer[], done: (error?: Error | null) => void): void {
     const bytes = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);

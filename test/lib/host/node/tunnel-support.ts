@@ -36,7 +36,8 @@ export async function setup(context: TestContext) {
     server.closeAllConnections();
     server.close();
   });
-  const broker = await startFakeBroker(context, { port: (server.address() as AddressInfo).port });
+  const { port } = server.address() as AddressInfo;
+  const broker = await startFakeBroker(context, { port });
   const trust = createTrust([await readFile(broker.ca, 'utf8')]);
   const pinned = createPinnedConnector({ trust });
   const { pin, certDer } = identity;
@@ -62,5 +63,5 @@ export async function setup(context: TestContext) {
       body,
       limit: 64 * MIB,
     });
-  return { broker, endpoint, trust, route, connect, call, received, identity, open: () => open };
+  return { broker, port, endpoint, trust, route, connect, call, received, identity, open: () => open };
 }

@@ -1,5 +1,7 @@
 import { once } from 'node:events';
+import { connect as connectTcp, type Socket } from 'node:net';
 import { describe, expect, it, vi } from 'vitest';
+import type { WebSocket } from 'ws';
 import { NotListening, type TunnelRequest } from '../../../../lib/host/dial.ts';
 import { createPinnedConnector } from '../../../../lib/host/node/pinned.ts';
 import { openTunnel } from '../../../../lib/host/node/tunnel.ts';
@@ -7,6 +9,14 @@ import { newId } from '../../../../lib/reach/ids.ts';
 import { encodeMessage } from '../../../../lib/reach/messages.ts';
 import { closedPort } from '../../../support/closed-port.ts';
 import { MIB, setup } from './tunnel-support.ts';
+
+/** Sends messages so that they arrive together. */
+function inOneChunk(client: WebSocket, messages: (string | Buffer)[]): void {
+  const { _socket: socket } = client as unknown as { _socket: Socket };
+  socket.cork();
+  for (const message of messages) client.send(message);
+  socket.uncork();
+}
 
 describe('a tunnel through a broker (08 §7.9)', () => {
   it('registers with exact keys and a fresh connection ID, and carries TLS both ways', async (context) => {
@@ -106,5 +116,26 @@ describe('a tunnel through a broker (08 §7.9)', () => {
     // Data before an orderly end is delivered.
     if (message === null) expect([seen.join(''), failures]).toEqual(['ok', []]);
     else expect(failures).toEqual(['the broker sent an unexpected message']);
+  });
+
+  it('rejects when an unexpected message comes together with the match', async (context) => {
+    const { broker, connect } = await setup(context);
+    broker.behave((client) =>
+      inOneChunk(client, [encodeMessage({ type: 'matched', stream_id: newId() }), 'unexpected']),
+    );
+    await expect(connect()).rejects.toThrow('the broker sent an unexpected message');
+  });
+
+  it('rejects when an unexpected message comes together with the end of the TLS handshake', async (context) => {
+    const { broker, connect, port } = await setup(context);
+    broker.behave((client) => {
+      const upstream = connectTcp(port, '127.0.0.1');
+      client.send(encodeMessage({ type: 'matched', stream_id: newId() }));
+      client.on('message', (data: Buffer) => upstream.write(data));
+      client.on('close', () => upstream.destroy());
+      upstream.on('data', (bytes) => inOneChunk(client, [bytes, 'unexpected']));
+      upstream.on('error', () => {});
+    });
+    await expect(connect()).rejects.toThrow('the broker sent an unexpected message');
   });
 });
