@@ -151,9 +151,14 @@ export async function openMediaIndex({
 
   return {
     /** Records an upload before its first byte, since bytes without a record would stay forever. */
-    begin(place: string): Promise<void> {
+    async begin(place: string): Promise<void> {
       uploading.add(place);
-      return addOrphan(place, now() + ABANDONED_AFTER);
+      try {
+        await addOrphan(place, now() + ABANDONED_AFTER);
+      } catch (error) {
+        removeOrphan(place);
+        throw error;
+      }
     },
 
     /** The upload failed and left no bytes, or its bytes have an entry under another place. */

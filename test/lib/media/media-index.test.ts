@@ -195,4 +195,11 @@ describe('the media index (contract 04 §3.1)', () => {
     const fresh = { place: '/a', contentType: 'a/b', fileName: null, size: 1, sensitive: false, owned: true };
     await expect(index.add(fresh).saved).rejects.toThrow('full');
   });
+
+  it('forgets an upload whose record cannot be stored, since it never gets bytes', async () => {
+    const { store, index } = await setup();
+    vi.spyOn(store, 'setItem').mockRejectedValue(new Error('full'));
+    await expect(index.begin('/a')).rejects.toThrow('full');
+    expect(index.nextSweep()).toBeUndefined();
+  });
 });
