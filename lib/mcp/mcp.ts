@@ -88,6 +88,8 @@ type Answer = { response: Response; of?: McpSession; soon?: undefined } | { soon
 interface Peer {
   readonly family: string;
   readonly sessions: Map<string, McpSession>;
+  /** Keyed by id: sessions that return from the store now. */
+  readonly resuming: Map<string, Promise<McpSession>>;
   /** For the versions without sessions. */
   modern?: McpHttpHandler;
   /** Run id for clients that name none. */
@@ -139,7 +141,7 @@ export async function openMcp(deps: McpDeps) {
     let peer = peers.get(family);
     if (!peer) {
       const runId = `mcp-${crypto.randomUUID()}`;
-      peer = { family, sessions: new Map(), runId, calls: 0, responses: 0, tools: '' };
+      peer = { family, sessions: new Map(), resuming: new Map(), runId, calls: 0, responses: 0, tools: '' };
       peer.tools = toolsOf(peer);
       peers.set(family, peer);
       if (!sleeps)
@@ -208,10 +210,18 @@ export async function openMcp(deps: McpDeps) {
     await peer.sessions.get(id)?.transport.close();
   }
 
-  /** The session of a request. */
+  /** The session of a request. A second one under its id would get the streams that the first one should notify and end. */
   async function sessionFor(peer: Peer, id: string): Promise<McpSession> {
+    const running = peer.resuming.get(id);
+    if (running) return running;
     const known = peer.sessions.get(id);
     if (known) return known;
+    const resumed = resume(peer, id).finally(() => peer.resuming.delete(id));
+    peer.resuming.set(id, resumed);
+    return resumed;
+  }
+
+  async function resume(peer: Peer, id: string): Promise<McpSession> {
     const record = stored.get(id);
     if (!record || record.family !== peer.family || !isFresh(record)) {
       throw new RelayError('not-found', 'there is no such MCP session: initialize again');

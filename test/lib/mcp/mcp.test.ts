@@ -96,6 +96,19 @@ describe('sessions of MCP', () => {
     expect(await stores.open('mcp-sessions').getKeys()).toEqual([]);
   });
 
+  it('come back once for several requests at a time, so that all of their streams end with the paired session', async () => {
+    const mcp = await open();
+    const id = await begin(mcp);
+    await clock.advanceAsync(16 * MINUTE);
+    expect(mcp.count()).toBe(0);
+    const [listening] = await Promise.all([send(mcp, undefined, id), send(mcp, LIST, id)]);
+    const reader = (listening.content as ReadableStream<Uint8Array>).getReader();
+    const read = async () => new TextDecoder().decode((await reader.read()).value);
+    expect(await read()).toBe(': \n\n');
+    for (const end of ends) end({ family: 'a' } as Session);
+    expect((await reader.read()).done).toBe(true);
+  });
+
   it('are told when the list of tools is another one, once for many changes', async () => {
     const mcp = await open();
     const id = await begin(mcp);
