@@ -253,7 +253,7 @@ export function createNormalizer(label: string, redact: (text: string) => string
     const found = errorIn(event);
     const error = isObject(found) ? found : event;
     const text = errorText(found).slice(0, MAX_ERROR);
-    const code = String(error.code ?? '');
+    const code = wordOf(error.code);
     if (code === 'session_expired' || isExpiry(text)) isExpired = true;
     const param = typeof error.param === 'string' ? error.param.slice(0, MAX_ID) : '';
     if (error.event_id === SETTINGS_MESSAGE || /^session(?:\.|$)/.test(param)) {
@@ -263,7 +263,7 @@ export function createNormalizer(label: string, redact: (text: string) => string
       isExpired ||
       HARMLESS_CODES.has(code) ||
       HARMLESS.test(text) ||
-      String(error.event_id ?? event.event_id ?? '').startsWith(OPTIONAL_MESSAGE);
+      wordOf(error.event_id ?? event.event_id).startsWith(OPTIONAL_MESSAGE);
     const message = inWords(text);
     return isHarmless ? { type: 'notice', message } : { type: 'error', message, ...adviceOn(error) };
   }
@@ -337,6 +337,10 @@ function responseIdIn({ response, item, response_id: id }: JsonObject): string |
 
 const idOf = (value: unknown): string | undefined =>
   typeof value === 'string' && value !== '' && value.length <= MAX_ID ? value : undefined;
+
+/** Not `String(value)`, which throws for an object such as `{"toString": null}`. */
+const wordOf = (value: unknown): string =>
+  typeof value === 'string' || typeof value === 'number' ? String(value) : '';
 
 /** Longer ones are not useful JSON. */
 const argumentsOf = ({ arguments: args }: JsonObject): string =>

@@ -442,6 +442,12 @@ describe('06 §9: errors', () => {
     expect(reader.isExpired).toBe(true);
   });
 
+  it.each(['code', 'event_id'])('a %s that has no text form is ignored', (name) => {
+    expect(eventsOf(error({ message: 'x', [name]: { toString: null } }))).toEqual([
+      { type: 'error', message: 'OpenAI Realtime error: x' },
+    ]);
+  });
+
   it.each(['not json', '[]', 'null', '{}', '{"type":7}'])('a message that is %s is an error', (text) => {
     expect(eventsOf(text)).toMatchObject([{ type: 'error' }]);
   });
