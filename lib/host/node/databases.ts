@@ -129,6 +129,11 @@ export function createDatabases({
       } catch {
         return UNREADABLE;
       }
+      // Without free descriptors, Node starts no process and gives the child no channel. Its `error` event follows.
+      if (!reader.child.connected) {
+        end(reader);
+        return UNREADABLE;
+      }
       clearTimeout(reader.idle);
       const id = ++lastId;
       let timer: NodeJS.Timeout | undefined;

@@ -1,3 +1,5 @@
+import { execFileSync } from 'node:child_process';
+import { closeSync, openSync, readdirSync } from 'node:fs';
 import {
   chmod,
   copyFile,
@@ -305,4 +307,32 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await read(path)).toEqual(rowsOf(1));
     await chmod(directory, 0o700);
   });
+});
+
+/** Runs `work` while no further file can be opened in this process. */
+function withoutDescriptors<T>(work: () => T): T {
+  const limit = (...options: string[]) =>
+    execFileSync('prlimit', ['--pid', String(process.pid), ...options], { encoding: 'utf8' });
+  const before = limit('--nofile', '--output', 'SOFT', '--noheadings', '--raw').trim();
+  const highest = Math.max(...readdirSync('/proc/self/fd').map(Number));
+  limit(`--nofile=${highest + 16}:`);
+  const held: number[] = [];
+  try {
+    for (;;) held.push(openSync('/dev/null', 'r'));
+  } catch {
+    return work();
+  } finally {
+    for (const descriptor of held) closeSync(descriptor);
+    limit(`--nofile=${before}:`);
+  }
+}
+
+it.skipIf(process.platform !== 'linux')('answers when no descriptors are left, and works again', async () => {
+  const path = join(await temporaryDirectory(), 'state.db');
+  createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, 'x');`);
+  const reader = createDatabases();
+  onTestFinished(() => reader.close());
+  const reading = withoutDescriptors(() => reader.read({ path, sql: 'SELECT a FROM t', params: [] }));
+  expect(await reading).toEqual({ rows: null, problem: 'unreadable' });
+  expect(await rowsFrom(reader, path, 'SELECT a FROM t')).toEqual(rowsOf(1));
 });
