@@ -141,6 +141,25 @@ it('a stream is cancelled when its client hangs up, and for HEAD', async () => {
   await forHead.ended;
 });
 
+it('a stream that failed before its client hung up is dropped', async () => {
+  const { happened: isGone, fire: gone } = event();
+  const { happened: isSent, fire: sent } = event();
+  const { port } = await serve(async ({ signal }) => {
+    signal.addEventListener('abort', gone);
+    await isGone;
+    const failed = new ReadableStream<Uint8Array>({ start: (controller) => controller.error(new Error('it broke')) });
+    const response = new WebResponse(failed);
+    response.sent = sent;
+    return response;
+  });
+  const raw = await connectRaw(port);
+  raw.write(request('GET', '/'));
+  raw.reset();
+  await isSent;
+  // The rejection of the stream would have been reported by now.
+  await new Promise(setImmediate);
+});
+
 it('a body that pipes itself is dropped for HEAD', async () => {
   let dropped = 0;
   const body: PipedBody = { pipe: () => expect.fail('sent'), destroy: () => void dropped++ };

@@ -61,7 +61,8 @@ function whenSent({ socket }: IncomingMessage, res: ServerResponse, sent: (isWho
 
 function discard(content: PipedBody | ReadableStream): void {
   if (isPiped(content)) content.destroy();
-  else void content.cancel();
+  // A stream that has failed cannot be cancelled, which concerns nobody.
+  else content.cancel().catch(() => {});
 }
 
 function writeHead(res: ServerResponse, { status, headers }: Response): void {
