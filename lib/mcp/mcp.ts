@@ -153,7 +153,7 @@ export async function openMcp(deps: McpDeps) {
   const callerOf = (peer: Peer, runId: () => string): Caller => ({
     session() {
       const session = sessions.byFamily(peer.family);
-      if (!session) throw new RelayError('unauthorized', 'the session has ended');
+      if (!session) throw ended();
       return session;
     },
     runId,
@@ -239,6 +239,16 @@ export async function openMcp(deps: McpDeps) {
     return own;
   }
 
+  /** Ends a session that was opened while its paired session ended, which therefore could not close it. */
+  function requireOpen(peer: Peer, { id, transport }: McpSession): void {
+    if (peers.get(peer.family) === peer) return;
+    void transport.close();
+    // Its client returns after the restart.
+    if (isStopped) throw stopping();
+    if (stored.has(id)) write(id, undefined);
+    throw ended();
+  }
+
   async function begin(peer: Peer, params: unknown): Promise<McpSession> {
     const text = JSON.stringify(params);
     if (text.length > MAX_PARAMS) throw new RelayError('too-large', 'the parameters of initialize are too long');
@@ -283,6 +293,7 @@ export async function openMcp(deps: McpDeps) {
       throw new RelayError('invalid', 'the header Mcp-Session-Id is missing: initialize first');
     }
     const of = id === null ? await begin(peer, (body as { params: unknown }).params) : await sessionFor(peer, id);
+    requireOpen(peer, of);
     of.usedAt = clock.monotonic();
     if (runId !== undefined) of.runId = runId;
     of.busy++;
@@ -400,7 +411,7 @@ export async function openMcp(deps: McpDeps) {
      * @throws RelayError `not-found` for an unknown MCP session, `invalid`, `too-large`, `rate-limited`.
      */
     async handle(asked: McpRequest): Promise<WebResponse> {
-      if (isStopped) throw new RelayError('unavailable', 'the relay is stopping');
+      if (isStopped) throw stopping();
       const { request, session, body } = asked;
       const peer = peerOf(session.family);
       if (peer.responses >= MAX_RESPONSES && isRequest(body)) throw tooMany('responses');
@@ -445,6 +456,9 @@ export async function openMcp(deps: McpDeps) {
     },
   };
 }
+
+const stopping = (): RelayError => new RelayError('unavailable', 'the relay is stopping');
+const ended = (): RelayError => new RelayError('unauthorized', 'the session has ended');
 
 const tooMany = (what: string): RelayError =>
   new RelayError('rate-limited', `too many ${what} of this session are open: try again in a moment`, { retryAfter: 1 });

@@ -109,6 +109,31 @@ describe('sessions of MCP', () => {
     expect((await reader.read()).done).toBe(true);
   });
 
+  it.each([
+    ['resumes', true],
+    ['begins', false],
+  ])('end with the paired session that ends while one %s', async (_name, isResumed) => {
+    const mcp = await open();
+    const id = isResumed ? await begin(mcp) : undefined;
+    await clock.advanceAsync(16 * MINUTE);
+    const answer = send(mcp, isResumed ? undefined : initialize(), id);
+    await Promise.resolve();
+    for (const end of ends) end({ family: 'a' } as Session);
+    await expect(answer).rejects.toMatchObject({ kind: 'unauthorized' });
+    expect(await stores.open('mcp-sessions').getKeys()).toEqual([]);
+  });
+
+  it('that come back while the relay stops come back after its restart', async () => {
+    const mcp = await open();
+    const id = await begin(mcp);
+    await clock.advanceAsync(16 * MINUTE);
+    const answer = send(mcp, undefined, id);
+    await Promise.resolve();
+    mcp.stop();
+    await expect(answer).rejects.toMatchObject({ kind: 'unavailable' });
+    expect((await send(await open(), LIST, id)).status).toBe(200);
+  });
+
   it('are told when the list of tools is another one, once for many changes', async () => {
     const mcp = await open();
     const id = await begin(mcp);
