@@ -44,7 +44,8 @@ describeOnNode.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => 
     let shell = await attach(client, 'a');
     await shell.shows('ready>');
     for (let round = 0; round < 5; round++) {
-      shell.type(`clear; echo u"p"${round}; sleep 1000\r`);
+      // Once it prints, the program has the terminal: a shell that is still starting one may lose the signal.
+      shell.type(`clear; sh -c 'echo u"p"${round}; exec sleep 1000'\r`);
       await shell.shows(`up${round}`);
       await ask(client, 'detach', { session_name: 'a' });
       const attached = attach(client, 'a');
