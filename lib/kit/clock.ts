@@ -16,6 +16,10 @@ const STEP_MS = 3_600_000;
 /** Epoch seconds, the unit of every timestamp in the contract (01, conventions). */
 export const seconds = (clock: Pick<Clock, 'now'>): number => clock.now() / 1000;
 
+/** True for a time since the epoch that a `Date` can hold, in units of `unit` milliseconds: others throw when they are shown. */
+export const isTime = (value: unknown, unit = 1): value is number =>
+  typeof value === 'number' && Math.abs(value * unit) <= 8.64e15;
+
 /** On Node, `setImmediate` runs before further input, where a timer would take a millisecond. */
 const immediates = globalThis as {
   setImmediate?: (run: () => void) => unknown;

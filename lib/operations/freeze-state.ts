@@ -1,3 +1,4 @@
+import { isTime } from '../kit/clock.ts';
 import { asObject } from '../kit/json.ts';
 
 /** The freeze in effect, as shown to clients. */
@@ -14,7 +15,7 @@ export function readFreeze(value: unknown): FreezeState | null {
   const { frozen, since, by, reason } = asObject(value) ?? {};
   if (frozen !== true) return null;
   return {
-    since: typeof since === 'number' && Number.isFinite(since) ? since : 0,
+    since: isTime(since, 1000) ? since : 0,
     by: typeof by === 'string' ? by : '',
     reason: typeof reason === 'string' && reason !== '' ? reason : null,
   };

@@ -61,6 +61,14 @@ it('takes what is sealed in place of what the edge gave before it under the same
   expect(merged(forged, ofEdge({ sealed })).seal).toBe('unopened');
 });
 
+it('has a time that can be shown, whatever the relay or its edge says', () => {
+  for (const ts of [9e15, -9e15, 1e300, undefined, 'now'] as number[]) {
+    const items = [itemOfRow(row({ ts })), itemOfCopy({ message_id: 'm1', text: 'Text', sent_at: ts })];
+    for (const item of items) expect(new Date(item?.ts ?? Number.NaN).toISOString()).toMatch(/^20/);
+  }
+  expect(itemOfRow(row({ ts: 7 })).ts).toBe(7);
+});
+
 it('gives a thread no new title by a message without a seal', () => {
   const items = [ofEdge({ sealed: true }), ofEdge({ message_id: 'm2', sealed: false, title: 'Forged' })];
   expect(threadsOf(items, new Map()).map(({ title }) => title)).toEqual(['Title']);

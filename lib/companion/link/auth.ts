@@ -1,3 +1,4 @@
+import { isTime } from '../../kit/clock.ts';
 import { isObject } from '../../kit/json.ts';
 import type { Payload } from '../../socket/envelope.ts';
 import { type MailboxAccess, relayUrl } from './endpoints.ts';
@@ -65,8 +66,7 @@ export interface IssuedSession extends RelayInfo {
 /** True if a token can be stored and sent: printable ASCII on one line (contract 01 §3.5). */
 const isToken = (value: unknown): value is string => typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value);
 
-const isExpiry = (value: unknown): value is number | null =>
-  value === null || (typeof value === 'number' && Number.isFinite(value));
+const isExpiry = (value: unknown): value is number | null => value === null || isTime(value, 1000);
 
 /** Reads `mailbox` of a message; undefined unless it is usable. */
 export function readMailbox(value: unknown): MailboxAccess | undefined {

@@ -1,6 +1,6 @@
 import { describeError } from '../../errors.ts';
 import type { CallRelay, Dial } from '../../host/dial.ts';
-import { type Cancel, type Clock, seconds } from '../../kit/clock.ts';
+import { type Cancel, type Clock, isTime, seconds } from '../../kit/clock.ts';
 import { asObject } from '../../kit/json.ts';
 import type { Log } from '../../log.ts';
 import type { Message, Payload } from '../../socket/envelope.ts';
@@ -473,7 +473,7 @@ export function createLink(deps: LinkDeps): Link {
   function heardOfHome(isOn: boolean, since: unknown): void {
     if (machine.state.name !== 'online' || !machine.state.endpoint.mailbox) return;
     isHomeOn = isOn;
-    const off = isOn || typeof since !== 'number' || !Number.isFinite(since) ? undefined : Math.floor(since);
+    const off = isOn || !isTime(since, 1000) ? undefined : Math.floor(since);
     if (store.pairing()?.home_off_since !== off) void changePairing({ home_off_since: off });
     if (off !== undefined) deps.onNotice?.(`home is off since ${new Date(off * 1000).toISOString()}`, 'home_offline');
     if (isOn) dispatch({ name: 'home-online' });

@@ -1,3 +1,4 @@
+import { isTime } from '../../../../lib/kit/clock.ts';
 import { asObject, isObject } from '../../../../lib/kit/json.ts';
 import { answersOf } from '../../../../lib/phone/question.ts';
 import type { Payload } from '../../../../lib/socket/envelope.ts';
@@ -83,7 +84,7 @@ export const itemOfRow = (row: HistoryRow): Item => ({
   title: row.title,
   text: row.text,
   replyTo: row.reply_to,
-  ts: row.ts,
+  ts: isTime(row.ts) ? row.ts : Date.now(),
   state: row.state,
   seq: row.seq,
   answers: answersOf(row),
@@ -106,7 +107,7 @@ export function itemOfCopy(payload: Payload): Item | undefined {
     title: label(title),
     text,
     replyTo: label(reply_to),
-    ts: typeof ts === 'number' ? ts : Date.now(),
+    ts: isTime(ts) ? ts : Date.now(),
     // The history reports its state right afterwards.
     state: 'queued',
     answers: answersOf(metadata),

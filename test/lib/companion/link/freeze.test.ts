@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import { createFreezeSwitch } from '../../../../lib/companion/link/freeze.ts';
 import type { RelayCall } from '../../../../lib/host/dial.ts';
 import { utf8ToBytes } from '../../../../lib/kit/bytes.ts';
+import { readFreeze } from '../../../../lib/operations/freeze-state.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { createFakeStore } from './support.ts';
 
@@ -47,6 +48,10 @@ it('09 §3: follows `system/frozen`, and reports each change once', () => {
   freeze.channel.online(() => {});
   clock.advance(1_000);
   expect([freeze.state(), changes.at(-1)]).toEqual([null, null]);
+});
+
+it('takes a time that no date can hold for an unknown one', () => {
+  for (const since of [1e13, -1e13, 1e300]) expect(readFreeze({ frozen: true, since, by: 'x' })?.since).toBe(0);
 });
 
 it('09 §3: freezes and ends it with the bearer of the pairing', async () => {

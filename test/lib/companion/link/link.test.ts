@@ -736,6 +736,14 @@ describe('pinned routes (08 §2.5, §7.9)', () => {
     expect([sockets.length, states.at(-1)?.name]).toEqual([1, 'waiting']);
   });
 
+  it('take no time of auth.ok that no date can hold', async () => {
+    const { link, written, admit } = setup({ pairing: null, parts: { offer } });
+    link.start();
+    await admit({ expires_at: 1e13, grants: { chat: 8e12, terminal: 1e300, bridge: null } }, KEY);
+    expect(written).toMatchObject([{ expires_at: null }]);
+    expect(written[0]?.grants).toEqual({ chat: 8e12, bridge: null });
+  });
+
   it('never start from what auth.ok says of endpoints, pins or health', async () => {
     const { link, written, admit } = setup({ pairing: null, parts: { offer } });
     link.start();

@@ -85,6 +85,16 @@ describe('the mailbox at the edge (12 §3)', () => {
     expect(sockets).toHaveLength(5);
   });
 
+  it('may name a time that no date can hold, which is not stored, and nothing throws', async () => {
+    const { link, clock, admit, store, notices } = setup({ pairing, parts: keeps });
+    link.start();
+    await clock.advanceAsync(5_000);
+    const mailbox = await admit();
+    for (const since of [1e13, -1e13, 1e300]) mailbox.push('system', 'home.offline', { since });
+    await settle();
+    expect([store.pairing()?.home_off_since, notices, link.state.name]).toEqual([undefined, [], 'online']);
+  });
+
   it('loses no message that is being opened when the link leaves it (§2)', async () => {
     const [home, own] = [await newBoxKey(), await newBoxKey()];
     const box = {
