@@ -47,8 +47,8 @@ export interface FakeApi {
   requests: Exchange[];
   /** Answers `POST …/chat/stream`. */
   onStream(handle: Handle): void;
-  /** Answers every request, including streams. */
-  onAny(handle: Handle): void;
+  /** Answers every request, including streams. Undefined: as before again. */
+  onAny(handle: Handle | undefined): void;
   /** Resolves with the request at `index` once it has arrived. */
   request(index: number): Promise<Exchange>;
 }

@@ -61,6 +61,25 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
     await expect.poll(() => field.inputValue()).toBe('');
   });
 
+  it('issue 25.1: a draft survives that the agent names the conversation meanwhile', async () => {
+    const { page } = await chat.open();
+    const field = page.getByRole('textbox', { name: 'Message' });
+    let create = () => {};
+    chat.api.onAny((exchange) => {
+      if (exchange.path.endsWith('/chat/stream')) return exchange.open();
+      if (exchange.method !== 'POST') return exchange.answer(200, []);
+      create = () => exchange.answer(201, { session: { id: 'late', title: 'T', model: 'm' } });
+    });
+    onTestFinished(() => chat.api.onAny(undefined));
+    await say(page, 'First?');
+    await expect.poll(() => page.url()).toMatch(/#\/chat\/~/);
+    await field.fill('The next one');
+    create();
+    await expect.poll(() => page.url()).toMatch(/#\/chat\/late$/);
+    await page.reload();
+    await expect.poll(() => field.inputValue().catch(() => '')).toBe('The next one');
+  });
+
   it('issue 25.2: two tabs of one conversation see what either asks, and erase nothing', async () => {
     const { page, tab } = await chat.open();
     answering('One.');

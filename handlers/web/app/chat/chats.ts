@@ -160,6 +160,13 @@ export function createChats(app: App) {
     if (!isSavingDrafts) void saveDrafts();
   }
 
+  /** The conversation has another key than `before`, under which a later page does not look for its draft. */
+  function moveDraft({ key, draft }: Conversation, before: string): void {
+    if (draft.value === '') return;
+    setDraft(before, '');
+    setDraft(key.value, draft.value);
+  }
+
   async function readDraft(key: string): Promise<string> {
     const stored = await pageStore.read<Record<string, string>>('chat drafts');
     return unsavedDrafts.get(key) ?? stored?.[key] ?? '';
@@ -256,6 +263,7 @@ export function createChats(app: App) {
     conversation.id.value = id;
     conversation.key.value = id;
     conversations.set(id, conversation);
+    moveDraft(conversation, before);
     void save(conversation).then(() => pageStore.remove(storageKey(before)));
   }
 
@@ -411,6 +419,7 @@ export function createChats(app: App) {
       });
       void readDraft(key).then((draft) => {
         if (conversation.draft.value === '') conversation.draft.value = draft;
+        if (conversation.key.value !== key) moveDraft(conversation, key);
       });
       return conversation;
     },
