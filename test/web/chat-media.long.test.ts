@@ -2,8 +2,9 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { deferred } from '../../lib/kit/deferred.ts';
 import { appOf, pairPage } from '../support/app.ts';
-import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { describeInBrowser, expectAccessible, ROUTED, smallTargets } from '../support/browser.ts';
 import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
 import { registered } from '../support/media.ts';
 import { post, startNodeTarget, type Target } from '../support/relay.ts';
@@ -127,6 +128,34 @@ describeInBrowser('pictures and files in the chat (contract 04 §3, §6)', ({ op
     for (const path of paths) expect((await readFile(path)).equals(icon)).toBe(true);
     // The person sees them in the conversation, too.
     await expect.poll(() => widthOf(page, 'paste.png')).toBe(192);
+  });
+
+  it('keeps words and pictures that are added while others are on their way', async () => {
+    const { page } = await open(ROUTED);
+    await pairPage(page, relay);
+    await page.goto(`${appOf(relay)}#/chat/new`);
+    answerWith('Nice.');
+    const { promise: arrived, resolve: arrive } = deferred<void>();
+    const { promise: released, resolve: release } = deferred<void>();
+    await page.route('**/clipboard/inbox', async (route) => {
+      arrive();
+      await released;
+      await route.continue();
+    });
+    const attach = page.getByLabel('Attach pictures');
+    const field = page.getByRole('textbox', { name: 'Message' });
+    await attach.setInputFiles({ name: 'first.png', mimeType: 'image/png', buffer: icon });
+    await say(page, 'The first?');
+    await arrived;
+    await field.fill('The first? And more');
+    await attach.setInputFiles({ name: 'second.png', mimeType: 'image/png', buffer: icon });
+    await page.getByRole('img', { name: 'second.png' }).waitFor();
+    release();
+    await page.getByRole('article', { name: 'Agent' }).getByText('Nice.').waitFor();
+    expect(await field.inputValue()).toBe('The first? And more');
+    expect(
+      await page.locator('.attached img').evaluateAll((all) => all.map((one) => (one as HTMLImageElement).alt)),
+    ).toEqual(['second.png']);
   });
 
   it('keeps words and pictures when one is no picture or cannot be sent', async () => {

@@ -65,8 +65,9 @@ export function Composer({
     try {
       const staged = files.length > 0 ? await stage(files, abort) : [];
       if (chats.send(conversation, withPictures(text, staged))) {
-        chats.type(conversation, '');
-        pictures.value = [];
+        // The person may have gone on while the pictures were on their way.
+        if (draft.value.trim() === text) chats.type(conversation, '');
+        pictures.value = pictures.value.filter((picture) => !files.includes(picture));
         onSent();
       } else toast(t('Not sent: the relay does not answer. Your words stay here.'));
     } catch (error) {
