@@ -1,7 +1,10 @@
 import fc from 'fast-check';
-import { expect, it, vi } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { openDrafts } from '../../handlers/web/app/files/drafts.ts';
 import { openPageStore } from '../../handlers/web/app/page-store.ts';
+import { openPairingStore } from '../../handlers/web/app/pairing-store.ts';
+import type { StoredPairing } from '../../handlers/web/app/stored-pairing.ts';
+import { PAIRING } from '../lib/companion/link/support.ts';
 import { stubIndexedDb } from '../support/fake-indexeddb.ts';
 
 const BASE = 'https://relay.example/';
@@ -69,4 +72,40 @@ it('removes a draft that is gone from the list, and leaves one that cannot be re
   expect(await drafts.adopt('two')).toBeUndefined();
   expect(await drafts.adopt('one')).toEqual(draft);
   expect(await openDrafts(openPageStore(BASE)).ids()).toEqual(['one']);
+});
+
+/** Opens the store of a browser that is paired. */
+async function openPaired() {
+  const { rows, failing } = stubIndexedDb();
+  rows.set('pairing /', { deviceId: 'd1', pairing: PAIRING });
+  const store = await openPairingStore(BASE);
+  onTestFinished(() => store.close());
+  const stored = () => (rows.get('pairing /') as StoredPairing).pairing;
+  return { rows, failing, store, stored };
+}
+
+it('stores new credentials of the pairing with the next change, when they could not be written', async () => {
+  const { failing, store, stored } = await openPaired();
+  failing.write = true;
+  await store.updatePairing({ session_token: 'token-2', refresh_token: 'refresh-2' });
+  failing.read = true;
+  await store.updatePairing({ grants: { chat: null } });
+  expect([store.pairing()?.session_token, stored()?.session_token]).toEqual(['token-2', 'token-1']);
+  failing.read = failing.write = false;
+  await store.updatePairing({ server_version: '9' });
+  const all = { session_token: 'token-2', refresh_token: 'refresh-2', grants: { chat: null }, server_version: '9' };
+  expect(store.pairing()).toMatchObject(all);
+  expect(stored()).toMatchObject(all);
+});
+
+it('takes the pairing that another tab has stored in place of credentials that could not be written', async () => {
+  const { rows, failing, store, stored } = await openPaired();
+  failing.write = true;
+  await store.updatePairing({ session_token: 'token-2' });
+  failing.write = false;
+  rows.set('pairing /', { deviceId: 'd1', pairing: { ...PAIRING, session_token: 'token-3' } });
+  await store.updatePairing({ server_version: '9' });
+  expect(store.pairing()).toMatchObject({ session_token: 'token-3', server_version: '9' });
+  await store.clear();
+  expect([store.pairing(), stored()]).toEqual([null, null]);
 });

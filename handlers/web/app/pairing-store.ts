@@ -22,6 +22,10 @@ export interface BrowserPairingStore extends PairingStore {
   close(): void;
 }
 
+/** The tokens of a stored pairing, for comparison. */
+const tokensOf = ({ pairing }: StoredPairing): string =>
+  JSON.stringify([pairing?.session_token, pairing?.mailbox?.session_token]);
+
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 /**
@@ -37,28 +41,37 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     isKept = false;
     return undefined;
   });
+  /** The tokens of a stored pairing that could not be replaced by the newer one here. */
+  let outdated: string | undefined;
+  const isOutdated = (stored: StoredPairing): boolean => tokensOf(stored) === outdated;
   const deviceId = signal(found?.deviceId ?? newUuid());
   const current = signal(found?.pairing ?? null);
   // Another tab may have been first.
   if (!found) await change((stored) => stored);
+  isKept &&= !outdated;
 
   /** Replaces the stored value by the result of `next`, in one transaction. */
   async function change(next: (stored: StoredPairing) => StoredPairing): Promise<void> {
-    let made = next({ deviceId: deviceId.value, pairing: current.value });
+    const present = () => ({ deviceId: deviceId.value, pairing: current.value });
+    let before: StoredPairing = present();
+    let made = next(before);
     try {
       if (isKept) {
         await update<StoredPairing>(
           key,
           (stored) => {
-            if (stored) made = next(stored);
+            before = stored && !isOutdated(stored) ? stored : present();
+            if (before === stored) outdated = undefined;
+            made = next(before);
             return made;
           },
           database,
         );
+        outdated = undefined;
       }
     } catch {
-      // For example a full disk. The pairing still works until the page is closed.
-      isKept = false;
+      // For example a full disk. Until a write succeeds, this page has the newest pairing.
+      outdated ??= tokensOf(before);
     }
     deviceId.value = made.deviceId;
     current.value = made.pairing;
@@ -109,7 +122,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
   // Another tab has a newer token, and the relay knows only the newest.
   channel.onmessage = async () => {
     const stored = await get<StoredPairing>(key, database).catch(() => undefined);
-    if (!stored || !isKept) return;
+    if (!stored || !isKept || isOutdated(stored)) return;
     deviceId.value = stored.deviceId;
     current.value = stored.pairing;
     // It may have signed out, and paired again with a different key.
