@@ -3,6 +3,8 @@ import { expect, it, onTestFinished, vi } from 'vitest';
 import { openDrafts } from '../../handlers/web/app/files/drafts.ts';
 import { openPageStore } from '../../handlers/web/app/page-store.ts';
 import { openPairingStore } from '../../handlers/web/app/pairing-store.ts';
+import { createShares } from '../../handlers/web/app/share/shares.ts';
+import { type Share, storeShare } from '../../handlers/web/app/share/stored-share.ts';
 import type { StoredPairing } from '../../handlers/web/app/stored-pairing.ts';
 import { PAIRING } from '../lib/companion/link/support.ts';
 import { stubIndexedDb } from '../support/fake-indexeddb.ts';
@@ -108,4 +110,22 @@ it('takes the pairing that another tab has stored in place of credentials that c
   expect(store.pairing()).toMatchObject({ session_token: 'token-3', server_version: '9' });
   await store.clear();
   expect([store.pairing(), stored()]).toEqual([null, null]);
+});
+
+it('leaves what was shared later, which the worker has stored, when a tab is done with what came before', async () => {
+  const { rows } = stubIndexedDb();
+  const shareAt = (at: number): Share => ({ text: `Text of ${at}`, files: [], refused: [], at });
+  const [first, second] = [shareAt(Date.now() - 1), shareAt(Date.now())];
+  for (const end of ['used', 'discard'] as const) {
+    await storeShare(BASE, first);
+    const shares = createShares(BASE);
+    await vi.waitFor(() => expect(shares.pending.value).toEqual(first));
+    await storeShare(BASE, second);
+    await shares[end]('text');
+    expect([shares.pending.value, rows.get('/')]).toEqual([null, second]);
+    const later = createShares(BASE);
+    await vi.waitFor(() => expect(later.pending.value).toEqual(second));
+    await later[end]('text');
+    expect([...rows]).toEqual([]);
+  }
 });

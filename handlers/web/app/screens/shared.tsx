@@ -66,7 +66,7 @@ export default function Shared() {
           {!may('chat') && !may('phone') && !may('terminal') && <NotAllowed />}
         </section>
       )}
-      <Button icon="trash" onClick={() => void shares.clear()}>
+      <Button icon="trash" onClick={() => void shares.discard()}>
         {t('Discard')}
       </Button>
     </div>
@@ -109,7 +109,7 @@ function AskAbout({ files }: { files: readonly File[] }) {
       onClick={() => {
         const pictures = files.filter(isPicture).slice(0, MAX_PICTURES);
         app.retained(createChats).prepare(app.shares.pending.value?.text ?? '', pictures);
-        void app.shares.clear();
+        void app.shares.discard();
         router.go('chat', 'new');
       }}
     >

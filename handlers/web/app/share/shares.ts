@@ -1,5 +1,5 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import { isEmpty, readShare, type Share, storeShare } from './stored-share.ts';
+import { isEmpty, readShare, removeShare, type Share, storeRest } from './stored-share.ts';
 
 export type Shares = ReturnType<typeof createShares>;
 
@@ -15,12 +15,13 @@ export function createShares(base: string) {
     () => {},
   );
 
-  async function save(share: Share): Promise<void> {
+  /** Replaces parts of the share. */
+  async function change(parts: Partial<Share>): Promise<void> {
+    if (!pending.value) return;
+    const share = { ...pending.value, ...parts };
     pending.value = isEmpty(share) ? null : share;
-    await storeShare(base, share).catch(() => {});
+    await storeRest(base, share).catch(() => {});
   }
-
-  const clear = (): Promise<void> => save({ text: '', files: [], refused: [], at: 0 });
 
   return {
     pending: pending as ReadonlySignal<Share | null>,
@@ -28,12 +29,16 @@ export function createShares(base: string) {
     forTerminal,
 
     /** A part was used, and is removed. */
-    async used(part: 'text' | 'files'): Promise<void> {
-      const share = pending.value;
-      if (share) await save({ ...share, ...(part === 'text' ? { text: '' } : { files: [], refused: [] }) });
-    },
+    used: (part: 'text' | 'files'): Promise<void> =>
+      change(part === 'text' ? { text: '' } : { files: [], refused: [] }),
 
-    /** Erases all of it in this browser. */
-    clear,
+    /** All of it was used, or is not wanted. */
+    discard: (): Promise<void> => change({ text: '', files: [], refused: [] }),
+
+    /** The pairing has ended: erases whatever is stored. */
+    async clear(): Promise<void> {
+      pending.value = null;
+      await removeShare(base).catch(() => {});
+    },
   };
 }

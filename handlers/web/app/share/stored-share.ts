@@ -1,4 +1,4 @@
-import { createStore, del, get, set } from 'idb-keyval';
+import { createStore, del, get, promisifyRequest, set } from 'idb-keyval';
 
 /** Content shared by another app. Stored in this browser until it is used, discarded, or a day old. */
 export interface Share {
@@ -49,9 +49,21 @@ export function shareOf(form: FormData): Share {
 export const isEmpty = ({ text, files, refused }: Share): boolean =>
   text === '' && files.length === 0 && refused.length === 0;
 
+export const removeShare = (base: string): Promise<void> => del(keyOf(base), database());
+
 /** Stores a share, replacing an older one; an empty one only removes that. */
 export const storeShare = (base: string, share: Share): Promise<void> =>
-  isEmpty(share) ? del(keyOf(base), database()) : set(keyOf(base), share, database());
+  isEmpty(share) ? removeShare(base) : set(keyOf(base), share, database());
+
+/** Stores what is left of a share, unless a later one has taken its place: a tab knows the one from its own start. */
+export const storeRest = (base: string, share: Share): Promise<void> =>
+  database()('readwrite', async (store) => {
+    const stored: Share | undefined = await promisifyRequest(store.get(keyOf(base)));
+    if (stored && stored.at !== share.at) return;
+    if (isEmpty(share)) store.delete(keyOf(base));
+    else store.put(share, keyOf(base));
+    await promisifyRequest(store.transaction);
+  });
 
 /** The latest share, unless it was removed or is too old. */
 export async function readShare(base: string): Promise<Share | null> {
