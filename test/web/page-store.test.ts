@@ -1,5 +1,8 @@
+import { signal } from '@preact/signals';
 import fc from 'fast-check';
 import { expect, it, onTestFinished, vi } from 'vitest';
+import { createChats } from '../../handlers/web/app/chat/chats.ts';
+import type { App } from '../../handlers/web/app/context.ts';
 import { openDrafts } from '../../handlers/web/app/files/drafts.ts';
 import { openPageStore } from '../../handlers/web/app/page-store.ts';
 import { openPairingStore } from '../../handlers/web/app/pairing-store.ts';
@@ -128,4 +131,47 @@ it('leaves what was shared later, which the worker has stored, when a tab is don
     await later[end]('text');
     expect([...rows]).toEqual([]);
   }
+});
+
+/** What the stores of the screens need of a page without a connection. `api` fails by default. */
+const offline = (api: object = {}): App =>
+  ({
+    session: {
+      port: () => ({ send: () => false, onMessage: () => () => {}, onOnline: () => () => {} }),
+      isOnline: signal(false),
+      isAtMailbox: signal(false),
+      pairing: signal(null),
+      target: signal(BASE),
+      state: signal({ name: 'waiting' }),
+    },
+    api,
+    base: BASE,
+    pageStore: openPageStore(BASE),
+    retained: () => ({}),
+  }) as unknown as App;
+
+it('keeps a draft of a chat over a reload although the database takes nothing', async () => {
+  const { failing, rows } = stubIndexedDb();
+  const session = new Map<string, string>();
+  vi.stubGlobal('sessionStorage', {
+    getItem: (name: string) => session.get(name) ?? null,
+    setItem: (name: string, text: string) => session.set(name, text),
+    removeItem: (name: string) => session.delete(name),
+  });
+  for (const name of ['addEventListener', 'removeEventListener']) vi.stubGlobal(name, () => {});
+  vi.stubGlobal('document', { addEventListener: () => {}, removeEventListener: () => {} });
+  failing.write = true;
+  const app = offline();
+  const chats = createChats(app);
+  onTestFinished(() => chats.close());
+  chats.type(chats.open('s1'), 'Not sent');
+  await vi.waitFor(async () => expect(await app.pageStore.read('chat drafts')).toEqual({ s1: 'Not sent' }));
+  const after = createChats(offline());
+  onTestFinished(() => after.close());
+  const { draft } = after.open('s1');
+  await vi.waitFor(() => expect(draft.value).toBe('Not sent'));
+  failing.write = false;
+  after.type(after.open('s2'), 'Another');
+  const all = { s1: 'Not sent', s2: 'Another' };
+  await vi.waitFor(() => expect([rows.get('chat drafts /'), [...session]]).toEqual([all, []]));
 });

@@ -87,6 +87,8 @@ export function openPageStore(base: string) {
       }
       return next as T;
     },
+    /** True if the newest value could not be written so far, and ends with the page. */
+    isHeld: (name: string): boolean => memory.has(name),
     async remove(name: string): Promise<void> {
       memory.delete(name);
       await del(keyOf(name), database).catch(() => {});

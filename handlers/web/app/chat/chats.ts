@@ -181,7 +181,8 @@ export function createChats(app: App) {
         const all = Object.entries({ ...stored, ...changed }).filter(([, text]) => text !== '');
         return Object.fromEntries(all.slice(-MAX_DRAFTS));
       });
-      for (const [key, text] of Object.entries(changed)) unsavedDrafts.saved(key, text);
+      // While the database takes nothing, only the tab's own storage outlives the page.
+      if (!isClosed && !pageStore.isHeld('chat drafts')) unsavedDrafts.replace(Object.fromEntries(drafts));
     }
     isSavingDrafts = false;
   }
@@ -505,7 +506,7 @@ export function createChats(app: App) {
       running.clear();
       steps.close();
       clearTimeout(saveTimer);
-      unsavedDrafts.clear();
+      unsavedDrafts.replace({});
       removeEventListener('pagehide', saveAll);
       document.removeEventListener('visibilitychange', saveAll);
       channel.close();
@@ -539,13 +540,8 @@ function openUnsaved(place: string) {
       all[key] = text;
       write();
     },
-    saved(key: string, text: string): void {
-      if (all[key] !== text) return;
-      delete all[key];
-      write();
-    },
-    clear(): void {
-      all = {};
+    replace(left: Record<string, string>): void {
+      all = left;
       write();
     },
   };
