@@ -4,11 +4,13 @@ import { expect, it, onTestFinished, vi } from 'vitest';
 import { createChats } from '../../handlers/web/app/chat/chats.ts';
 import type { App } from '../../handlers/web/app/context.ts';
 import { openDrafts } from '../../handlers/web/app/files/drafts.ts';
+import { createFiles } from '../../handlers/web/app/files/files.ts';
 import { openPageStore } from '../../handlers/web/app/page-store.ts';
 import { openPairingStore } from '../../handlers/web/app/pairing-store.ts';
 import { createShares } from '../../handlers/web/app/share/shares.ts';
 import { type Share, storeShare } from '../../handlers/web/app/share/stored-share.ts';
 import type { StoredPairing } from '../../handlers/web/app/stored-pairing.ts';
+import { ApiError } from '../../handlers/web/shared/api.ts';
 import { PAIRING } from '../lib/companion/link/support.ts';
 import { stubIndexedDb } from '../support/fake-indexeddb.ts';
 
@@ -174,4 +176,20 @@ it('keeps a draft of a chat over a reload although the database takes nothing', 
   after.type(after.open('s2'), 'Another');
   const all = { s1: 'Not sent', s2: 'Another' };
   await vi.waitFor(() => expect([rows.get('chat drafts /'), [...session]]).toEqual([all, []]));
+});
+
+it('keeps nothing of an upload that is dismissed while its failure is being stored', async () => {
+  const { rows } = stubIndexedDb();
+  vi.stubGlobal('navigator', {});
+  vi.stubGlobal('isSecureContext', true);
+  rows.set('uploads /', ['one']);
+  rows.set('upload one /', { file: { name: 'a', size: 1 } });
+  const app = offline({ call: async () => Promise.reject(new ApiError('no', 500)) });
+  const files = createFiles(app);
+  onTestFinished(() => files.close());
+  await vi.waitFor(() => expect(files.transfers.value).toMatchObject([{ state: 'failed' }]), { interval: 1 });
+  files.dismiss('one');
+  // More turns of the database than storing the failure takes.
+  for (let turn = 0; turn < 10; turn++) await app.pageStore.read('uploads');
+  expect([...rows]).toEqual([['uploads /', []]]);
 });

@@ -231,6 +231,8 @@ export function createFiles(app: App) {
     change(id, text ? { state: 'failed', error: String(text) } : { state: 'cancelled' });
     const draft = sources.get(id);
     if (!draft || !isSecureContext || !(await drafts.read(id))) return;
+    // The person may have dismissed it meanwhile.
+    if (!sources.has(id)) return;
     // A broken connection stops none.
     if (status === 0 || error instanceof Unsealed) interrupted.add(id);
     if (status !== 0) await keepDraft(id, { ...draft, stopped: String(text ?? '') });
