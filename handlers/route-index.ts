@@ -35,7 +35,10 @@ export function readQuery(end: string): RelayRequest['query'] {
   // Together with an escape, Node's URLSearchParams takes any other character for a byte. URL escapes them too.
   const escaped = search.replace(/[^ -~]+/g, encodeURIComponent);
   for (const [name, value] of new URLSearchParams(escaped)) {
-    query[name] = query[name] ? [query[name], value].flat() : value;
+    const known = query[name];
+    // Not copied for each value, which would take over a second for the longest URL.
+    if (Array.isArray(known)) known.push(value);
+    else query[name] = known ? [known, value] : value;
   }
   return query;
 }

@@ -37,6 +37,14 @@ it('reads the query of an indexed path as the router does', async () => {
   );
 });
 
+it('reads a query of many values of one name in linear time', () => {
+  const start = process.cpuUsage();
+  expect(readQuery(`?${'a=1&'.repeat(20_000)}`).a).toHaveLength(20_000);
+  const { user, system } = process.cpuUsage(start);
+  // Quadratic time was half a minute.
+  expect((user + system) / 1000).toBeLessThan(5000);
+});
+
 it.each([
   ['/health', 200],
   ['/health/', 200],
