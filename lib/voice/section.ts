@@ -102,6 +102,7 @@ export function numberOf(value: unknown): number | undefined {
 /** A switch, also one written as text; undefined for anything else. */
 export function booleanOf(value: unknown): boolean | undefined {
   if (typeof value === 'boolean') return value;
-  const text = textOf(String(value ?? ''));
+  // `String` throws for an object with a `toString` of its own, and overflows the stack on a deep list.
+  const text = typeof value === 'object' ? undefined : textOf(String(value));
   return text === undefined ? undefined : (parseBoolean(text) ?? undefined);
 }

@@ -126,7 +126,7 @@ describe.each(CASES)('basic speech by $provider (contract 05 §8)', (row) => {
   it('ignores what a body says of servers and keys, and of voices where none may be chosen', async () => {
     const { provider, speak } = await started();
     const evil = { base_url: 'http://127.0.0.1:1', api_key: 'x', headers: { a: 'b' }, url: 'http://127.0.0.1:1' };
-    await speak({ text: TEXT, ...evil, model: 'm', persona_prompt: 'p' });
+    await speak({ text: TEXT, ...evil, model: 'm', persona_prompt: 'p', audio_tags: { toString: 1 } });
     expect(provider.calls[0]?.json()).toEqual(row.body);
     if (row.provider === 'xai') return;
     await speak({ text: TEXT, voice: 'v', language: 'fr', audio_tags: true, enhanced: { voice: 'w', ...evil } });

@@ -92,6 +92,14 @@ it('05 §12: only listed provider options are honoured', () => {
   });
   expect(JSON.stringify(options)).not.toContain('evil');
   expect(parseProviderOptions('x')).toEqual({});
+  const deep: unknown = JSON.parse('['.repeat(20_000) + ']'.repeat(20_000));
+  for (const value of [{ toString: 1 }, [true], deep]) {
+    const { useSpeakerBoost, autoSpeechTags } = parseProviderOptions({
+      use_speaker_boost: value,
+      auto_speech_tags: value,
+    });
+    expect([useSpeakerBoost, autoSpeechTags]).toEqual([undefined, undefined]);
+  }
 });
 
 it('05 §12: options of the message override the settings of the session', () => {
