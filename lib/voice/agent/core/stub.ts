@@ -92,6 +92,8 @@ function runEvent(step: Step, current: Run, event: RunEvent): void {
       else answer(step, current, event.text);
       break;
     case 'error':
+    // There is no provider to deliver the sentence about a freeze.
+    case 'frozen':
       fail(step, current, event);
       break;
     default:

@@ -89,6 +89,7 @@ it.each([
     { type: 'error', message: 'no', code: 'svc_broker_auth_failed' },
     { error_code: 'svc_broker_auth_failed' },
   ],
+  ['a freeze', { type: 'frozen', message: 'frozen by Pixel' }, { message: 'frozen by Pixel' }],
 ])('%s is an error, and the next turn is like the first', (_name, event, error) => {
   const agent = asking();
   agent.run(event);
