@@ -15,7 +15,7 @@ export type ConfigReader = (path: string) => Promise<ConfigFile>;
 /** A reader that parses through `cache`. Throws only if the machine is short of file handles or memory. */
 export function createConfigReader(
   { files, yaml }: Pick<Host, 'files' | 'yaml'>,
-  cache: ParseCache = createParseCache(),
+  cache: ParseCache = createParseCache({ rolls: true }),
 ): ConfigReader {
   return async (path) => {
     if (!(await unlessUnreadable(files.stat(path)))) return { ok: false, problem: 'no config.yaml', missing: true };
@@ -39,18 +39,22 @@ export interface ParseCache {
   parse(text: string, yaml: Pick<HostYaml, 'parseMapping'>): Promise<ParsedMapping>;
 }
 
-export function createParseCache(): ParseCache {
+/** With `rolls`, a full round is followed by the next one, for a caller that begins none itself. */
+export function createParseCache({ rolls = false } = {}): ParseCache {
   let before = new Map<string, ParsedMapping>();
   let now = new Map<string, ParsedMapping>();
   let cached = 0;
+  function round(): void {
+    before = now;
+    now = new Map();
+    cached = 0;
+  }
+
   return {
-    round() {
-      before = now;
-      now = new Map();
-      cached = 0;
-    },
+    round,
     async parse(text, yaml) {
       const parsed = now.get(text) ?? before.get(text) ?? (await yaml.parseMapping(text));
+      if (rolls && !now.has(text) && cached + text.length > MAX_CACHED) round();
       if (!now.has(text) && cached + text.length <= MAX_CACHED) {
         cached += text.length;
         now.set(text, parsed);

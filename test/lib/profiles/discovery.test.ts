@@ -1,7 +1,8 @@
 import { mkdir, rm, symlink } from 'node:fs/promises';
 import { describe, expect, it, vi } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
-import { createParseCache } from '../../../lib/profiles/config-file.ts';
+import { utf8ToBytes } from '../../../lib/kit/bytes.ts';
+import { createConfigReader, createParseCache } from '../../../lib/profiles/config-file.ts';
 import { agent } from './support.ts';
 
 describe('discovery (contract 07 §1.2)', () => {
@@ -211,6 +212,28 @@ describe('the cost of a scan (contract 07 §1.3)', () => {
     await scan;
     expect(highest).toBe(40);
     expect(profiles.rows().every(({ gateway_running }) => gateway_running)).toBe(true);
+  });
+
+  it('goes on remembering a configuration that has had eight million characters of others before it', async () => {
+    const large = 'x'.repeat(250_000);
+    let content = '';
+    let parsed = 0;
+    const bytes = async () => utf8ToBytes(content);
+    const read = createConfigReader({
+      files: { stat: async () => ({}), read: bytes },
+      yaml: {
+        parseMapping: async () => {
+          parsed++;
+          return { ok: true, mapping: {} };
+        },
+      },
+    } as unknown as Host);
+    for (let change = 0; change < 40; change++) {
+      content = `a: ${large}${change}`;
+      await read('/config.yaml');
+      await read('/config.yaml');
+    }
+    expect(parsed).toBe(40);
   });
 
   it('parses a configuration again only when it has changed, and forgets removed ones', async () => {
