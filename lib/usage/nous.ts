@@ -44,10 +44,8 @@ export const nous: Provider = {
 /** The login of the provider, else the newest OAuth entry of its pool. */
 function loginOf(credentials: Credentials): { token: string; portal: string | null } | null {
   const { entry, pool } = credentials.of('nous');
-  const isOauth = (candidate: Record<string, unknown>) =>
-    String(candidate.auth_type ?? 'oauth')
-      .toLowerCase()
-      .includes('oauth');
+  const isOauth = ({ auth_type: type }: Record<string, unknown>) =>
+    type == null || (typeof type === 'string' && type.toLowerCase().includes('oauth'));
   const newest = pool.filter(isOauth).sort((a, b) => renewedAt(b) - renewedAt(a));
   for (const candidate of [entry, ...newest]) {
     const token = textOf(candidate?.access_token, 16_384);

@@ -502,6 +502,7 @@ describe('other providers', () => {
           { access_token: 'old', auth_type: 'oauth', obtained_at: 5, portal_base_url: 'http://192.0.2.1' },
           { access_token: 'new', auth_type: 'oauth', obtained_at: 6, portal_base_url: `${api.url}/portal/` },
           { access_token: 'key', auth_type: 'api_key', obtained_at: 7 },
+          { access_token: 'odd', auth_type: { toString: 1 }, obtained_at: 8 },
         ],
       },
     });
