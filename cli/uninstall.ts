@@ -4,7 +4,6 @@ import { readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import { unlessMissing } from '../lib/host/errors.ts';
 import type { Host } from '../lib/host/index.ts';
-import { utf8ToBytes } from '../lib/kit/bytes.ts';
 import { removeService, type ServiceDeps } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { confirm } from './confirm.ts';
@@ -25,7 +24,7 @@ import {
 import { configuredPort } from './relay-client.ts';
 import { serviceDeps } from './service.ts';
 import { stopRelay } from './stop.ts';
-import { type Left, type Plan, planOf, type Removal, rowsOf } from './uninstall/plan.ts';
+import { type Left, type Plan, planOf, rowsOf, withoutCompletions } from './uninstall/plan.ts';
 
 /** `svc relay uninstall`: removes everything that the relay has put on this machine, after asking (contract 11 §3). */
 export function define(command: Command): void {
@@ -121,10 +120,9 @@ async function remove(plan: Plan, { isJson, host, service, stateFile, context }:
       );
       removed.push(plan.service);
     }
-    for (const removal of plan.removals) {
-      const { path, rest } = removal;
-      if (rest === undefined) await step(path, removed, () => host.files.removeAll(path));
-      else await step(path, edited, () => edit(removal, rest, host));
+    for (const { path, isEdit } of plan.removals) {
+      if (isEdit) await step(path, edited, () => edit(path, host));
+      else await step(path, removed, () => host.files.removeAll(path));
     }
   } finally {
     release();
@@ -154,11 +152,13 @@ async function remove(plan: Plan, { isJson, host, service, stateFile, context }:
   return 0;
 }
 
-/** The file with the remaining text keeps its mode, and for a link, the target is changed. */
-async function edit({ path }: Removal, rest: string, { files }: Host): Promise<void> {
+/** The file keeps its mode; of a link, the target is changed. It is read again, since it may have changed since it was shown. */
+async function edit(path: string, { files }: Host): Promise<void> {
+  const edited = await withoutCompletions(path, files);
+  if (edited === null) return;
   const place = (await files.realPath(path)) ?? path;
   const mode = (await unlessMissing(stat(place)))?.mode ?? 0o600;
-  await files.writeAtomic(place, utf8ToBytes(rest), mode & 0o777);
+  await files.writeAtomic(place, edited.rest, mode & 0o777);
 }
 
 const serviceStays = (error: unknown) =>

@@ -2,7 +2,7 @@ import { lstat, readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Config } from '../../lib/config.ts';
 import { unlessUnreadable } from '../../lib/host/errors.ts';
-import type { Host } from '../../lib/host/index.ts';
+import type { Host, HostFiles } from '../../lib/host/index.ts';
 import { listRelayLocks } from '../../lib/host/node/relay-lock.ts';
 import { UPLOAD_PREFIX, uploadWriter } from '../../lib/media/host-media.ts';
 import { compatStatus } from '../../lib/operator/compat.ts';
@@ -35,8 +35,8 @@ export interface Removal {
   path: string;
   what: string;
   bytes: number;
-  /** The remaining text of a file, without the removed lines; if absent, the whole file or folder is removed. */
-  rest?: string;
+  /** True for a file that only loses lines. */
+  isEdit?: boolean;
 }
 
 /** An item that stays, and how to remove it. */
@@ -93,19 +93,28 @@ export async function planOf(deps: Deps): Promise<Plan> {
   return { relay, service: isOwn ? status.unit_path : null, removals, left };
 }
 
+/** A file of a shell without the lines that load completions; null if it has none. */
+export async function withoutCompletions(
+  path: string,
+  files: HostFiles,
+): Promise<{ rest: Buffer; bytes: number } | null> {
+  const bytes = await files.read(path, MAX_TEXT);
+  // A longer file would lose its end.
+  if (bytes === null || bytes.length >= MAX_TEXT) return null;
+  // Keeps every byte, also those of other encodings than UTF-8.
+  const rows = Buffer.from(bytes).toString('latin1').split('\n');
+  const rest = rows.filter((row) => !COMPLETION_LINE.test(row));
+  if (rest.length === rows.length) return null;
+  const left = Buffer.from(rest.join('\n'), 'latin1');
+  return { rest: left, bytes: bytes.length - left.length };
+}
+
 async function completions({ config: { home }, host }: Deps): Promise<Removal[]> {
   const found: Removal[] = [];
   for (const name of ['.bashrc', '.zshrc', '.config/fish/config.fish']) {
     const path = join(home, name);
-    const text = await unlessUnreadable(host.files.readText(path, MAX_TEXT));
-    // A longer file would lose its end.
-    if (!text || Buffer.byteLength(text) >= MAX_TEXT) continue;
-    const rest = text
-      .split('\n')
-      .filter((row) => !COMPLETION_LINE.test(row))
-      .join('\n');
-    if (rest !== text)
-      found.push({ path, what: 'the line that loads completions', bytes: text.length - rest.length, rest });
+    const edited = await unlessUnreadable(withoutCompletions(path, host.files));
+    if (edited) found.push({ path, what: 'the line that loads completions', bytes: edited.bytes, isEdit: true });
   }
   const scripts = ['svc', 'svc-relay'].flatMap((name) => [
     `.local/share/bash-completion/completions/${name}`,

@@ -123,6 +123,19 @@ it('a no, or nobody to ask, changes nothing', async () => {
   expect(await readFile(join(home, '.bashrc'), 'utf8')).toBe(BASHRC);
 });
 
+it('of a file of the shell, only the line of the completions goes: not what changed while it asked, nor other bytes', async () => {
+  const { home, env } = await used();
+  const asking = begin(['relay', 'uninstall'], { home: env.SVC_HOME, env, tty: true, columns: 200 });
+  await asking.prints(/Every device has to pair again with the next relay\. \[y\/N\]/);
+  // `é` of Latin-1.
+  const before = Buffer.from(`${BASHRC}export B=caf\xe9\n`, 'latin1');
+  await writeFile(join(home, '.bashrc'), before);
+  asking.type('y\n');
+  expect((await asking.ended).code).toBe(0);
+  const after = before.toString('latin1').replace('source <(svc completion bash)\n', '');
+  expect(await readFile(join(home, '.bashrc'), 'latin1')).toBe(after);
+});
+
 it('a state elsewhere goes file by file, and the service of another home stays', async () => {
   const { home, env, there } = await used();
   const [data, other] = ['data/state.db', 'data/state.db-wal'].map((name) => join(home, name)) as [string, string];
