@@ -24,8 +24,7 @@ export async function pair(options: Options, context: CommandContext): Promise<n
   const environment = loadEnvironment(context.env);
   const { env, directories } = environment;
   const pairings = await openPairings(directories.agentHome, context);
-  const old = pairings.find(name);
-  if (old && !flag(options, '--yes')) {
+  if (pairings.find(name) && !flag(options, '--yes')) {
     const question = `'${printable(name)}' is paired already. Replace its session? Programs that use it go on with the new one.`;
     const isSure = await confirm(
       context,
@@ -48,7 +47,7 @@ export async function pair(options: Options, context: CommandContext): Promise<n
     remote ?? (await findRelay(readConfig(env, directories).config)),
     context,
   );
-  await pairings.put({
+  const old = await pairings.put({
     name,
     token,
     ...(relay.url !== undefined && { url: relay.url }),

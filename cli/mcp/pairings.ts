@@ -32,16 +32,27 @@ export type Pairings = Awaited<ReturnType<typeof openPairings>>;
 export async function openPairings(agentHome: string, context: CommandContext) {
   const { files }: { files: HostFiles } = await context.createHost(agentHome);
   const path = `${agentHome}/svc-relay/mcp.json`;
-  const text = await files.readText(path, MAX_FILE);
-  const parsed = text === null ? undefined : v.safeParse(Stored, parseJson(text));
-  if (parsed && !parsed.success) {
-    throw new CommandError(
-      `${printable(path)} is not a list of sessions`,
-      `Move it away, and pair again with: ${context.program} mcp pair`,
-    );
+  async function read(): Promise<McpPairing[]> {
+    const text = await files.readText(path, MAX_FILE);
+    const parsed = text === null ? undefined : v.safeParse(Stored, parseJson(text));
+    if (parsed && !parsed.success) {
+      throw new CommandError(
+        `${printable(path)} is not a list of sessions`,
+        `Move it away, and pair again with: ${context.program} mcp pair`,
+      );
+    }
+    if (text !== null) await files.tighten(path, 0o600);
+    return parsed?.output.pairings ?? [];
   }
-  if (text !== null) await files.tighten(path, 0o600);
-  let pairings: McpPairing[] = parsed?.output.pairings ?? [];
+
+  let pairings = await read();
+
+  /** Of what is stored now: another command may have changed it since, such as while this one asked. */
+  async function replace(name: string, by: readonly McpPairing[]): Promise<McpPairing | undefined> {
+    const stored = await read();
+    await save([...stored.filter((one) => one.name !== name), ...by]);
+    return stored.find((one) => one.name === name);
+  }
 
   async function save(next: McpPairing[]): Promise<void> {
     pairings = next;
@@ -53,8 +64,9 @@ export async function openPairings(agentHome: string, context: CommandContext) {
     path,
     all: (): readonly McpPairing[] => pairings,
     find: (name: string): McpPairing | undefined => pairings.find((one) => one.name === name),
-    put: (pairing: McpPairing) => save([...pairings.filter(({ name }) => name !== pairing.name), pairing]),
-    remove: (name: string) => save(pairings.filter((one) => one.name !== name)),
+    /** Resolves with the pairing of that name that it replaces. */
+    put: (pairing: McpPairing) => replace(pairing.name, [pairing]),
+    remove: (name: string) => replace(name, []),
 
     /** @throws CommandError if the pairing does not exist. */
     require(name: string = DEFAULT_NAME): McpPairing {

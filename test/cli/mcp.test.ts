@@ -75,6 +75,20 @@ describe('svc mcp (contract 09 §7)', () => {
     expect([missing.code, missing.stderr]).toEqual([1, expect.stringMatching(/svc mcp pair --name codex\n$/)]);
   });
 
+  it('keeps a session that another pair made while this one asked', async () => {
+    await svc(['mcp', 'pair']);
+    const again = begin(['mcp', 'pair'], setting({ tty: true }));
+    await again.prints(/Replace its session\?[\s\S]*\[y\/N\]/);
+    expect((await svc(['mcp', 'pair', '--name', 'codex'])).code).toBe(0);
+    again.type('y\n');
+    expect((await again.ended).code).toBe(0);
+    expect(
+      stored()
+        .pairings.map(({ name }: { name: string }) => name)
+        .sort(),
+    ).toEqual(['codex', 'mcp']);
+  });
+
   it('alone, carries MCP between stdin and the relay, with questions and cancellation', async () => {
     await svc(['mcp', 'pair', '--only', 'phone']);
     const owner = await startOwner((text) => (text === 'Deploy?' ? { text: 'yes', answer_index: 0 } : undefined));
