@@ -62,6 +62,11 @@ function send(url: URL, init: RequestInit, agent: Agent): Promise<Response> {
       const { statusCode: status = 502 } = response;
       const headers = new Headers();
       for (const [name, value] of Object.entries(response.headers)) headers.set(name, [value].flat().join(', '));
+      // No status of a `Response`, which would throw.
+      if (status < 200 || status > 599) {
+        response.destroy();
+        return reject(new Error(`HTTP ${status}`));
+      }
       const isEmpty = status === 204 || status === 205 || status === 304;
       if (isEmpty) response.resume();
       resolve(new Response(isEmpty ? null : (Readable.toWeb(response) as ReadableStream), { status, headers }));

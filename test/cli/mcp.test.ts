@@ -1,5 +1,7 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { mkdir, rm, symlink } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { PROGRAMS } from '../../cli/mcp/programs.ts';
@@ -87,6 +89,17 @@ describe('svc mcp (contract 09 §7)', () => {
         .pairings.map(({ name }: { name: string }) => name)
         .sort(),
     ).toEqual(['codex', 'mcp']);
+  });
+
+  it('takes a status that HTTP does not have for a failure, rather than end with a stack', async () => {
+    await svc(['mcp', 'pair']);
+    const other = createServer((_, response) => void response.writeHead(999).end());
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    pending.push(async () => void other.close());
+    const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`;
+    const file = { version: 1, pairings: [{ name: 'mcp', token: 'x'.repeat(43), url, created_at: 1 }] };
+    writeFileSync(join(home, 'svc-relay/mcp.json'), JSON.stringify(file));
+    expect((await svc(['mcp', 'list'])).stdout).toMatch(/^mcp .* unreachable /);
   });
 
   it('alone, carries MCP between stdin and the relay, with questions and cancellation', async () => {
