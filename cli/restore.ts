@@ -191,8 +191,9 @@ async function stage(
         createTable(state);
       } else if ('file' in item) {
         const bytes = typeof item.data === 'string' ? fromBase64(item.data) : null;
-        if (typeof item.file !== 'string' || !isKnownFile(item.file)) {
-          throw damaged(`it holds a file that no relay has: ${printable(String(item.file)).slice(0, 80)}`);
+        if (typeof item.file !== 'string') throw damaged('a file of it has no name');
+        if (!isKnownFile(item.file)) {
+          throw damaged(`it holds a file that no relay has: ${printable(item.file).slice(0, 80)}`);
         }
         if (!bytes || bytes.length > MAX_FILE || files.has(item.file) || files.size === MAX_FILES) {
           throw damaged(`its file ${item.file}`);

@@ -65,6 +65,7 @@ it('a hostile backup is refused whole, and changes nothing', async () => {
   const cases: unknown[][] = [
     ...names.map((name) => [HOME, fileOf(name, 'x'), endOf(1, 0)]),
     [HOME, { file: 1, data: '' }, endOf(1, 0)],
+    [HOME, { file: { toString: 1 }, data: '' }, endOf(1, 0)],
     [HOME, { file: 'agent/.env', data: 'no base64!' }, endOf(1, 0)],
     [HOME, fileOf('agent/.env', 'x'.repeat(1024 * 1024 + 1)), endOf(1, 0)],
     [HOME, fileOf('agent/.env', 'A=1'), fileOf('agent/.env', 'A=2'), endOf(2, 0)],
