@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Response as MiniflareResponse } from 'miniflare';
 import { expect, it, onTestFinished } from 'vitest';
 import { digestOf } from '../../lib/kit/sha256.ts';
 import { labelOf } from '../../lib/reach/broker/label.ts';
@@ -100,6 +101,30 @@ it('08 §8: a client that sends more than the queue holds ends its own stream on
   expect(await client.closed()).toBe(1008);
   host.data(other.id, 'undisturbed');
   expect(await other.client.next()).toEqual(Buffer.from('undisturbed'));
+});
+
+it('08 §8: the name for all hosts closes a socket when its host cannot be looked up', async () => {
+  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-lookup-'));
+  const hosts: [KnownHost, KnownHost] = [
+    { id: newId(), token: newToken() },
+    { id: newId(), token: newToken() },
+  ];
+  const { miniflare, port } = await startBrokerRuntime({
+    hosts,
+    persist,
+    log: [],
+    // In place of a namespace: every call of it fails.
+    options: { serviceBindings: { HOSTS: () => new MiniflareResponse('', { status: 500 }) } },
+  });
+  onTestFinished(async () => {
+    await miniflare.dispose();
+    await rm(persist, { recursive: true, force: true });
+  });
+  const connectUrl = () => `ws://127.0.0.1:${port}/v1/connect`;
+  const { register: send, close } = broker({ hosts, connectUrl } as unknown as BrokerTarget);
+  onTestFinished(close);
+  const unknown = await send({ host_id: newId(), token: newToken() });
+  expect(await unknown.closed()).toBe(1011);
 });
 
 it('12 §6: health is answered from a cache, and limited', { timeout: 300_000 }, async () => {

@@ -1,6 +1,7 @@
 import type { WebSocket as WorkerSocket } from '@cloudflare/workers-types';
 import { type H3Event, HTTPError, toWebHandler } from 'h3';
 import { limitKey } from '../../../lib/access/peer.ts';
+import { describeError } from '../../../lib/errors.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
 import { createBrokerHttp, HEADERS } from '../../../lib/reach/broker/http.ts';
 import { hostIdOfName } from '../../../lib/reach/broker/label.ts';
@@ -115,7 +116,7 @@ function refuseAfterUpgrade(): Response {
 function shared(request: Request, env: BrokerEnv): Response {
   const { response, socket, first, closedWith } = accept();
   const headers = new Headers(request.headers);
-  void first.then(async (message) => {
+  const meet = async (message: string | ArrayBuffer | null): Promise<void> => {
     const registration = typeof message === 'string' ? parseRegister(message) : 'unauthorized';
     if (typeof registration === 'string') return refuse(socket, registration);
     if ((await digestsOf(env, registration.host_id)).length === 0) return refuse(socket, 'unauthorized');
@@ -129,6 +130,11 @@ function shared(request: Request, env: BrokerEnv): Response {
     const code = closedWith();
     if (code === undefined) inner.send(message as string);
     else for (const each of [socket, inner]) close(each, code);
+  };
+  first.then(meet).catch((error) => {
+    // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
+    console.log(`a socket could not be joined with its host: ${describeError(error)}`);
+    close(socket, 1011);
   });
   return response;
 }
