@@ -160,7 +160,8 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   sendFrame(frame: string): void {
-    if (!this.#open) return;
+    // A session that revokes itself keeps its socket until that is stored and answered.
+    if (!this.#open || this.session.ended) return;
     this.#transport.send(frame);
     this.checkUnsent();
   }

@@ -3,6 +3,7 @@ import { mkdir, readdir, readlink, truncate, writeFile } from 'node:fs/promises'
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';
+import type { Session } from '../../lib/sessions/session.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { registered } from '../support/media.ts';
 import { connectRaw, handshakeHeaders, OPCODE, openAuthenticated, request, textFrame } from '../support/raw-socket.ts';
@@ -125,6 +126,16 @@ it('contract 01 §6.4: frames after a revoked socket is closed are ignored', asy
   if (session) await target.relay.sessions.revoke(session);
   raw.write(textFrame('system', 'ping', {}));
   expect((await raw.frame()).opcode).toBe(OPCODE.close);
+});
+
+it('contract 01 §6.4: a session that revokes itself is sent nothing more while that is being stored', async () => {
+  const { target, client } = await start();
+  const { sessions, sockets } = target.relay;
+  const revoked = sessions.revoke(sessions.list()[0] as Session, { answerFirst: true });
+  sockets.broadcast(null, 'system', 'news', {});
+  await revoked;
+  expect(await client.closed()).toMatchObject({ code: 4401 });
+  expect(client.frames.filter(({ type }) => type === 'news')).toEqual([]);
 });
 
 async function startWithFiles() {
