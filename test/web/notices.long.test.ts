@@ -280,6 +280,27 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     await expect.poll(shown).toEqual([]);
   });
 
+  it('§6: an answer from the notification is asked for again when too many wait', async () => {
+    const proxy = await startFlakyProxy({ port: relayPort(), seed: 3, faults: ['none'] });
+    closings.unshift(proxy.close);
+    const { page, worker, subscription, leave, shown, tap, allow } = await subscribed(proxy.port);
+    allow(/WebSocket|ERR_/);
+    await showWords(page);
+    const deliver = await leave();
+    await say({ text: 'Ready?', chat_id: 'k6', message_id: 'k6-m1' });
+    const [notice] = await service.noticesOf(subscription, 1);
+    await deliver(notice as PushNotice);
+    await expect.poll(shown).toMatchObject([{ id: 'k6-m1' }]);
+    proxy.block('reset');
+    await worker.evaluate(fillOutbox, 100);
+    await tap('answer-1');
+    await expect.poll(shown).toMatchObject([{ id: 'k6-m1', body: 'Ready?', actions: ['Yes', 'No'] }]);
+    await worker.evaluate(fillOutbox, 0);
+    proxy.plan(['none']);
+    await tap('answer-1');
+    expect(await repliesTo('k6')).toMatchObject([{ text: 'No', reply_to: 'k6-m1', answer_index: 1 }]);
+  });
+
   it('§6: switched off, the relay forgets this browser; a page over plain http says what it needs', async () => {
     const { page, subscription } = await subscribed();
     const before = relay.relay?.push.count() ?? 0;
@@ -316,3 +337,26 @@ describeInBrowser(
   },
   ['--host-resolver-rules=MAP relay.test 127.0.0.1'],
 );
+
+/** Has this many replies wait. Runs in the worker. */
+function fillOutbox(length: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const opening = indexedDB.open('svc kept');
+    opening.onerror = () => reject(opening.error);
+    opening.onsuccess = () => {
+      const change = opening.result.transaction('keep', 'readwrite');
+      const reply = (_: unknown, at: number) => ({
+        message_id: `w${at}`,
+        text: 'x',
+        chat_id: 'k7',
+        reply_to: null,
+        ts: 1,
+      });
+      change.objectStore('keep').put(Array.from({ length }, reply), 'outbox /');
+      change.oncomplete = () => {
+        opening.result.close();
+        resolve();
+      };
+    };
+  });
+}

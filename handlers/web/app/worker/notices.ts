@@ -64,6 +64,9 @@ const SYNC = 'outbox';
 /** Maximum buttons of a notification here; browsers that do not report it omit the others themselves. */
 const maxActions = (): number | undefined => (Notification as { maxActions?: number }).maxActions;
 
+const actionsOf = (answers: readonly string[]) =>
+  answers.slice(0, maxActions()).map((title, at) => ({ action: `answer-${at}`, title }));
+
 /** Shows the relay's push notices as notifications, and sends answers from them. `app` is the address of the page. */
 export function serveNotices(scope: WorkerScope, app: string, caller: Caller): void {
   const base = new URL('../', app).href;
@@ -96,7 +99,7 @@ export function serveNotices(scope: WorkerScope, app: string, caller: Caller): v
         title: notice.title ?? null,
         text: notice.text ?? '',
       } satisfies NoticeData,
-      actions: answers.slice(0, maxActions()).map((title, at) => ({ action: `answer-${at}`, title })),
+      actions: actionsOf(answers),
     };
     await scope.registration.showNotification(notice.title || title, options);
   }
@@ -132,7 +135,7 @@ export function serveNotices(scope: WorkerScope, app: string, caller: Caller): v
 
   /**
    * Sends an answer: an open page does it; without one, the worker, with the key of the session. A failed one waits for the
-   * page.
+   * page, unless too many do.
    */
   async function answer(index: number, data: NoticeData): Promise<void> {
     const { messageId, chatId } = data;
@@ -141,9 +144,20 @@ export function serveNotices(scope: WorkerScope, app: string, caller: Caller): v
     const items = (await pageStore.read<{ items: Item[] }>('items'))?.items ?? [];
     const plain = items.some(({ kind, id, seal }) => kind === 'message' && id === messageId && seal === 'none');
     const asked = { title: data.title, text: data.text, answers: data.answers };
-    const added = await outbox.add({ text, chat_id: chatId, reply_to: messageId, answer_index: index, plain, asked });
+    const reply = { text, chat_id: chatId, reply_to: messageId, answer_index: index, plain, asked };
+    const added = await outbox.add(reply).catch(() => undefined);
     const { isEmpty, lateIds } = await empty();
     const { title, ...other } = await words();
+    if (!added) {
+      // The tap has closed the question, and too many replies wait for this answer to be kept: it is asked again.
+      return scope.registration.showNotification(data.title || title, {
+        body: data.text || other.question,
+        tag: data.argument,
+        renotify: true,
+        data,
+        actions: actionsOf(data.answers),
+      } as FullNotificationOptions);
+    }
     const isLate = lateIds.has(added.message_id);
     if (isEmpty && !isLate) return;
     await scope.registration.showNotification(title, {
