@@ -181,7 +181,13 @@ async function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAn
       response.on('data', (chunk: Buffer) => {
         if (decoder) {
           timer.refresh();
-          return onText?.(decoder.decode(chunk, { stream: true }));
+          try {
+            onText?.(decoder.decode(chunk, { stream: true }));
+          } catch (error) {
+            // Thrown on, it would end the process.
+            fail(error as Error);
+          }
+          return;
         }
         size += chunk.length;
         if (size > (call.maxAnswer ?? MAX_ANSWER)) fail(new Error('the answer is too large'));
