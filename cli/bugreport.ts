@@ -9,6 +9,7 @@ import { unlessMissing } from '../lib/host/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
 import { attempt } from '../lib/kit/attempt.ts';
+import { isTime } from '../lib/kit/clock.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { reportOf } from '../lib/operator/doctor/report.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
@@ -165,7 +166,7 @@ async function logOf(config: Config, host: Host): Promise<{ what: string; text: 
   if (Array.isArray(lines)) {
     const rows = lines.map(asObject).map((row) => {
       const { ts, level, name, text } = row ?? {};
-      return `${new Date(Number(ts) * 1000).toISOString()} [${level}] ${name}: ${text}`;
+      return `${isTime(ts, 1000) ? new Date(ts * 1000).toISOString() : '?'} [${level}] ${name}: ${text}`;
     });
     return { what: `the last ${rows.length} lines of the running relay's log`, text: `${rows.join('\n')}\n` };
   }

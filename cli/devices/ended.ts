@@ -1,3 +1,4 @@
+import { isTime } from '../../lib/kit/clock.ts';
 import { asObject } from '../../lib/kit/json.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
@@ -15,7 +16,7 @@ export async function listEnded(options: Options, context: CommandContext): Prom
   const cells = rows.map(({ device_name, token_prefix, ended_at, reason }) => [
     printable(String(device_name)),
     printable(String(token_prefix)),
-    typeof ended_at === 'number' ? new Date(ended_at * 1000).toISOString().slice(0, 16).replace('T', ' ') : '?',
+    isTime(ended_at, 1000) ? new Date(ended_at * 1000).toISOString().slice(0, 16).replace('T', ' ') : '?',
     printable(String(reason)),
   ]);
   const style = createStyle(context.stdout, context.env);

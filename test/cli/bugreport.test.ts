@@ -7,7 +7,7 @@ import { createRedact, readSecrets, settingsOf } from '../../cli/bugreport/secre
 import { readConfig } from '../../lib/config.ts';
 import type { HostFiles } from '../../lib/host/index.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
-import { agentHome, run } from '../support/cli.ts';
+import { agentHome, fakeRelay, run } from '../support/cli.ts';
 
 const pending = cleanups();
 
@@ -196,4 +196,19 @@ describe('what is hidden', () => {
       RELAY_PUSH_CONTACT: '(set)',
     });
   });
+});
+
+it('svc bugreport takes log lines without a time, or with one that no date can hold', async () => {
+  const lines = [
+    { ts: 1e300, level: 'INFO', name: 'relay', text: 'late' },
+    { level: 'INFO', name: 'relay', text: 'never' },
+  ];
+  const relay = await fakeRelay(() => ({ body: { lines } }));
+  const path = join(agentHome(), 'report.tar.gz');
+  const { code, stderr } = await run(['bugreport', path], {
+    env: { SVC_HOME: agentHome(), RELAY_PORT: String(relay.port) },
+  });
+  expect([code, stderr]).toEqual([0, '']);
+  const log = Object.entries(await partsOf(path)).find(([name]) => name.includes('log'))?.[1];
+  expect(log).toBe('? [INFO] relay: late\n? [INFO] relay: never\n');
 });

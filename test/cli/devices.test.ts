@@ -223,6 +223,10 @@ describe('svc devices (contract 09 §2)', () => {
     expect(JSON.parse(json.stdout)).toEqual({ devices, frozen: null });
     const odd = await fakeRelay(() => ({ body: { devices: [null, { token_prefix: 5 }] } }));
     expect((await run(['devices'], { env: { RELAY_PORT: String(odd.port) } })).code).toBe(0);
+    const row = { device_name: 'Pixel', token_prefix: 'abcd1234', ended_at: 1e300, reason: 'expired' };
+    const late = await fakeRelay(() => ({ body: { sessions: [row] } }));
+    const ended = await run(['devices', '--ended'], { env: { RELAY_PORT: String(late.port) } });
+    expect([ended.code, ended.stdout]).toEqual([0, expect.stringMatching(/Pixel +abcd1234 +\? +expired/)]);
   });
 
   it('reduces a session and its grants, and never extends them', async () => {
