@@ -350,6 +350,23 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
       return Math.max(scrollWidth - clientWidth, main.scrollWidth - main.clientWidth);
     });
 
+  it('14: a page that gets narrower while a screen is drawn shows it as narrow', async () => {
+    const { page } = await open();
+    // Wide for the first drawing only, and no event tells of the change.
+    await page.addInitScript(() => {
+      const real = window.matchMedia.bind(window);
+      let reads = 0;
+      window.matchMedia = (query) =>
+        query === '(min-width: 64rem)'
+          ? ({ matches: reads++ === 0, addEventListener() {}, removeEventListener() {} } as never)
+          : real(query);
+    });
+    await pairPage(page, relay);
+    await page.goto(`${appOf(relay)}#/inbox`);
+    await page.locator('main .screen').first().waitFor();
+    await expect.poll(() => page.locator('.panes').count()).toBe(0);
+  });
+
   it('14: every screen fits into every width, in the dark, with little motion, and from right to left', {
     timeout: 4 * TIMEOUT,
   }, async () => {

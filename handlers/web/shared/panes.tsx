@@ -12,6 +12,8 @@ export function useWide(): boolean {
     const onChange = () => {
       isWide.value = query.matches;
     };
+    // It may have changed since the first drawing.
+    onChange();
     query.addEventListener('change', onChange);
     return () => query.removeEventListener('change', onChange);
   }, [isWide]);
