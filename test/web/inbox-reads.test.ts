@@ -31,7 +31,7 @@ interface Read {
 const EMPTY = { find: async () => undefined, read: async () => undefined, change: async () => undefined };
 
 /** An inbox whose history the case answers, and the means to connect it. */
-async function openInbox(pageStore: object = EMPTY) {
+async function openInbox(pageStore: object = EMPTY, meanwhile = (_: ReturnType<typeof createInbox>) => {}) {
   const reads: Read[] = [];
   let listen: Parameters<ReturnType<InboxDeps['session']['port']>['onMessage']>[0] = () => {};
   let connect = (): unknown => undefined;
@@ -66,6 +66,7 @@ async function openInbox(pageStore: object = EMPTY) {
     pageStore,
   } as unknown as InboxDeps);
   onTestFinished(() => inbox.close());
+  meanwhile(inbox);
   await Promise.all([inbox.opened, vi.advanceTimersByTimeAsync(100)]);
   return {
     inbox,
@@ -174,4 +175,10 @@ it('keeps no stored message of a state that the relay has lost, even if it could
   await vi.advanceTimersByTimeAsync(1000);
   expect(rows.get('items /')).toEqual({ known: 1, items: [itemOfRow(rowOf(1))] });
   disconnect();
+});
+
+it('keeps what is typed while the stored drafts are read', async () => {
+  const read = async (name: string) => (name === 'drafts' ? { t1: 'stored', t2: 'stored' } : undefined);
+  const { inbox } = await openInbox({ ...EMPTY, read }, (inbox) => inbox.draft('t1', 'typed'));
+  expect(inbox.drafts.value).toEqual({ t1: 'typed', t2: 'stored' });
 });

@@ -108,9 +108,8 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
   function keepItems(): void {
     cancelKeep();
     void pageStore.change<KeptItems>('items', (stored) => {
-      if (!isMissed || !stored) return { known, items: ordered.value };
-      const all = withChanges(byKey(stored.items), ordered.value);
-      return { known: Math.max(stored.known, known), items: inOrder(all.values()) };
+      const all = isMissed && stored ? withChanges(byKey(stored.items), ordered.value) : items.value;
+      return { known, items: inOrder(all.values()) };
     });
   }
 
@@ -273,7 +272,8 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
       items.value = byKey(stored.items.map((item) => ({ ...item, answers: item.answers ?? [] })));
       isLoaded.value = items.value.size > 0;
     }
-    drafts.value = (await pageStore.read<Record<string, string>>('drafts')) ?? {};
+    // A thread may be shown by now, and something typed in it.
+    drafts.value = { ...(await pageStore.read<Record<string, string>>('drafts')), ...drafts.value };
     waiting.value = await outbox.list();
     stops.push(port.onMessage(receive), port.onOnline(enter));
   })();
