@@ -73,7 +73,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   readonly #state: DurableObjectState;
   readonly #hostId: string;
   readonly #log: Log;
-  /** Of the tokens of the host. */
+  /** Digests of the host's tokens, as last read. */
   #digests: string[] = [];
   #store!: BrokerStore;
   #broker!: Broker<WorkerSocket>;
@@ -128,22 +128,27 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
 
   #hosts = (): Hosts => new Map(this.#digests.length > 0 ? [[this.#hostId, this.#digests]] : []);
 
-  /** Takes the present digests: nothing tells an object that is awake that they have changed in KV. */
-  async #reload(): Promise<void> {
+  /**
+   * Takes the present digests: nothing tells an object that is awake that they have changed in KV. False if they cannot be read,
+   * and a token may have been replaced.
+   */
+  async #reload(): Promise<boolean> {
     try {
       const digests = await digestsOf(this.env, this.#hostId);
-      if (digests.join() === this.#digests.join()) return;
+      if (digests.join() === this.#digests.join()) return true;
       this.#digests = digests;
       this.#run(this.#broker.reload(this.#hosts()));
+      return true;
     } catch (error) {
       this.#log.warn(`the tokens of the host cannot be read: ${describeError(error)}`);
+      return false;
     }
   }
 
   async fetch(request: Request): Promise<Response> {
     const source = limitKey(request.headers.get(SOURCE_HEADER));
     if (!this.#broker.admits(source)) return new Response(null, { status: 429 });
-    await this.#reload();
+    if (!(await this.#reload())) return new Response(null, { status: 503 });
     const { 0: client, 1: server } = new WebSocketPair();
     this.#state.acceptWebSocket(server as never);
     this.#run(this.#broker.opened(server as never, source));
