@@ -11,6 +11,7 @@ import {
   urlHost,
 } from '../kit/addresses.ts';
 import type { Clock } from '../kit/clock.ts';
+import { createSemaphore } from '../kit/semaphore.ts';
 import type { Log } from '../log.ts';
 import type { HeaderReader, Peer } from './peer.ts';
 
@@ -19,6 +20,8 @@ const CACHE_TIME = 60_000;
 /** Milliseconds after which names are resolved again, because the network may have been missing at the start. */
 const JUDGED = 600_000;
 const MAX_ADVERTISED = 64;
+/** Changes that may wait for the one before. */
+const MAX_WAITING = 64;
 const RESOLVE_TIMEOUT = 2_000;
 const MAX_FILE = 32 * 1024;
 
@@ -49,8 +52,8 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
   let until = Number.NEGATIVE_INFINITY;
   let proxied: Promise<boolean> | undefined;
   let judgeAgain = Number.NEGATIVE_INFINITY;
-  /** Settles when the list of names is written, which is one at a time. */
-  let writing: Promise<void> = Promise.resolve();
+  /** One change of the list at a time, since each writes what it has read. */
+  const changes = createSemaphore(1, MAX_WAITING);
 
   async function advertised(): Promise<string[]> {
     const text = host && path ? await host.files.readText(path, MAX_FILE) : null;
@@ -111,24 +114,6 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     }
   }
 
-  /** Never rejects. */
-  async function remember(names: readonly string[]): Promise<void> {
-    if (!host || !path) return;
-    try {
-      const before = await advertised();
-      const all = [...new Set([...names, ...before])].slice(0, MAX_ADVERTISED);
-      const isNew = all.join() !== before.join();
-      if (isNew) await host.files.writeAtomic(path, new TextEncoder().encode(`${all.join('\n')}\n`), 0o600);
-      // Not earlier, since a lookup during the write finds the names of before.
-      lookup = undefined;
-      if (isNew) proxied = undefined;
-    } catch (error) {
-      log.warn(
-        `the names in a pairing code cannot be remembered, so browsers are refused there: ${describeError(error)}`,
-      );
-    }
-  }
-
   return {
     /**
      * True if a published name of this relay leads to a proxy on this machine, whose forwarded requests may look like
@@ -160,9 +145,22 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     async advertise(given: readonly string[], published: readonly string[] = []): Promise<void> {
       const named = given.filter((url) => canonicalAddress(hostOf(url)) === null);
       const names = [...named, ...published].flatMap((url) => authorityOf(url) ?? []);
-      if (names.length === 0) return;
-      writing = writing.then(() => remember(names));
-      await writing;
+      if (!host || !path || names.length === 0) return;
+      try {
+        await changes.run(new AbortController().signal, async () => {
+          const before = await advertised();
+          const all = [...new Set([...names, ...before])].slice(0, MAX_ADVERTISED);
+          const isNew = all.join() !== before.join();
+          if (isNew) await host.files.writeAtomic(path, new TextEncoder().encode(`${all.join('\n')}\n`), 0o600);
+          // Not earlier, since a lookup during the write finds the names of before.
+          lookup = undefined;
+          if (isNew) proxied = undefined;
+        });
+      } catch (error) {
+        log.warn(
+          `the names in a pairing code cannot be remembered, so browsers are refused there: ${describeError(error)}`,
+        );
+      }
     },
   };
 }

@@ -244,7 +244,9 @@ export function openAdoption(deps: AdoptionDeps) {
       return { endpoints, home: { urls, session_token: token, refresh_token: refreshToken } };
     },
 
+    /** Forgets the codes that are valid at the edge, and the families that it must not give again. */
     clear(): void {
+      codes.clear();
       for (const family of [...known.keys()]) forget(family);
     },
   };

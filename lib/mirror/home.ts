@@ -278,7 +278,7 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
         await peer.disable();
         connector.disabled();
         const came = recall.end();
-        for (const part of [edgeCodes, adoption]) part.clear();
+        adoption.clear();
         await Promise.all([offers.leave(), freezes.leave(), pulls.leave(), outbox.clear()]);
         return { ...(await status()), came_home: came };
       }),

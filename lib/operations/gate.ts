@@ -55,8 +55,8 @@ export type Gate = Awaited<ReturnType<typeof openGate>>;
 export async function openGate({ store, clock, log }: GateDeps) {
   const leases = new Set<(why: RelayError) => void>();
   const changes = createEvent<[freeze: Freeze | undefined]>();
-  /** The freezes of this side and of the other one. */
   const records = new Map(await entriesOf(store));
+  /** The freezes of this side and of the other one. */
   let freeze = restored(KEY);
   let other = restored(OTHER);
   let otherSide: OtherSide | undefined;

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Response as MiniflareResponse } from 'miniflare';
+import { type MiniflareOptions, Response as MiniflareResponse } from 'miniflare';
 import { expect, it, onTestFinished } from 'vitest';
 import { digestOf } from '../../lib/kit/sha256.ts';
 import { labelOf } from '../../lib/reach/broker/label.ts';
@@ -17,6 +17,25 @@ async function start(isShared = false) {
   onTestFinished(actions.close);
   return { ...actions, target };
 }
+
+/** A runtime of the case's own, with these options. By `isShared`, its hosts are reached by the name that all hosts have. */
+async function startOwn(hosts: readonly KnownHost[], options: Partial<MiniflareOptions>, isShared = false) {
+  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-broker-own-'));
+  const { miniflare, port } = await startBrokerRuntime({ hosts, persist, log: [], options });
+  onTestFinished(async () => {
+    await miniflare.dispose();
+    await rm(persist, { recursive: true, force: true });
+  });
+  const nameOf = (hostId: string) => (isShared ? '127.0.0.1' : `${labelOf(hostId)}.localhost`);
+  const actions = broker({
+    hosts,
+    connectUrl: (hostId) => `ws://${nameOf(hostId)}:${port}/v1/connect`,
+  } as BrokerTarget);
+  onTestFinished(actions.close);
+  return { ...actions, miniflare, port };
+}
+
+const newHost = (): KnownHost => ({ id: newId(), token: newToken() });
 
 it('08 §8: sockets, streams and credit outlive a sleep of the object', async () => {
   const { host: register, match, publish, client: dial, target } = await start();
@@ -104,50 +123,16 @@ it('08 §8: a client that sends more than the queue holds ends its own stream on
 });
 
 it('08 §8: the name for all hosts closes a socket when its host cannot be looked up', async () => {
-  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-lookup-'));
-  const hosts: [KnownHost, KnownHost] = [
-    { id: newId(), token: newToken() },
-    { id: newId(), token: newToken() },
-  ];
-  const { miniflare, port } = await startBrokerRuntime({
-    hosts,
-    persist,
-    log: [],
-    // In place of a namespace: every call of it fails.
-    options: { serviceBindings: { HOSTS: () => new MiniflareResponse('', { status: 500 }) } },
-  });
-  onTestFinished(async () => {
-    await miniflare.dispose();
-    await rm(persist, { recursive: true, force: true });
-  });
-  const connectUrl = () => `ws://127.0.0.1:${port}/v1/connect`;
-  const { register: send, close } = broker({ hosts, connectUrl } as unknown as BrokerTarget);
-  onTestFinished(close);
+  // In place of a namespace: every call of it fails.
+  const options = { serviceBindings: { HOSTS: () => new MiniflareResponse('', { status: 500 }) } };
+  const { register: send } = await startOwn([newHost(), newHost()], options, true);
   const unknown = await send({ host_id: newId(), token: newToken() });
   expect(await unknown.closed()).toBe(1011);
 });
 
 it('12 §6: health is answered from a cache, and limited', { timeout: 300_000 }, async () => {
-  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-health-'));
-  const hosts: [KnownHost, KnownHost] = [
-    { id: newId(), token: newToken() },
-    { id: newId(), token: newToken() },
-  ];
-  const { miniflare, port } = await startBrokerRuntime({
-    hosts,
-    persist,
-    log: [],
-    options: { ratelimits: { ATTEMPTS: { simple: { limit: 30, period: 60 } } } },
-  });
-  onTestFinished(async () => {
-    await miniflare.dispose();
-    await rm(persist, { recursive: true, force: true });
-  });
-  const { host: register, close } = broker({
-    hosts,
-    connectUrl: (hostId: string) => `ws://${labelOf(hostId)}.localhost:${port}/v1/connect`,
-  } as BrokerTarget);
-  onTestFinished(close);
+  const options = { ratelimits: { ATTEMPTS: { simple: { limit: 30, period: 60 } } } };
+  const { port, host: register } = await startOwn([newHost(), newHost()], options);
   const health = async (path = '/health') => {
     const response = await fetch(`http://127.0.0.1:${port}${path}`);
     return { status: response.status, cache: response.headers.get('cache-control'), body: await response.json() };
@@ -184,18 +169,8 @@ it('12 §6: health is answered from a cache, and limited', { timeout: 300_000 },
 });
 
 it('08 §8: a token that was replaced in KV ends its host once another socket comes, and opens nothing', async () => {
-  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-hosts-'));
   const [id, old, next] = [newId(), newToken(), newToken()];
-  const options = { kvNamespaces: ['HOSTS'] };
-  const { miniflare, port } = await startBrokerRuntime({ hosts: [], persist, log: [], options });
-  onTestFinished(async () => {
-    await miniflare.dispose();
-    await rm(persist, { recursive: true, force: true });
-  });
-  const { register, close } = broker({
-    connectUrl: (hostId: string) => `ws://${labelOf(hostId)}.localhost:${port}/v1/connect`,
-  } as BrokerTarget);
-  onTestFinished(close);
+  const { miniflare, register } = await startOwn([], { kvNamespaces: ['HOSTS'] });
   const dial = (token: string) => register({ role: 'host', credential_kind: 'host', host_id: id, token });
   const names = await miniflare.getKVNamespace('HOSTS');
   await names.put(`host:${id}`, digestOf(old));

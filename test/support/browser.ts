@@ -88,7 +88,7 @@ export function describeInBrowser(name: string, declare: (browser: TestBrowser) 
   });
 }
 
-/** What a page shows, for the report of a case that has failed. */
+/** The text that a page shows, for the report of a failed case. */
 const shownBy = async (page: Page): Promise<string> => {
   const text = await page.locator('body').innerText({ timeout: 2_000 }).catch(String);
   return `shown at ${page.url()}: ${text.replace(/\s+/g, ' ').slice(0, 1_000)}`;

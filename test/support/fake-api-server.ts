@@ -21,9 +21,9 @@ export interface Exchange {
   end(): void;
   /** Destroys the connection. */
   cut(): void;
-  /** Whether the caller closed the connection before the response was complete. */
+  /** True once the caller has closed the connection before the response was complete. */
   readonly abandoned: boolean;
-  /** Whether the response was sent to its end. */
+  /** True once the whole response has been sent. */
   readonly finished: boolean;
 }
 

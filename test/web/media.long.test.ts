@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { MiB } from '../../lib/kit/units.ts';
 import { connected, PLAIN, pairPage, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, type PageOptions, smallTargets } from '../support/browser.ts';
 import { sentToken } from '../support/browser-storage.ts';
@@ -13,7 +14,6 @@ import { temporaryDirectory } from '../support/temp.ts';
 
 const SECONDS = 600;
 const RATE = 16_000;
-const MiB = 1024 * 1024;
 
 /** Ten minutes of a quiet tone, 19 MB: more than a browser reads ahead. */
 function wav(): Buffer {

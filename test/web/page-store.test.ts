@@ -135,7 +135,7 @@ it('leaves what was shared later, which the worker has stored, when a tab is don
   }
 });
 
-/** What the stores of the screens need of a page without a connection. `api` fails by default. */
+/** A page without a connection, as far as the stores of the screens use it. `api` fails by default. */
 const offline = (api: object = {}): App =>
   ({
     session: {

@@ -70,7 +70,7 @@ export function checkConnectionsEvery(server: HttpServer, milliseconds: number):
   server.emit('listening');
 }
 
-/** What gathering uses of the `ws` receiver. */
+/** The part of the `ws` receiver that gathering works on. */
 interface Receiver extends ChunkHolder {
   /** Bytes of the payload of the current frame, and of all frames of its message so far. */
   _payloadLength: number;

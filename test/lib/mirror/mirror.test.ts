@@ -1,12 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
+import { nextTurn } from '../../../lib/kit/clock.ts';
 import { HeldState } from '../../support/held-state.ts';
 import { runs } from '../../support/runs.ts';
 import { policies, World } from './world.ts';
 
 const DAY = 86_400;
-const turn = () => new Promise<void>((resolve) => setTimeout(resolve, 0));
 
 describe('sessions on both sides (12 §2)', () => {
   it('are at the edge as they are at home, with no token of home', async () => {
@@ -172,13 +172,13 @@ describe('sessions on both sides (12 §2)', () => {
     await world.heal();
     const { wire } = world;
     await world.deliver('toHome');
-    while (wire?.toEdge.length === 0) await turn();
+    while (wire?.toEdge.length === 0) await nextTurn();
     disks.edge.hold();
     wire?.edge?.message(String(wire.toEdge.shift()));
-    while (disks.edge.held < held) await turn();
+    while (disks.edge.held < held) await nextTurn();
     await world.cut();
     disks.edge.release();
-    for (let n = 0; n < 20; n++) await turn();
+    for (let n = 0; n < 20; n++) await nextTurn();
     expect(world.edge.mirror.status().link).toBe('down');
     expect(world.announced.at(-1)?.type).toBe('home.offline');
     await world.settle();

@@ -108,8 +108,8 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
   function keepItems(): void {
     cancelKeep();
     void pageStore.change<KeptItems>('items', (stored) => {
-      const all = isMissed && stored ? withChanges(byKey(stored.items), ordered.value) : items.value;
-      return { known, items: inOrder(all.values()) };
+      const all = isMissed && stored && inOrder(withChanges(byKey(stored.items), ordered.value).values());
+      return { known, items: all || ordered.value };
     });
   }
 
