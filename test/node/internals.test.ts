@@ -11,7 +11,6 @@ import {
   currentResponse,
   gatherOnArrival,
   responseOn,
-  takeEndListener,
   takeMessageListener,
   takeReservation,
   webSocketOf,
@@ -81,34 +80,6 @@ it('responseOn: answers a connection that was handed over for an upgrade', async
   raw.write(request('GET', '/', handshakeHeaders()));
   expect(await raw.response()).toMatchObject({ status: 418, body: 'a teapot' });
   expect(isCurrent).toBe(true);
-});
-
-it('takeEndListener: takes what the ws of crossws does when a client ends its side', async () => {
-  let end: (() => void) | undefined;
-  let socket: Socket | undefined;
-  const server = createServer();
-  const opened = new Promise<{ readyState?: number }>((resolve) => {
-    const { handleUpgrade } = nodeAdapter({
-      hooks: {
-        open(peer) {
-          end = takeEndListener(socket as Socket);
-          resolve(peer.websocket);
-        },
-      },
-    });
-    server.on('upgrade', (req: IncomingMessage, connection: Socket, head: Buffer) => {
-      socket = connection;
-      void handleUpgrade(req, connection, head);
-    });
-  });
-  const raw = await listen(server);
-  raw.write(request('GET', '/', handshakeHeaders()));
-  const webSocket = await opened;
-  raw.socket.end();
-  await once(socket as Socket, 'end');
-  expect([socket?.writableEnded, webSocket.readyState]).toEqual([false, 1]);
-  end?.call(socket);
-  expect([socket?.writableEnded, webSocket.readyState]).toEqual([true, 2]);
 });
 
 it('checkConnectionsEvery: a server that listens finds late requests sooner', async () => {

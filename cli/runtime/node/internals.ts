@@ -27,16 +27,6 @@ export function responseOn(socket: Socket, request: IncomingMessage): ServerResp
 }
 
 /**
- * Removes the `end` listener of a connection that the `ws` inside crossws has just taken over, and returns it. It is the
- * last one.
- */
-export function takeEndListener(socket: Socket): () => void {
-  const listener = socket.listeners('end').at(-1) as () => void;
-  socket.off('end', listener);
-  return listener;
-}
-
-/**
  * The `ws` socket of a peer of crossws. `peer.websocket` is a proxy around it, which makes a short message a tenth more
  * expensive.
  */

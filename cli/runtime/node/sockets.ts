@@ -15,7 +15,6 @@ import {
   gatherOnArrival,
   type MessageReservation,
   reservationOf,
-  takeEndListener,
   takeMessageListener,
   takeReservation,
   webSocketOf,
@@ -200,22 +199,16 @@ class LongMessage implements MessageReservation {
   };
 }
 
-/** Holds the listener that `ws` had for the end of a connection. */
-const SHUT_DOWN = Symbol('shut down');
-type Carrier = Socket & { [SHUT_DOWN]?: () => void };
-
 /**
- * A client that ends its side is gone, and with nothing left to send so is the connection. `ws` would first shut down the
- * other side and then end its receiver twice, an unseen error: an eighth of the cost of a connection (2026-11).
+ * A client that ends its side is gone, and with nothing left to send so is the connection. The listeners of `ws` would first
+ * shut down the other side and then end its receiver twice, an unseen error: an eighth of the cost of a connection (2026-11).
  */
-function endAtOnce(socket: Carrier): void {
-  socket[SHUT_DOWN] = takeEndListener(socket);
-  socket.on('end', onEnd);
-}
-
-function onEnd(this: Carrier): void {
-  if (this.writableLength === 0) this.destroy();
-  else this[SHUT_DOWN]?.();
+function endAtOnce(socket: Socket): void {
+  const listeners = socket.listeners('end');
+  socket.removeAllListeners('end').on('end', () => {
+    if (socket.writableLength === 0) socket.destroy();
+    else for (const listener of listeners) listener.call(socket);
+  });
 }
 
 /**
