@@ -10,7 +10,12 @@ export interface Exchange extends RequestTarget {
   principal: string;
 }
 
-const HEADERS = ['content-type', 'application/json', 'x-content-type-options', 'nosniff', 'cache-control', 'no-store'];
+export const JSON_HEADERS = {
+  'content-type': 'application/json',
+  'x-content-type-options': 'nosniff',
+  'cache-control': 'no-store',
+};
+const HEADERS = Object.entries(JSON_HEADERS).flat();
 
 /** Answers with JSON. Does nothing once a response has begun, or the client has gone. */
 export function sendJson(res: ServerResponse, status: number, body: unknown, headers: readonly string[] = []): void {

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import {
@@ -8,12 +8,9 @@ import {
   deleteCookie,
   type EventHandler,
   getCookie,
-  H3,
   type H3Event,
-  HTTPError,
   type HTTPEvent,
-  HTTPResponse,
-  isMethod,
+  type HTTPResponse,
   readBody,
   redirect,
   setCookie,
@@ -27,6 +24,7 @@ import type { Log } from '../../lib/log.ts';
 import { refuse, refuseUpgradeWith } from './answers.ts';
 import { createDemoSessions, DEMO_USER, SESSION_LIFETIME, TICKET_LIFETIME } from './demo-sessions.ts';
 import type { DashboardHost, DashboardPlugin } from './plugin.ts';
+import { createRouteApp, json, type Route, refusal, reply } from './route-app.ts';
 
 const COOKIE = 'svc_demo_session';
 const MAX_FORM = 4096;
@@ -69,7 +67,7 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
   });
 
   /** THE table of the demo's own routes, one for each path: method, path, guard and answer. */
-  const routes: readonly Route[] = [
+  const routes: readonly DemoRoute[] = [
     ['GET', '/', 'open', (event) => pageFor(event, isSignedIn(event) ? homePage(isEnabled) : signInPage())],
     ['GET', '/relay', 'open', (event) => (isSignedIn(event) ? pageFor(event, tabPage()) : redirect('/', 303))],
     ['GET', '/demo.js', 'open', (event) => text('text/javascript', mountScript(prefixOf(event)))],
@@ -85,17 +83,19 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
     ['POST', '/demo/plugin', 'user', switchPlugin],
   ];
 
-  const app = new H3({ silent: true, allowMalformedURL: true, onError });
-  for (const [method, path, access, answer] of routes) {
-    app.all(path, (event) => {
-      // h3 also takes the path with a trailing slash, with escapes, or in a whole URL.
-      if (urlOf(event.runtime?.node?.req).pathname !== path) throw refusal(404, 'not found');
-      if (!isMethod(event, method, method === 'GET')) throw refusal(405, 'method not allowed', { allow: method });
-      if (access === 'user' && !isSignedIn(event)) throw refusal(401, 'sign in first');
-      return answer(event);
-    });
-  }
-  app.all('/**', () => Promise.reject(refusal(404, 'not found')));
+  const app = createRouteApp(
+    routes.map(
+      ([method, path, access, answer]): Route => [
+        method,
+        path,
+        (event) => {
+          if (access === 'user' && !isSignedIn(event)) throw refusal(401, 'sign in first');
+          return answer(event);
+        },
+      ],
+    ),
+    log,
+  );
   const answer = toNodeHandler(app);
 
   async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
@@ -105,14 +105,6 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
     if (await plugin.handle(req, res)) return;
     res.setHeader('cache-control', 'no-store');
     await answer(req, res);
-  }
-
-  function onError({ status, message, headers, unhandled, cause }: HTTPError, { req }: H3Event): HTTPResponse {
-    // The rest of the form is not read, so the connection cannot be reused.
-    if (!unhandled) return json({ detail: message }, status, status === 413 ? { connection: 'close' } : headers);
-    // A client that leaves while it sends a form is no error.
-    if (!req.signal.aborted) log.error(`${req.method} request failed: ${describeError(cause)}`);
-    return json({ detail: 'internal error' }, 500);
   }
 
   async function signIn(event: H3Event): Promise<HTTPResponse> {
@@ -194,7 +186,7 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
   };
 }
 
-type Route = readonly [method: 'GET' | 'POST', path: string, access: 'open' | 'user', answer: EventHandler];
+type DemoRoute = readonly [method: 'GET' | 'POST', path: string, access: 'open' | 'user', answer: EventHandler];
 
 const COOKIE_SCOPE = { httpOnly: true, sameSite: 'strict', path: '/' } as const;
 
@@ -241,9 +233,6 @@ async function readForm(event: H3Event): Promise<JsonObject> {
   return asObject(await readBody(event, { type })) ?? {};
 }
 
-const refusal = (status: number, message: string, headers?: HeadersInit): HTTPError =>
-  new HTTPError({ status, message, headers });
-
 /** As a dashboard tells clients how to sign in: this one knows no native flow. */
 const statusOf = (version: string) => ({
   status: 'ok',
@@ -254,19 +243,8 @@ const statusOf = (version: string) => ({
   auth_flows: ['password'],
 });
 
-/** An answer that states its length to HEAD, too. */
-function reply(type: string, body: string | Uint8Array<ArrayBuffer>, status = 200, more?: HeadersInit): HTTPResponse {
-  const headers = new Headers(more);
-  headers.set('content-type', type);
-  headers.set('content-length', String(Buffer.byteLength(body)));
-  return new HTTPResponse(body, { status, statusText: STATUS_CODES[status], headers });
-}
-
 const text = (type: string, body: string | Uint8Array<ArrayBuffer>): HTTPResponse =>
   reply(`${type}; charset=utf-8`, body);
-
-const json = (body: object, status?: number, headers?: HeadersInit): HTTPResponse =>
-  reply('application/json', JSON.stringify(body), status, headers);
 
 /** A page, with its links below the proxy's prefix. */
 const pageFor = (event: H3Event, main: string): HTTPResponse =>

@@ -15,7 +15,8 @@ import { hostCandidates } from '../../lib/pairing/host-candidates.ts';
 import type { LiveCredential, Usage } from '../../lib/usage/usage.ts';
 import { type Environment, readVariable } from '../environment.ts';
 import type { CallAsOperator } from './operator-calls.ts';
-import { PluginRefusal, type PluginRoute } from './plugin-routes.ts';
+import type { PluginRoute } from './plugin-routes.ts';
+import { refusal } from './route-app.ts';
 
 export interface ManagementDeps {
   /** Calls the relay on this host. */
@@ -58,7 +59,7 @@ export function managementRoutes(deps: ManagementDeps): PluginRoute[] {
     ['GET', '/sessions', () => get('/sessions')],
     [
       'DELETE',
-      '/sessions/{token_prefix}',
+      '/sessions/:token_prefix',
       ({ params }) => call({ method: 'DELETE', path: `/sessions/${prefixOf(params.token_prefix)}` }),
     ],
     [
@@ -253,7 +254,7 @@ function portsOf({ port, stack }: JsonObject): number[] {
 /** Lets the tailnet serve local ports under the same numbers, or ends that. */
 async function serveOnTailnet(ports: number[], enabled: boolean, { host, relay, environment }: ManagementDeps) {
   const file = await host.children.find('tailscale');
-  if (file === null) throw new PluginRefusal(503, 'tailscale is not installed on this machine');
+  if (file === null) throw refusal(503, 'tailscale is not installed on this machine');
   const apiTls = readVariable(variables.webapiUrl, environment()).startsWith('https:');
   for (const port of ports) {
     // The certificate of a service on this machine is usually self-signed.
@@ -268,7 +269,7 @@ async function serveOnTailnet(ports: number[], enabled: boolean, { host, relay, 
     if (code !== 0) {
       const said = visibleLine(`${stdout.trim()} ${stderr}`).trim().slice(0, MAX_OUTPUT);
       const why = code === null ? 'did not end in time' : `failed with exit code ${code}`;
-      throw new PluginRefusal(502, `tailscale serve ${why} for port ${port}${said === '' ? '' : `: ${said}`}`);
+      throw refusal(502, `tailscale serve ${why} for port ${port}${said === '' ? '' : `: ${said}`}`);
     }
   }
   return { ok: true, enabled, ports };

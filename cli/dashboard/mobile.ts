@@ -9,12 +9,12 @@ const MAX_BODY = 4 * MAX_DOCUMENT;
 /** The routes of the mobile page store (contract 07 §4.4). */
 export const mobileRoutes = (pages: PageStore): PluginRoute[] => [
   ['GET', '/mobile/manifest', async () => manifestOf(await pages.list())],
-  ['GET', '/mobile/pages/{id}', async ({ params: { id = '' } }) => pageOf(await pages.get(id))],
+  ['GET', '/mobile/pages/:id', async ({ params: { id = '' } }) => pageOf(await pages.get(id))],
   ['GET', '/mobile/plugins', async () => ({ plugins: await pages.list() })],
-  ['GET', '/mobile/plugins/{id}', ({ params: { id = '' } }) => pages.get(id)],
+  ['GET', '/mobile/plugins/:id', ({ params: { id = '' } }) => pages.get(id)],
   [
     'PUT',
-    '/mobile/plugins/{id}/draft',
+    '/mobile/plugins/:id/draft',
     async ({ params: { id = '' }, body }) => {
       const checked = readPageId(id);
       return pages.draft(checked, readDraft(await body(MAX_BODY)));
@@ -22,12 +22,12 @@ export const mobileRoutes = (pages: PageStore): PluginRoute[] => [
   ],
   [
     'POST',
-    '/mobile/plugins/{id}/promote',
+    '/mobile/plugins/:id/promote',
     async ({ params: { id = '' }, body }) => pages.promote(id, readExpectedDigest(await body())),
   ],
   [
     'POST',
-    '/mobile/plugins/{id}/remove',
+    '/mobile/plugins/:id/remove',
     async ({ params: { id = '' }, body }) => ({
       ok: true,
       id: await pages.remove(id, readExpectedDigest(await body())),

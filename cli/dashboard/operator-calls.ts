@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import { parseJson } from '../../lib/kit/json.ts';
 import { operatorHeaders } from '../operator-key.ts';
-import { PluginRefusal } from './plugin-routes.ts';
 import type { RelayLink } from './relay-link.ts';
+import { refusal } from './route-app.ts';
 
 /** Milliseconds for one call (contract 07 §4.1). */
 const CALL_TIMEOUT = 5_000;
@@ -31,11 +31,11 @@ export interface OperatorCallDeps {
  * Calls to the relay on this host as its operator (contract 01 §1.3, §6.3; 07 §4.1): without `Authorization`, with
  * `X-Svc-Operator`, and with the operator key where this user can read it. No retries, no redirects.
  *
- * A call throws PluginRefusal: with status and body of the relay for a 4xx, and with 502 for a 5xx, for anything that is
+ * A call throws HTTPError: with status and body of the relay for a 4xx, and with 502 for a 5xx, for anything that is
  * no answer to such a call, and without an answer.
  */
 export function createOperatorCalls({ link, agentHome }: OperatorCallDeps): CallAsOperator {
-  const unreachable = (error: unknown) => new PluginRefusal(502, link.unreachable(error));
+  const unreachable = (error: unknown) => refusal(502, link.unreachable(error));
 
   return async ({ method, path, body, timeout = CALL_TIMEOUT }) => {
     const content = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
@@ -52,7 +52,7 @@ export function createOperatorCalls({ link, agentHome }: OperatorCallDeps): Call
     const value = parseJson(text);
     const detail = value === undefined ? text : value;
     if (status >= 200 && status < 300) return detail;
-    if (status >= 400 && status < 500) throw new PluginRefusal(status, detail);
+    if (status >= 400 && status < 500) throw refusal(status, detail);
     throw unreachable(new Error(`it answered with status ${status}`));
 
     function exchange(): Promise<{ status: number; text: string }> {

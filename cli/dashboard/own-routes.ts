@@ -1,3 +1,4 @@
+import { toNodeHandler } from 'h3/node';
 import { readConfig, variables } from '../../lib/config.ts';
 import { createPageStore } from '../../lib/dashboard/pages/store.ts';
 import { createPublicUrl } from '../../lib/dashboard/public-url.ts';
@@ -21,13 +22,16 @@ export interface OwnRoutesDeps {
   relay: { port: number; tls: boolean };
   /** The environment of the process, before `<agent_home>/.env`. */
   env: Record<string, string | undefined>;
+  mountPath: string;
   /** The credential that a live session uses, where the dashboard can tell (contract 07 §4.2). */
   activeCredential?(sessionId: string): Promise<LiveCredential | null>;
   log: Log;
 }
 
+export type OwnRoutes = ReturnType<typeof createOwnRoutes>;
+
 /** The routes that the plugin answers itself: management, provider usage and the mobile page store (contract 07 §4). */
-export function createOwnRoutes({ link, relay, env, activeCredential, log }: OwnRoutesDeps) {
+export function createOwnRoutes({ link, relay, env, mountPath, activeCredential, log }: OwnRoutesDeps) {
   const environment = () => loadEnvironment(env);
   const now = environment();
   const { agentHome } = now.directories;
@@ -70,10 +74,9 @@ export function createOwnRoutes({ link, relay, env, activeCredential, log }: Own
     log,
   });
   const pages = mobileRoutes(createPageStore({ host, clock: systemClock }));
-  const routes = createPluginRoutes([...management, ...pages], log);
 
   return {
-    answer: routes.answer,
+    handle: toNodeHandler(createPluginRoutes([...management, ...pages], mountPath, log)),
     /** Cancels open reads of the host. */
     close(): void {
       host.databases.close();

@@ -10,12 +10,12 @@ import { createLog } from '../../lib/log.ts';
 import type { LiveCredential } from '../../lib/usage/usage.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
 import type { ForwardLimits } from '../runtime/node/forward.ts';
-import { type Exchange, refuse, sendJson } from './answers.ts';
+import { refuse } from './answers.ts';
 import { createDecisions } from './decisions.ts';
 import { createIngress, INGRESS_LIMITS } from './ingress.ts';
 import { createIngressSockets, SOCKET_LIMITS, type SocketLimits } from './ingress-sockets.ts';
 import { createMarker } from './marker.ts';
-import { createOwnRoutes } from './own-routes.ts';
+import type { OwnRoutes } from './own-routes.ts';
 import { createRelayLink } from './relay-link.ts';
 
 /** Settings that the dashboard passes to its plugin. */
@@ -56,13 +56,6 @@ export interface RequestTarget {
   path: string;
   /** Begins with a question mark, or is empty. */
   query: string;
-}
-
-/** One part of the plugin. `handle` gets the path below `prefix`, and answers every request. */
-interface Area {
-  /** A path below the mount path: `/transport`. */
-  prefix: string;
-  handle(exchange: Exchange): void | Promise<void>;
 }
 
 const MOUNT_PATH = '/api/plugins/svc-relay';
@@ -157,31 +150,28 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     limits: { ...SOCKET_LIMITS, ...limits.sockets },
   });
   const { activeCredential } = host;
-  const own = createOwnRoutes({
-    link,
-    relay: {
-      get port() {
-        return port();
-      },
-      get tls() {
-        return running().tls;
-      },
-    },
-    env: processEnv,
-    activeCredential: activeCredential && (async (sessionId) => decisions(activeCredential.call(host, sessionId))),
-    log,
-  });
+  let own: Promise<OwnRoutes> | undefined;
 
-  async function answerOwn({ req, res, path, query }: Exchange): Promise<void> {
-    const { status, body, headers } = await own.answer(req, path, query);
-    sendJson(res, status, body, Object.entries(headers).flat());
+  /** Most requests of a dashboard are for the relay, and need none of this. */
+  async function openOwn(): Promise<OwnRoutes> {
+    const { createOwnRoutes } = await import('./own-routes.ts');
+    return createOwnRoutes({
+      link,
+      relay: {
+        get port() {
+          return port();
+        },
+        get tls() {
+          return running().tls;
+        },
+      },
+      env: processEnv,
+      mountPath,
+      activeCredential: activeCredential && (async (sessionId) => decisions(activeCredential.call(host, sessionId))),
+      log,
+    });
   }
 
-  /** THE table of the plugin's parts. The first whose prefix fits answers. */
-  const areas: readonly Area[] = [
-    { prefix: '/transport', handle: ingress.handle },
-    { prefix: '', handle: answerOwn },
-  ];
   let isClosed = false;
 
   async function answer(req: IncomingMessage, res: ServerResponse, { path, query }: RequestTarget): Promise<void> {
@@ -192,11 +182,15 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     const user = await decisions(host.authenticate(req));
     if (!user) return refuse(res, 401, 'dashboard authentication required');
     if (res.destroyed) return;
-    for (const { prefix, handle } of areas) {
-      const below = pathBelow(prefix, path);
-      if (below !== null) return handle({ req, res, path: below, query, principal: user.principal });
-    }
-    refuse(res, 404, 'not found');
+    const below = pathBelow('/transport', path);
+    if (below !== null) return ingress.handle({ req, res, path: below, query, principal: user.principal });
+    if (isClosed) return refuse(res, 404, 'plugin disabled');
+    own ??= openOwn().catch((error) => {
+      // The next request tries again.
+      own = undefined;
+      throw error;
+    });
+    await (await own).handle(req, res);
   }
 
   return {
@@ -225,7 +219,7 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
       isClosed = true;
       await sockets.close();
       link.close();
-      own.close();
+      (await own?.catch(() => null))?.close();
     },
   };
 }

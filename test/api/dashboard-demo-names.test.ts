@@ -122,10 +122,22 @@ describe('routes of the demo', () => {
   it('are reached by exactly their paths, with a query or without', async () => {
     const { port, cookie } = await start();
     const ask = (target: string) => statusOf(port, target, [`Host: localhost:${port}`, `cookie: ${cookie}`]);
-    for (const target of ['/relay', '/relay?', '/relay?x=%', '/x/../relay']) {
+    for (const target of ['/relay', '/relay?', '/relay?x=%']) {
       expect([target, await ask(target)]).toEqual([target, 200]);
     }
-    const others = ['/relay/', '//relay', '/%72elay', '/relay%2f', '/relay%00', '/RELAY', '/relay;x', '/%', '/*', '*'];
+    const others = [
+      '/relay/',
+      '/x/../relay',
+      '//relay',
+      '/%72elay',
+      '/relay%2f',
+      '/relay%00',
+      '/RELAY',
+      '/relay;x',
+      '/%',
+      '/*',
+      '*',
+    ];
     for (const target of [...others, `http://localhost:${port}/relay`, `//localhost:${port}/relay`]) {
       expect([target, await ask(target)]).toEqual([target, 404]);
     }

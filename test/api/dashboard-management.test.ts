@@ -149,7 +149,7 @@ describe('management proxies of the dashboard plugin (contract 07 §4.1)', () =>
     const call = createOperatorCalls({ link, agentHome: await temporaryDirectory() });
     await expect(call({ method: 'GET', path: '/sessions', timeout: 50 })).rejects.toMatchObject({
       status: 502,
-      detail: `relay unreachable at 127.0.0.1:${port}: no answer within 0.05 s`,
+      data: `relay unreachable at 127.0.0.1:${port}: no answer within 0.05 s`,
     });
   });
 

@@ -23,16 +23,12 @@ export async function serveOwnRoutes({ relayPort, agentHome, env = {}, certifica
   const own = createOwnRoutes({
     link,
     relay: { port: relayPort, tls: certificate !== undefined },
+    mountPath: '',
     env: { PATH: process.env.PATH, HOME: agentHome, SVC_HOME: agentHome, ...env },
     log: createLog('DEBUG', (line) => log.push(line)),
     ...more,
   });
-  const server = createServer(async (req, res) => {
-    const [path = '', query] = (req.url ?? '').split('?') as [string, string?];
-    const { status, body, headers } = await own.answer(req, path, query === undefined ? '' : `?${query}`);
-    res.writeHead(status, { 'content-type': 'application/json', ...headers });
-    res.end(JSON.stringify(body));
-  }).listen(0, '127.0.0.1');
+  const server = createServer((req, res) => void own.handle(req, res)).listen(0, '127.0.0.1');
   await once(server, 'listening');
   onTestFinished(() => {
     own.close();
