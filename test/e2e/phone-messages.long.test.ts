@@ -67,15 +67,16 @@ it('keeps fifty queued messages and unread replies over kill -9, in order, and d
     await after.client.next({ id });
   }
   expect(await outbound()).toEqual([]);
-  // Nobody waits for this to be stored. It is, once a later change is: a code is registered when it is durable.
-  await relay.ask('/pairing/register', { method: 'POST', body: { code: randomCode() } });
+  // Nobody waits for this to be stored. It is, once a later change is: a reply is acknowledged when it is durable.
+  after.client.send('proactive', 'proactive.reply', { text: 'secret r31', message_id: 'r31' }, 'last');
+  await after.client.next({ id: 'last' });
 
   await relay.restart();
   const third = await enter(session);
   third.client.send('proactive', 'proactive.subscribe');
   await third.client.next({ type: 'proactive.subscribed' });
   expect(await outbound()).toEqual([]);
-  expect(await replies()).toEqual([]);
+  expect(await replies()).toEqual(['r31']);
   expect(third.client.frames.filter(({ channel }: Frame) => channel === 'proactive')).toEqual([]);
   expect(relay.output).not.toContain('secret');
 });
