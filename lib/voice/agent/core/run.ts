@@ -32,11 +32,10 @@ export function call(step: Step, { callId, name, args, isDelivery, hasSpoken }: 
   }
   switch (asked.name) {
     case 'svc_run_task': {
-      const { text, profile = null, sessionId = null, mode } = asked;
+      const { text, profile, sessionId, mode } = asked;
       const task = { callId, localId: `task-${step.next()}`, text, profile, sessionId };
-      const runMode = mode === 'background' ? 'background' : 'foreground';
-      if (run.current) whileBusy(step, task, runMode);
-      else lead(step, task, runMode, hasSpoken);
+      if (run.current) whileBusy(step, task, mode);
+      else lead(step, task, mode, hasSpoken);
       return;
     }
     case 'svc_get_status':

@@ -1,9 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { readToolCall, TOOL_SURFACE, TOOLS, toolResults } from '../../../../../lib/voice/agent/text/tools.ts';
+import { readToolCall, TOOL_SURFACE, TOOLS } from '../../../../../lib/voice/agent/text/tools.ts';
 
-const shown = { engine: 'realtime_agent' };
-const run = { runId: 'r1', sessionId: 's1', interface: shown };
 const read = (name: string, args: unknown) => readToolCall(name, JSON.stringify(args));
 const refused = (error: string) => ({ name: 'refused', result: { ok: false, error } });
 
@@ -19,7 +17,7 @@ describe('schemas (contract 06 §6.2)', () => {
         ['confirmation_id', 'answer'],
       ],
     ]);
-    expect(TOOLS.every(({ type, parameters }) => type === 'function' && parameters.type === 'object')).toBe(true);
+    expect(TOOLS.every(({ parameters }) => parameters.type === 'object')).toBe(true);
   });
 
   it('tell when to use each', () => {
@@ -32,8 +30,10 @@ describe('schemas (contract 06 §6.2)', () => {
 });
 
 describe('calls (contract 06 §6.2)', () => {
+  const plain = { name: 'svc_run_task', text: 'Do it', profile: null, sessionId: null, mode: 'foreground' };
+
   it('reads a task', () => {
-    expect(read('svc_run_task', { text: ' Do it ' })).toEqual({ name: 'svc_run_task', text: 'Do it', mode: 'chat' });
+    expect(read('svc_run_task', { text: ' Do it ' })).toEqual(plain);
     const whole = { text: 'Do it', profile: 'work', session_id: 's1', mode: 'BACKGROUND', other: 1 };
     expect(read('svc_run_task', whole)).toEqual({
       name: 'svc_run_task',
@@ -46,14 +46,13 @@ describe('calls (contract 06 §6.2)', () => {
   });
 
   it('leaves out members of a task that cannot be used', () => {
-    const plain = { name: 'svc_run_task', text: 'Do it', mode: 'chat' };
     const odd = { profile: 'p'.repeat(200), session_id: '..', mode: 'fast' };
     expect(read('svc_run_task', { text: 'Do it', ...odd })).toEqual(plain);
     expect(read('svc_run_task', { text: 'Do it', profile: ' ', session_id: 7, mode: null })).toEqual(plain);
   });
 
   it('reads the others', () => {
-    expect(read('svc_get_status', { run_id: 'r1' })).toEqual({ name: 'svc_get_status', runId: 'r1' });
+    expect(read('svc_get_status', { run_id: 'r1' })).toEqual({ name: 'svc_get_status' });
     expect(readToolCall('svc_cancel', '')).toEqual({ name: 'svc_cancel' });
     expect(read('svc_confirm', { confirmation_id: ' k1 ', answer: 'Allow_Once' })).toEqual({
       name: 'svc_confirm',
@@ -90,104 +89,5 @@ describe('calls (contract 06 §6.2)', () => {
         expect([name, 'refused']).toContain(readToolCall(name, args).name);
       }),
     );
-  });
-});
-
-describe('results (contract 06 §6.2)', () => {
-  const finished = { ...run, answer: 'It is\nnoon.', profile: 'work', toolCount: 2, lastToolName: 'clock' };
-
-  it('of a run', () => {
-    expect(toolResults.done(finished)).toEqual({
-      ok: true,
-      status: 'completed',
-      run_id: 'r1',
-      session_id: 's1',
-      profile: 'work',
-      text: 'It is noon.',
-      answer: 'It is noon.',
-      summary: 'It is noon.',
-      tool_count: 2,
-      last_tool_name: 'clock',
-      raw_text_omitted: true,
-      interface: shown,
-      spoken_response: 'It is noon.',
-      provider_instruction: expect.stringContaining('spoken_response'),
-    });
-    expect(toolResults.done({ ...finished, answer: 'Noon.' })).toMatchObject({ raw_text_omitted: false });
-    expect(toolResults.fastLane(finished)).toEqual({ ...toolResults.done(finished), fast_lane: true });
-    const long = toolResults.done({ ...finished, answer: 'word '.repeat(1000) }) as { text: string; summary: string };
-    expect([long.text.length, long.summary.length]).toEqual([1800, 1200]);
-  });
-
-  it('of a run that failed or was cancelled', () => {
-    const ids = { run_id: 'r1', session_id: 's1', interface: shown };
-    expect(toolResults.failed('x'.repeat(500), run)).toEqual({ ok: false, error: `${'x'.repeat(239)}…`, ...ids });
-    expect(toolResults.cancelledRun(run)).toEqual({ ok: false, cancelled: true, ...ids });
-  });
-
-  it('of a run that goes on, without ids', () => {
-    const instruction = expect.any(String);
-    expect(toolResults.promoted(run)).toEqual({
-      ok: true,
-      status: 'running_in_background',
-      instruction,
-      interface: shown,
-    });
-    expect(toolResults.queued(2, run)).toEqual({
-      ok: true,
-      status: 'queued',
-      queue_position: 2,
-      instruction,
-      interface: shown,
-    });
-    expect(toolResults.alreadyRunning(run)).toMatchObject({ ok: true, status: 'already_running', run_id: 'r1' });
-  });
-
-  it('of a status', () => {
-    const facts = {
-      ...run,
-      status: 'waiting_for_confirmation' as const,
-      pendingConfirmationId: 'k1',
-      activeToolName: 'a',
-      lastToolName: 'b',
-      lastToolStatus: 'running',
-      lastToolMessage: 'm',
-      completedToolCount: 3,
-      queue: ['x'.repeat(200), 'second'],
-    };
-    expect(toolResults.status(facts)).toEqual({
-      ok: true,
-      run_id: 'r1',
-      session_id: 's1',
-      status: 'waiting_for_confirmation',
-      pending_confirmation_id: 'k1',
-      active_tool_name: 'a',
-      last_tool_name: 'b',
-      last_tool_status: 'running',
-      last_tool_message: 'm',
-      completed_tool_count: 3,
-      queued_count: 2,
-      queued_items: [
-        { position: 1, request_preview: `${'x'.repeat(119)}…` },
-        { position: 2, request_preview: 'second' },
-      ],
-      interface: shown,
-    });
-  });
-
-  it('of a cancellation and a confirmation', () => {
-    expect(toolResults.cancelled('cancelled', run)).toEqual({
-      ok: true,
-      run_id: 'r1',
-      status: 'cancelled',
-      session_id: 's1',
-      interface: shown,
-    });
-    expect(toolResults.confirmed('k1', run)).toEqual({
-      ok: true,
-      confirmation_id: 'k1',
-      status: 'forwarded_to_svc_ui',
-      interface: shown,
-    });
   });
 });
