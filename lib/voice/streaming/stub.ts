@@ -28,10 +28,10 @@ export const renderStub: Adapter = async function* ({ text, sampleRate, expressi
 };
 
 /** The tone for a text in eight or nine parts, samples `from` to `to` (exclusive), of 0.25 to 1.5 seconds in all. */
-export function* toneFor(
+function* toneFor(
   text: string,
   sampleRate: number,
-  frequency: number = frequencyOf('neutral'),
+  frequency: number,
 ): Generator<{ from: number; to: number; pcm: Uint8Array }> {
   const characters = [...text.trim()].length;
   const seconds = Math.min(1.5, Math.max(0.25, characters / 120));
