@@ -79,8 +79,8 @@ export function createRealtimeAgent(deps: RealtimeAgentDeps) {
   }
 
   function upstreamOf({ principal, bearer = '' }: SessionCaller): AgentUpstream {
-    const caller = principal.kind === 'api' ? ({ kind: 'api', bearer } as const) : ({ kind: 'session' } as const);
-    return createAgentUpstream({ config, credential: credentialOf(caller, apiKey), upstream, clock, log });
+    const own = principal.kind === 'api' ? bearer : undefined;
+    return createAgentUpstream({ config, credential: () => credentialOf(own, apiKey), upstream, clock, log });
   }
 
   const sessions = createVoiceSessions<AgentSettings, TableSession, AgentRequest>(
@@ -100,7 +100,7 @@ export function createRealtimeAgent(deps: RealtimeAgentDeps) {
         const given = readContextMessages(body.context_messages);
         const isKnown = given.length > 0 || chatSessionId === null;
         const [context, profileBlock] = await Promise.all([
-          isKnown ? given : readHistory(await upstream.history(chatSessionId, new AbortController().signal)),
+          isKnown ? given : readHistory(await upstream.history(chatSessionId)),
           readProfileBlock(profileFiles, profile, log),
         ]);
         return { chatSessionId, isFinalAnswerOnly, context, profileBlock, upstream };

@@ -335,7 +335,7 @@ export function capElapsed(step: Step): void {
   const { current } = step.state.run;
   if (current?.phase !== 'background') return;
   const error = 'background run timed out';
-  abort(step, current);
+  step.do({ type: 'abortRun', key: current.key });
   step.emitSvc({ type: 'svc.run.cancelled', run_id: current.runId });
   release(step, current, 'timeout');
   emitBackgroundCompleted(step, current, error);
@@ -384,9 +384,6 @@ function release(step: Step, run: Run, status: RunFacts['status']): void {
   if (state.run.queue.length > 0) step.setTimer('queue', QUEUE_WAIT + config.deliveryConfirm);
 }
 
-const abort = (step: Step, { key, isNamed, runId }: Run): void =>
-  step.do({ type: 'abortRun', key, runId: isNamed ? runId : null });
-
 /** Cancels the run, the fast lane and the whole queue. A finished run is unchanged. */
 export function cancelRuns(step: Step): void {
   const { run } = step.state;
@@ -396,11 +393,11 @@ export function cancelRuns(step: Step): void {
   const { fast, current } = run;
   if (fast) {
     endFast(step);
-    step.do({ type: 'abortRun', key: fast.key, runId: null });
+    step.do({ type: 'abortRun', key: fast.key });
     answerCancelled(step, fast.task);
   }
   if (!current) return;
-  abort(step, current);
+  step.do({ type: 'abortRun', key: current.key });
   step.emitSvc({ type: 'svc.run.cancelled', run_id: current.runId });
   if (current.phase !== 'background') answerCancelled(step, current.task);
   release(step, current, 'cancelled');
@@ -436,7 +433,7 @@ export function detachRuns(step: Step): boolean {
   const { fast, current } = run;
   if (fast) {
     endFast(step);
-    step.do({ type: 'abortRun', key: fast.key, runId: null });
+    step.do({ type: 'abortRun', key: fast.key });
     run.queue = [...run.queue, fast.task].slice(0, MAX_QUEUE);
   }
   if (current && current.phase !== 'background') {

@@ -78,7 +78,7 @@ export function abandonFast(step: Step): void {
   if (!fast) return;
   step.mark('voice.svc_fast_lane.abandoned', { call_id: fast.task.callId });
   endFast(step);
-  step.do({ type: 'abortRun', key: fast.key, runId: null });
+  step.do({ type: 'abortRun', key: fast.key });
   enqueue(step, fast.task);
 }
 

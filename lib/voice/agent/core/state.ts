@@ -410,7 +410,7 @@ export type Effect =
   | { type: 'truncate'; isCertain: boolean }
   | { type: 'startRun'; key: number; task: Task; sessionId: string | null; isExternal: boolean }
   /** The run's results are no longer wanted. */
-  | { type: 'abortRun'; key: number; runId: string | null }
+  | { type: 'abortRun'; key: number }
   | { type: 'approve'; runId: string; confirmationId: string; answer: string }
   | { type: 'render'; id: number; text: string }
   | { type: 'stopRender'; id: number }

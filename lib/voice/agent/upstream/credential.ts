@@ -8,19 +8,17 @@ export interface UpstreamCredential {
   origin: 'caller' | 'relay' | 'none';
 }
 
-/** The opener of a voice session. Paired callers have a relay token, which must never be sent to the API server. */
-export type UpstreamCaller = { kind: 'api'; bearer: string } | { kind: 'session' };
-
 /**
- * Returns a function that looks up the credential for one caller (contract 06 §5.1). It is called for each run, because
- * the agent may change its key. `apiKey` reads that key from the agent's configuration, its `.env` and the environment.
+ * The credential for one caller (contract 06 §5.1): its own API key (`bearer`), or for a paired caller, whose token must
+ * never be sent to the API server, the key that `apiKey` reads.
  */
-export function credentialOf(caller: UpstreamCaller, apiKey: () => Promise<string>): () => Promise<UpstreamCredential> {
-  if (caller.kind === 'api') return async () => ({ secret: caller.bearer, origin: 'caller' });
-  return async () => {
-    const secret = await apiKey();
-    return secret !== '' && isPrintable(secret) ? { secret, origin: 'relay' } : { secret: '', origin: 'none' };
-  };
+export async function credentialOf(
+  bearer: string | undefined,
+  apiKey: () => Promise<string>,
+): Promise<UpstreamCredential> {
+  if (bearer !== undefined) return { secret: bearer, origin: 'caller' };
+  const secret = await apiKey();
+  return secret !== '' && isPrintable(secret) ? { secret, origin: 'relay' } : { secret: '', origin: 'none' };
 }
 
 /** Error message for a refused credential. Clients recognise its first words (contract 06 §1). */

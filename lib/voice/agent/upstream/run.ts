@@ -36,10 +36,8 @@ export interface AgentUpstream {
   run(request: RunRequest): AsyncGenerator<RunEvent, void>;
   /** Answers a confirmation upstream, if supported; dropped while 8 are in flight. Never rejects. */
   approve(runId: string, confirmationId: string, answer: string): Promise<void>;
-  /** Stops a run upstream, if supported; once per run. Never rejects. `run` does this itself. */
-  stop(runId: string): Promise<void>;
   /** The messages of a chat session from upstream; empty after any failure (contract 06 §3.3). */
-  history(sessionId: string, signal: AbortSignal): Promise<JsonObject[]>;
+  history(sessionId: string): Promise<JsonObject[]>;
 }
 
 export interface AgentUpstreamDeps {
@@ -56,7 +54,6 @@ const IDLE_TIMEOUT = 120_000;
 const SIDE_CALL_TIMEOUT = 3_000;
 const HISTORY_TIMEOUT = 5_000;
 const MAX_MESSAGE = 240;
-const MAX_STOPPED = 64;
 /** Concurrent answers to upstream, one per confirmation. */
 const MAX_APPROVALS = 8;
 const ALLOWING = new Set(['allow', 'allow_once']);
@@ -66,8 +63,6 @@ type Offer = 'stop' | 'approval';
 export function createAgentUpstream({ config, credential, upstream, clock, log }: AgentUpstreamDeps): AgentUpstream {
   /** Features of upstream, once it has answered. */
   let offers: ReadonlySet<Offer> | undefined;
-  /** Runs that were stopped upstream, the oldest first. */
-  const stopped = new Set<string>();
   let approvals = 0;
 
   const apiWith = ({ secret }: UpstreamCredential): AgentApi =>
@@ -93,14 +88,6 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
       // Only the part before the colon, because the rest may quote the API server.
       log.debug(`a run was left as it is upstream: ${describeError(error).split(':')[0]}`);
     }
-  }
-
-  async function stop(runId: string): Promise<void> {
-    if (stopped.has(runId)) return;
-    stopped.add(runId);
-    const [oldest] = stopped;
-    if (stopped.size > MAX_STOPPED && oldest !== undefined) stopped.delete(oldest);
-    await postToRun(runId, 'stop', {});
   }
 
   /** The events of a run. Throws if it fails. */
@@ -147,8 +134,9 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
       let runId: string | undefined;
       let isOver = false;
       const cancel = () => {
+        if (end.signal.aborted) return;
         end.abort();
-        if (!isOver && runId !== undefined) void stop(runId);
+        if (!isOver && runId !== undefined) void postToRun(runId, 'stop', {});
       };
       signal.addEventListener('abort', cancel);
       try {
@@ -177,12 +165,10 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
       approvals--;
     },
 
-    stop,
-
-    async history(sessionId, signal) {
+    async history(sessionId) {
       if (!isSessionId(sessionId)) return [];
       try {
-        const limits = { failure: 'No messages', timeout: HISTORY_TIMEOUT, signal };
+        const limits = { failure: 'No messages', timeout: HISTORY_TIMEOUT, signal: new AbortController().signal };
         const api = apiWith(await credential());
         const answer = await api.get(`/api/sessions/${encodeURIComponent(sessionId)}/messages`, limits);
         const { data, items, messages } = isObject(answer) ? answer : {};

@@ -91,7 +91,6 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
       return stream.read(request.signal);
     },
     approve: async (...answer) => void approvals.push(answer),
-    stop: async () => {},
     history: async () => [],
   };
   const session = new AgentSession({

@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { createNodeUpstream } from '../../../../../lib/host/node/upstream.ts';
 import type { Upstream } from '../../../../../lib/host/upstream.ts';
 import { systemClock } from '../../../../../lib/kit/clock.ts';
-import { credentialOf, type UpstreamCaller } from '../../../../../lib/voice/agent/upstream/credential.ts';
+import { credentialOf } from '../../../../../lib/voice/agent/upstream/credential.ts';
 import {
   type AgentUpstream,
   createAgentUpstream,
@@ -22,16 +22,17 @@ const STOP = { features: { run_stop: true, run_approval_response: true } };
 interface Setting {
   url: string;
   upstream?: Upstream;
-  caller?: UpstreamCaller;
+  /** Of an API caller. */
+  bearer?: string;
   key?: string;
   clock?: Parameters<typeof createAgentUpstream>[0]['clock'];
 }
 
-function agentFor({ url, upstream, caller = { kind: 'session' }, key = KEY, clock = systemClock }: Setting) {
+function agentFor({ url, upstream, bearer, key = KEY, clock = systemClock }: Setting) {
   const log = createTestLog();
   const agent = createAgentUpstream({
     config: { webapiUrl: url },
-    credential: credentialOf(caller, async () => key),
+    credential: () => credentialOf(bearer, async () => key),
     upstream: upstream ?? createNodeUpstream(),
     clock,
     log,
@@ -138,8 +139,6 @@ describe.each([
     expect(events).toEqual([{ type: 'svc.run.started', run_id: 'r/1' }]);
     await whenAbandoned(api.requests[0]);
     await vi.waitFor(() => expect(api.posts).toEqual([{ path: '/v1/runs/r%2F1/stop', body: {} }]));
-    await agent.stop('r/1');
-    expect(api.posts).toHaveLength(1);
     expect(log.lines).toEqual([]);
   });
 
@@ -264,13 +263,13 @@ describe.each([
 
 describe('credential (contract 06 §5.1)', () => {
   it.each([
-    ['the relay’s key', { kind: 'session' }, 'wrong', 'the configured relay-side svc credential'],
-    ['no key', { kind: 'session' }, '', 'no relay-side svc credential is configured'],
-    ['an unusable key', { kind: 'session' }, 'schlüssel', 'no relay-side svc credential is configured'],
-    ['the caller’s bearer', { kind: 'api', bearer: 'theirs' }, KEY, "the caller's own API key"],
-  ] as const)('a refusal of %s is told, without the secret', async (_name, caller, key, words) => {
+    ['the relay’s key', undefined, 'wrong', 'the configured relay-side svc credential'],
+    ['no key', undefined, '', 'no relay-side svc credential is configured'],
+    ['an unusable key', undefined, 'schlüssel', 'no relay-side svc credential is configured'],
+    ['the caller’s bearer', 'theirs', KEY, "the caller's own API key"],
+  ] as const)('a refusal of %s is told, without the secret', async (_name, bearer, key, words) => {
     const api = await startAgentApi({ key: 'other' });
-    const { agent, log } = agentFor({ url: api.url, caller, key });
+    const { agent, log } = agentFor({ url: api.url, bearer, key });
     const [error, ...rest] = await runOn(agent);
     expect(rest).toEqual([]);
     expect(error).toEqual({
@@ -284,7 +283,7 @@ describe('credential (contract 06 §5.1)', () => {
 
   it('of an API caller is their own bearer', async () => {
     const api = await startAgentApi({ key: 'theirs' });
-    const { agent } = agentFor({ url: api.url, caller: { kind: 'api', bearer: 'theirs' } });
+    const { agent } = agentFor({ url: api.url, bearer: 'theirs' });
     expect((await runOn(agent)).at(-1)).toEqual({ type: 'end', text: '' });
   });
 
@@ -363,6 +362,15 @@ it('reads the stream no faster than events are taken', async () => {
   expect(clock.pending).toBe(0);
 });
 
+/** A run `r1` that is left before its end. */
+async function leaveRun(api: Awaited<ReturnType<typeof startAgentApi>>, agent: AgentUpstream): Promise<void> {
+  api.onRun(async (exchange) => {
+    exchange.open();
+    await exchange.event({ type: 'run.started', run_id: 'r1' });
+  });
+  for await (const { type } of agent.run(asked())) if (type === 'svc.run.started') break;
+}
+
 describe('calls beside a run', () => {
   it.each([
     ['features', STOP],
@@ -374,7 +382,8 @@ describe('calls beside a run', () => {
     const { agent } = agentFor({ url: api.url });
     await agent.approve('r1', 'k1', 'allow');
     await agent.approve('r1', 'k2', 'anything else');
-    await agent.stop('r1');
+    await leaveRun(api, agent);
+    await vi.waitFor(() => expect(api.posts).toHaveLength(3));
     expect(api.posts).toEqual([
       { path: '/v1/runs/r1/approval', body: { confirmation_id: 'k1', answer: 'allow', choice: 'once' } },
       { path: '/v1/runs/r1/approval', body: { confirmation_id: 'k2', answer: 'anything else', choice: 'deny' } },
@@ -399,7 +408,7 @@ describe('calls beside a run', () => {
   ])('are not made when they are %s', async (_name, capabilities) => {
     const api = await startAgentApi({ key: KEY, capabilities });
     const { agent } = agentFor({ url: api.url });
-    await agent.stop('r1');
+    await leaveRun(api, agent);
     await agent.approve('r1', 'k1', 'allow');
     expect(api.posts).toEqual([]);
   });
@@ -409,27 +418,25 @@ describe('calls beside a run', () => {
     const api = await startFakeApi();
     api.onAny(() => {});
     const { agent } = agentFor({ url: api.url, clock });
-    const stopping = agent.stop('r1');
+    const approving = agent.approve('r1', 'k1', 'allow');
     await api.request(0);
     clock.advance(3000);
-    await stopping;
+    await approving;
     expect(clock.pending).toBe(0);
   });
 
   it('read the messages of a session (contract 06 §3.3)', async () => {
     const api = await startAgentApi({ key: KEY });
     const { agent } = agentFor({ url: api.url });
-    const { signal } = new AbortController();
     const message = { role: 'user', content: 'hi' };
     for (const messages of [[message, 7], { data: [message] }, { items: [message] }, { messages: [message] }]) {
       api.messages = messages;
-      expect(await agent.history('s/1', signal)).toEqual([message]);
+      expect(await agent.history('s/1')).toEqual([message]);
     }
     expect(api.requests[0]?.path).toBe('/api/sessions/s%2F1/messages');
     api.messages = { other: [message] };
-    expect(await agent.history('s', signal)).toEqual([]);
-    expect(await agent.history('..', signal)).toEqual([]);
-    expect(await agent.history('s', AbortSignal.abort())).toEqual([]);
-    expect(await agentFor({ url: api.url, key: 'wrong' }).agent.history('s', signal)).toEqual([]);
+    expect(await agent.history('s')).toEqual([]);
+    expect(await agent.history('..')).toEqual([]);
+    expect(await agentFor({ url: api.url, key: 'wrong' }).agent.history('s')).toEqual([]);
   });
 });
