@@ -77,18 +77,8 @@ import {
 } from './sessions.ts';
 import { type SocketRow, sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
-import { getAgentConfig, getAgentOptions, patchAgentConfig, validateAgent } from './voice/agent.ts';
-import {
-  getOutputConfig,
-  getOutputOptions,
-  getRealtimeConfig,
-  getRealtimeOptions,
-  getVoiceConfig,
-  patchOutputConfig,
-  patchRealtimeConfig,
-  validateOutput,
-  validateRealtime,
-} from './voice/config.ts';
+import { agentSettings } from './voice/agent.ts';
+import { getVoiceConfig, labSettings, outputSettings } from './voice/config.ts';
 import { createAgentSession, createLabSession, createOutputSession } from './voice/sessions.ts';
 import { synthesize } from './voice/synthesize.ts';
 import { transcribe } from './voice/transcribe.ts';
@@ -176,18 +166,18 @@ const table: readonly Route[] = [
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
   ['GET', '/secure-link/preflight', operator, secureLinkPreflight],
   ['GET', '/voice/config', voice('voice:config'), getVoiceConfig],
-  ['GET', '/voice/output/config', voice('voice:tts'), getOutputConfig],
-  ['PATCH', '/voice/output/config', voice('voice:tts'), patchOutputConfig],
-  ['GET', '/voice/output/providers/:provider/options', voice('voice:tts'), getOutputOptions],
-  ['POST', '/voice/output/providers/:provider/validate', voice('voice:tts'), validateOutput],
-  ['GET', '/voice/realtime/config', voice('voice:realtime'), getRealtimeConfig],
-  ['PATCH', '/voice/realtime/config', voice('voice:realtime'), patchRealtimeConfig],
-  ['GET', '/voice/realtime/providers/:provider/options', voice('voice:realtime'), getRealtimeOptions],
-  ['POST', '/voice/realtime/providers/:provider/validate', voice('voice:realtime'), validateRealtime],
-  ['GET', '/voice/realtime-agent/config', voice('voice:realtime'), getAgentConfig],
-  ['PATCH', '/voice/realtime-agent/config', voice('voice:realtime'), patchAgentConfig],
-  ['GET', '/voice/realtime-agent/providers/:provider/options', voice('voice:realtime'), getAgentOptions],
-  ['POST', '/voice/realtime-agent/providers/:provider/validate', voice('voice:realtime'), validateAgent],
+  ['GET', '/voice/output/config', voice('voice:tts'), outputSettings.get],
+  ['PATCH', '/voice/output/config', voice('voice:tts'), outputSettings.patch],
+  ['GET', '/voice/output/providers/:provider/options', voice('voice:tts'), outputSettings.options],
+  ['POST', '/voice/output/providers/:provider/validate', voice('voice:tts'), outputSettings.validate],
+  ['GET', '/voice/realtime/config', voice('voice:realtime'), labSettings.get],
+  ['PATCH', '/voice/realtime/config', voice('voice:realtime'), labSettings.patch],
+  ['GET', '/voice/realtime/providers/:provider/options', voice('voice:realtime'), labSettings.options],
+  ['POST', '/voice/realtime/providers/:provider/validate', voice('voice:realtime'), labSettings.validate],
+  ['GET', '/voice/realtime-agent/config', voice('voice:realtime'), agentSettings.get],
+  ['PATCH', '/voice/realtime-agent/config', voice('voice:realtime'), agentSettings.patch],
+  ['GET', '/voice/realtime-agent/providers/:provider/options', voice('voice:realtime'), agentSettings.options],
+  ['POST', '/voice/realtime-agent/providers/:provider/validate', voice('voice:realtime'), agentSettings.validate],
   ['POST', '/voice/transcribe', voice('voice:stt'), transcribe],
   ['POST', '/voice/synthesize', voice('voice:tts'), synthesize],
   ['POST', '/voice/output/session', voice('voice:tts'), createOutputSession],

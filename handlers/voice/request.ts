@@ -1,8 +1,6 @@
 import { RelayError } from '../../lib/errors.ts';
 import type { BasicCaller } from '../../lib/voice/basic/basic.ts';
-import { MAX_ID } from '../../lib/voice/limits.ts';
 import type { VoicePrincipal } from '../../lib/voice/principal.ts';
-import { textIn } from '../../lib/voice/section.ts';
 import { readJson } from '../../lib/web/json.ts';
 import { lastOf, type RelayRequest } from '../request.ts';
 
@@ -33,13 +31,6 @@ export function profileOf({ query }: RelayRequest, body: Record<string, unknown>
   }
   return named;
 }
-
-/**
- * A model or voice to check. A missing one comes from the settings, an empty one stays empty.
- * @throws RelayError `invalid`
- */
-export const selected = (body: Record<string, unknown>, name: string, fallback: string): string =>
-  body[name] === undefined || body[name] === null ? fallback : (textIn(body, name, MAX_ID) ?? '');
 
 /** The caller of a basic route, until it hangs up. */
 export const basicCallerOf = ({ voice, signal }: RelayRequest): BasicCaller => ({
