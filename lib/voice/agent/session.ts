@@ -17,6 +17,7 @@ import {
   type Effect,
   type Event,
   initialState,
+  type Prompt,
   type ProviderCommand,
   type State,
   type Task,
@@ -73,8 +74,6 @@ export interface AgentSessionDeps<S extends StreamingSettings = StreamingSetting
 
 /** Results of functions that a provider may lose with its connection. */
 const MAX_RESULTS = 8;
-/** Function calls whose ids are kept. */
-const MAX_CALLS = 256;
 
 /** The result of a function call, until the provider has spoken after it. */
 interface SentResult {
@@ -103,8 +102,6 @@ export class AgentSession implements TableSession {
   readonly #history = new History();
   readonly #pending = new PendingAudio();
   #results: SentResult[] = [];
-  /** Ids of the function calls on this connection. */
-  readonly #calls = new Set<string>();
   readonly #runs = new Map<number, AbortController>();
   readonly #renders = new Map<number, AbortController>();
   readonly #timers = new Map<number, Cancel>();
@@ -243,17 +240,14 @@ export class AgentSession implements TableSession {
     }
     // It has closed meanwhile.
     if (this.#provider !== provider) return;
-    try {
+    this.#attempt(() => {
       for (const { role, content } of this.#history.forNewConnection()) provider.appendContext(role, content);
       for (const { text } of this.#results) provider.appendContext('user', text);
       for (const command of this.#pending.replay()) {
         if (command.type === 'audio') provider.sendAudio(command.pcm, command.sampleRate);
         else provider.commitAudio();
       }
-    } catch (error) {
-      // The end of the connection is reported by a separate event.
-      this.#deps.log.warn(`a realtime provider accepted no more messages: ${describeError(error)}`);
-    }
+    });
     this.#post({ type: 'dialled' });
   }
 
@@ -261,7 +255,6 @@ export class AgentSession implements TableSession {
     this.#provider?.close();
     this.#provider = undefined;
     this.#connection.abort();
-    this.#calls.clear();
     this.#publisher.forgetItems();
   }
 
@@ -283,7 +276,6 @@ export class AgentSession implements TableSession {
           hasClosed = true;
           this.#hangUp();
         }
-        if (event.type === 'functionCall') this.#noteCall(event.callId);
         if (event.type === 'responseDone') this.#results = this.#results.filter(({ isAsked }) => !isAsked);
         this.#post({ type: 'provider', event, playback: this.#publisher.playback });
       },
@@ -303,12 +295,6 @@ export class AgentSession implements TableSession {
       if (!(error instanceof RelayError)) log.error(`a realtime provider failed: ${describeError(error)}`);
       return error instanceof RelayError ? error.message : 'internal error';
     }
-  }
-
-  #noteCall(callId: string): void {
-    this.#calls.add(callId);
-    const [oldest] = this.#calls;
-    if (oldest !== undefined && this.#calls.size > MAX_CALLS) this.#calls.delete(oldest);
   }
 
   #ended(why: string): void {
@@ -334,87 +320,38 @@ export class AgentSession implements TableSession {
 
   // --- effects
 
+  readonly #effects: { readonly [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) => void } = {
+    emit: ({ event, hold }) => this.#publisher.emit(event, hold),
+    audio: ({ audio, hold }) => this.#publisher.audio(audio, hold),
+    release: ({ hold }) => this.#publisher.release(hold),
+    discard: ({ hold }) => this.#publisher.discard(hold),
+    mark: ({ event }) => this.#deps.artifacts.record(event),
+    provider: ({ command }) => void this.#attempt(() => this.#command(command)),
+    dial: () => void this.#redial(),
+    hangUp: () => this.#hangUp(),
+    toolResult: (result) => this.#sendResult(result),
+    request: ({ request }) => this.#request(request.prompt),
+    truncate: ({ isCertain }) => this.#truncate(isCertain),
+    startRun: (run) => void this.#run(run),
+    abortRun: ({ key }) => this.#runs.get(key)?.abort(),
+    approve: ({ runId, confirmationId, answer }) => void this.#deps.upstream.approve(runId, confirmationId, answer),
+    render: ({ id, text }) => void this.#render(id, text),
+    stopRender: ({ id }) => this.#renders.get(id)?.abort(),
+    setTimer: (timer) => this.#setTimer(timer),
+    clearTimer: ({ generation }) => this.#clearTimer(generation),
+    activity: ({ isBusy }) => this.#socket.setActivity(isBusy ? 'busy' : 'idle'),
+    resumeTtl: ({ ttl }) => this.#socket.setResumeTtl(ttl),
+    phoneMessage: ({ text, runId, chatSessionId }) => this.#deps.handOver({ text, runId, chatSessionId }),
+    close: ({ code, reason, why }) => this.#socket.close(code, reason, why),
+  };
+
   #perform(effect: Effect): void {
-    const { artifacts, upstream, handOver } = this.#deps;
-    switch (effect.type) {
-      case 'emit':
-        this.#publisher.emit(effect.event, effect.hold);
-        break;
-      case 'audio':
-        this.#publisher.audio(effect.audio, effect.hold);
-        break;
-      case 'release':
-        this.#publisher.release(effect.hold);
-        break;
-      case 'discard':
-        this.#publisher.discard(effect.hold);
-        break;
-      case 'mark':
-        artifacts.record(effect.event);
-        break;
-      case 'provider':
-        this.#tryCommand(effect.command);
-        break;
-      case 'dial':
-        void this.#redial();
-        break;
-      case 'hangUp':
-        this.#hangUp();
-        break;
-      case 'toolResult':
-        this.#sendResult(effect);
-        break;
-      case 'request':
-        for (const result of this.#results) result.isAsked = true;
-        this.#send('request', (provider) => provider.requestResponse(responseRequest(effect.request.prompt)));
-        break;
-      case 'truncate':
-        this.#truncate(effect.isCertain);
-        break;
-      case 'startRun':
-        void this.#run(effect);
-        break;
-      case 'abortRun':
-        this.#runs.get(effect.key)?.abort();
-        break;
-      case 'approve':
-        void upstream.approve(effect.runId, effect.confirmationId, effect.answer);
-        break;
-      case 'render':
-        void this.#render(effect.id, effect.text);
-        break;
-      case 'stopRender':
-        this.#renders.get(effect.id)?.abort();
-        break;
-      case 'setTimer':
-        this.#setTimer(effect);
-        break;
-      case 'clearTimer':
-        this.#timers.get(effect.generation)?.();
-        this.#timers.delete(effect.generation);
-        break;
-      case 'activity':
-        this.#socket.setActivity(effect.isBusy ? 'busy' : 'idle');
-        break;
-      case 'resumeTtl':
-        this.#socket.setResumeTtl(effect.ttl);
-        break;
-      case 'phoneMessage':
-        handOver({ text: effect.text, runId: effect.runId, chatSessionId: effect.chatSessionId });
-        break;
-      case 'close':
-        this.#socket.close(effect.code, effect.reason, effect.why);
-        break;
-    }
+    (this.#effects[effect.type] as (effect: Effect) => void)(effect);
   }
 
-  #tryCommand(command: ProviderCommand): void {
-    try {
-      this.#command(command);
-    } catch (error) {
-      // The end of the connection is reported by a separate event.
-      this.#deps.log.warn(`a realtime provider accepted no more messages: ${describeError(error)}`);
-    }
+  #request(prompt: Prompt | null): void {
+    for (const result of this.#results) result.isAsked = true;
+    this.#send('request', (provider) => provider.requestResponse(responseRequest(prompt)));
   }
 
   #truncate(isCertain: boolean): void {
@@ -432,7 +369,7 @@ export class AgentSession implements TableSession {
     this.#results = [...this.#results, { callId, text, isAsked: false }].slice(-MAX_RESULTS);
     this.#send('toolResult', (provider) => {
       // A provider knows nothing of a call on an earlier connection.
-      if (this.#calls.has(callId)) provider.sendToolResult(callId, result);
+      if (this.#state.turn.calls.includes(callId)) provider.sendToolResult(callId, result);
       else provider.appendContext('user', text);
     });
   }
@@ -464,11 +401,18 @@ export class AgentSession implements TableSession {
 
   /** Sends a message that the turn depends on. */
   #send(what: 'toolResult' | 'request', send: (provider: ProviderSession) => void): void {
+    const provider = this.#provider;
+    if (provider && !this.#attempt(() => send(provider))) this.#post({ type: 'providerRefused', what });
+  }
+
+  /** False if the provider accepts no more messages. The end of its connection is reported by a separate event. */
+  #attempt(send: () => void): boolean {
     try {
-      if (this.#provider) send(this.#provider);
+      send();
+      return true;
     } catch (error) {
       this.#deps.log.warn(`a realtime provider accepted no more messages: ${describeError(error)}`);
-      this.#post({ type: 'providerRefused', what });
+      return false;
     }
   }
 
@@ -561,6 +505,11 @@ export class AgentSession implements TableSession {
       this.#post({ type: 'timer', name, generation });
     });
     this.#timers.set(generation, cancel);
+  }
+
+  #clearTimer(generation: number): void {
+    this.#timers.get(generation)?.();
+    this.#timers.delete(generation);
   }
 
   // --- the session's facts

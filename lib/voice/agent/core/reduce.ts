@@ -117,43 +117,28 @@ function advanceLink(step: Step): void {
   link.reconnect(step, 'session_limit');
 }
 
+const SIGNALS: { readonly [T in Signal['type']]: (step: Step, signal: Extract<Signal, { type: T }>) => void } = {
+  userTurn(step) {
+    step.do({ type: 'truncate', isCertain: false });
+    delivery.preempt(step);
+    turn.requestAnswer(step);
+  },
+  noise,
+  call: run.call,
+  deliveryText: (step, { text }) => delivery.deliveryText(step, text),
+  deliveryAudio: (step, { bytes }) => delivery.deliveryAudio(step, bytes),
+  deliveryRestarted: delivery.deliveryRestarted,
+  deliveryEnded: delivery.deliveryEnded,
+  deliveryCancelled: delivery.deliveryCancelled,
+  deliveryRefused: delivery.deliveryRefused,
+  drained(step, { drain }) {
+    if (drain.reason === 'pre_svc_ack') run.drainedForRun(step, drain.callId);
+    else if (!delivery.drainedForDelivery(step, drain)) response.request(step, { kind: 'tool_followup', prompt: null });
+  },
+};
+
 function handle(step: Step, signal: Signal): void {
-  switch (signal.type) {
-    case 'userTurn':
-      step.do({ type: 'truncate', isCertain: false });
-      delivery.preempt(step);
-      turn.requestAnswer(step);
-      break;
-    case 'noise':
-      noise(step);
-      break;
-    case 'call':
-      run.call(step, signal);
-      break;
-    case 'deliveryText':
-      delivery.deliveryText(step, signal.text);
-      break;
-    case 'deliveryAudio':
-      delivery.deliveryAudio(step, signal.bytes);
-      break;
-    case 'deliveryRestarted':
-      delivery.deliveryRestarted(step);
-      break;
-    case 'deliveryEnded':
-      delivery.deliveryEnded(step, signal);
-      break;
-    case 'deliveryCancelled':
-      delivery.deliveryCancelled(step);
-      break;
-    case 'deliveryRefused':
-      delivery.deliveryRefused(step);
-      break;
-    case 'drained':
-      if (signal.drain.reason === 'pre_svc_ack') run.drainedForRun(step, signal.drain.callId);
-      else if (!delivery.drainedForDelivery(step, signal.drain))
-        response.request(step, { kind: 'tool_followup', prompt: null });
-      break;
-  }
+  (SIGNALS[signal.type] as (step: Step, signal: Signal) => void)(step, signal);
 }
 
 /**
@@ -175,35 +160,21 @@ function clientMessage(step: Step, message: JsonObject): void {
   const { type } = message;
   // Without a provider, only the last answer is still pending.
   if (step.state.phase === 'closing' && type !== 'response.cancel') return;
-  switch (type) {
-    case 'input_audio.append':
-      turn.append(step, message);
-      break;
-    case 'input_audio.commit':
-      turn.commit(step);
-      break;
-    case 'input_audio.clear':
-      turn.clear(step);
-      break;
-    case 'response.create':
-      turn.textTurn(step, message);
-      break;
-    case 'response.cancel':
-      cancel(step);
-      break;
-    case 'playback.drained':
-      drained(step);
-      break;
-    case 'svc.confirm':
-      run.confirm(step, message);
-      break;
-    case 'svc.result.respeak':
-      fallback.respeak(step);
-      break;
-    default:
-      step.error(`unsupported message type: ${visibleLine(describeValue(type)).slice(0, MAX_TYPE)}`);
-  }
+  const handler = typeof type === 'string' ? CLIENT_MESSAGES.get(type) : undefined;
+  if (handler) handler(step, message);
+  else step.error(`unsupported message type: ${visibleLine(describeValue(type)).slice(0, MAX_TYPE)}`);
 }
+
+const CLIENT_MESSAGES = new Map<string, (step: Step, message: JsonObject) => void>([
+  ['input_audio.append', turn.append],
+  ['input_audio.commit', turn.commit],
+  ['input_audio.clear', turn.clear],
+  ['response.create', turn.textTurn],
+  ['response.cancel', cancel],
+  ['playback.drained', drained],
+  ['svc.confirm', run.confirm],
+  ['svc.result.respeak', fallback.respeak],
+]);
 
 /**
  * `response.cancel` of the client stops the run and the speech (contract 06 §6.6). The end of the run precedes that of the
