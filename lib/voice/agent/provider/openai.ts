@@ -1,6 +1,5 @@
 import type { Tuning } from '../tuning.ts';
-import type { ConnectProvider } from './provider.ts';
-import { createRealtimeProvider, type RealtimeProviderDeps } from './realtime.ts';
+import type { Dialect } from './realtime.ts';
 
 const SAMPLE_RATE = 24_000;
 const TRANSCRIBER = 'gpt-realtime-whisper';
@@ -8,37 +7,30 @@ const TRANSCRIBER = 'gpt-realtime-whisper';
 const truncationOf = (value: NonNullable<Tuning['truncation']>) =>
   typeof value === 'number' ? { type: 'retention_ratio', retention_ratio: value } : value;
 
-/** OpenAI Realtime (contract 06 §9), and servers of the owner that take its requests (05 §18). */
-export const createOpenaiProvider = (
-  deps: RealtimeProviderDeps,
-  { provider, label } = { provider: 'openai_realtime', label: 'OpenAI' },
-): ConnectProvider =>
-  createRealtimeProvider(
-    {
-      provider,
-      label,
-      sampleRate: SAMPLE_RATE,
-      session: ({ model, voice, instructions, tuning = {} }, tools) => ({
-        type: 'realtime',
-        model,
-        instructions,
-        output_modalities: ['audio'],
-        audio: {
-          input: {
-            format: { type: 'audio/pcm', rate: SAMPLE_RATE },
-            turn_detection: null,
-            transcription: {
-              model: TRANSCRIBER,
-              ...(tuning.transcriptionLanguage && { language: tuning.transcriptionLanguage }),
-            },
-            ...(tuning.noiseReduction && { noise_reduction: { type: tuning.noiseReduction } }),
-          },
-          output: { format: { type: 'audio/pcm' }, voice, ...(tuning.speed && { speed: tuning.speed }) },
+/** OpenAI Realtime (contract 06 §9). */
+export const openai: Dialect = {
+  provider: 'openai_realtime',
+  label: 'OpenAI',
+  sampleRate: SAMPLE_RATE,
+  session: ({ model, voice, instructions, tuning = {} }, tools) => ({
+    type: 'realtime',
+    model,
+    instructions,
+    output_modalities: ['audio'],
+    audio: {
+      input: {
+        format: { type: 'audio/pcm', rate: SAMPLE_RATE },
+        turn_detection: null,
+        transcription: {
+          model: TRANSCRIBER,
+          ...(tuning.transcriptionLanguage && { language: tuning.transcriptionLanguage }),
         },
-        ...(tuning.truncation && { truncation: truncationOf(tuning.truncation) }),
-        tools,
-        tool_choice: 'auto',
-      }),
+        ...(tuning.noiseReduction && { noise_reduction: { type: tuning.noiseReduction } }),
+      },
+      output: { format: { type: 'audio/pcm' }, voice, ...(tuning.speed && { speed: tuning.speed }) },
     },
-    deps,
-  );
+    ...(tuning.truncation && { truncation: truncationOf(tuning.truncation) }),
+    tools,
+    tool_choice: 'auto',
+  }),
+};
