@@ -22,10 +22,10 @@ import {
   type State,
   type Task,
 } from './core/state.ts';
-import { ProviderEventQueue } from './event-queue.ts';
+import { createEventQueue } from './event-queue.ts';
 import { History } from './history.ts';
 import { PendingAudio } from './pending-audio.ts';
-import type { ConnectProvider, ProviderOptions, ProviderSession } from './provider/provider.ts';
+import type { ConnectProvider, ProviderEvent, ProviderOptions, ProviderSession } from './provider/provider.ts';
 import { responseRequest } from './provider-requests.ts';
 import { Publisher } from './publisher.ts';
 import type { ContextMessage } from './text/context.ts';
@@ -77,7 +77,6 @@ const MAX_RESULTS = 8;
 
 /** The result of a function call, until the provider has spoken after it. */
 interface SentResult {
-  callId: string;
   text: string;
   /** True if a response was requested after it. */
   isAsked: boolean;
@@ -268,22 +267,18 @@ export class AgentSession implements TableSession {
     const instructions = providerInstructions({ facts: this.#facts, time, finalAnswerOnly, context, profileBlock });
     const options = { ...providerOptions, model, voice, sampleRate, instructions, tools: TOOLS };
     let hasClosed = false;
-    const providerEvents = new ProviderEventQueue({
-      room: () => this.#socket.room(),
-      post: (event) => {
-        if (connection.signal.aborted) return;
-        if (event.type === 'closed') {
-          hasClosed = true;
-          this.#hangUp();
-        }
-        if (event.type === 'responseDone') this.#results = this.#results.filter(({ isAsked }) => !isAsked);
-        this.#post({ type: 'provider', event, playback: this.#publisher.playback });
-      },
-    });
+    const post = (event: ProviderEvent) => {
+      if (connection.signal.aborted) return;
+      if (event.type === 'closed') {
+        hasClosed = true;
+        this.#hangUp();
+      }
+      if (event.type === 'responseDone') this.#results = this.#results.filter(({ isAsked }) => !isAsked);
+      this.#post({ type: 'provider', event, playback: this.#publisher.playback });
+    };
+    const onEvent = createEventQueue(() => this.#socket.room(), post);
     try {
-      const session = await connectProvider({ ...options, signal: connection.signal }, (event) =>
-        providerEvents.push(event),
-      );
+      const session = await connectProvider({ ...options, signal: connection.signal }, onEvent);
       if (hasClosed || !connection.signal.aborted) {
         if (!hasClosed) this.#provider = session;
         return session;
@@ -366,7 +361,7 @@ export class AgentSession implements TableSession {
     const facts = { sessionId: this.#state.chatSessionId, profile, interface: this.#interface };
     const result = toolResult(outcome, facts);
     const text = lateResultText(toolName, result);
-    this.#results = [...this.#results, { callId, text, isAsked: false }].slice(-MAX_RESULTS);
+    this.#results = [...this.#results, { text, isAsked: false }].slice(-MAX_RESULTS);
     this.#send('toolResult', (provider) => {
       // A provider knows nothing of a call on an earlier connection.
       if (this.#state.turn.calls.includes(callId)) provider.sendToolResult(callId, result);
