@@ -59,7 +59,7 @@ export interface SectionKind<S extends StreamingSettings> {
   /** True if a profile without a file uses the section of the agent's root configuration (contract 06 §2.1). */
   fallsBackToRoot?: true;
   /** Overrides by variables. */
-  environment(config: Config): { readonly [Key in keyof S]: unknown };
+  environment(config: Config): { readonly [Key in keyof S]?: unknown };
 }
 
 const isText = (value: unknown, max: number): value is string =>

@@ -101,17 +101,6 @@ export const realtimeAgent: SectionKind<AgentSettings> = {
     },
     maxBackgroundRuns: { names: ['max_background_runs'], kind: integer(1, 4) },
   },
-  environment: (config) => ({
-    ...realtimeVoice.environment(config),
-    promotionEnabled: undefined,
-    promoteAfterMs: undefined,
-    backgroundDefaultMode: undefined,
-    spokenHandoff: undefined,
-    progressSpokenAfterMs: undefined,
-    progressRepeatMs: undefined,
-    resultDelivery: undefined,
-    maxBackgroundRuns: undefined,
-  }),
   unsupported: 'unsupported realtime agent config field(s)',
   fallsBackToRoot: true,
 };
