@@ -31,6 +31,7 @@ export interface SessionReport extends Report {
   duration_ms: number;
 }
 
+const COUNTS = ['background_runs', 'preempted', 'alarms', 'deferred', 'reconnected'] as const;
 const MAX_REASON = 64;
 const MAX_REASONS = 32;
 
@@ -62,8 +63,19 @@ export function reportOf(lines: Iterable<string>): SessionReport {
   return report;
 }
 
+/** Events that count by one, and what they count. */
+const COUNTED = new Map<unknown, (typeof COUNTS)[number]>([
+  ['svc.run.background_completed', 'background_runs'],
+  ['voice.realtime_agent.delivery_preempted', 'preempted'],
+  ['voice.realtime_agent.delivery_unconfirmed', 'alarms'],
+  ['voice.realtime_agent.result_deferred', 'deferred'],
+  ['voice.provider.reconnected', 'reconnected'],
+]);
+
 function count(report: SessionReport, event: JsonObject): void {
   const { deliveries } = report;
+  const counted = COUNTED.get(event.type);
+  if (counted) report[counted]++;
   // Usage is cumulative, so the last one counts.
   if (asObject(event.usage)) report.usage = usageIn(event.usage);
   switch (event.type) {
@@ -73,9 +85,6 @@ function count(report: SessionReport, event: JsonObject): void {
       break;
     case 'voice.realtime_agent.provider_model_resolved':
       report.model = textIn(event.model) || report.model;
-      break;
-    case 'svc.run.background_completed':
-      report.background_runs++;
       break;
     case 'voice.response.forced_summary_streaming':
       deliveries.early_commit++;
@@ -90,18 +99,6 @@ function count(report: SessionReport, event: JsonObject): void {
         deliveries.fallback[reason] = (deliveries.fallback[reason] ?? 0) + 1;
       break;
     }
-    case 'voice.realtime_agent.delivery_preempted':
-      report.preempted++;
-      break;
-    case 'voice.realtime_agent.delivery_unconfirmed':
-      report.alarms++;
-      break;
-    case 'voice.realtime_agent.result_deferred':
-      report.deferred++;
-      break;
-    case 'voice.provider.reconnected':
-      report.reconnected++;
-      break;
   }
 }
 
@@ -109,8 +106,7 @@ function count(report: SessionReport, event: JsonObject): void {
 export function totalOf(reports: readonly Report[]): Report {
   const total = emptyReport();
   for (const { deliveries, usage, ...report } of reports) {
-    for (const name of ['background_runs', 'preempted', 'alarms', 'deferred', 'reconnected'] as const)
-      total[name] += report[name];
+    for (const name of COUNTS) total[name] += report[name];
     for (const name of ['early_commit', 'validated', 'provider_lost'] as const)
       total.deliveries[name] += deliveries[name];
     for (const [reason, times] of Object.entries(deliveries.fallback))
