@@ -37,7 +37,8 @@ const MAX_REASONS = 32;
 
 const emptyReport = (): Report => ({
   background_runs: 0,
-  deliveries: { early_commit: 0, validated: 0, fallback: {}, provider_lost: 0 },
+  // Without a prototype, since a damaged log may have a reason such as `constructor`.
+  deliveries: { early_commit: 0, validated: 0, fallback: Object.create(null), provider_lost: 0 },
   preempted: 0,
   alarms: 0,
   deferred: 0,

@@ -52,3 +52,9 @@ it('keeps the reasons of a log few, whatever it says', () => {
   );
   expect(Object.keys(report.deliveries.fallback).length).toBeLessThanOrEqual(32);
 });
+
+it.each(['constructor', 'toString', '__proto__'])('counts the reason %s like any other', (reason) => {
+  const report = reportOf(lines(fellBack(reason), fellBack(reason)));
+  expect(Object.entries(report.deliveries.fallback)).toEqual([[reason, 2]]);
+  expect(fallbacksIn(totalOf([report, report]))).toBe(4);
+});
