@@ -1,3 +1,4 @@
+import { firstString } from '../../../chat/events.ts';
 import { cutText } from '../../../chat/preview.ts';
 import { type AgentApi, createAgentApi, isSessionId, RefusedCall } from '../../../chat/upstream.ts';
 import type { Config } from '../../../config.ts';
@@ -198,8 +199,8 @@ function offersOf(answer: unknown): ReadonlySet<Offer> {
   const { features, endpoints, capabilities } = isObject(answer) ? answer : {};
   const offers = new Set<Offer>();
   for (const [name, value] of [features, endpoints, capabilities].flatMap(namesIn)) {
-    const path = isObject(value) ? String(value.path) : String(value);
     if (value === false || value === null) continue;
+    const path = firstString(isObject(value) ? value.path : value);
     if (/^runs?[._-]stop$/i.test(name) || /\/runs\/[^/]+\/stop$/.test(path)) offers.add('stop');
     if (/^runs?[._-]approval([._-]response)?$/i.test(name) || /\/runs\/[^/]+\/approval$/.test(path))
       offers.add('approval');

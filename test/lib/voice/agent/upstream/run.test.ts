@@ -371,12 +371,18 @@ async function leaveRun(api: Awaited<ReturnType<typeof startAgentApi>>, agent: A
   for await (const { type } of agent.run(asked())) if (type === 'svc.run.started') break;
 }
 
+const ENDPOINTS = { a: { path: '/v1/runs/{run_id}/stop' }, b: { path: '/v1/runs/{run_id}/approval' } };
+
 describe('calls beside a run', () => {
   it.each([
     ['features', STOP],
     ['other names', { features: { run_stop: true, run_approval: true } }],
     ['a list', { capabilities: ['runs.stop', 'runs.approval'] }],
-    ['endpoints', { endpoints: { a: { path: '/v1/runs/{run_id}/stop' }, b: { path: '/v1/runs/{run_id}/approval' } } }],
+    [
+      'endpoints beside odd ones',
+      { endpoints: { odd: { path: { toString: null } }, list: [[{ toString: 1 }]], ...ENDPOINTS } },
+    ],
+    ['endpoints', { endpoints: ENDPOINTS }],
   ])('are made when they are offered by %s (contract 06 §6.5)', async (_name, capabilities) => {
     const api = await startAgentApi({ key: KEY, capabilities });
     const { agent } = agentFor({ url: api.url });
