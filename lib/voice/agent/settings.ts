@@ -3,7 +3,7 @@ import { isPrintable } from '../../kit/text.ts';
 import { isMapping, type Mapping } from '../../kit/yaml.ts';
 import { MAX_RATE, MIN_RATE } from '../limits.ts';
 import { findProvider, isAgentProvider, requireProvider } from '../registry.ts';
-import { isScalar } from '../section.ts';
+import { booleanOf, isScalar } from '../section.ts';
 import {
   flag,
   type Kind,
@@ -122,4 +122,4 @@ export function extraHeaders(levels: readonly Mapping[]): Record<string, string>
 const isHeaderValue = (value: string): boolean => value !== '' && value.length <= MAX_HEADER && isPrintable(value);
 
 /** `debug_audio_tap` of a section: whether rendered speech is kept as WAV files. */
-export const keepsAudio = (section: Mapping): boolean => flag.read(section.debug_audio_tap ?? false) === true;
+export const keepsAudio = (section: Mapping): boolean => booleanOf(section.debug_audio_tap) === true;

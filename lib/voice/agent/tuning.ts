@@ -1,4 +1,5 @@
 import type { Mapping } from '../../kit/yaml.ts';
+import { numberOf, textOf } from '../section.ts';
 
 /** Optional settings of a realtime provider, from what files nest for it. Each is sent only when it is set. */
 export interface Tuning {
@@ -16,36 +17,25 @@ const MIN_SPEED = 0.25;
 const MAX_SPEED = 1.5;
 const LANGUAGE = /^[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})?$/;
 
-type Read<K extends keyof Tuning> = (value: unknown) => Tuning[K];
+const matching = (value: unknown, pattern: RegExp): string | undefined => {
+  const word = textOf(value);
+  return word !== undefined && pattern.test(word) ? word : undefined;
+};
 
-const numberIn = (value: unknown): number =>
-  typeof value === 'boolean'
-    ? Number.NaN
-    : typeof value === 'string'
-      ? Number(value.trim() || Number.NaN)
-      : Number(value);
-const wordIn = (value: unknown): string => String(value).trim();
+const between = (value: unknown, min: number, max: number): number | undefined => {
+  const number = numberOf(value);
+  return number !== undefined && number >= min && number <= max ? number : undefined;
+};
 
-const READERS: { readonly [K in keyof Required<Tuning>]: [name: string, read: Read<K>] } = {
-  noiseReduction: [
-    'noise_reduction',
-    (value) => (/^(?:near|far)_field$/.test(wordIn(value)) ? wordIn(value) : undefined),
-  ],
-  transcriptionLanguage: [
-    'transcription_language',
-    (value) => (LANGUAGE.test(wordIn(value)) ? wordIn(value) : undefined),
-  ],
-  speed: [
-    'speed',
-    (value) => (numberIn(value) >= MIN_SPEED && numberIn(value) <= MAX_SPEED ? numberIn(value) : undefined),
-  ],
+const READERS: { readonly [K in keyof Required<Tuning>]: [name: string, read: (value: unknown) => Tuning[K]] } = {
+  noiseReduction: ['noise_reduction', (value) => matching(value, /^(?:near|far)_field$/)],
+  transcriptionLanguage: ['transcription_language', (value) => matching(value, LANGUAGE)],
+  speed: ['speed', (value) => between(value, MIN_SPEED, MAX_SPEED)],
   truncation: [
     'truncation',
     (value) => {
-      const word = wordIn(value);
-      if (word === 'auto' || word === 'disabled') return word;
-      const share = numberIn(value);
-      return share > 0 && share <= 1 ? share : undefined;
+      const word = textOf(value);
+      return word === 'auto' || word === 'disabled' ? word : between(value, Number.MIN_VALUE, 1);
     },
   ],
 };

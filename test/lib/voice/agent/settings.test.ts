@@ -355,9 +355,17 @@ describe('optional settings of a provider', () => {
     for (const value of bad) expect(tuningIn([{ [name]: value }], (n) => invalid.push(n))).toEqual({});
     expect(invalid).toEqual(bad.map(() => name));
   });
+
+  it.each(['noise_reduction', 'transcription_language', 'speed', 'truncation'])('%s is no mapping or list', (name) => {
+    const invalid: string[] = [];
+    for (const value of [{ toString: null }, [[{ valueOf: 1, toString: 1 }]], {}, [], [0.5]])
+      expect(tuningIn([{ [name]: value }], (n) => invalid.push(n))).toEqual({});
+    expect(invalid).toHaveLength(5);
+  });
 });
 
 it('06 §2.1: debug_audio_tap', () => {
+  expect(keepsAudio({ debug_audio_tap: { toString: null } })).toBe(false);
   expect([{}, { debug_audio_tap: true }, { debug_audio_tap: 'on' }, { debug_audio_tap: 'x' }].map(keepsAudio)).toEqual([
     false,
     true,
