@@ -5,6 +5,7 @@ import type { SessionSocket } from '../socket/session-socket.ts';
 import type { EventBody } from '../socket/types.ts';
 import { levelsOf } from '../streaming/pcm.ts';
 import type { OutputAudio, Playback } from './core/state.ts';
+import { createPacedQueue, type PacedQueue } from './paced-queue.ts';
 import { type Cut, PlaybackLedger } from './playback-ledger.ts';
 
 const BYTES_PER_SAMPLE = 2;
@@ -25,6 +26,7 @@ type Held = { event: EventBody } | { audio: OutputAudio };
 /** All events of a session for its client, sent at once, or once a response is known to be good. */
 export class Publisher {
   readonly #deps: PublisherDeps;
+  readonly #outgoing: PacedQueue<{ event: EventBody; isAudio: boolean }>;
   readonly #ledger = new PlaybackLedger();
   /** Events of responses that are held back, by response id. Their audio is bounded by the state machine. */
   readonly #held = new Map<string, Held[]>();
@@ -33,6 +35,17 @@ export class Publisher {
 
   constructor(deps: PublisherDeps) {
     this.#deps = deps;
+    const { socket } = deps;
+    this.#outgoing = createPacedQueue(
+      () => socket.room(),
+      ({ event, isAudio }) => {
+        if (!isAudio) socket.publish(event);
+        else {
+          socket.publishAudio(event);
+          this.#pace();
+        }
+      },
+    );
   }
 
   /** Publishes an event, with `hold` once the response of that id is released. */
@@ -48,11 +61,16 @@ export class Publisher {
   release(hold: string): void {
     const events = this.#held.get(hold) ?? [];
     this.#held.delete(hold);
-    for (const held of events) this.#publish(held);
+    this.#publish(events);
   }
 
   discard(hold: string): void {
     this.#held.delete(hold);
+  }
+
+  /** Sends everything that waits for the phone to read. */
+  flush(): void {
+    this.#outgoing.flush();
   }
 
   /** Playback on the phone, as far as known. */
@@ -86,7 +104,7 @@ export class Publisher {
 
   #take(held: Held, hold: string | undefined): void {
     if (hold === undefined) {
-      this.#publish(held);
+      this.#publish([held]);
       return;
     }
     const events = this.#held.get(hold) ?? [];
@@ -94,17 +112,27 @@ export class Publisher {
     this.#held.set(hold, events);
   }
 
-  #publish(held: Held): void {
-    const { socket, runStarted, published } = this.#deps;
-    if (!('audio' in held)) published?.(held.event);
-    if ('audio' in held) this.#publishAudio(held.audio);
-    else if (held.event.type === 'svc.run.started') socket.publish({ ...held.event, ...runStarted() });
-    else socket.publish(held.event);
+  #publish(held: readonly Held[]): void {
+    this.#outgoing.push(
+      held.map((one) =>
+        'audio' in one
+          ? { event: this.#audioEvent(one.audio), isAudio: true }
+          : { event: this.#event(one.event), isAudio: false },
+      ),
+    );
   }
 
-  #publishAudio({ responseId, pcm, sampleRate, itemId, contentIndex, labels }: OutputAudio): void {
+  #event(event: EventBody): EventBody {
+    this.#deps.published?.(event);
+    return event.type === 'svc.run.started' ? { ...event, ...this.#deps.runStarted() } : event;
+  }
+
+  /** The event for speech. Playback counts it from now on. */
+  #audioEvent({ responseId, pcm, sampleRate, itemId, contentIndex, labels }: OutputAudio): EventBody {
+    const duration = (pcm.length / BYTES_PER_SAMPLE / sampleRate) * 1000;
+    this.#ledger.sent({ audioEventId: ++this.#audioEventId, duration, itemId, contentIndex, responseId }, this.#now);
     const { peak, rms } = levelsOf(pcm);
-    this.#deps.socket.publishAudio({
+    return {
       type: 'voice.output_audio.delta',
       audio_base64: base64(pcm),
       byte_count: pcm.length,
@@ -115,17 +143,15 @@ export class Publisher {
       rms_level: rms,
       response_id: responseId,
       ...labels,
-    });
-    const duration = (pcm.length / BYTES_PER_SAMPLE / sampleRate) * 1000;
-    this.#ledger.sent({ audioEventId: ++this.#audioEventId, duration, itemId, contentIndex, responseId }, this.#now);
-    this.#pace();
+    };
   }
 
   /** A phone that reads slowly slows the provider down. */
   #pace(): void {
+    if (this.#isPaused) return;
     const { socket, pace } = this.#deps;
     const room = socket.room();
-    if (!room || this.#isPaused) return;
+    if (!room) return;
     this.#isPaused = true;
     pace(true);
     void room.then(() => {

@@ -22,8 +22,8 @@ import {
   type State,
   type Task,
 } from './core/state.ts';
-import { createEventQueue } from './event-queue.ts';
 import { History } from './history.ts';
+import { createPacedQueue } from './paced-queue.ts';
 import { PendingAudio } from './pending-audio.ts';
 import type { ConnectProvider, ProviderEvent, ProviderOptions, ProviderSession } from './provider/provider.ts';
 import { responseRequest } from './provider-requests.ts';
@@ -80,6 +80,18 @@ interface SentResult {
   text: string;
   /** True if a response was requested after it. */
   isAsked: boolean;
+}
+
+/** Maximum bytes of speech in one event: some seconds. Even, so that samples stay whole. */
+const MAX_PIECE = 128 * 1024;
+
+/** An event of a provider, its speech in pieces that a phone can take one by one. */
+function piecesOf(event: ProviderEvent): ProviderEvent[] {
+  if (event.type !== 'audioDelta') return [event];
+  const pieces: ProviderEvent[] = [];
+  for (let at = 0; at < event.pcm.length; at += MAX_PIECE)
+    pieces.push({ ...event, pcm: event.pcm.subarray(at, at + MAX_PIECE) });
+  return pieces;
 }
 
 type Posted = Event extends infer E ? (E extends { at: number } ? Omit<E, 'at'> : never) : never;
@@ -276,9 +288,12 @@ export class AgentSession implements TableSession {
       if (event.type === 'responseDone') this.#results = this.#results.filter(({ isAsked }) => !isAsked);
       this.#post({ type: 'provider', event, playback: this.#publisher.playback });
     };
-    const onEvent = createEventQueue(() => this.#socket.room(), post);
+    // Bounded, because the provider is not read while they wait.
+    const events = createPacedQueue(() => this.#socket.room(), post);
     try {
-      const session = await connectProvider({ ...options, signal: connection.signal }, onEvent);
+      const session = await connectProvider({ ...options, signal: connection.signal }, (event) =>
+        events.push(piecesOf(event)),
+      );
       if (hasClosed || !connection.signal.aborted) {
         if (!hasClosed) this.#provider = session;
         return session;
@@ -337,7 +352,10 @@ export class AgentSession implements TableSession {
     activity: ({ isBusy }) => this.#socket.setActivity(isBusy ? 'busy' : 'idle'),
     resumeTtl: ({ ttl }) => this.#socket.setResumeTtl(ttl),
     phoneMessage: ({ text, runId, chatSessionId }) => this.#deps.handOver({ text, runId, chatSessionId }),
-    close: ({ code, reason, why }) => this.#socket.close(code, reason, why),
+    close: ({ code, reason, why }) => {
+      this.#publisher.flush();
+      this.#socket.close(code, reason, why);
+    },
   };
 
   #perform(effect: Effect): void {

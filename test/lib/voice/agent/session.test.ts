@@ -226,6 +226,47 @@ describe('a session of the realtime agent (contract 06 §4)', () => {
     expect(setting.provider.names().at(-1)).toBe('resume');
   });
 
+  /** A delivery of the provider, of which nothing is sent until it has ended. */
+  async function holdAnswer(seconds: number) {
+    const setting = setUp({ provider: 'xai_realtime', speaksExactText: true });
+    const phone = await setting.open('a');
+    await setting.startRun(phone);
+    setting.stream.push({ type: 'end', text: ANSWER });
+    await setting.settle();
+    phone.say({ type: 'playback.drained' });
+    const { report } = setting.provider;
+    report({ type: 'responseStarted', responseId: 'r2' });
+    for (let second = 0; second < seconds; second++)
+      report({ type: 'audioDelta', responseId: 'r2', pcm: new Uint8Array(64 * 1024) });
+    expect(phone.types()).not.toContain('voice.output_audio.delta');
+    report({ type: 'responseDone', responseId: 'r2' });
+    const bytes = () =>
+      of(phone, 'voice.output_audio.delta').reduce((sum, { byte_count }) => sum + (byte_count as number), 0);
+    return { setting, phone, bytes };
+  }
+
+  it('releases a held answer of 5 MiB no faster than the phone reads, and what follows after it', async () => {
+    const { setting, phone, bytes } = await holdAnswer(80);
+    expect(phone.end).toBeUndefined();
+    expect(phone.waiting).toBeLessThan(4 * 1024 * 1024);
+    expect(phone.types()).not.toContain('voice.response.done');
+    for (let read = 0; read < 6; read++) {
+      phone.drain();
+      await setting.settle();
+    }
+    expect(bytes()).toBe(5 * 1024 * 1024);
+    expect(phone.types().at(-1)).toBe('voice.response.done');
+  });
+
+  it('sends all of a released answer before an end of the session', async () => {
+    const { setting, phone, bytes } = await holdAnswer(40);
+    expect(bytes()).toBeLessThan(40 * 64 * 1024);
+    setting.provider.report({ type: 'settingsRefused', setting: 'session', message: 'no' });
+    expect(bytes()).toBe(40 * 64 * 1024);
+    expect(phone.types().slice(-2)).toEqual(['voice.response.done', 'voice.error']);
+    expect(phone.end).toMatchObject({ code: 1011 });
+  });
+
   it('ends its runs when the relay is frozen, begins none, and says so once (09 §3)', async () => {
     const leases: ((why: RelayError) => void)[] = [];
     let isFrozen = false;
