@@ -94,6 +94,11 @@ export class Publisher {
     this.#ledger.forgetItems();
   }
 
+  /** True while the phone reads too slowly for the provider. */
+  get isPaused(): boolean {
+    return this.#isPaused;
+  }
+
   get #played(): number {
     return this.#deps.socket.cursors.played;
   }

@@ -296,6 +296,7 @@ export class AgentSession implements TableSession {
       );
       if (hasClosed || !connection.signal.aborted) {
         if (!hasClosed) this.#provider = session;
+        if (this.#publisher.isPaused) session.pause();
         return session;
       }
       session.close();

@@ -226,6 +226,25 @@ describe('a session of the realtime agent (contract 06 §4)', () => {
     expect(setting.provider.names().at(-1)).toBe('resume');
   });
 
+  it('reads a renewed provider no faster than the phone reads either', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    phone.say({ type: 'response.create', text: 'a story' });
+    const [first] = setting.providers;
+    first?.report({ type: 'responseStarted', responseId: 'r1' });
+    for (let second = 0; second < 25; second++)
+      first?.report({ type: 'audioDelta', responseId: 'r1', pcm: new Uint8Array(64 * 1024) });
+    expect(first?.names().at(-1)).toBe('pause');
+    first?.report({ type: 'closed', idle: false });
+    await setting.settle();
+    expect(setting.providers).toHaveLength(2);
+    expect(setting.provider.names()).toContain('pause');
+    expect(setting.provider.names()).not.toContain('resume');
+    phone.drain();
+    await setting.settle();
+    expect(setting.provider.names().at(-1)).toBe('resume');
+  });
+
   /** A delivery of the provider, of which nothing is sent until it has ended. */
   async function holdAnswer(seconds: number) {
     const setting = setUp({ provider: 'xai_realtime', speaksExactText: true });
