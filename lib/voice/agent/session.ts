@@ -26,14 +26,13 @@ import { History } from './history.ts';
 import { createPacedQueue } from './paced-queue.ts';
 import { PendingAudio } from './pending-audio.ts';
 import type { ConnectProvider, ProviderEvent, ProviderOptions, ProviderSession } from './provider/provider.ts';
-import { responseRequest } from './provider-requests.ts';
 import { Publisher } from './publisher.ts';
 import type { ContextMessage } from './text/context.ts';
 import { interfaceOf, localTime, providerInstructions, type SessionFacts, systemMessage } from './text/instructions.ts';
+import { responseRequest } from './text/response-request.ts';
 import { MAX_DELIVERED_ANSWER, speechSafe } from './text/speech-safe.ts';
 import { lateResultText, toolResult } from './text/tool-results.ts';
 import { TOOL_SURFACE, TOOLS } from './text/tools.ts';
-import { createSummaryCheck } from './text/validation.ts';
 import type { AgentUpstream } from './upstream/run.ts';
 import { usageMember } from './usage.ts';
 
@@ -206,7 +205,7 @@ export class AgentSession implements TableSession {
 
   #handle(event: Event): void {
     try {
-      const [state, effects] = reduce(this.#state, event, createSummaryCheck);
+      const [state, effects] = reduce(this.#state, event);
       this.#state = state;
       for (const effect of effects) this.#perform(effect);
     } catch (error) {

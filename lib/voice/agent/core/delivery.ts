@@ -1,4 +1,5 @@
 import { MiB } from '../../../kit/units.ts';
+import { createSummaryCheck } from '../text/validation.ts';
 import {
   fallBack,
   newDelivery,
@@ -139,7 +140,6 @@ function forgetSaid(current: Delivery): void {
 export function drainedForDelivery(step: Step, { callId, reason }: Drain): boolean {
   const { current } = step.state.delivery;
   if (current?.phase !== 'draining' || (reason !== 'forced_summary' && current.result.callId !== callId)) return false;
-  if (reason === 'pre_svc_ack') return false;
   requestDelivery(step, current);
   return true;
 }
@@ -151,7 +151,7 @@ export function deliveryText(step: Step, text: string): void {
   current.hasProgress = true;
   if (current.phase !== 'requested') return;
   const { active } = step.state.turn;
-  const mayCommit = !active?.isSuspect && step.checkSummary(current.result.answer).mayCommit(current.text);
+  const mayCommit = !active?.isSuspect && createSummaryCheck(current.result.answer).mayCommit(current.text);
   if (mayCommit) commitDelivery(step, current);
   else countHeld(step, current, text.length);
 }
@@ -205,7 +205,7 @@ export function deliveryEnded(step: Step, { id, hasCalls, cut }: Extract<Signal,
   } else {
     const isExactSpeech =
       step.config.speaksExactText && step.config.resultDelivery === 'speak_verbatim' && current.hasAudio;
-    const fault = step.checkSummary(current.result.answer).fault(current.text, { isExactSpeech });
+    const fault = createSummaryCheck(current.result.answer).fault(current.text, { isExactSpeech });
     if (fault === null && id !== null) {
       step.do({ type: 'release', hold: id });
       step.emit(doneEvent(step, id, { ...labels, ...cut }));

@@ -45,7 +45,7 @@ export function drain(step: Step, callId: string, toolName: string, reason: Drai
 
 /** `playback.drained` releases every wait. */
 export function drained(step: Step): void {
-  for (const wait of takeDrains(step)) {
+  for (const wait of dropDrains(step)) {
     step.mark('voice.playback_drain.completed', { call_id: wait.callId, reason: wait.reason });
     step.raise({ type: 'drained', drain: wait });
   }
@@ -66,12 +66,8 @@ export function drainTimedOut(step: Step, id: number): void {
   step.raise({ type: 'drained', drain: wait });
 }
 
-/** Drops the matching waits and their continuations. */
-export function dropDrains(step: Step, matches: (drain: Drain) => boolean = () => true): void {
-  takeDrains(step, matches);
-}
-
-function takeDrains(step: Step, matches: (drain: Drain) => boolean = () => true): readonly Drain[] {
+/** Ends the matching waits without their continuations. Returns them. */
+export function dropDrains(step: Step, matches: (drain: Drain) => boolean = () => true): readonly Drain[] {
   const { floor } = step.state;
   const matching = floor.drains.filter(matches);
   floor.drains = floor.drains.filter((wait) => !matching.includes(wait));

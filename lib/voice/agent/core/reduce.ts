@@ -10,7 +10,7 @@ import { beat } from './progress.ts';
 import * as response from './response.ts';
 import * as run from './run.ts';
 import { abandonFast } from './second-task.ts';
-import type { CheckSummary, Effect, Ending, Event, State } from './state.ts';
+import type { Effect, Ending, Event, State } from './state.ts';
 import { type Signal, Step } from './step.ts';
 import { applyStub } from './stub.ts';
 import * as turn from './turn.ts';
@@ -24,9 +24,9 @@ const MIN_DETACHED = 30_000;
  * Applies one event (contract 06 §8). Pure and total: an event that does not apply to the state changes nothing. The effects
  * must be performed in order; `close` is the last effect of a session.
  */
-export function reduce(state: State, event: Event, checkSummary: CheckSummary): [State, Effect[]] {
+export function reduce(state: State, event: Event): [State, Effect[]] {
   if (state.phase === 'closed') return [state, []];
-  const step = new Step(state, event, checkSummary);
+  const step = new Step(state, event);
   const isDone = step.config.provider === STUB && applyStub(step, event);
   if (!isDone) apply(step, event);
   advance(step);

@@ -169,16 +169,13 @@ function started(step: Step, id: string): void {
     announce(step, turn.active, id);
   } else {
     // Unrequested: an answer to the user, unless it belongs to something cancelled or a delivery is due.
-    const isDropped =
-      isOrphanDue || turn.isSuppressing || delivery.current !== null || floor.speaker === 'relay_tts' || isEnding(step);
+    const isDropped = isOrphanDue || turn.isSuppressing || delivery.current !== null || floor.speaker === 'relay_tts';
     if (isOrphanDue) turn.orphans--;
     turn.active = { ...activeResponse({ kind: 'user', prompt: null }), id, isDropped };
     if (isDropped) step.mark('voice.response.suppressed', { response_id: id });
     else announce(step, turn.active, id);
   }
 }
-
-const isEnding = ({ state }: Step): boolean => state.phase !== 'open';
 
 function dropOrphan(step: Step, response: ActiveResponse, id: string): void {
   const { turn } = step.state;

@@ -192,7 +192,7 @@ export function advanceRuns(step: Step): void {
   startStream(step, next);
   const speaks = phase === 'open' && speaksHandoff(step);
   toBackground(step, next, 'durable', speaks);
-  if (speaks) request(step, { kind: 'handoff', prompt: { type: 'transition', request: task.text } });
+  if (speaks) request(step, { kind: 'handoff', prompt: { type: 'transition' } });
 }
 
 export function queueTimedOut(step: Step): void {

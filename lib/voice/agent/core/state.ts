@@ -2,7 +2,6 @@ import type { JsonObject } from '../../../kit/json.ts';
 import type { EventBody } from '../../socket/types.ts';
 import type { ProviderEvent } from '../provider/provider.ts';
 import type { ResultDelivery } from '../settings.ts';
-import type { SummaryCheck } from '../text/validation.ts';
 import { NO_USAGE, type Usage } from '../usage.ts';
 
 /**
@@ -140,7 +139,7 @@ export type Prompt =
   /** The task continues in the background. */
   | { type: 'handoff' }
   /** A queued task starts. */
-  | { type: 'transition'; request: string }
+  | { type: 'transition' }
   | { type: 'delivery'; mode: ResultDelivery; result: Result }
   /** The rest of an answer, which ended with its connection after `said`. */
   | { type: 'rest'; said: string; result?: Result }
@@ -435,9 +434,6 @@ export interface OutputAudio {
   /** Further members of the event. */
   labels: JsonObject;
 }
-
-/** Compares the provider's speech with the authoritative answer (contract 06 §7.2). */
-export type CheckSummary = (answer: string) => SummaryCheck;
 
 /** The state of a session whose provider is being connected. */
 export function initialState(config: AgentConfig): State {

@@ -1,16 +1,6 @@
 import type { JsonObject } from '../../../kit/json.ts';
 import type { EventBody } from '../../socket/types.ts';
-import type {
-  CheckSummary,
-  Drain,
-  Effect,
-  Event,
-  FunctionCall,
-  OutputAudio,
-  Playback,
-  ProviderCommand,
-  State,
-} from './state.ts';
+import type { Drain, Effect, Event, FunctionCall, OutputAudio, Playback, ProviderCommand, State } from './state.ts';
 
 /** A message of one region to the others, handled after the region is done. */
 export type Signal =
@@ -38,16 +28,14 @@ const UNKNOWN: Playback = { played: 0, isAllPlayed: true };
 export class Step {
   readonly state: Draft;
   readonly at: number;
-  readonly checkSummary: CheckSummary;
   readonly playback: Playback;
   readonly effects: Effect[] = [];
   readonly signals: Signal[] = [];
 
-  constructor(state: State, event: Event, checkSummary: CheckSummary) {
+  constructor(state: State, event: Event) {
     this.state = copyOf(state);
     this.at = event.at;
     this.playback = 'playback' in event ? event.playback : UNKNOWN;
-    this.checkSummary = checkSummary;
   }
 
   get config() {

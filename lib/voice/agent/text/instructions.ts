@@ -1,9 +1,6 @@
-import { cutText } from '../../../chat/preview.ts';
 import type { JsonObject } from '../../../kit/json.ts';
 import { MINUTE } from '../../../kit/units.ts';
-import type { ResultDelivery } from '../settings.ts';
 import { type ContextMessage, contextLines } from './context.ts';
-import { isJsonAnswer, MAX_DELIVERED_ANSWER, speechSafe } from './speech-safe.ts';
 import { TOOL_SURFACE } from './tools.ts';
 
 /** Facts about a session for clients, the agent and the provider. */
@@ -31,7 +28,6 @@ const ENGINE = 'realtime_agent';
 const ENGINE_LABEL = 'Realtime agent voice';
 const STABLE_ENGINE = 'svc_voice_output';
 const STABLE_ENGINE_LABEL = 'Stable voice output';
-const MAX_REQUEST = 1000;
 
 const two = (value: number): string => String(value).padStart(2, '0');
 
@@ -134,65 +130,3 @@ export function providerInstructions({
 }
 
 const section = (title: string, text: string): string[] => (text === '' ? [] : ['', title, text]);
-
-export interface Delivery {
-  /** The user's request. */
-  request: string;
-  /** The whole answer, as received from upstream. */
-  answer: string;
-}
-
-/**
- * True if an answer is to be read word for word. A provider with an exact-text primitive needs no instructions for that.
- * JSON is described (contract 06 §7.1).
- */
-export const isVerbatim = (mode: ResultDelivery, answer: string): boolean =>
-  mode === 'speak_verbatim' && !isJsonAnswer(answer);
-
-/** Instructions of the response that delivers a result (contract 06 §7.1). Without ids. */
-export function deliveryInstructions(mode: ResultDelivery, { request, answer }: Delivery): string {
-  const order = isVerbatim(mode, answer)
-    ? 'Read the following answer to the user word for word. Add nothing, leave out nothing, and call no function.'
-    : 'Tell the user the following answer as a short natural summary that keeps names and numbers. Do not say that you ' +
-      'will look or come back to it, ask nothing, and call no function.';
-  return [order, '', ...requestAndAnswer({ request, answer })].join('\n');
-}
-
-/** Instructions of the next user turn after the relay has delivered an answer itself (contract 06 §7.3). */
-export const deliveredInstructions = (delivery: Delivery): string =>
-  [
-    'The user has already been given the following answer. Do not deliver it again unless they ask for it; take it as',
-    'known, and respond to what they have just said.',
-    '',
-    ...requestAndAnswer(delivery),
-  ].join('\n');
-
-const requestAndAnswer = ({ request, answer }: Delivery): string[] => [
-  `The user asked: ${cutText(request.replace(/\s+/g, ' ').trim(), MAX_REQUEST)}`,
-  `The answer: ${speechSafe(answer, MAX_DELIVERED_ANSWER)}`,
-];
-
-/** Instructions of the response that hands a task to the background (contract 06 §6.7). */
-export const HANDOFF_INSTRUCTIONS =
-  'Tell the user in one short sentence that the task has been started and that you will report when it is done. Give no ' +
-  'answer to it, speak no ids, and call no function.';
-
-/** Instructions of the transition to the next queued task (contract 06 §6.7). */
-export const QUEUED_INSTRUCTIONS =
-  'Tell the user in one short sentence that you now begin with the next task that was waiting. Give no answer to it, ' +
-  'speak no ids, and call no function.';
-
-/** Instructions of the response after the user's last words were lost with a connection (contract 06 §6.9). */
-export const REPEAT_INSTRUCTIONS =
-  'The connection was interrupted, and the last words of the user were lost. Ask them in one short sentence to say it ' +
-  'again. Answer nothing else, and call no function.';
-
-/** Instructions of the response that ends an answer which was interrupted after `said` (contract 06 §6.9). */
-export const restInstructions = (said: string, delivery?: Delivery): string =>
-  [
-    'The connection was interrupted while you spoke. Say only the rest of your answer: go on after the words that the user',
-    'has heard, do not repeat them, and do not mention the interruption.',
-    '',
-    ...(delivery ? requestAndAnswer(delivery) : []),
-    `The user has heard: ${cutText(said.replace(/\s+/g, ' ').trim(), MAX_REQUEST)}`,
-  ].join('\n');

@@ -11,7 +11,6 @@ import {
   type State,
 } from '../../../../../lib/voice/agent/core/state.ts';
 import type { ProviderEvent } from '../../../../../lib/voice/agent/provider/provider.ts';
-import { createSummaryCheck } from '../../../../../lib/voice/agent/text/validation.ts';
 
 export const CONFIG: AgentConfig = {
   sessionId: 'voice-1',
@@ -75,7 +74,7 @@ export class TestAgent {
   }
 
   post(event: Event extends infer E ? (E extends { at: number } ? Omit<E, 'at'> : never) : never): Effect[] {
-    const [state, effects] = reduce(this.state, { ...event, at: this.now } as Event, createSummaryCheck);
+    const [state, effects] = reduce(this.state, { ...event, at: this.now } as Event);
     this.state = deepFreeze(state);
     for (const effect of effects) this.#perform(effect);
     this.effects.push(...effects);

@@ -1,9 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import {
-  deliveredInstructions,
-  deliveryInstructions,
   interfaceOf,
-  isVerbatim,
   localTime,
   providerInstructions,
   systemMessage,
@@ -104,31 +101,5 @@ describe('system message and instructions (contract 06 §5.4)', () => {
     });
     expect(text).toContain('oldest message first:\nUser (app): Hi\nAssistant: Hello\n');
     expect(text).toMatch(/Persona:\nA butler\.$/);
-  });
-});
-
-describe('delivery (contract 06 §7.1, §7.3)', () => {
-  const delivery = { request: `When?  ${'x'.repeat(2000)}`, answer: `At noon. ${'word '.repeat(1000)}` };
-
-  it('is word for word only in its mode, and never of JSON', () => {
-    expect(isVerbatim('speak_verbatim', 'Noon.')).toBe(true);
-    expect(isVerbatim('speak_verbatim', '{"a":1}')).toBe(false);
-    expect(isVerbatim('speak_when_idle', 'Noon.')).toBe(false);
-    expect(deliveryInstructions('speak_verbatim', delivery)).toContain('word for word');
-    expect(deliveryInstructions('speak_verbatim', { request: 'x', answer: '{"a":1}' })).toContain('A result with a.');
-    for (const mode of ['speak_when_idle', 'notify_then_speak'] as const) {
-      expect(deliveryInstructions(mode, delivery)).toContain('short natural summary');
-    }
-  });
-
-  it.each([
-    ['speech', deliveryInstructions('speak_verbatim', delivery)],
-    ['the next turn', deliveredInstructions(delivery)],
-  ])('for %s has the request and the answer, both bounded', (_name, text) => {
-    const [, request, answer] = /The user asked: (.*)\nThe answer: (.*)$/.exec(text) ?? [];
-    expect(request).toHaveLength(1000);
-    expect(request).toMatch(/^When\? x/);
-    expect(answer).toHaveLength(1400);
-    expect(answer).toMatch(/^At noon\. word/);
   });
 });
