@@ -6,8 +6,8 @@ import { showText } from './fallback.ts';
 import { drain } from './floor.ts';
 import { emitProgress, progress } from './progress.ts';
 import { request } from './response.ts';
-import { endFast, fastEvent, isLong, MAX_QUEUE, outcomeOf, whileBusy } from './second-task.ts';
-import type { Result, Run, RunEvent, RunFacts, Task, ToolOutcome } from './state.ts';
+import { answerTask, endFast, fastEvent, isLong, MAX_QUEUE, outcomeOf, whileBusy } from './second-task.ts';
+import type { Result, Run, RunEvent, Task, ToolOutcome } from './state.ts';
 import type { Signal, Step } from './step.ts';
 
 /** Region R: the functions that the provider calls, the run slot, its queue and the fast lane (contract 06 §6). */
@@ -136,7 +136,7 @@ export function startForeground(step: Step, text: string): void {
 /** Ends the run that `startForeground` began, with its result. */
 export function endForeground(step: Step, run: Run, answer: string, isOk: boolean): Result {
   const result = resultOf(run, answer, isOk, false);
-  complete(step, run, isOk ? 'completed' : 'error');
+  end(step, run, isOk ? 'completed' : 'error');
   return result;
 }
 
@@ -146,8 +146,7 @@ export function promote(step: Step, tier: 'promoted' | 'durable'): void {
   if (current?.phase !== 'foreground') return;
   const spoken_handoff = speaksHandoff(step) && !current.hasCallerSpoken;
   toBackground(step, current, tier, spoken_handoff);
-  const { callId } = current.task;
-  step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome: { type: 'promoted' } });
+  answerTask(step, current.task, { type: 'promoted' });
   if (spoken_handoff) request(step, { kind: 'handoff', prompt: { type: 'handoff' } });
 }
 
@@ -281,66 +280,52 @@ function hastenPromotion(step: Step, run: Run, toolName: string): void {
 }
 
 function ended(step: Step, run: Run, text: string): void {
-  if (text.trim() === '') {
-    failed(step, run, { message: NO_ANSWER });
-    return;
-  }
-  const isBackground = run.phase === 'background';
-  const result = resultOf(run, text, true, isBackground);
-  complete(step, run, 'completed');
-  if (isBackground) emitBackgroundCompleted(step, run);
-  else
-    step.do({
-      type: 'toolResult',
-      callId: run.task.callId,
-      toolName: 'svc_run_task',
-      outcome: outcomeOf(result, false),
-    });
-  deliver(step, result);
+  if (text.trim() === '') failed(step, run, { message: NO_ANSWER });
+  else deliver(step, complete(step, run, 'completed', text));
 }
 
 function failed(step: Step, run: Run, { message, code }: { message: string; code?: string }): void {
-  const error = message.slice(0, MAX_ERROR).toWellFormed();
-  const isBackground = run.phase === 'background';
-  const result = resultOf(run, error, false, isBackground);
-  complete(step, run, 'error');
-  if (isBackground) {
-    emitBackgroundCompleted(step, run, error);
-    showText(step, result);
-    return;
-  }
-  const { callId } = run.task;
-  step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome: outcomeOf(result, false) });
+  const result = complete(step, run, 'error', message.slice(0, MAX_ERROR).toWellFormed());
+  if (result.isBackground) showText(step, result);
   // The client ends the session at this error, so nobody is left to deliver to.
-  if (code !== undefined) step.error(error, { error_code: code, call_id: callId });
+  else if (code !== undefined) step.error(result.answer, { error_code: code, call_id: result.callId });
   else deliver(step, result);
 }
 
 /** The relay was frozen: ends the run and the queue, and has that said once. */
 function frozen(step: Step, run: Run, message: string): void {
-  const isBackground = run.phase === 'background';
-  const { callId } = run.task;
   step.state.run.queue = [];
   step.clearTimer('queue');
-  const result = resultOf(run, message, false, isBackground);
-  step.emitSvc({ type: 'svc.run.cancelled', run_id: run.runId });
-  release(step, run, 'cancelled');
-  if (isBackground) emitBackgroundCompleted(step, run, message);
-  else step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome: outcomeOf(result, false) });
-  deliver(step, result);
+  deliver(step, complete(step, run, 'cancelled', message));
 }
 
 /** A background run has reached its maximum duration. */
 export function capElapsed(step: Step): void {
   const { current } = step.state.run;
   if (current?.phase !== 'background') return;
-  const error = 'background run timed out';
   step.do({ type: 'abortRun', key: current.key });
-  step.emitSvc({ type: 'svc.run.cancelled', run_id: current.runId });
-  release(step, current, 'timeout');
-  emitBackgroundCompleted(step, current, error);
-  showText(step, resultOf(current, error, false, true));
+  showText(step, complete(step, current, 'timeout', 'background run timed out'));
 }
+
+/** Ends a run, and has the client and the provider know. `answer` is its error unless it has completed. */
+function complete(step: Step, run: Run, status: EndStatus, answer: string): Result {
+  const result = resultOf(run, answer, status === 'completed', run.phase === 'background');
+  end(step, run, status);
+  if (!result.isBackground) answerTask(step, run.task, outcomeOf(result, false));
+  else {
+    step.emitSvc({
+      type: 'svc.run.background_completed',
+      run_id: run.runId,
+      ok: result.isOk,
+      tool_count: run.toolCount,
+      queued_count: step.state.run.queue.length,
+      ...(!result.isOk && { error: answer }),
+    });
+  }
+  return result;
+}
+
+type EndStatus = 'completed' | 'error' | 'cancelled' | 'timeout';
 
 const resultOf = (run: Run, answer: string, isOk: boolean, isBackground: boolean): Result => ({
   runKey: run.key,
@@ -355,25 +340,11 @@ const resultOf = (run: Run, answer: string, isOk: boolean, isBackground: boolean
   isReoffered: false,
 });
 
-function complete(step: Step, run: Run, status: RunFacts['status']): void {
-  step.emitSvc({ type: 'svc.run.completed', run_id: run.runId });
-  release(step, run, status);
-}
-
-function emitBackgroundCompleted(step: Step, run: Run, error?: string): void {
-  step.emitSvc({
-    type: 'svc.run.background_completed',
-    run_id: run.runId,
-    ok: error === undefined,
-    tool_count: run.toolCount,
-    queued_count: step.state.run.queue.length,
-    ...(error !== undefined && { error }),
-  });
-}
-
-/** Frees the slot. */
-function release(step: Step, run: Run, status: RunFacts['status']): void {
+/** Reports the end of a run, and frees the slot. */
+function end(step: Step, run: Run, status: EndStatus): void {
   const { state, config } = step;
+  const type = status === 'cancelled' || status === 'timeout' ? 'svc.run.cancelled' : 'svc.run.completed';
+  step.emitSvc({ type, run_id: run.runId });
   for (const name of ['lead', 'heartbeat', 'grace', 'quick', 'cap']) step.clearTimer(name);
   run.status = status;
   run.confirmationId = null;
@@ -394,18 +365,12 @@ export function cancelRuns(step: Step): void {
   if (fast) {
     endFast(step);
     step.do({ type: 'abortRun', key: fast.key });
-    answerCancelled(step, fast.task);
+    answerTask(step, fast.task, { type: 'cancelled', runId: current?.runId ?? fast.task.localId });
   }
   if (!current) return;
   step.do({ type: 'abortRun', key: current.key });
-  step.emitSvc({ type: 'svc.run.cancelled', run_id: current.runId });
-  if (current.phase !== 'background') answerCancelled(step, current.task);
-  release(step, current, 'cancelled');
-}
-
-function answerCancelled(step: Step, { callId, localId }: Task): void {
-  const outcome: ToolOutcome = { type: 'cancelled', runId: step.state.run.current?.runId ?? localId };
-  step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome });
+  end(step, current, 'cancelled');
+  if (current.phase !== 'background') answerTask(step, current.task, { type: 'cancelled', runId: current.runId });
 }
 
 /** `svc.confirm` of the client. Long members are cut, like the announced id was, since an error ends the session. */

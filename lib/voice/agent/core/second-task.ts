@@ -25,9 +25,8 @@ export function whileBusy(step: Step, task: Task, mode: Run['mode']): void {
 
 function enqueue(step: Step, task: Task): void {
   const { run } = step.state;
-  const answer = (outcome: ToolOutcome) =>
-    step.do({ type: 'toolResult', callId: task.callId, toolName: 'svc_run_task', outcome });
-  if (run.queue.length >= MAX_QUEUE) answer({ type: 'already_running', runId: run.current?.runId ?? '' });
+  if (run.queue.length >= MAX_QUEUE)
+    answerTask(step, task, { type: 'already_running', runId: run.current?.runId ?? '' });
   else {
     run.queue = [...run.queue, task];
     const position = run.queue.length;
@@ -38,7 +37,7 @@ function enqueue(step: Step, task: Task): void {
       queue_position: position,
       transcript_preview: task.text.slice(0, MAX_PREVIEW).toWellFormed(),
     });
-    answer({ type: 'queued', position });
+    answerTask(step, task, { type: 'queued', position });
   }
   drain(step, task.callId, 'svc_run_task', 'tool_result_summary');
 }
@@ -50,8 +49,7 @@ export function fastEvent(step: Step, fast: FastRun, event: RunEvent): void {
     const { callId, localId: runId, text } = fast.task;
     const { key: runKey, toolCount, lastToolName } = fast;
     const base = { runKey, runId, request: text, answer: event.text, isOk: true, isBackground: false };
-    const outcome = outcomeOf({ ...base, callId, toolCount, lastToolName, isReoffered: false }, true);
-    step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome });
+    answerTask(step, fast.task, outcomeOf({ ...base, callId, toolCount, lastToolName, isReoffered: false }, true));
     step.mark('voice.svc_fast_lane.completed', { call_id: callId });
     drain(step, callId, 'svc_run_task', 'tool_result_summary');
   } else if (event.type === 'end' || event.type === 'error') {
@@ -59,10 +57,8 @@ export function fastEvent(step: Step, fast: FastRun, event: RunEvent): void {
     endFast(step);
     enqueue(step, fast.task);
   } else if (event.type === 'frozen') {
-    const { callId, localId: runId } = fast.task;
     endFast(step);
-    const outcome = { type: 'failed' as const, error: event.message, runId };
-    step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome });
+    answerTask(step, fast.task, { type: 'failed', error: event.message, runId: fast.task.localId });
   } else if (event.type === 'svc.session.bound') {
     run.fastSessionId = trimmedText((event as JsonObject).session_id) || run.fastSessionId;
   } else if (event.type === 'svc.tool.started') {
@@ -89,6 +85,10 @@ export function endFast(step: Step): void {
 
 export const isLong = ({ config }: Step, toolName: string): boolean =>
   config.longToolHints.some((hint) => toolName.toLowerCase().includes(hint));
+
+/** The result of `svc_run_task` for the provider. */
+export const answerTask = (step: Step, { callId }: Task, outcome: ToolOutcome): void =>
+  step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome });
 
 /** A result in the form for the function's caller. */
 export const outcomeOf = (result: Result, isFast: boolean): ToolOutcome =>
