@@ -370,7 +370,7 @@ export class AgentSession implements TableSession {
   #truncate(isCertain: boolean): void {
     for (const { itemId, contentIndex, audioEndMs, responseId, share } of this.#publisher.cut(isCertain)) {
       const playedText = this.#history.cut(responseId, share);
-      this.#provider?.truncate(itemId, contentIndex, audioEndMs, playedText);
+      this.#attempt(() => this.#provider?.truncate(itemId, contentIndex, audioEndMs, playedText));
     }
   }
 

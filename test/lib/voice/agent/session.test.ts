@@ -245,6 +245,24 @@ describe('a session of the realtime agent (contract 06 §4)', () => {
     expect(setting.provider.names().at(-1)).toBe('resume');
   });
 
+  it('stays open when a provider that is closing accepts no truncation', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    phone.say({ type: 'response.create', text: 'a story' });
+    const { report } = setting.provider;
+    report({ type: 'responseStarted', responseId: 'r1' });
+    const played = { responseId: 'r1', itemId: 'i1', contentIndex: 0 };
+    report({ type: 'audioDelta', ...played, pcm: new Uint8Array(48_000) });
+    setting.provider.isBroken = true;
+    phone.say({ type: 'response.cancel' });
+    expect(phone.end).toBeUndefined();
+    report({ type: 'closed', idle: false });
+    phone.say({ type: 'response.create', text: 'another story' });
+    await setting.settle();
+    expect(setting.providers).toHaveLength(2);
+    expect(setting.provider.names()).toContain('request');
+  });
+
   /** A delivery of the provider, of which nothing is sent until it has ended. */
   async function holdAnswer(seconds: number) {
     const setting = setUp({ provider: 'xai_realtime', speaksExactText: true });
