@@ -11,7 +11,7 @@ import * as response from './response.ts';
 import * as run from './run.ts';
 import { abandonFast } from './second-task.ts';
 import type { Effect, Ending, Event, State } from './state.ts';
-import { type Signal, Step } from './step.ts';
+import { dispatch, type Handlers, type Signal, Step } from './step.ts';
 import { applyStub } from './stub.ts';
 import * as turn from './turn.ts';
 
@@ -39,54 +39,40 @@ const OUTLIVING = new Set<Event['type']>(['run', 'timer', 'ended']);
 
 function apply(step: Step, event: Event): void {
   if (step.state.phase === 'outliving' && !OUTLIVING.has(event.type)) return;
-  switch (event.type) {
-    case 'client':
-      clientMessage(step, event.message);
-      break;
-    case 'provider':
-      providerEvent(step, event.event);
-      break;
-    case 'dialled':
-      link.dialled(step);
-      break;
-    case 'dialFailed':
-      link.dialFailed(step, event.message);
-      break;
-    case 'providerRefused':
-      providerRefused(step, event.what);
-      break;
-    case 'run':
-      run.runEvent(step, event.key, event.event);
-      break;
-    case 'rendered':
-      fallback.rendered(step, event.id, event.pcm, event.sampleRate);
-      break;
-    case 'renderEnded':
-      if (event.error !== undefined) step.mark('voice.realtime_agent.render_failed', { message: event.error });
-      fallback.renderEnded(step, event.id, event.done);
-      break;
-    case 'timer':
-      if (step.takeTimer(event.name, event.generation)) timer(step, event.name);
-      break;
-    case 'attached':
-      step.state.isAttached = true;
-      step.state.detachedAt = null;
-      step.state.delivery.unreceived = [];
-      break;
-    case 'detached':
-      step.state.isAttached = false;
-      step.state.detachedAt = step.at;
-      break;
-    case 'ended':
-      finish(step);
-      break;
-  }
+  dispatch(EVENTS, step, event);
 }
+
+const EVENTS: Handlers<Event> = {
+  client: (step, { message }) => clientMessage(step, message),
+  provider: (step, { event }) => providerEvent(step, event),
+  dialled: link.dialled,
+  dialFailed: (step, { message }) => link.dialFailed(step, message),
+  providerRefused: (step, { what }) => providerRefused(step, what),
+  run: (step, { key, event }) => run.runEvent(step, key, event),
+  rendered: (step, { id, pcm, sampleRate }) => fallback.rendered(step, id, pcm, sampleRate),
+  renderEnded(step, { id, error, done }) {
+    if (error !== undefined) step.mark('voice.realtime_agent.render_failed', { message: error });
+    fallback.renderEnded(step, id, done);
+  },
+  timer(step, { name, generation }) {
+    if (step.takeTimer(name, generation)) timer(step, name);
+  },
+  attached({ state }) {
+    state.isAttached = true;
+    state.detachedAt = null;
+    state.delivery.unreceived = [];
+  },
+  detached({ state, at }) {
+    state.isAttached = false;
+    state.detachedAt = at;
+  },
+  ended: finish,
+};
 
 /** Handles signals first, then advances everything until nothing moves. */
 function advance(step: Step): void {
   do {
-    for (let signal = step.signals.shift(); signal; signal = step.signals.shift()) handle(step, signal);
+    for (let signal = step.signals.shift(); signal; signal = step.signals.shift()) dispatch(SIGNALS, step, signal);
     if (step.state.phase === 'closed') return;
     delivery.advanceDelivery(step);
     run.advanceRuns(step);
@@ -117,7 +103,7 @@ function advanceLink(step: Step): void {
   link.reconnect(step, 'session_limit');
 }
 
-const SIGNALS: { readonly [T in Signal['type']]: (step: Step, signal: Extract<Signal, { type: T }>) => void } = {
+const SIGNALS: Handlers<Signal> = {
   userTurn(step) {
     step.do({ type: 'truncate', isCertain: false });
     delivery.preempt(step);
@@ -136,10 +122,6 @@ const SIGNALS: { readonly [T in Signal['type']]: (step: Step, signal: Extract<Si
     else if (!delivery.drainedForDelivery(step, drain)) response.request(step, { kind: 'tool_followup', prompt: null });
   },
 };
-
-function handle(step: Step, signal: Signal): void {
-  (SIGNALS[signal.type] as (step: Step, signal: Signal) => void)(step, signal);
-}
 
 /**
  * An utterance without words cancels no answer. If it has cut something else, it is answered, so that no silence remains;

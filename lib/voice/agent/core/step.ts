@@ -111,6 +111,15 @@ export class Step {
   }
 }
 
+/** One handler per member of a union. */
+export type Handlers<U extends { type: string }> = {
+  readonly [T in U['type']]: (step: Step, value: Extract<U, { type: T }>) => void;
+};
+
+export function dispatch<U extends { type: string }>(handlers: Handlers<U>, step: Step, value: U): void {
+  (handlers[value.type as U['type']] as (step: Step, value: U) => void)(step, value);
+}
+
 /** Copies everything that regions assign to; lists and results are replaced, never changed. */
 function copyOf(state: State): Draft {
   const { turn, floor, delivery, run } = state;
