@@ -46,8 +46,8 @@ export interface Deadline {
   timeout: number;
   /** Aborts the call. */
   signal?: AbortSignal;
-  /** Called when the time is up, before the call is aborted. */
-  onTimeout?(): void;
+  /** The error of a call that fails once the time is up; by default the call's own. */
+  timeoutError?(): unknown;
 }
 
 /**
@@ -55,19 +55,22 @@ export interface Deadline {
  * because a response that was not read to its end still holds its connection.
  */
 export async function withDeadline<T>(
-  { clock, timeout, signal, onTimeout }: Deadline,
+  { clock, timeout, signal, timeoutError }: Deadline,
   call: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const end = new AbortController();
   const abort = () => end.abort();
+  let isLate = false;
   if (signal?.aborted) abort();
   signal?.addEventListener('abort', abort, { once: true });
   const cancel = clock.after(timeout, () => {
-    onTimeout?.();
+    isLate = true;
     abort();
   });
   try {
     return await call(end.signal);
+  } catch (error) {
+    throw isLate && timeoutError ? timeoutError() : error;
   } finally {
     cancel();
     signal?.removeEventListener('abort', abort);

@@ -36,16 +36,10 @@ export interface CallDeps {
 export function createCall({ upstream, clock, semaphore, userAgent }: CallDeps, signal: AbortSignal): Call {
   return (request) =>
     semaphore.run(signal, async () => {
-      let hasTimedOut = false;
-      const onTimeout = () => {
-        hasTimedOut = true;
-      };
+      const deadline = { clock, timeout: CALL_TIMEOUT, signal, timeoutError: () => failed('no response in time') };
       try {
-        return await withDeadline({ clock, timeout: CALL_TIMEOUT, signal, onTimeout }, (end) =>
-          exchange(upstream, request, userAgent, end),
-        );
+        return await withDeadline(deadline, (end) => exchange(upstream, request, userAgent, end));
       } catch (error) {
-        if (hasTimedOut) throw failed('no response in time');
         throw error instanceof RelayError ? error : failed('cannot be reached');
       }
     });

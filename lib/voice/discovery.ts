@@ -187,28 +187,21 @@ async function getJson(
   headers: Record<string, string>,
   timeout = CALL_TIMEOUT,
 ): Promise<unknown> {
-  let hasTimedOut = false;
-  const onTimeout = () => {
-    hasTimedOut = true;
-  };
-  try {
-    return await withDeadline({ clock, timeout, signal, onTimeout }, async (end) => {
-      const reply = await upstream({
-        method: 'GET',
-        url,
-        headers: { accept: 'application/json', ...headers },
-        signal: end,
-      });
-      if (reply.status !== 200) throw new Refusal(`the provider answered ${reply.status}`, reply.status);
-      const bytes = await readUpTo(reply.body, MAX_BODY + 1);
-      if (bytes.length > MAX_BODY) throw new Refusal('the reply is too large');
-      const value = parseJson((await decodeJsonText(bytes)) ?? '');
-      if (value === undefined) throw new Refusal('the reply is not JSON');
-      return value;
+  const timeoutError = () => new Refusal('no reply in time');
+  return withDeadline({ clock, timeout, signal, timeoutError }, async (end) => {
+    const reply = await upstream({
+      method: 'GET',
+      url,
+      headers: { accept: 'application/json', ...headers },
+      signal: end,
     });
-  } catch (error) {
-    throw hasTimedOut ? new Refusal('no reply in time') : error;
-  }
+    if (reply.status !== 200) throw new Refusal(`the provider answered ${reply.status}`, reply.status);
+    const bytes = await readUpTo(reply.body, MAX_BODY + 1);
+    if (bytes.length > MAX_BODY) throw new Refusal('the reply is too large');
+    const value = parseJson((await decodeJsonText(bytes)) ?? '');
+    if (value === undefined) throw new Refusal('the reply is not JSON');
+    return value;
+  });
 }
 
 const voicesIn = (value: unknown): Listed[] =>

@@ -49,12 +49,9 @@ async function askPath(
   key: string,
   request: { type: string; body: string },
 ): Promise<PathState> {
-  let hasTimedOut = false;
-  const onTimeout = () => {
-    hasTimedOut = true;
-  };
+  const timeoutError = () => new Error(`no answer in ${timeout / 1000} s`);
   try {
-    return await withDeadline({ clock, timeout, signal, onTimeout }, async (end) => {
+    return await withDeadline({ clock, timeout, signal, timeoutError }, async (end) => {
       const headers = { 'content-type': request.type, ...bearer(key) };
       const reply = await upstream({ method: 'POST', url, headers, body: request.body, signal: end });
       if (reply.status === 401 || reply.status === 403) return { is: 'there', needsKey: true };
@@ -67,7 +64,7 @@ async function askPath(
       return isOther ? { is: 'missing' } : { is: 'there', needsKey: false };
     });
   } catch (error) {
-    return { is: 'unreachable', reason: hasTimedOut ? `no answer in ${timeout / 1000} s` : upstreamReason(error) };
+    return { is: 'unreachable', reason: upstreamReason(error) };
   }
 }
 

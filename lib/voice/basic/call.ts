@@ -49,19 +49,12 @@ export async function withProvider<T>(
   { provider, timeout, signal }: Bounds,
   call: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  let hasTimedOut = false;
-  const onTimeout = () => {
-    hasTimedOut = true;
-  };
+  const timeoutError = () => providerFailure(`${provider} did not finish within ${timeout / 1000} seconds`);
   try {
-    return await withDeadline({ clock, timeout, signal, onTimeout }, call);
+    return await withDeadline({ clock, timeout, signal, timeoutError }, call);
   } catch (error) {
     if (signal.aborted) throw signal.reason;
-    const reason = hasTimedOut
-      ? `${provider} did not finish within ${timeout / 1000} seconds`
-      : error instanceof RelayError
-        ? error.message
-        : `${provider}: ${upstreamReason(error)}`;
+    const reason = error instanceof RelayError ? error.message : `${provider}: ${upstreamReason(error)}`;
     throw new RelayError('internal', credentials.redact(reason), { extra: { provider }, cause: error });
   }
 }
