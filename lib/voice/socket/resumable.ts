@@ -4,8 +4,7 @@ import { parseSimpleJson } from '../../kit/long-json.ts';
 import { sha256 } from '../../kit/sha256.ts';
 import { utf8Length } from '../../kit/text.ts';
 import type { SocketEnd } from '../../socket/transport.ts';
-import { Outbox } from './outbox.ts';
-import type { Cursors } from './ring.ts';
+import { type Cursors, Outbox } from './outbox.ts';
 import type { Activity, Rules } from './rules.ts';
 import type { Effect, EventBody, Input, Phase, ResumableOptions, SocketId } from './types.ts';
 

@@ -1,6 +1,5 @@
 import { KiB, MINUTE, MiB } from '../../kit/units.ts';
 import type { SocketEnd } from '../../socket/transport.ts';
-import type { RingLimits } from './ring.ts';
 
 /** Activity of a session for its client: none yet, a render or a run, or finished for good. */
 export type Activity = 'idle' | 'busy' | 'done';
@@ -13,7 +12,13 @@ export interface Rules {
   connects: boolean;
   /** True if `session.start` is answered with another `voice.session.ready`. */
   answersStart: boolean;
-  ring: RingLimits;
+  /** Limits on the events stored for a resume, counted in bytes of the frames' text. */
+  ring: {
+    events: number;
+    bytes: number;
+    /** Left free by the producer for events of other origin. */
+    reserve: { events: number; bytes: number };
+  };
   /** Policy of a full ring: the producer waits for acknowledgements, or the oldest events are evicted. */
   whenFull: 'wait' | 'evict';
   /** Unsent bytes beyond those of a replay above which the owner's socket counts as lost. */

@@ -1,26 +1,18 @@
 import { type Cancel, type Clock, every } from '../../kit/clock.ts';
 import type { JsonObject } from '../../kit/json.ts';
 import type { SocketEnd, SocketEvents, Transport } from '../../socket/transport.ts';
+import type { Cursors } from './outbox.ts';
 import { ResumableSession, SUPERSEDED } from './resumable.ts';
-import type { Cursors } from './ring.ts';
-import type { Activity, Rules } from './rules.ts';
-import type { Effect, EventBody, Input, Phase, SocketId } from './types.ts';
+import type { Activity } from './rules.ts';
+import type { Effect, EventBody, Input, Phase, ResumableOptions, SocketId } from './types.ts';
 
 /** Sockets are pinged every second time, and checked for an answer in between. */
 const TICK = 10_000;
 /** Unsent bytes above which the producer pauses, unless the transport or the rules allow less. */
 const HIGH_WATER = 4 * 1024 * 1024;
 
-export interface SessionSocketDeps {
-  rules: Rules;
-  sessionId: string;
-  /** SHA-256 (hex) of the resume token. */
-  tokenHash: string;
-  /** Milliseconds. */
-  resumeTtl: number;
+export interface SessionSocketDeps extends Omit<ResumableOptions, 'now'> {
   clock: Clock;
-  /** Members of `voice.session.ready`. */
-  ready(): JsonObject;
   /** A message of the owner, of any type that the session does not handle itself. */
   deliver(message: JsonObject): void;
   /** Connects the provider, for rules that ask for it; answered by `connected` or `connectFailed`. */
