@@ -53,13 +53,7 @@ export async function tryChoices({ tts, stt, language, host, player, progress, s
       const provider = findProvider('local_tts') as StreamingProvider;
       const chosen = serverDefaults(provider, servers);
       const settings = { ...voiceOutput.defaults, ...chosen, servers, ...(language && { language }) };
-      const message = {
-        text: SENTENCE,
-        renderMode: 'verbatim',
-        expression: undefined,
-        providerOptions: undefined,
-        signal,
-      };
+      const message = { text: SENTENCE, renderMode: 'verbatim', signal };
       const began = performance.now();
       const chunks: Uint8Array[] = [];
       let first = 0;

@@ -1,45 +1,11 @@
 import { RelayError } from '../../errors.ts';
-import { isObject } from '../../kit/json.ts';
+import { asObject, isObject } from '../../kit/json.ts';
 import { MAX_ID, MAX_LANGUAGE, MAX_RATE, MIN_RATE } from '../limits.ts';
 import { booleanOf, numberOf } from '../section.ts';
 import type { ServerSections } from '../servers.ts';
 
-/** Style in which a text is spoken (contract 05 §12, `expression`). */
-export interface Expression {
-  emotion: string;
-  tone: string;
-  /** 0 to 1. */
-  intensity: number;
-  pace: string;
-  style: string;
-  pronunciationHints: string[];
-  interruptionBehavior: string;
-  personaInstructions: string;
-}
-
-/**
- * The options of a provider that a client may set (contract 05 §12, `provider_options`). None of them can change the
- * destination of a credential.
- */
-export interface ProviderOptions {
-  model?: string;
-  voice?: string;
-  language?: string;
-  instructions?: string;
-  speed?: number;
-  stability?: number;
-  similarityBoost?: number;
-  style?: number;
-  useSpeakerBoost?: boolean;
-  outputFormat?: string;
-  textNormalization?: boolean;
-  optimizeStreamingLatency?: number;
-  autoSpeechTags?: boolean;
-}
-
-export interface RenderRequest {
-  text: string;
-  renderMode: string;
+/** The settings of a session that a render starts from. */
+export interface RenderSettings {
   model: string;
   voice: string;
   /** Hertz; an adapter may render at another rate and says so in its chunks. */
@@ -49,15 +15,20 @@ export interface RenderRequest {
   optimizeStreamingLatency: number;
   textNormalization: boolean;
   autoSpeechTags: boolean;
-  expression: Expression;
-  options: ProviderOptions;
-  toolScaffold: boolean;
   /** The token store of xAI that the profile sets, in place of the configured one. */
   oauthPath?: string;
   /** The sections with keys, base URLs and further settings (contract 05 §18). */
   servers?: ServerSections;
   /** Further headers of a realtime provider's handshake, from the host's configuration. */
   headers?: Readonly<Record<string, string>>;
+}
+
+export interface RenderRequest extends RenderSettings {
+  text: string;
+  renderMode: string;
+  expression: Expression;
+  options: ProviderOptions;
+  toolScaffold: boolean;
   /** Aborts the render and its upstream call. */
   signal: AbortSignal;
 }
@@ -85,37 +56,25 @@ export interface Rendered {
  */
 export type Adapter = (request: RenderRequest) => AsyncGenerator<AudioChunk, Rendered>;
 
-/** The settings of a session that a render starts from. */
-export type RenderSettings = Pick<
-  RenderRequest,
-  | 'model'
-  | 'voice'
-  | 'sampleRate'
-  | 'language'
-  | 'codec'
-  | 'optimizeStreamingLatency'
-  | 'textNormalization'
-  | 'autoSpeechTags'
-  | 'oauthPath'
-  | 'servers'
-  | 'headers'
->;
-
 const MAX_WORD = 80;
 const MAX_INSTRUCTIONS = 4000;
 const MAX_HINTS = 32;
 const MAX_HINT = 200;
 
-const EXPRESSION_DEFAULTS: Expression = {
+const EXPRESSION_DEFAULTS = {
   emotion: 'neutral',
   tone: 'natural',
+  /** 0 to 1. */
   intensity: 0.45,
   pace: 'normal',
   style: 'natural',
-  pronunciationHints: [],
+  pronunciationHints: [] as string[],
   interruptionBehavior: 'allow',
   personaInstructions: '',
 };
+
+/** Style in which a text is spoken (contract 05 §12, `expression`). */
+export type Expression = typeof EXPRESSION_DEFAULTS;
 
 const textOf = (value: unknown, limit: number): string | undefined =>
   typeof value === 'string' ? value.trim().slice(0, limit).toWellFormed() || undefined : undefined;
@@ -164,12 +123,15 @@ export function describeExpression(expression: Expression): string {
   return words.join('. ').replace(/\s+/g, ' ');
 }
 
+/** The options of a provider that a client may set. */
+export type ProviderOptions = Partial<ReturnType<typeof parseProviderOptions>>;
+
 /**
- * `provider_options` of a `response.create`. Members of another name or type are dropped, since a URL, a key or a header
- * from a client could send the host's credentials to a server of the client's choice.
+ * `provider_options` of a `response.create` (contract 05 §12). Members of another name or type are dropped, since a URL, a
+ * key or a header from a client could send the host's credentials to a server of the client's choice.
  */
-export function parseProviderOptions(value: unknown): ProviderOptions {
-  if (!isObject(value)) return {};
+export function parseProviderOptions(given: unknown) {
+  const value = asObject(given) ?? {};
   return {
     model: textOf(value.model, MAX_ID),
     voice: textOf(value.voice, MAX_ID) ?? textOf(value.voice_id, MAX_ID),
@@ -187,30 +149,31 @@ export function parseProviderOptions(value: unknown): ProviderOptions {
   };
 }
 
+/** A text to render, and the client's wishes for it, which are not checked yet. */
+interface RenderMessage extends Pick<RenderRequest, 'text' | 'renderMode' | 'signal'> {
+  expression?: unknown;
+  providerOptions?: unknown;
+  toolScaffold?: boolean;
+}
+
 /**
  * The request of one render: the session's settings, overridden by the options of the message. `output_format` is a codec,
  * with or without a rate (`pcm_22050`). Throws `invalid` as `parseExpression` does, and for a rate outside 8000 to 96000.
  */
 export function renderRequest(
   settings: RenderSettings,
-  message: {
-    text: string;
-    renderMode: string;
-    expression: unknown;
-    providerOptions: unknown;
-    toolScaffold?: boolean;
-    signal: AbortSignal;
-  },
+  { text, renderMode, expression, providerOptions, toolScaffold = false, signal }: RenderMessage,
 ): RenderRequest {
-  const options = parseProviderOptions(message.providerOptions);
+  const options = parseProviderOptions(providerOptions);
   const format = /^([a-z]+)(?:_(\d+))?$/.exec(options.outputFormat ?? '');
   const sampleRate = Number(format?.[2] ?? settings.sampleRate);
   if (!(sampleRate >= MIN_RATE && sampleRate <= MAX_RATE)) {
     throw new RelayError('invalid', `the sample rate of output_format must be from ${MIN_RATE} to ${MAX_RATE}`);
   }
   return {
-    text: message.text,
-    renderMode: message.renderMode,
+    ...settings,
+    text,
+    renderMode,
     model: options.model ?? settings.model,
     voice: options.voice ?? settings.voice,
     sampleRate,
@@ -219,12 +182,9 @@ export function renderRequest(
     optimizeStreamingLatency: options.optimizeStreamingLatency ?? settings.optimizeStreamingLatency,
     textNormalization: options.textNormalization ?? settings.textNormalization,
     autoSpeechTags: options.autoSpeechTags ?? settings.autoSpeechTags,
-    expression: parseExpression(message.expression),
+    expression: parseExpression(expression),
     options,
-    toolScaffold: message.toolScaffold ?? false,
-    oauthPath: settings.oauthPath,
-    servers: settings.servers,
-    headers: settings.headers,
-    signal: message.signal,
+    toolScaffold,
+    signal,
   };
 }

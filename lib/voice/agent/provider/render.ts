@@ -24,7 +24,7 @@ export const createSpeechRenderer = (adapters: Adapters): RenderSpeech =>
     const adapter = adapters(provider);
     if (!adapter) throw new RelayError('internal', 'there is no adapter for the voice provider of the session');
     const settings = { ...voiceOutput.defaults, model, voice, sampleRate, headers, oauthPath, servers };
-    const message = { text, renderMode: 'verbatim', expression: undefined, providerOptions: undefined, signal };
+    const message = { text, renderMode: 'verbatim', signal };
     let resampler: { rate: number; resample: Resampler } | undefined;
     for await (const chunk of adapter(renderRequest(settings, message))) {
       if (resampler?.rate !== chunk.sampleRate) {
