@@ -113,18 +113,14 @@ export async function discoverElevenlabs(deps: DiscoveryDeps, { secret, baseUrl 
  */
 export async function discoverLocal(deps: DiscoveryDeps, { secret, baseUrl }: Credential): Promise<Discovered> {
   const headers: Record<string, string> = secret === '' ? {} : { authorization: `Bearer ${secret}` };
-  const optional = async (url: string): Promise<unknown> =>
-    getJson(deps, url, headers).catch((error) => {
-      if (error instanceof Refusal && error.status !== undefined && error.status < 500) return [];
-      throw error;
-    });
   const [models, voices] = await Promise.all([
     listOf('models', async (items) => {
       const all = itemsIn(await getJson(deps, `${baseUrl}/models`, headers), ['data', 'models', 'items']);
       for (const item of all) items.push(...listed(item, ['id', 'name'], []));
     }),
     listOf('voices', async (items) => {
-      items.push(...voicesIn(await optional(`${baseUrl}/audio/voices`)));
+      const reply = getJson(deps, `${baseUrl}/audio/voices`, headers);
+      items.push(...voicesIn(await emptyIf(reply, (status) => status < 500)));
     }),
   ]);
   const problems = [...models.problems, ...voices.problems];
@@ -159,7 +155,8 @@ async function addCustomVoices(
   for (let page = 0; page < MAX_PAGES && items.length < MAX_ITEMS; page++) {
     const query = token === undefined ? '' : `&pagination_token=${encodeURIComponent(token)}`;
     const timeout = Math.min(CALL_TIMEOUT, until - deps.clock.monotonic());
-    const found = await pageOf(deps, `${url}?limit=100${query}`, headers, timeout);
+    const reply = getJson(deps, `${url}?limit=100${query}`, headers, timeout);
+    const found = await emptyIf(reply, (status) => status === 403 || status === 404);
     items.push(...voicesIn(found));
     const next = isObject(found) ? textOf(found.pagination_token, MAX_TOKEN) : undefined;
     if (next === undefined || next === token) return;
@@ -167,19 +164,12 @@ async function addCustomVoices(
   }
 }
 
-async function pageOf(
-  deps: DiscoveryDeps,
-  url: string,
-  headers: Record<string, string>,
-  timeout: number,
-): Promise<unknown> {
-  try {
-    return await getJson(deps, url, headers, timeout);
-  } catch (error) {
-    if (error instanceof Refusal && (error.status === 403 || error.status === 404)) return [];
+/** A reply, or an empty list for a status that means that the provider has no such list. */
+const emptyIf = (reply: Promise<unknown>, isAbsent: (status: number) => boolean): Promise<unknown> =>
+  reply.catch((error) => {
+    if (error instanceof Refusal && error.status !== undefined && isAbsent(error.status)) return [];
     throw error;
-  }
-}
+  });
 
 async function getJson(
   { upstream, clock, signal }: DiscoveryDeps,

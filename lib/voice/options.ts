@@ -84,21 +84,6 @@ export interface FoundOptions {
   dynamic: Dynamic;
 }
 
-export interface VoiceOptions {
-  /**
-   * The options of a provider, discovered if it can list them, else the static ones. A failed discovery is reported in
-   * `dynamic`. The caller owns the result.
-   */
-  of(
-    mode: OptionsMode,
-    provider: StreamingProvider,
-    oauthPath?: string,
-    servers?: ServerSections,
-  ): Promise<FoundOptions>;
-  /** Aborts running calls. */
-  stop(): void;
-}
-
 export interface VoiceOptionsDeps {
   /** Starts programs that list their voices. Absent at the edge. */
   host?: CommandHost;
@@ -117,14 +102,7 @@ interface Entry {
 }
 
 /** Options of streaming providers, cached by mode, provider and credential (contract 05 §11). */
-export function createVoiceOptions({
-  host,
-  credentials,
-  upstream,
-  clock,
-  log,
-  cacheSeconds,
-}: VoiceOptionsDeps): VoiceOptions {
+export function createVoiceOptions({ host, credentials, upstream, clock, log, cacheSeconds }: VoiceOptionsDeps) {
   /** Oldest first. */
   const cache = new Map<string, Entry>();
   const running = new Map<string, Promise<FoundOptions>>();
@@ -132,54 +110,40 @@ export function createVoiceOptions({
 
   /** Discovers the options of one provider. Never rejects. */
   async function find(provider: StreamingProvider, auth: Auth): Promise<FoundOptions> {
+    const found = (fields: OptionFields, source: string, facts: Partial<Dynamic> = {}): FoundOptions => ({
+      provider: optionsOf(provider, fields),
+      dynamic: { ...STATIC, source, ...facts },
+    });
+    if ('program' in auth) {
+      const voices = await voicesOf(auth.program);
+      const facts = voices.length > 0 && ({ attempted: true, status: 'ok', voice_count: voices.length } as const);
+      return found(ownVoices(LOCAL, voices), 'local_program', { ...facts });
+    }
     const discovery = discoveries[provider.info.id];
-    if ('program' in auth) return findOfProgram(provider, auth.program);
-    if (!discovery) return { provider: optionsOf(provider, {}), dynamic: staticDynamic('provider_info') };
-    if (!discovery.discover) {
-      const source = 'credential' in auth ? auth.credential?.source : undefined;
-      return {
-        provider: optionsOf(provider, discovery.fields(provider)),
-        dynamic: { ...staticDynamic(discovery.source), auth_source: source ?? null },
-      };
-    }
-    if ('problem' in auth || auth.credential === null) {
-      const dynamic: Dynamic = {
-        ...staticDynamic(discovery.source),
-        status: 'problem' in auth ? 'error' : 'auth_missing',
-        ...('problem' in auth && { message: auth.problem }),
-      };
-      return { provider: optionsOf(provider, discovery.fields(provider)), dynamic };
-    }
-    const discovered = await discovery.discover({ upstream, clock, signal: stopping.signal }, auth.credential);
+    if (!discovery) return found({}, 'provider_info');
+    const { source, discover } = discovery;
+    const known = (facts: Partial<Dynamic>) => found(discovery.fields(provider), source, facts);
+    if (!discover) return known({ auth_source: ('credential' in auth && auth.credential?.source) || null });
+    if ('problem' in auth) return known({ status: 'error', message: auth.problem });
+    if (auth.credential === null) return known({ status: 'auth_missing' });
+    const discovered = await discover({ upstream, clock, signal: stopping.signal }, auth.credential);
     const message = credentials.redact(discovered.problems.join('; '));
     if (message) log.debug(`options of ${provider.info.id}: ${message}`);
-    return {
-      provider: optionsOf(provider, discovery.fields(provider, discovered)),
-      dynamic: {
-        ...staticDynamic(discovery.source),
-        attempted: true,
-        status: discovered.isOk ? 'ok' : 'error',
-        ...(message && { message }),
-        voice_count: discovered.voices.length + discovered.customVoices.length,
-        custom_voice_count: discovered.customVoices.length,
-        model_count: discovered.models.length,
-        auth_source: auth.credential.source,
-      },
-    };
+    return found(discovery.fields(provider, discovered), source, {
+      attempted: true,
+      status: discovered.isOk ? 'ok' : 'error',
+      ...(message && { message }),
+      voice_count: discovered.voices.length + discovered.customVoices.length,
+      custom_voice_count: discovered.customVoices.length,
+      model_count: discovered.models.length,
+      auth_source: auth.credential.source,
+    });
   }
 
   /** The voices of a program, if it can list them. */
-  async function findOfProgram(provider: StreamingProvider, program: readonly string[]): Promise<FoundOptions> {
+  async function voicesOf(program: readonly string[]): Promise<Listed[]> {
     const limits = { clock, timeout: PROGRAM_TIMEOUT, signal: stopping.signal };
-    const voices = host ? await withDeadline(limits, (signal) => programVoices(host, program, signal)) : [];
-    const fields = localFields(provider, { ...NOTHING, voices });
-    return {
-      provider: optionsOf(provider, fields),
-      dynamic: {
-        ...staticDynamic('local_program'),
-        ...(voices.length > 0 && { attempted: true, status: 'ok', voice_count: voices.length }),
-      },
-    };
+    return host ? withDeadline(limits, (signal) => programVoices(host, program, signal)) : [];
   }
 
   function remember(key: string, found: FoundOptions): void {
@@ -205,7 +169,16 @@ export function createVoiceOptions({
   }
 
   return {
-    async of(mode, named, oauthPath, servers = {}) {
+    /**
+     * The options of a provider, discovered if it can list them, else the static ones. A failed discovery is reported in
+     * `dynamic`. The caller owns the result.
+     */
+    async of(
+      mode: OptionsMode,
+      named: StreamingProvider,
+      oauthPath?: string,
+      servers: ServerSections = {},
+    ): Promise<FoundOptions> {
       const provider = withOwn(named, servers);
       const auth = await authOf(provider, oauthPath, servers);
       // Only a hash of the secret is stored.
@@ -227,23 +200,24 @@ export function createVoiceOptions({
       running.set(key, search);
       return structuredClone(await search);
     },
+
+    /** Aborts running calls. */
     stop: () => stopping.abort(),
   };
 }
 
 type Auth = { credential: Credential | null } | { problem: string } | { program: readonly string[] };
 
-const staticDynamic = (source: string): Dynamic => ({
+const STATIC: Omit<Dynamic, 'source'> = {
   attempted: false,
   status: 'static',
-  source,
   voice_count: 0,
   custom_voice_count: 0,
   model_count: 0,
   auth_source: null,
   cache: 'miss',
   cache_ttl_seconds: 0,
-});
+};
 
 /** Facts beside the static lists. */
 interface OptionFields {
@@ -265,11 +239,11 @@ interface Discovery {
 const openai = (id: string, label: string): Discovery => ({
   source: 'openai_docs',
   fields: ({ info: { voices, models } }) => ({
-    groups: [{ id, label, values: [...voices], source: 'openai_docs', recommended: [...OPENAI_RECOMMENDED] }],
+    groups: [{ id, label, values: voices, source: 'openai_docs', recommended: OPENAI_RECOMMENDED }],
     labels: labelsOf(voices.map((voice) => ({ id: voice }))),
     recommended: OPENAI_RECOMMENDED,
     compatibility: Object.fromEntries(
-      models.map((model) => [model, model.startsWith('tts-1') ? [...OPENAI_OLD_VOICES] : [...voices]]),
+      models.map((model) => [model, model.startsWith('tts-1') ? OPENAI_OLD_VOICES : voices]),
     ),
   }),
 });
@@ -281,63 +255,45 @@ const xai: Discovery = {
     const listed = discovered?.voices ?? [];
     const builtin = listed.length > 0 ? listed : XAI_VOICES.map((id): Listed => ({ id }));
     const custom = discovered?.customVoices ?? [];
-    const [ids, customIds] = [idsOf(builtin), idsOf(custom)];
+    const ids = idsOf(builtin);
     const recommended = XAI_RECOMMENDED.filter((id) => ids.includes(id));
-    const groups: VoiceGroup[] = [
-      {
-        id: 'xai_builtin',
-        label: 'xAI voices',
-        values: ids,
-        source: listed.length > 0 ? 'xai_api' : 'xai_docs',
-        recommended,
-      },
-    ];
-    if (custom.length > 0) {
-      groups.push({ id: 'xai_custom', label: 'Your voices', values: customIds, source: 'xai_api', custom: true });
-    }
-    const all = [...new Set([...ids, ...customIds])];
+    const source = listed.length > 0 ? 'xai_api' : 'xai_docs';
+    const own = ownVoices({ id: 'xai_custom', label: 'Your voices', source: 'xai_api' }, custom);
+    const all = [...new Set([...ids, ...idsOf(custom)])];
     return {
-      groups,
+      groups: [{ id: 'xai_builtin', label: 'xAI voices', values: ids, source, recommended }, ...own.groups],
       labels: labelsOf([...builtin, ...custom]),
       recommended,
-      compatibility: Object.fromEntries(XAI_MODELS.map((model) => [model, [...all]])),
+      compatibility: Object.fromEntries(XAI_MODELS.map((model) => [model, all])),
     };
   },
 };
 
-const NOTHING: Discovered = { isOk: true, models: [], voices: [], customVoices: [], languages: [], problems: [] };
+const LOCAL = { id: 'local', label: 'Your own voices', source: 'local' };
 
-/** The options that the owner's own server or program lists. */
-function localFields(_: StreamingProvider, discovered: Discovered = NOTHING): OptionFields {
-  const { models, voices } = discovered;
-  const group: VoiceGroup = {
-    id: 'local',
-    label: 'Your own voices',
-    values: idsOf(voices),
-    source: 'local',
-    custom: true,
-  };
-  return { models, groups: voices.length > 0 ? [group] : [], labels: labelsOf(voices) };
-}
+const local: Discovery = {
+  source: 'local_server',
+  discover: discoverLocal,
+  fields: (_, discovered) => ({ models: discovered?.models, ...ownVoices(LOCAL, discovered?.voices) }),
+};
 
-const local: Discovery = { source: 'local_server', discover: discoverLocal, fields: localFields };
+const ELEVENLABS = { id: 'elevenlabs_account', label: 'Your ElevenLabs voices', source: 'elevenlabs_api' };
 
 const elevenlabs: Discovery = {
   source: 'elevenlabs_api',
   discover: discoverElevenlabs,
-  fields(_, discovered) {
-    if (!discovered) return {};
-    const { models, languages, customVoices } = discovered;
-    const group: VoiceGroup = {
-      id: 'elevenlabs_account',
-      label: 'Your ElevenLabs voices',
-      values: idsOf(customVoices),
-      source: 'elevenlabs_api',
-      custom: true,
-    };
-    return { models, languages, groups: customVoices.length > 0 ? [group] : [], labels: labelsOf(customVoices) };
-  },
+  fields: (_, discovered) => ({
+    models: discovered?.models,
+    languages: discovered?.languages,
+    ...ownVoices(ELEVENLABS, discovered?.customVoices),
+  }),
 };
+
+/** The voices of an account, or of the owner's own server or program, as a group if there are any. */
+const ownVoices = (group: Pick<VoiceGroup, 'id' | 'label' | 'source'>, voices: readonly Listed[] = []) => ({
+  groups: voices.length > 0 ? [{ ...group, values: idsOf(voices), custom: true }] : [],
+  labels: labelsOf(voices),
+});
 
 /** Sources of further options, by provider; the others have only their static lists. */
 const discoveries: Readonly<Record<string, Discovery | undefined>> = {
@@ -383,13 +339,12 @@ function optionsOf({ info }: StreamingProvider, fields: OptionFields): ProviderO
       groups.flatMap(({ values }) => values),
     ),
     languages: merged(info.languages, idsOf(fields.languages ?? [])),
-    sample_rates: [...info.sample_rates],
     model_labels: givenLabels(fields.models),
     voice_labels: labels,
     language_labels: givenLabels(fields.languages),
     voice_metadata: Object.fromEntries(metadata),
     voice_groups: groups,
-    recommended_voices: [...recommended],
+    recommended_voices: recommended,
     model_voice_compatibility: compatibility,
     requires_manual_id: false,
   };
@@ -429,20 +384,12 @@ export function checkSelection(options: ProviderOptions, { model, voice, sampleR
     else add('voice_known', 'warning', 'the provider does not list this voice');
   }
   if (options.sample_rates.length > 0) {
-    const isKnown = options.sample_rates.includes(sampleRate);
-    add(
-      'sample_rate_known',
-      isKnown ? 'ok' : 'error',
-      isKnown ? 'the provider has this sample rate' : `choose one of ${options.sample_rates.join(', ')}`,
-    );
+    if (options.sample_rates.includes(sampleRate)) add('sample_rate_known', 'ok', 'the provider has this sample rate');
+    else add('sample_rate_known', 'error', `choose one of ${options.sample_rates.join(', ')}`);
   }
   if (language !== undefined && options.languages.length > 0) {
-    const isKnown = options.languages.includes(language);
-    add(
-      'language_known',
-      isKnown ? 'ok' : 'warning',
-      isKnown ? 'the provider lists this language' : 'the provider does not list this language',
-    );
+    if (options.languages.includes(language)) add('language_known', 'ok', 'the provider lists this language');
+    else add('language_known', 'warning', 'the provider does not list this language');
   }
   return checks;
 }
