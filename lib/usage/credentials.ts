@@ -5,19 +5,17 @@ import { at, timeOf } from './values.ts';
 
 type Entry = Record<string, unknown>;
 
-/** A profile's credentials for its providers. Never for responses or logs. */
-export interface Credentials {
-  /** A provider's entry in the profile's `auth.json`, else in the agent home's. */
-  of(provider: string): { entry: Entry | null; pool: Entry[] };
-  /** A variable of the profile's `.env`, else of the environment; null if it is blank. */
-  key(name: string): string | null;
-}
+export type Credentials = Awaited<ReturnType<typeof readCredentials>>;
 
-/** Reads a profile's credentials (contract 04 §9.3). Throws only if `readSecrets` does. */
-export async function readCredentials({ files, agentHome, env }: Host, home: string): Promise<Credentials> {
+/**
+ * Reads a profile's credentials for its providers (contract 04 §9.3). Never for responses or logs. Throws only if
+ * `readSecrets` does.
+ */
+export async function readCredentials({ files, agentHome, env }: Host, home: string) {
   const { env: own, auths } = await readSecrets(files, home, agentHome);
   return {
-    of(provider) {
+    /** A provider's entry in the profile's `auth.json`, else in the agent home's. */
+    of(provider: string): { entry: Entry | null; pool: Entry[] } {
       for (const document of auths) {
         const entry = at(document, 'providers', provider);
         const pool = at(document, 'credential_pool', provider);
@@ -26,7 +24,9 @@ export async function readCredentials({ files, agentHome, env }: Host, home: str
       }
       return { entry: null, pool: [] };
     },
-    key: (name) => own[name]?.trim() || env[name]?.trim() || null,
+
+    /** A variable of the profile's `.env`, else of the environment; null if it is blank. */
+    key: (name: string): string | null => own[name]?.trim() || env[name]?.trim() || null,
   };
 }
 

@@ -1,6 +1,6 @@
 import { UNSUPPORTED, usageProblem } from './call.ts';
 import type { Credentials } from './credentials.ts';
-import { type Provider, providerUsage, type UsageBalance, type UsageWindow, withoutSlash } from './provider.ts';
+import { type Provider, type UsageBalance, type UsageWindow, withoutSlash } from './provider.ts';
 import { at, MAX_PLAN, numberOf, percentOf, textOf, timeOf, urlOf } from './values.ts';
 
 const TIMEOUT = 8_000;
@@ -16,7 +16,7 @@ const BALANCES: [id: string, label: string, path: string[]][] = [
 export const nous: Provider = {
   id: 'nous',
   displayName: 'Nous',
-  async load({ credentials, call, bases, fetchedAt }) {
+  async load({ credentials, call, bases }) {
     const login = loginOf(credentials);
     if (!login) return null;
     const portal = withoutSlash(login.portal ?? bases.nous);
@@ -26,18 +26,15 @@ export const nous: Provider = {
       throw usageProblem(UNSUPPORTED);
     }
     const renewsAt = timeOf(at(subscription, 'current_period_end'));
-    const usage = providerUsage(nous, {
-      status: 'available',
+    return {
       source: 'portal-account',
-      fetched_at: fetchedAt,
       plan: textOf(at(subscription, 'plan'), MAX_PLAN),
       renews_at: renewsAt,
       action_url: billingUrl(portal, account),
       windows: windowsOf(subscription, renewsAt),
       balances: balancesOf(account),
       details: isDepleted(access) ? ['Status: credits depleted'] : [],
-    });
-    return () => usage;
+    };
   },
 };
 

@@ -6,7 +6,7 @@ import type { ActiveCredential, Credentials } from './credentials.ts';
 import {
   type Provider,
   type ProviderUsage,
-  providerUsage,
+  type Usage,
   type UsageCredential,
   type UsageWindow,
   withoutSlash,
@@ -38,11 +38,11 @@ interface LoadedEntry {
 export const openaiCodex: Provider = {
   id: 'openai-codex',
   displayName: 'Codex',
-  async load({ credentials, call, bases, fetchedAt }) {
+  async load({ credentials, call, bases }) {
     const entries = entriesOf(credentials);
     if (entries.length === 0) return null;
     const loaded = await Promise.all(entries.map((entry, index) => loadEntry(entry, index, bases.codex, call)));
-    return (active) => present(loaded, fetchedAt, active);
+    return (active) => usageFor(loaded, active);
   },
 };
 
@@ -139,14 +139,12 @@ function accountOf(token: string): string | null {
   }
 }
 
-function present(entries: LoadedEntry[], fetchedAt: string, observed: ActiveCredential | null): ProviderUsage {
+function usageFor(entries: LoadedEntry[], observed: ActiveCredential | null): Usage {
   const { active, ...state } = activeOf(entries, observed);
   const count = (status: UsageCredential['status']) =>
     entries.filter(({ credential }) => credential.status === status).length;
-  return providerUsage(openaiCodex, {
-    status: 'available',
+  return {
     source: active?.fetched ? 'usage_api' : 'credential_pool',
-    fetched_at: fetchedAt,
     plan: active?.credential.plan ?? null,
     message: active?.credential.message ?? null,
     windows: active?.credential.windows ?? [],
@@ -157,7 +155,7 @@ function present(entries: LoadedEntry[], fetchedAt: string, observed: ActiveCred
     }),
     active_credential_id: active?.credential.id ?? null,
     ...state,
-  });
+  };
 }
 
 /** The hook may record either the id of the pool entry or the public one. */

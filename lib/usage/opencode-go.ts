@@ -1,5 +1,5 @@
 import { NO_WINDOWS, UNSUPPORTED, usageProblem } from './call.ts';
-import { type Provider, providerUsage, type UsageWindow, withoutSlash } from './provider.ts';
+import { type Provider, type UsageWindow, withoutSlash } from './provider.ts';
 import { at, percentOf, timeOf } from './values.ts';
 
 const WINDOWS = { rolling: 'Session · 5h', weekly: 'Weekly', monthly: 'Monthly' };
@@ -7,7 +7,7 @@ const WINDOWS = { rolling: 'Session · 5h', weekly: 'Weekly', monthly: 'Monthly'
 export const opencodeGo: Provider = {
   id: 'opencode-go',
   displayName: 'OpenCode Go',
-  async load({ credentials, call, bases, fetchedAt }) {
+  async load({ credentials, call, bases }) {
     const token = credentials.key('OPENCODE_GO_API_KEY');
     if (token === null) return null;
     const base = withoutSlash(credentials.key('OPENCODE_GO_BASE_URL') ?? bases.opencodeGo);
@@ -20,12 +20,6 @@ export const opencodeGo: Provider = {
       windows.push({ id, label, used_percent: percent, reset_at: timeOf(at(usage, id, 'resetsAt')), detail: null });
     }
     if (windows.length === 0) throw usageProblem(NO_WINDOWS);
-    const row = providerUsage(opencodeGo, {
-      status: 'available',
-      source: 'provider_api',
-      fetched_at: fetchedAt,
-      windows,
-    });
-    return () => row;
+    return { source: 'provider_api', windows };
   },
 };

@@ -48,15 +48,11 @@ export type ProviderUsage = {
   active_observed_at: string | null;
 };
 
-export interface ProviderName {
-  id: string;
-  displayName: string;
-}
-
 /** A provider's row, with defaults for missing keys. */
 export const providerUsage = (
-  { id, displayName }: ProviderName,
-  { status, ...given }: Partial<ProviderUsage> & Pick<ProviderUsage, 'status'>,
+  { id, displayName }: Provider,
+  status: ProviderUsage['status'],
+  given: Partial<ProviderUsage>,
 ): ProviderUsage => ({
   id,
   display_name: displayName,
@@ -96,19 +92,22 @@ export interface LoadOptions {
   credentials: Credentials;
   call: Call;
   bases: ProviderBases;
-  /** Time of the report, ISO 8601. */
-  fetchedAt: string;
 }
 
-/** Renders the loaded usage for a session with the given credential. */
-export type Present = (active: ActiveCredential | null) => ProviderUsage;
+/** Usage as a provider reports it, and the source of that report. */
+export type Usage = Partial<ProviderUsage> & { source: string };
 
-export interface Provider extends ProviderName {
+/** The usage for a session with the given credential. */
+export type UsageFor = (active: ActiveCredential | null) => Usage;
+
+export interface Provider {
+  id: string;
+  displayName: string;
   /**
    * Queries the provider. Null without a credential. Rejects with a RelayError whose message may be shown, or with any other
    * error if there is no response.
    */
-  load(options: LoadOptions): Promise<Present | null>;
+  load(options: LoadOptions): Promise<Usage | UsageFor | null>;
 }
 
 export const withoutSlash = (url: string): string => url.replace(/\/+$/, '');

@@ -1,5 +1,5 @@
 import { NO_WINDOWS, UNSUPPORTED, usageProblem } from './call.ts';
-import { type Provider, providerUsage, type UsageWindow, withoutSlash } from './provider.ts';
+import { type Provider, type UsageWindow, withoutSlash } from './provider.ts';
 import { at, MAX_LABEL, MAX_PLAN, numberOf, percentOf, textOf, timeOf, titleCase } from './values.ts';
 
 const MAX_PRODUCTS = 8;
@@ -8,7 +8,7 @@ const MAX_ID = 40;
 export const supergrok: Provider = {
   id: 'supergrok',
   displayName: 'SuperGrok',
-  async load({ credentials, call, bases, fetchedAt }) {
+  async load({ credentials, call, bases }) {
     const { entry } = credentials.of('xai-oauth');
     if (!entry) return null;
     const token = textOf(at(entry, 'tokens', 'access_token'), 16_384);
@@ -23,15 +23,7 @@ export const supergrok: Provider = {
     const windows = [...periodOf(config), ...productsOf(config)];
     if (windows.length === 0) throw usageProblem(NO_WINDOWS);
     const tier = at(config, 'subscriptionTier') ?? billing.subscriptionTier ?? user.subscriptionTier;
-    const usage = providerUsage(supergrok, {
-      status: 'available',
-      source: 'billing_api',
-      fetched_at: fetchedAt,
-      plan: textOf(tier, MAX_PLAN),
-      windows,
-      details: detailsOf(config),
-    });
-    return () => usage;
+    return { source: 'billing_api', plan: textOf(tier, MAX_PLAN), windows, details: detailsOf(config) };
   },
 };
 

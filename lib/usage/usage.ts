@@ -8,14 +8,13 @@ import { withDeadline } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { profileHome } from '../profiles/home.ts';
 import { createCall } from './call.ts';
-import { readActiveCredential, readCredentials } from './credentials.ts';
+import { type ActiveCredential, readActiveCredential, readCredentials } from './credentials.ts';
 import { nous } from './nous.ts';
 import { openaiCodex } from './openai-codex.ts';
 import { opencodeGo } from './opencode-go.ts';
 import {
   type LoadOptions,
   PROVIDER_BASES,
-  type Present,
   type Provider,
   type ProviderBases,
   type ProviderUsage,
@@ -51,16 +50,6 @@ export interface UsageDeps {
   bases?: Partial<ProviderBases>;
 }
 
-export interface Usage {
-  /**
-   * Usage of the providers' quotas, for a profile (empty = default) and a session of its agent. A failing provider affects
-   * its own row only. `live` is the credential that the session uses right now, if the caller knows it; it counts only for
-   * its own profile.
-   * @throws RelayError `invalid` for an unknown profile.
-   */
-  report(query: { profile: string; sessionId: string; live?: LiveCredential | null }): Promise<UsageReport>;
-}
-
 /** The credential of a session, as known by the process that runs it (contract 07 §4.2). */
 export interface LiveCredential {
   providerId: string;
@@ -68,17 +57,28 @@ export interface LiveCredential {
   profileHome: string;
 }
 
+interface UsageQuery {
+  profile: string;
+  sessionId: string;
+  live?: LiveCredential | null;
+}
+
+/** A provider's row for a session with the given credential. */
+type RowFor = (active: ActiveCredential | null) => ProviderUsage;
+
 interface Snapshot {
   fetchedAt: string;
-  providers: Present[];
+  rows: RowFor[];
   isComplete: boolean;
 }
+
+export type Usage = ReturnType<typeof createUsage>;
 
 /**
  * Provider usage (contract 04 §9). Concurrent reports of one profile share one query, whose result is cached for 30 s unless
  * a provider failed. The active credential of a session is looked up for each report.
  */
-export function createUsage(deps: UsageDeps): Usage {
+export function createUsage(deps: UsageDeps) {
   const { host, config, clock, log } = deps;
   const bases = { ...PROVIDER_BASES, ...deps.bases };
   /** Keyed by home, newest last. */
@@ -118,28 +118,23 @@ export function createUsage(deps: UsageDeps): Usage {
     const fetchedAt = new Date(clock.now()).toISOString();
     return withDeadline({ clock, timeout: REPORT_TIMEOUT }, async (signal) => {
       const credentials = await readCredentials(host, home);
-      const loading = { credentials, call: createCall(deps, signal), bases, fetchedAt };
-      const results = await Promise.all(PROVIDERS.map((provider) => loadOne(provider, loading)));
-      return {
-        fetchedAt,
-        providers: results.map(({ present }) => present),
-        isComplete: results.every(({ failed }) => !failed),
-      };
+      const options = { credentials, call: createCall(deps, signal), bases };
+      const rows = await Promise.all(PROVIDERS.map((provider) => loadOne(provider, options, fetchedAt)));
+      return { fetchedAt, rows, isComplete: rows.every((row) => isLoaded(row(null))) };
     });
   }
 
-  async function loadOne(provider: Provider, loading: LoadOptions): Promise<{ present: Present; failed: boolean }> {
-    let row: ProviderUsage;
+  async function loadOne(provider: Provider, options: LoadOptions, fetched_at: string): Promise<RowFor> {
     try {
-      const present = await provider.load(loading);
-      if (present) return { present, failed: present(null).credentials.some(({ message }) => message !== null) };
-      row = providerUsage(provider, { status: 'not_configured' });
+      const usage = await provider.load(options);
+      if (!usage) return () => providerUsage(provider, 'not_configured', {});
+      const usageFor = typeof usage === 'function' ? usage : () => usage;
+      return (active) => providerUsage(provider, 'available', { fetched_at, ...usageFor(active) });
     } catch (error) {
       const message = error instanceof RelayError ? error.message : `Could not load ${provider.displayName} usage`;
       log.debug(`${provider.id}: ${message}`);
-      row = providerUsage(provider, { status: 'unavailable', message, fetched_at: loading.fetchedAt });
+      return () => providerUsage(provider, 'unavailable', { message, fetched_at });
     }
-    return { present: () => row, failed: row.status === 'unavailable' };
   }
 
   async function activeOf(home: string, sessionId: string, live?: LiveCredential | null) {
@@ -156,9 +151,15 @@ export function createUsage(deps: UsageDeps): Usage {
   }
 
   return {
-    async report({ profile, sessionId, live }) {
+    /**
+     * Usage of the providers' quotas, for a profile (empty = default) and a session of its agent. A failing provider affects
+     * its own row only. `live` is the credential that the session uses right now, if the caller knows it; it counts only for
+     * its own profile.
+     * @throws RelayError `invalid` for an unknown profile.
+     */
+    async report({ profile, sessionId, live }: UsageQuery): Promise<UsageReport> {
       const home = await homeOf(profile);
-      const [{ fetchedAt, providers }, active] = await Promise.all([
+      const [{ fetchedAt, rows }, active] = await Promise.all([
         snapshotOf(home),
         activeOf(home, sessionId.trim(), live),
       ]);
@@ -166,8 +167,12 @@ export function createUsage(deps: UsageDeps): Usage {
         schema_version: 2,
         fetched_at: fetchedAt,
         capabilities: CAPABILITIES,
-        providers: providers.map((present) => present(active)),
+        providers: rows.map((row) => row(active)),
       };
     },
   };
 }
+
+/** False if a part of a provider's usage could not be loaded, so that the row should not be cached. */
+const isLoaded = ({ status, credentials }: ProviderUsage): boolean =>
+  status !== 'unavailable' && credentials.every(({ message }) => message === null);
