@@ -7,21 +7,6 @@ export const MAX_ROWS = 4096;
 /** Profiles whose generation is remembered. */
 const MAX_PROFILES = 1024;
 
-/** Efforts reported by providers. Rows are per profile, never shared with another one. */
-export interface EffortCache {
-  /**
-   * The generation of a profile's rows. Take it before reading anything that a call depends on, and pass it back with the
-   * result.
-   */
-  generation(profile: string): number;
-  /** Drops the profile's rows and rejects results of calls that began earlier. Returns the new generation. */
-  refresh(profile: string): number;
-  get(profile: string, key: string): ModelEfforts | undefined;
-  /** Caches a result for five minutes, unless its generation is over. */
-  set(profile: string, generation: number, key: string, efforts: ModelEfforts): void;
-  readonly size: number;
-}
-
 interface Row {
   profile: string;
   efforts: ModelEfforts;
@@ -29,8 +14,11 @@ interface Row {
   expiresAt: number;
 }
 
-/** In memory, at most 4096 rows; the oldest is evicted (contract 07 §3). */
-export function createEffortCache(clock: Clock): EffortCache {
+/**
+ * Efforts reported by providers, in memory: at most 4096 rows, of which the oldest is evicted (contract 07 §3). Rows are per
+ * profile, never shared with another one.
+ */
+export function createEffortCache(clock: Clock) {
   /** Oldest first. */
   const rows = new Map<string, Row>();
   const generations = new Map<string, number>();
@@ -53,15 +41,22 @@ export function createEffortCache(clock: Clock): EffortCache {
   }
 
   return {
-    generation: (profile) => generations.get(profile) ?? begin(profile),
+    /**
+     * The generation of a profile's rows. Take it before reading anything that a call depends on, and pass it back with the
+     * result.
+     */
+    generation: (profile: string): number => generations.get(profile) ?? begin(profile),
+
+    /** Drops the profile's rows and rejects results of calls that began earlier. Returns the new generation. */
     refresh: begin,
 
-    get(profile, key) {
+    get(profile: string, key: string): ModelEfforts | undefined {
       const row = rows.get(id(profile, key));
       return row && row.expiresAt > clock.monotonic() ? row.efforts : undefined;
     },
 
-    set(profile, generation, key, efforts) {
+    /** Caches a result for five minutes, unless its generation is over. */
+    set(profile: string, generation: number, key: string, efforts: ModelEfforts): void {
       if (generations.get(profile) !== generation) return;
       const at = id(profile, key);
       // Reinserted, to keep the map in order of age.
@@ -71,7 +66,7 @@ export function createEffortCache(clock: Clock): EffortCache {
       rows.set(at, { profile, efforts, expiresAt: clock.monotonic() + LIFETIME });
     },
 
-    get size() {
+    get size(): number {
       return rows.size;
     },
   };

@@ -25,18 +25,6 @@ const NO_SETTINGS: ProfileSettings = { env: {}, config: {}, auths: [] };
 /** Efforts of one pair, named as the client named it. */
 export interface Capability extends ModelPair, ModelEfforts {}
 
-/** Reasoning efforts of models (contract 07 §3). */
-export interface ModelCapabilities {
-  /**
-   * One row per pair, in order, within 2.5 s. If a provider cannot be queried or gives no usable response, the static rules
-   * apply.
-   * @throws RelayError `not-found` (`profile_not_found`) for an unknown profile.
-   */
-  resolve(request: CapabilitiesRequest): Promise<Capability[]>;
-  /** Completes running requests with their results so far, and stops querying providers. */
-  stop(): void;
-}
-
 export interface ModelCapabilitiesDeps {
   /** Absent at the edge, which has only the default profile and no files. */
   host?: Host;
@@ -49,7 +37,8 @@ export interface ModelCapabilitiesDeps {
   env?: Readonly<Record<string, string | undefined>>;
 }
 
-export function createModelCapabilities(deps: ModelCapabilitiesDeps): ModelCapabilities {
+/** Reasoning efforts of models (contract 07 §3). */
+export function createModelCapabilities(deps: ModelCapabilitiesDeps) {
   const { host, config, upstream, clock, log, version, env = {} } = deps;
   const root = agentRoot(config);
   const probes = createProbes({
@@ -88,6 +77,11 @@ export function createModelCapabilities(deps: ModelCapabilitiesDeps): ModelCapab
     }
   }
 
+  /**
+   * One row per pair, in order, within 2.5 s. If a provider cannot be queried or gives no usable response, the static rules
+   * apply.
+   * @throws RelayError `not-found` (`profile_not_found`) for an unknown profile.
+   */
   async function resolve(request: CapabilitiesRequest): Promise<Capability[]> {
     const end = clock.monotonic() + REQUEST_TIMEOUT;
     const files = await readFiles(request);
@@ -110,7 +104,12 @@ export function createModelCapabilities(deps: ModelCapabilitiesDeps): ModelCapab
     });
   }
 
-  return { resolve, stop: () => stopping.abort() };
+  return {
+    resolve,
+
+    /** Completes running requests with their results so far, and stops querying providers. */
+    stop: (): void => stopping.abort(),
+  };
 }
 
 const pairKey = (provider: string, model: string): string => JSON.stringify([provider, model]);

@@ -14,12 +14,7 @@ const LISTED_AS: Record<string, string> = { copilot: 'github-copilot' };
 const WITHOUT_REASONING: ModelEfforts = { efforts: [], exact: true, source: 'models.dev' };
 
 /** The agent's copy of the models.dev list, which says which models do not reason. */
-export interface ModelsDev {
-  /** Rereads the file if it has changed, and returns a lookup. If the file is unreadable, no model is found. */
-  read(): Promise<(provider: string, model: string) => ModelEfforts | undefined>;
-}
-
-export function createModelsDev(host: Host | undefined, root: string): ModelsDev {
+export function createModelsDev(host: Host | undefined, root: string) {
   const path = `${root}/${FILE}`;
   let stamp = '';
   let plain: ReadonlySet<string> = new Set();
@@ -30,7 +25,8 @@ export function createModelsDev(host: Host | undefined, root: string): ModelsDev
   };
 
   return {
-    async read() {
+    /** Rereads the file if it has changed, and returns a lookup. If the file is unreadable, no model is found. */
+    async read(): Promise<(provider: string, model: string) => ModelEfforts | undefined> {
       if (!host) return () => undefined;
       const facts = await unlessUnreadable(host.files.stat(path));
       const found = facts?.kind === 'file' ? `${facts.modified} ${facts.size}` : '';

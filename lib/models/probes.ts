@@ -26,25 +26,6 @@ export interface ProbeContext {
   settings: ProfileSettings;
 }
 
-export interface Probes {
-  /** The generation of a profile's rows; with `refresh` a new one, without any rows. */
-  generation(profile: string, refresh: boolean): number;
-  /** Looks up these models in memory, else queries the provider. Calls `onFound` with each result as it comes. */
-  probe(
-    provider: string,
-    models: readonly string[],
-    context: ProbeContext,
-    onFound: (model: string, efforts: ModelEfforts) => void,
-  ): Probe;
-}
-
-export interface Probe {
-  /** Resolves after the last result. Never rejects. */
-  readonly done: Promise<unknown>;
-  /** Stops waiting, and aborts calls that nobody else waits for. */
-  leave(): void;
-}
-
 export interface ProbesDeps {
   upstream: Upstream;
   clock: Clock;
@@ -54,15 +35,26 @@ export interface ProbesDeps {
 }
 
 /** Live queries to providers: bounded, shared by identical requests, cached (contract 07 §3). */
-export function createProbes({ upstream, clock, log, hasHost, userAgent }: ProbesDeps): Probes {
+export function createProbes({ upstream, clock, log, hasHost, userAgent }: ProbesDeps) {
   const cache = createEffortCache(clock);
   const flights = createSingleFlight<EffortLookup>();
   const semaphore = createSemaphore(MAX_CALLS, MAX_WAITING);
 
   return {
-    generation: (profile, refresh) => (refresh ? cache.refresh(profile) : cache.generation(profile)),
+    /** The generation of a profile's rows; with `refresh` a new one, without any rows. */
+    generation: (profile: string, refresh: boolean): number =>
+      refresh ? cache.refresh(profile) : cache.generation(profile),
 
-    probe(name, models, context, onFound) {
+    /**
+     * Looks up these models in memory, else queries the provider. Calls `onFound` with each result as it comes. `done`
+     * resolves after the last one and never rejects; `leave` stops waiting, and aborts calls that nobody else waits for.
+     */
+    probe(
+      name: string,
+      models: readonly string[],
+      context: ProbeContext,
+      onFound: (model: string, efforts: ModelEfforts) => void,
+    ): { done: Promise<unknown>; leave(): void } {
       const shares: Share<EffortLookup>[] = [];
       let hasLeft = false;
       const leave = () => {

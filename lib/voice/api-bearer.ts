@@ -36,21 +36,6 @@ export interface ApiBearerDeps {
   log: Log;
 }
 
-/** Checks bearers of the agent's API server, which only that server can verify (contract 05 §2). */
-export interface ApiBearers {
-  /**
-   * Returns whether the API server accepts a bearer. A success is cached for a minute. Each caller, identified by its limit
-   * key, may fail 30 times per minute.
-   * @throws RelayError `rate-limited` without a probe, above that.
-   */
-  isValid(token: string, caller: string): Promise<boolean>;
-  /**
-   * Returns whether the API server accepts any bearer, so that a valid one proves nothing. Cached for a minute.
-   * @throws RelayError `unauthorized` if it does not answer.
-   */
-  isOpen(): Promise<boolean>;
-}
-
 /** A random bearer that no server has ever issued. */
 const madeUpToken = (): string => base64url(randomBytes(32));
 
@@ -58,10 +43,12 @@ const madeUpToken = (): string => base64url(randomBytes(32));
 export const invalidBearer = (): RelayError => new RelayError('unauthorized', 'invalid or expired bearer token');
 
 /**
+ * Checks bearers of the agent's API server, which only that server can verify (contract 05 §2).
+ *
  * Times are monotonic in memory and wall-clock in the store, because a process that slept (edge) has another monotonic
  * clock.
  */
-export async function openApiBearers({ base, upstream, store, clock, log }: ApiBearerDeps): Promise<ApiBearers> {
+export async function openApiBearers({ base, upstream, store, clock, log }: ApiBearerDeps) {
   /** Ends of validity by the hash of base and token, the least recently used first. */
   const valid = new Map<string, number>();
   /** Times of failures by caller, the least recent first. */
@@ -187,7 +174,12 @@ export async function openApiBearers({ base, upstream, store, clock, log }: ApiB
   await restore();
 
   return {
-    async isValid(token, caller) {
+    /**
+     * Returns whether the API server accepts a bearer. A success is cached for a minute. Each caller, identified by its limit
+     * key, may fail 30 times per minute.
+     * @throws RelayError `rate-limited` without a probe, above that.
+     */
+    async isValid(token: string, caller: string): Promise<boolean> {
       // Cannot be sent in a header.
       if (!isPrintable(token)) return false;
       const key = sha256(`${base} ${token}`);
@@ -196,7 +188,11 @@ export async function openApiBearers({ base, upstream, store, clock, log }: ApiB
       return once(key, (signal) => probe(token, key, caller, signal));
     },
 
-    async isOpen() {
+    /**
+     * Returns whether the API server accepts any bearer, so that a valid one proves nothing. Cached for a minute.
+     * @throws RelayError `unauthorized` if it does not answer.
+     */
+    async isOpen(): Promise<boolean> {
       if (open && open.until > clock.monotonic()) return open.isOpen;
       return once(OPEN_KEY, askWhetherOpen);
     },

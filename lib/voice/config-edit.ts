@@ -17,19 +17,8 @@ type Keys = (present: Mapping) => Promise<Mapping>;
 /** Returns the changes to make, from the present content. @throws RelayError to make none. */
 type Plan = (content: Mapping) => YamlChange[] | Promise<YamlChange[]>;
 
-export interface ConfigEditor {
-  /**
-   * Sets scalar keys of a section, creating the section or the file when it is missing. Comments, order, all other keys and
-   * the file's mode stay; for a link, the target is changed. Edits run one at a time, and `keys` is called within its edit.
-   * @throws RelayError `internal`, with the file unchanged, if it cannot be parsed or written.
-   */
-  edit(path: string, section: string, keys: Keys): Promise<void>;
-  /** Like `edit`, for any values of the file; `undefined` removes a key. Returns whether the file was written. */
-  change(path: string, plan: Plan): Promise<boolean>;
-}
-
 /** Edits configuration files in place (contract 05 §10). */
-export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>): ConfigEditor {
+export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>) {
   const turns = createSemaphore(1, MAX_WAITING);
 
   /** Makes one edit; undefined if another program changed the file meanwhile. */
@@ -51,6 +40,7 @@ export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>
     return true;
   }
 
+  /** Like `edit`, for any values of the file; `undefined` removes a key. Returns whether the file was written. */
   const change = (path: string, plan: Plan): Promise<boolean> =>
     turns.run(new AbortController().signal, async () => {
       for (let left = ATTEMPTS; left > 0; left--) {
@@ -62,7 +52,13 @@ export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>
 
   return {
     change,
-    async edit(path, section, keys) {
+
+    /**
+     * Sets scalar keys of a section, creating the section or the file when it is missing. Comments, order, all other keys and
+     * the file's mode stay; for a link, the target is changed. Edits run one at a time, and `keys` is called within its edit.
+     * @throws RelayError `internal`, with the file unchanged, if it cannot be parsed or written.
+     */
+    async edit(path: string, section: string, keys: Keys): Promise<void> {
       await change(path, async (content) => {
         const present = sectionIn(content, section);
         return Object.entries(await keys(present)).map(([key, value]) => ({ path: [section, key], value }));

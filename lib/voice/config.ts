@@ -6,7 +6,7 @@ import type { JsonObject } from '../kit/json.ts';
 import { visibleName } from '../kit/text.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
-import { type AgentSettings, extraHeaders, realtimeAgent } from './agent/settings.ts';
+import { extraHeaders, realtimeAgent } from './agent/settings.ts';
 import { type Tuning, tuningIn } from './agent/tuning.ts';
 import { createConfigEditor } from './config-edit.ts';
 import type { StreamingProvider } from './registry.ts';
@@ -18,9 +18,7 @@ import {
   type DefaultsFor,
   keysOf,
   keysToWrite,
-  type OutputSettings,
   overlay,
-  type RealtimeSettings,
   readEnvironment,
   readSettings,
   readTtsSettings,
@@ -77,25 +75,6 @@ export interface Changed<S extends StreamingSettings> {
   configPath: string;
 }
 
-/** Configuration of voice: `tts:`, `stt:`, `voice_output:` and `realtime_voice:` (contract 05 §4). Read on each use. */
-export interface VoiceConfig {
-  basic(profile: string | null): Promise<BasicSections>;
-  output(profile: string | null): Promise<Effective<OutputSettings>>;
-  realtime(profile: string | null): Promise<Effective<RealtimeSettings>>;
-  /** Settings of the realtime agent, which shares its section with the lab (contract 06 §2.1). */
-  agent(profile: string | null): Promise<Effective<AgentSettings>>;
-  /**
-   * Changes a section of the profile's file, or of the relay-owned one, at once (contract 05 §10, 06 §3.1).
-   * @throws RelayError `invalid` for a bad body, `not-found` naming a profile without a file, `unsupported` without a
-   * host, `internal` when the file cannot be parsed or written.
-   */
-  changeOutput(profile: string | null, body: JsonObject): Promise<Changed<OutputSettings>>;
-  changeRealtime(profile: string | null, body: JsonObject): Promise<Changed<RealtimeSettings>>;
-  changeAgent(profile: string | null, body: JsonObject): Promise<Changed<AgentSettings>>;
-  /** The configured token store of xAI. */
-  oauthPath(): Promise<string>;
-}
-
 export interface VoiceConfigDeps {
   /** Absent at the edge. */
   host?: Host;
@@ -107,8 +86,13 @@ export interface VoiceConfigDeps {
 /** Warnings about values in files that are remembered, to log each once. */
 const MAX_WARNINGS = 64;
 
-/** Reads the files of the host; without one (edge), there are only defaults and variables. */
-export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigDeps): VoiceConfig {
+export type VoiceConfig = ReturnType<typeof createVoiceConfig>;
+
+/**
+ * Configuration of voice: `tts:`, `stt:`, `voice_output:` and `realtime_voice:` (contract 05 §4). Reads the files of the host
+ * on each use; without one (edge), there are only defaults and variables.
+ */
+export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigDeps) {
   const editor = host && createConfigEditor(host);
   const output = relayOwned(voiceOutput, config.voiceOutputConfig, config.voiceOutputRunDir);
   const realtime = relayOwned(realtimeVoice, config.realtimeVoiceConfig, config.realtimeVoiceRunDir);
@@ -218,6 +202,11 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigDeps
     throw new RelayError('not-found', `profile ${visibleName(profile)} has no configuration file`);
   }
 
+  /**
+   * Changes a section of the profile's file, or of the relay-owned one, at once (contract 05 §10, 06 §3.1).
+   * @throws RelayError `invalid` for a bad body, `not-found` naming a profile without a file, `unsupported` without a
+   * host, `internal` when the file cannot be parsed or written.
+   */
   async function change<S extends StreamingSettings>(
     owned: RelayOwned<S>,
     profile: string | null,
@@ -250,19 +239,20 @@ export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigDeps
   }
 
   return {
+    basic: basicOf,
     output: outputOf,
     realtime: realtimeOf,
+    /** Settings of the realtime agent, which shares its section with the lab (contract 06 §2.1). */
     agent: agentOf,
-    changeOutput: (profile, body) => change(output, profile, body, outputOf),
-    changeRealtime: (profile, body) => change(realtime, profile, body, realtimeOf),
-    changeAgent: (profile, body) => change(agent, profile, body, agentOf),
+    changeOutput: (profile: string | null, body: JsonObject) => change(output, profile, body, outputOf),
+    changeRealtime: (profile: string | null, body: JsonObject) => change(realtime, profile, body, realtimeOf),
+    changeAgent: (profile: string | null, body: JsonObject) => change(agent, profile, body, agentOf),
 
-    async oauthPath() {
+    /** The configured token store of xAI. */
+    async oauthPath(): Promise<string> {
       const configured = config.realtimeVoiceXaiOauthPath;
       if (configured !== `${config.relayHome}/auth/xai-oauth.json`) return configured;
       return oauthPathIn(mappingOf(await scopes.read(realtime.file), 'realtime_voice')) ?? configured;
     },
-
-    basic: basicOf,
   };
 }

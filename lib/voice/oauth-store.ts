@@ -25,16 +25,6 @@ export interface OauthToken {
   path: string;
 }
 
-/** The xAI token store, which another program writes and refreshes (contract 05 §13). Read on each use. */
-export interface OauthStore {
-  /** The files to search, in order; `path` replaces the configured one. */
-  paths(path?: string): Promise<string[]>;
-  /** Returns the first usable token, or null. Throws only if the machine is short of file handles or memory. */
-  find(path?: string): Promise<OauthToken | null>;
-  /** True if any of the files has a token, usable or not. */
-  isConfigured(path?: string): Promise<boolean>;
-}
-
 export interface OauthStoreDeps {
   files: HostFiles;
   clock: Clock;
@@ -43,12 +33,22 @@ export interface OauthStoreDeps {
   agentHome: string;
 }
 
-/** Searches for tokens in the configured file, then in that of the agent. Writes nothing. */
-export function createOauthStore({ files, clock, path: configured, agentHome }: OauthStoreDeps): OauthStore {
-  const pathsOf = async (path?: string) => [...new Set([path ?? (await configured()), `${agentHome}/auth.json`])];
+export type OauthStore = ReturnType<typeof createOauthStore>;
+
+/**
+ * The xAI token store, which another program writes and refreshes (contract 05 §13): the configured file, then that of the
+ * agent. Read on each use.
+ */
+export function createOauthStore({ files, clock, path: configured, agentHome }: OauthStoreDeps) {
+  /** The files to search, in order; `path` replaces the configured one. */
+  const pathsOf = async (path?: string): Promise<string[]> => [
+    ...new Set([path ?? (await configured()), `${agentHome}/auth.json`]),
+  ];
   return {
     paths: pathsOf,
-    async find(path) {
+
+    /** Returns the first usable token, or null. Throws only if the machine is short of file handles or memory. */
+    async find(path?: string): Promise<OauthToken | null> {
       for (const candidate of await pathsOf(path)) {
         const document = await readObject(files, candidate, MAX_FILE);
         const found = tokenIn(document, clock.now());
@@ -56,7 +56,9 @@ export function createOauthStore({ files, clock, path: configured, agentHome }: 
       }
       return null;
     },
-    async isConfigured(path) {
+
+    /** True if any of the files has a token, usable or not. */
+    async isConfigured(path?: string): Promise<boolean> {
       const documents = await Promise.all((await pathsOf(path)).map((found) => readObject(files, found, MAX_FILE)));
       return documents.some((document) =>
         candidatesIn(document).some(({ access_token: token }) => textOf(token) !== undefined),

@@ -50,22 +50,6 @@ export interface VoiceCallersDeps {
 /** The parts of a request from which its caller is judged. */
 export type VoiceCaller = CallerFacts & BearerRequest;
 
-export interface VoiceCallers {
-  /**
-   * The principal of a request: a live session with the grant, or a bearer that the agent's API server accepts, over a safe
-   * transport. A page sends its token, and the proof of a bound one, as subprotocols of the upgrade. Marks a live session as
-   * seen. Tokens issued by the relay are never sent to that server.
-   * @throws RelayError `unauthorized`, `forbidden` or `rate-limited`, without the token.
-   */
-  authenticate(caller: VoiceCaller, grant: VoiceGrant): Promise<VoicePrincipal>;
-  /**
-   * Calls back once, with a few words for a close frame, when a principal may no longer use its open sockets: its session
-   * was revoked, replaced or has expired, or the grant has ended. A refresh of the session, after which the device keeps its
-   * grants, ends nothing. An API bearer never ends. Returns a function that ends the watch.
-   */
-  onPrincipalEnded(principal: VoicePrincipal, grant: VoiceGrant, ended: (reason: string) => void): () => void;
-}
-
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const SESSION_ENDED: Record<EndReason, string> = {
   revoked: 'session revoked',
@@ -85,7 +69,7 @@ interface Watch {
 }
 
 /** Bearer checks of voice (contract 05 §2). */
-export async function createVoiceCallers(deps: VoiceCallersDeps): Promise<VoiceCallers> {
+export async function createVoiceCallers(deps: VoiceCallersDeps) {
   const { config, upstream, sessions, sessionBearers, security, localOperator, store, clock, log } = deps;
   const bearers = await openApiBearers({ base: config.webapiUrl, upstream, store, clock, log });
   const watches = new Map<Session, Set<Watch>>();
@@ -184,7 +168,13 @@ export async function createVoiceCallers(deps: VoiceCallersDeps): Promise<VoiceC
   });
 
   return {
-    async authenticate(caller, grant) {
+    /**
+     * The principal of a request: a live session with the grant, or a bearer that the agent's API server accepts, over a safe
+     * transport. A page sends its token, and the proof of a bound one, as subprotocols of the upgrade. Marks a live session as
+     * seen. Tokens issued by the relay are never sent to that server.
+     * @throws RelayError `unauthorized`, `forbidden` or `rate-limited`, without the token.
+     */
+    async authenticate(caller: VoiceCaller, grant: VoiceGrant): Promise<VoicePrincipal> {
       const authorization = caller.headers.get('authorization');
       const isOffered = authorization === null && caller.isHandshake === true;
       const token = isOffered ? offeredBearer(caller.headers) : bearerOf(authorization);
@@ -202,7 +192,12 @@ export async function createVoiceCallers(deps: VoiceCallersDeps): Promise<VoiceC
       }
     },
 
-    onPrincipalEnded(principal, grant, ended) {
+    /**
+     * Calls back once, with a few words for a close frame, when a principal may no longer use its open sockets: its session
+     * was revoked, replaced or has expired, or the grant has ended. A refresh of the session, after which the device keeps its
+     * grants, ends nothing. An API bearer never ends. Returns a function that ends the watch.
+     */
+    onPrincipalEnded(principal: VoicePrincipal, grant: VoiceGrant, ended: (reason: string) => void): () => void {
       if (principal.kind === 'api') return () => {};
       const watch: Watch = { session: principal.session, grant, cancelDeadline: () => {}, ended };
       watchesOf(watch.session).add(watch);

@@ -7,42 +7,37 @@ import { type ProfilePlace, profileHome } from '../profiles/home.ts';
 
 /** The file whose sections apply to a request (contract 05 §4). */
 export interface VoiceScope {
-  /** The name that the client sent; null without one. */
-  profile: string | null;
   /** The profile's configuration file; null when the root's applies because no profile was named or found. */
   file: string | null;
   /** Content of the profile's file, else of the root's. Never change it. */
   content: Mapping;
 }
 
-export interface VoiceScopes {
-  /** Throws only when the machine is short of file handles or memory. */
-  resolve(profile: string | null): Promise<VoiceScope>;
-  /** A file's mapping; empty if it is missing, unreadable or invalid. Never change it. */
-  read(path: string): Promise<Mapping>;
-  /** The root configuration. */
-  root(): Promise<Mapping>;
-}
-
 const EMPTY: Mapping = Object.freeze({});
 
+export type VoiceScopes = ReturnType<typeof createVoiceScopes>;
+
 /** Without a host (edge) there are no files: every scope is empty, and profiles are unknown. */
-export function createVoiceScopes(host: Host | undefined, config: Pick<Config, 'agentConfig'>): VoiceScopes {
+export function createVoiceScopes(host: Host | undefined, config: Pick<Config, 'agentConfig'>) {
   const readConfig = host && createConfigReader(host);
 
+  /** A file's mapping; empty if it is missing, unreadable or invalid. Never change it. */
   async function read(path: string): Promise<Mapping> {
     const parsed = await readConfig?.(path);
     return parsed?.ok ? parsed.mapping : EMPTY;
   }
 
+  /** The root configuration. */
   const root = () => read(config.agentConfig);
 
   return {
     read,
     root,
-    async resolve(profile) {
+
+    /** Throws only when the machine is short of file handles or memory. */
+    async resolve(profile: string | null): Promise<VoiceScope> {
       const file = profile === null ? null : await profileConfig(host, config, profile);
-      return { profile, file, content: file === null ? await root() : await read(file) };
+      return { file, content: file === null ? await root() : await read(file) };
     },
   };
 }
