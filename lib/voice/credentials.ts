@@ -16,38 +16,6 @@ export interface Credential {
   source: string;
 }
 
-export interface VoiceCredentials {
-  /**
-   * Key and URL of a streaming provider, by its id, from the environment and the xAI OAuth store (contract 05 §8).
-   * `oauthPath` replaces the configured store. xAI's HTTP base always ends in `/v1`. Key and base URL of the section take
-   * precedence: `tts:` for a renderer, `realtime:` for a realtime provider (§18). Null without a key, unless the base URL is
-   * configured and local, and for `local` without a base URL.
-   * @throws RelayError `internal` naming the key or variable that is not a URL.
-   */
-  streaming(provider: string, oauthPath?: string, sections?: ServerSections): Promise<Credential | null>;
-  /** Like `streaming`, with the HTTP base URL that lists the provider's models and voices (contract 05 §11). */
-  discovery(provider: string, oauthPath?: string, sections?: ServerSections): Promise<Credential | null>;
-  /**
-   * Key and URL of a basic provider; `section` is the whole `tts:` or `stt:` mapping (contract 05 §8). Null without a
-   * key unless the base URL is configured and local (§18), and for a provider that has no keys or is unknown.
-   * @throws RelayError `internal` naming the key or variable that is not a URL.
-   */
-  basic(kind: 'tts' | 'stt', provider: string, section: Mapping): Promise<Credential | null>;
-  /** A variable of the environment; undefined when it is blank. */
-  variable(name: string): string | undefined;
-  /** The token that xAI's streaming providers would use; null without one. */
-  oauth(path?: string): Promise<OauthToken | null>;
-  /** True if a token exists, even an expired one. */
-  isOauthConfigured(path?: string): Promise<boolean>;
-  /** Files that may contain that token, in order; empty without a host. */
-  oauthPaths(path?: string): Promise<string[]>;
-  /**
-   * A provider's message as one line of at most 300 characters, without any secret of the environment, of sections seen by
-   * `basic`, or of tokens seen by `streaming`, without `further` secrets, and without host paths (contract 05 §8).
-   */
-  redact(text: string, further?: readonly string[]): string;
-}
-
 export interface VoiceCredentialsDeps {
   env: Readonly<Record<string, string | undefined>>;
   /** Absent at the edge. */
@@ -76,6 +44,7 @@ const OPENAI_REALTIME = ['REALTIME_OPENAI_BASE_URL', 'OPENAI_BASE_URL'] as const
 const OPENAI = 'https://api.openai.com/v1';
 const XAI = 'https://api.x.ai/v1';
 const ELEVENLABS = 'https://api.elevenlabs.io';
+const XAI_BASE = base(XAI, 'XAI_BASE_URL');
 const DEEPINFRA = base('https://api.deepinfra.com/v1/openai', 'DEEPINFRA_BASE_URL');
 const MISTRAL = base('https://api.mistral.ai', 'MISTRAL_BASE_URL');
 
@@ -95,7 +64,7 @@ const BASIC: Readonly<Record<string, BasicProvider>> = {
   // The owner's own server has no default, and gets none of the keys that belong to others.
   local: { keys: [], tts: base('', OPENAI_TTS[0]), stt: base('', OPENAI_STT[0]) },
   groq: { keys: ['GROQ_API_KEY'], stt: base('https://api.groq.com/openai/v1', 'GROQ_BASE_URL') },
-  xai: { keys: XAI_KEYS, tts: base(XAI, 'XAI_BASE_URL'), stt: base(XAI, 'XAI_STT_BASE_URL', 'XAI_BASE_URL') },
+  xai: { keys: XAI_KEYS, tts: XAI_BASE, stt: base(XAI, 'XAI_STT_BASE_URL', 'XAI_BASE_URL') },
   elevenlabs: {
     keys: ELEVENLABS_KEYS,
     tts: base(ELEVENLABS, 'ELEVENLABS_BASE_URL'),
@@ -116,20 +85,33 @@ const BASIC: Readonly<Record<string, BasicProvider>> = {
   minimax: { keys: ['MINIMAX_API_KEY'], tts: base('https://api.minimax.io/v1/t2a_v2') },
 };
 
-/** Keys of streaming providers. */
-const STREAMING: Readonly<Record<string, readonly string[]>> = {
-  elevenlabs_tts: ELEVENLABS_KEYS,
-  local_realtime: [],
-  local_tts: [],
-  openai_realtime: OPENAI_REALTIME_KEYS,
-  openai_tts: OPENAI_KEYS,
-  xai_realtime: XAI_REALTIME_KEYS,
-  xai_tts: XAI_KEYS,
+interface StreamingProvider {
+  keys: readonly string[];
+  base: Base;
+  /** Variable with the URL of the socket itself, and perhaps a query. */
+  socket?: string;
+}
+
+/** Keys and base URLs of streaming providers (contract 05 §8). */
+const STREAMING: Readonly<Record<string, StreamingProvider>> = {
+  elevenlabs_tts: { keys: ELEVENLABS_KEYS, base: base(ELEVENLABS, 'ELEVENLABS_BASE_URL') },
+  local_realtime: { keys: [], base: base('', OPENAI_REALTIME[0]) },
+  local_tts: { keys: [], base: base('', OPENAI_TTS[0]) },
+  openai_realtime: {
+    keys: OPENAI_REALTIME_KEYS,
+    base: base(OPENAI, ...OPENAI_REALTIME),
+    socket: 'OPENAI_REALTIME_URL',
+  },
+  openai_tts: { keys: OPENAI_KEYS, base: base(OPENAI, ...OPENAI_TTS) },
+  xai_realtime: { keys: XAI_REALTIME_KEYS, base: XAI_BASE, socket: 'XAI_REALTIME_URL' },
+  xai_tts: { keys: XAI_KEYS, base: XAI_BASE },
 };
 
+const streamingProvider = (id: string): StreamingProvider | undefined =>
+  Object.hasOwn(STREAMING, id) ? STREAMING[id] : undefined;
+
 /** Variables that may hold the key of a streaming provider, in order; none for one that needs no key. */
-export const keyNames = (provider: string): readonly string[] =>
-  Object.hasOwn(STREAMING, provider) ? (STREAMING[provider] ?? []) : [];
+export const keyNames = (provider: string): readonly string[] => streamingProvider(provider)?.keys ?? [];
 
 const SECRET_VARIABLE = /(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$/i;
 const SECRET_MEMBER = /(?:key|token|secret|password|authorization)$/i;
@@ -146,8 +128,10 @@ const DIRECTORIES =
   );
 const WINDOWS_PATH = String.raw`\b[A-Za-z]:\\[^\s"'<>|]+`;
 
+export type VoiceCredentials = ReturnType<typeof createVoiceCredentials>;
+
 /** Keys and URLs of voice providers, looked up on each use (contract 05 §8). */
-export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCredentialsDeps): VoiceCredentials {
+export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCredentialsDeps) {
   const environment = Object.entries(env)
     .filter(([name]) => SECRET_VARIABLE.test(name))
     .map(([, value]) => value?.trim() ?? '');
@@ -162,6 +146,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     if (oldest !== undefined && remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
   }
 
+  /** A variable of the environment; undefined when it is blank. */
   const variable = (name: string): string | undefined => env[name]?.trim() || undefined;
 
   function keyOf(names: readonly string[]): { secret: string; source: string } | null {
@@ -181,6 +166,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     return fallback;
   }
 
+  /** The token that xAI's streaming providers would use; null without one. */
   async function tokenOf(path?: string): Promise<OauthToken | null> {
     const token = (await oauth?.find(path)) ?? null;
     if (token) remember(token.secret);
@@ -190,14 +176,14 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
   async function credentialOf(
     provider: string,
     oauthPath: string | undefined,
-    urlFor: (provider: string, tokenBase?: string) => string,
+    urlFor: (tokenBase?: string) => string,
   ): Promise<Credential | null> {
-    const keys = Object.hasOwn(STREAMING, provider) ? STREAMING[provider] : undefined;
-    if (!keys) return null;
-    const token = provider.startsWith('xai_') ? await tokenOf(oauthPath) : null;
-    if (token) return { secret: token.secret, baseUrl: urlFor(provider, token.baseUrl), source: 'oauth' };
-    const key = keyOf(keys);
-    return key && { ...key, baseUrl: urlFor(provider) };
+    const known = streamingProvider(provider);
+    if (!known) return null;
+    const token = isXai(provider) ? await tokenOf(oauthPath) : null;
+    if (token) return { secret: token.secret, baseUrl: urlFor(token.baseUrl), source: 'oauth' };
+    const key = keyOf(known.keys);
+    return key && { ...key, baseUrl: urlFor() };
   }
 
   /** The provider's part of the `realtime:` section (contract 05 §18), with the base URL in the form that is wanted. */
@@ -216,49 +202,33 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
       const found = await otherwise();
       if (found) return found;
     }
-    const key =
-      secret !== undefined && isPrintable(secret) ? { secret, source: 'config' } : keyOf(STREAMING[provider] ?? []);
+    const key = secret !== undefined && isPrintable(secret) ? { secret, source: 'config' } : keyOf(keyNames(provider));
     const url = configured === undefined ? undefined : urlOf(configured, `realtime.${name}.base_url`);
     const baseUrl = url === undefined ? streamingUrl(provider) : realtimeUrl(url);
     if (baseUrl === '' || !(key || isOnOwnersNetwork(baseUrl))) return null;
     return { ...(key ?? { secret: '', source: 'none' }), baseUrl: isSocket ? baseUrl : listsUrl(baseUrl) };
   }
 
-  /** URL of a streaming provider; a token's own base URL comes before every variable. */
+  /** URL of a known streaming provider; a token's own base URL comes before every variable. */
   function streamingUrl(provider: string, tokenBase?: string): string {
-    switch (provider) {
-      case 'elevenlabs_tts':
-        return baseOf(BASIC.elevenlabs?.tts as Base);
-      case 'local_realtime': {
-        const url = baseOf(base('', OPENAI_REALTIME[0]));
-        return url && realtimeUrl(url);
-      }
-      case 'local_tts':
-        return baseOf(base('', OPENAI_TTS[0]));
-      case 'openai_realtime':
-        return realtimeVariable('OPENAI_REALTIME_URL') ?? realtimeUrl(baseOf(base(OPENAI, ...OPENAI_REALTIME)));
-      case 'xai_realtime': {
-        const explicit = tokenBase === undefined ? realtimeVariable('XAI_REALTIME_URL') : undefined;
-        return explicit ?? `${webSocket(xaiBase(tokenBase))}/realtime`;
-      }
-      case 'xai_tts':
-        return xaiBase(tokenBase);
-      default:
-        return baseOf(base(OPENAI, ...OPENAI_TTS));
-    }
+    const { base, socket } = STREAMING[provider] as StreamingProvider;
+    const explicit = socket === undefined || tokenBase !== undefined ? undefined : variable(socket);
+    if (socket !== undefined && explicit !== undefined) return webSocket(urlOf(explicit, socket, true));
+    const url = isXai(provider) ? xaiBase(tokenBase) : baseOf(base);
+    return isRealtimeId(provider) && url !== '' ? realtimeUrl(url) : url;
   }
-
-  const realtimeVariable = (name: string): string | undefined => {
-    const value = variable(name);
-    return value === undefined ? undefined : webSocket(urlOf(value, name, true));
-  };
 
   /** xAI's HTTP base, ending in `/v1`, from any of its URLs (contract 05 §11). */
   function xaiBase(tokenBase?: string): string {
-    const url = (tokenBase ?? baseOf(base(XAI, 'XAI_BASE_URL'))).replace(/\/(?:realtime|tts)$/, '');
+    const url = (tokenBase ?? baseOf(XAI_BASE)).replace(/\/(?:realtime|tts)$/, '');
     return url.endsWith('/v1') ? url : `${url}/v1`;
   }
 
+  /**
+   * Key and URL of a basic provider; `section` is the whole `tts:` or `stt:` mapping (contract 05 §8). Null without a key
+   * unless the base URL is configured and local (§18), and for a provider that has no keys or is unknown.
+   * @throws RelayError `internal` naming the key or variable that is not a URL.
+   */
   async function basicOf(kind: 'tts' | 'stt', name: string, section: Mapping): Promise<Credential | null> {
     const provider = basicProvider(name);
     const row = Object.hasOwn(BASIC, provider) ? BASIC[provider] : undefined;
@@ -296,24 +266,52 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     return found ?? (await otherwise()) ?? basicOf('tts', name, section);
   }
 
+  /** Key and URL of a streaming provider: the one that speaks, or the HTTP base that lists its voices. */
+  function find(
+    provider: string,
+    oauthPath: string | undefined,
+    { tts, realtime = {} }: ServerSections = {},
+    isSpeaking: boolean,
+  ): Promise<Credential | null> {
+    const urlFor = (tokenBase?: string) =>
+      isXai(provider) && !isSpeaking ? xaiBase(tokenBase) : streamingUrl(provider, tokenBase);
+    const found = () => credentialOf(provider, oauthPath, urlFor);
+    return isRealtimeId(provider)
+      ? realtimeOf(provider, realtime, found, isSpeaking)
+      : configuredOr(provider, tts, found);
+  }
+
   return {
     variable,
     oauth: tokenOf,
-    isOauthConfigured: async (path) => (await oauth?.isConfigured(path)) ?? false,
-    oauthPaths: async (path) => (await oauth?.paths(path)) ?? [],
 
-    streaming: (provider, oauthPath, { tts, realtime = {} } = {}) => {
-      const found = () => credentialOf(provider, oauthPath, streamingUrl);
-      return isRealtimeId(provider) ? realtimeOf(provider, realtime, found, true) : configuredOr(provider, tts, found);
-    },
-    discovery: (provider, oauthPath, { tts, realtime = {} } = {}) => {
-      const urlFor = provider.startsWith('xai_') ? (_: string, base?: string) => xaiBase(base) : streamingUrl;
-      const found = () => credentialOf(provider, oauthPath, urlFor);
-      return isRealtimeId(provider) ? realtimeOf(provider, realtime, found, false) : configuredOr(provider, tts, found);
-    },
+    /** True if a token exists, even an expired one. */
+    isOauthConfigured: async (path?: string): Promise<boolean> => (await oauth?.isConfigured(path)) ?? false,
+
+    /** Files that may contain that token, in order; empty without a host. */
+    oauthPaths: async (path?: string): Promise<string[]> => (await oauth?.paths(path)) ?? [],
+
+    /**
+     * Key and URL of a streaming provider, by its id, from the environment and the xAI OAuth store (contract 05 §8).
+     * `oauthPath` replaces the configured store. xAI's HTTP base always ends in `/v1`. Key and base URL of the section take
+     * precedence: `tts:` for a renderer, `realtime:` for a realtime provider (§18). Null without a key, unless the base URL
+     * is configured and local, and for `local` without a base URL.
+     * @throws RelayError `internal` naming the key or variable that is not a URL.
+     */
+    streaming: (provider: string, oauthPath?: string, sections?: ServerSections) =>
+      find(provider, oauthPath, sections, true),
+
+    /** Like `streaming`, with the HTTP base URL that lists the provider's models and voices (contract 05 §11). */
+    discovery: (provider: string, oauthPath?: string, sections?: ServerSections) =>
+      find(provider, oauthPath, sections, false),
+
     basic: basicOf,
 
-    redact(text, further = []) {
+    /**
+     * A provider's message as one line of at most 300 characters, without any secret of the environment, of sections seen by
+     * `basic`, or of tokens seen by `streaming`, without `further` secrets, and without host paths (contract 05 §8).
+     */
+    redact(text: string, further: readonly string[] = []): string {
       const secrets = [...new Set([...environment, ...remembered, ...further])].filter(
         ({ length }) => length >= MIN_SECRET,
       );
@@ -325,22 +323,11 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
   };
 }
 
-/** The available credentials, by name and never by value (contract 05 §10, §14). A type, so that it is a JSON value. */
-export type AuthStatus = {
-  xai_env: boolean;
-  xai_env_names: string[];
-  xai_oauth: boolean;
-  xai_oauth_source: string | null;
-  openai_env: boolean;
-  openai_env_names: string[];
-};
-
-/** The status of the keys for voice output, or for realtime voice, which has more of them. */
-export async function authStatus(
-  credentials: VoiceCredentials,
-  use: 'output' | 'realtime',
-  oauthPath?: string,
-): Promise<AuthStatus> {
+/**
+ * The available credentials for voice output, or for realtime voice, which has more of them, by name and never by value
+ * (contract 05 §10, §14).
+ */
+export async function authStatus(credentials: VoiceCredentials, use: 'output' | 'realtime', oauthPath?: string) {
   const set = (names: readonly string[]) => names.filter((name) => credentials.variable(name) !== undefined);
   const xai = set(use === 'realtime' ? XAI_REALTIME_KEYS : XAI_KEYS);
   const openai = set(use === 'realtime' ? OPENAI_REALTIME_KEYS : OPENAI_KEYS);
@@ -418,7 +405,10 @@ export function isOnOwnersNetwork(baseUrl: string): boolean {
 export const isOfficialBase = (kind: 'tts' | 'stt', provider: string, baseUrl: string): boolean =>
   Object.hasOwn(BASIC, provider) && BASIC[provider]?.[kind]?.fallback === baseUrl;
 
-const isRealtimeId = (provider: string): boolean => Object.hasOwn(STREAMING, provider) && /_realtime$/.test(provider);
+const isRealtimeId = (provider: string): boolean =>
+  streamingProvider(provider) !== undefined && provider.endsWith('_realtime');
+
+const isXai = (provider: string): boolean => provider.startsWith('xai_');
 
 const webSocket = (url: string): string => url.replace(/^http/, 'ws');
 
