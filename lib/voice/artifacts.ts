@@ -174,13 +174,6 @@ const NO_ARTIFACTS: SessionArtifacts = {
   settled: async () => {},
 };
 
-/** One write: an append, or the whole header of a recording that is complete. */
-interface Write {
-  path: string;
-  bytes: Uint8Array;
-  isHeader?: boolean;
-}
-
 /** Bytes of all sessions that wait for the disk. */
 interface Backlog {
   bytes: number;
@@ -199,7 +192,9 @@ interface FileArtifactsDeps {
 class FileArtifacts implements SessionArtifacts {
   readonly logPath: string;
   readonly #deps: FileArtifactsDeps;
-  #writes: Write[] = [];
+  /** What waits for the disk, by path. The header of a complete recording comes after everything appended to it. */
+  #appends = new Map<string, Uint8Array[]>();
+  #headers = new Map<string, Uint8Array>();
   #waiting = 0;
   /** Bytes of the event log. */
   #logged = 0;
@@ -264,7 +259,8 @@ class FileArtifacts implements SessionArtifacts {
     if (!this.#audio) return;
     const { path, sampleRate, bytes } = this.#audio;
     this.#audio = undefined;
-    this.#push({ path, bytes: wavHeader(sampleRate, bytes), isHeader: true });
+    const header = wavHeader(sampleRate, bytes);
+    if (this.#take(header.length)) this.#headers.set(path, header);
     this.#flushNow();
   }
 
@@ -288,21 +284,23 @@ class FileArtifacts implements SessionArtifacts {
   }
 
   #append(path: string, bytes: Uint8Array): void {
-    this.#push({ path, bytes });
+    if (!this.#take(bytes.length)) return;
+    const waiting = this.#appends.get(path);
+    if (waiting) waiting.push(bytes);
+    else this.#appends.set(path, [bytes]);
   }
 
-  #push(write: Write): void {
-    if (this.#hasFailed) return;
-    const { length } = write.bytes;
+  /** Counts bytes that will wait for the disk. False if they cannot be taken. */
+  #take(length: number): boolean {
+    if (this.#hasFailed) return false;
     if (this.#waiting + length > MAX_WAITING + LOG_RESERVE) {
       this.#fail('the disk is too slow');
-      return;
+      return false;
     }
-    this.#waiting += length;
-    this.#deps.backlog.bytes += length;
-    this.#writes.push(write);
+    this.#count(length);
     if (this.#waiting >= GATHER_BYTES) this.#flushNow();
     this.#writing ??= this.#writeAll();
+    return true;
   }
 
   /** Waits for more to write, unless something is urgent. */
@@ -323,48 +321,39 @@ class FileArtifacts implements SessionArtifacts {
   }
 
   async #writeAll(): Promise<void> {
-    while (this.#writes.length > 0) {
+    const { files } = this.#deps.host;
+    do {
       await this.#gather();
-      await this.#writeWaiting();
-    }
+      const [appends, headers] = [this.#appends, this.#headers];
+      this.#appends = new Map();
+      this.#headers = new Map();
+      for (const [path, chunks] of appends) {
+        await this.#write(concatBytes(...chunks), (bytes) => files.append(path, bytes));
+      }
+      for (const [path, header] of headers) await this.#write(header, (bytes) => files.overwriteStart(path, bytes));
+    } while (this.#appends.size + this.#headers.size > 0);
     this.#writing = undefined;
   }
 
-  async #writeWaiting(): Promise<void> {
-    for (let batch = this.#takeBatch(); batch; batch = this.#takeBatch()) {
-      const { path, bytes, isHeader } = batch;
-      try {
-        if (isHeader) await this.#deps.host.files.overwriteStart(path, bytes);
-        else await this.#deps.host.files.append(path, bytes);
-      } catch (error) {
-        this.#fail(errnoOf(error) || describeError(error));
-      }
-      this.#written(bytes.length);
+  async #write(bytes: Uint8Array, write: (bytes: Uint8Array) => Promise<void>): Promise<void> {
+    try {
+      if (!this.#hasFailed) await write(bytes);
+    } catch (error) {
+      this.#fail(errnoOf(error) || describeError(error));
     }
+    this.#count(-bytes.length);
   }
 
-  #written(bytes: number): void {
-    this.#waiting -= bytes;
-    this.#deps.backlog.bytes -= bytes;
-  }
-
-  /** Takes everything pending for the current file, up to its header, as one write. */
-  #takeBatch(): Write | undefined {
-    const [first] = this.#writes;
-    if (!first) return undefined;
-    const { path } = first;
-    const own = this.#writes.filter((write) => write.path === path);
-    const header = own.findIndex(({ isHeader }) => isHeader);
-    const batch = header === 0 ? own.slice(0, 1) : header > 0 ? own.slice(0, header) : own;
-    const removed = new Set(batch);
-    this.#writes = this.#writes.filter((write) => !removed.has(write));
-    return { path, bytes: concatBytes(...batch.map(({ bytes }) => bytes)), isHeader: header === 0 };
+  #count(bytes: number): void {
+    this.#waiting += bytes;
+    this.#deps.backlog.bytes += bytes;
   }
 
   #fail(reason: string): void {
     this.#hasFailed = true;
-    this.#written(this.#writes.reduce((sum, { bytes }) => sum + bytes.length, 0));
-    this.#writes = [];
+    for (const bytes of [...[...this.#appends.values()].flat(), ...this.#headers.values()]) this.#count(-bytes.length);
+    this.#appends.clear();
+    this.#headers.clear();
     this.#deps.log.warn(`a voice session is no longer recorded: ${reason}`);
   }
 }
