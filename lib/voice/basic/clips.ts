@@ -7,7 +7,7 @@ import type { Clock } from '../../kit/clock.ts';
 import { createAdmission } from '../../kit/semaphore.ts';
 import type { Log } from '../../log.ts';
 import type { FilePart, PartHead } from '../../media/multipart.ts';
-import { createUploads, type UploadBody, type Uploads } from '../../media/uploads.ts';
+import { createUploads, type UploadBody } from '../../media/uploads.ts';
 import { DIRECTORY_PREFIX } from '../command.ts';
 
 /** Bytes of a clip (contract 05 §6). */
@@ -63,17 +63,6 @@ export interface Clip {
   files?: { path: string; directory: string };
 }
 
-export interface Clips {
-  /**
-   * Receives the audio of a multipart body and runs `work` with it. The clip is always removed.
-   * @throws RelayError `invalid` for a body without audio, `too-large` above 25 MiB, and others of `Uploads`.
-   */
-  use<T>(body: UploadBody, work: (clip: Clip) => Promise<T>): Promise<T>;
-  /** Removes the files of killed processes. */
-  sweep(): Promise<void>;
-  stop(): Promise<void>;
-}
-
 /** Extension of the format of a part, without its dot (contract 05 §6). */
 export function extensionOf({ contentType, fileName }: FilePart): string {
   const subtype = /^(?:audio|video)\/(?:x-)?([a-z0-9]+)\s*(?:;|$)/i.exec(contentType)?.[1]?.toLowerCase() ?? '';
@@ -87,21 +76,66 @@ const AUDIO_PART = {
   missing: 'the multipart body has no audio part: no audio was sent',
 };
 
+/** A received clip until it is discarded. */
+type Stored = Pick<Clip, 'read' | 'files'> & { discard(): Promise<void> };
+
+/** Where clips are stored, and how many at a time. */
+interface ClipStore {
+  max: { perOwner: number; total: number };
+  create(part: FilePart): Promise<NewBytes>;
+  /** A completed clip, by what `finish` has returned. */
+  storedAt(place: string): Stored;
+  /** Removes the files of killed processes. */
+  sweep(): Promise<void>;
+}
+
 /** Clips as files on a host, else in memory. */
-export function createClips(host: Host | undefined, clock: Clock, log: Log): Clips {
-  return host ? createFileClips(host, clock, log) : createMemoryClips(clock, log);
+export function createClips(host: Host | undefined, clock: Clock, log: Log) {
+  const { max, create, storedAt, sweep } = host ? fileStore(host) : memoryStore();
+  const uploads = createUploads({ clock, cap: MAX_CLIP, ...max, part: AUDIO_PART, create });
+  const admit = createAdmission({ ...max, message: 'too many voice clips at a time', retryAfter: RETRY_AFTER });
+
+  return {
+    /**
+     * Receives the audio of a multipart body and runs `work` with it. The clip is always removed.
+     * @throws RelayError `invalid` for a body without audio, `too-large` above 25 MiB, and others of `Uploads`.
+     */
+    use<T>(body: UploadBody, work: (clip: Clip) => Promise<T>): Promise<T> {
+      return admit(body.owner, async () => {
+        const { place, size, ...part } = await uploads.receive(body);
+        const { discard, ...stored } = storedAt(place);
+        try {
+          if (size === 0) throw new RelayError('invalid', 'the audio is empty');
+          const extension = extensionOf(part);
+          const contentType = TYPES[extension] ?? 'audio/wav';
+          return await work({ ...stored, fileName: `audio.${extension}`, contentType, size });
+        } finally {
+          await discard().catch(() => log.warn('a voice clip could not be removed'));
+        }
+      });
+    },
+    sweep,
+    stop: uploads.stop,
+  };
 }
 
 /** Clips as files, mode 0600, each in its own directory, mode 0700, whose name contains the process id. */
-function createFileClips({ files, media, processes }: Host, clock: Clock, log: Log): Clips {
+function fileStore({ files, media, processes }: Host): ClipStore {
   const run = randomString(ALPHABET, 8);
   const prefix = () => `${media.temporaryDirectory()}/${DIRECTORY_PREFIX}`;
-  const uploads = createUploads({
-    clock,
-    cap: MAX_CLIP,
-    perOwner: MAX_PER_CALLER,
-    total: MAX_ON_HOST,
-    part: AUDIO_PART,
+
+  /** True for a directory of a finished run. If the id was reused, the directory is older than this process. */
+  async function isLeftover(name: string): Promise<boolean> {
+    const [, id, owner] = /^(\d+)-([a-z0-9]+)-/.exec(name.slice(DIRECTORY_PREFIX.length)) ?? [];
+    if (id === undefined || owner === run) return false;
+    if (Number(id) !== processes.own) return !processes.exists(Number(id));
+    const facts = await files.stat(`${media.temporaryDirectory()}/${name}`);
+    return facts !== null && facts.modified < performance.timeOrigin;
+  }
+
+  return {
+    max: { perOwner: MAX_PER_CALLER, total: MAX_ON_HOST },
+
     async create(part) {
       const directory = await files.createDirectory(`${prefix()}${processes.own}-${run}-`);
       const removed = () => files.removeAll(directory).catch(() => {});
@@ -117,29 +151,16 @@ function createFileClips({ files, media, processes }: Host, clock: Clock, log: L
         throw error;
       }
     },
-  });
 
-  /** True for a directory of a finished run. If the id was reused, the directory is older than this process. */
-  async function isLeftover(name: string): Promise<boolean> {
-    const [, id, owner] = /^(\d+)-([a-z0-9]+)-/.exec(name.slice(DIRECTORY_PREFIX.length)) ?? [];
-    if (id === undefined || owner === run) return false;
-    if (Number(id) !== processes.own) return !processes.exists(Number(id));
-    const facts = await files.stat(`${media.temporaryDirectory()}/${name}`);
-    return facts !== null && facts.modified < performance.timeOrigin;
-  }
-
-  return {
-    use(body, work) {
-      const storedAt = (place: string): Stored => {
-        const directory = place.slice(0, place.lastIndexOf('/'));
-        return {
-          read: () => files.chunks(place),
-          files: { path: place, directory },
-          discard: () => files.removeAll(directory),
-        };
+    storedAt(path) {
+      const directory = path.slice(0, path.lastIndexOf('/'));
+      return {
+        read: () => files.chunks(path),
+        files: { path, directory },
+        discard: () => files.removeAll(directory),
       };
-      return useClip({ uploads, storedAt, log }, body, work);
     },
+
     async sweep() {
       for (const { name, kind } of (await files.list(media.temporaryDirectory())) ?? []) {
         if (kind !== 'directory' || !name.startsWith(DIRECTORY_PREFIX) || !(await isLeftover(name))) continue;
@@ -147,26 +168,16 @@ function createFileClips({ files, media, processes }: Host, clock: Clock, log: L
         await files.removeAll(`${media.temporaryDirectory()}/${name}`).catch(() => {});
       }
     },
-    stop: uploads.stop,
   };
 }
 
 /** Clips in memory, two at a time until they are discarded, since an object at the edge has 128 MB. */
-function createMemoryClips(clock: Clock, log: Log): Clips {
+function memoryStore(): ClipStore {
   const held = new Map<string, Uint8Array>();
-  const admit = createAdmission({
-    perOwner: MAX_IN_MEMORY,
-    total: MAX_IN_MEMORY,
-    message: 'too many voice clips at a time',
-    retryAfter: RETRY_AFTER,
-  });
-  const uploads = createUploads({
-    clock,
-    cap: MAX_CLIP,
-    perOwner: MAX_IN_MEMORY,
-    total: MAX_IN_MEMORY,
-    part: AUDIO_PART,
-    async create(): Promise<NewBytes> {
+  return {
+    max: { perOwner: MAX_IN_MEMORY, total: MAX_IN_MEMORY },
+
+    async create() {
       const place = randomString(ALPHABET, 24);
       const buffer = createByteBuffer(MAX_CLIP);
       return {
@@ -182,46 +193,16 @@ function createMemoryClips(clock: Clock, log: Log): Clips {
         },
       };
     },
-  });
-  return {
-    use(body, work) {
-      const storedAt = (place: string): Stored => ({
-        async *read() {
-          yield held.get(place) ?? new Uint8Array();
-        },
-        async discard() {
-          held.delete(place);
-        },
-      });
-      return admit(body.owner, () => useClip({ uploads, storedAt, log }, body, work));
-    },
+
+    storedAt: (place) => ({
+      async *read() {
+        yield held.get(place) ?? new Uint8Array();
+      },
+      async discard() {
+        held.delete(place);
+      },
+    }),
+
     sweep: async () => {},
-    stop: uploads.stop,
   };
-}
-
-type Stored = Pick<Clip, 'read' | 'files'> & { discard(): Promise<void> };
-
-interface ClipStore {
-  uploads: Uploads;
-  storedAt(place: string): Stored;
-  log: Log;
-}
-
-/** Receives a clip and runs `work` with it. */
-async function useClip<T>(
-  { uploads, storedAt, log }: ClipStore,
-  body: UploadBody,
-  work: (clip: Clip) => Promise<T>,
-): Promise<T> {
-  const { place, size, ...part } = await uploads.receive(body);
-  const { discard, ...stored } = storedAt(place);
-  try {
-    if (size === 0) throw new RelayError('invalid', 'the audio is empty');
-    const extension = extensionOf(part);
-    const contentType = TYPES[extension] ?? 'audio/wav';
-    return await work({ ...stored, fileName: `audio.${extension}`, contentType, size });
-  } finally {
-    await discard().catch(() => log.warn('a voice clip could not be removed'));
-  }
 }
