@@ -2,6 +2,9 @@ import { RelayError } from '../errors.ts';
 import { visibleName } from '../kit/text.ts';
 import { isLocalName } from './section.ts';
 
+const ABILITIES = ['tts', 'stt', 'speech_to_speech', 'tool_use', 'realtime', 'interruption', 'expression'] as const;
+type Ability = (typeof ABILITIES)[number];
+
 /** Metadata of a streaming provider as clients see it (contract 05 §9). A type, so that it is a JSON value. */
 export type ProviderInfo = {
   id: string;
@@ -12,14 +15,7 @@ export type ProviderInfo = {
   voices: string[];
   languages: string[];
   sample_rates: number[];
-  supports_tts: boolean;
-  supports_stt: boolean;
-  supports_speech_to_speech: boolean;
-  supports_tool_use: boolean;
-  supports_realtime: boolean;
-  supports_interruption: boolean;
-  supports_expression: boolean;
-};
+} & Record<`supports_${Ability}`, boolean>;
 
 /** A row of the registry, and its default model and voice. */
 export interface StreamingProvider {
@@ -28,9 +24,6 @@ export interface StreamingProvider {
   readonly defaultVoice: string;
   readonly defaultSampleRate: number;
 }
-
-const ABILITIES = ['tts', 'stt', 'speech_to_speech', 'tool_use', 'realtime', 'interruption', 'expression'] as const;
-type Ability = (typeof ABILITIES)[number];
 
 interface Row {
   name: string;

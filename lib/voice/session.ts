@@ -2,16 +2,15 @@ import { describeError, RelayError } from '../errors.ts';
 import { describeValue, type JsonObject } from '../kit/json.ts';
 import { visibleLine } from '../kit/text.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
-import type { NewArtifacts } from './artifacts.ts';
 import type { Effective } from './config.ts';
 import { render } from './output/render.ts';
 import type { VoicePrincipal } from './principal.ts';
-import type { ProviderUse } from './registry.ts';
 import {
   type ChosenVoice,
   createVoiceSessions,
   type NewSession,
   originOf,
+  type SessionsKind,
   type TableSession,
   type VoiceSessionsDeps,
 } from './sessions.ts';
@@ -30,15 +29,8 @@ const QUOTED = 24;
 const MIN_QUOTED = 4;
 
 /** The differences between sessions of voice output and those of the lab. */
-export interface RenderKind<S extends StreamingSettings> {
-  /** For errors. */
-  name: string;
-  /** Path of its sockets, without the id. */
-  path: string;
-  protocol: string;
-  use: ProviderUse;
-  /** Beginning of the names of its files. */
-  prefix: NewArtifacts['prefix'];
+export interface RenderKind<S extends StreamingSettings>
+  extends Pick<SessionsKind<S, VoiceSession<S>, void>, 'name' | 'path' | 'protocol' | 'use' | 'prefix'> {
   rules: Rules;
   /** Prefix of the types of the first and the last line of the event log. */
   loggedAs: string;

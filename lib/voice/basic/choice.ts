@@ -42,12 +42,9 @@ export async function chooseTts(
   const named = override ?? textOf(section.provider);
   const program = named === 'local' ? programOf('tts', section, hasHost) : undefined;
   if (program) return program;
-  if (named !== undefined) return namedChoice(credentials, { kind: 'tts', section, named, isKnown: isTtsProvider });
-  for (const provider of TTS_ORDER) {
-    const key = await credentials.basic('tts', provider, section);
-    if (key?.secret) return { provider, key };
-  }
-  throw noKey('set the key of a provider that speaks');
+  return named === undefined
+    ? firstChoice(credentials, 'tts', section)
+    : namedChoice(credentials, 'tts', section, named);
 }
 
 /**
@@ -70,13 +67,8 @@ export async function chooseStt(
     if (template === undefined) throw noKey(`${LOCAL_COMMAND} is not set`, 'local_command');
     return templateChoice(template);
   }
-  if (named !== undefined) return namedChoice(credentials, { kind: 'stt', section, named, isKnown: isSttProvider });
-  if (template !== undefined) return templateChoice(template);
-  for (const provider of STT_ORDER) {
-    const key = await credentials.basic('stt', provider, section);
-    if (key?.secret) return { provider, key };
-  }
-  throw noKey('set the key of a provider that transcribes');
+  if (named !== undefined) return namedChoice(credentials, 'stt', section, named);
+  return template === undefined ? firstChoice(credentials, 'stt', section) : templateChoice(template);
 }
 
 const templateChoice = (template: string): LocalChoice => ({
@@ -86,26 +78,36 @@ const templateChoice = (template: string): LocalChoice => ({
 });
 
 /** The program that the section configures for `local`. Without a host there are no programs. */
-function programOf(kind: 'tts' | 'stt', section: Mapping, hasHost: boolean): LocalChoice | undefined {
+function programOf(kind: Kind, section: Mapping, hasHost: boolean): LocalChoice | undefined {
   const command = commandOf(kind, section);
   if (!command) return undefined;
   if (!hasHost) throw new RelayError('internal', NO_PROGRAMS, { extra: { provider: 'local' } });
   return { provider: 'local', command, name: `${kind}.local.command` };
 }
 
-interface Named {
-  kind: 'tts' | 'stt';
-  section: Mapping;
-  named: string;
-  isKnown(name: string): boolean;
+type Kind = 'tts' | 'stt';
+
+async function firstChoice(
+  credentials: Pick<VoiceCredentials, 'basic'>,
+  kind: Kind,
+  section: Mapping,
+): Promise<Choice> {
+  for (const provider of kind === 'tts' ? TTS_ORDER : STT_ORDER) {
+    const key = await credentials.basic(kind, provider, section);
+    if (key?.secret) return { provider, key };
+  }
+  throw noKey(`set the key of a provider that ${kind === 'tts' ? 'speaks' : 'transcribes'}`);
 }
 
 async function namedChoice(
   credentials: Pick<VoiceCredentials, 'basic'>,
-  { kind, section, named, isKnown }: Named,
+  kind: Kind,
+  section: Mapping,
+  named: string,
 ): Promise<Choice> {
   const shown = named.slice(0, 40);
-  if (!isKnown(named)) throw noKey(`${kind}.provider names ${shown}, which this relay does not know`);
+  const isKnown = kind === 'tts' ? isTtsProvider(named) : isSttProvider(named);
+  if (!isKnown) throw noKey(`${kind}.provider names ${shown}, which this relay does not know`);
   const key = await credentials.basic(kind, named, section);
   if (!key && named === 'local') throw noKey(`${kind}.local needs a base_url, with an api_key if it is public`, named);
   if (!key) throw noKey(`${named} has none`, named);

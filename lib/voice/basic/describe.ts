@@ -13,20 +13,8 @@ const GEMINI_VOICES =
     ' ',
   );
 
-/** The overrides that a client may send with each call of such a provider (contract 05 §5). A type, as a JSON value. */
-export type Enhanced = {
-  provider: string;
-  supported: true;
-  voices: string[];
-  models: string[];
-  audio_tag_models: string[];
-  audio_tags_enabled: boolean;
-  audio_tags_label: string;
-  supports_persona: boolean;
-  supports_language: boolean;
-  persona_prompt_file: string | null;
-  overrides: string[];
-};
+/** The overrides that a client may send with each call of such a provider (contract 05 §5). */
+type Enhanced = NonNullable<ReturnType<typeof enhancedOf>>;
 
 interface Section {
   provider: string | null;
@@ -105,7 +93,7 @@ function wordOf(section: Mapping, ...names: string[]): string | null {
   return value === undefined ? null : String(value).trim();
 }
 
-function enhancedOf(section: Mapping): Enhanced | null {
+function enhancedOf(section: Mapping) {
   const provider = textOf(section.provider)?.toLowerCase();
   const own = provider === undefined ? {} : mappingOf(section, provider);
   if (provider === 'gemini') {
