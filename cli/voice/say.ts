@@ -1,17 +1,15 @@
-import { access, constants, writeFile } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import type { Command } from 'cac';
-import { describeError } from '../../lib/errors.ts';
-import { wavFile } from '../../lib/voice/streaming/wav.ts';
 import { keepAlive } from '../keep-alive.ts';
 import { asRate, asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, printable, printJson, UsageError } from '../output.ts';
+import { type CommandContext, line, printable, printJson, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { readAll } from '../stdin.ts';
 import { findPlayer, type Player } from './player.ts';
 import { createProgress } from './progress.ts';
 import { profileOption, type VoiceRelay, withVoiceRelay } from './relay.ts';
 import { asSpeed, type Speech, type SpeechRequest, speak } from './speech.ts';
+import { checkOut, writeOut } from './wav-output.ts';
 
 /** Code points that the relay speaks; it would omit the rest (contract 05 §12). */
 const MAX_TEXT = 5000;
@@ -54,7 +52,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     speed: option(options, '--speed', asSpeed),
   };
   const player = flag(options, '--play') || out === undefined ? await findPlayer(context.env) : undefined;
-  if (out !== undefined) await checkFolder(out);
+  if (out !== undefined) await checkOut(out);
   const speech = await withVoiceRelay(options, context, ['voice:tts'], (relay) =>
     render(relay, request, { out, player, context, isQuiet: flag(options, '--json') }),
   );
@@ -82,11 +80,7 @@ async function render(relay: VoiceRelay, request: SpeechRequest, { out, player, 
       if (out !== undefined) parts.push(pcm);
       progress.update(`Received ${seconds(bytes, sampleRate)} of speech.`);
     });
-    if (out !== undefined) {
-      await writeFile(out, wavFile(Buffer.concat(parts), speech.sampleRate)).catch((error) => {
-        throw new CommandError(`${printable(out)} cannot be written: ${describeError(error)}`, 'Choose another --out.');
-      });
-    }
+    if (out !== undefined) await writeOut(out, parts, speech.sampleRate);
     if (player) {
       progress.step(`Playing ${seconds(bytes, speech.sampleRate)} of speech with ${player.name}.`);
       await keepAlive(player.finish());
@@ -143,12 +137,4 @@ async function textOf(given: string, context: CommandContext): Promise<string> {
   const length = [...text].length;
   if (length > MAX_TEXT) throw new UsageError(`the text has ${length} characters: at most ${MAX_TEXT} are spoken`);
   return text;
-}
-
-/** Fails before anything is spoken that could not be stored. */
-async function checkFolder(out: string): Promise<void> {
-  const folder = dirname(resolve(out));
-  await access(folder, constants.W_OK).catch(() => {
-    throw new CommandError(`cannot write to the folder ${printable(folder)}`, 'Choose another --out.');
-  });
 }

@@ -1,21 +1,7 @@
-import { access, constants, writeFile } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
 import type { Command } from 'cac';
-import { describeError } from '../../lib/errors.ts';
-import type { JsonObject } from '../../lib/kit/json.ts';
-import { wavFile } from '../../lib/voice/streaming/wav.ts';
 import { createLines, type Lines } from '../lines.ts';
 import { asRate, asText, flag, type Options, option } from '../options.ts';
-import {
-  type CommandContext,
-  CommandError,
-  line,
-  printable,
-  printJson,
-  quote,
-  sentence,
-  UsageError,
-} from '../output.ts';
+import { type CommandContext, line, printable, printJson, quote, sentence, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import {
   type Audience,
@@ -36,6 +22,7 @@ import { findPlayer, type Player } from './player.ts';
 import { createProgress } from './progress.ts';
 import { profileOption, Stopped, type VoiceRelay, withVoiceRelay } from './relay.ts';
 import type { SpeechPart } from './speech.ts';
+import { checkOut, writeOut } from './wav-output.ts';
 
 /** Seconds, the maximum length of a conversation; providers allow an hour at most without a pause. */
 const SESSION_TTL = 4 * 3600;
@@ -111,12 +98,7 @@ async function setupOf(options: Options, context: CommandContext): Promise<Setup
   const isSpoken = flag(options, '--mic');
   if (isSpoken && path !== undefined) throw new UsageError('--mic and --in exclude each other');
   if (isSpoken && !context.stdin.isTTY) throw new UsageError('--mic needs a terminal, where Enter begins an utterance');
-  if (out !== undefined) {
-    const folder = dirname(resolve(out));
-    await access(folder, constants.W_OK).catch(() => {
-      throw new CommandError(`${printable(folder)} is no folder that can be written to`, 'Choose another --out.');
-    });
-  }
+  if (out !== undefined) await checkOut(out);
   const isPlayed = flag(options, '--play') || (isSpoken && out === undefined);
   return {
     request: {
@@ -183,7 +165,7 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
     leave();
     throw error;
   });
-  audience.event({ type: 'session', ...(session as JsonObject) });
+  audience.event({ type: 'session', ...session });
   const ended = run();
   const spoken = converse(conversation, { ...setup, sound, say, printLine, endQuestion }, lines).then(() =>
     conversation.close(),
@@ -196,7 +178,7 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
     leave();
     spoken.catch(() => {});
     lines.end();
-    if (out !== undefined) await writeSound(out, sound.recorded());
+    if (out !== undefined) await sound.save(out);
   }
 }
 
@@ -291,13 +273,8 @@ function createSound(player: Player | undefined) {
       playedAt = 0;
     },
     unplayed: (): number => Math.max(0, playedAt - performance.now()),
-    recorded: () => ({ pcm: Buffer.concat(parts), sampleRate }),
+    async save(out: string): Promise<void> {
+      if (parts.length > 0) await writeOut(out, parts, sampleRate);
+    },
   };
-}
-
-async function writeSound(out: string, { pcm, sampleRate }: SpeechPart): Promise<void> {
-  if (pcm.length === 0) return;
-  await writeFile(out, wavFile(pcm, sampleRate)).catch((error) => {
-    throw new CommandError(`${printable(out)} cannot be written: ${describeError(error)}`, 'Choose another --out.');
-  });
 }

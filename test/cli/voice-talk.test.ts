@@ -238,7 +238,7 @@ it.each([
   [['--mic', '--in', 'x.wav'], 2, /exclude each other/],
   [['--rate', '7'], 2, /--rate/],
   [['--in', 'absent.wav'], 1, /absent\.wav cannot be read/],
-  [['--out', '/nowhere/x.wav'], 1, /no folder that can be written to/],
+  [['--out', '/nowhere/x.wav'], 1, /cannot write to the folder/],
   [['--provider', 'openai_tts'], 1, /is not a native realtime-agent provider/],
 ] as const)('refuses %j', async (words, status, message) => {
   const { talk, sessions } = await started();
