@@ -15,6 +15,9 @@ export interface ProviderRequest {
   body: string | AsyncIterable<Uint8Array>;
 }
 
+/** The usual header that carries a secret. */
+export const bearer = (secret: string) => ({ authorization: `Bearer ${secret}` });
+
 /** The headers that carry a secret; none for a server that needs no key. */
 export const authHeaders = (
   headers: (secret: string) => Record<string, string>,

@@ -4,7 +4,7 @@ import { formData } from '../../web/form-data.ts';
 import { type Credential, isOfficialBase, isOnOwnersNetwork } from '../credentials.ts';
 import { booleanOf, textOf } from '../section.ts';
 import { timeoutOf } from '../servers.ts';
-import { authHeaders, type ProviderReply, type ProviderRequest, providerFailure, textReply } from './call.ts';
+import { authHeaders, bearer, type ProviderReply, type ProviderRequest, providerFailure, textReply } from './call.ts';
 import type { Clip } from './clips.ts';
 
 /** Maximum characters of a prompt, taken from its end. */
@@ -33,7 +33,8 @@ interface SttProvider {
   timeout: number;
   /** Milliseconds for a server on the owner's network, which may lack a graphics card (contract 05 §8). */
   ownTimeout?: number;
-  headers(secret: string): Record<string, string>;
+  /** The headers that carry the secret; a bearer unless given. */
+  headers?(secret: string): Record<string, string>;
   fields(settings: FieldSettings): Fields;
   /** True if a reply other than JSON is the transcript. */
   mayBePlain?: boolean;
@@ -41,8 +42,6 @@ interface SttProvider {
 
 /** The path of whisper.cpp's server, unless started with another one. */
 const WHISPER_CPP = '/inference';
-
-const bearer = (secret: string) => ({ authorization: `Bearer ${secret}` });
 
 const OPENAI_MODELS = ['whisper-1', 'gpt-4o-transcribe', 'gpt-4o-mini-transcribe', 'gpt-4o-transcribe-diarize'];
 /** Accepts no prompt, and needs a chunking strategy for more than 30 seconds. */
@@ -79,7 +78,6 @@ const OPENAI: SttProvider = {
   path: '/audio/transcriptions',
   timeout: 30_000,
   ownTimeout: 300_000,
-  headers: bearer,
   fields: (settings) => openaiFields(settings, GROQ_MODELS),
   mayBePlain: true,
 };
@@ -109,7 +107,6 @@ const PROVIDERS: Readonly<Record<string, SttProvider>> = {
   mistral: {
     path: '/v1/audio/transcriptions',
     timeout: 60_000,
-    headers: bearer,
     fields: (settings) => [
       ['model', modelOf(settings, 'voxtral-mini-latest')],
       ['language', settings.language],
@@ -118,7 +115,6 @@ const PROVIDERS: Readonly<Record<string, SttProvider>> = {
   xai: {
     path: '/stt',
     timeout: 120_000,
-    headers: bearer,
     fields: ({ settings, language }) => [
       // Formatting depends on the language: xAI refuses it without one.
       ['format', booleanOf(settings.format) === false || language === undefined ? undefined : 'true'],
@@ -170,7 +166,7 @@ export function sttRequest(provider: string, clip: Clip, settings: SttSettings, 
   return {
     url: isWholePath(provider, key) ? key.baseUrl : key.baseUrl + row.path,
     headers: {
-      ...authHeaders(row.headers, key),
+      ...authHeaders(row.headers ?? bearer, key),
       'content-type': form.contentType,
       'content-length': String(form.length),
     },

@@ -10,7 +10,7 @@ import { isTextType } from '../provider-error.ts';
 import { booleanOf, numberOf, textOf } from '../section.ts';
 import { decodeSamples, formatOf } from '../streaming/decode.ts';
 import { latencyOf, withSpeechTags } from '../streaming/xai-tts.ts';
-import { authHeaders, jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
+import { authHeaders, bearer, jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
 import { encodeMp3, isMp3, isMp3Rate, isUnknown } from './mp3.ts';
 
 /** A text to speak, and its settings. */
@@ -24,21 +24,17 @@ export interface Speech {
   persona?: string;
 }
 
-interface Call {
-  path: string;
-  headers: Record<string, string>;
-  body: Record<string, unknown>;
-}
-
 interface TtsProvider {
   /** Maximum code points of one request. */
-  maxText: number;
-  call(speech: Speech, secret: string): Call;
+  maxText?: number;
+  /** Appended to the base URL. */
+  path: string | ((speech: Speech) => string);
+  /** The headers that carry the secret; a bearer unless given. */
+  headers?(secret: string): Record<string, string>;
+  body(speech: Speech): Record<string, unknown>;
   /** Extracts the MP3 from a reply, which by default is audio itself. */
   audio?(reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array>;
 }
-
-const bearer = (secret: string) => ({ authorization: `Bearer ${secret}` });
 
 const modelOf = (settings: Mapping, fallback: string): string =>
   textOf(settings.model) ?? textOf(settings.model_id) ?? fallback;
@@ -56,16 +52,13 @@ function speedOf(
 
 const OPENAI: TtsProvider = {
   maxText: 4096,
-  call: (speech, secret) => ({
-    path: '/audio/speech',
-    headers: bearer(secret),
-    body: {
-      model: modelOf(speech.settings, 'gpt-4o-mini-tts'),
-      voice: voiceOf(speech.settings) ?? 'alloy',
-      input: speech.text,
-      response_format: 'mp3',
-      speed: speedOf(speech, 0.25, 4),
-    },
+  path: '/audio/speech',
+  body: (speech) => ({
+    model: modelOf(speech.settings, 'gpt-4o-mini-tts'),
+    voice: voiceOf(speech.settings) ?? 'alloy',
+    input: speech.text,
+    response_format: 'mp3',
+    speed: speedOf(speech, 0.25, 4),
   }),
 };
 
@@ -79,58 +72,46 @@ export const GEMINI_MODELS = [
   'gemini-3.8-flash-lite-tts',
 ] as const;
 
-/** THE table of providers that speak (contract 05 §8). A path is appended to the base URL. */
+/** THE table of providers that speak (contract 05 §8). */
 const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
   openai: OPENAI,
   deepinfra: { ...OPENAI, maxText: MAX_TEXT },
   local: {
     ...OPENAI,
-    call(speech, secret) {
+    body(speech) {
       const { settings } = speech;
-      const call = OPENAI.call({ ...speech, settings: { ...LOCAL, ...settings } }, secret);
-      const format = textOf(settings.response_format)?.toLowerCase();
-      return format === undefined ? call : { ...call, body: { ...call.body, response_format: format } };
+      const body = OPENAI.body({ ...speech, settings: { ...LOCAL, ...settings } });
+      return { ...body, response_format: textOf(settings.response_format)?.toLowerCase() ?? body.response_format };
     },
   },
   elevenlabs: {
-    maxText: MAX_TEXT,
-    call: ({ text, settings }, secret) => ({
-      path: `/v1/text-to-speech/${segment(voiceOf(settings) ?? 'pNInz6obpgDQGcFmaJgB')}?output_format=mp3_44100_128`,
-      headers: { 'xi-api-key': secret },
-      body: { text, model_id: modelOf(settings, 'eleven_multilingual_v2') },
-    }),
+    path: ({ settings }) =>
+      `/v1/text-to-speech/${segment(voiceOf(settings) ?? 'pNInz6obpgDQGcFmaJgB')}?output_format=mp3_44100_128`,
+    headers: (secret) => ({ 'xi-api-key': secret }),
+    body: ({ text, settings }) => ({ text, model_id: modelOf(settings, 'eleven_multilingual_v2') }),
   },
-  xai: {
-    maxText: MAX_TEXT,
-    call: (speech, secret) => ({ path: '/tts', headers: bearer(secret), body: xaiBody(speech) }),
-  },
+  xai: { path: '/tts', body: xaiBody },
   gemini: {
-    maxText: MAX_TEXT,
-    call: ({ text, settings, persona }, secret) => ({
-      path: `/models/${segment(modelOf(settings, GEMINI_MODELS[0]))}:generateContent`,
-      headers: { 'x-goog-api-key': secret },
-      body: {
-        contents: [{ parts: [{ text: persona === undefined ? text : directed(text, persona) }] }],
-        generationConfig: {
-          responseModalities: ['AUDIO'],
-          speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: voiceOf(settings) ?? 'Kore' } } },
-        },
+    path: ({ settings }) => `/models/${segment(modelOf(settings, GEMINI_MODELS[0]))}:generateContent`,
+    headers: (secret) => ({ 'x-goog-api-key': secret }),
+    body: ({ text, settings, persona }) => ({
+      contents: [{ parts: [{ text: persona === undefined ? text : directed(text, persona) }] }],
+      generationConfig: {
+        responseModalities: ['AUDIO'],
+        speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: voiceOf(settings) ?? 'Kore' } } },
       },
     }),
     audio: geminiAudio,
   },
   mistral: {
     maxText: 4000,
-    call: ({ text, settings }, secret) => ({
-      path: '/v1/audio/speech',
-      headers: bearer(secret),
-      body: {
-        model: modelOf(settings, 'voxtral-mini-tts-2603'),
-        input: text,
-        // The provider has a voice of its own.
-        voice_id: voiceOf(settings),
-        response_format: 'mp3',
-      },
+    path: '/v1/audio/speech',
+    body: ({ text, settings }) => ({
+      model: modelOf(settings, 'voxtral-mini-tts-2603'),
+      input: text,
+      // The provider has a voice of its own.
+      voice_id: voiceOf(settings),
+      response_format: 'mp3',
     }),
     audio: async (reply) => {
       const { audio_data: audio } = await jsonReply('mistral', reply);
@@ -138,21 +119,17 @@ const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
     },
   },
   minimax: {
-    maxText: MAX_TEXT,
-    call: ({ text, settings }, secret) => ({
-      path: '',
-      headers: bearer(secret),
-      body: {
-        model: modelOf(settings, 'speech-2.8-hd'),
-        text,
-        voice_setting: {
-          voice_id: voiceOf(settings) ?? 'English_Graceful_Lady',
-          speed: numberOf(settings.speed),
-          vol: numberOf(settings.vol),
-          pitch: numberOf(settings.pitch),
-        },
-        audio_setting: { format: 'mp3' },
+    path: '',
+    body: ({ text, settings }) => ({
+      model: modelOf(settings, 'speech-2.8-hd'),
+      text,
+      voice_setting: {
+        voice_id: voiceOf(settings) ?? 'English_Graceful_Lady',
+        speed: numberOf(settings.speed),
+        vol: numberOf(settings.vol),
+        pitch: numberOf(settings.pitch),
       },
+      audio_setting: { format: 'mp3' },
     }),
     audio: minimaxAudio,
   },
@@ -169,11 +146,11 @@ export const maxTextOf = (provider: string): number => PROVIDERS[provider]?.maxT
 
 /** The request that speaks a text. @throws RelayError for an invalid id of a voice or a model. */
 export function ttsRequest(provider: string, speech: Speech, key: Credential): ProviderRequest {
-  const { path, headers, body } = (PROVIDERS[provider] as TtsProvider).call(speech, key.secret);
+  const { path, headers = bearer, body } = PROVIDERS[provider] as TtsProvider;
   return {
-    url: key.baseUrl + path,
-    headers: { ...authHeaders(() => headers, key), 'content-type': 'application/json' },
-    body: JSON.stringify(body),
+    url: key.baseUrl + (typeof path === 'string' ? path : path(speech)),
+    headers: { ...authHeaders(headers, key), 'content-type': 'application/json' },
+    body: JSON.stringify(body(speech)),
   };
 }
 
@@ -209,9 +186,14 @@ export async function audioIn(
   return encodeMp3(pcm, MP3_RATE, signal);
 }
 
-/** The model and the voice in a request, if the provider gets them in its body. */
+/**
+ * The model and the voice in a request, if the provider gets them in its body.
+ * @throws RelayError for an invalid id of a voice or a model.
+ */
 export function spokenWith(provider: string, speech: Speech): { model?: string; voice?: string } {
-  const { body } = (PROVIDERS[provider] as TtsProvider).call(speech, '');
+  const { path, body: bodyOf } = PROVIDERS[provider] as TtsProvider;
+  if (typeof path !== 'string') path(speech);
+  const body = bodyOf(speech);
   return {
     model: textOf(body.model) ?? textOf(body.model_id) ?? textOf(speech.settings.model),
     voice: textOf(body.voice) ?? textOf(body.voice_id) ?? voiceOf(speech.settings),

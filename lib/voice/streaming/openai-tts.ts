@@ -1,4 +1,4 @@
-import { authHeaders } from '../basic/call.ts';
+import { authHeaders, bearer } from '../basic/call.ts';
 import { splitText } from '../basic/split.ts';
 import { numberOf, textOf } from '../section.ts';
 import { serverSettings } from '../servers.ts';
@@ -24,7 +24,7 @@ export const createOpenaiTts = (deps: AdapterDeps, provider: 'openai_tts' | 'loc
         {
           provider,
           url: `${baseUrl}/audio/speech`,
-          headers: authHeaders((secret) => ({ authorization: `Bearer ${secret}` }), key),
+          headers: authHeaders(bearer, key),
           body: {
             model,
             voice,

@@ -1,4 +1,4 @@
-import { authHeaders } from '../basic/call.ts';
+import { authHeaders, bearer } from '../basic/call.ts';
 import { type Adapter, clamped } from './adapter.ts';
 import { type AdapterDeps, callForAudio, credentialOf } from './call.ts';
 import { sampleChunks } from './pcm.ts';
@@ -22,7 +22,7 @@ export const createXaiTts = (deps: AdapterDeps): Adapter =>
       {
         provider: PROVIDER,
         url: `${baseUrl.replace(/\/v1$/, '')}/v1/tts`,
-        headers: authHeaders((secret) => ({ authorization: `Bearer ${secret}` }), key),
+        headers: authHeaders(bearer, key),
         body: {
           text: request.autoSpeechTags ? withSpeechTags(request.text) : request.text,
           voice_id: voice,
