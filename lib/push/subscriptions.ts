@@ -69,6 +69,14 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
     return store.setItem(PREFIX + key, { subscription: record });
   }
 
+  /** Takes back a record that could not be stored, in favour of the one before it. */
+  function withdraw(key: string, record: PushSubscriptionRecord, before: PushSubscriptionRecord | undefined): void {
+    if (records.get(key) !== record) return;
+    records.delete(key);
+    if (before) records.set(key, before);
+    changed?.(key, before ?? null);
+  }
+
   const removeSafely = (keys: readonly string[]): void =>
     void remove(keys).catch(() => log.warn('a subscription to push messages could not be removed'));
 
@@ -125,7 +133,11 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
       };
       const stored = put(key, record);
       changed?.(key, record);
-      await Promise.all([remove(surplus), stored]);
+      await stored.catch((error) => {
+        withdraw(key, record, known);
+        throw error;
+      });
+      await remove(surplus);
       log.info(`session ${session.prefix} subscribed to push messages at ${new URL(endpoint).host}`);
     },
 

@@ -342,6 +342,31 @@ it('§6: refuses bad keys, and the endpoint of another device', async () => {
   expect(await relay.relay.push.unsubscribe(session, device.endpoint)).toBe(true);
 });
 
+it('§6: a subscription that could not be stored is none, and ends no other', async () => {
+  const service = await startPushService();
+  const store = createStorage<PushRecord>();
+  const session = { family: 'f', prefix: 'p' } as Session;
+  const sessions = { byFamily: () => session, onEnd: () => {} };
+  const policy = createEndpointPolicy([service.host]);
+  const changes: (string | null)[] = [];
+  const changed = (_key: string, record: PushSubscriptionRecord | null) => void changes.push(record?.endpoint ?? null);
+  const deps = { store, sessions, policy, grant: 'phone', now: () => 0, log: createTestLog(), changed };
+  const subscriptions = await openSubscriptions(deps);
+  for (let n = 0; n < 4; n++) await subscriptions.add(session, { ...service.subscription() });
+  const stored = subscriptions.entries();
+  const [known] = stored.map(([, { endpoint, p256dh, auth }]) => ({ endpoint, keys: { p256dh, auth } }));
+  const { setItem } = store;
+  store.setItem = () => Promise.reject(new Error('disk full'));
+  const added = { ...service.subscription() };
+  await expect(subscriptions.add(session, added)).rejects.toThrow('disk full');
+  await expect(subscriptions.add(session, { ...known, content: true })).rejects.toThrow('disk full');
+  expect(Object.fromEntries(subscriptions.entries())).toEqual(Object.fromEntries(stored));
+  // The other relay of the mirror learns that neither was subscribed.
+  expect(changes.slice(4)).toEqual([added.endpoint, null, known?.endpoint, known?.endpoint]);
+  store.setItem = setItem;
+  expect(Object.fromEntries((await openSubscriptions(deps)).entries())).toEqual(Object.fromEntries(stored));
+});
+
 it('§6: a subscription whose end could not be stored stays over, and is removed when the device repeats it', async () => {
   const service = await startPushService();
   const store = createStorage<PushRecord>();
