@@ -16,7 +16,9 @@ const ARGS = ['-q', '-t', 'raw', '-f', 'S16_LE', '-c', '1', '-r', String(MICROPH
 const TYPE_INSTEAD = 'Type instead, or send a recording: --in question.wav';
 
 export interface Microphone {
-  /** Ends the recording. Resolves when every sample was passed on. */
+  /** Rejects with a CommandError if the program ends by itself; resolves once every sample was passed on after `stop`. */
+  ended: Promise<void>;
+  /** Ends the recording. Returns `ended`. */
   stop(): Promise<void>;
 }
 
@@ -52,6 +54,7 @@ export async function openMicrophone(
   });
   ended.catch(() => {});
   return {
+    ended,
     stop() {
       isStopped = true;
       child.kill('SIGTERM');

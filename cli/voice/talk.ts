@@ -207,7 +207,9 @@ async function converse(conversation: Conversation, setup: Stage, lines: Lines):
         await conversation.until(({ isSettled, confirmation }) => isSettled || confirmation !== undefined);
         if (!conversation.confirmation) return;
       }
-      const text = await lines.next();
+      const next = lines.next();
+      // A recorder that fails ends the conversation at once, since the next Enter would send nothing.
+      const text = await (microphone ? Promise.race([next, microphone.ended.then(() => undefined)]) : next);
       if (text === undefined && conversation.confirmation && isAttended) endQuestion();
       if (text === undefined || text === '/quit') break;
       if (conversation.confirmation) decide(conversation, text, setup);

@@ -233,6 +233,19 @@ it('records with arecord between two times Enter, and plays the answer', async (
   expect((await readFile(join(folder, 'heard'))).length).toBe(4800);
 });
 
+it('says at once that arecord has failed, while an utterance is being recorded', async () => {
+  const { settings, sessions } = await started();
+  const path = await temporaryDirectory();
+  await writeFile(join(path, 'arecord'), "#!/bin/sh\necho 'no soundcards found' >&2\nexit 1\n", { mode: 0o755 });
+  await writeFile(join(path, 'aplay'), '#!/bin/sh\nexec /bin/cat\n', { mode: 0o755 });
+  const talking = begin(['voice', 'talk', '--mic'], { env: { ...settings.env, PATH: path }, tty: true });
+  await talking.prints(/Press Enter to speak/);
+  talking.type('\n');
+  const { code, stderr } = await talking.ended;
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/error: arecord failed: no soundcards found/)]);
+  expect(await sessions()).toEqual([]);
+});
+
 it.each([
   [['--mic'], 2, /--mic needs a terminal/],
   [['--mic', '--in', 'x.wav'], 2, /exclude each other/],
