@@ -98,7 +98,8 @@ export function createProbes({ upstream, clock, log, hasHost, userAgent }: Probe
           if (!hasLeft) log.debug(`cannot learn the model capabilities of ${name}: ${describeError(error)}`);
         }
       };
-      return { done: Promise.all([...provider.queries(models)].map(run)), leave };
+      const queries = provider.queries?.(models) ?? new Map([['catalog', [...models]]]);
+      return { done: Promise.all([...queries].map(run)), leave };
     },
   };
 }

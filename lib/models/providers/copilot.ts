@@ -2,7 +2,7 @@ import { RelayError } from '../../errors.ts';
 import { cleanBase } from '../../kit/addresses.ts';
 import { isPrintable } from '../../kit/text.ts';
 import type { Call } from '../call.ts';
-import { bearer, effortsOf, entriesOf, memberOf, oneCatalog, type Provider, type Target } from './provider.ts';
+import { bearer, effortsOf, entriesOf, memberOf, type Provider, type Target } from './provider.ts';
 
 const EXCHANGE = 'https://api.github.com/copilot_internal/v2/token';
 
@@ -15,7 +15,6 @@ export const copilot: Provider = {
     fromModel: false,
   },
   secret: { variables: ['COPILOT_GITHUB_TOKEN', 'GH_TOKEN', 'GITHUB_TOKEN'], required: true },
-  queries: oneCatalog,
 
   async query(_query, target, call) {
     const admitted = await exchangeToken(target, call);

@@ -1,4 +1,4 @@
-import { bearer, effortsOf, entriesOf, memberOf, oneCatalog, type Provider, withoutV1 } from './provider.ts';
+import { bearer, effortsOf, entriesOf, memberOf, type Provider, withoutV1 } from './provider.ts';
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 
@@ -7,7 +7,6 @@ export const lmstudio: Provider = {
   source: 'provider-catalog',
   base: { variables: ['LM_BASE_URL'], fallback: 'http://127.0.0.1:1234/v1', fromModel: true, onHost: true },
   secret: { variables: ['LM_API_KEY'], required: false },
-  queries: oneCatalog,
 
   async query(_query, target, call) {
     const url = `${withoutV1(target.base)}/api/v1/models`;

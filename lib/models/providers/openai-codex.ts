@@ -2,7 +2,7 @@ import { decodeJwt } from 'jose/jwt/decode';
 import { isObject } from '../../kit/json.ts';
 import { isPrintable } from '../../kit/text.ts';
 import { modelKey } from '../efforts.ts';
-import { bearer, effortsOf, entriesOf, memberOf, oneCatalog, type Provider } from './provider.ts';
+import { bearer, effortsOf, entriesOf, memberOf, type Provider } from './provider.ts';
 
 const CLAIM = 'https://api.openai.com/auth';
 
@@ -15,7 +15,6 @@ export const openaiCodex: Provider = {
     fromModel: false,
   },
   secret: { variables: [], required: true },
-  queries: oneCatalog,
 
   async query(_query, target, call) {
     const account = accountOf(target.secret ?? '');

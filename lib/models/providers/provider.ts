@@ -32,14 +32,11 @@ export interface Provider {
     /** Never queried without a secret. */
     required: boolean;
   };
-  /** The queries for these models, each with the models that it covers. */
-  queries(models: readonly string[]): Map<string, string[]>;
+  /** The queries for these models, each with the models that it covers; without it, one query lists all of them. */
+  queries?(models: readonly string[]): Map<string, string[]>;
   /** Makes one query. Rejects when the response is unusable. */
   query(query: string, target: Target, call: Call): Promise<EffortLookup>;
 }
-
-/** `queries` of a provider that lists all of its models at once. */
-export const oneCatalog: Provider['queries'] = (models) => new Map([['catalog', [...models]]]);
 
 export const bearer = ({ secret }: Target): Record<string, string> =>
   secret === undefined ? {} : { authorization: `Bearer ${secret}` };
