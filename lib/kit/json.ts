@@ -7,6 +7,13 @@ export const isObject = (value: unknown): value is JsonObject =>
 /** The value if it is a JSON object, otherwise null. */
 export const asObject = (value: unknown): JsonObject | null => (isObject(value) ? value : null);
 
+/** A nested member; undefined when any part of the path is absent. */
+export function at(value: unknown, ...path: string[]): unknown {
+  let here = value;
+  for (const name of path) here = isObject(here) && Object.hasOwn(here, name) ? here[name] : undefined;
+  return here;
+}
+
 /** The trimmed text, '' unless the value is text. */
 export const trimmedText = (value: unknown): string => (typeof value === 'string' ? value.trim() : '');
 

@@ -1,7 +1,7 @@
 import type { Host, HostFiles } from '../host/index.ts';
-import { isObject } from '../kit/json.ts';
+import { at, isObject } from '../kit/json.ts';
 import { readObject, readSecrets } from '../profiles/secrets.ts';
-import { at, timeOf } from './values.ts';
+import { timeOf } from './values.ts';
 
 type Entry = Record<string, unknown>;
 

@@ -1,7 +1,8 @@
+import { at } from '../kit/json.ts';
 import { UNSUPPORTED, usageProblem } from './call.ts';
 import type { Credentials } from './credentials.ts';
 import { type Provider, type UsageBalance, type UsageWindow, withoutSlash } from './provider.ts';
-import { at, MAX_PLAN, numberOf, percentOf, textOf, timeOf, urlOf } from './values.ts';
+import { MAX_PLAN, numberOf, percentOf, textOf, timeOf, urlOf } from './values.ts';
 
 const TIMEOUT = 8_000;
 

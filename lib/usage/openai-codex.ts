@@ -1,5 +1,6 @@
 import { decodeJwt } from 'jose/jwt/decode';
 import { RelayError } from '../errors.ts';
+import { at } from '../kit/json.ts';
 import { sha256 } from '../kit/sha256.ts';
 import { type Call, NO_WINDOWS, UNSUPPORTED, usageProblem } from './call.ts';
 import type { ActiveCredential, Credentials } from './credentials.ts';
@@ -11,7 +12,7 @@ import {
   type UsageWindow,
   withoutSlash,
 } from './provider.ts';
-import { at, MAX_LABEL, MAX_PLAN, numberOf, percentOf, textOf, timeOf, titleCase, windowId } from './values.ts';
+import { MAX_LABEL, MAX_PLAN, numberOf, percentOf, textOf, timeOf, titleCase, windowId } from './values.ts';
 
 const MAX_ENTRIES = 8;
 const PUBLIC_ID = 12;

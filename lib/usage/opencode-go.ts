@@ -1,6 +1,7 @@
+import { at } from '../kit/json.ts';
 import { NO_WINDOWS, UNSUPPORTED, usageProblem } from './call.ts';
 import { type Provider, type UsageWindow, withoutSlash } from './provider.ts';
-import { at, percentOf, timeOf } from './values.ts';
+import { percentOf, timeOf } from './values.ts';
 
 const WINDOWS = { rolling: 'Session · 5h', weekly: 'Weekly', monthly: 'Monthly' };
 

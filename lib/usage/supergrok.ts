@@ -1,6 +1,7 @@
+import { at } from '../kit/json.ts';
 import { NO_WINDOWS, UNSUPPORTED, usageProblem } from './call.ts';
 import { type Provider, type UsageWindow, withoutSlash } from './provider.ts';
-import { at, MAX_LABEL, MAX_PLAN, numberOf, percentOf, textOf, timeOf, titleCase } from './values.ts';
+import { MAX_LABEL, MAX_PLAN, numberOf, percentOf, textOf, timeOf, titleCase } from './values.ts';
 
 const MAX_PRODUCTS = 8;
 const MAX_ID = 40;

@@ -1,4 +1,3 @@
-import { isObject } from '../kit/json.ts';
 import { visibleLine } from '../kit/text.ts';
 
 /** Readers of provider responses, which may have any shape. Each returns a value that may be shown, or null. */
@@ -10,13 +9,6 @@ export const MAX_PLAN = 80;
 export const MAX_LABEL = 80;
 const ISO = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d|$)/;
 const DECIMAL = /^[+-]?\d+(?:\.\d+)?$/;
-
-/** A nested member; undefined when any part of the path is absent. */
-export function at(value: unknown, ...path: string[]): unknown {
-  let here = value;
-  for (const name of path) here = isObject(here) && Object.hasOwn(here, name) ? here[name] : undefined;
-  return here;
-}
 
 /** A finite number, or text of one, since 64-bit integers come as text. */
 export function numberOf(value: unknown): number | null {

@@ -1,7 +1,7 @@
 import type { HostFiles } from '../host/index.ts';
 import { cleanBase } from '../kit/addresses.ts';
 import type { Clock } from '../kit/clock.ts';
-import { isObject, type JsonObject } from '../kit/json.ts';
+import { at, isObject, type JsonObject } from '../kit/json.ts';
 import { isPrintable } from '../kit/text.ts';
 import { readObject } from '../profiles/secrets.ts';
 import { textOf } from './section.ts';
@@ -87,8 +87,8 @@ export function tokenIn(document: JsonObject, now: number): Omit<OauthToken, 'pa
 
 /** Token objects, each with the facts stated by its parent. */
 function candidatesIn(document: JsonObject): JsonObject[] {
-  const provider = memberOf(document, 'providers', PROVIDER);
-  const pool = memberOf(document, 'credential_pool', PROVIDER);
+  const provider = at(document, 'providers', PROVIDER);
+  const pool = at(document, 'credential_pool', PROVIDER);
   return [
     ...within(document, document.tokens),
     ...(Array.isArray(pool) ? pool.slice(0, MAX_POOL) : []).flatMap((entry) =>
@@ -101,12 +101,6 @@ function candidatesIn(document: JsonObject): JsonObject[] {
 
 const within = (parent: JsonObject, tokens: unknown): JsonObject[] =>
   isObject(tokens) ? [{ ...parent, ...tokens }] : [];
-
-function memberOf(document: JsonObject, ...path: string[]): unknown {
-  let member: unknown = document;
-  for (const name of path) member = isObject(member) && Object.hasOwn(member, name) ? member[name] : undefined;
-  return member;
-}
 
 /** Epoch milliseconds; null if unknown. Without an expiry, the lifetime counts from the latest issue or refresh. */
 function expiryOf(token: JsonObject): number | null {
