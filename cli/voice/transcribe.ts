@@ -5,6 +5,7 @@ import type { Command } from 'cac';
 import { describeError } from '../../lib/errors.ts';
 import { visible } from '../../lib/kit/text.ts';
 import { MiB } from '../../lib/kit/units.ts';
+import { CLIP_TYPES } from '../../lib/voice/clip-types.ts';
 import { formData } from '../../lib/web/form-data.ts';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, CommandError, line, printable, printJson, quote, UsageError } from '../output.ts';
@@ -16,22 +17,6 @@ import { profileOption, withVoiceRelay } from './relay.ts';
 const MAX_SIZE = 25 * MiB;
 /** Milliseconds, since a program on the host may take five minutes. */
 const TIMEOUT = 330_000;
-
-/** Extensions that providers accept, and their content types (contract 05 §6). */
-const TYPES: Readonly<Record<string, string>> = {
-  '.wav': 'audio/wav',
-  '.mp3': 'audio/mpeg',
-  '.mpeg': 'audio/mpeg',
-  '.mpga': 'audio/mpeg',
-  '.m4a': 'audio/mp4',
-  '.mp4': 'audio/mp4',
-  '.webm': 'audio/webm',
-  '.ogg': 'audio/ogg',
-  '.oga': 'audio/ogg',
-  '.opus': 'audio/opus',
-  '.aac': 'audio/aac',
-  '.flac': 'audio/flac',
-};
 
 /** `svc voice transcribe`: the text of a recording. */
 export function define(command: Command): void {
@@ -47,10 +32,11 @@ export function define(command: Command): void {
 
 async function run(path: string, options: Options, context: CommandContext): Promise<void> {
   const profile = profileOption(options);
-  const contentType = TYPES[extname(path).toLowerCase()];
+  const extension = extname(path).slice(1).toLowerCase();
+  const contentType = Object.hasOwn(CLIP_TYPES, extension) ? CLIP_TYPES[extension] : undefined;
   if (contentType === undefined) {
-    const known = Object.keys(TYPES).map((extension) => extension.slice(1));
-    throw new UsageError(`'${printable(path)}' has no known extension: use one of ${known.join(', ')}`);
+    const known = Object.keys(CLIP_TYPES).join(', ');
+    throw new UsageError(`'${printable(path)}' has no known extension: use one of ${known}`);
   }
   const size = await sizeOf(path);
   const progress = createProgress(context, flag(options, '--json'));

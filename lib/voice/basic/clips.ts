@@ -8,6 +8,7 @@ import { createAdmission } from '../../kit/semaphore.ts';
 import type { Log } from '../../log.ts';
 import type { FilePart, PartHead } from '../../media/multipart.ts';
 import { createUploads, type UploadBody } from '../../media/uploads.ts';
+import { CLIP_TYPES } from '../clip-types.ts';
 import { DIRECTORY_PREFIX } from '../command.ts';
 
 /** Bytes of a clip (contract 05 §6). */
@@ -34,22 +35,6 @@ const BY_TYPE: Readonly<Record<string, string>> = {
   aac: 'aac',
 };
 
-/** Accepted formats, with the content type for providers. */
-const TYPES: Readonly<Record<string, string>> = {
-  aac: 'audio/aac',
-  flac: 'audio/flac',
-  m4a: 'audio/mp4',
-  mp3: 'audio/mpeg',
-  mp4: 'audio/mp4',
-  mpeg: 'audio/mpeg',
-  mpga: 'audio/mpeg',
-  oga: 'audio/ogg',
-  ogg: 'audio/ogg',
-  opus: 'audio/ogg',
-  wav: 'audio/wav',
-  webm: 'audio/webm',
-};
-
 /** Audio that a client has sent. */
 export interface Clip {
   /** `audio` with the extension of its format. */
@@ -68,7 +53,7 @@ export function extensionOf({ contentType, fileName }: FilePart): string {
   const subtype = /^(?:audio|video)\/(?:x-)?([a-z0-9]+)\s*(?:;|$)/i.exec(contentType)?.[1]?.toLowerCase() ?? '';
   const named = /\.([a-z0-9]+)$/i.exec(fileName)?.[1]?.toLowerCase() ?? '';
   if (Object.hasOwn(BY_TYPE, subtype)) return BY_TYPE[subtype] as string;
-  return Object.hasOwn(TYPES, named) ? named : 'wav';
+  return Object.hasOwn(CLIP_TYPES, named) ? named : 'wav';
 }
 
 const AUDIO_PART = {
@@ -107,7 +92,7 @@ export function createClips(host: Host | undefined, clock: Clock, log: Log) {
         try {
           if (size === 0) throw new RelayError('invalid', 'the audio is empty');
           const extension = extensionOf(part);
-          const contentType = TYPES[extension] ?? 'audio/wav';
+          const contentType = CLIP_TYPES[extension] ?? 'audio/wav';
           return await work({ ...stored, fileName: `audio.${extension}`, contentType, size });
         } finally {
           await discard().catch(() => log.warn('a voice clip could not be removed'));
