@@ -416,4 +416,4 @@ const webSocket = (url: string): string => url.replace(/^http/, 'ws');
 const realtimeUrl = (url: string): string => webSocket(url.endsWith('/realtime') ? url : `${url}/realtime`);
 
 /** The HTTP base URL for a socket URL. */
-const listsUrl = (url: string): string => url.replace(/^ws/, 'http').replace(/\/realtime$/, '');
+export const listsUrl = (url: string): string => url.replace(/^ws/, 'http').replace(/\/realtime$/, '');

@@ -5,6 +5,7 @@ import { decodeJsonText } from '../kit/long-json.ts';
 import { visibleLine } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 import { readUpTo } from '../web/streams.ts';
+import { authHeaders, bearer } from './basic/call.ts';
 import type { Credential } from './credentials.ts';
 import { MAX_ID } from './limits.ts';
 
@@ -60,7 +61,7 @@ class Refusal extends Error {
  * and credential.
  */
 export async function discoverXai(deps: DiscoveryDeps, { secret, baseUrl }: Credential): Promise<Discovered> {
-  const headers = { authorization: `Bearer ${secret}` };
+  const headers = bearer(secret);
   const [voices, custom] = await Promise.all([
     listOf('voices', async (items) => {
       items.push(...voicesIn(await getJson(deps, `${baseUrl}/tts/voices`, headers)));
@@ -112,7 +113,7 @@ export async function discoverElevenlabs(deps: DiscoveryDeps, { secret, baseUrl 
  * rejects, like `discoverXai`.
  */
 export async function discoverLocal(deps: DiscoveryDeps, { secret, baseUrl }: Credential): Promise<Discovered> {
-  const headers: Record<string, string> = secret === '' ? {} : { authorization: `Bearer ${secret}` };
+  const headers = authHeaders(bearer, { secret });
   const [models, voices] = await Promise.all([
     listOf('models', async (items) => {
       const all = itemsIn(await getJson(deps, `${baseUrl}/models`, headers), ['data', 'models', 'items']);

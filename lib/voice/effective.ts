@@ -5,7 +5,7 @@ import { sectionOf, settingsFor } from './basic/section-of.ts';
 import { sttModel } from './basic/stt.ts';
 import { spokenWith } from './basic/tts.ts';
 import type { Effective, VoiceConfig } from './config.ts';
-import { type Credential, isOnOwnersNetwork, type VoiceCredentials } from './credentials.ts';
+import { type Credential, isOnOwnersNetwork, listsUrl, type VoiceCredentials } from './credentials.ts';
 import { findProvider, isRealtime } from './registry.ts';
 import { textOf } from './section.ts';
 import { commandOf, PROGRAM_VOICE } from './servers.ts';
@@ -89,10 +89,8 @@ export async function effectivePaths(
     const known = findProvider(provider);
     const key = await credentials.streaming(provider, oauthPath, servers);
     const server = key ? serverPath(key) : NOTHING;
-    const isRealtimePath = known !== undefined && isRealtime(known);
-    const baseUrl = isRealtimePath
-      ? (server.baseUrl?.replace(/^ws/, 'http').replace(/\/realtime$/, '') ?? null)
-      : server.baseUrl;
+    const isSocket = known !== undefined && isRealtime(known);
+    const baseUrl = server.baseUrl !== null && isSocket ? listsUrl(server.baseUrl) : server.baseUrl;
     return { ...server, provider, baseUrl, model, voice };
   }
 

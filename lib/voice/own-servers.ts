@@ -5,6 +5,7 @@ import { parseObject } from '../kit/json.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 import { readUpTo } from '../web/streams.ts';
+import { authHeaders, bearer } from './basic/call.ts';
 import { discoverLocal } from './discovery.ts';
 
 /** Usual ports of speech servers (contract 05 §18). */
@@ -40,7 +41,7 @@ const TTS_MODEL = /tts|kokoro|piper|orpheus|speech|voice|bark|chatterbox|dia\b|f
 const BOUNDARY = 'svc-relay-probe';
 const EMPTY_FORM = `--${BOUNDARY}--\r\n`;
 
-const bearer = (key: string): Record<string, string> => (key === '' ? {} : { authorization: `Bearer ${key}` });
+const headersFor = (secret: string): Record<string, string> => authHeaders(bearer, { secret });
 
 /** Sends an empty request to a path: a server that supports the path complains about the body. Never rejects. */
 async function askPath(
@@ -52,7 +53,7 @@ async function askPath(
   const timeoutError = () => new Error(`no answer in ${timeout / 1000} s`);
   try {
     return await withDeadline({ clock, timeout, signal, timeoutError }, async (end) => {
-      const headers = { 'content-type': request.type, ...bearer(key) };
+      const headers = { 'content-type': request.type, ...headersFor(key) };
       const reply = await upstream({ method: 'POST', url, headers, body: request.body, signal: end });
       if (reply.status === 401 || reply.status === 403) return { is: 'there', needsKey: true };
       if ([404, 405, 501].includes(reply.status)) return { is: 'missing' };
@@ -87,7 +88,7 @@ export async function askRealtime(
 ): Promise<PathState> {
   const url = `${baseUrl.replace(/^http/, 'ws').replace(/\/realtime$/, '')}/realtime?model=${encodeURIComponent(model)}`;
   try {
-    const request = { url, headers: bearer(key), signal, maxMessage: MAX_BODY, connectTimeout: timeout };
+    const request = { url, headers: headersFor(key), signal, maxMessage: MAX_BODY, connectTimeout: timeout };
     const socket = await dialUpstream(request, { message() {}, closed() {} });
     socket.close(1000);
     return { is: 'there', needsKey: false };

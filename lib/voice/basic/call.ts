@@ -1,10 +1,10 @@
 import { RelayError } from '../../errors.ts';
 import { isSuccess, type Upstream, upstreamReason } from '../../host/upstream.ts';
-import { createByteBuffer } from '../../kit/byte-buffer.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { type JsonObject, parseObject } from '../../kit/json.ts';
 import { decodeJsonText } from '../../kit/long-json.ts';
 import { withDeadline } from '../../kit/timeouts.ts';
+import { readUpTo } from '../../web/streams.ts';
 import type { Credential, VoiceCredentials } from '../credentials.ts';
 import { readProviderError } from '../provider-error.ts';
 
@@ -92,19 +92,9 @@ export async function callProvider(
       response.status,
     );
   }
-  const bytes = await readAll(response.body, limit + 1);
+  const bytes = await readUpTo(response.body, limit + 1);
   if (bytes.length > limit) throw providerFailure(`${provider} sent more than ${limit / 1024 / 1024} MiB`);
   return { contentType: response.headers['content-type'] ?? '', bytes };
-}
-
-/** The first `limit` bytes of a body. */
-async function readAll(body: AsyncIterable<Uint8Array>, limit: number): Promise<Uint8Array> {
-  const buffer = createByteBuffer(limit);
-  for await (const chunk of body) {
-    buffer.push(chunk);
-    if (buffer.size === limit) break;
-  }
-  return buffer.bytes();
 }
 
 /** A reply as text; null if it is not UTF-8, or JSON with too many parts to be parsed (contract 02 §1.1). */

@@ -19,7 +19,7 @@ export function createResampler(from: number, to: number): Resampler {
   let position = 0;
 
   return (pcm) => {
-    checkWhole(pcm);
+    if (pcm.length % 2 !== 0) throw new RelayError('invalid', 'the audio ends in the middle of a 16-bit sample');
     if (from === to || pcm.length === 0) return pcm;
     const input = new DataView(pcm.buffer, pcm.byteOffset, pcm.byteLength);
     const length = pcm.length / 2;
@@ -44,9 +44,4 @@ export function createResampler(from: number, to: number): Resampler {
 function checkRate(rate: number): void {
   if (Number.isInteger(rate) && rate >= MIN_RATE && rate <= MAX_RATE) return;
   throw new RelayError('invalid', `the sample rate must be an integer from ${MIN_RATE} to ${MAX_RATE}`);
-}
-
-/** Checks that audio consists of whole samples. Throws `invalid`. */
-function checkWhole(pcm: Uint8Array): void {
-  if (pcm.length % 2 !== 0) throw new RelayError('invalid', 'the audio ends in the middle of a 16-bit sample');
 }
