@@ -233,32 +233,18 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
   };
 }
 
-function payloadOf(
-  { kind, ...notice }: PushNoticeRecord,
-  hasContent: boolean,
-): PushPayload | AnswerPayload | EndsPayload {
-  if (kind === 'read') return { type: 'read', message_id: notice.message_id };
-  if (notice.ends) return { type: 'ends', message_id: notice.message_id, ends_at: notice.ends.ends_at };
-  if (notice.answer) return answerPayloadOf(notice, notice.answer, hasContent);
-  const { message_id, chat_id, question, title, text, answers, until } = notice;
-  const call = { type: 'message', message_id, chat_id, question, sent_at: until - RETENTION } as const;
-  return hasContent && text !== '' ? { ...call, title, text, ...(answers && { answers }) } : call;
-}
-
-function answerPayloadOf(
-  { message_id, title, text, until }: Omit<PushNoticeRecord, 'kind'>,
-  { session_id, state }: NonNullable<PushNoticeRecord['answer']>,
-  hasContent: boolean,
-): AnswerPayload {
-  const call = {
-    type: 'answer',
-    message_id,
-    turn_id: message_id,
-    session_id,
-    state,
-    sent_at: until - RETENTION,
-  } as const;
-  return hasContent && text !== '' ? { ...call, title, text } : call;
+function payloadOf(notice: PushNoticeRecord, hasContent: boolean): PushPayload | AnswerPayload | EndsPayload {
+  const { kind, message_id, chat_id, question, title, text, answers, answer, ends, until } = notice;
+  if (kind === 'read') return { type: 'read', message_id };
+  if (ends) return { type: 'ends', message_id, ends_at: ends.ends_at };
+  const sent_at = until - RETENTION;
+  const content = hasContent && text !== '' && { title, text };
+  if (answer) {
+    const { session_id, state } = answer;
+    return { type: 'answer', message_id, turn_id: message_id, session_id, state, sent_at, ...content };
+  }
+  const choices = content && answers && { answers };
+  return { type: 'message', message_id, chat_id, question, sent_at, ...content, ...choices };
 }
 
 /** Interprets a push service's status (RFC 8030 §5, §7.3). Redirects are not followed and count as a refusal. */
