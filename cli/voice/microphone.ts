@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process';
 import { readFile, stat } from 'node:fs/promises';
 import { describeError } from '../../lib/errors.ts';
+import { createChildren } from '../../lib/host/node/children.ts';
 import { CommandError, printable } from '../output.ts';
-import { findProgram } from './player.ts';
 
 /** Hertz and bytes of a chunk, the same as from phones (contract 06 §9). */
 export const MICROPHONE_RATE = 16_000;
@@ -30,8 +30,8 @@ export async function openMicrophone(
   env: Record<string, string | undefined>,
   onPcm: (pcm: Buffer) => void,
 ): Promise<Microphone> {
-  const path = await findProgram('arecord', env);
-  if (path === undefined) throw new CommandError('the program arecord was not found', TYPE_INSTEAD);
+  const path = await createChildren(env).find('arecord');
+  if (path === null) throw new CommandError('the program arecord was not found', TYPE_INSTEAD);
   const child = spawn(path, ARGS, { stdio: ['ignore', 'pipe', 'pipe'] });
   let isStopped = false;
   let complaint = '';

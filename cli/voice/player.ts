@@ -1,7 +1,6 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
-import { access, constants } from 'node:fs/promises';
-import { delimiter, isAbsolute, join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
+import { createChildren } from '../../lib/host/node/children.ts';
 import { wavHeader } from '../../lib/voice/streaming/wav.ts';
 import { CommandError, printable } from '../output.ts';
 import type { SpeechPart } from './speech.ts';
@@ -34,25 +33,13 @@ export interface Player {
  * @throws CommandError with the advice `instead` if no player is installed.
  */
 export async function findPlayer(env: Record<string, string | undefined>, instead = WRITE_A_FILE): Promise<Player> {
+  const programs = createChildren(env);
   for (const [name, args] of PLAYERS) {
-    const path = await findProgram(name, env);
-    if (path !== undefined) return createPlayer(name, path, args, instead);
+    const path = await programs.find(name);
+    if (path !== null) return createPlayer(name, path, args, instead);
   }
   const names = PLAYERS.map(([name]) => name).join(', ');
   throw new CommandError(`no player was found: none of ${names} is installed`, instead);
-}
-
-/** Absolute path of a program on `PATH`. */
-export async function findProgram(name: string, env: Record<string, string | undefined>): Promise<string | undefined> {
-  for (const directory of (env.PATH ?? '').split(delimiter).filter(isAbsolute)) {
-    const path = join(directory, name);
-    const isThere = await access(path, constants.X_OK).then(
-      () => true,
-      () => false,
-    );
-    if (isThere) return path;
-  }
-  return undefined;
 }
 
 function createPlayer(name: string, path: string, args: (rate: number) => string[], instead: string): Player {
