@@ -236,27 +236,11 @@ async function playerFor({ tts }: Choices, { options, context }: Deps, isGuided:
   return player && (await confirm(context, `Play a sentence with ${player.name}?`, NO_TERMINAL)) ? player : undefined;
 }
 
-async function attempt(
-  choices: Choices,
-  { host, signal, options, context }: Deps,
-  player: Player | undefined,
-): Promise<Tried> {
-  const isJson = flag(options, '--json');
-  const progress = createProgress(context, isJson);
+function attempt({ tts, stt }: Choices, { host, signal, options, context }: Deps, player?: Player): Promise<Tried> {
+  const progress = createProgress(context, flag(options, '--json'));
   const language = option(options, '--language', asText)?.trim();
-  try {
-    return await tryChoices({
-      tts: choices.tts?.local,
-      stt: choices.stt?.local,
-      language,
-      host,
-      player,
-      progress,
-      signal,
-    });
-  } finally {
-    progress.end();
-  }
+  const trial = { tts: tts?.local, stt: stt?.local, language, host, player, progress, signal };
+  return tryChoices(trial).finally(() => progress.end());
 }
 
 /** Writes the choices; returns the changed files. */

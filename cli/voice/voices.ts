@@ -16,7 +16,6 @@ import {
 } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { findPlayer, INSTALL_PLAYER, type Player } from './player.ts';
-import { createProgress } from './progress.ts';
 import { profileOption, type VoiceRelay, withVoiceRelay } from './relay.ts';
 import { asSpeed, speak } from './speech.ts';
 
@@ -125,23 +124,18 @@ async function playAll(relay: VoiceRelay, { found, ids, profile, player, options
   try {
     for (const voice of voices) {
       if (!isQuiet) line(context.stdout, `${provider.id}  ${printable(voice)}`);
-      const text =
-        option(options, '--text', asText)?.trim() || `Hello, this is the voice ${voice.replace(/[_-]/g, ' ')}.`;
-      const language = option(options, '--language', asText);
       const request = {
-        text,
+        text: option(options, '--text', asText)?.trim() || `Hello, this is the voice ${voice.replace(/[_-]/g, ' ')}.`,
         profile,
         provider: provider.id,
         voice,
-        language,
+        language: option(options, '--language', asText),
         speed: option(options, '--speed', asSpeed),
       };
-      const progress = createProgress(context, isQuiet);
       try {
         await speak(relay, request, (part) => player.play(part));
         await keepAlive(player.finish());
       } finally {
-        progress.end();
         player.stop();
       }
     }
