@@ -41,30 +41,13 @@ export interface AskedQuestion {
  */
 export type DatabaseProblem = 'absent' | 'unreadable';
 
-/**
- * The agent's stored conversations (contract 10 §2), which another process reads from `state.db` in a profile's home,
- * within the limits of `HostDatabases`. All methods reject with `not-found` for an unknown profile.
- */
-export interface AgentHistory {
-  /** The newest messages of a session, or those before an item; newest last. */
-  page(query: PageQuery): Promise<
-    | { kind: 'page'; items: HistoryItem[]; hasMore: boolean }
-    // The session is not in the database; the item is not in the session.
-    | { kind: 'unknown-session' | 'unknown-before' }
-    | { kind: DatabaseProblem }
-  >;
-  /** Conversations whose title or messages contain all words, the newest first. */
-  search(query: SearchQuery): Promise<SearchHit[] | DatabaseProblem>;
-  /**
-   * The answer to a question whose turn was interrupted by a restart of the relay (contract 10 §1): the last text of
-   * the assistant that follows the user's first message with exactly this text, sent at or after `startedAt` and before
-   * `askedBefore`. Answers to the same question at other times do not count. Undefined while the agent still works on
-   * it (its last message calls a tool or is a tool's result), when the question never arrived, when the database cannot
-   * be read, and for an unknown profile; never rejects for these. At most 2 MiB, so that a caller with a lower limit
-   * notices a longer answer.
-   */
-  answerTo(asked: AskedQuestion): Promise<{ text: string } | undefined>;
-}
+/** A page of messages, newest last. `unknown-before`: the item is not in the session. */
+type Page =
+  | { kind: 'page'; items: HistoryItem[]; hasMore: boolean }
+  | { kind: 'unknown-session' | 'unknown-before' }
+  | { kind: DatabaseProblem };
+
+export type AgentHistory = ReturnType<typeof createAgentHistory>;
 
 const MAX_TEXT = 64 * 1024;
 /** Bytes read of a tool's result, of which 1,600 characters are shown. */
@@ -117,7 +100,11 @@ interface AgentDatabase {
   isOrdered: boolean;
 }
 
-export function createAgentHistory({ host, config }: { host?: Host; config: Config }): AgentHistory {
+/**
+ * The agent's stored conversations (contract 10 §2), which another process reads from `state.db` in a profile's home,
+ * within the limits of `HostDatabases`. All methods reject with `not-found` for an unknown profile.
+ */
+export function createAgentHistory({ host, config }: { host?: Host; config: Config }) {
   async function open(profile: string): Promise<AgentDatabase> {
     if (!host) throw new NoRows('absent');
     const { home } = await knownProfile(host.files, config, profile);
@@ -153,7 +140,8 @@ export function createAgentHistory({ host, config }: { host?: Host; config: Conf
   }
 
   return {
-    async page(query) {
+    /** The newest messages of a session, or those before an item. */
+    async page(query: PageQuery): Promise<Page> {
       try {
         return await readPage(await open(query.profile), query);
       } catch (error) {
@@ -162,7 +150,8 @@ export function createAgentHistory({ host, config }: { host?: Host; config: Conf
       }
     },
 
-    async search(query) {
+    /** Conversations whose title or messages contain all words, the newest first. */
+    async search(query: SearchQuery): Promise<SearchHit[] | DatabaseProblem> {
       try {
         return await search(await open(query.profile), query);
       } catch (error) {
@@ -171,7 +160,15 @@ export function createAgentHistory({ host, config }: { host?: Host; config: Conf
       }
     },
 
-    async answerTo(asked) {
+    /**
+     * The answer to a question whose turn was interrupted by a restart of the relay (contract 10 §1): the last text of
+     * the assistant that follows the user's first message with exactly this text, sent at or after `startedAt` and before
+     * `askedBefore`. Answers to the same question at other times do not count. Undefined while the agent still works on
+     * it (its last message calls a tool or is a tool's result), when the question never arrived, when the database cannot
+     * be read, and for an unknown profile; never rejects for these. At most 2 MiB, so that a caller with a lower limit
+     * notices a longer answer.
+     */
+    async answerTo(asked: AskedQuestion): Promise<{ text: string } | undefined> {
       try {
         return await readAnswer(await open(asked.profile ?? 'default'), asked);
       } catch {
@@ -186,14 +183,14 @@ const textColumns = (limit: string | number): string =>
   `CASE WHEN octet_length(m.content) <= ${MAX_STORED} THEN substr(CAST(m.content AS BLOB), 1, ${limit}) END AS text,
   octet_length(m.content) AS length`;
 
-async function readPage(database: AgentDatabase, { sessionId, before, limit }: PageQuery) {
+async function readPage(database: AgentDatabase, { sessionId, before, limit }: PageQuery): Promise<Page> {
   const { run, has, time, shown, isOrdered } = database;
   const conditions: string[] = [];
   const params: Value[] = [sessionId];
   if (before !== undefined) {
     const mark = await findMark(database, sessionId, before);
     if (!mark) {
-      return { kind: (await isKnown(database, sessionId)) ? 'unknown-before' : 'unknown-session' } as const;
+      return { kind: (await isKnown(database, sessionId)) ? 'unknown-before' : 'unknown-session' };
     }
     if (mark.at === null) {
       conditions.push('AND m.id < ?');
@@ -215,9 +212,9 @@ async function readPage(database: AgentDatabase, { sessionId, before, limit }: P
      FROM page CROSS JOIN messages AS m ON m.id = page.id ORDER BY page.at DESC, page.id DESC`,
     [...params, limit + 1],
   );
-  if (rows.length === 0 && !(await isKnown(database, sessionId))) return { kind: 'unknown-session' } as const;
+  if (rows.length === 0 && !(await isKnown(database, sessionId))) return { kind: 'unknown-session' };
   const items = rows.slice(0, limit).map(toItem).reverse();
-  return { kind: 'page', items, hasMore: isCut || rows.length > limit } as const;
+  return { kind: 'page', items, hasMore: isCut || rows.length > limit };
 }
 
 /** The position of an item in its session. */

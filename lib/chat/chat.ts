@@ -38,26 +38,6 @@ export interface Turn {
   profile?: string;
 }
 
-/** Chat between sockets and the agent's API server (contract 02 §5). Nothing rejects: errors are sent to the client. */
-export interface Chat {
-  /** Starts a turn. Sends `chat.session` if it creates a session, then the agent's stream. */
-  send(client: ChatClient, id: string, turn: Turn): void;
-  /** Sends `chat.sessions`. */
-  listSessions(client: ChatClient, id: string, profile?: string): void;
-  /** Ends a turn at the client's request, with a final event that says so (contract 09 §1). Ignores unknown ids. */
-  cancel(client: ChatClient, id: string): void;
-  /** Cancels the requests of a closed socket. */
-  drop(client: ChatClient): void;
-  /** Cancels the requests of a socket that lost its grant, and notifies it (contract 02 §1.5). */
-  revoke(client: ChatClient): void;
-  /** Cancels all requests. */
-  stop(): void;
-  /** Number of running requests. */
-  running(): number;
-  /** Number of running turns of one client. */
-  streamsOf(client: ChatClient): number;
-}
-
 /** A running request. */
 interface Task {
   kind: keyof typeof LIMITS;
@@ -93,8 +73,10 @@ export function sendGrantEnded(client: Pick<ChatClient, 'send' | 'sendError'>, i
 export const describeTurn = ({ message, sessionId, profile }: Turn): string =>
   `${message.length} characters to ${sessionId ?? 'a new session'}${profile === undefined ? '' : ` of ${profile}`}`;
 
-export function createChat({ config, upstream, clock, log }: ChatDeps): Chat {
-  const api = createAgentApi({ config, upstream, clock, log });
+/** Chat between sockets and the agent's API server (contract 02 §5). Nothing rejects: errors are sent to the client. */
+export function createChat(deps: ChatDeps) {
+  const { clock, log } = deps;
+  const api = createAgentApi(deps);
   const tasks = new Map<ChatClient, Set<Task>>();
 
   function start(client: ChatClient, kind: Task['kind'], id: string, work: Work): void {
@@ -232,11 +214,13 @@ export function createChat({ config, upstream, clock, log }: ChatDeps): Chat {
   }
 
   return {
-    send(client, id, turn) {
+    /** Starts a turn. Sends `chat.session` if it creates a session, then the agent's stream. */
+    send(client: ChatClient, id: string, turn: Turn): void {
       start(client, 'stream', id, (task) => run(client, task, turn));
     },
 
-    cancel(client, id) {
+    /** Ends a turn at the client's request, with a final event that says so (contract 09 §1). Ignores unknown ids. */
+    cancel(client: ChatClient, id: string): void {
       for (const task of tasks.get(client) ?? []) {
         if (task.kind !== 'stream' || task.id !== id) continue;
         task.cancelled?.();
@@ -244,26 +228,33 @@ export function createChat({ config, upstream, clock, log }: ChatDeps): Chat {
       }
     },
 
-    listSessions(client, id, profile) {
+    /** Sends `chat.sessions`. */
+    listSessions(client: ChatClient, id: string, profile?: string): void {
       start(client, 'list', id, async ({ controller: { signal } }) => {
         const sessions = await api.listSessions(profile, signal);
         if (!signal.aborted) client.send('chat', 'chat.sessions', { sessions }, id);
       });
     },
 
-    drop: (client) => void cancelAll(client),
+    /** Cancels the requests of a closed socket. */
+    drop: (client: ChatClient): void => void cancelAll(client),
 
-    revoke(client) {
+    /** Cancels the requests of a socket that lost its grant, and notifies it (contract 02 §1.5). */
+    revoke(client: ChatClient): void {
       for (const { id } of cancelAll(client)) sendGrantEnded(client, id);
     },
 
-    stop() {
+    /** Cancels all requests. */
+    stop(): void {
       for (const client of [...tasks.keys()]) cancelAll(client);
     },
 
-    streamsOf: (client) => [...(tasks.get(client) ?? [])].filter(({ kind }) => kind === 'stream').length,
+    /** Number of running turns of one client. */
+    streamsOf: (client: ChatClient): number =>
+      [...(tasks.get(client) ?? [])].filter(({ kind }) => kind === 'stream').length,
 
-    running: () => [...tasks.values()].reduce((sum, own) => sum + own.size, 0),
+    /** Number of running requests. */
+    running: (): number => [...tasks.values()].reduce((sum, own) => sum + own.size, 0),
   };
 }
 

@@ -10,8 +10,11 @@ export type StoredTurn = Pick<ChatTurnHead, 'id' | 'session_id' | 'started_at' |
   said: { question: string; text: string; tools: readonly ChatTool[] };
 };
 
-/** The kept turns of a session family, in one conversation or in all, the oldest first. */
-export type StoredTurns = (family: string, sessionId?: string) => Promise<readonly StoredTurn[]>;
+export interface ChatHistoryDeps {
+  agent: AgentHistory;
+  /** The kept turns of a session family, in one conversation or in all, the oldest first. */
+  storedTurns(family: string, sessionId?: string): Promise<readonly StoredTurn[]>;
+}
 
 export interface HistoryPage {
   /** Newest last. */
@@ -20,30 +23,18 @@ export interface HistoryPage {
   source: 'agent' | 'relay';
 }
 
-/**
- * Earlier messages (contract 10 §2): from the agent's database, and where that is absent or cannot be read, from the
- * turns that the relay has stored for the caller's session family.
- */
-export interface ChatHistory {
-  /** @throws RelayError `not-found` for an unknown session or profile, `invalid` for an unknown `before`. */
-  page(family: string, query: PageQuery): Promise<HistoryPage>;
-  /** @throws RelayError `not-found` for an unknown profile. */
-  search(family: string, query: SearchQuery): Promise<SearchHit[]>;
-}
-
 const MAX_TEXT = 64 * 1024;
 /** Characters that a search scans in one turn of the event loop. */
 const SLICE = 1024 * 1024;
 
-export function createChatHistory({
-  agent,
-  storedTurns,
-}: {
-  agent: AgentHistory;
-  storedTurns: StoredTurns;
-}): ChatHistory {
+/**
+ * Earlier messages (contract 10 §2): from the agent's database, and where that is absent or cannot be read, from the
+ * turns that the relay has stored for the caller's session family.
+ */
+export function createChatHistory({ agent, storedTurns }: ChatHistoryDeps) {
   return {
-    async page(family, query) {
+    /** @throws RelayError `not-found` for an unknown session or profile, `invalid` for an unknown `before`. */
+    async page(family: string, query: PageQuery): Promise<HistoryPage> {
       const { sessionId, before, limit } = query;
       const answer = await agent.page(query);
       if (answer.kind === 'page') return { items: answer.items, has_more: answer.hasMore, source: 'agent' };
@@ -62,7 +53,8 @@ export function createChatHistory({
       return { items: items.slice(start, end), has_more: start > 0, source: 'relay' };
     },
 
-    async search(family, query) {
+    /** @throws RelayError `not-found` for an unknown profile. */
+    async search(family: string, query: SearchQuery): Promise<SearchHit[]> {
       const found = await agent.search(query);
       return typeof found === 'string' ? searchTurns(await storedTurns(family), query) : found;
     },

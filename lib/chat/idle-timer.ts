@@ -1,19 +1,10 @@
 import type { Cancel, Clock } from '../kit/clock.ts';
 
-/** Limits how long each of several waits may take. */
-export interface IdleTimer {
-  /** A wait begins. */
-  begin(): void;
-  /** The wait is over. */
-  end(): void;
-  stop(): void;
-}
-
 /**
- * Calls `onIdle` once when a wait has lasted `limit` ms. A single timer checks the current wait instead of one timer per
+ * Limits how long each of several waits may take: calls `onIdle` once when a wait has lasted `limit` ms. A single timer checks the current wait instead of one timer per
  * wait, because long timers are expensive at the edge.
  */
-export function createIdleTimer(clock: Clock, limit: number, onIdle: () => void): IdleTimer {
+export function createIdleTimer(clock: Clock, limit: number, onIdle: () => void) {
   let since: number | undefined;
   let cancel: Cancel;
   const check = () => {
@@ -26,12 +17,14 @@ export function createIdleTimer(clock: Clock, limit: number, onIdle: () => void)
   };
   arm(limit);
   return {
-    begin() {
+    /** A wait begins. */
+    begin(): void {
       since = clock.monotonic();
     },
-    end() {
+    /** The wait is over. */
+    end(): void {
       since = undefined;
     },
-    stop: () => cancel(),
+    stop: (): void => cancel(),
   };
 }

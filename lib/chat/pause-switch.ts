@@ -1,24 +1,18 @@
 import { type Deferred, deferred } from '../kit/deferred.ts';
 
-export interface PauseSwitch {
-  pause(): void;
-  resume(): void;
-  /** Resolves at once, or when the pause ends. */
-  resumed(): Promise<void>;
-}
-
 /** Lets a loop be paused from outside. */
-export function createPauseSwitch(): PauseSwitch {
+export function createPauseSwitch() {
   let paused: Deferred | undefined;
   return {
-    pause() {
+    pause(): void {
       paused ??= deferred();
     },
-    resume() {
+    resume(): void {
       paused?.resolve();
       paused = undefined;
     },
-    async resumed() {
+    /** Resolves at once, or when the pause ends. */
+    async resumed(): Promise<void> {
       // In a loop, because it may be paused again before this continues.
       while (paused) await paused.promise;
     },

@@ -3,17 +3,10 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 /** Milliseconds of an agent's silence between two reports of it. */
 const REPORT_EVERY = 30_000;
 
-/** Reports repeatedly how long an agent has been silent. */
-export interface SilenceWatch {
-  /** Starts or restarts the count. */
-  start(): void;
-  /** An event arrived: the count starts again. */
-  restart(): void;
-  stop(): void;
-}
+export type SilenceWatch = ReturnType<typeof watchSilence>;
 
 /** Calls `onSilence` with the seconds of silence: 30, 60, 90 and so on. One timer for any number of `restart`. */
-export function watchSilence(clock: Clock, onSilence: (seconds: number) => void): SilenceWatch {
+export function watchSilence(clock: Clock, onSilence: (seconds: number) => void) {
   let since = 0;
   let reports = 0;
   let cancel: Cancel = () => {};
@@ -35,12 +28,14 @@ export function watchSilence(clock: Clock, onSilence: (seconds: number) => void)
   }
 
   return {
-    start() {
+    /** Starts or restarts the count. */
+    start(): void {
       cancel();
       restart();
       arm();
     },
+    /** An event arrived: the count starts again. */
     restart,
-    stop: () => cancel(),
+    stop: (): void => cancel(),
   };
 }

@@ -9,17 +9,11 @@ export interface SseEvent {
   data: string;
 }
 
-export interface SseReader {
-  push(bytes: Uint8Array): void;
-  /** The stream has ended. A last event without a blank line is still emitted. */
-  end(): void;
-}
-
 /**
  * Reads an event stream as it arrives (contract 02 §5.3). Events of more than `limit` bytes are skipped without
  * buffering them. `onEvent` is called for every event in order, before `push` returns.
  */
-export function createSseReader(onEvent: (event: SseEvent) => void, limit = MAX_EVENT_BYTES): SseReader {
+export function createSseReader(onEvent: (event: SseEvent) => void, limit = MAX_EVENT_BYTES) {
   const parser = createParser({ onEvent: ({ event, data }) => onEvent({ event, data }) });
   const decoder = new TextDecoder();
   /** The text so far ended in `\r`, so a following `\n` belongs to it. */
@@ -61,8 +55,9 @@ export function createSseReader(onEvent: (event: SseEvent) => void, limit = MAX_
   }
 
   return {
-    push: (bytes) => feed(decoder.decode(bytes, { stream: true })),
-    end() {
+    push: (bytes: Uint8Array): void => feed(decoder.decode(bytes, { stream: true })),
+    /** The stream has ended. A last event without a blank line is still emitted. */
+    end(): void {
       feed(decoder.decode());
       // Ends the last line, then the last event.
       if (!atLineStart) feedPart('\n');

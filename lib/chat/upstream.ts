@@ -62,20 +62,7 @@ export interface CallLimits {
   signal: AbortSignal;
 }
 
-/**
- * The part of the agent's API server that chat and voice use (contract 02 §5.2, contract 06 §5.2). Every failure is a
- * RelayError with a sentence for the client; an aborted call rejects with the reason of its signal.
- */
-export interface AgentApi {
-  createSession(profile: string | undefined, signal: AbortSignal): Promise<AgentSession>;
-  /** The event stream of a turn. Throws when it breaks, and after too long without a byte. */
-  stream(turn: AgentTurn, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
-  listSessions(profile: string | undefined, signal: AbortSignal): Promise<Payload[]>;
-  /** JSON at any other path. */
-  get(path: string, limits: CallLimits): Promise<unknown>;
-  /** Sends JSON to any other path. The body of a success is ignored. */
-  post(path: string, body: JsonObject, limits: CallLimits): Promise<void>;
-}
+export type AgentApi = ReturnType<typeof createAgentApi>;
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: matches the control characters that an id must not contain
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
@@ -86,7 +73,11 @@ export const isSessionId = (id: string): boolean =>
 
 const unavailable = (message: string) => new RelayError('unavailable', message);
 
-export function createAgentApi(deps: AgentApiDeps): AgentApi {
+/**
+ * The part of the agent's API server that chat and voice use (contract 02 §5.2, contract 06 §5.2). Every failure is a
+ * RelayError with a sentence for the client; an aborted call rejects with the reason of its signal.
+ */
+export function createAgentApi(deps: AgentApiDeps) {
   const { config, upstream, clock, log, idleTimeout = IDLE_TIMEOUT } = deps;
   const key = config.apiServerKey ?? '';
   const authorization: Record<string, string> = {};
@@ -169,7 +160,7 @@ export function createAgentApi(deps: AgentApiDeps): AgentApi {
   }
 
   return {
-    async createSession(profile, signal) {
+    async createSession(profile: string | undefined, signal: AbortSignal): Promise<AgentSession> {
       const failure = 'Failed to create session';
       const answer = await callForJson(
         { method: 'POST', path: '/api/sessions', body: JSON.stringify({ profile }) },
@@ -183,7 +174,11 @@ export function createAgentApi(deps: AgentApiDeps): AgentApi {
       return { id: usable, title: firstString(title) || 'New chat', model: firstString(model) || 'unknown' };
     },
 
-    async stream({ sessionId, message, profile, systemMessage }, signal) {
+    /** The event stream of a turn. Throws when it breaks, and after too long without a byte. */
+    async stream(
+      { sessionId, message, profile, systemMessage }: AgentTurn,
+      signal: AbortSignal,
+    ): Promise<AsyncIterable<Uint8Array>> {
       const controller = new AbortController();
       const forward = () => controller.abort(signal.reason);
       if (signal.aborted) forward();
@@ -237,7 +232,7 @@ export function createAgentApi(deps: AgentApiDeps): AgentApi {
       }
     },
 
-    async listSessions(profile, signal) {
+    async listSessions(profile: string | undefined, signal: AbortSignal): Promise<Payload[]> {
       const failure = 'Failed to list sessions';
       const query = profile === undefined ? '' : `?${new URLSearchParams({ profile })}`;
       const answer = await callForJson(
@@ -250,9 +245,12 @@ export function createAgentApi(deps: AgentApiDeps): AgentApi {
       return list.filter(isObject);
     },
 
-    get: (path, limits) => callForJson({ method: 'GET', path, keepAlive: true }, { ...limits, expected: [200] }),
+    /** JSON at any other path. */
+    get: (path: string, limits: CallLimits): Promise<unknown> =>
+      callForJson({ method: 'GET', path, keepAlive: true }, { ...limits, expected: [200] }),
 
-    async post(path, body, limits) {
+    /** Sends JSON to any other path. The body of a success is ignored. */
+    async post(path: string, body: JsonObject, limits: CallLimits): Promise<void> {
       const request = { method: 'POST' as const, path, body: JSON.stringify(body) };
       await callForBytes(request, { ...limits, expected: [200, 201, 202, 204] });
     },
