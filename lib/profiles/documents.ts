@@ -106,26 +106,11 @@ function inMemoryOrder(a: string, b: string): number {
   return rank(a) - rank(b) || byCodePoint(a.toLowerCase(), b.toLowerCase()) || byCodePoint(a, b);
 }
 
-/** Writes `SOUL.md` (contract 07 §1.5). */
-export const writeSoul = (host: Host, place: ProfilePlace, content: string, ifMatch: string | null): Promise<Saved> =>
-  write(host, place, 'SOUL.md', content, ifMatch, 'soul_write_failed');
-
-/** Writes a file of `memories/`, whose name was checked with `memoryFilenameFault`. */
-export const writeMemory = (
-  host: Host,
-  place: ProfilePlace,
-  filename: string,
-  content: string,
-  ifMatch: string | null,
-): Promise<Saved> => write(host, place, `memories/${filename}`, content, ifMatch, 'memory_write_failed');
-
-async function write(
+/** Writes `SOUL.md` or a file of `memories/` (contract 07 §1.5). `failure` is the error if that fails. */
+export async function writeDocument(
   host: Host,
   { name, home }: ProfilePlace,
-  path: string,
-  content: string,
-  ifMatch: string | null,
-  failure: string,
+  { path, content, ifMatch, failure }: { path: string; content: string; ifMatch: string | null; failure: string },
 ): Promise<Saved> {
   const bytes = utf8ToBytes(content);
   if (bytes.length > MAX_DOCUMENT) throw contentTooLarge(bytes.length);

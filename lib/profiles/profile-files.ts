@@ -8,7 +8,7 @@ import { isMapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { type Avatar, readAvatar } from './avatar.ts';
 import { createConfigReader } from './config-file.ts';
-import { type MemoryEntry, readMemory, readSoul, type Saved, type Soul, writeMemory, writeSoul } from './documents.ts';
+import { type MemoryEntry, readMemory, readSoul, type Saved, type Soul, writeDocument } from './documents.ts';
 import { type ProfilePlace, profileHome } from './home.ts';
 import { listSkills, type Skill } from './skills.ts';
 
@@ -18,30 +18,7 @@ export interface VisibleConfig {
   model?: { default: string };
 }
 
-/**
- * The files of one profile, for the routes (contract 07 §1.5), even with discovery off. `name` is percent-decoded; every
- * method throws RelayError `not-found` for an unknown one.
- */
-export interface ProfileFiles {
-  config(name: string): Promise<VisibleConfig>;
-  skills(name: string): Promise<Skill[]>;
-  soul(name: string): Promise<Soul>;
-  memory(name: string): Promise<MemoryEntry[]>;
-  avatar(name: string): Promise<Avatar>;
-  /** A profile to write to, so that the name is checked before a body is read. */
-  find(name: string): Promise<WritableProfile>;
-  /** Calls back after each successful write. */
-  onWrite(listener: () => void): void;
-  /** Removes leftovers of killed writes, now and every five minutes, in the background. */
-  start(): void;
-  stop(): void;
-}
-
-/** `ifMatch` is the header; with null, the last write wins. Throws RelayError with the contract's codes. */
-export interface WritableProfile {
-  writeSoul(content: string, ifMatch: string | null): Promise<Saved>;
-  writeMemory(filename: string, content: string, ifMatch: string | null): Promise<Saved>;
-}
+export type ProfileFiles = ReturnType<typeof createProfileFiles>;
 
 export interface ProfileFilesDeps {
   host: Host;
@@ -52,7 +29,11 @@ export interface ProfileFilesDeps {
 
 const SWEEP_PERIOD = 300_000;
 
-export function createProfileFiles({ host, config, clock, log }: ProfileFilesDeps): ProfileFiles {
+/**
+ * The files of one profile, for the routes (contract 07 §1.5), even with discovery off. `name` is percent-decoded; every
+ * method throws RelayError `not-found` for an unknown one.
+ */
+export function createProfileFiles({ host, config, clock, log }: ProfileFilesDeps) {
   const writes = createEvent<[]>();
   const readConfig = createConfigReader(host);
   const periodic: Cancel[] = [];
@@ -61,12 +42,6 @@ export function createProfileFiles({ host, config, clock, log }: ProfileFilesDep
     const place = await profileHome(host.files, config, name, (warning) => log.warn(warning));
     if (place) return { ...place, name };
     throw new RelayError('not-found', 'profile_not_found', { extra: { profile: name } });
-  };
-
-  const saved = (place: ProfilePlace, filename: string, result: Saved): Saved => {
-    log.info(`wrote ${filename} of profile ${place.name}: ${result.bytes} bytes`);
-    writes.emit();
-    return result;
   };
 
   async function removeLeftovers(): Promise<void> {
@@ -83,34 +58,48 @@ export function createProfileFiles({ host, config, clock, log }: ProfileFilesDep
   }
 
   return {
+    /** Calls back after each successful write. */
     onWrite: writes.on,
 
-    async config(name) {
+    async config(name: string): Promise<VisibleConfig> {
       const parsed = await readConfig((await placeOf(name)).config);
       if (parsed.ok) return visible(parsed.mapping);
       if ('missing' in parsed) throw new RelayError('not-found', 'config_not_found', { extra: { profile: name } });
       throw new RelayError('internal', 'config_parse_failed', { extra: { profile: name, detail: parsed.problem } });
     },
-    skills: async (name) => listSkills(host, (await placeOf(name)).home),
-    soul: async (name) => readSoul(host, await placeOf(name)),
-    memory: async (name) => readMemory(host, await placeOf(name), log),
-    avatar: async (name) => readAvatar(host, await placeOf(name), config.mediaMaxSizeMb * MiB),
+    skills: async (name: string): Promise<Skill[]> => listSkills(host, (await placeOf(name)).home),
+    soul: async (name: string): Promise<Soul> => readSoul(host, await placeOf(name)),
+    memory: async (name: string): Promise<MemoryEntry[]> => readMemory(host, await placeOf(name), log),
+    avatar: async (name: string): Promise<Avatar> => readAvatar(host, await placeOf(name), config.mediaMaxSizeMb * MiB),
 
-    async find(name) {
+    /**
+     * A profile to write to, so that the name is checked before a body is read. `ifMatch` is the header; with null, the last
+     * write wins. Its methods throw RelayError with the contract's codes.
+     */
+    async find(name: string) {
       const place = await placeOf(name);
+      const write = async (path: string, content: string, ifMatch: string | null, failure: string): Promise<Saved> => {
+        const saved = await writeDocument(host, place, { path, content, ifMatch, failure });
+        log.info(`wrote ${path.split('/').at(-1)} of profile ${name}: ${saved.bytes} bytes`);
+        writes.emit();
+        return saved;
+      };
       return {
-        writeSoul: async (content, ifMatch) => saved(place, 'SOUL.md', await writeSoul(host, place, content, ifMatch)),
-        writeMemory: async (filename, content, ifMatch) =>
-          saved(place, filename, await writeMemory(host, place, filename, content, ifMatch)),
+        writeSoul: (content: string, ifMatch: string | null): Promise<Saved> =>
+          write('SOUL.md', content, ifMatch, 'soul_write_failed'),
+        /** The name was checked with `memoryFilenameFault`. */
+        writeMemory: (filename: string, content: string, ifMatch: string | null): Promise<Saved> =>
+          write(`memories/${filename}`, content, ifMatch, 'memory_write_failed'),
       };
     },
 
-    start() {
+    /** Removes leftovers of killed writes, now and every five minutes, in the background. */
+    start(): void {
       void removeLeftovers();
       periodic.push(every(clock, SWEEP_PERIOD, removeLeftovers, () => {}));
     },
 
-    stop() {
+    stop(): void {
       for (const cancel of periodic.splice(0)) cancel();
     },
   };
