@@ -5,16 +5,6 @@ import { loadAll, readAs, type Warnings } from './entries.ts';
 import { type JsonObject, parseObject } from './json.ts';
 import { createWriteBehind } from './write-behind.ts';
 
-export interface Ring<T> {
-  /**
-   * Adds the newest entry, which replaces the oldest. If the caller changes the entry later, the returned function
-   * stores it again.
-   */
-  add(entry: T): () => void;
-  /** At most `limit` entries, newest first. */
-  list(limit: number): T[];
-}
-
 export interface RingOptions<T> {
   store: Storage<RingRecord>;
   log: Warnings;
@@ -31,7 +21,7 @@ export interface RingOptions<T> {
  * The last `size` entries, held in memory and written behind (`write-behind.ts`). Entries are JSON objects, which are
  * stored as text: unstorage drops some member names when it reads an object back. No operation searches the entries.
  */
-export async function openRing<T extends object>(options: RingOptions<T>): Promise<Ring<T>> {
+export async function openRing<T extends object>(options: RingOptions<T>) {
   const { store, log, size = 100, isEntry = () => true } = options;
   const slots: { seq: number; entry: T }[] = [];
   const persistence = createWriteBehind(options);
@@ -58,7 +48,11 @@ export async function openRing<T extends object>(options: RingOptions<T>): Promi
   }
 
   return {
-    add(entry) {
+    /**
+     * Adds the newest entry, which replaces the oldest. If the caller changes the entry later, the returned function
+     * stores it again.
+     */
+    add(entry: T): () => void {
       const seq = next++;
       slots[seq % size] = { seq, entry };
       const save = saverOf(seq, entry);
@@ -66,7 +60,8 @@ export async function openRing<T extends object>(options: RingOptions<T>): Promi
       return save;
     },
 
-    list(limit) {
+    /** At most `limit` entries, newest first. */
+    list(limit: number): T[] {
       const entries: T[] = [];
       for (let seq = next - 1; seq >= Math.max(0, next - size) && entries.length < limit; seq--) {
         const slot = slots[seq % size];

@@ -1,18 +1,9 @@
 import { RelayError } from '../errors.ts';
 
-/** Bounds how much work runs at once; the rest waits in line. */
-export interface Semaphore {
-  /**
-   * Runs `work` in the order of calls. Rejects without running it if `signal` aborts first, or if too many are waiting
-   * (`unavailable`).
-   */
-  run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T>;
-  readonly running: number;
-  readonly waiting: number;
-}
+export type Semaphore = ReturnType<typeof createSemaphore>;
 
-/** A semaphore with `permits` permits and a queue of at most `maxWaiting` callers. */
-export function createSemaphore(permits: number, maxWaiting: number): Semaphore {
+/** Bounds how much work runs at once, to `permits`. At most `maxWaiting` callers wait in line. */
+export function createSemaphore(permits: number, maxWaiting: number) {
   let running = 0;
   const queue = new Set<() => void>();
 
@@ -46,7 +37,11 @@ export function createSemaphore(permits: number, maxWaiting: number): Semaphore 
   }
 
   return {
-    async run(signal, work) {
+    /**
+     * Runs `work` in the order of calls. Rejects without running it if `signal` aborts first, or if too many are waiting
+     * (`unavailable`).
+     */
+    async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       await acquire(signal);
       try {
         signal.throwIfAborted();
@@ -55,10 +50,10 @@ export function createSemaphore(permits: number, maxWaiting: number): Semaphore 
         release();
       }
     },
-    get running() {
+    get running(): number {
       return running;
     },
-    get waiting() {
+    get waiting(): number {
       return queue.size;
     },
   };
@@ -75,14 +70,12 @@ export interface AdmissionLimits {
   retryAfter: number;
 }
 
-/** Runs `work` unless too much is running. @throws RelayError `rate-limited`, and any error of `work`. */
-export type Admission = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
-
 /** Bounds work that holds memory or disk, per owner and in total, without a queue. */
-export function createAdmission({ perOwner, total, message, retryAfter }: AdmissionLimits): Admission {
+export function createAdmission({ perOwner, total, message, retryAfter }: AdmissionLimits) {
   const running = new Map<string, number>();
   let all = 0;
-  return async (owner, work) => {
+  /** Runs `work` unless too much is running. @throws RelayError `rate-limited`, and any error of `work`. */
+  return async <T>(owner: string, work: () => Promise<T>): Promise<T> => {
     const own = running.get(owner) ?? 0;
     if (own >= perOwner || all >= total) throw new RelayError('rate-limited', message, { retryAfter });
     running.set(owner, own + 1);

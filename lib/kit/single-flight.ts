@@ -1,11 +1,3 @@
-/** Runs the same work once for all callers that request it at the same time. */
-export interface SingleFlight<T> {
-  /** Joins the running work of `key`, or starts it. */
-  join(key: string, start: (signal: AbortSignal) => Promise<T>): Share<T>;
-  /** Keys with work in flight. */
-  readonly size: number;
-}
-
 /** One caller's share in the work. Every caller must leave in the end. */
 export interface Share<T> {
   readonly outcome: Promise<T>;
@@ -19,7 +11,8 @@ interface Flight<T> {
   end: AbortController;
 }
 
-export function createSingleFlight<T>(): SingleFlight<T> {
+/** Runs the same work once for all callers that request it at the same time. */
+export function createSingleFlight<T>() {
   const flights = new Map<string, Flight<T>>();
 
   function flightOf(key: string, start: (signal: AbortSignal) => Promise<T>): Flight<T> {
@@ -39,7 +32,8 @@ export function createSingleFlight<T>(): SingleFlight<T> {
   }
 
   return {
-    join(key, start) {
+    /** Joins the running work of `key`, or starts it. */
+    join(key: string, start: (signal: AbortSignal) => Promise<T>): Share<T> {
       const flight = flightOf(key, start);
       flight.callers++;
       let hasLeft = false;
@@ -54,7 +48,8 @@ export function createSingleFlight<T>(): SingleFlight<T> {
         },
       };
     },
-    get size() {
+    /** Number of keys with work in flight. */
+    get size(): number {
       return flights.size;
     },
   };

@@ -9,20 +9,12 @@ export interface WriteBehindOptions<T extends StorageValue> {
   name: string;
 }
 
-export interface WriteBehind<T> {
-  /** Marks a key as changed. `value` is called at the time of the write; null removes the key. */
-  save(key: string, value: () => T | null): void;
-  /** Removes every key. */
-  clear(): void;
-}
-
 /**
  * Writes state in the background, once at the end of the turn that changed it: an object at the edge may be evicted
  * after that turn, and no timer keeps it awake (contract 12 §6). A failed write is retried with the next change. The
  * owner bounds the number of keys.
  */
-export function createWriteBehind<T extends StorageValue>(options: WriteBehindOptions<T>): WriteBehind<T> {
-  const { store, log, name } = options;
+export function createWriteBehind<T extends StorageValue>({ store, log, name }: WriteBehindOptions<T>) {
   const changed = new Map<string, () => T | null>();
   let isScheduled = false;
 
@@ -50,14 +42,16 @@ export function createWriteBehind<T extends StorageValue>(options: WriteBehindOp
   }
 
   return {
-    save(key, value) {
+    /** Marks a key as changed. `value` is called at the time of the write; null removes the key. */
+    save(key: string, value: () => T | null): void {
       changed.set(key, value);
       if (isScheduled) return;
       isScheduled = true;
       queueMicrotask(flush);
     },
 
-    clear() {
+    /** Removes every key. */
+    clear(): void {
       changed.clear();
       void settle([store.clear()]);
     },

@@ -19,16 +19,6 @@ export interface Pieces {
   ended: boolean;
 }
 
-export interface FilePartReader {
-  /**
-   * The returned bytes share the chunk's buffer.
-   * @throws RelayError `invalid` for a body that is not multipart.
-   */
-  push(chunk: Uint8Array): Pieces;
-  /** True if the closing boundary was read. */
-  complete(): boolean;
-}
-
 const malformed = () => new RelayError('invalid', 'the multipart body cannot be read');
 
 /** The boundary of a `multipart/…` content type. @throws RelayError `invalid` for any other */
@@ -54,7 +44,7 @@ const isNamedFile = ({ name }: PartHead): boolean => name === 'file';
  * Extracts one part of a multipart body as it arrives: the first for which `isWanted` is true, by default the first named
  * `file`. Buffers only a part's head (16 KiB).
  */
-export function createFilePartReader(boundary: string, isWanted = isNamedFile): FilePartReader {
+export function createFilePartReader(boundary: string, isWanted = isNamedFile) {
   let state: 'before' | 'inside' | 'after' = 'before';
   let done = false;
   let failure: MultipartError | undefined;
@@ -95,7 +85,11 @@ export function createFilePartReader(boundary: string, isWanted = isNamedFile): 
   });
 
   return {
-    push(chunk) {
+    /**
+     * The returned bytes share the chunk's buffer.
+     * @throws RelayError `invalid` for a body that is not multipart.
+     */
+    push(chunk: Uint8Array): Pieces {
       pieces = { bytes: [], ended: false };
       if (done || failure) return pieces;
       const bytes = held.length === 0 ? chunk : concatBytes(held, chunk);
@@ -110,7 +104,8 @@ export function createFilePartReader(boundary: string, isWanted = isNamedFile): 
       if (failure) throw malformed();
       return pieces;
     },
-    complete: () => done,
+    /** True if the closing boundary was read. */
+    complete: (): boolean => done,
   };
 }
 

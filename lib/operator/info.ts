@@ -25,18 +25,8 @@ export interface AgentInfo {
   gateway_prior_exit: PriorExit;
 }
 
-export interface RelayInfo {
-  /** Features that work on this relay now, sorted. */
-  capabilities(): Promise<readonly string[]>;
-  /** Whole seconds since this relay was created. */
-  uptimeSeconds(): number;
-  /** Reads the agent home once for concurrent callers. Never rejects: unreadable state counts as unknown. */
-  agent(): Promise<AgentInfo>;
-}
-
 /** The parts of `GET /relay/info` other than counters (contract 01 §8.1, 07 §3.1). */
-export function createRelayInfo(deps: RelayInfoDeps): RelayInfo {
-  const { host, config, clock, log, capabilities = [], canChat } = deps;
+export function createRelayInfo({ host, config, clock, log, capabilities = [], canChat }: RelayInfoDeps) {
   const started = clock.monotonic();
   let flight: Promise<AgentInfo> | undefined;
 
@@ -67,12 +57,15 @@ export function createRelayInfo(deps: RelayInfoDeps): RelayInfo {
   }
 
   return {
-    async capabilities() {
+    /** Features that work on this relay now, sorted. */
+    async capabilities(): Promise<readonly string[]> {
       if (!canChat || (await canChat())) return capabilities;
       return capabilities.filter((name) => name !== 'chat');
     },
-    uptimeSeconds: () => Math.floor((clock.monotonic() - started) / 1000),
-    agent() {
+    /** Whole seconds since this relay was created. */
+    uptimeSeconds: (): number => Math.floor((clock.monotonic() - started) / 1000),
+    /** Reads the agent home once for concurrent callers. Never rejects: unreadable state counts as unknown. */
+    agent(): Promise<AgentInfo> {
       flight ??= read().finally(() => {
         flight = undefined;
       });

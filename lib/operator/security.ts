@@ -12,34 +12,29 @@ export interface SecurityDeps {
   log: Log;
 }
 
-/** Switches that the operator may change at runtime (contract 01 §8.2). */
-export interface Security {
-  /** True if the API key is accepted for voice over plain http. */
-  readonly allowInsecureApiBearer: boolean;
-  /** Disabling takes effect at once, enabling once it is stored. Resolves then; rejects if it cannot be stored. */
-  setAllowInsecureApiBearer(value: boolean): Promise<void>;
-  /** Calls back when it has changed. */
-  onChange(listener: (allowInsecureApiBearer: boolean) => void): void;
-}
+export type Security = Awaited<ReturnType<typeof openSecurity>>;
 
 /**
- * Opens the switches. A restart resets them to the configuration, a sleep of the process (edge) does not. A switch that was
+ * Switches that the operator may change at runtime (contract 01 §8.2). A restart resets them to the configuration, a sleep of the process (edge) does not. A switch that was
  * set under a different configuration no longer counts.
  */
-export async function openSecurity({ store, config, log }: SecurityDeps): Promise<Security> {
+export async function openSecurity({ store, config, log }: SecurityDeps) {
   const changes = createEvent<[allowInsecureApiBearer: boolean]>();
   const configured = config.allowInsecureApiBearer;
   const saved = await store.getItem(KEY);
   let allow = saved?.configured === configured && typeof saved.value === 'boolean' ? saved.value : configured;
   let requested = allow;
   return {
+    /** Calls back when the switch has changed. */
     onChange: changes.on,
 
-    get allowInsecureApiBearer() {
+    /** True if the API key is accepted for voice over plain http. */
+    get allowInsecureApiBearer(): boolean {
       return allow;
     },
 
-    async setAllowInsecureApiBearer(value) {
+    /** Disabling takes effect at once, enabling once it is stored. Resolves then; rejects if it cannot be stored. */
+    async setAllowInsecureApiBearer(value: boolean): Promise<void> {
       requested = value;
       if (!value) allow = false;
       await store.setItem(KEY, { value, configured });

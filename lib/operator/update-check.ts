@@ -35,12 +35,7 @@ export interface UpdateCheckDeps {
   timeout?: number;
 }
 
-export interface UpdateCheck {
-  /** The cached result, or a new one: after an hour (5 minutes for a failure), or with `refresh`, at most once a minute. */
-  result(refresh?: boolean): Promise<UpdateResult>;
-  /** When the last result was obtained, epoch seconds; null before the first. */
-  checkedAt(): number | null;
-}
+export type UpdateCheck = ReturnType<typeof createUpdateCheck>;
 
 /**
  * Reads the release feed once, for a newer release (contract 01 §8.3, 07 §5.3). Never rejects: a failure is the result's
@@ -66,7 +61,7 @@ export async function checkForUpdate(deps: UpdateCheckDeps): Promise<UpdateResul
 }
 
 /** A cached `checkForUpdate`; concurrent callers share one request to the feed. */
-export function createUpdateCheck({ clock, ...deps }: UpdateCheckDeps & { clock: Clock }): UpdateCheck {
+export function createUpdateCheck({ clock, ...deps }: UpdateCheckDeps & { clock: Clock }) {
   let last: { result: UpdateResult; at: number; checkedAt: number } | undefined;
   let flight: Promise<UpdateResult> | undefined;
 
@@ -78,8 +73,10 @@ export function createUpdateCheck({ clock, ...deps }: UpdateCheckDeps & { clock:
   }
 
   return {
-    checkedAt: () => last?.checkedAt ?? null,
-    async result(refresh = false) {
+    /** When the last result was obtained, epoch seconds; null before the first. */
+    checkedAt: (): number | null => last?.checkedAt ?? null,
+    /** The cached result, or a new one: after an hour (5 minutes for a failure), or with `refresh`, at most once a minute. */
+    async result(refresh = false): Promise<UpdateResult> {
       if (flight) return flight;
       if (last) {
         const lifetime = refresh ? MIN_REFRESH_PERIOD : last.result.error === undefined ? LIFETIME : FAILURE_LIFETIME;

@@ -7,18 +7,7 @@ import type { Log } from '../log.ts';
 /** A stored row. `seq` grows with every new row and restores their order after a restart. */
 export type Row = { seq: number };
 
-export interface Rows<R extends Row> {
-  /** The rows at opening, oldest first. */
-  readonly loaded: readonly R[];
-  /** The `seq` for a new row. */
-  next(): number;
-  /**
-   * Makes the store contain exactly these rows; resolves when it does. Writes only what has changed, or could not be written.
-   */
-  save(rows: readonly R[]): Promise<void>;
-  /** Runs `work`, whose writes to these rows and to other stores become durable together. */
-  batch<T>(work: () => T): T;
-}
+export type Rows<R extends Row> = Awaited<ReturnType<typeof openRows<R>>>;
 
 export interface RowsDeps<R extends Row> {
   store: Storage<R> & Backed;
@@ -31,7 +20,7 @@ export interface RowsDeps<R extends Row> {
  * A short list, written through. Rows are stored in numbered slots, and a new row reuses the slot of a removed one, so that
  * every change of the list (append, append in place of the oldest, replace, remove, clear) is one write.
  */
-export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>): Promise<Rows<R>> {
+export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>) {
   const slots = new Map(await loadAll({ store, log, read }, 'skipped'));
   /** Slots whose last write has failed. */
   const failed = new Set<string>();
@@ -70,9 +59,12 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
   }
 
   return {
-    loaded,
-    next: () => ++last,
-    async save(rows) {
+    /** The rows at opening, oldest first. */
+    loaded: loaded as readonly R[],
+    /** The `seq` for a new row. */
+    next: (): number => ++last,
+    /** Makes the store contain exactly these rows; resolves when it does. Writes only what has changed, or could not be written. */
+    async save(rows: readonly R[]): Promise<void> {
       const wanted = new Set(rows);
       const held = new Set<R>();
       const free = new Map<number, string>();
@@ -97,7 +89,8 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
       });
       await Promise.all(writes);
     },
-    batch: (work) => batched(store, work),
+    /** Runs `work`, whose writes to these rows and to other stores become durable together. */
+    batch: <T>(work: () => T): T => batched(store, work),
   };
 }
 

@@ -28,17 +28,6 @@ export interface SeenChat {
   at: number;
 }
 
-export interface PhoneThreads {
-  /** Marks a chat as the most recently used. Needs no `this`. */
-  seen(chat: SeenChat): void;
-  /** Like `seen`, with a title: null removes it, undefined keeps it. */
-  put(chat: { chatId: string; title?: string | null; at: number }): PhoneThread;
-  /**
-   * The agent's sessions with the phone, then chats that only the relay knows. Never fails; a bad database yields no rows.
-   */
-  list(): Promise<PhoneThread[]>;
-}
-
 interface ThreadsDeps {
   host?: Host;
   store: Storage<ThreadRecord>;
@@ -61,7 +50,7 @@ FROM (SELECT NULL AS title) AS missing, sessions AS s
 WHERE s.source = 'phone' AND s.id IS NOT NULL AND s.chat_id IS NOT NULL AND s.chat_id <> '' LIMIT ${MAX_ROWS}`;
 
 /** The conversations with the phone (contract 04 §5.7). Without a host, only those that passed through the relay. */
-export async function openPhoneThreads({ host, store, log }: ThreadsDeps): Promise<PhoneThreads> {
+export async function openPhoneThreads({ host, store, log }: ThreadsDeps) {
   const persistence = createWriteBehind({ store, log, name: 'the list of chats' });
   /** Keyed by chat id, the most recently used last. */
   const chats = new Map<string, ThreadRecord>();
@@ -85,19 +74,22 @@ export async function openPhoneThreads({ host, store, log }: ThreadsDeps): Promi
   }
 
   return {
-    seen({ chatId, title, messageId, at }) {
+    /** Marks a chat as the most recently used. Needs no `this`. */
+    seen({ chatId, title, messageId, at }: SeenChat): void {
       const id = chatId?.trim() ? chatId : HOME_CHAT;
       use({ chat_id: id, title: title ?? chats.get(id)?.title ?? null, message_id: messageId, at });
     },
 
-    put({ chatId, title, at }) {
+    /** Like `seen`, with a title: null removes it, undefined keeps it. */
+    put({ chatId, title, at }: { chatId: string; title?: string | null; at: number }): PhoneThread {
       const known = chats.get(chatId);
       const shown = title === undefined ? (known?.title ?? null) : title;
       use({ chat_id: chatId, title: shown, message_id: known?.message_id ?? null, at });
       return { session_id: '', chat_id: chatId, title: shown };
     },
 
-    async list() {
+    /** The agent's sessions with the phone, then chats that only the relay knows. Never fails; a bad database yields no rows. */
+    async list(): Promise<PhoneThread[]> {
       const threads = host ? await readSessions(host) : [];
       const listed = new Set(threads.map((thread) => thread.chat_id));
       for (const [chatId, { title }] of chats) {

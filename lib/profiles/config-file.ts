@@ -29,18 +29,14 @@ export function createConfigReader(
   };
 }
 
+export type ParseCache = ReturnType<typeof createParseCache>;
+
 /**
  * A cache of parsed texts of the current round and the previous one, since most files are unchanged between two scans, and
- * parsing is the main cost of a scan. Results are shared and must not be changed.
+ * parsing is the main cost of a scan. Results are shared and must not be changed. With `rolls`, a full round is followed by
+ * the next one, for a caller that begins none itself.
  */
-export interface ParseCache {
-  /** Begins a round, and drops the texts that the last one did not use. */
-  round(): void;
-  parse(text: string, yaml: Pick<HostYaml, 'parseMapping'>): Promise<ParsedMapping>;
-}
-
-/** With `rolls`, a full round is followed by the next one, for a caller that begins none itself. */
-export function createParseCache({ rolls = false } = {}): ParseCache {
+export function createParseCache({ rolls = false } = {}) {
   let before = new Map<string, ParsedMapping>();
   let now = new Map<string, ParsedMapping>();
   let cached = 0;
@@ -51,8 +47,9 @@ export function createParseCache({ rolls = false } = {}): ParseCache {
   }
 
   return {
+    /** Begins a round, and drops the texts that the last one did not use. */
     round,
-    async parse(text, yaml) {
+    async parse(text: string, yaml: Pick<HostYaml, 'parseMapping'>): Promise<ParsedMapping> {
       const parsed = now.get(text) ?? before.get(text) ?? (await yaml.parseMapping(text));
       if (rolls && !now.has(text) && cached + text.length > MAX_CACHED) round();
       if (!now.has(text) && cached + text.length <= MAX_CACHED) {

@@ -27,16 +27,12 @@ const groupedReportOf = (diagnosis: Diagnosis) => ({
 
 export type DoctorReport = ReturnType<typeof groupedReportOf>;
 
-export interface Doctor {
-  /** Examines this host now. Callers during a run share it (contract 09 §4). */
-  report(): Promise<DoctorReport>;
-}
-
 /** The doctor of a running relay. */
-export function createDoctor(diagnose: () => Promise<Diagnosis>): Doctor {
+export function createDoctor(diagnose: () => Promise<Diagnosis>) {
   let running: Promise<DoctorReport> | undefined;
   return {
-    report() {
+    /** Examines this host now. Callers during a run share it (contract 09 §4). */
+    report(): Promise<DoctorReport> {
       running ??= diagnose()
         .then(groupedReportOf)
         .finally(() => {

@@ -26,18 +26,10 @@ const QUERY_TIMEOUT = 2_000;
 /** Covers stopping, for which the unit has 10 s. */
 const CALL_TIMEOUT = 20_000;
 
-export interface Systemd {
-  state(): Promise<SystemdState>;
-  /** State of the unit; null if the manager does not report one. */
-  unit(): Promise<UnitState | null>;
-  /** Runs `systemctl --user`, and returns whether it succeeded. */
-  call(...args: string[]): Promise<boolean>;
-  /** True if the user's services run while nobody is logged in; null when unknown. */
-  lingers(): Promise<boolean | null>;
-}
+export type Systemd = ReturnType<typeof createSystemd>;
 
 /** The current user's systemd manager. Never asks for root, never throws. */
-export function createSystemd(host: Host): Systemd {
+export function createSystemd(host: Host) {
   const env: Record<string, string> = { LANG: 'C', SYSTEMD_COLORS: '0', SYSTEMD_PAGER: '' };
   for (const name of ENVIRONMENT) {
     const value = host.env[name];
@@ -51,17 +43,20 @@ export function createSystemd(host: Host): Systemd {
   }
 
   return {
-    async state() {
+    async state(): Promise<SystemdState> {
       if ((await host.children.find('systemctl')) === null) return 'absent';
       const { code } = await systemctl(['show', '--property=Version'], QUERY_TIMEOUT);
       return code === 0 ? 'ready' : 'unreachable';
     },
-    async unit() {
+    /** State of the unit; null if the manager does not report one. */
+    async unit(): Promise<UnitState | null> {
       const { code, stdout } = await systemctl(['show', UNIT, `--property=${PROPERTIES.join(',')}`], QUERY_TIMEOUT);
       return code === 0 ? unitState(stdout) : null;
     },
-    call: async (...args) => (await systemctl(args, CALL_TIMEOUT)).code === 0,
-    async lingers() {
+    /** Runs `systemctl --user`, and returns whether it succeeded. */
+    call: async (...args: string[]): Promise<boolean> => (await systemctl(args, CALL_TIMEOUT)).code === 0,
+    /** True if the user's services run while nobody is logged in; null when unknown. */
+    async lingers(): Promise<boolean | null> {
       const user = host.env.USER || host.env.LOGNAME;
       if (!user || user.includes('/')) return null;
       const facts = await host.files.stat(`/var/lib/systemd/linger/${user}`).catch(() => null);
