@@ -1,6 +1,7 @@
 import type { Config } from '../config.ts';
 import type { Upstream } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
+import { singleFlight } from '../kit/single-flight.ts';
 
 const TIMEOUT = 2_000;
 const REMEMBER_REACHABLE = 60_000;
@@ -18,7 +19,6 @@ export interface ReachabilityDeps {
  */
 export function createReachability({ config, upstream, clock }: ReachabilityDeps): () => Promise<boolean> {
   let known: { isReachable: boolean; until: number } | undefined;
-  let flight: Promise<boolean> | undefined;
 
   async function ask(): Promise<boolean> {
     const over = new AbortController();
@@ -40,13 +40,11 @@ export function createReachability({ config, upstream, clock }: ReachabilityDeps
     }
   }
 
-  return async () => {
-    if (known && clock.monotonic() < known.until) return known.isReachable;
-    flight ??= ask().finally(() => {
-      flight = undefined;
-    });
-    const isReachable = await flight;
+  const askAgain = singleFlight(async () => {
+    const isReachable = await ask();
     known = { isReachable, until: clock.monotonic() + (isReachable ? REMEMBER_REACHABLE : REMEMBER_UNREACHABLE) };
     return isReachable;
-  };
+  });
+
+  return async () => (known && clock.monotonic() < known.until ? known.isReachable : askAgain());
 }

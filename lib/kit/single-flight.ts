@@ -54,3 +54,14 @@ export function createSingleFlight<T>() {
     },
   };
 }
+
+/** Joins the running `work`, or starts it: for work that takes no arguments and that nobody aborts. */
+export function singleFlight<T>(work: () => Promise<T>): () => Promise<T> {
+  let running: Promise<T> | undefined;
+  return () => {
+    running ??= work().finally(() => {
+      running = undefined;
+    });
+    return running;
+  };
+}

@@ -2,6 +2,7 @@ import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
+import { singleFlight } from '../kit/single-flight.ts';
 import type { Log } from '../log.ts';
 import { type RelayState, readEnablement } from './enablement.ts';
 import { type Heartbeat, type PriorExit, readHeartbeat, readPriorExit } from './gateway.ts';
@@ -28,7 +29,6 @@ export interface AgentInfo {
 /** The parts of `GET /relay/info` other than counters (contract 01 §8.1, 07 §3.1). */
 export function createRelayInfo({ host, config, clock, log, capabilities = [], canChat }: RelayInfoDeps) {
   const started = clock.monotonic();
-  let flight: Promise<AgentInfo> | undefined;
 
   async function profiles(of: Host): Promise<AgentInfo['profiles']> {
     try {
@@ -65,11 +65,6 @@ export function createRelayInfo({ host, config, clock, log, capabilities = [], c
     /** Whole seconds since this relay was created. */
     uptimeSeconds: (): number => Math.floor((clock.monotonic() - started) / 1000),
     /** Reads the agent home once for concurrent callers. Never rejects: unreadable state counts as unknown. */
-    agent(): Promise<AgentInfo> {
-      flight ??= read().finally(() => {
-        flight = undefined;
-      });
-      return flight;
-    },
+    agent: singleFlight(read),
   };
 }

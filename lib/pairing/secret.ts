@@ -3,6 +3,7 @@ import { describeError, RelayError } from '../errors.ts';
 import type { Host, HostFiles } from '../host/index.ts';
 import { base64, fromBase64, randomBytes } from '../kit/bytes.ts';
 import { sha256 } from '../kit/sha256.ts';
+import { singleFlight } from '../kit/single-flight.ts';
 import type { Log } from '../log.ts';
 
 export const qrSecretPath = (agentHome: string): string => `${agentHome}/svc-relay-qr-secret`;
@@ -32,7 +33,6 @@ export type QrSecret = ReturnType<typeof createQrSecret>;
 export function createQrSecret({ host, store, log }: QrSecretDeps) {
   const path = host && qrSecretPath(host.agentHome);
   let cached: { secret: Uint8Array; changed: number | null } | undefined;
-  let reading: Promise<Uint8Array | null> | undefined;
 
   const changedAt = async (): Promise<number | null> =>
     host && path ? ((await host.files.stat(path))?.modified ?? null) : null;
@@ -50,12 +50,7 @@ export function createQrSecret({ host, store, log }: QrSecretDeps) {
     }
   }
 
-  function read(): Promise<Uint8Array | null> {
-    reading ??= readSecret().finally(() => {
-      reading = undefined;
-    });
-    return reading;
-  }
+  const read = singleFlight(readSecret);
 
   return {
     /** Returns the secret; null, with a warning, if it can be neither read nor created. Never rejects. */

@@ -1,3 +1,4 @@
+import { singleFlight } from '../../kit/single-flight.ts';
 import type { Diagnosis } from './doctor.ts';
 import { groupChecks } from './groups.ts';
 
@@ -28,17 +29,7 @@ const groupedReportOf = (diagnosis: Diagnosis) => ({
 export type DoctorReport = ReturnType<typeof groupedReportOf>;
 
 /** The doctor of a running relay. */
-export function createDoctor(diagnose: () => Promise<Diagnosis>) {
-  let running: Promise<DoctorReport> | undefined;
-  return {
-    /** Examines this host now. Callers during a run share it (contract 09 §4). */
-    report(): Promise<DoctorReport> {
-      running ??= diagnose()
-        .then(groupedReportOf)
-        .finally(() => {
-          running = undefined;
-        });
-      return running;
-    },
-  };
-}
+export const createDoctor = (diagnose: () => Promise<Diagnosis>) => ({
+  /** Examines this host now. Callers during a run share it (contract 09 §4). */
+  report: singleFlight(() => diagnose().then(groupedReportOf)),
+});
