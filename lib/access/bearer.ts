@@ -18,11 +18,14 @@ const BEARER_PROTOCOL = 'svc.bearer.';
 export const offeredProtocols = (headers: HeaderReader): string[] =>
   (headers.get('sec-websocket-protocol') ?? '').split(',').map((protocol) => protocol.trim());
 
+/** The rest of the subprotocol that begins with `prefix`; null without exactly one. */
+export function offeredWith(prefix: string, headers: HeaderReader): string | null {
+  const [value, ...more] = offeredProtocols(headers).filter((protocol) => protocol.startsWith(prefix));
+  return more.length > 0 ? null : value?.slice(prefix.length) || null;
+}
+
 /**
  * The token of an upgrade by a page: browsers send no `Authorization` with one, and an address would be logged. Null
  * without exactly one. Only for handshakes: any page can send these headers with a plain request.
  */
-export function offeredBearer(headers: HeaderReader): string | null {
-  const [bearer, ...more] = offeredProtocols(headers).filter((protocol) => protocol.startsWith(BEARER_PROTOCOL));
-  return more.length > 0 ? null : bearer?.slice(BEARER_PROTOCOL.length) || null;
-}
+export const offeredBearer = (headers: HeaderReader): string | null => offeredWith(BEARER_PROTOCOL, headers);

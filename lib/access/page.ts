@@ -1,7 +1,4 @@
-import type { HeaderReader } from './peer.ts';
-
-/** Maximum characters of an origin; browsers know no longer one. */
-const MAX_ORIGIN = 300;
+import { type HeaderReader, MAX_ORIGIN } from './peer.ts';
 
 /** The web page that a request comes from, as the browser says. `isOwn`: this relay has served it under the same name. */
 export interface WebPage {

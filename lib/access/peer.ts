@@ -58,7 +58,7 @@ export function limitKey(address: string | null): string {
 }
 
 /** Maximum characters of an origin; browsers know no longer one. */
-const MAX_ORIGIN = 300;
+export const MAX_ORIGIN = 300;
 /** Separates the address from the origin in a key. */
 const FROM_ORIGIN = ' origin ';
 

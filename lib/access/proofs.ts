@@ -5,6 +5,7 @@ import type { Clock } from '../kit/clock.ts';
 import { isObject, parseObject } from '../kit/json.ts';
 import { digestOf } from '../kit/sha256.ts';
 import { decodeUtf8 } from '../kit/text.ts';
+import { offeredWith } from './bearer.ts';
 import type { HeaderReader } from './peer.ts';
 
 /** Header with a proof, and the header of a 401 with the nonce for the next one (RFC 9449 §4.1, §8). */
@@ -157,8 +158,5 @@ const thumbprintOf = ({ x, y }: PublicKey): string => digestOf(`{"crv":"P-256","
 /** The proof of a request; a page's upgrade has it in a subprotocol, exactly one. Null without it. */
 export function proofOf(headers: HeaderReader): string | null {
   const header = headers.get(PROOF_HEADER);
-  if (header !== null || headers.get('upgrade') === null) return header;
-  const protocols = (headers.get('sec-websocket-protocol') ?? '').split(',').map((protocol) => protocol.trim());
-  const [proof, ...more] = protocols.filter((protocol) => protocol.startsWith(PROOF_PROTOCOL));
-  return more.length > 0 ? null : proof?.slice(PROOF_PROTOCOL.length) || null;
+  return header !== null || headers.get('upgrade') === null ? header : offeredWith(PROOF_PROTOCOL, headers);
 }
