@@ -186,9 +186,6 @@ export function createAsks({ clock, log, push, withdraw }: AsksDeps) {
       }
     },
 
-    /** Number of waiting callers. */
-    waiting: (): number => open.size,
-
     /** Ends every wait and withdraws the questions. */
     async stop(): Promise<void> {
       isStopped = true;

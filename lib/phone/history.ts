@@ -179,6 +179,8 @@ export async function openHistory(deps: HistoryDeps) {
     }
   }
 
+  const messages = (): MessageItem[] => [...items.values()].filter((item) => item.kind === 'message');
+
   function findMessage(id: string | null): MessageItem | undefined {
     const item = id === null ? undefined : find('message', id);
     return item?.kind === 'message' ? item : undefined;
@@ -263,16 +265,11 @@ export async function openHistory(deps: HistoryDeps) {
     findMessage,
 
     /** Open questions whose callers ended with an earlier process. */
-    abandoned: (): MessageItem[] =>
-      [...items.values()].filter(
-        (item): item is MessageItem => item.kind === 'message' && item.asked === true && OPEN.includes(item.state),
-      ),
+    abandoned: (): MessageItem[] => messages().filter(({ asked, state }) => asked && OPEN.includes(state)),
 
     /** Ids of questions that were withdrawn after delivery, no earlier than `since` (epoch ms), oldest first. */
     withdrawnSince: (since: number): string[] =>
-      [...items.values()].flatMap((item) =>
-        item.kind === 'message' && item.withdrawn && item.ts >= since ? item.message_id : [],
-      ),
+      messages().flatMap(({ withdrawn, ts, message_id }) => (withdrawn && ts >= since ? message_id : [])),
 
     /** Closes an open question, even one that a phone shows. Returns false for any other message. */
     withdraw(messageId: string): boolean {
@@ -300,8 +297,8 @@ export async function openHistory(deps: HistoryDeps) {
 
     /** Moves a message to a state, unless it has progressed further. Ignores unknown ids. */
     became(messageId: string, state: Exclude<MessageState, 'queued'>): void {
-      const item = find('message', messageId);
-      if (item?.kind !== 'message' || !BEFORE[state].includes(item.state)) return;
+      const item = findMessage(messageId);
+      if (!item || !BEFORE[state].includes(item.state)) return;
       // A phone may have got it from the other relay.
       const isWithdrawn = state === 'cancelled' && item.question && item.peer !== undefined;
       replace({ ...item, state, ...(isWithdrawn && { withdrawn: true }) });
@@ -309,22 +306,21 @@ export async function openHistory(deps: HistoryDeps) {
 
     /** A sent message has to be sent again, since its socket closed before the phone proved its arrival. */
     returned(messageId: string): void {
-      const item = find('message', messageId);
-      if (item?.kind === 'message' && item.state === 'sent') replace({ ...item, state: 'queued' });
+      const item = findMessage(messageId);
+      if (item?.state === 'sent') replace({ ...item, state: 'queued' });
     },
 
     /** Messages that count as queued but no longer wait were sent. */
     delivered(waiting: ReadonlySet<string>): void {
-      for (const item of items.values()) {
-        if (item.kind === 'message' && item.state === 'queued' && !item.away && !waiting.has(item.message_id)) {
-          replace({ ...item, state: 'sent' });
-        }
+      for (const item of messages()) {
+        if (item.state === 'queued' && !item.away && !waiting.has(item.message_id)) replace({ ...item, state: 'sent' });
       }
     },
 
     /** Adds a new reply; `late` if its question was closed before. */
     reply({ message_id, chat_id, text, reply_to, ts, answer_index, sealed }: Reply, lateReason?: Closed): void {
-      const content = {
+      add({
+        seq: nextSeq(),
         kind: 'reply',
         message_id,
         chat_id,
@@ -336,16 +332,12 @@ export async function openHistory(deps: HistoryDeps) {
         ...(answer_index !== undefined && { answer_index }),
         ...(lateReason && { late: lateReason }),
         ...(sealed && { sealed }),
-      } as const;
-      add({ seq: nextSeq(), ...content });
+      });
       if (reply_to !== null) this.became(reply_to, 'answered');
     },
 
     /** Standing of a message; undefined for an unknown one. */
-    stateOf(messageId: string): MessageState | undefined {
-      const item = find('message', messageId);
-      return item?.kind === 'message' ? item.state : undefined;
-    },
+    stateOf: (messageId: string): MessageState | undefined => findMessage(messageId)?.state,
 
     /**
      * True if this exact reply has arrived before. A phone repeats it if it missed the acknowledgement, perhaps to home
@@ -412,14 +404,10 @@ export async function openHistory(deps: HistoryDeps) {
     },
 
     /** Messages that wait at the other relay. */
-    awaited: (): MessageItem[] =>
-      [...items.values()].filter(
-        (item): item is MessageItem => item.kind === 'message' && item.away === true && item.state === 'queued',
-      ),
+    awaited: (): MessageItem[] => messages().filter(({ away, state }) => away && state === 'queued'),
 
     /** Ids of messages that the other relay knows. */
-    sharedIds: (): string[] =>
-      [...items.values()].flatMap((item) => (item.kind === 'message' && item.peer ? item.message_id : [])),
+    sharedIds: (): string[] => messages().flatMap(({ peer, message_id }) => (peer ? message_id : [])),
 
     /**
      * Writes changed items. Resolves when they are durable. A failure is logged, since no message depends on it, and the items

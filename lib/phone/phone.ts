@@ -42,7 +42,7 @@ import {
 } from './history.ts';
 import { readGivenMessage, readMessage } from './message.ts';
 import { isQuestion } from './question.ts';
-import { createReplies, type Handout, type Poll } from './replies.ts';
+import { createReplies } from './replies.ts';
 import { readReply, readStoredReply } from './reply.ts';
 import { openRows, saveLater } from './rows.ts';
 import { isUnsealed } from './sealed.ts';
@@ -365,13 +365,12 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
         to.send(CHANNEL, 'proactive.backlog.complete', { count: effect.count, ts });
         log.info(`flushed ${effect.count} messages to session ${to.session.prefix}`);
         return undefined;
-      case 'write':
-        return write(to, effect.message, effect.queued) ? { name: 'written' } : { name: 'failed' };
+      case 'write': {
+        const message = effect.queued ? { ...effect.message, queued_delivery: true } : effect.message;
+        return send(to, message) ? { name: 'written' } : { name: 'failed' };
+      }
     }
   }
-
-  const write = (to: PhoneLink, message: PhoneMessage, queued: boolean): boolean =>
-    send(to, queued ? { ...message, queued_delivery: true } : message);
 
   /** Checks session and grant before every push, not only at subscription. */
   const mayGet = ({ isWritable, session }: PhoneLink): boolean =>
@@ -828,16 +827,13 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     },
 
     /** Unread replies (contract 04 §5.5). */
-    poll: (poll: Poll): Promise<Handout> => replies.poll(poll),
+    poll: replies.poll,
 
     /** A reader acknowledges the replies of a lease (contract 04 §5.4a). */
     acknowledge: replies.acknowledge,
 
     /** Unread replies, for sockets that wait for them (contract 12 §6). */
     replies,
-
-    /** Number of waiting polls. */
-    pollsWaiting: replies.waiting,
 
     /** Answers waiting polls; resolves when everything is stored. */
     async stop(): Promise<void> {

@@ -139,12 +139,17 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
       replies: handedOut.map(({ reply }) => reply),
       leaseId: id,
       sent(isWhole) {
-        if (isWhole || !records.some(({ lease }) => lease?.id === id)) return;
-        records = records.map((record) => (record.lease?.id === id ? { ...record, lease: undefined } : record));
-        void saveLater(rows, records, log);
-        serve();
+        if (!isWhole) release(({ lease }) => lease?.id === id);
       },
     };
+  }
+
+  /** Ends leases, so that other readers get the replies. */
+  function release(isReleased: (record: StoredReply) => boolean): void {
+    if (!records.some(isReleased)) return;
+    records = records.map((record) => (isReleased(record) ? { ...record, lease: undefined } : record));
+    void saveLater(rows, records, log);
+    serve();
   }
 
   const warn = (error: unknown) => log.warn(`a change could not be saved: ${describeError(error)}`);
@@ -295,25 +300,17 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
     /** A socket has closed: other readers get its unacknowledged replies. */
     unread(id: string): void {
       readers.delete(id);
-      if (!records.some(({ lease }) => lease?.id === id)) return;
-      records = records.map((record) => (record.lease?.id === id ? { ...record, lease: undefined } : record));
-      void saveLater(rows, records, log);
-      serve();
+      release(({ lease }) => lease?.id === id);
     },
 
     /** Releases the unacknowledged replies of all sockets that are no longer open. */
     settleReaders(): void {
-      const isLeft = ({ lease }: StoredReply) => lease?.id.startsWith(READER) === true && !readers.has(lease.id);
-      if (!records.some(isLeft)) return;
-      records = records.map((record) => (isLeft(record) ? { ...record, lease: undefined } : record));
-      void saveLater(rows, records, log);
-      serve();
+      release(({ lease }) => lease?.id.startsWith(READER) === true && !readers.has(lease.id));
     },
 
     /** Acknowledges one reply of a socket, unless another reader has it since. Resolves once that is stored. */
-    async acknowledgeOne(messageId: string, by: string): Promise<void> {
-      await remove(({ reply, lease }) => reply.message_id === messageId && lease?.id === by);
-    },
+    acknowledgeOne: (messageId: string, by: string): Promise<unknown> =>
+      remove(({ reply, lease }) => reply.message_id === messageId && lease?.id === by),
 
     /** Number of waiting polls. */
     waiting: (): number => waiters.size,

@@ -301,7 +301,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     const phone = await pair(target);
     const first = replies(target, '?timeout=20');
     const waiting = async (count: number) => {
-      if (target.relay) await expect.poll(() => target.relay?.phone.pollsWaiting()).toBe(count);
+      if (target.relay) await expect.poll(() => target.relay?.phone.replies.waiting()).toBe(count);
       // The edge does not show that a poll waits; twenty later requests cannot all have overtaken it.
       else for (let round = 0; round < 20; round++) await target.operator('/health');
     };
@@ -326,7 +326,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     async () => {
       const target = await start();
       const phone = await pair(target);
-      const polls = (count: number) => expect.poll(() => target.relay?.phone.pollsWaiting()).toBe(count);
+      const polls = (count: number) => expect.poll(() => target.relay?.phone.replies.waiting()).toBe(count);
       const abort = new AbortController();
       const gone = target.operator('/phone/replies', { signal: abort.signal }).catch(() => 'gone');
       await polls(1);

@@ -150,7 +150,7 @@ describeMatrix('the grants files, profiles, phone and devices (contract 01 §6.2
     const poll = async (token: string) =>
       (await (await target.fetch('/phone/replies?timeout=20', { headers: bearer(token) })).json()).replies;
     const waiting = async (count: number) =>
-      runtime === 'node' && (await expect.poll(() => target.relay?.phone.pollsWaiting()).toBe(count));
+      runtime === 'node' && (await expect.poll(() => target.relay?.phone.replies.waiting()).toBe(count));
     const [revoked, reduced] = [await pair(target), await pair(target)];
     const polls = [poll(revoked.token), poll(reduced.token)];
     await waiting(2);

@@ -194,9 +194,9 @@ it('contract 04 §5.5: a pipelined poll whose client hangs up loses no reply', a
   const { relay, device, pipeline } = await startWithFiles();
   const { phone } = relay.relay;
   const { socket } = pipeline(device.token, Array(2).fill('/phone/replies?timeout=25'));
-  await expect.poll(phone.pollsWaiting).toBe(1);
+  await expect.poll(phone.replies.waiting).toBe(1);
   socket.destroy();
-  await expect.poll(phone.pollsWaiting).toBe(0);
+  await expect.poll(phone.replies.waiting).toBe(0);
   const [session] = relay.relay.sessions.list();
   const link = { id: 'x', session, isWritable: true, send() {} };
   await phone.reply(link as never, { text: 'hello' }, '1');

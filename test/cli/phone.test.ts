@@ -129,7 +129,7 @@ describe('svc phone', () => {
     const message = await device.client.next({ type: 'phone.message' });
     // An agent that reads all replies meanwhile gets every other one, but not this one.
     const agent = relay.operator('/phone/replies?timeout=10');
-    await expect.poll(() => relay.relay.phone.pollsWaiting()).toBe(2);
+    await expect.poll(() => relay.relay.phone.replies.waiting()).toBe(2);
     device.client.send('proactive', 'proactive.reply', {
       // ESC [ 8 m conceals what follows it.
       text: 'yes,\nnow\u001b[2J\u001b[8m\t\u202e!',
@@ -198,7 +198,7 @@ describe('svc phone', () => {
     stopped.stop();
     expect(await stopped.ended).toMatchObject({ code: 1 });
     expect(stopped.stderr).toMatch(/stopped before a reply came/);
-    await expect.poll(() => relay.relay.phone.pollsWaiting()).toBe(0);
+    await expect.poll(() => relay.relay.phone.replies.waiting()).toBe(0);
     device.client.send('proactive', 'proactive.reply', { text: 'late', chat_id: 'c1' }, 'late');
     await device.client.next({ id: 'late' });
     const { replies } = await (await relay.operator('/phone/replies?timeout=0')).json();

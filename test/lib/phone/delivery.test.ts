@@ -326,7 +326,7 @@ describe('message delivery (contract 04 §5.4)', () => {
     await phone.stop();
     expect(await third).toEqual([]);
     expect(await read(phone, { timeout: 5000 })).toEqual([]);
-    expect(phone.pollsWaiting()).toBe(0);
+    expect(phone.replies.waiting()).toBe(0);
     clock.advance(10);
     expect(clock.pending).toBe(0);
   });
@@ -335,7 +335,7 @@ describe('message delivery (contract 04 §5.4)', () => {
     const { phone } = await setup();
     const polls = Array.from({ length: 65 }, () => read(phone, { timeout: 5000 }));
     expect(await polls[0]).toEqual([]);
-    expect(phone.pollsWaiting()).toBe(64);
+    expect(phone.replies.waiting()).toBe(64);
     await phone.stop();
   });
 });
