@@ -35,7 +35,9 @@ interface Entry {
   /** Length of the answer as written so far. */
   text: number;
   tools: readonly ChatTool[];
-  /** UTF-8 bytes of the question, of the answer as written so far, and of the tools. */
+  /** Length of the answer whose bytes are counted, which a failed write does not take back. */
+  counted: number;
+  /** UTF-8 bytes of the question and of the answer, and those of the tools. */
   bytes: number;
   toolBytes: number;
 }
@@ -116,7 +118,7 @@ export async function openTurnStore({ store, log }: TurnStoreDeps) {
   for (const [key, value] of await entriesOf(store, 'turn:')) {
     const head = readAs(Stored)(value)?.turn;
     if (!head || `turn:${head.id}` !== key) continue;
-    const entry: Entry = { head, text: 0, tools: [], bytes: head.bytes, toolBytes: 0 };
+    const entry: Entry = { head, text: 0, tools: [], counted: 0, bytes: head.bytes, toolBytes: 0 };
     for (const own of keysOf(head)) known.add(own);
     entries.set(head.id, entry);
   }
@@ -165,6 +167,7 @@ export async function openTurnStore({ store, log }: TurnStoreDeps) {
         head: { ...head, bytes, questions: blocks.length },
         text: 0,
         tools: [],
+        counted: 0,
         bytes,
         toolBytes: 0,
       };
@@ -191,7 +194,8 @@ export async function openTurnStore({ store, log }: TurnStoreDeps) {
       if (answer) {
         const from = replaced ? 0 : entry.text;
         // The size of a replaced text is no longer known, so it counts until its turn is removed.
-        entry.bytes += utf8Length(answer.text.slice(from));
+        entry.bytes += utf8Length(answer.text.slice(replaced ? 0 : entry.counted));
+        entry.counted = answer.text.length;
         texts = Math.ceil(answer.text.length / TEXT_BLOCK);
         if (answer.text.length > from) writes.push(...textBlocks(`text:${head.id}`, answer.text, from));
         for (let at = texts; at < entry.head.texts; at++) writes.push([`text:${head.id}:${at}`, null]);

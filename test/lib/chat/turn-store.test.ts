@@ -160,6 +160,23 @@ describe('stored turns (contract 10 §1)', () => {
     expect((await turns.read(head.id))?.text).toBe(answer.text);
   });
 
+  it('count a text once, however often its write fails', async () => {
+    const { start, end, turns, store } = await setUp();
+    const done = await start();
+    await end(done, 'kept');
+    const head = await start();
+    const setItem = store.setItem.bind(store);
+    const answer = { ...emptyAnswer(), text: 'x'.repeat(MiB) };
+    await turns.save(head, { ...answer, text: 'x'.repeat(10) });
+    store.setItem = () => Promise.reject(new Error('ENOSPC'));
+    for (let tries = 0; tries < 40; tries++) expect(await turns.save(head, answer)).toBe(false);
+    store.setItem = setItem;
+    await turns.save(head, answer);
+    expect(turns.find(head.id)?.bytes).toBe(MiB + 1024 + 'why?'.length);
+    expect(turns.find(done.id)).toBeDefined();
+    expect(turns.isFull()).toBe(false);
+  });
+
   it('skip records that cannot be read, and remove what is left of them', async () => {
     const { start, store, reopen } = await setUp();
     const good = await start();
