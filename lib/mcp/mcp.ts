@@ -88,8 +88,8 @@ type Answer = { response: Response; of?: McpSession; soon?: undefined } | { soon
 interface Peer {
   readonly family: string;
   readonly sessions: Map<string, McpSession>;
-  /** Keyed by id: sessions that return from the store now. */
-  readonly resuming: Map<string, Promise<McpSession>>;
+  /** Keyed by id: sessions that begin or return from the store now. */
+  readonly opening: Map<string, Promise<McpSession>>;
   /** For the versions without sessions. */
   modern?: McpHttpHandler;
   /** Run id for clients that name none. */
@@ -141,7 +141,7 @@ export async function openMcp(deps: McpDeps) {
     let peer = peers.get(family);
     if (!peer) {
       const runId = `mcp-${crypto.randomUUID()}`;
-      peer = { family, sessions: new Map(), resuming: new Map(), runId, calls: 0, responses: 0, tools: '' };
+      peer = { family, sessions: new Map(), opening: new Map(), runId, calls: 0, responses: 0, tools: '' };
       peer.tools = toolsOf(peer);
       peers.set(family, peer);
       if (!sleeps)
@@ -194,31 +194,34 @@ export async function openMcp(deps: McpDeps) {
       if (peer.sessions.get(id) === own) peer.sessions.delete(id);
     };
     await own.server.connect(transport);
+    evict();
     peer.sessions.set(id, own);
     return own;
   }
 
   /** Makes room for one more session of a peer by ending the one that was idle longest. */
-  async function makeRoom(peer: Peer): Promise<void> {
+  function makeRoom(peer: Peer): void {
     const own = [...stored].filter(([, { family }]) => family === peer.family);
     if (own.length < MAX_SESSIONS) return;
     const age = ([id, { at }]: [string, McpSessionRecord]) => peer.sessions.get(id)?.usedAt ?? at - RETENTION * 1e6;
-    const [oldest] = own.filter(([id]) => !peer.sessions.get(id)?.busy).sort((a, b) => age(a) - age(b));
+    const [oldest] = own
+      .filter(([id]) => !peer.sessions.get(id)?.busy && !peer.opening.has(id))
+      .sort((a, b) => age(a) - age(b));
     if (!oldest) throw tooMany('MCP sessions');
     const [id] = oldest;
     write(id, undefined);
-    await peer.sessions.get(id)?.transport.close();
+    void peer.sessions.get(id)?.transport.close();
   }
 
   /** The session of a request. A second one under its id would get the streams that the first one should notify and end. */
   async function sessionFor(peer: Peer, id: string): Promise<McpSession> {
-    const running = peer.resuming.get(id);
-    if (running) return running;
-    const known = peer.sessions.get(id);
-    if (known) return known;
-    const resumed = resume(peer, id).finally(() => peer.resuming.delete(id));
-    peer.resuming.set(id, resumed);
-    return resumed;
+    return peer.opening.get(id) ?? peer.sessions.get(id) ?? open(peer, id, resume(peer, id));
+  }
+
+  function open(peer: Peer, id: string, session: Promise<McpSession>): Promise<McpSession> {
+    const opening = session.finally(() => peer.opening.delete(id));
+    peer.opening.set(id, opening);
+    return opening;
   }
 
   async function resume(peer: Peer, id: string): Promise<McpSession> {
@@ -252,11 +255,14 @@ export async function openMcp(deps: McpDeps) {
   async function begin(peer: Peer, params: unknown): Promise<McpSession> {
     const text = JSON.stringify(params);
     if (text.length > MAX_PARAMS) throw new RelayError('too-large', 'the parameters of initialize are too long');
-    await makeRoom(peer);
-    evict();
+    makeRoom(peer);
     const id = crypto.randomUUID();
     write(id, { family: peer.family, params: text, at: seconds(clock) });
-    return openSession(peer, id);
+    const session = openSession(peer, id).catch((error) => {
+      write(id, undefined);
+      throw error;
+    });
+    return open(peer, id, session);
   }
 
   /** Keeps the number of sessions in memory below its limit. An evicted session returns from the store. */

@@ -64,8 +64,8 @@ async function send(mcp: Mcp, body: unknown, id?: string, family = 'a', signal?:
   return response;
 }
 
-const begin = async (mcp: Mcp): Promise<string> =>
-  (await send(mcp, initialize())).headers.get('mcp-session-id') as string;
+const begin = async (mcp: Mcp, family?: string): Promise<string> =>
+  (await send(mcp, initialize(), undefined, family)).headers.get('mcp-session-id') as string;
 const LIST = { jsonrpc: '2.0', id: 2, method: 'tools/list' };
 
 describe('sessions of MCP', () => {
@@ -80,6 +80,31 @@ describe('sessions of MCP', () => {
     expect(mcp.count()).toBe(1);
     await clock.advanceAsync(25 * 60 * MINUTE);
     await expect(send(mcp, LIST, id)).rejects.toMatchObject({ kind: 'not-found' });
+  });
+
+  it('are at most 16, though more begin while the package loads', async () => {
+    const mcp = await open();
+    const begun = await Promise.allSettled(Array.from({ length: 24 }, () => begin(mcp)));
+    expect(begun.filter(({ status }) => status === 'fulfilled')).toHaveLength(16);
+    expect(begun).toContainEqual({ status: 'rejected', reason: expect.objectContaining({ kind: 'rate-limited' }) });
+    expect(mcp.count()).toBe(16);
+    expect(await stores.open('mcp-sessions').getKeys()).toHaveLength(16);
+    await begin(mcp);
+    expect(mcp.count()).toBe(16);
+  });
+
+  it('come back only as many as the memory may hold', async () => {
+    const mcp = await open();
+    const ids: [id: string, family: string][] = [];
+    for (let peer = 0; peer < 33; peer++) {
+      const family = `f${peer}`;
+      living.set(family, { family, device: { name: family } } as Session);
+      for (let count = 0; count < 16; count++) ids.push([await begin(mcp, family), family]);
+    }
+    await clock.advanceAsync(16 * MINUTE);
+    expect(mcp.count()).toBe(0);
+    for (const [id, family] of ids) expect((await send(mcp, LIST, id, family)).status).toBe(200);
+    expect(mcp.count()).toBe(512);
   });
 
   it('come back after a restart, and not for another paired session', async () => {
