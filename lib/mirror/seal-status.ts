@@ -1,4 +1,5 @@
 import { asObject, type JsonObject } from '../kit/json.ts';
+import { visibleName } from '../kit/text.ts';
 
 /** Maximum devices that are named. */
 export const MAX_NAMED = 20;
@@ -30,8 +31,10 @@ export function sealText(mailbox: unknown): string | undefined {
   if (reason === 'too_many_devices') return 'plain: too many devices have keys';
   const named = (Array.isArray(plain) ? plain : []).slice(0, MAX_NAMED).flatMap((each) => {
     const { name, reason: why } = asObject(each) ?? ({} as JsonObject);
-    return [`${String(name || 'a device').slice(0, 64)} ${REASONS[String(why)] ?? 'cannot open what is sealed'}`];
+    return [
+      `${visibleName(name).slice(0, 64) || 'a device'} ${REASONS[visibleName(why)] ?? 'cannot open what is sealed'}`,
+    ];
   });
-  const more = Number(count) - named.length;
+  const more = typeof count === 'number' ? count - named.length : 0;
   return `plain: ${named.join(', ')}${more > 0 ? `, and ${more} more` : ''}`;
 }

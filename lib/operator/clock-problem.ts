@@ -1,3 +1,4 @@
+import { isTime } from '../kit/clock.ts';
 import { asObject } from '../kit/json.ts';
 import type { ClockProblem } from '../steady-clock.ts';
 
@@ -8,17 +9,19 @@ export interface ClockProblemFacts extends ClockProblem {
 }
 
 const STATES: readonly unknown[] = ['ahead', 'behind', 'stopped'] satisfies ClockProblem['state'][];
-/** Seconds; the range of `Date`. */
-const MAX_TIME = 8_640_000_000_000;
 
 const SET = 'Set the clock of that machine, for example with: timedatectl set-ntp true';
 
 /** Null if the relay reports no problem with its clock, or one unknown to this version. */
 export function readClockProblem(info: unknown): ClockProblemFacts | null {
   const { state, reads_at, last_write, kept_aside } = asObject(asObject(info)?.clock_problem) ?? {};
-  const isTime = (value: unknown) => typeof value === 'number' && Math.abs(value) <= MAX_TIME;
-  if (!STATES.includes(state) || !isTime(reads_at) || !isTime(last_write)) return null;
-  return { state, reads_at, last_write, kept_aside: Number(kept_aside) || 0 } as ClockProblemFacts;
+  if (!STATES.includes(state) || !isTime(reads_at, 1000) || !isTime(last_write, 1000)) return null;
+  return {
+    state,
+    reads_at,
+    last_write,
+    kept_aside: typeof kept_aside === 'number' ? kept_aside : 0,
+  } as ClockProblemFacts;
 }
 
 /** Describes the problem with the clock of the relay's machine. */

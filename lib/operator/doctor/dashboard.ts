@@ -122,11 +122,16 @@ export interface ComponentHealth {
 export function componentHealth(status: unknown): ComponentHealth {
   const given = isMapping(status) ? status.components : undefined;
   if (!isMapping(given) && !Array.isArray(given)) return { supported: false, overall: 'unknown', components: [] };
-  const pairs: [name: unknown, value: unknown][] = Array.isArray(given)
-    ? given.map((value, index) => [isMapping(value) ? (value.name ?? value.id ?? index) : index, value])
+  const pairs: [name: string, value: unknown][] = Array.isArray(given)
+    ? given.map((value, index) => [nameOf(value) ?? String(index), value])
     : Object.entries(given);
-  const components = pairs.slice(0, MAX_COMPONENTS).map(([name, value]) => component(String(name), value));
+  const components = pairs.slice(0, MAX_COMPONENTS).map(([name, value]) => component(name, value));
   return { supported: true, overall: components.every(({ healthy }) => healthy) ? 'ok' : 'degraded', components };
+}
+
+function nameOf(value: unknown): string | undefined {
+  const name = isMapping(value) ? (value.name ?? value.id) : undefined;
+  return typeof name === 'string' || typeof name === 'number' ? `${name}` : undefined;
 }
 
 function component(name: string, value: unknown): Component {

@@ -1,4 +1,5 @@
 import type { ProbeResult } from '../../host/probe.ts';
+import { isTime } from '../../kit/clock.ts';
 import { asObject, type JsonObject } from '../../kit/json.ts';
 import { sealText } from '../../mirror/seal-status.ts';
 import { minuteOf } from '../clock-problem.ts';
@@ -32,7 +33,8 @@ function mailboxChecks({ mailbox }: JsonObject): Check[] {
 function linkCheck(mirror: JsonObject, now: number): Check {
   const { url, link, since, waiting, uploads, error } = mirror;
   const isHome = typeof url === 'string';
-  const count = Number(asObject(waiting)?.out ?? 0);
+  const out = asObject(waiting)?.out;
+  const count = typeof out === 'number' ? out : 0;
   const wait = count === 0 ? '' : `, ${count} ${count === 1 ? 'change waits' : 'changes wait'}`;
   const there = isHome ? `the edge ${url}` : 'home';
   const failure = asObject(uploads)?.error;
@@ -41,7 +43,7 @@ function linkCheck(mirror: JsonObject, now: number): Check {
     return warn(ID, what, 'The edge keeps it. See how many wait with: svc relay mirror status');
   }
   if (link === 'up') return ok(ID, `linked with ${there}${count === 0 ? ', in step' : wait}`);
-  const at = typeof since === 'number' && Number.isFinite(since) ? since : now / 1000;
+  const at = isTime(since, 1000) ? since : now / 1000;
   const summary = `${isHome ? `not linked with ${there}` : 'home is off'} since ${minuteOf(at)}${wait}`;
   if (now / 1000 - at < GRACE_SECONDS) return ok(ID, summary);
   if (!isHome)

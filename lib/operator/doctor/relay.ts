@@ -83,7 +83,11 @@ export function loopbackCheck(info: ProbeResult, version: string, port: number):
 /** The stores that the relay cannot write, from its `/relay/info` (contract 01 §6.7). Empty while there are none. */
 export function storesChecks({ ok: answers, json }: ProbeResult): Check[] {
   const failing = answers && isMapping(json) && Array.isArray(json.failing_stores) ? json.failing_stores : [];
-  const names = failing.filter(isMapping).map(({ store, error }) => `${store} (${error})`);
+  const names = failing
+    .filter(isMapping)
+    .flatMap(({ store, error }) =>
+      typeof store === 'string' && typeof error === 'string' ? `${store} (${error})` : [],
+    );
   if (names.length === 0) return [];
   const advice =
     'Free or replace the disk that holds its state: a crash undoes what is not stored. It tries again by itself.';

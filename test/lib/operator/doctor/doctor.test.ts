@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Host, HostFiles } from '../../../../lib/host/index.ts';
-import { apiBase, dashboardBase } from '../../../../lib/operator/doctor/check.ts';
+import { apiBase, type Check, dashboardBase } from '../../../../lib/operator/doctor/check.ts';
 import { componentHealth } from '../../../../lib/operator/doctor/dashboard.ts';
 import { type DoctorDeps, diagnose, hasProblems } from '../../../../lib/operator/doctor/doctor.ts';
 import { createTestClock } from '../../../support/clock.ts';
@@ -29,7 +29,7 @@ async function deps(given: Partial<DoctorDeps> = {}): Promise<DoctorDeps> {
   };
 }
 
-const check = (checks: { id: string }[], id: string) => checks.find((one) => one.id === id);
+const check = (checks: Check[], id: string) => checks.find((one) => one.id === id);
 
 describe('diagnose (07 §5.2)', () => {
   it('never exceeds its timeout, whatever hangs: services, modules, files, systemd', async () => {
@@ -105,6 +105,27 @@ describe('diagnose (07 §5.2)', () => {
       status: 'ok',
       summary: expect.stringMatching(/0\.9\.0 answers.*1\.0\.0 is installed/),
     });
+  });
+
+  it('reads answers of any shape: members that have no text, and times that no date can hold', async () => {
+    const odd = { toString: 1, valueOf: 1 };
+    const probe: DoctorDeps['probe'] = async (method, url) => ({
+      ...{ ok: true, exists: true, status: 200, method, url },
+      json: {
+        ...{ components: [{ name: odd, status: odd }], failing_stores: [{ store: odd, error: odd }] },
+        clock_problem: { state: 'ahead', reads_at: 1, last_write: 1, kept_aside: odd },
+        ...{ enabled: true, link: 'down', since: 1e300, waiting: { out: odd } },
+        mailbox: { sealed: false, plain: [{ name: odd, reason: odd }], plain_count: odd },
+        ...{ devices: [{ device_name: odd, ends_soon: true }], subscriptions: 1 },
+        services: [{ host: odd, at: odd, result: 'later', error: odd }],
+      },
+    });
+    const { checks } = await diagnose(await deps({ probe }));
+    expect(check(checks, 'dashboard-component-health')?.summary).toBe('0 is unknown');
+    expect(check(checks, 'relay-clock')?.summary).toContain('0 sessions');
+    expect(check(checks, 'relay-mirror')?.summary).toMatch(/^home is off since 2/);
+    expect(check(checks, 'relay-mailbox')?.summary).toContain('a device cannot open what is sealed');
+    expect(check(checks, 'relay-stores')).toBeUndefined();
   });
 
   it.each([
