@@ -1,6 +1,6 @@
 import type { ClockRecord, Store } from '../storage/schema.ts';
 import { describeError } from './errors.ts';
-import { type Clock, every, seconds } from './kit/clock.ts';
+import { type Clock, every, isTime, seconds } from './kit/clock.ts';
 import type { Log } from './log.ts';
 
 /** Seconds between the last write and a start that suggest a wrong clock (contract 11 §2). */
@@ -152,9 +152,9 @@ export async function openSteadyClock({ clock, store, log }: SteadyClockDeps): P
 
 async function readRecord(store: Store<'clock'>): Promise<ClockRecord | undefined> {
   const record = await store.getItem('clock');
-  if (!record || !Number.isFinite(record.at)) return undefined;
+  if (!record || !isTime(record.at, 1000)) return undefined;
   const { at, jump } = record;
-  return jump && Number.isFinite(jump.from) && Number.isFinite(jump.at) ? { at, jump } : { at };
+  return jump && isTime(jump.from, 1000) && isTime(jump.at, 1000) ? { at, jump } : { at };
 }
 
 const hours = (duration: number) => Math.round(duration / 3600);

@@ -1,7 +1,7 @@
 import * as v from 'valibot';
 import type { EndedSessionRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
-import { type Clock, seconds } from '../kit/clock.ts';
+import { type Clock, isTime, seconds } from '../kit/clock.ts';
 import { loadAll, readAs } from '../kit/entries.ts';
 import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
@@ -100,5 +100,5 @@ export async function openEndedSessions({ store, clock, log }: EndedDeps) {
 const Stored: v.GenericSchema<unknown, EndedSessionRecord> = v.object({
   ...v.entriesFromList(['token_prefix', 'token_sha256', 'device_name', 'device_id', 'reason'], v.string()),
   client_surface: v.picklist(['android', 'desktop', 'quest', 'web', 'unknown']),
-  ended_at: v.number(),
+  ended_at: v.custom<number>((value) => isTime(value, 1000)),
 });

@@ -7,10 +7,11 @@ import memoryDriver from 'unstorage/drivers/memory';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { Session } from '../../../lib/sessions/session.ts';
 import { createStores } from '../../../storage/index.ts';
-import type { SessionRecord } from '../../../storage/schema.ts';
+import type { EndedSessionRecord, SessionRecord } from '../../../storage/schema.ts';
 import { sqlBackend } from '../../../storage/sql-backend.ts';
 import type { SqlExecutor } from '../../../storage/sql-driver.ts';
 import { openStateFile } from '../../../storage/sqlite.ts';
+import { memoryStores } from '../../support/states.ts';
 import { PHONE, setup } from './setup.ts';
 
 describe('restart (01 §6.7)', () => {
@@ -36,6 +37,18 @@ describe('restart (01 §6.7)', () => {
     expect(next.sessions.list().map(({ prefix }) => prefix)).toEqual([kept.session.prefix]);
     expect(next.sessions.authenticate(replaced.token)).toBeUndefined();
     expect(await store.getKeys()).toEqual([kept.session.family]);
+  });
+
+  it('forgets the end of a session at a time that no date can hold', async () => {
+    const ended = memoryStores().open('ended-sessions');
+    const { sessions, pair, restart } = await setup(undefined, undefined, { ended });
+    const { session, token } = await pair();
+    await sessions.revoke(session);
+    const [family = ''] = await ended.getKeys();
+    expect((await restart()).sessions.endedSentence({ token })).toContain('pair again');
+    const record = (await ended.getItem(family)) as EndedSessionRecord;
+    await ended.setItem(family, { ...record, ended_at: 1e300 });
+    expect((await restart()).sessions.endedSentence({ token })).toBeUndefined();
   });
 
   it('fills in the grants of an older record', async () => {
