@@ -100,17 +100,7 @@ const CARRIED = [
  * transaction.
  */
 export async function openSessions(deps: SessionsDeps): Promise<Sessions> {
-  const records: SessionRecords = createSessionRecords({
-    store: deps.store,
-    log: deps.log,
-    clock: deps.clock,
-    living: (family) => index.known(family),
-    removed: (family) => index.forget(family),
-    written: (family, over) => sessions.written(family, over),
-  });
-  const index: SessionIndex = createSessionIndex(records.stored);
-  const ended = await openEndedSessions({ store: deps.ended, clock: deps.clock, log: deps.log });
-  const sessions = new Sessions(deps, index, records, ended);
+  const sessions = new Sessions(deps, await openEndedSessions({ ...deps, store: deps.ended }));
   await sessions.load();
   return sessions;
 }
@@ -137,9 +127,7 @@ export class Sessions {
   #aside: Session[] = [];
 
   constructor(
-    { clock, log, savesSeenAtOnce = false, jump, maxSessions = 4096 }: SessionsDeps,
-    index: SessionIndex,
-    records: SessionRecords,
+    { store, clock, log, savesSeenAtOnce = false, jump, maxSessions = 4096 }: SessionsDeps,
     ended: EndedSessions,
   ) {
     this.#ended = ended;
@@ -148,8 +136,13 @@ export class Sessions {
     this.#log = log;
     this.#savesSeenAtOnce = savesSeenAtOnce;
     this.#maxSessions = maxSessions;
-    this.#index = index;
-    this.#records = records;
+    this.#records = createSessionRecords({
+      ...{ store, log, clock },
+      living: (family) => this.#index.known(family),
+      removed: (family) => this.#index.forget(family),
+      written: (family, over) => this.#writes.emit(family, over),
+    });
+    this.#index = createSessionIndex(this.#records.stored);
   }
 
   /** Loads the stored sessions that are alive, regardless of the limit; at the edge, on demand. */
@@ -223,11 +216,6 @@ export class Sessions {
    */
   onWrite(listener: (family: string, over?: Session) => void): void {
     this.#writes.on(listener);
-  }
-
-  /** Called by the records only. */
-  written(family: string, over?: Session): void {
-    this.#writes.emit(family, over);
   }
 
   /** Sets the check whether a session is honoured now; a session that is not does not end (contract 12 §2). */
@@ -361,9 +349,9 @@ export class Sessions {
     return this.#alive(this.#index.ofFamily(family));
   }
 
-  /** A change of a family's record that others have to wait for. After it, check again and then act synchronously. */
-  busy(family: string): Promise<unknown> | undefined {
-    return this.#replacement(family);
+  /** A running replacement with one of the keys, such as a family. After it, check again and then act synchronously. */
+  busy(...keys: (string | undefined)[]): Promise<unknown> | undefined {
+    return this.#records.replacementOf(keys);
   }
 
   /**
@@ -383,7 +371,7 @@ export class Sessions {
       const next = { ...given, lastSeen: Math.max(given.lastSeen, own.lastSeen) };
       this.#drop(own, 'replaced');
       this.#index.add(next);
-      this.#announceEnd(own, 'replaced');
+      this.#ends.emit(own, 'replaced');
       return this.#records.save(next);
     }
     if (own.pairedHere) own.pairedHere = { ...own.pairedHere, adopted: true };
@@ -483,7 +471,7 @@ export class Sessions {
   async create({ device, policy, transportHint, keyThumbprint, routes, home }: NewSession): Promise<Issued> {
     const key = isDeviceId(device.id) ? `device:${device.id.toLowerCase()}` : undefined;
     const others = () => this.#ownOfDevice(device).map(({ family }) => family);
-    while (this.#replacement(key, ...others())) await this.#replacement(key, ...others());
+    while (this.busy(key, ...others())) await this.busy(key, ...others());
     const replaced = this.#replacedBy(device);
     const at = this.#now();
     const token = this.#newToken();
@@ -518,7 +506,7 @@ export class Sessions {
       for (const other of replaced.filter(({ ended }) => !ended)) {
         this.#ended.add(other, 'replaced');
         this.#drop(other, 'replaced');
-        this.#announceEnd(other, 'replaced');
+        this.#ends.emit(other, 'replaced');
       }
     });
     const isStored = await storing.finally(() => {
@@ -540,7 +528,7 @@ export class Sessions {
     const family = this.#index.ofRefresh(hash, familyOf(refreshToken))?.family;
     if (!family) return this.#refresh(refreshToken, hash, device, proved);
     const use = (async () => {
-      while (this.#replacement(family)) await this.#replacement(family);
+      while (this.busy(family)) await this.busy(family);
       return this.#refresh(refreshToken, hash, device, proved);
     })();
     this.#refreshes.set(family, use);
@@ -583,7 +571,7 @@ export class Sessions {
       const { ownerName } = old;
       if (ownerName !== undefined) session.device = { ...session.device, name: ownerName };
       this.#drop(old, 'replaced');
-      this.#announceEnd(old, 'replaced');
+      this.#ends.emit(old, 'replaced');
       this.#index.add(session);
     });
     if (!isStored) throw notStored();
@@ -625,7 +613,7 @@ export class Sessions {
    * one.
    */
   async #issueRefresh(session: Session, isServed: () => boolean): Promise<string | undefined> {
-    while (this.#replacement(session.family)) await this.#replacement(session.family);
+    while (this.busy(session.family)) await this.busy(session.family);
     if (session.ended) return undefined;
     if (isServed()) {
       // It may have been bound to a key.
@@ -638,11 +626,6 @@ export class Sessions {
       if (!session.ended) this.#index.setRefresh(session, refresh);
     });
     return isStored ? token : undefined;
-  }
-
-  /** A running replacement with one of the keys. After it, check again and then act synchronously. */
-  #replacement(...keys: (string | undefined)[]): Promise<unknown> | undefined {
-    return this.#records.replacementOf(keys);
   }
 
   /**
@@ -670,9 +653,9 @@ export class Sessions {
     this.#log.info(`session ${named(session)} revoked`);
     this.#ended.add(session, 'revoked', by);
     this.#drop(session, 'revoked');
-    if (!answerFirst) this.#announceEnd(session, 'revoked');
+    if (!answerFirst) this.#ends.emit(session, 'revoked');
     const isStored = await this.#records.remove(session);
-    if (answerFirst) this.#clock.after(0, () => this.#announceEnd(session, 'revoked'));
+    if (answerFirst) this.#clock.after(0, () => this.#ends.emit(session, 'revoked'));
     if (!isStored) throw appliedOnly('the session is revoked');
   }
 
@@ -689,7 +672,7 @@ export class Sessions {
 
   async #reduced(session: Session): Promise<void> {
     this.#index.expiryChanged(session);
-    this.#announceChange(session, 'reduced');
+    this.#changes.emit(session, 'reduced');
     this.#log.info(`session ${named(session)} reduced`);
     if (!(await this.#records.save(session))) throw appliedOnly('the session is reduced');
   }
@@ -701,7 +684,7 @@ export class Sessions {
    * be stored.
    */
   async extend(session: Session, ttlSeconds?: number): Promise<void> {
-    while (this.#replacement(session.family)) await this.#replacement(session.family);
+    while (this.busy(session.family)) await this.busy(session.family);
     if (!this.isAlive(session)) throw new RelayError('not-found', 'this session is over');
     if (session.mirrored) throw new RelayError('conflict', 'this device has paired at home: extend it there');
     const { expiresAt, grants } = session;
@@ -719,7 +702,7 @@ export class Sessions {
       else await this.#records.save(session);
       throw new RelayError('conflict', 'the session was changed meanwhile, and was not extended');
     }
-    this.#announceChange(session, 'extended');
+    this.#changes.emit(session, 'extended');
     this.#log.info(`session ${named(session)} extended`);
   }
 
@@ -733,7 +716,7 @@ export class Sessions {
     this.#log.info(`session ${named(session)} renamed to ${name}`);
     session.ownerName = name;
     this.#index.setDevice(session, { ...session.device, name });
-    this.#announceChange(session, 'renamed');
+    this.#changes.emit(session, 'renamed');
     if (!(await this.#records.save(session))) throw appliedOnly('the device is renamed');
   }
 
@@ -785,18 +768,10 @@ export class Sessions {
     session.ended = reason;
   }
 
-  #announceEnd(session: Session, reason: EndReason): void {
-    this.#ends.emit(session, reason);
-  }
-
-  #announceChange(session: Session, change: SessionChange): void {
-    this.#changes.emit(session, change);
-  }
-
   #end(session: Session, reason: EndReason, by?: string): Promise<boolean> {
     this.#ended.add(session, reason, by);
     this.#drop(session, reason);
-    this.#announceEnd(session, reason);
+    this.#ends.emit(session, reason);
     return this.#records.remove(session);
   }
 
