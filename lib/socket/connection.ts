@@ -198,11 +198,6 @@ export class SocketConnection implements Connection, Indexed {
     return () => this.#watermarks?.delete(watermark);
   }
 
-  /** The socket's buffer has emptied. */
-  drained(): void {
-    this.checkUnsent();
-  }
-
   /** One text frame from the client. */
   receive(frame: TextFrame): void {
     if (!this.#open) {

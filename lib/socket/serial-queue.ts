@@ -25,10 +25,6 @@ export class SerialQueue {
     this.#signals = signals;
   }
 
-  get isBackedUp(): boolean {
-    return this.#backedUp;
-  }
-
   /** Adds a job, which holds a message of `size` characters or bytes while it waits. */
   push(job: Job, size = 0): void {
     if (!this.#busy) {

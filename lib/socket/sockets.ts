@@ -90,7 +90,7 @@ class SocketDispatcher implements SocketEvents {
   }
 
   drained(): void {
-    this.connection?.drained();
+    this.connection?.checkUnsent();
   }
 
   pinged(): void {
