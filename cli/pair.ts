@@ -6,9 +6,8 @@ import { isLoopbackName, isWildcard, splitUrl } from '../lib/kit/addresses.ts';
 import { systemClock } from '../lib/kit/clock.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { createLog } from '../lib/log.ts';
-import { buildApiPayload } from '../lib/pairing/api-payload.ts';
 import { resolveApiTarget } from '../lib/pairing/api-target.ts';
-import { type ApiTarget, pairingUrl } from '../lib/pairing/payload.ts';
+import { type ApiTarget, buildPayload, pairingUrl } from '../lib/pairing/payload.ts';
 import { createQrSecret } from '../lib/pairing/secret.ts';
 import { pageLink } from '../lib/pairing/web-link.ts';
 import { loadEnvironment } from './environment.ts';
@@ -213,6 +212,6 @@ function apiOnly(options: PairOptions, api: ApiTarget | null, secret: Uint8Array
       'Leave --api-only out, or name the API server with --host.',
     );
   }
-  const payload = JSON.stringify(buildApiPayload(api, options.dashboardUrl, secret));
+  const payload = JSON.stringify(buildPayload({ api, dashboardUrl: options.dashboardUrl }, secret));
   return { payload, pairingUrl: pairingUrl(payload) };
 }

@@ -37,18 +37,6 @@ export function readCandidates(value: unknown): Candidate[] | undefined {
   return value as Candidate[];
 }
 
-/**
- * The candidates of a payload, in their final order: those of the caller, with tailnet addresses corrected by this host.
- * Each step maps a list to a list.
- */
-export async function finalCandidates(
-  supplied: Candidate[] | undefined,
-  direct: DirectSchemes,
-  network: HostNetwork | undefined,
-): Promise<Candidate[] | undefined> {
-  return supplied && correctTailscale(supplied, direct, network);
-}
-
 /** Ranks of roles (contract 08 §6.2), in lower case. A candidate without one of them comes in between. */
 const RANKS: Readonly<Record<string, number>> = {
   tailscale: 0,
@@ -93,7 +81,12 @@ function recommended(candidate: Candidate): { recommended?: boolean } {
 
 const isTailscale = (candidate: Candidate): boolean => roleOf(candidate) === 'tailscale';
 
-async function correctTailscale(candidates: Candidate[], direct: DirectSchemes, network: HostNetwork | undefined) {
+/** The candidates with tailnet addresses corrected by this host. */
+export async function correctTailscale(
+  candidates: Candidate[],
+  direct: DirectSchemes,
+  network: HostNetwork | undefined,
+): Promise<Candidate[]> {
   if (!candidates.some(isTailscale)) return candidates;
   const tailnet = (await network?.tailnet()) ?? null;
   if (!tailnet) return candidates;

@@ -6,7 +6,7 @@ import { asObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { lanForm, readApiOverrides, resolveApiTarget, speaksTls } from './api-target.ts';
 import type { BuiltCandidate } from './build-candidates.ts';
-import { type Candidate, finalCandidates, orderCandidates, readCandidates } from './candidates.ts';
+import { type Candidate, correctTailscale, orderCandidates, readCandidates } from './candidates.ts';
 import { maskCode } from './code.ts';
 import type { PairingCodes } from './codes.ts';
 import { hostCandidates } from './host-candidates.ts';
@@ -142,7 +142,7 @@ export function createMint({ config, host, codes, redemption, secret, routes, pu
       const [api, own, given, key] = await Promise.all([
         resolveApiTarget(overrides, { config, host, log }),
         relayUrl(at),
-        finalCandidates(supplied, direct, host?.network),
+        supplied && correctTailscale(supplied, direct, host?.network),
         secret.read(),
       ]);
 

@@ -14,15 +14,16 @@ export interface ApiTarget {
 export interface PayloadFields {
   /** Null if the API server is disabled. */
   api: ApiTarget | null;
-  relay: { url: string; code: string; secret?: string; policy: CodePolicy };
+  /** Absent in a payload for the API server alone (contract 01 §9.4). */
+  relay?: { url: string; code: string; secret?: string; policy: CodePolicy };
   endpoints?: Candidate[];
   dashboardUrl?: string;
 }
 
 /** The format marker: the lowest version of the format that includes every key of the payload. */
-const marker = ({ endpoints, relay: { policy } }: PayloadFields): number => {
+const marker = ({ endpoints, relay }: PayloadFields): number => {
   if (endpoints?.length) return 3;
-  return Object.values(policy).some((value) => value !== undefined) ? 2 : 1;
+  return Object.values(relay?.policy ?? {}).some((value) => value !== undefined) ? 2 : 1;
 };
 
 /**
@@ -34,7 +35,7 @@ export function buildPayload(fields: PayloadFields, secret: Uint8Array | null): 
   const payload: Payload = {
     svc: marker(fields),
     ...(api && { host: api.host, port: api.port, key: api.key, tls: api.tls }),
-    relay: {
+    relay: relay && {
       url: relay.url,
       code: relay.code,
       secret: relay.secret,

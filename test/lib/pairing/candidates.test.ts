@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { HostNetwork, Tailnet } from '../../../lib/host/index.ts';
-import { type Candidate, finalCandidates, readCandidates } from '../../../lib/pairing/candidates.ts';
+import { type Candidate, correctTailscale, readCandidates } from '../../../lib/pairing/candidates.ts';
 
 const invalid = expect.objectContaining({ kind: 'invalid', message: expect.stringContaining('endpoints') });
 
@@ -67,10 +67,10 @@ describe('tailscale candidates (contract 01 §5.4)', () => {
   };
   const lan: Candidate = { role: 'lan', priority: 0, api: { host: 'old.ts.net', port: 1, tls: false } };
   const corrected = async (candidate: Candidate, state: Tailnet | null, direct = plain) =>
-    (await finalCandidates([candidate], direct, network(state)))?.[0];
+    (await correctTailscale([candidate], direct, network(state)))[0];
 
   test('both ports served: TLS and the name; ports, path, priority, role and unknown members are kept', async () => {
-    expect(await finalCandidates([lan, stale, lan], plain, network(tailnet()))).toEqual([
+    expect(await correctTailscale([lan, stale, lan], plain, network(tailnet()))).toEqual([
       lan,
       {
         ...stale,
@@ -122,8 +122,7 @@ describe('tailscale candidates (contract 01 §5.4)', () => {
   test('nothing changes without the CLI, without an address, without a host', async () => {
     expect(await corrected(stale, null)).toBe(stale);
     expect(await corrected(stale, tailnet({ name: null, address: null }))).toBe(stale);
-    expect(await finalCandidates([stale], plain, undefined)).toEqual([stale]);
-    expect(await finalCandidates(undefined, plain, network(tailnet()))).toBeUndefined();
+    expect(await correctTailscale([stale], plain, undefined)).toEqual([stale]);
   });
 
   test('odd shapes pass through', async () => {

@@ -1,6 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { buildPayload, type PayloadFields, pairingUrl } from '../../../lib/pairing/payload.ts';
+import type { CodePolicy } from '../../../lib/pairing/policy.ts';
 import { signPayload } from '../../../lib/pairing/signature.ts';
 
 const secret = new Uint8Array(32).fill(7);
@@ -8,7 +9,7 @@ const api = { host: '192.168.1.20', port: 8642, tls: false, key: 'k' };
 const relay = { url: 'ws://192.168.1.20:8767', code: 'ABC123', policy: {} };
 const fields = (more: Partial<PayloadFields> = {}): PayloadFields => ({ api, relay, ...more });
 const text = (more?: Partial<PayloadFields>) => JSON.stringify(buildPayload(fields(more), null));
-const withPolicy = (policy: PayloadFields['relay']['policy']) => ({ relay: { ...relay, policy } });
+const withPolicy = (policy: CodePolicy) => ({ relay: { ...relay, policy } });
 const endpoints = [{ role: 'lan', priority: 0 }];
 
 describe('QR payload (contract 01 §5.4)', () => {
