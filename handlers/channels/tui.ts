@@ -54,22 +54,17 @@ async function attach(tui: Relay['tui'], version: string, connection: Connection
   switch (attached.kind) {
     case 'attached':
     case 'gone':
-      break;
+      return;
     case 'no-host':
-      noGateway(connection, NO_HOST, id);
-      break;
+      return noGateway(connection, NO_HOST, id);
     case 'not-installed':
-      noGateway(connection, NOT_INSTALLED, id);
-      break;
+      return noGateway(connection, NOT_INSTALLED, id);
     case 'full':
-      fail(connection, `too many tui sessions on this relay (${attached.limit})`, id, 'session_limit');
-      break;
+      return fail(connection, `too many tui sessions on this relay (${attached.limit})`, id, 'session_limit');
     case 'invalid':
-      fail(connection, attached.message, id, 'invalid_request');
-      break;
+      return fail(connection, attached.message, id, 'invalid_request');
     case 'failed':
-      fail(connection, `failed to spawn tui_gateway: ${attached.reason}`, id);
-      break;
+      return fail(connection, `failed to spawn tui_gateway: ${attached.reason}`, id);
     default:
       attached satisfies never;
   }
@@ -83,16 +78,13 @@ async function request(tui: Relay['tui'], connection: Connection, { id }: Messag
   const requested = await tui.request(connection, payload?.startsWith('{') ? payload : '{}', lost);
   switch (requested) {
     case 'written':
-      break;
+      return;
     case 'no-host':
-      noGateway(connection, NO_HOST, id);
-      break;
+      return noGateway(connection, NO_HOST, id);
     case 'no-session':
-      fail(connection, 'no active tui session - send tui.attach first', id);
-      break;
+      return fail(connection, 'no active tui session - send tui.attach first', id);
     case 'full':
-      fail(connection, 'too much input waits for tui_gateway: message dropped', id);
-      break;
+      return fail(connection, 'too much input waits for tui_gateway: message dropped', id);
     default:
       requested satisfies never;
   }

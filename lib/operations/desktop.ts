@@ -41,18 +41,9 @@ export interface DesktopControl {
   }): Promise<string>;
 }
 
-export interface DesktopOperationDeps {
-  desktop: DesktopControl;
-}
-
 /** The tools that connected desktops advertise, as operations (contract 09 §7). */
-export function desktopOperations({ desktop }: DesktopOperationDeps) {
-  const operationOf = (tool: {
-    name: string;
-    description?: string;
-    inputSchema?: Readonly<Record<string, unknown>>;
-  }) => {
-    const { name, description, inputSchema } = tool;
+export function desktopOperations({ desktop }: { desktop: DesktopControl }) {
+  const operationOf = ({ name, description, inputSchema }: AdvertisedTool) => {
     const isRead = isReadTool(name);
     const operation: Operation<Record<string, unknown>> = {
       name,
