@@ -1,6 +1,5 @@
 import { RelayError } from '../lib/errors.ts';
 import { contentTooLarge, memoryFilenameFault, type Saved } from '../lib/profiles/documents.ts';
-import type { ProfileFiles } from '../lib/profiles/profile-files.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { isKnown } from '../lib/web/ranges.ts';
@@ -10,15 +9,11 @@ import { type Handler, lastOf, pathSegment, type RelayRequest } from './request.
 /** Maximum bytes of a body, with every character of the document escaped. */
 const BODY_LIMIT = 8 * 1024 * 1024;
 
-function filesOf(relay: Relay): ProfileFiles {
-  if (relay.profileFiles) return relay.profileFiles;
-  throw new RelayError('unsupported', 'this relay runs without a host, so it has no profile files');
-}
-
-/** The profile in the path. A segment that cannot be decoded matches no profile. */
-function profileOf(request: RelayRequest): string {
-  const name = pathSegment(request, 'name');
-  if (name !== null) return name;
+/** The profile in the path, and the files of profiles. A segment that cannot be decoded matches no profile. */
+function named(request: RelayRequest, { profileFiles: files }: Relay) {
+  if (!files) throw new RelayError('unsupported', 'this relay runs without a host, so it has no profile files');
+  const profile = pathSegment(request, 'name');
+  if (profile !== null) return { profile, files };
   throw new RelayError('not-found', 'profile_not_found', { extra: { profile: request.params.name } });
 }
 
@@ -26,24 +21,21 @@ const withEtag = (etag: string | null) => (etag === null ? undefined : { etag })
 
 /** `GET /api/profiles/{name}/config` (contract 07 §1.5). */
 export const getProfileConfig: Handler = async (request, relay) => {
-  const files = filesOf(relay);
-  const profile = profileOf(request);
+  const { files, profile } = named(request, relay);
   const config = await files.config(profile);
   return json({ profile, path: 'config.yaml', config, readonly: true });
 };
 
 /** `GET /api/profiles/{name}/skills` (contract 07 §1.5). */
 export const getProfileSkills: Handler = async (request, relay) => {
-  const files = filesOf(relay);
-  const profile = profileOf(request);
+  const { files, profile } = named(request, relay);
   const skills = await files.skills(profile);
   return json({ profile, skills, total: skills.length });
 };
 
 /** `GET /api/profiles/{name}/soul` (contract 07 §1.5). */
 export const getProfileSoul: Handler = async (request, relay) => {
-  const files = filesOf(relay);
-  const profile = profileOf(request);
+  const { files, profile } = named(request, relay);
   const { content, exists, size, truncated, etag } = await files.soul(profile);
   const body = {
     profile,
@@ -59,8 +51,7 @@ export const getProfileSoul: Handler = async (request, relay) => {
 
 /** `GET /api/profiles/{name}/memory` (contract 07 §1.5). */
 export const getProfileMemory: Handler = async (request, relay) => {
-  const files = filesOf(relay);
-  const profile = profileOf(request);
+  const { files, profile } = named(request, relay);
   const entries = (await files.memory(profile)).map(({ filename, content, size, truncated, etag }) => ({
     name: filename.slice(0, -'.md'.length),
     filename,
@@ -78,13 +69,12 @@ export const getProfileMemory: Handler = async (request, relay) => {
  * browsers report every 404 as an error of the page.
  */
 export const getProfileAvatar: Handler = async (request, relay) => {
-  const avatar = await filesOf(relay)
-    .avatar(profileOf(request))
-    .catch((error) => {
-      const isMissing = error instanceof RelayError && error.message === 'profile_avatar_not_found';
-      if (isMissing && lastOf(request.query).missing === '204') return null;
-      throw error;
-    });
+  const { files, profile } = named(request, relay);
+  const avatar = await files.avatar(profile).catch((error) => {
+    const isMissing = error instanceof RelayError && error.message === 'profile_avatar_not_found';
+    if (isMissing && lastOf(request.query).missing === '204') return null;
+    throw error;
+  });
   if (avatar === null) return new WebResponse(null, { status: 204 });
   const { filename, type, bytes, etag } = avatar;
   const headers = {
@@ -101,23 +91,23 @@ export const getProfileAvatar: Handler = async (request, relay) => {
 
 /** `PUT /api/profiles/{name}/soul` (contract 07 §1.5). */
 export const putProfileSoul: Handler = async (request, relay) => {
-  const name = profileOf(request);
-  const profile = await filesOf(relay).find(name);
-  const saved = await profile.writeSoul(await contentOf(request), request.headers.get('if-match'));
-  return savedResponse(saved, { profile: name, path: 'SOUL.md' });
+  const { files, profile } = named(request, relay);
+  const found = await files.find(profile);
+  const saved = await found.writeSoul(await contentOf(request), request.headers.get('if-match'));
+  return savedResponse(saved, { profile, path: 'SOUL.md' });
 };
 
 /** `PUT /api/profiles/{name}/memory/{filename}` (contract 07 §1.5). */
 export const putProfileMemory: Handler = async (request, relay) => {
-  const name = profileOf(request);
-  const profile = await filesOf(relay).find(name);
+  const { files, profile } = named(request, relay);
+  const found = await files.find(profile);
   const filename = pathSegment(request, 'filename');
   const fault = filename === null ? 'a filename must be percent-encoded UTF-8' : memoryFilenameFault(filename);
   if (filename === null || fault !== null) {
     throw new RelayError('invalid', 'invalid_filename', { extra: { detail: fault } });
   }
-  const saved = await profile.writeMemory(filename, await contentOf(request), request.headers.get('if-match'));
-  return savedResponse(saved, { profile: name, filename, path: `memories/${filename}` });
+  const saved = await found.writeMemory(filename, await contentOf(request), request.headers.get('if-match'));
+  return savedResponse(saved, { profile, filename, path: `memories/${filename}` });
 };
 
 const savedResponse = ({ bytes, etag }: Saved, what: Record<string, string>): Response =>
