@@ -76,27 +76,30 @@ const bool = (name: string, fallback: boolean, meaning: string, legacy?: string)
   },
 });
 
-const integer = (
-  name: string,
-  fallback: number,
-  meaning: string,
-  min = 0,
-  max = Number.MAX_SAFE_INTEGER,
-): Variable<number> => ({
+/** An integer; undefined if it is unset, or invalid, which `instead` warns of. */
+function readInteger(
+  reading: Reading,
+  { name, min, max = Number.MAX_SAFE_INTEGER, instead }: { name: string; min: number; max?: number; instead: string },
+): number | undefined {
+  const value = raw(reading, name);
+  if (value === undefined) return undefined;
+  const parsed = Number(value);
+  if (/^[+-]?\d+$/.test(value) && Number.isSafeInteger(parsed) && parsed >= min && parsed <= max) return parsed;
+  const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
+  reading.warn(`${name} is not an integer ${range}${instead}`);
+  return undefined;
+}
+
+const integer = (name: string, fallback: number, meaning: string, min = 0, max?: number): Variable<number> => ({
   name,
   type: 'int',
   fallback: String(fallback),
   meaning,
-  read(reading) {
-    const value = raw(reading, name);
-    if (value === undefined) return fallback;
-    const parsed = Number(value);
-    if (/^[+-]?\d+$/.test(value) && Number.isSafeInteger(parsed) && parsed >= min && parsed <= max) return parsed;
-    const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
-    reading.warn(`${name} is not an integer ${range}; using the default (${fallback})`);
-    return fallback;
-  },
+  read: (reading) => readInteger(reading, { name, min, max, instead: `; using the default (${fallback})` }) ?? fallback,
 });
+
+const positive = (name: string, fallback: number, meaning: string): Variable<number> =>
+  integer(name, fallback, meaning, 1);
 
 /** For a value with other sources: anything but a boolean counts as unset. */
 const optionalBool = (name: string, meaning: string): Variable<boolean | undefined> => ({
@@ -119,14 +122,7 @@ const optionalInteger = (name: string, meaning: string, min = 0): Variable<numbe
   type: 'int',
   fallback: 'unset',
   meaning,
-  read(reading) {
-    const value = raw(reading, name);
-    if (value === undefined) return undefined;
-    const parsed = Number(value);
-    if (/^[+-]?\d+$/.test(value) && Number.isSafeInteger(parsed) && parsed >= min) return parsed;
-    reading.warn(`${name} is not an integer of at least ${min}, and is ignored`);
-    return undefined;
-  },
+  read: (reading) => readInteger(reading, { name, min, instead: ', and is ignored' }),
 });
 
 /** A listening port. An invalid one stops the relay instead of falling back to the default. */
@@ -371,72 +367,61 @@ export const variables = {
     'file with the OAuth tokens of xAI, which is only read',
     '<relay_home>/auth/xai-oauth.json',
   ) as Variable<string>,
-  voiceResumeTtlMs: integer(
+  voiceResumeTtlMs: positive(
     'RELAY_VOICE_RESUME_TTL_MS',
     30_000,
     'how long a voice session waits for its client to come back, in milliseconds',
-    1,
   ),
-  voiceUnattachedTtlMs: integer(
+  voiceUnattachedTtlMs: positive(
     'RELAY_VOICE_UNATTACHED_TTL_MS',
     120_000,
     'how long a session of the realtime agent waits for its first socket, in milliseconds',
-    1,
   ),
-  voiceBackgroundDetachedMaxMs: integer(
+  voiceBackgroundDetachedMaxMs: positive(
     'RELAY_VOICE_BACKGROUND_DETACHED_MAX_MS',
     360_000,
     'how long a realtime agent session waits for its client while a background run or its answer is pending',
-    1,
   ),
-  voiceBackgroundRunMaxMs: integer(
+  voiceBackgroundRunMaxMs: positive(
     'RELAY_VOICE_BACKGROUND_RUN_MAX_MS',
     300_000,
     'how long a background run of the realtime agent may take',
-    1,
   ),
-  voiceProgressIntervalMs: integer(
+  voiceProgressIntervalMs: positive(
     'RELAY_VOICE_PROGRESS_INTERVAL_MS',
     5000,
     'time between reports of the progress of a run',
-    1,
   ),
-  voicePlaybackDrainMs: integer(
+  voicePlaybackDrainMs: positive(
     'RELAY_VOICE_PLAYBACK_DRAIN_MS',
     2500,
     'how long the relay waits until the phone has played what it received',
-    1,
   ),
-  voiceRunLeadMs: integer('RELAY_VOICE_RUN_LEAD_MS', 750, 'pause between announcing a run and starting it', 1),
-  voiceFloorWaitMs: integer(
+  voiceRunLeadMs: positive('RELAY_VOICE_RUN_LEAD_MS', 750, 'pause between announcing a run and starting it'),
+  voiceFloorWaitMs: positive(
     'RELAY_VOICE_FLOOR_WAIT_MS',
     12_000,
     'how long an answer waits for a pause in the conversation',
-    1,
   ),
-  voiceInputQuietMs: integer(
+  voiceInputQuietMs: positive(
     'RELAY_VOICE_INPUT_QUIET_MS',
     1500,
     'how long the microphone has to be quiet before an answer',
-    1,
   ),
-  voiceDeliveryConfirmMs: integer(
+  voiceDeliveryConfirmMs: positive(
     'RELAY_VOICE_DELIVERY_CONFIRM_MS',
     30_000,
     'how long the provider has for speaking an answer before it is sent as text',
-    1,
   ),
-  voiceLongToolQuickFinishMs: integer(
+  voiceLongToolQuickFinishMs: positive(
     'RELAY_VOICE_LONG_TOOL_QUICK_FINISH_MS',
     1500,
     'how long a run with a long tool has to finish before it goes on in the background',
-    1,
   ),
-  voiceTranscriptWaitMs: integer(
+  voiceTranscriptWaitMs: positive(
     'RELAY_VOICE_TRANSCRIPT_WAIT_MS',
     8000,
     'how long an utterance waits for its transcript before it is answered without',
-    1,
   ),
   voiceLongToolHints: words(
     'RELAY_VOICE_LONG_TOOL_HINTS',
@@ -510,19 +495,17 @@ export const variables = {
     1,
     20_000,
   ),
-  readBudgetMb: integer(
+  readBudgetMb: positive(
     'RELAY_READ_BUDGET_MB',
     256,
     'memory for messages and JSON bodies over 256 KiB while they are read, of all clients together, in MiB; what does not fit waits for its turn (at the edge: bodies only)',
-    1,
   ),
-  mediaMaxSizeMb: integer('RELAY_MEDIA_MAX_SIZE_MB', 100, 'largest file to serve or accept, in MiB', 1),
-  mediaTtlSeconds: integer('RELAY_MEDIA_TTL_SECONDS', 86_400, 'lifetime of a media token', 1),
-  mediaLruCap: integer(
+  mediaMaxSizeMb: positive('RELAY_MEDIA_MAX_SIZE_MB', 100, 'largest file to serve or accept, in MiB'),
+  mediaTtlSeconds: positive('RELAY_MEDIA_TTL_SECONDS', 86_400, 'lifetime of a media token'),
+  mediaLruCap: positive(
     'RELAY_MEDIA_LRU_CAP',
     500,
     'maximum number of media tokens; the least recently used is dropped first',
-    1,
   ),
   mediaStrictSandbox: bool(
     'RELAY_MEDIA_STRICT_SANDBOX',
