@@ -2,6 +2,7 @@ import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import { type Upstream, type UpstreamRequest, type UpstreamResponse, upstreamReason } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
+import { createIdleTimer } from '../kit/idle-timer.ts';
 import { isObject, type JsonObject, parseJson } from '../kit/json.ts';
 import { decodeUtf8, isPrintable } from '../kit/text.ts';
 import { MINUTE } from '../kit/units.ts';
@@ -9,7 +10,6 @@ import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { readUpTo } from '../web/streams.ts';
 import { firstString } from './events.ts';
-import { createIdleTimer } from './idle-timer.ts';
 
 const CALL_TIMEOUT = 30_000;
 const IDLE_TIMEOUT = 30 * 60_000;

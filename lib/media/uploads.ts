@@ -2,7 +2,8 @@ import { sha256 } from '@noble/hashes/sha2.js';
 import { RelayError } from '../errors.ts';
 import type { NewBytes } from '../host/media.ts';
 import { bytesToHex } from '../kit/bytes.ts';
-import type { Cancel, Clock } from '../kit/clock.ts';
+import type { Clock } from '../kit/clock.ts';
+import { createIdleTimer } from '../kit/idle-timer.ts';
 import { createAdmission } from '../kit/semaphore.ts';
 import { boundaryOf, createFilePartReader, type FilePart, type PartHead } from './multipart.ts';
 import { maxSealedSize } from './sealed.ts';
@@ -72,39 +73,34 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, isHas
    */
   function chunksOf(iterator: AsyncIterator<Uint8Array>) {
     const { signal } = stopping;
-    let waitingSince: number | undefined;
     let failure: RelayError | undefined;
     let rejectWaiting = (_error: RelayError) => {};
-    let cancel: Cancel;
     const fail = (error: RelayError) => {
       failure = error;
       rejectWaiting(error);
     };
-    const check = () => {
-      const left = IDLE - (waitingSince === undefined ? 0 : clock.monotonic() - waitingSince);
-      if (left > 0) cancel = clock.after(left, check);
-      else fail(new RelayError('timeout', 'the upload stood still for 30 seconds'));
-    };
+    const idle = createIdleTimer(clock, IDLE, () =>
+      fail(new RelayError('timeout', 'the upload stood still for 30 seconds')),
+    );
     const stop = () => fail(isStopping());
-    cancel = clock.after(IDLE, check);
     signal.addEventListener('abort', stop);
     if (signal.aborted) stop();
     return {
       next: () =>
         new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
           if (failure) return reject(failure);
-          waitingSince = clock.monotonic();
+          idle.begin();
           rejectWaiting = reject;
           iterator.next().then(
             (result) => {
-              waitingSince = undefined;
+              idle.end();
               resolve(result);
             },
             () => reject(new RelayError('invalid', 'the upload was cut off')),
           );
         }),
       end() {
-        cancel();
+        idle.stop();
         signal.removeEventListener('abort', stop);
       },
     };

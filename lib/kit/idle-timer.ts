@@ -1,8 +1,8 @@
-import type { Cancel, Clock } from '../kit/clock.ts';
+import type { Cancel, Clock } from './clock.ts';
 
 /**
- * Limits how long each of several waits may take: calls `onIdle` once when a wait has lasted `limit` ms. A single timer checks the current wait instead of one timer per
- * wait, because long timers are expensive at the edge.
+ * Limits how long each of several waits may take: calls `onIdle` once when a wait has lasted `limit` ms. A single timer
+ * checks the current wait instead of one timer per wait, because long timers are expensive at the edge.
  */
 export function createIdleTimer(clock: Clock, limit: number, onIdle: () => void) {
   let since: number | undefined;
