@@ -25,15 +25,10 @@ const MAX_SEQ = 2 ** 52;
 /** Every event as one `stream.event` envelope (contract 02 §5.5). */
 export const typed: Dialect = (state, event, now) => {
   if (event.kind === 'mark') return step(state, 'done', {}, { state: 'final' }, now);
-  if (event.kind === 'end') {
-    return state.final ? { state } : step(state, 'done', {}, { state: 'final', synthetic: true }, now);
-  }
-  if (event.kind === 'cancelled') {
-    return state.final ? { state } : step(state, 'done', {}, { state: 'final', cancelled: true }, now);
-  }
-  if (event.kind === 'waiting') {
-    return state.final ? { state } : step(state, 'relay.waiting', {}, { seconds: event.seconds }, now);
-  }
+  if (event.kind !== 'event' && state.final) return { state };
+  if (event.kind === 'end') return step(state, 'done', {}, { state: 'final', synthetic: true }, now);
+  if (event.kind === 'cancelled') return step(state, 'done', {}, { state: 'final', cancelled: true }, now);
+  if (event.kind === 'waiting') return step(state, 'relay.waiting', {}, { seconds: event.seconds }, now);
   const name = event.type ?? 'assistant.delta';
   const payload = { ...event.data };
   for (const field of ENVELOPE_FIELDS) delete payload[field];
