@@ -17,12 +17,8 @@ export interface DashboardFacts extends DashboardProbes {
 }
 
 export const dashboardFacts = (probes: DashboardProbes): DashboardFacts => ({
-  status: probes.status,
-  component_health: componentHealth(probes.status.json),
-  audio_transcribe: probes.audio_transcribe,
-  ws_ticket: probes.ws_ticket,
-  capabilities: probes.capabilities,
-  sessions_prune: probes.sessions_prune,
+  ...{ status: probes.status, component_health: componentHealth(probes.status.json) },
+  ...probes,
   manage_surface: manageSurface(probes),
 });
 

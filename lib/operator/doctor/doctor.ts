@@ -108,16 +108,6 @@ export async function diagnose(deps: DoctorDeps): Promise<Diagnosis> {
       work.catch((error: unknown) => instead(error instanceof Error ? error.message : String(error))),
       () => instead(`nothing within ${deps.timeout / 1000} s`),
     );
-  /** Slow is not broken, so facts that came too late are reported as unknown, not as missing. */
-  const timeouts: { plugin?: string; imports?: string } = {};
-  const timedOutPlugin = (reason: string): PluginFacts => {
-    timeouts.plugin = reason;
-    return noPluginFacts(host, version, pluginDirectory);
-  };
-  const timedOutImports = (error: string): ImportChain => {
-    timeouts.imports = error;
-    return { ok: false, module: 'relay', error };
-  };
   const relayBase = relay.url ?? `${relay.tls ? 'https' : 'http'}://127.0.0.1:${relay.port}`;
 
   /** A remote relay is not asked about its rule for callers on this machine. */
@@ -177,8 +167,9 @@ export async function diagnose(deps: DoctorDeps): Promise<Diagnosis> {
         // Most relays have no Secure Link, and need no warning about it.
         (reason) => (deps.config?.secureLinkEnabled ? reason : undefined),
       ),
-    plugin: bounded(readPlugin(host, version, pluginDirectory), timedOutPlugin),
-    importChain: bounded(tryImports(deps.modules), timedOutImports),
+    // Slow is not broken, so facts that came too late are reported as unknown, not as missing.
+    plugin: bounded<PluginFacts | string>(readPlugin(host, version, pluginDirectory), (reason) => reason),
+    importChain: bounded<ImportChain | string>(tryImports(deps.modules), (reason) => reason),
     heartbeat: bounded(readHeartbeat(host, clock), (): Heartbeat => ({ status: 'malformed', supported: true })),
     priorExit: bounded(readPriorExit(host), (): PriorExit => ({ prior_exit: 'unknown' })),
     bootstrap: bounded(readBootstrap(deps.compat), () => noBootstrap(deps.compat)),
@@ -190,21 +181,24 @@ export async function diagnose(deps: DoctorDeps): Promise<Diagnosis> {
   const apiFacts = { capabilities, toolsets };
   const dashboardSide = dashboardFacts(facts.dashboard);
   return {
-    plugin,
+    plugin: typeof plugin === 'string' ? noPluginFacts(host, version, pluginDirectory) : plugin,
     standard: { api_url: api.url, dashboard_url: dashboard.url, api: apiFacts, dashboard: dashboardSide },
-    relay: { port: relay.port, info, import_chain: importChain },
+    relay: {
+      ...{ port: relay.port, info },
+      import_chain: typeof importChain === 'string' ? { ok: false, module: 'relay', error: importChain } : importChain,
+    },
     gateway_heartbeat: heartbeat,
     gateway_prior_exit: priorExit,
     bootstrap,
     lifecycle: facts.lifecycle,
     frozen: info.ok && isMapping(info.json) ? readFreeze(info.json.freeze) : null,
     checks: [
-      ...(timeouts.plugin === undefined ? pluginChecks(plugin) : unknownPlugin(timeouts.plugin)),
+      ...(typeof plugin === 'string' ? unknownPlugin(plugin) : pluginChecks(plugin)),
       ...apiChecks(apiFacts, api),
       ...dashboardChecks(dashboardSide, dashboard),
       ...gatewayChecks(heartbeat, priorExit),
       ...surfaceChecks(dashboardSide, dashboard),
-      timeouts.imports === undefined ? importCheck(importChain) : unknownImports(timeouts.imports),
+      typeof importChain === 'string' ? unknownImports(importChain) : importCheck(importChain),
       ...(relay.url === undefined
         ? [
             loopbackCheck(info, version, relay.port),
