@@ -6,7 +6,7 @@ import { RelayError } from '../errors.ts';
 import { createEvent } from '../kit/event.ts';
 import { isObject } from '../kit/json.ts';
 import { withoutMembers } from '../kit/json-text.ts';
-import type { Actor } from '../operations/actor.ts';
+import type { PhoneCall } from '../operations/android.ts';
 import { type DeviceRow, deviceRoutes } from '../operations/device.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -27,18 +27,6 @@ const MAX_REPORT = 256 * 1024;
 export interface BridgeDeps extends RoomDeps {
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'bridge'>;
-}
-
-/** A call (contract 03 §4.1). */
-export interface Call {
-  route: DeviceRow;
-  /** The query, one value for each name. */
-  query: Readonly<Record<string, string>>;
-  /** The body of a POST: its text, which goes to the phone unchanged, and its parsed value. */
-  body?: Readonly<JsonText>;
-  /** Aborts when the caller disconnects. */
-  signal?: AbortSignal;
-  actor: Actor;
 }
 
 /** The relay's side of the bridge: the connected phones, and the commands sent to them (contract 03 §1-6). */
@@ -190,7 +178,7 @@ export async function openBridge(deps: BridgeDeps) {
      * @throws RelayError `invalid`, `not-found`, `conflict`, `unavailable`, `forbidden`, `rate-limited` when nothing
      * was sent; `bad-gateway` and `gateway-timeout` when it was sent and no usable response came.
      */
-    async command({ route, query, body, signal, actor }: Call): Promise<Reply> {
+    async command({ route, query, body, signal, actor }: PhoneCall): Promise<Reply> {
       if (stopping) throw new RelayError('unavailable', 'Relay is shutting down');
       const { method, path } = route;
       const recordFor = (device?: Device, selector?: string): ActivityRecord => ({

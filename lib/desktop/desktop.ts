@@ -5,12 +5,9 @@ import { createUseCheck, type Link } from '../dispatch/link.ts';
 import { createEvent } from '../kit/event.ts';
 import { parseJson } from '../kit/json.ts';
 import { textOf, withoutMembers } from '../kit/json-text.ts';
-import type { Actor } from '../operations/actor.ts';
-import { type AdvertisedTool, isReadTool } from '../operations/desktop.ts';
+import { type AdvertisedTool, isReadTool, type ToolCall } from '../operations/desktop.ts';
 import { isDeviceId } from '../sessions/device.ts';
-import type { Session } from '../sessions/session.ts';
 import { encodeEnvelope, isLongerThan, type Payload } from '../socket/envelope.ts';
-import type { JsonText } from '../web/json.ts';
 import type { ActivityRecord } from './activity.ts';
 import { createControlSessions, type Requester } from './control.ts';
 import { openPersistence } from './persistence.ts';
@@ -33,21 +30,6 @@ const isNoArgument = (key: string): boolean => NOT_ARGUMENTS.has(key);
 export interface DesktopDeps extends RoomDeps {
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'desktop'>;
-}
-
-/** A call of a tool (contract 07 §2.3). */
-export interface ToolCall {
-  tool: string;
-  /** Its arguments, including those that name the desktop. */
-  args: Readonly<JsonText>;
-  /** The query, which may name the desktop if the arguments do not. */
-  query: Readonly<Record<string, string>>;
-  /** The caller, and its run of an agent (contract 07 §2.4). */
-  session: Session;
-  run: { chatSession?: string; runId?: string; profile?: string };
-  /** Aborts when the caller disconnects. */
-  signal?: AbortSignal;
-  actor: Actor;
 }
 
 /** The relay's side of desktop tools: the connected desktops, and the commands sent to them (contract 07 §2). */

@@ -1,4 +1,5 @@
 import type { JsonObject } from '../kit/json.ts';
+import type { Session } from '../sessions/session.ts';
 import type { JsonText } from '../web/json.ts';
 import type { Actor } from './actor.ts';
 import { DEVICE_ROWS, type DeviceRow } from './device.ts';
@@ -7,17 +8,25 @@ import type { Operation } from './operation.ts';
 /** Lowest status of a phone's answer that is a refusal or a failure. */
 const FAILED = 400;
 
+/** A call (contract 03 §4.1). */
+export interface PhoneCall {
+  route: DeviceRow;
+  /** The query, one value for each name. */
+  query: Readonly<Record<string, string>>;
+  /** The body of a POST: its text, which goes to the phone unchanged, and its parsed value. */
+  body?: Readonly<JsonText>;
+  /** Aborts when the caller disconnects. */
+  signal?: AbortSignal;
+  actor: Actor;
+}
+
 /** The part of the bridge that operations use. */
 export interface PhoneControl {
   /** True if a connected phone can serve a call of this row. */
   isOffered(row: DeviceRow): boolean;
-  command(call: {
-    route: DeviceRow;
-    query: Readonly<Record<string, string>>;
-    body?: Readonly<JsonText>;
-    signal?: AbortSignal;
-    actor: Actor;
-  }): Promise<{ status: number; body: string }>;
+  /** True if a session belongs to a connected phone. */
+  hasPhone(session: Session): boolean;
+  command(call: PhoneCall): Promise<{ status: number; body: string }>;
 }
 
 /** Device Control as operations: the rows of the routes, without duplicates (contract 09 §7). */

@@ -23,6 +23,21 @@ export interface AdvertisedTool {
   inputSchema?: Readonly<Record<string, unknown>>;
 }
 
+/** A call of a tool (contract 07 §2.3). */
+export interface ToolCall {
+  tool: string;
+  /** Its arguments, including those that name the desktop. */
+  args: Readonly<JsonText>;
+  /** The query, which may name the desktop if the arguments do not. */
+  query: Readonly<Record<string, string>>;
+  /** The caller, and its run of an agent (contract 07 §2.4). */
+  session: Session;
+  run: { chatSession?: string; runId?: string; profile?: string };
+  /** Aborts when the caller disconnects. */
+  signal?: AbortSignal;
+  actor: Actor;
+}
+
 /** The part of the desktop domain that operations use. */
 export interface DesktopControl {
   offered(): AdvertisedTool[];
@@ -30,15 +45,7 @@ export interface DesktopControl {
   isTool(name: string): boolean;
   /** True if an answer says that the desktop refused or failed. */
   isRefused(json: string): boolean;
-  call(call: {
-    tool: string;
-    args: Readonly<JsonText>;
-    query: Readonly<Record<string, string>>;
-    session: Session;
-    run: { runId?: string };
-    signal?: AbortSignal;
-    actor: Actor;
-  }): Promise<string>;
+  call(call: ToolCall): Promise<string>;
 }
 
 /** The tools that connected desktops advertise, as operations (contract 09 §7). */

@@ -210,7 +210,8 @@ const sharing = {
 };
 
 /** For calls that may press a button that deletes, buys or sends. */
-const ANYTHING: Hints = { destructive: true, openWorld: true };
+const ACTS = { effect: 'act', hints: { destructive: true, openWorld: true } } as const;
+const PRIVATE_READ = { effect: 'read', isPrivate: true, untrusted: true } as const;
 const REPEATABLE: Hints = { idempotent: true };
 
 type Traits<Input extends InputSchema> = Omit<DeviceRow<Input>, 'method' | 'path' | 'grant'>;
@@ -260,9 +261,7 @@ export const device = {
     description:
       'Returns the elements on the screen: text, description, class, bounds, what can be done with each, and its nodeId ' +
       'for other calls. The ids hold until the screen changes.',
-    effect: 'read',
-    isPrivate: true,
-    untrusted: true,
+    ...PRIVATE_READ,
     aliases: { bounds: 'include_bounds' },
     input: args({
       include_bounds: v.optional(flag('include_bounds', 'whether to return where the elements are'), true),
@@ -286,9 +285,7 @@ export const device = {
     name: 'android_find_nodes',
     title: 'Find elements on the screen',
     description: 'Returns the elements that meet all given conditions, as android_read_screen does.',
-    effect: 'read',
-    isPrivate: true,
-    untrusted: true,
+    ...PRIVATE_READ,
     input: args({
       text: v.optional(text('text', 'part of the text or description, in any case')),
       class_name: v.optional(text('class_name', 'the exact class, such as android.widget.Button')),
@@ -300,9 +297,7 @@ export const device = {
     name: 'android_describe_node',
     title: 'Describe an element',
     description: 'Returns everything about one element of the screen: bounds, texts, class, state.',
-    effect: 'read',
-    isPrivate: true,
-    untrusted: true,
+    ...PRIVATE_READ,
     aliases: NODE_ID,
     input: args({ nodeId: v.pipe(requiredText('nodeId', 'id of the element'), v.trim()) }),
   }),
@@ -336,8 +331,7 @@ export const device = {
     name: 'android_tap',
     title: 'Tap an element or a point',
     description: 'Taps an element, or a point of the screen. Returns the point.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     aliases: { ...NODE_ID, ...DURATION },
     input: v.pipe(
       args({
@@ -354,8 +348,7 @@ export const device = {
     title: 'Tap the element with a text',
     description:
       'Taps the element with that text: the exact label first, then a part of one. Returns how it was tapped.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     input: args({
       text: requiredText('text', 'text or description of the element'),
       exact: v.optional(flag('exact', 'whether only the whole label counts'), false),
@@ -365,8 +358,7 @@ export const device = {
     name: 'android_long_press',
     title: 'Press an element or a point long',
     description: 'Presses an element or a point of the screen for a while. Give either nodeId or x and y.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     aliases: { ...NODE_ID, ...DURATION },
     input: v.pipe(
       args({
@@ -386,8 +378,7 @@ export const device = {
     name: 'android_drag',
     title: 'Drag from point to point',
     description: 'Moves a finger from one point of the screen to another.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     aliases: DURATION,
     input: args({ ...ends, duration_ms: v.optional(clamped('duration_ms', 100, 3000, 'how long, in ms'), 500) }),
   }),
@@ -408,8 +399,7 @@ export const device = {
     title: 'Swipe across the screen',
     description:
       'Swipes between two points, or in a direction through the middle of the screen. Older phones only know points.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     aliases: DURATION,
     input: v.pipe(
       args({
@@ -483,9 +473,7 @@ export const device = {
     name: 'android_clipboard_read',
     title: 'Read the clipboard',
     description: 'Returns the text in the clipboard of the phone; empty where there is none.',
-    effect: 'read',
-    isPrivate: true,
-    untrusted: true,
+    ...PRIVATE_READ,
     input: NOTHING,
   }),
   writeClipboard: post('/clipboard', {
@@ -514,16 +502,14 @@ export const device = {
     name: 'android_send_intent',
     title: 'Start an activity',
     description: 'Starts the activity of an app that takes an Android intent, such as a web page or a settings screen.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     input: intent,
   }),
   broadcast: post('/broadcast', {
     name: 'android_broadcast',
     title: 'Send a broadcast',
     description: 'Sends an Android broadcast. Does not tell whether an app took it.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     input: intent,
   }),
 
@@ -562,9 +548,7 @@ export const device = {
     name: 'android_search_contacts',
     title: 'Search contacts',
     description: 'Returns contacts of the owner with their phone numbers, mobile numbers first.',
-    effect: 'read',
-    isPrivate: true,
-    untrusted: true,
+    ...PRIVATE_READ,
     input: args({
       query: requiredText('query', 'part of the name or number'),
       limit: v.optional(clamped('limit', 1, 100, 'how many to return at most'), 20),
@@ -574,8 +558,7 @@ export const device = {
     name: 'android_call',
     title: 'Call a number',
     description: 'Calls a phone number, or opens the dialer with it. The owner is asked on the phone first.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     input: args({
       number: v.pipe(requiredText('number', 'the number'), v.regex(DIALLABLE, 'number cannot be called')),
     }),
@@ -584,8 +567,7 @@ export const device = {
     name: 'android_send_sms',
     title: 'Send a text message',
     description: 'Sends an SMS. The owner is asked on the phone first. Returns whether the carrier took it.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     input: args(
       {
         to: v.pipe(requiredText('to', 'phone number of the receiver'), v.regex(RECIPIENT, 'to is not a phone number')),
@@ -598,8 +580,7 @@ export const device = {
     name: 'android_share_media',
     title: 'Open the share sheet',
     description: 'Opens the share sheet of the phone with a text or files, at most 20. The owner is asked first.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     aliases: { body: 'text' },
     input: v.pipe(
       args({ text: v.optional(text('text', 'the text to share'), ''), ...sharing }),
@@ -610,8 +591,7 @@ export const device = {
     name: 'android_send_mms',
     title: 'Write a media message',
     description: 'Opens a message with text and files, at most 20, for the owner to send. The owner is asked first.',
-    effect: 'act',
-    hints: ANYTHING,
+    ...ACTS,
     aliases: { text: 'body' },
     input: v.pipe(
       args({

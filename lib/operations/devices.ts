@@ -4,26 +4,14 @@ import { PHONE_GRANT } from '../phone/phone.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import type { ConnectionRow } from '../socket/connection.ts';
+import type { PhoneControl } from './android.ts';
 import type { Operation } from './operation.ts';
-
-/** An open connection of a device. */
-interface Connection {
-  /** Milliseconds since the device was last heard. */
-  proof_age_ms: number;
-  stale: boolean;
-  /** Its state on each channel, by channel name. */
-  channels: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-}
-
-/** The part of the open sockets that operations use. */
-export interface OpenSockets {
-  describe(session: Session): Connection[];
-}
 
 export interface DeviceListDeps {
   sessions: Sessions;
-  sockets: OpenSockets;
-  bridge: { hasPhone(session: Session): boolean };
+  sockets: { describe(session: Session): ConnectionRow[] };
+  bridge: Pick<PhoneControl, 'hasPhone'>;
   clock: Clock;
 }
 
@@ -40,7 +28,7 @@ export function deviceList({ sessions, sockets, bridge, clock }: DeviceListDeps)
   const has = (session: Session, grant: string) => isGranted(session.grants, grant, seconds(clock));
 
   /** True if one of the device's connections has shown that it supports this. */
-  function isReady(use: Use, session: Session, { channels: { proactive, desktop } }: Connection): boolean {
+  function isReady(use: Use, session: Session, { channels: { proactive, desktop } }: ConnectionRow): boolean {
     switch (use) {
       case 'messages':
         return proactive?.subscribed === true || proactive?.mirror === true;

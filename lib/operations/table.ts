@@ -12,7 +12,7 @@ import { phoneOperations } from './phone.ts';
 
 export interface OperationDeps {
   phone: PhoneMessaging;
-  bridge: PhoneControl & DeviceListDeps['bridge'];
+  bridge: PhoneControl;
   desktop: DesktopControl;
   sessions: Sessions;
   sockets: DeviceListDeps['sockets'];
