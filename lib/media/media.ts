@@ -63,40 +63,14 @@ export interface UploadCustody {
   elsewhere(token: string): RelayError | undefined;
 }
 
-/** The mirror's access to media. */
-export interface SharedUploads {
-  join(custody: UploadCustody): void;
-  /** The bytes of an entry; null if they are gone. */
-  bytes(token: string): Promise<OpenBytes | null>;
-  /** Removes an entry and its bytes after the other side has received it. */
-  release(token: string): Promise<void>;
-  /** Creates a file that outlives the process; durable once it is finished. Throws with an errno. */
-  create(): Promise<NewBytes>;
-  /**
-   * Adds an entry for such a file under its token, in place of the same upload where that would end with the process; false
-   * if the token is taken or has expired.
-   */
-  adopt(entry: MediaEntry): boolean;
-  has(token: string): boolean;
-  /** Places of all such files. Rejects if the disk cannot be read. */
-  locations(): Promise<string[]>;
-  remove(place: string): Promise<void>;
-}
-
 /** The media of a relay (contract 04 §2 to §4). */
-export interface Media {
+export interface Media extends Omit<Awaited<ReturnType<typeof openSharedMedia>>, 'index' | 'add'> {
   /**
    * Adds a file of this host.
    * @throws RelayError `invalid` for any problem with it; `unavailable` if the disk cannot be read; `unsupported` without a
    * host.
    */
   register(registration: Registration): Promise<MediaEntry>;
-  /** Receives a file from a device. @throws RelayError, see `Uploads.receive`. */
-  upload(body: UploadBody): Promise<MediaEntry>;
-  /** Marks an entry as sensitive permanently. Resolves when that is stored, with false if the entry does not exist. */
-  markSensitive(token: string): Promise<boolean>;
-  /** Opens an entry. @throws RelayError `not-found`, or `unavailable` if the disk cannot be read. */
-  open(token: string): Promise<ServedMedia>;
   /**
    * Opens a file of this host by its path, or by its path in the agent's container. The hint is a media type or null.
    * @throws RelayError `forbidden`, `not-found`; `unavailable` if the disk cannot be read; `unsupported` without a host.
@@ -108,18 +82,8 @@ export interface Media {
    */
   folder(path: string | null): Promise<Folder | { path: null; entries: FolderEntry[] }>;
   recent(): Promise<FolderEntry[]>;
-  /** Entries, newest first. */
-  list(includeExpired: boolean): (MediaEntry & { isExpired: boolean })[];
-  /** Number of live entries. */
-  count(): number;
-  onChange(listener: (change: MediaChange) => void): void;
-  readonly shared: SharedUploads;
   /** Starts the periodic work of a process that keeps running. */
   start(): void;
-  /** Removes expired entries. */
-  sweep(): Promise<void>;
-  /** Aborts uploads. On a host, also removes every entry, with the files that the relay owns. */
-  stop(): Promise<void>;
 }
 
 /** Storage of bytes: files of a host, or objects of a bucket. A place is a path or a key. */
@@ -243,22 +207,31 @@ export async function openSharedMedia({ bytes, store, config, clock, log }: Shar
     }
   }
 
-  const shared: SharedUploads = {
-    join: (joined) => {
+  /** The mirror's access to media. */
+  const shared = {
+    join(joined: UploadCustody): void {
       custody = joined;
     },
-    async bytes(token) {
+    /** The bytes of an entry; null if they are gone. */
+    async bytes(token: string): Promise<OpenBytes | null> {
       const entry = index.find(token);
       return entry ? bytes.open(entry.place) : null;
     },
+    /** Removes an entry and its bytes after the other side has received it. */
     release: index.release,
-    async create() {
+    /** Creates a file that outlives the process; durable once it is finished. Throws with an errno. */
+    async create(): Promise<NewBytes> {
       if (bytes.durable) return bytes.durable.create();
       throw new RelayError('unsupported', 'this relay runs without a host');
     },
+    /**
+     * Adds an entry for such a file under its token, in place of the same upload where that would end with the process; false
+     * if the token is taken or has expired.
+     */
     adopt: index.adopt,
-    has: (token) => index.find(token) !== undefined,
-    locations: async () => (await bytes.durable?.locations()) ?? [],
+    has: (token: string): boolean => index.find(token) !== undefined,
+    /** Places of all such files. Rejects if the disk cannot be read. */
+    locations: async (): Promise<string[]> => (await bytes.durable?.locations()) ?? [],
     remove: bytes.remove,
   };
 
@@ -267,6 +240,7 @@ export async function openSharedMedia({ bytes, store, config, clock, log }: Shar
     add,
     shared,
 
+    /** Receives a file from a device. @throws RelayError, see `Uploads.receive`. */
     async upload(body: UploadBody): Promise<MediaEntry> {
       const { owner: family } = body;
       custody?.admit(family, body.contentLength ?? 0);
@@ -301,6 +275,7 @@ export async function openSharedMedia({ bytes, store, config, clock, log }: Shar
       });
     },
 
+    /** Opens an entry. @throws RelayError `not-found`, or `unavailable` if the disk cannot be read. */
     async open(token: string): Promise<ServedMedia> {
       const entry = index.find(token);
       const found = entry && (await bytes.open(entry.place));
@@ -313,17 +288,20 @@ export async function openSharedMedia({ bytes, store, config, clock, log }: Shar
       return { bytes: found, contentType, fileName: entry.fileName, sensitive: entry.sensitive };
     },
 
+    /** Marks an entry as sensitive permanently. Resolves when that is stored, with false if the entry does not exist. */
     async markSensitive(token: string): Promise<boolean> {
       const found = await index.markSensitive(token);
       if (found) changes.emit('sensitive');
       return found;
     },
     onChange: changes.on,
+    /** Entries, newest first. */
     list: index.list,
+    /** Number of live entries. */
     count: index.count,
     sweep: index.sweep,
 
-    /** Aborts uploads and refuses new entries. */
+    /** Aborts uploads and refuses new entries. On a host, also removes every entry, with the files that the relay owns. */
     async stop(): Promise<void> {
       stopped = true;
       await uploads.stop();

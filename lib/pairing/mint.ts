@@ -44,21 +44,6 @@ export interface MintDeps {
   log: Log;
 }
 
-/** Response of `POST /pairing/mint`. `expires_at` is in epoch seconds. */
-export interface MintAnswer {
-  ok: true;
-  code: string;
-  qr_payload: string;
-  pairing_url: string;
-  expires_at: number;
-  host?: string;
-  port?: number;
-  tls?: boolean;
-  relay_url: string;
-  dashboard_url?: string;
-  endpoints?: Candidate[];
-}
-
 function readDashboardUrl(body: Record<string, unknown>): string | undefined {
   const value = body.dashboard_url ?? body.dashboardUrl;
   if (value == null || value === '') return undefined;
@@ -126,10 +111,10 @@ export function createMint({ config, host, codes, redemption, secret, routes, pu
 
     /**
      * Makes a code and its payload for a request body; `at` is the address in the payload. All checks come before the code
-     * is made, so that a refusal leaves no code behind.
+     * is made, so that a refusal leaves no code behind. Returns the response of `POST /pairing/mint`.
      * @throws RelayError `invalid` naming the field; `rate-limited` if too many codes are pending.
      */
-    async issue(body: Record<string, unknown>, at: Listener): Promise<MintAnswer> {
+    async issue(body: Record<string, unknown>, at: Listener) {
       const policy = readPolicy(body);
       const redeem = readRedeemer(body);
       const overrides = readApiOverrides(body);
