@@ -1,15 +1,10 @@
 import type { Clock } from '../kit/clock.ts';
 import { isGranted } from '../sessions/grants.ts';
-import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import type { Connection } from '../socket/channel.ts';
 
 /** The socket of a client that is sent commands. */
-export interface Link {
-  readonly id: string;
-  readonly session: Session;
-  readonly isOpen: boolean;
-  sendFrame(frame: string): void;
-}
+export type Link = Pick<Connection, 'id' | 'session' | 'isOpen' | 'sendFrame'>;
 
 /** Creates the check whether a socket may be sent commands now: it is open, and its session has this grant. */
 export const createUseCheck =

@@ -14,6 +14,7 @@ import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import type { Connection } from '../socket/channel.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { ClockJump } from '../steady-clock.ts';
 import { createAsks } from './asks.ts';
@@ -51,15 +52,7 @@ import { openSubscribers } from './subscribers.ts';
 import type { SeenChat } from './threads.ts';
 
 /** A phone's socket. */
-export interface PhoneLink {
-  readonly id: string;
-  readonly session: Session;
-  /** True if a frame sent now can still leave. */
-  readonly isWritable: boolean;
-  send(channel: string, type: string, payload: Payload, id?: string): void;
-  /** Calls back once everything sent before has arrived. Drops the socket if the phone stays silent. One at a time. */
-  probe(answered: () => void): void;
-}
+export type PhoneLink = Pick<Connection, 'id' | 'session' | 'isWritable' | 'send' | 'probe'>;
 
 export interface PhoneDeps {
   sessions: Pick<Sessions, 'isAlive'>;
