@@ -30,39 +30,9 @@ export interface HookFile extends HookContent {
   path: string;
 }
 
-/** `svc relay compat status --json` (contract 07 §5.4). */
-export interface CompatStatus {
-  schema_version: 1;
-  hook: 'legacy-bootstrap';
-  package: CompatPackage;
-  installed: boolean;
-  hook_files: HookFile[];
-  hook_dirs: string[];
-  default_hook_dir: string;
-  standard_path_requires_compat: false;
-  recommendation: string | null;
-}
-
-export interface CompatInstalled {
-  ok: true;
-  action: 'install';
-  changed: boolean;
-  dry_run: boolean;
-  target: string;
-  /** The file before and after; null if it does not exist. */
-  before: HookFile | null;
-  after: HookFile | null;
-  package: CompatPackage;
-}
-
-export interface CompatRemoved {
-  ok: true;
-  action: 'remove';
-  changed: boolean;
-  dry_run: boolean;
-  removed: string[];
-  skipped: { path: string; reason: 'not_found' }[];
-}
+export type CompatStatus = Awaited<ReturnType<typeof compatStatus>>;
+export type CompatInstalled = Awaited<ReturnType<typeof installHook>>;
+export type CompatRemoved = Awaited<ReturnType<typeof removeHook>>;
 
 export interface CompatOptions {
   dryRun: boolean;
@@ -73,8 +43,8 @@ export interface CompatOptions {
 export const compatEntry = ({ pluginDirectory }: Pick<CompatDeps, 'pluginDirectory'>): string | null =>
   pluginDirectory === null ? null : `${pluginDirectory}/${ENTRY}`;
 
-/** Installed hooks. Unreadable directories count as empty. */
-export async function compatStatus(deps: CompatDeps): Promise<CompatStatus> {
+/** Installed hooks, as `svc relay compat status --json` shows them. Unreadable directories count as empty. */
+export async function compatStatus(deps: CompatDeps) {
   const [profiles, own] = await Promise.all([listProfiles(deps).catch(() => null), compatPackage(deps)]);
   const directories = hookDirectories(deps, profiles);
   const files = (await Promise.all(directories.map((directory) => hookFiles(deps, directory)))).flat();
@@ -102,10 +72,10 @@ function recommendation(files: HookFile[], own: CompatPackage, installed: boolea
 }
 
 /**
- * Writes the hook atomically (contract 07 §5.4).
+ * Writes the hook atomically (contract 07 §5.4). Returns the file `before` and `after`, null if it does not exist.
  * @throws RelayError `unavailable` without a working compat entry, `conflict` over an unmanaged file.
  */
-export async function installHook(deps: CompatDeps, { dryRun, force }: CompatOptions): Promise<CompatInstalled> {
+export async function installHook(deps: CompatDeps, { dryRun, force }: CompatOptions) {
   const own = await compatPackage(deps);
   if (own.path === null || !own.importable) {
     throw new RelayError('unavailable', 'the compat module of this installation does not load');
@@ -125,7 +95,7 @@ export async function installHook(deps: CompatDeps, { dryRun, force }: CompatOpt
  * @throws RelayError `conflict` if one of the files is unmanaged, `forbidden` if the profiles cannot be listed. Nothing is
  * removed then.
  */
-export async function removeHook(deps: CompatDeps, options: CompatOptions & { all: boolean }): Promise<CompatRemoved> {
+export async function removeHook(deps: CompatDeps, options: CompatOptions & { all: boolean }) {
   const directories = options.all
     ? hookDirectories(deps, await listProfiles(deps).catch((error) => Promise.reject(notListed(error))))
     : [targetDirectory(deps)];

@@ -6,27 +6,10 @@ import { type Check, fail, MORE_TIME, notKnown, ok, warn } from './check.ts';
 const MAX_MANIFEST = 64 * 1024;
 const MAX_PLUGINS = 256;
 
-export interface PluginLayout {
-  plugin_dir: string | null;
-  has_plugin_yaml: boolean;
-  has_register_init: boolean;
-  has_dashboard_manifest: boolean;
-  /** True if it is in the agent's plugins directory. */
-  looks_like_user_plugin: boolean;
-  recommended_install_identifier: string;
-}
-
-export interface PluginFacts {
-  name: string;
-  version: string;
-  layout: PluginLayout;
-  plugins_dir: string;
-  /** Every directory that declares this plugin, if there are several. */
-  duplicate_dirs: string[];
-}
+export type PluginFacts = ReturnType<typeof noPluginFacts>;
 
 /** The facts that are known without reading any file; also the result if reading takes too long. */
-export function noPluginFacts(host: Host, version: string, directory: string | null): PluginFacts {
+export function noPluginFacts(host: Host, version: string, directory: string | null) {
   return {
     name: PLUGIN,
     version,
@@ -35,11 +18,13 @@ export function noPluginFacts(host: Host, version: string, directory: string | n
       has_plugin_yaml: false,
       has_register_init: false,
       has_dashboard_manifest: false,
+      /** True if it is in the agent's plugins directory. */
       looks_like_user_plugin: false,
       recommended_install_identifier: PLUGIN,
     },
     plugins_dir: `${host.agentHome}/plugins`,
-    duplicate_dirs: [],
+    /** Every directory that declares this plugin, if there are several. */
+    duplicate_dirs: [] as string[],
   };
 }
 

@@ -1,7 +1,7 @@
 import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
-import { createSystemd, type Systemd, type SystemdState } from './systemd.ts';
+import { createSystemd, type Systemd } from './systemd.ts';
 import { isManagedUnit, UNIT, type UnitOptions, unitText } from './unit.ts';
 
 const MAX_FILE = 64 * 1024;
@@ -17,44 +17,9 @@ export interface ServiceDeps {
   port: number;
 }
 
-export interface ServiceStatus {
-  schema_version: 1;
-  service: typeof UNIT;
-  systemd: SystemdState;
-  unit_path: string;
-  installed: boolean;
-  /** True if the unit file was written by these commands. */
-  managed: boolean;
-  /** True if it equals what this installation writes. */
-  current: boolean;
-  /** As reported by the manager; null if it does not answer. */
-  enabled: boolean | null;
-  active: string | null;
-  exit_status: number | null;
-  /** True if it runs while nobody is logged in; null when unknown. */
-  linger: boolean | null;
-}
-
-export interface ServiceInstalled {
-  ok: true;
-  action: 'install';
-  /** True if the unit file has changed. */
-  changed: boolean;
-  dry_run: boolean;
-  unit_path: string;
-  enabled: boolean;
-  started: boolean;
-  linger: boolean | null;
-}
-
-export interface ServiceRemoved {
-  ok: true;
-  action: 'remove';
-  changed: boolean;
-  dry_run: boolean;
-  unit_path: string;
-  systemd: SystemdState;
-}
+export type ServiceStatus = Awaited<ReturnType<typeof serviceStatus>>;
+export type ServiceInstalled = Awaited<ReturnType<typeof installService>>;
+export type ServiceRemoved = Awaited<ReturnType<typeof removeService>>;
 
 export interface InstallOptions {
   dryRun: boolean;
@@ -71,7 +36,7 @@ export function unitPath({ host, home }: Pick<ServiceDeps, 'host' | 'home'>): st
 }
 
 /** State of the unit file and of the manager. Changes nothing. */
-export async function serviceStatus(deps: ServiceDeps): Promise<ServiceStatus> {
+export async function serviceStatus(deps: ServiceDeps) {
   const systemd = createSystemd(deps.host);
   const path = unitPath(deps);
   const [state, text, linger] = await Promise.all([systemd.state(), readUnit(deps), systemd.lingers()]);
@@ -82,11 +47,15 @@ export async function serviceStatus(deps: ServiceDeps): Promise<ServiceStatus> {
     systemd: state,
     unit_path: path,
     installed: text !== null,
+    /** Written by these commands. */
     managed: text !== null && isManagedUnit(text),
+    /** Equal to what this installation writes. */
     current: text !== null && text === ownText(deps),
+    // Null if the manager does not answer.
     enabled: unit?.enabled ?? null,
     active: unit?.active ?? null,
     exit_status: unit?.exitStatus ?? null,
+    /** True if it runs while nobody is logged in; null when unknown. */
     linger,
   };
 }
@@ -97,7 +66,7 @@ export async function serviceStatus(deps: ServiceDeps): Promise<ServiceStatus> {
  * (`extra.call`), `conflict` over an unmanaged unit, or if the port is taken (`extra.port`), so that the service could not
  * run. Nothing is written in these cases, unless a call was refused.
  */
-export async function installService(deps: ServiceDeps, options: InstallOptions): Promise<ServiceInstalled> {
+export async function installService(deps: ServiceDeps, options: InstallOptions) {
   const systemd = createSystemd(deps.host);
   await requireManager(systemd);
   const path = unitPath(deps);
@@ -161,10 +130,7 @@ async function start(systemd: Systemd, changed: boolean): Promise<void> {
  * Stops and disables the service and removes its unit, even while the manager does not answer.
  * @throws RelayError `conflict` for an unmanaged unit, `unavailable` when the manager refuses.
  */
-export async function removeService(
-  deps: ServiceDeps,
-  { dryRun, force }: Pick<InstallOptions, 'dryRun' | 'force'>,
-): Promise<ServiceRemoved> {
+export async function removeService(deps: ServiceDeps, { dryRun, force }: Pick<InstallOptions, 'dryRun' | 'force'>) {
   const systemd = createSystemd(deps.host);
   const path = unitPath(deps);
   const [text, state] = await Promise.all([readUnit(deps), systemd.state()]);
