@@ -267,7 +267,7 @@ function vouchedByEdge(policy: unknown): CodePolicy {
   return { ttlSeconds, without: GRANTS.filter((name) => name !== PHONE_GRANT) };
 }
 
-export interface PairedHereDeps extends Pick<Side, 'outbox' | 'log' | 'isLinked' | 'flush'> {
+export interface PairedHereDeps extends Pick<Side, 'outbox' | 'log' | 'isLinked'> {
   sessions: Sessions;
   requests: Requests;
   isConnected(session: Session): boolean;
@@ -277,7 +277,7 @@ export interface PairedHereDeps extends Pick<Side, 'outbox' | 'log' | 'isLinked'
 
 /** At the edge, the devices that have paired here and become devices of home (contract 12 §3). */
 export function createPairedHere(deps: PairedHereDeps) {
-  const { sessions, outbox, requests, log, isLinked, isConnected, flush, send } = deps;
+  const { sessions, outbox, requests, log, isLinked, isConnected, send } = deps;
   /** Families about which a request to home is pending. */
   const asked = new Set<string>();
 
@@ -316,7 +316,6 @@ export function createPairedHere(deps: PairedHereDeps) {
         code: session.pairedHere.code,
       });
       outbox.offer(key, 'pair', body);
-      flush();
     },
 
     /** A session has ended here. */

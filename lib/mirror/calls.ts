@@ -20,12 +20,7 @@ export interface CallsDeps extends Side {
  * the subscriptions of home's devices. A notice that has not reached the edge when the link ends returns to home, under the
  * same id.
  */
-export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, isSealed }: CallsDeps) {
-  const offer = (key: string, kind: string, body: JsonObject): boolean => {
-    const isOffered = outbox.offer(key, kind, body);
-    flush();
-    return isOffered;
-  };
+export function createCalls({ side, push, outbox, log, isOn, isLinked, isSealed }: CallsDeps) {
   /** True if home's key is at the edge, or on its way, so that the edge may notify devices. */
   let hasKey = false;
 
@@ -34,13 +29,13 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
       side === 'home' &&
       isLinked() &&
       hasKey &&
-      offer(NOTICE + notice.message_id, 'knock', { knock: isSealed?.() ? wordless(notice) : { ...notice } }),
-    settled: (id, by) => void offer(NOTICE + id, 'knock', { settled: id, by: [...by] }),
+      outbox.offer(NOTICE + notice.message_id, 'knock', { knock: isSealed?.() ? wordless(notice) : { ...notice } }),
+    settled: (id, by) => void outbox.offer(NOTICE + id, 'knock', { settled: id, by: [...by] }),
     subscribed(key, record) {
       // Home does not know the edge's own devices.
       if (!isOn() || (side === 'edge' && record && !record.home)) return;
       const op = subscriptionOp(key, record);
-      offer(op.key, op.kind, op.body);
+      outbox.offer(op.key, op.kind, op.body);
       if (side === 'home' && isLinked() && !hasKey) giveSafely();
     },
   });
@@ -56,12 +51,10 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, flush, is
     if (push.shared.subscriptions().length === 0) return;
     const pair = await push.shared.keyPair();
     if (!isLinked() || !pair) return;
-    const isWhole = [
+    hasKey = [
       { key: KEY_PAIR, kind: 'vapid', body: { pair: { ...pair } } },
       ...push.shared.subscriptions().map(([key, record]) => subscriptionOp(key, record)),
     ].every(({ key, kind, body }) => isSame(outbox.body(key), body) || outbox.offer(key, kind, body));
-    hasKey = isWhole;
-    flush();
   }
 
   const giveSafely = (): void =>

@@ -36,10 +36,10 @@ export interface CustodyDeps extends Side {
  * to the other. Replies and notifications that arrive at the edge belong to home once home has stored them.
  */
 export function createCustody(deps: CustodyDeps) {
-  const { side, phone, notifications, outbox, log, isOn, isLinked, flush, onListening, seals } = deps;
+  const { side, phone, notifications, outbox, log, isOn, isLinked, onListening, seals } = deps;
   /** Messages that this process has offered and that are not acknowledged, by id. */
   const offered = new Map<string, PhoneMessage>();
-  const items = createItems({ side, phone, outbox, log, isOn, flush, isSealed: () => seals?.isOn() ?? false });
+  const items = createItems({ side, phone, outbox, log, isOn, isSealed: () => seals?.isOn() ?? false });
   let isHeardThere = false;
   let isRecalling = false;
   let wasHeard: boolean | undefined;
@@ -61,7 +61,6 @@ export function createCustody(deps: CustodyDeps) {
       if (!outbox.offer(messageKey(id), 'message', { ...body, seq: phone.shared.offered(id) })) return;
       offered.set(id, message);
     }
-    flush();
   }
 
   /** The other side has a message, or may need it again, so an acknowledgement of the offered copy no longer counts. */
@@ -75,15 +74,11 @@ export function createCustody(deps: CustodyDeps) {
       if (!isOn()) return false;
       withdraw(id);
       if (items.advanced(id, standing)) return true;
-      const isTold = outbox.offer(stateKey(id), 'state', { message_id: id, standing });
-      flush();
-      return isTold;
+      return outbox.offer(stateKey(id), 'state', { message_id: id, standing });
     },
     replied(reply, device) {
       if (side === 'home' || !isOn()) return true;
-      const isOffered = outbox.offer(replyKey(reply.message_id), 'reply', { reply, device });
-      flush();
-      return isOffered;
+      return outbox.offer(replyKey(reply.message_id), 'reply', { reply, device });
     },
     onTaken(id) {
       const body = outbox.isWaiting(replyKey(id)) ? outbox.body(replyKey(id)) : undefined;
@@ -91,7 +86,6 @@ export function createCustody(deps: CustodyDeps) {
       if (!body || asObject(body.reply)?.text === SEALED_TEXT) return;
       if (outbox.amend(replyKey(id), { ...body, taken: true })) return;
       outbox.offer(takenKey(id), 'taken', { message_id: id });
-      flush();
     },
     isEdge: () => side === 'edge' && isOn(),
     given: items.given,
@@ -105,7 +99,6 @@ export function createCustody(deps: CustodyDeps) {
       const waiting = outbox.keys().filter((key) => key.startsWith(NOTIFICATION));
       for (const key of waiting.slice(0, Math.max(waiting.length - MAX_NOTIFICATIONS + 1, 0))) outbox.forget(key);
       outbox.offer(NOTIFICATION + bytesToHex(randomBytes(8)), 'notification', { notification });
-      flush();
     });
   }
 
@@ -204,13 +197,14 @@ export function createCustody(deps: CustodyDeps) {
 
     /** The other side has another state. */
     resync(): void {
-      items.resync();
-      // After the preceding items, which home may lack.
-      for (const key of side === 'edge' ? outbox.keys() : []) {
-        const waiting = key.startsWith(messageKey('')) && outbox.isWaiting(key) ? outbox.body(key) : undefined;
-        if (waiting) outbox.offer(key, 'message', waiting);
-      }
-      flush();
+      outbox.together(() => {
+        items.resync();
+        // After the preceding items, which home may lack.
+        for (const key of side === 'edge' ? outbox.keys() : []) {
+          const waiting = key.startsWith(messageKey('')) && outbox.isWaiting(key) ? outbox.body(key) : undefined;
+          if (waiting) outbox.offer(key, 'message', waiting);
+        }
+      });
       phone.shared.retell();
     },
 

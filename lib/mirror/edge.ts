@@ -102,17 +102,18 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
   const { store, sessions, codes, phone, notifications, push, media, maxUploads, gate, clock, log, lease, announce } =
     deps;
   const records = await loadRecords({ store, log });
+  let link: Link | undefined;
   const outbox = openOutbox({
     store,
     records,
     origin: 'edge',
     log,
     isRecord: (kind) => kind === 'freeze' || kind === 'upload',
+    flush: () => link?.channel.flush(),
     acknowledged: (kind, body) => custody.acknowledged(kind, body),
   });
   const isLinked = () => link !== undefined;
-  const flush = () => link?.channel.flush();
-  const side: Side = { side: 'edge', outbox, log, isOn: () => key !== undefined, isLinked, flush };
+  const side: Side = { side: 'edge', outbox, log, isOn: () => key !== undefined, isLinked };
   const custody = createCustody({ ...side, phone, notifications });
   const calls = createCalls({ ...side, push });
   const freezes = createSharedFreeze({ ...side, gate, clock });
@@ -143,7 +144,6 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
   /** Keyed by family: when home was last told that the device had connected here, epoch seconds. */
   const seen = new Map<string, number>();
   outbox.repair();
-  let link: Link | undefined;
   /** True while home itself causes the present changes. */
   let isHome = false;
 
@@ -163,14 +163,12 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     outbox.forget(`seen:${family}`);
     pairedHere.ended(family);
     outbox.offer(`end:${family}`, 'end', { family });
-    flush();
   };
 
   sessions.onChange((session, change) => {
     if (!session.mirrored || change !== 'reduced' || isHome) return;
     const { family, expiresAt, grants } = session;
     outbox.offer(`reduce:${family}`, 'reduce', { family, expires_at: expiresAt, grants });
-    flush();
   });
 
   sessions.onWrite((family, over) => {
@@ -191,7 +189,6 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     if (lastSeen <= (seen.get(family) ?? firstSeen)) return;
     seen.set(family, lastSeen);
     outbox.offer(`seen:${family}`, 'seen', { family, at: lastSeen });
-    flush();
   }
 
   async function end(session: Session): Promise<void> {

@@ -16,7 +16,7 @@ const CONFIRM_TIMEOUT = 1_000;
 const RENEW_TIMEOUT = 10_000;
 const SESSION = 'session:';
 
-export interface HomeSessionsDeps extends Pick<Side, 'outbox' | 'isLinked' | 'flush'> {
+export interface HomeSessionsDeps extends Pick<Side, 'outbox' | 'isLinked'> {
   sessions: Sessions;
   peer: Pick<HomePeer, 'record' | 'url'>;
   mailboxes: Mailboxes;
@@ -35,7 +35,7 @@ interface Given {
  * edge (contract 12 §2, §3).
  */
 export function createHomeSessions(deps: HomeSessionsDeps) {
-  const { sessions, peer, mailboxes, seals, outbox, clock, isLinked, flush } = deps;
+  const { sessions, peer, mailboxes, seals, outbox, clock, isLinked } = deps;
   const ready = createEvent<[Session]>();
   /** Families whose session the edge has yet to get, because the backlog was full. */
   const behind = new Set<string>();
@@ -57,7 +57,6 @@ export function createHomeSessions(deps: HomeSessionsDeps) {
       seals.forget(family);
       if (before && before.ended !== true) outbox.offer(key, 'end', { family, ended: true });
     }
-    flush();
   }
 
   /** The edge has confirmed a session, so its device may get the missing credentials. */

@@ -91,6 +91,7 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
     origin: 'home',
     log,
     isRecord: (kind) => /^(session|freeze|vapid|subscription|pages)$/.test(kind),
+    flush: () => connector.flush(),
     acknowledged(kind, body) {
       custody.acknowledged(kind, body);
       calls.acknowledged(kind, body);
@@ -130,9 +131,9 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
         return {};
       }),
   });
-  const { requests, isLinked, flush } = connector;
+  const { requests, isLinked } = connector;
   const isOn = () => peer.url() !== undefined;
-  const side: Side = { side: 'home', outbox, log, isOn, isLinked, flush };
+  const side: Side = { side: 'home', outbox, log, isOn, isLinked };
   const stored = { ...side, store, records, clock, requests };
   const mailboxes = openMailboxes({ store, records, clock, log });
   const seals = await openSeals({
@@ -207,7 +208,6 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
     const body = { origins: pageOrigins(endpoints) };
     if (JSON.stringify(outbox.body(PAGES) ?? { origins: [] }) === JSON.stringify(body)) return;
     outbox.offer(PAGES, PAGES, body);
-    flush();
   }
 
   /** The addresses of home have changed, or the edge may not know them. */

@@ -25,7 +25,7 @@ export interface ItemsDeps extends Omit<Side, 'isLinked'> {
  * there, by an `item` op or by that of a reply, in the order of arrival. Home assigns it the next `seq` of its own history,
  * which returns as a `seq` op, and the edge then shows the item under that.
  */
-export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }: ItemsDeps) {
+export function createItems({ side, phone, outbox, log, isOn, isSealed }: ItemsDeps) {
   function offerItem(item: PhoneHistoryItem, standing: MessageStanding | undefined, isAgain: boolean): boolean {
     const { seq: _, home: __, state: ___, ...rest } = item;
     const content: JsonObject = { ...rest };
@@ -37,7 +37,6 @@ export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }:
   /** Home has an item of the edge: sends the number that home has assigned. */
   function numbered(kind: PhoneHistoryItem['kind'], id: string, ts: number, seq: number): void {
     if (side === 'home' && seq > 0) outbox.offer(`seq:${kind}:${id}`, 'seq', { kind, message_id: id, ts, seq });
-    flush();
   }
 
   function take({ item, standing, again }: JsonObject): Promise<unknown> | undefined {
@@ -62,10 +61,7 @@ export function createItems({ side, phone, outbox, log, isOn, flush, isSealed }:
   return {
     /** The edge has a message that home has never had. False if home cannot be sent more now. */
     given(item: MessageItem, standing: MessageStanding): boolean {
-      if (side === 'home' || !isOn()) return false;
-      const isOffered = offerItem(item, standing, false);
-      flush();
-      return isOffered;
+      return side === 'edge' && isOn() && offerItem(item, standing, false);
     },
 
     /** Adds the progress of a message to the op that hands it over, unless the other side may already have that. */

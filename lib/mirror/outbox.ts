@@ -26,6 +26,8 @@ export interface OutboxDeps {
   log: Log;
   /** True if the last op of a kind stays after its acknowledgement, as a record of the other side's state. */
   isRecord(kind: string): boolean;
+  /** Sends the offered ops, if there is a link. */
+  flush(): void;
   /** The other side has stored an op. Called in the turn in which that is stored here. */
   acknowledged?(kind: string, body: JsonObject): void;
 }
@@ -37,7 +39,7 @@ export type Outbox = ReturnType<typeof openOutbox>;
  * bounds the backlog. All of them are stored, and so is the position up to which the other side's ops are applied. Ops are
  * numbered upwards, with gaps.
  */
-export function openOutbox({ store, records, origin, log, isRecord, acknowledged }: OutboxDeps) {
+export function openOutbox({ store, records, origin, log, isRecord, flush, acknowledged }: OutboxDeps) {
   /**
    * Identifies this start of the process, since a state that was restored from a backup makes other ops with the same
    * numbers.
@@ -49,6 +51,8 @@ export function openOutbox({ store, records, origin, log, isRecord, acknowledged
   /** True if an op was refused, or could not be stored, so that the other side's state is unknown. */
   let isIncomplete = false;
   let isRefusing = false;
+  /** True during `together`. */
+  let isHeld = false;
 
   const failed = (error: unknown) => {
     isIncomplete = true;
@@ -118,8 +122,8 @@ export function openOutbox({ store, records, origin, log, isRecord, acknowledged
     },
 
     /**
-     * Adds an op in place of the one with the same key, in the transaction of this turn. False if too many wait, in which
-     * case the next link starts with everything, unless the caller offers it again once there is room.
+     * Adds an op in place of the one with the same key, in the transaction of this turn, and sends it. False if too many
+     * wait, in which case the next link starts with everything, unless the caller offers it again once there is room.
      */
     offer(key: string, kind: string, body: JsonObject, { isOfferedAgain = false } = {}): boolean {
       const own = rows.get(key);
@@ -132,7 +136,19 @@ export function openOutbox({ store, records, origin, log, isRecord, acknowledged
         return false;
       }
       insert(key, kind, body);
+      if (!isHeld) flush();
       return true;
+    },
+
+    /** Runs `work`, and sends nothing of what it offers before its end. */
+    together(work: () => void): void {
+      isHeld = true;
+      try {
+        work();
+      } finally {
+        isHeld = false;
+      }
+      flush();
     },
 
     /** Body of the last op with this key: a waiting one, or one that stays. */

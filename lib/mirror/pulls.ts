@@ -28,7 +28,7 @@ const MAX_REASON = 200;
 const UPLOAD = 'upload:';
 const DONE = 'uploaded:';
 
-export interface PullsDeps extends Pick<Side, 'outbox' | 'log' | 'isLinked' | 'flush'> {
+export interface PullsDeps extends Pick<Side, 'outbox' | 'log' | 'isLinked'> {
   store: Store<'mirror'>;
   records: Records;
   media: Pick<Media, 'shared'>;
@@ -196,7 +196,7 @@ function createFetcher({ media: { shared }, requests, openHead, maxSize, isLinke
  * a lost link is continued; one left by a killed process starts again.
  */
 export async function openPulls(deps: PullsDeps) {
-  const { store, media, outbox, clock, log, isLinked, flush, took, random } = deps;
+  const { store, media, outbox, clock, log, isLinked, took, random } = deps;
   const { shared } = media;
   const fetcher = createFetcher(deps);
   const records = deps.records.below<MirrorUploadRecord>(UPLOAD, UploadRecord);
@@ -243,10 +243,8 @@ export async function openPulls(deps: PullsDeps) {
   const pending = (): MirrorUploadRecord[] => [...records.values()].filter((record) => !isSettled(record));
 
   /** Tells the edge that it may delete its copy. */
-  function reportDone(token: string): void {
-    outbox.offer(DONE + token, 'uploaded', { token }, { isOfferedAgain: true });
-    flush();
-  }
+  const reportDone = (token: string): void =>
+    void outbox.offer(DONE + token, 'uploaded', { token }, { isOfferedAgain: true });
 
   shared.join({
     isGiving: () => false,

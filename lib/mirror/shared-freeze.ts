@@ -22,7 +22,7 @@ export interface SharedFreezeDeps extends Side {
  * The freeze of both sides (contract 12 §2): each side reports its own to the other, and is frozen while either is. Thawing
  * here also thaws there, which needs the link.
  */
-export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLinked, flush }: SharedFreezeDeps) {
+export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLinked }: SharedFreezeDeps) {
   const isHome = side === 'home';
   const otherName = isHome ? 'the edge' : 'home';
   /** Called when the other side is no longer frozen. */
@@ -35,7 +35,6 @@ export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLin
     const offered = outbox.body(KEY)?.freeze ?? null;
     if (!again && JSON.stringify(own) === JSON.stringify(offered)) return;
     outbox.offer(KEY, 'freeze', { freeze: own });
-    flush();
   }
 
   gate.join({
@@ -54,7 +53,6 @@ export function createSharedFreeze({ side, gate, outbox, clock, log, isOn, isLin
         waiting.add(onAnswer);
       });
       outbox.offer(THAW, 'thaw', { since, by, ended_by: endedBy });
-      flush();
       const isThawed = await withTimeout({ clock, timeout: THAW_TIMEOUT }, thawed, () => false);
       waiting.delete(onAnswer);
       if (!isThawed) throw new RelayError('unavailable', `${otherName} is still frozen: try again`);

@@ -10,6 +10,4 @@ export interface Side {
   /** True while there is another side. */
   isOn(): boolean;
   isLinked(): boolean;
-  /** Sends the offered ops. */
-  flush(): void;
 }

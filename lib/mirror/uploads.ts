@@ -60,7 +60,7 @@ export interface WaitingUploads {
   bytes: number;
 }
 
-export interface EdgeUploadsDeps extends Pick<Side, 'outbox' | 'isOn' | 'flush'> {
+export interface EdgeUploadsDeps extends Pick<Side, 'outbox' | 'isOn'> {
   media: Pick<Media, 'shared'> | undefined;
   clock: Clock;
   /** Maximum waiting uploads. */
@@ -74,7 +74,7 @@ export interface EdgeUploadsDeps extends Pick<Side, 'outbox' | 'isOn' | 'flush'>
  * entry and stays until home reports that it has the bytes, after which the edge deletes its own. Waiting uploads are never
  * evicted.
  */
-export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusal, flush }: EdgeUploadsDeps) {
+export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusal }: EdgeUploadsDeps) {
   /** Keyed by token, oldest first. */
   const waiting = new Map<string, MirrorUploadRecord>();
   for (const key of outbox.keys()) {
@@ -128,7 +128,6 @@ export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusa
       };
       if (!outbox.offer(OP + token, 'upload', { ...offer }, { isOfferedAgain: true })) return false;
       waiting.set(token, offer);
-      flush();
       return true;
     },
     dropped: forget,

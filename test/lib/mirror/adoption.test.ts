@@ -208,6 +208,19 @@ describe('a device that pairs at the edge of a home (12 §3)', () => {
     expect(world.edge.sessions.byFamily(phone.family)).toBeUndefined();
   });
 
+  it('is refused, and ends at the edge, where home has no room while both are linked', async () => {
+    const world = await World.open();
+    await world.pair('other');
+    world.maxSessions = 1;
+    await world.crashHome();
+    await world.settle();
+    await code(world, 'edge', 'ABC123');
+    const phone = await pairAtEdge(world, 'phone', 'ABC123');
+    await world.settle();
+    expect(world.home.sessions.byFamily(phone.family)).toBeUndefined();
+    expect(world.edge.sessions.byFamily(phone.family)).toBeUndefined();
+  });
+
   it('is served while home has not been heard for longer than the lease, until home knows it', async () => {
     const world = await World.open({ lease: 3600 });
     await world.settle();
