@@ -1,6 +1,8 @@
 import * as v from 'valibot';
+import { readAs } from '../kit/entries.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { fromStored, type Session, toStored } from '../sessions/session.ts';
+import { time } from './records.ts';
 
 /** The members of a stored session that concern only home: its tokens, when it was last seen, and pending work. */
 const HOME_ONLY = [
@@ -17,12 +19,7 @@ const HOME_ONLY = [
 
 const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const family = v.pipe(v.string(), v.regex(/^[0-9a-f]{32}$/));
-const expiry = v.nullable(v.pipe(v.number(), v.finite()));
-const Ended = v.object({ family });
-const Reduced = v.object({ family, expires_at: expiry, grants: v.record(v.string(), expiry) });
-const Seen = v.object({ family, at: v.pipe(v.number(), v.finite()) });
-const Paired = v.object({ family, chain: v.pipe(v.number(), v.safeInteger()), code: hash });
-const Living = v.object({ families: v.array(family) });
+const expiry = v.nullable(time);
 
 /**
  * A session of home in the form for the edge (contract 12 §2): device and policy, and `mailbox`, the hashes of the
@@ -40,15 +37,8 @@ export function sessionOf(body: JsonObject): Session | null {
   return fromStored({ ...body, last_seen: first_seen, mirrored: true });
 }
 
-const read =
-  <S extends v.GenericSchema>(schema: S) =>
-  (body: JsonObject): v.InferOutput<S> | null => {
-    const parsed = v.safeParse(schema, body);
-    return parsed.success ? parsed.output : null;
-  };
-
-export const readEnded = read(Ended);
-export const readReduced = read(Reduced);
-export const readSeen = read(Seen);
-export const readPaired = read(Paired);
-export const readLiving = read(Living);
+export const readEnded = readAs(v.object({ family }));
+export const readReduced = readAs(v.object({ family, expires_at: expiry, grants: v.record(v.string(), expiry) }));
+export const readSeen = readAs(v.object({ family, at: time }));
+export const readPaired = readAs(v.object({ family, chain: v.pipe(v.number(), v.safeInteger()), code: hash }));
+export const readLiving = readAs(v.object({ families: v.array(family) }));

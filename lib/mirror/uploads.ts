@@ -3,6 +3,7 @@ import type { MediaEntry, MirrorUploadRecord } from '../../storage/schema.ts';
 import { mirrorBacklog, type RelayError } from '../errors.ts';
 import { base64 } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
+import { readAs } from '../kit/entries.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { MiB } from '../kit/units.ts';
 import { isToken, type Media, OWNED_CAP } from '../media/media.ts';
@@ -48,17 +49,19 @@ export const UploadRecord = v.pipe(
 );
 const Piece = v.object({ token: text, offset: size, length: v.pipe(size, v.minValue(1), v.maxValue(PIECE)) });
 
-/** The upload in an op of the edge; null if malformed. */
-export function readUpload(body: unknown): MirrorUploadRecord | null {
-  const parsed = v.safeParse(Offer, body);
-  return parsed.success ? parsed.output : null;
-}
+/** The upload in an op of the edge; undefined if malformed. */
+export const readUpload = readAs(Offer);
 
 /** Uploads that wait at the edge: `uploads` of the status. */
 export interface WaitingUploads {
   count: number;
   bytes: number;
 }
+
+export const sumOf = (offers: MirrorUploadRecord[]): WaitingUploads => ({
+  count: offers.length,
+  bytes: offers.reduce((sum, offer) => sum + offer.size, 0),
+});
 
 export interface EdgeUploadsDeps extends Pick<Side, 'outbox' | 'isOn'> {
   media: Pick<Media, 'shared'> | undefined;
@@ -78,7 +81,7 @@ export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusa
   /** Keyed by token, oldest first. */
   const waiting = new Map<string, MirrorUploadRecord>();
   for (const key of outbox.keys()) {
-    const offer = key.startsWith(OP) ? readUpload(outbox.body(key)) : null;
+    const offer = key.startsWith(OP) ? readUpload(outbox.body(key)) : undefined;
     if (offer) waiting.set(offer.token, offer);
   }
   let isReading = false;
@@ -91,11 +94,6 @@ export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusa
   function sweep(): void {
     for (const { token, expires_at: end } of [...waiting.values()]) if (end <= seconds(clock)) forget(token);
   }
-
-  const sumOf = (offers: MirrorUploadRecord[]): WaitingUploads => ({
-    count: offers.length,
-    bytes: offers.reduce((sum, offer) => sum + offer.size, 0),
-  });
 
   function admit(family: string, more: number): void {
     if (!isOn()) return;
@@ -149,12 +147,12 @@ export function createEdgeUploads({ media, outbox, clock, maxCount, isOn, refusa
      * The answer to a call of home for a piece: `data` in base64, or the `error` `gone`, `busy`, `invalid` or `unavailable`.
      */
     async read(body: JsonObject): Promise<{ body: JsonObject } | { error: string }> {
-      const asked = v.safeParse(Piece, body);
-      if (!asked.success) return { error: 'invalid' };
+      const asked = readAs(Piece)(body);
+      if (!asked) return { error: 'invalid' };
       if (isReading) return { error: 'busy' };
       isReading = true;
       try {
-        const { token, offset, length } = asked.output;
+        const { token, offset, length } = asked;
         const opened = waiting.has(token) ? await media?.shared.bytes(token) : null;
         if (!opened) return { error: 'gone' };
         try {

@@ -476,10 +476,10 @@ describe('sealed uploads (12 §4)', () => {
       expires_at: 1e10,
       family: 'f',
     };
-    expect(readUpload(offer)).toBe(null);
-    expect(readUpload({ ...offer, content_type: SEALED_TYPE })).toBe(null);
-    expect(readUpload({ ...offer, token: 'a'.repeat(22) })).not.toBe(null);
-    expect(readUpload({ ...offer, token: sealedToken(offer.sha256), content_type: SEALED_TYPE })).not.toBe(null);
+    expect(readUpload(offer)).toBeUndefined();
+    expect(readUpload({ ...offer, content_type: SEALED_TYPE })).toBeUndefined();
+    expect(readUpload({ ...offer, token: 'a'.repeat(22) })).toBeDefined();
+    expect(readUpload({ ...offer, token: sealedToken(offer.sha256), content_type: SEALED_TYPE })).toBeDefined();
   });
 });
 
