@@ -1,35 +1,31 @@
-import { hmac } from '@noble/hashes/hmac.js';
-import { sha256 as sha256Bytes } from '@noble/hashes/sha2.js';
 import * as v from 'valibot';
-import type { Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
-import { bytesToHex, utf8ToBytes } from '../kit/bytes.ts';
-import { type Clock, seconds } from '../kit/clock.ts';
+import { seconds } from '../kit/clock.ts';
+import { readAs } from '../kit/entries.ts';
 import { isObject, type JsonObject } from '../kit/json.ts';
 import { sha256 } from '../kit/sha256.ts';
-import type { Log } from '../log.ts';
 import type { Candidate } from '../pairing/candidates.ts';
 import type { HandedCode, PairingCodes } from '../pairing/codes.ts';
 import { type CodePolicy, policyBody, readPolicy } from '../pairing/policy.ts';
 import { PHONE_GRANT } from '../phone/phone.ts';
 import { applyPolicy, GRANTS, isPast } from '../sessions/grants.ts';
 import { narrowedPolicy } from '../sessions/policy-change.ts';
-import { refreshExpiry, refreshTokenOf } from '../sessions/refresh.ts';
+import { refreshExpiry } from '../sessions/refresh.ts';
 import { fromStored, type Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import { chainBody, chainTokens } from './chains.ts';
 import type { Mailboxes } from './mailboxes.ts';
 import type { Outbox } from './outbox.ts';
-import { ENDLESS, End, type Records, time } from './records.ts';
+import { type RecordDeps, time } from './records.ts';
 import type { Requests } from './requests.ts';
 import { bodyOf, readPaired } from './session-body.ts';
 import type { Side } from './side.ts';
+import { openTombstones } from './tombstones.ts';
 
 /** Seconds for which home remembers a code of the edge, where the device may have paired while the link was down. */
 const CODE_KNOWN = 30 * 86_400;
 const MAX_CODES = 256;
 const CODE = 'edge-code:';
-/** Maximum remembered families that have paired at the edge, which must not return once they have ended. */
-const MAX_ADOPTED = 20_000;
 const ADOPTED = 'adopted:';
 
 const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
@@ -44,10 +40,7 @@ interface KnownCode {
   until: number;
 }
 
-export interface EdgeCodesDeps extends Pick<Side, 'log' | 'isOn' | 'isLinked'> {
-  store: Store<'mirror'>;
-  records: Records;
-  clock: Clock;
+export interface EdgeCodesDeps extends RecordDeps, Pick<Side, 'isOn' | 'isLinked'> {
   requests: Requests;
 }
 
@@ -116,9 +109,9 @@ export function openEdgeCodes({ store, records, clock, log, requests, isOn, isLi
  * @throws RelayError if it is malformed, or cannot be accepted.
  */
 export async function acceptCode(codes: PairingCodes, body: JsonObject): Promise<JsonObject> {
-  const read = v.safeParse(Handed, body);
-  if (!read.success || !isObject(body.policy)) throw new RelayError('invalid', 'home handed over what is no code');
-  const { sha256, secret_sha256: secretHash, masked } = read.output;
+  const handed = readAs(Handed)(body);
+  if (!handed || !isObject(body.policy)) throw new RelayError('invalid', 'home handed over what is no code');
+  const { sha256, secret_sha256: secretHash, masked } = handed;
   const policy = readPolicy(body.policy);
   return { expires_at: await codes.accept({ hash: sha256, secretHash, masked, policy }) };
 }
@@ -129,54 +122,27 @@ export interface HomeRoutes {
   urls: string[];
 }
 
-export interface AdoptionDeps {
-  store: Store<'mirror'>;
-  records: Records;
+export interface AdoptionDeps extends RecordDeps {
   sessions: Sessions;
   outbox: Outbox;
   mailboxes: Mailboxes;
   codes: EdgeCodes;
-  clock: Clock;
-  log: Log;
   /** The secret of this mirror; undefined without one. */
   secret(): string | undefined;
   routes(): Promise<HomeRoutes>;
 }
 
 /**
- * At home, accepts the devices that have paired at the edge, and sends them credentials for home (contract 12 §3). These
- * derive from the secret of the mirror, so that home stores no token and can send the same ones again. They pass through the
- * edge, and are exchanged when the device connects: after that, the credentials seen by the edge are worthless, and
- * presenting them is a sign of theft.
+ * At home, accepts the devices that have paired at the edge, and sends them credentials for home (contract 12 §3). These pass
+ * through the edge, and are exchanged when the device connects: after that, the credentials seen by the edge are worthless,
+ * and presenting them is a sign of theft.
  */
 export function openAdoption(deps: AdoptionDeps) {
-  const { store, sessions, outbox, mailboxes, codes, clock, log, secret } = deps;
-  /** Keyed by family: time until which it must not be accepted again, epoch seconds. */
-  const known = new Map<string, number>();
-  for (const [family, { until }] of deps.records.below(ADOPTED, End, ENDLESS)) known.set(family, until);
+  const { sessions, outbox, mailboxes, codes, clock, log, secret } = deps;
   const failed = () => log.warn('what the mirror knows of a device of the edge could not be stored');
-  const forget = (family: string): void => {
-    if (known.delete(family)) void store.removeItem(ADOPTED + family).catch(failed);
-  };
-
-  function remember(family: string): void {
-    const now = seconds(clock);
-    for (const [other, until] of known) if (until <= now) forget(other);
-    const [oldest] = known.keys();
-    if (known.size >= MAX_ADOPTED && oldest !== undefined) forget(oldest);
-    known.set(family, Math.ceil(refreshExpiry(now)));
-    void store.setItem(ADOPTED + family, { until: Math.ceil(refreshExpiry(now)) }).catch(failed);
-  }
-
-  function tokensOf(family: string, chain: number) {
-    const derive = (what: string) =>
-      hmac(sha256Bytes, utf8ToBytes(secret() ?? ''), utf8ToBytes(`svc-relay home v1\n${what}\n${family}\n${chain}`));
-    return {
-      token: bytesToHex(derive('session')),
-      refreshToken: refreshTokenOf(family, derive('refresh').subarray(0, 16), 'own'),
-    };
-  }
-
+  /** The families that it has accepted, which must not return once they have ended. */
+  const known = openTombstones({ ...deps, base: ADOPTED, failed });
+  const tokensOf = (family: string, chain: number) => chainTokens(secret() ?? '', 'own', family, chain);
   const refuse = (family: string): void => void outbox.offer(`session:${family}`, 'end', { family, ended: true });
 
   /** The session of home for a device that the edge has admitted; undefined if it has ended, or is malformed. */
@@ -185,15 +151,11 @@ export function openAdoption(deps: AdoptionDeps) {
     if (!paired) return undefined;
     const now = seconds(clock);
     const chain = Math.floor(now);
-    const { token, refreshToken } = tokensOf(paired.family, chain);
     const given = fromStored({
       ...body,
-      token_sha256: sha256(token),
-      token_prefix: token.slice(0, 8),
+      ...chainBody(tokensOf(paired.family, chain), chain),
       last_seen: body.first_seen,
-      refresh: { sha256: sha256(refreshToken), created_at: chain, last_used: chain, expires_at: refreshExpiry(chain) },
       routes: { own: [], others: true, key: '' },
-      chain,
     });
     if (!given) return undefined;
     const at = Math.min(given.createdAt, now);
@@ -219,7 +181,8 @@ export function openAdoption(deps: AdoptionDeps) {
       const policy = own ?? vouchedByEdge(body.policy);
       const session = sessionOf(body, policy);
       if (!session) return void refuse(family);
-      remember(family);
+      known.sweep();
+      known.bury(family, Math.ceil(refreshExpiry(seconds(clock))));
       mailboxes.beganThere(family, chain);
       return sessions.takeIn(session).then(
         (isStored) => {
@@ -237,17 +200,17 @@ export function openAdoption(deps: AdoptionDeps) {
       const session = sessions.byFamily(family);
       if (!session || secret() === undefined) return {};
       if (!sessions.isInterim(session)) return { taken: true };
-      const { token, refreshToken } = tokensOf(family, session.chain ?? 0);
+      const tokens = tokensOf(family, session.chain ?? 0);
       // They belonged to a mirror that has ended meanwhile.
-      if (sha256(token) !== session.tokenHash) return {};
+      if (sha256(tokens.session_token) !== session.tokenHash) return {};
       const { endpoints, urls } = await deps.routes();
-      return { endpoints, home: { urls, session_token: token, refresh_token: refreshToken } };
+      return { endpoints, home: { urls, ...tokens } };
     },
 
     /** Forgets the codes that are valid at the edge, and the families that it must not give again. */
     clear(): void {
       codes.clear();
-      for (const family of [...known.keys()]) forget(family);
+      known.leave();
     },
   };
 }

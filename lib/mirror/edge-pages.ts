@@ -1,9 +1,7 @@
 import * as v from 'valibot';
-import type { Store } from '../../storage/schema.ts';
 import type { JsonObject } from '../kit/json.ts';
-import type { Log } from '../log.ts';
 import { readPageOrigins } from './home-pages.ts';
-import type { Records } from './records.ts';
+import type { RecordDeps } from './records.ts';
 
 const PAGES = 'pages';
 const HOME_PAGES = 'home-pages';
@@ -11,10 +9,7 @@ const HOME_PAGES = 'home-pages';
 const MAX_PAGES = 256;
 const Origins = v.object({ origins: v.array(v.string()) });
 
-export interface EdgePagesDeps {
-  store: Store<'mirror'>;
-  records: Records;
-  log: Log;
+export interface EdgePagesDeps extends Omit<RecordDeps, 'clock'> {
   /** A change could not be stored. */
   failed(): void;
 }

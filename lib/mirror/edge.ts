@@ -1,18 +1,11 @@
 import * as v from 'valibot';
-import type { Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
-import { type Clock, seconds } from '../kit/clock.ts';
+import { seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
-import type { Log } from '../log.ts';
 import type { Media } from '../media/media.ts';
-import type { Notifications } from '../notifications/notifications.ts';
-import type { Gate } from '../operations/gate.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
-import type { PhoneMessaging } from '../phone/phone.ts';
-import type { Push } from '../push/push.ts';
 import { narrowedPolicy } from '../sessions/policy-change.ts';
 import type { Session } from '../sessions/session.ts';
-import type { Sessions } from '../sessions/sessions.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
 import { acceptCode, createPairedHere } from './adoption.ts';
 import { createCalls } from './calls.ts';
@@ -27,7 +20,7 @@ import { loadRecords, time } from './records.ts';
 import { createRequests } from './requests.ts';
 import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
-import type { Side } from './side.ts';
+import type { MirrorDeps, Side } from './side.ts';
 import { openTombstones } from './tombstones.ts';
 import { createEdgeUploads, READ_UPLOAD, type WaitingUploads } from './uploads.ts';
 
@@ -36,24 +29,17 @@ const REPLACE_AFTER = 10;
 const KEY = 'peer';
 const LAST_SEEN = 'heard';
 const LINK = 'link';
+const ENDED = 'ended:';
 const Peer = v.object({ public_key: v.pipe(v.string(), v.check(isPublicKey)) });
 const LastSeen = v.object({ heard: time });
 const Linked = v.object({ socket: v.string(), since: time, listening: v.optional(v.boolean()) });
 
-export interface EdgeMirrorDeps {
-  store: Store<'mirror'>;
-  sessions: Sessions;
+export interface EdgeMirrorDeps extends MirrorDeps {
   codes: PairingCodes;
-  phone: PhoneMessaging;
-  notifications: Notifications;
-  gate: Gate;
-  push: Push;
   /** Absent without an object store. */
   media: Pick<Media, 'shared'> | undefined;
   /** Maximum uploads that wait for home. */
   maxUploads: number;
-  clock: Clock;
-  log: Log;
   /** Seconds for which sessions of home are honoured after its last message (`RELAY_MIRROR_LEASE`). */
   lease: number;
   /** Sends a `system` message to every socket of a device of home. */
@@ -134,7 +120,7 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
   const { isConnected, sendRoutes: send } = deps;
   const pairedHere = createPairedHere({ ...side, sessions, requests, isConnected, send });
   const failed = () => log.warn('the state of the mirror could not be stored');
-  const tombstones = openTombstones({ store, records, clock, failed });
+  const tombstones = openTombstones({ store, records, base: ENDED, clock, failed });
   const pages = openEdgePages({ store, records, log, failed });
   let key = records.one(KEY, Peer)?.public_key;
   let homeSeenAt = records.one(LAST_SEEN, LastSeen)?.heard ?? 0;
@@ -180,7 +166,7 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     seen.delete(family);
     // A refresh only replaces the session, and each side's clock ends expired ones.
     if (!over?.mirrored || key === undefined || over.ended !== 'revoked') return;
-    tombstones.bury(over);
+    tombstones.bury(family, over.expiresAt);
     if (!isHome) offerEnd(family);
   });
 
@@ -193,14 +179,10 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
 
   async function end(session: Session): Promise<void> {
     isHome = true;
-    try {
-      // Ended, with its record removed, before the first await.
-      const ending = sessions.revoke(session, { by: 'home' });
-      isHome = false;
-      await ending;
-    } finally {
-      isHome = false;
-    }
+    // Ended, with its record removed, before the first await.
+    const ending = sessions.revoke(session, { by: 'home' });
+    isHome = false;
+    await ending;
   }
 
   /** Sessions of home are stored as sent, except for reductions here that home has not seen. */
@@ -238,7 +220,7 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
       const family = readEnded(body)?.family;
       const own = family === undefined ? undefined : ownOf(family);
       if (own) return end(own);
-      if (family !== undefined && !tombstones.has(family)) tombstones.bury({ family, expiresAt: null });
+      if (family !== undefined && !tombstones.has(family)) tombstones.bury(family, null);
       return;
     }
     if (kind === 'sync') {

@@ -70,9 +70,8 @@ export function createHomeSessions(deps: HomeSessionsDeps) {
     const edge = peer.record();
     const key = SESSION + family;
     if (!edge || mailboxes.isTaken(family) || outbox.isWaiting(key)) return undefined;
-    const { chain, ...mailbox } = mailboxes.credentials(edge, family) ?? {};
-    if (chain === undefined || outbox.body(key)?.chain !== chain) return undefined;
-    return { mailbox: mailbox as Mailbox, chain };
+    const found = mailboxes.credentials(edge, family);
+    return outbox.body(key)?.chain === found?.chain ? found : undefined;
   }
 
   function mailbox(of: Session): Given | undefined {

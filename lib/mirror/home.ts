@@ -1,17 +1,11 @@
-import type { Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { DialUpstream } from '../host/upstream-socket.ts';
-import { type Clock, seconds } from '../kit/clock.ts';
+import { seconds } from '../kit/clock.ts';
 import { createEvent } from '../kit/event.ts';
-import type { Log } from '../log.ts';
 import type { Media } from '../media/media.ts';
-import type { Notifications } from '../notifications/notifications.ts';
-import type { Gate } from '../operations/gate.ts';
-import { PHONE_GRANT, type PhoneMessaging } from '../phone/phone.ts';
-import type { Push } from '../push/push.ts';
+import { PHONE_GRANT } from '../phone/phone.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
-import type { Sessions } from '../sessions/sessions.ts';
 import { type HomeRoutes, openAdoption, openEdgeCodes } from './adoption.ts';
 import { createCalls } from './calls.ts';
 import { createCustody } from './custody.ts';
@@ -29,24 +23,16 @@ import type { SealStatus } from './seal-status.ts';
 import { type HomeBox, openSeals } from './sealed.ts';
 import { readEnded, readReduced, readSeen } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
-import type { Side } from './side.ts';
+import type { MirrorDeps, Side } from './side.ts';
 
 const PAGES = 'pages';
 
-export interface HomeMirrorDeps {
-  store: Store<'mirror'>;
-  sessions: Sessions;
-  phone: PhoneMessaging;
-  notifications: Notifications;
-  gate: Gate;
-  push: Push;
+export interface HomeMirrorDeps extends MirrorDeps {
   media: Pick<Media, 'shared'>;
   /** Bytes of the largest upload that this relay accepts from the edge. */
   maxUpload: number;
   /** Opens the socket to the edge. */
   dial: DialUpstream;
-  clock: Clock;
-  log: Log;
   /** Signs by the identity that pairing links pin; null, or absent, without one. */
   sign?(bytes: Uint8Array): Uint8Array | null;
   /** The routes to home, for a device that has paired at the edge. */
@@ -187,7 +173,7 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
       const own = seen && sessions.byFamily(seen.family);
       return own && sessions.seenElsewhere(own, seen.at);
     }
-    const reduced = kind === 'reduce' ? readReduced(body) : null;
+    const reduced = kind === 'reduce' ? readReduced(body) : undefined;
     const family = reduced?.family ?? (kind === 'end' ? readEnded(body)?.family : undefined);
     const living = family === undefined ? undefined : sessions.byFamily(family);
     if (!living) return;

@@ -1,21 +1,16 @@
-import { hmac } from '@noble/hashes/hmac.js';
-import { sha256 as sha256Bytes } from '@noble/hashes/sha2.js';
 import * as v from 'valibot';
-import type { MirrorPeerRecord, Store } from '../../storage/schema.ts';
-import { bytesToHex, utf8ToBytes } from '../kit/bytes.ts';
-import { type Clock, seconds } from '../kit/clock.ts';
+import type { MirrorPeerRecord } from '../../storage/schema.ts';
+import { seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
-import { sha256 } from '../kit/sha256.ts';
-import type { Log } from '../log.ts';
-import { refreshExpiry, refreshTokenOf } from '../sessions/refresh.ts';
-import { type Records, time } from './records.ts';
+import { type ChainTokens, chainBody, chainTokens } from './chains.ts';
+import { type RecordDeps, time } from './records.ts';
 
 /** Seconds for which a device that asks again gets the same credentials. */
 const RENEW_AFTER = 10;
 const ENTRY = 'mailbox:';
 
 /** Credentials of a device for the edge: `mailbox` of `auth.ok` and of `routes.updated` (contract 12 §3). */
-export type Mailbox = { url: string; session_token: string; refresh_token: string };
+export type Mailbox = ChainTokens & { url: string };
 
 const Entry = v.object({
   /** Number of the chain: higher than any before it, normally epoch seconds. */
@@ -32,21 +27,10 @@ export const mailboxUrl = (peer: MirrorPeerRecord | null): string | undefined =>
   peer?.url === undefined ? undefined : `${peer.url.replace(/^http/, 'ws')}/ws`;
 
 /**
- * The chains of credentials that devices have for the edge (contract 12 §2, §3). A chain starts with credentials that derive
- * from a secret of this mirror, so that home stores no token and can send them again after a crash. Home does not know the
- * credentials that the edge has since issued in their place.
+ * The chains of credentials that devices have for the edge (contract 12 §2, §3). Home does not know the credentials that the
+ * edge has since issued in place of the first ones.
  */
-export function openMailboxes({
-  store,
-  records,
-  clock,
-  log,
-}: {
-  store: Store<'mirror'>;
-  records: Records;
-  clock: Clock;
-  log: Log;
-}) {
+export function openMailboxes({ store, records, clock, log }: RecordDeps) {
   const entries = records.below(ENTRY, Entry);
   const failed = () => log.warn('the credentials of a device for the edge could not be stored');
 
@@ -61,41 +45,22 @@ export function openMailboxes({
     return put(family, { chain: Math.max(before + 1, seconds(clock)), given: false, taken: false });
   };
 
-  function tokensOf({ mailbox_secret: secret = '' }: MirrorPeerRecord, family: string, chain: number) {
-    const derive = (what: string) =>
-      hmac(sha256Bytes, utf8ToBytes(secret), utf8ToBytes(`svc-relay mailbox v1\n${what}\n${family}\n${chain}`));
-    return {
-      token: bytesToHex(derive('session')),
-      refreshToken: refreshTokenOf(family, derive('refresh').subarray(0, 16), 'mailbox'),
-    };
-  }
+  const tokensOf = ({ mailbox_secret: secret = '' }: MirrorPeerRecord, family: string, chain: number) =>
+    chainTokens(secret, 'mailbox', family, chain);
 
   return {
     /** The hashes of a family's chain for the edge. Starts a chain if there is none. */
     body(peer: MirrorPeerRecord, family: string): JsonObject {
       const { chain } = entries.get(family) ?? begun(family);
-      const { token, refreshToken } = tokensOf(peer, family, chain);
-      return {
-        token_sha256: sha256(token),
-        token_prefix: token.slice(0, 8),
-        refresh: {
-          sha256: sha256(refreshToken),
-          replaced: [],
-          created_at: chain,
-          last_used: chain,
-          expires_at: refreshExpiry(chain),
-        },
-        chain,
-      };
+      return chainBody(tokensOf(peer, family, chain), chain);
     },
 
     /** The first credentials of a family's chain, and its number. */
-    credentials(peer: MirrorPeerRecord, family: string): (Mailbox & { chain: number }) | undefined {
-      const entry = entries.get(family);
+    credentials(peer: MirrorPeerRecord, family: string): { mailbox: Mailbox; chain: number } | undefined {
+      const { chain } = entries.get(family) ?? {};
       const url = mailboxUrl(peer);
-      if (!entry || url === undefined) return undefined;
-      const { token, refreshToken } = tokensOf(peer, family, entry.chain);
-      return { url, session_token: token, refresh_token: refreshToken, chain: entry.chain };
+      if (chain === undefined || url === undefined) return undefined;
+      return { mailbox: { url, ...tokensOf(peer, family, chain) }, chain };
     },
 
     /** The edge itself has started the chain of a device that paired there, and the device has it. */

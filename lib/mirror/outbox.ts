@@ -1,13 +1,12 @@
 import * as v from 'valibot';
-import type { MirrorOpRecord, Store } from '../../storage/schema.ts';
+import type { MirrorOpRecord } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Deferred, deferred } from '../kit/deferred.ts';
 import { batched } from '../kit/entries.ts';
 import type { JsonObject } from '../kit/json.ts';
-import type { Log } from '../log.ts';
 import { type Cursor, type Op, type Origin, START } from './frames.ts';
-import { count as number, type Records } from './records.ts';
+import { count as number, type RecordDeps } from './records.ts';
 
 /** Maximum ops that wait for the other side (contract 12 §2), and the characters in them. */
 export const MAX_WAITING = 10_000;
@@ -19,11 +18,8 @@ const ALWAYS_TAKEN: ReadonlySet<string> = new Set(['end', 'sync', 'freeze', 'tha
 const Place = v.object({ epoch: v.string(), oseq: number });
 const Row = v.object({ ...Place.entries, kind: v.string(), body: v.record(v.string(), v.unknown()) });
 
-export interface OutboxDeps {
-  store: Store<'mirror'>;
-  records: Records;
+export interface OutboxDeps extends Omit<RecordDeps, 'clock'> {
   origin: Origin;
-  log: Log;
   /** True if the last op of a kind stays after its acknowledgement, as a record of the other side's state. */
   isRecord(kind: string): boolean;
   /** Sends the offered ops, if there is a link. */

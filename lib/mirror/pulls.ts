@@ -1,20 +1,20 @@
 import { sha256 } from '@noble/hashes/sha2.js';
-import type { MediaEntry, MirrorUploadRecord, Store } from '../../storage/schema.ts';
+import type { MediaEntry, MirrorUploadRecord } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import { errnoOf } from '../host/errors.ts';
 import type { NewBytes } from '../host/media.ts';
 import type { Sealed } from '../kit/box.ts';
 import { bytesToHex, fromBase64 } from '../kit/bytes.ts';
-import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import { type Cancel, seconds } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { backoff, type Pace } from '../kit/reconnect.ts';
 import type { Media } from '../media/media.ts';
 import { createFileOpener, isSealedToken, maxSealedSize, type SealedFacts } from '../media/sealed.ts';
 import type { Op } from './frames.ts';
-import type { Records } from './records.ts';
+import type { RecordDeps } from './records.ts';
 import type { Requests } from './requests.ts';
 import type { Side } from './side.ts';
-import { PIECE, READ_UPLOAD, readUpload, UploadRecord, type WaitingUploads } from './uploads.ts';
+import { PIECE, READ_UPLOAD, readUpload, sumOf, UploadRecord, type WaitingUploads } from './uploads.ts';
 
 /** Milliseconds for a piece. */
 const PIECE_TIMEOUT = 60_000;
@@ -28,11 +28,8 @@ const MAX_REASON = 200;
 const UPLOAD = 'upload:';
 const DONE = 'uploaded:';
 
-export interface PullsDeps extends Pick<Side, 'outbox' | 'log' | 'isLinked'> {
-  store: Store<'mirror'>;
-  records: Records;
+export interface PullsDeps extends RecordDeps, Pick<Side, 'outbox' | 'isLinked'> {
   media: Pick<Media, 'shared'>;
-  clock: Clock;
   requests: Requests;
   /** Opens the head of an upload that a device has sealed. Rejects if it cannot be opened. */
   openHead(head: Sealed): Promise<Uint8Array>;
@@ -417,10 +414,9 @@ export async function openPulls(deps: PullsDeps) {
     status(): PullStatus {
       const waiting = pending();
       const error = waiting.flatMap(({ token }) => failed.get(token)?.error ?? [])[0];
-      const bytes = waiting.reduce((sum, { size }) => sum + size, 0);
       const last = refusedOf(records).at(-1)?.refused;
       const why = { ...(error !== undefined && { error }), ...(last !== undefined && { refused: last }) };
-      return { count: waiting.length, bytes, ...why };
+      return { ...sumOf(waiting), ...why };
     },
 
     /** There is no edge any more. The uploads at home stay. */

@@ -1,5 +1,6 @@
 import * as v from 'valibot';
 import type { MirrorRecord, Store } from '../../storage/schema.ts';
+import type { Clock } from '../kit/clock.ts';
 import { entriesOf } from '../kit/entries.ts';
 import type { Log } from '../log.ts';
 
@@ -7,19 +8,23 @@ type Schema<R> = v.GenericSchema<unknown, R>;
 
 export type Records = Awaited<ReturnType<typeof loadRecords>>;
 
+/** Dependencies of what is stored of the mirror. */
+export interface RecordDeps {
+  store: Store<'mirror'>;
+  records: Records;
+  clock: Clock;
+  log: Log;
+}
+
 /** Finite numbers are times in epoch seconds, counts are whole. */
 export const time = v.pipe(v.number(), v.finite());
 export const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
-
-/** Nobody comes back because the record of an end is damaged: that lasts for good then. */
-export const End = v.object({ until: time });
-export const ENDLESS = v.fallback(End, { until: Number.MAX_SAFE_INTEGER });
 
 /**
  * Reads the store of the mirror in one statement. Each record is handed out once, so that the values read are not held
  * here as well. A damaged record is left out with a warning, unless a second schema, `remains`, can read a part of it.
  */
-export async function loadRecords({ store, log }: { store: Store<'mirror'>; log: Log }) {
+export async function loadRecords({ store, log }: Pick<RecordDeps, 'store' | 'log'>) {
   const stored = new Map(await entriesOf(store));
   const damaged = new Map<string, MirrorRecord | undefined>();
 

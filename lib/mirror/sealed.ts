@@ -1,7 +1,7 @@
 import { hmac } from '@noble/hashes/hmac.js';
 import { sha256 } from '@noble/hashes/sha2.js';
 import * as v from 'valibot';
-import type { DeviceBoxRecord, PhoneMessage, Reply, SealedText, Store } from '../../storage/schema.ts';
+import type { DeviceBoxRecord, PhoneMessage, Reply, SealedText } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import {
   type BoxKey,
@@ -18,12 +18,11 @@ import {
 import { base64url, fromBase64url, utf8ToBytes } from '../kit/bytes.ts';
 import { isPoint } from '../kit/ece.ts';
 import { asObject, type JsonObject, parseObject } from '../kit/json.ts';
-import type { Log } from '../log.ts';
 import { unsealedReply } from '../phone/reply.ts';
 import { contextOf, coveredMessage, homeBoxText, SEALED_TEXT, UNSEALED } from '../phone/sealed.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Op } from './frames.ts';
-import type { Records } from './records.ts';
+import type { RecordDeps } from './records.ts';
 import { MAX_NAMED, type PlainReason, type SealStatus } from './seal-status.ts';
 
 const KEY = 'box';
@@ -45,10 +44,7 @@ interface Opened {
   isForged?: boolean;
 }
 
-export interface SealsDeps {
-  store: Store<'mirror'>;
-  records: Records;
-  log: Log;
+export interface SealsDeps extends Omit<RecordDeps, 'clock'> {
   /** All sessions, and those whose devices may get messages. */
   everySession(): Session[];
   sessions(): Session[];

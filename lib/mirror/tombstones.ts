@@ -1,30 +1,30 @@
-import type { Store } from '../../storage/schema.ts';
-import { type Clock, seconds } from '../kit/clock.ts';
-import type { Session } from '../sessions/session.ts';
-import { ENDLESS, End, type Records } from './records.ts';
+import * as v from 'valibot';
+import { seconds } from '../kit/clock.ts';
+import { type RecordDeps, time } from './records.ts';
 
 /** Seconds for which an ended session without an expiry must not return. */
 const TOMBSTONE = 180 * 86_400;
 const MAX_TOMBSTONES = 20_000;
-const ENDED = 'ended:';
+/** Nobody comes back because the record of an end is damaged: that lasts for good then. */
+const End = v.object({ until: time });
+const ENDLESS = v.fallback(End, { until: Number.MAX_SAFE_INTEGER });
 
-export interface TombstonesDeps {
-  store: Store<'mirror'>;
-  records: Records;
-  clock: Clock;
+export interface TombstonesDeps extends Omit<RecordDeps, 'log'> {
+  /** Prefix of the keys. */
+  base: string;
   /** A change could not be stored. */
   failed(): void;
 }
 
-/** At the edge, the families of home that ended and must not return (contract 12 §2). */
-export function openTombstones({ store, records, clock, failed }: TombstonesDeps) {
+/** The families of the other side that must not return once they have ended (contract 12 §2). */
+export function openTombstones({ store, records, base, clock, failed }: TombstonesDeps) {
   /** Keyed by family: time until which it must not return, epoch seconds. */
   const ended = new Map<string, number>();
-  for (const [family, { until }] of records.below(ENDED, End, ENDLESS)) ended.set(family, until);
+  for (const [family, { until }] of records.below(base, End, ENDLESS)) ended.set(family, until);
 
   function exhume(family: string): void {
     ended.delete(family);
-    void store.removeItem(ENDED + family).catch(failed);
+    void store.removeItem(base + family).catch(failed);
   }
 
   return {
@@ -32,10 +32,11 @@ export function openTombstones({ store, records, clock, failed }: TombstonesDeps
 
     families: (): string[] => [...ended.keys()],
 
-    bury({ family, expiresAt }: Pick<Session, 'family' | 'expiresAt'>): void {
+    /** `expiresAt` is epoch seconds, null for a session without an end. */
+    bury(family: string, expiresAt: number | null): void {
       const until = expiresAt ?? seconds(clock) + TOMBSTONE;
       ended.set(family, until);
-      void store.setItem(ENDED + family, { until }).catch(failed);
+      void store.setItem(base + family, { until }).catch(failed);
       const [oldest] = ended.keys();
       if (ended.size > MAX_TOMBSTONES && oldest !== undefined) exhume(oldest);
     },
@@ -44,7 +45,7 @@ export function openTombstones({ store, records, clock, failed }: TombstonesDeps
       for (const [family, until] of [...ended]) if (until <= seconds(clock)) exhume(family);
     },
 
-    /** There is no home any more. */
+    /** There is no other side any more. */
     leave(): void {
       for (const family of [...ended.keys()]) exhume(family);
     },
