@@ -1,10 +1,8 @@
-import type { DialBroker } from '../host/broker-socket.ts';
-import { type Cancel, type Clock, seconds, systemClock } from '../kit/clock.ts';
+import { type Cancel, seconds, systemClock } from '../kit/clock.ts';
 import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from '../kit/reconnect.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
-import { type BrokerRequest, BrokerRequestError, HostLink } from './host-link.ts';
-import type { OpenLocalEnd } from './host-streams.ts';
+import { HostLink, type HostLinkDeps } from './host-link.ts';
 
 /** 1, 2, 4, ... 60 s, and up to a second more (contract 08 §6.1). */
 export const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
@@ -36,19 +34,12 @@ export interface ConnectorStatus {
   lastError: string | null;
 }
 
-export interface ConnectorDeps {
-  /** `wss://` and authority. */
-  brokerUrl: string;
-  hostId: string;
-  token: string;
-  dial: DialBroker;
-  openLocalEnd: OpenLocalEnd;
-  clock: Clock;
+export interface ConnectorDeps extends Omit<HostLinkDeps, 'registered' | 'completed' | 'ended'> {
   log: Log;
   /** Between 0 and 1. */
   random?(): number;
   /** The broker has accepted this host, for the first time or again. */
-  onConnected(): void;
+  onConnected(broker: HostLink): void;
 }
 
 /** Keeps this host connected to its broker: one connection at a time, with growing pauses between attempts. */
@@ -79,13 +70,9 @@ export class Connector {
     };
   }
 
-  get isConnected(): boolean {
-    return this.#state === 'connected';
-  }
-
-  /** Bytes of streams that have not been sent to the broker. */
-  get unsentBytes(): number {
-    return this.#link?.unsentBytes ?? 0;
+  /** The present connection to the broker, once that has accepted this host. */
+  get broker(): HostLink | undefined {
+    return this.#state === 'connected' ? this.#link : undefined;
   }
 
   start(): void {
@@ -109,28 +96,12 @@ export class Connector {
     link.drop();
   }
 
-  /**
-   * Sends a request to the broker.
-   * @throws BrokerRequestError `offline` unless connected, `timeout` after ten seconds, or the broker's own code, after
-   *   which the connection ends.
-   */
-  request(message: BrokerRequest): Promise<void> {
-    const link = this.isConnected ? this.#link : undefined;
-    return link ? link.request(message) : Promise.reject(new BrokerRequestError('offline'));
-  }
-
   #connect(): void {
-    const { brokerUrl, hostId, token, dial, openLocalEnd, clock } = this.#deps;
     this.#state = 'connecting';
     this.#attempts++;
-    const link = new HostLink({
-      url: `${brokerUrl}/v1/connect`,
-      hostId,
-      token,
-      dial,
-      openLocalEnd,
-      clock,
-      registered: () => this.#connected(),
+    const link: HostLink = new HostLink({
+      ...this.#deps,
+      registered: () => this.#connected(link),
       completed: () => {
         this.#completed++;
       },
@@ -140,21 +111,22 @@ export class Connector {
     link.start();
   }
 
-  #connected(): void {
+  #connected(link: HostLink): void {
+    if (this.#link !== link) return;
     const { clock, log, brokerUrl, onConnected } = this.#deps;
     this.#state = 'connected';
     this.#connectedAt = seconds(clock);
     this.#connectedSince = clock.monotonic();
     this.#lastError = null;
     log.info(`connected to the broker ${brokerUrl}`);
-    onConnected();
+    onConnected(link);
   }
 
   #ended(link: HostLink, reason: string, ending: Ending): void {
     if (this.#link !== link) return;
     const { clock, log, token, random = Math.random } = this.#deps;
     const now = clock.monotonic();
-    const lasted = this.isConnected ? now - this.#connectedSince : null;
+    const lasted = this.broker ? now - this.#connectedSince : null;
     const { attempts, wait } = nextAttempt(this.#retries, { ending, lasted }, { now, random: random() }, PACE);
     this.#retries = attempts;
     this.#link = undefined;

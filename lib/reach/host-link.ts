@@ -8,6 +8,7 @@ import { decodeFrame, MAX_FRAME } from './frames.ts';
 import { HostStreams, type OpenLocalEnd, WINDOW } from './host-streams.ts';
 import { newId } from './ids.ts';
 import { type BrokerMessage, encodeMessage, type HostMessage, parseBrokerMessage } from './messages.ts';
+import { CONNECT_PATH } from './settings.ts';
 
 /** Milliseconds for the answer to the registration, and for that to a request. */
 const REGISTER_TIMEOUT = 10_000;
@@ -33,8 +34,8 @@ export class BrokerRequestError extends Error {
 }
 
 export interface HostLinkDeps {
-  /** Ends in `/v1/connect`. */
-  url: string;
+  /** `wss://` and authority. */
+  brokerUrl: string;
   hostId: string;
   token: string;
   dial: DialBroker;
@@ -58,6 +59,8 @@ type LinkState = 'dialling' | 'registering' | 'registered' | 'over';
 
 /** One connection to the broker, from dialling to its end (contract 08 §6.4). */
 export class HostLink {
+  readonly brokerUrl: string;
+  readonly hostId: string;
   readonly #deps: HostLinkDeps;
   readonly #connectionId = newId();
   readonly #abort = new AbortController();
@@ -72,6 +75,8 @@ export class HostLink {
   #onLastStream: () => void = () => {};
 
   constructor(deps: HostLinkDeps) {
+    this.brokerUrl = deps.brokerUrl;
+    this.hostId = deps.hostId;
     this.#deps = deps;
   }
 
@@ -79,6 +84,7 @@ export class HostLink {
     return this.#streams?.size ?? 0;
   }
 
+  /** Bytes of streams that have not been sent to the broker. */
   get unsentBytes(): number {
     return this.#streams?.unsentBytes ?? 0;
   }
@@ -90,7 +96,8 @@ export class HostLink {
 
   /**
    * Sends a request and waits for its acknowledgement: one at a time for each credential.
-   * @throws BrokerRequestError
+   * @throws BrokerRequestError `offline` unless registered, `timeout` after ten seconds, `busy`, or the broker's own code,
+   *   after which the connection ends.
    */
   request(message: BrokerRequest): Promise<void> {
     const key = keyOf(message);
@@ -138,10 +145,10 @@ export class HostLink {
   }
 
   async #dial(): Promise<void> {
-    const { url, dial } = this.#deps;
+    const { dial } = this.#deps;
     try {
       const request = {
-        url,
+        url: this.brokerUrl + CONNECT_PATH,
         headers: {},
         signal: this.#abort.signal,
         maxMessage: MAX_FRAME,
@@ -167,13 +174,13 @@ export class HostLink {
   }
 
   #register(socket: BrokerSocket): void {
-    const { hostId, token, clock } = this.#deps;
+    const { token, clock } = this.#deps;
     this.#socket = socket;
     this.#state = 'registering';
     this.#cancelTimer = clock.after(REGISTER_TIMEOUT, () => this.#fail('the broker did not answer the registration'));
     const connection_id = this.#connectionId;
     const role = { role: 'host', credential_kind: 'host' } as const;
-    socket.send(encodeMessage({ type: 'register', ...role, host_id: hostId, connection_id, token }));
+    socket.send(encodeMessage({ type: 'register', ...role, host_id: this.hostId, connection_id, token }));
   }
 
   #receive(text: string): void {

@@ -4,7 +4,9 @@ import { describeError } from '../errors.ts';
 import type { DialBroker } from '../host/broker-socket.ts';
 import type { Host } from '../host/index.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
+import { deferred } from '../kit/deferred.ts';
 import { readAs } from '../kit/entries.ts';
+import { createEvent } from '../kit/event.ts';
 import { digestOf } from '../kit/sha256.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
@@ -13,10 +15,10 @@ import { DAY } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { Connector, type ConnectorStatus } from './connector.ts';
-import { BrokerRequestError } from './host-link.ts';
+import { BrokerRequestError, type HostLink } from './host-link.ts';
 import { type OpenLocalEnd, STREAM_LIMIT } from './host-streams.ts';
 import { newId, newToken } from './ids.ts';
-import { type Broker, openRoutes, type Route, StoredBroker } from './routes.ts';
+import { openRoutes, type Route, StoredBroker } from './routes.ts';
 import { CONNECT_PATH, openHostId, readReachSettings } from './settings.ts';
 
 /** Milliseconds for which an authentication waits for its route credential. */
@@ -40,14 +42,11 @@ export interface BrokerRoute {
   expires_at: number;
 }
 
-/** `route_credential` of `auth.ok` (contract 08 §6.4). `expires_at` is epoch seconds. */
-export interface RouteCredential {
+/** `route_credential` of `auth.ok` (contract 08 §6.4). */
+export interface RouteCredential extends Route {
   kind: 'broker_route';
   broker_url: string;
   host_id: string;
-  credential_id: string;
-  token: string;
-  expires_at: number;
 }
 
 /** `secure_link.reach` of `/health` (contract 08 §6.1). */
@@ -86,10 +85,9 @@ export async function openReach(deps: ReachDeps) {
   let hostId: string | undefined;
   let openLocalEnd: OpenLocalEnd | undefined;
   let connector: Connector | undefined;
-  let broker: Broker | undefined;
   let isStarting = false;
   let isStopped = false;
-  const waiting = new Set<() => void>();
+  const connections = createEvent<[]>();
   /** True if the connected broker has accepted a bootstrap with all uses. */
   let coversAllUses = false;
   /** Time (epoch seconds) until which the broker is assumed to support one use only. */
@@ -100,7 +98,7 @@ export async function openReach(deps: ReachDeps) {
     sessions,
     clock,
     log,
-    broker: () => (connector?.isConnected ? broker : undefined),
+    broker: () => connector?.broker,
   });
   if (problem !== null) log.warn(`Reach is unavailable: ${problem}`);
 
@@ -132,53 +130,38 @@ export async function openReach(deps: ReachDeps) {
       isStarting = false;
     }
     if (isStopped || secureLink.status !== 'available') return;
-    const known = { brokerUrl, hostId, token };
-    const made = new Connector({
-      ...known,
+    connector = new Connector({
+      brokerUrl,
+      hostId,
+      token,
       dial: dialBroker,
       openLocalEnd: open,
       clock,
       log,
-      onConnected: () =>
-        connected(made, {
-          url: brokerUrl,
-          hostId: known.hostId,
-          activeStreams: () => made.status.activeStreams,
-          unsentBytes: () => made.unsentBytes,
-          request: (message) => made.request(message),
-        }),
+      onConnected(broker) {
+        connections.emit();
+        void routes.connected(broker);
+      },
     });
-    connector = made;
-    made.start();
-  }
-
-  function connected(by: Connector, to: Broker): void {
-    if (connector !== by) return;
-    broker = to;
-    for (const wake of [...waiting]) wake();
-    void routes.connected(to);
+    connector.start();
   }
 
   async function end(): Promise<void> {
     const ending = connector;
     connector = undefined;
-    broker = undefined;
     await ending?.stop();
   }
 
   async function untilConnected(): Promise<void> {
-    if (connector?.isConnected) return;
-    let wake = () => {};
-    const woken = new Promise<void>((resolve) => {
-      wake = resolve;
-    });
-    waiting.add(wake);
-    await withTimeout({ clock, timeout: RETURN_TIMEOUT }, woken, () => {});
-    waiting.delete(wake);
+    if (connector?.broker) return;
+    const connected = deferred();
+    const stop = connections.on(connected.resolve);
+    await withTimeout({ clock, timeout: RETURN_TIMEOUT }, connected.promise, () => {});
+    stop();
   }
 
   /** Publishes a bootstrap credential: its token. @throws BrokerRequestError */
-  async function publishBootstrap(to: Broker, expiresAt: number): Promise<string> {
+  async function publishBootstrap(to: HostLink, expiresAt: number): Promise<string> {
     const token = newToken();
     const uses = usesPerBootstrap();
     await to.request({
@@ -193,12 +176,12 @@ export async function openReach(deps: ReachDeps) {
   }
 
   /** Remembers that the broker supports one use only. Returns true if it is worth trying again with that. */
-  async function fallBackToOneUse(error: unknown, to: Broker): Promise<boolean> {
+  async function fallBackToOneUse(error: unknown, to: HostLink): Promise<boolean> {
     if (coversAllUses || !(error instanceof BrokerRequestError) || error.code !== 'unauthorized') return false;
     if (usesPerBootstrap() !== 1) {
       oneUseUntil = Math.floor(seconds(clock)) + ONE_USE_FOR;
       log.info('the broker accepts bootstrap credentials with one use only');
-      const record = { broker_url: to.url, max_uses: 1 as const, until: oneUseUntil };
+      const record = { broker_url: to.brokerUrl, max_uses: 1 as const, until: oneUseUntil };
       // A failed write only means that this is found out again after a restart.
       await store
         .setItem(BROKER_KEY, record)
@@ -209,15 +192,6 @@ export async function openReach(deps: ReachDeps) {
     await untilConnected();
     return true;
   }
-
-  const shape = ({ credentialId, token, expiresAt }: Route, to: Broker): RouteCredential => ({
-    kind: 'broker_route',
-    broker_url: `${to.url}${CONNECT_PATH}`,
-    host_id: to.hostId,
-    credential_id: credentialId,
-    token,
-    expires_at: expiresAt,
-  });
 
   const isEnabled = config.reachEnabled && settings.kind !== 'disabled';
 
@@ -264,13 +238,13 @@ export async function openReach(deps: ReachDeps) {
     async bootstrap(expiresAt: number): Promise<BrokerRoute | undefined> {
       const end = Math.floor(expiresAt);
       for (let attempt = 1; ; attempt++) {
-        const to = connector?.isConnected ? broker : undefined;
+        const to = connector?.broker;
         if (!to) return undefined;
         try {
           const token = await publishBootstrap(to, end);
-          const { url, hostId } = to;
+          const { brokerUrl, hostId } = to;
           const credential = { credential_kind: 'bootstrap', token, expires_at: end } as const;
-          return { protocol_version: 1, url: `${url}${CONNECT_PATH}`, host_id: hostId, ...credential };
+          return { protocol_version: 1, url: brokerUrl + CONNECT_PATH, host_id: hostId, ...credential };
         } catch (error) {
           if (attempt === 1 && (await fallBackToOneUse(error, to))) continue;
           log.warn(`no route through the broker in this pairing code: ${describeError(error)}`);
@@ -281,11 +255,12 @@ export async function openReach(deps: ReachDeps) {
 
     /** The route credential of a session that has just authenticated over Secure Link; undefined if it takes over 3 s. */
     async routeCredential(session: Session): Promise<RouteCredential | undefined> {
-      const to = connector?.isConnected ? broker : undefined;
+      const to = connector?.broker;
       if (!to) return undefined;
       try {
         const route = await withTimeout({ clock, timeout: ROUTE_TIMEOUT }, routes.credential(session), () => undefined);
-        return route && shape(route, to);
+        const { brokerUrl, hostId } = to;
+        return route && { kind: 'broker_route', broker_url: brokerUrl + CONNECT_PATH, host_id: hostId, ...route };
       } catch (error) {
         log.warn(`no route for session ${session.prefix}: ${describeError(error)}`);
         return undefined;

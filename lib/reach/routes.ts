@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import type { ReachRecord, ReachRouteRecord, Store } from '../../storage/schema.ts';
+import type { ReachRecord, ReachRevocationRecord, ReachRouteRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { hexToBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
@@ -11,7 +11,7 @@ import { isDeviceId } from '../sessions/device.ts';
 import { DAY } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import type { BrokerRequest } from './host-link.ts';
+import type { HostLink } from './host-link.ts';
 import { idOfBytes, isDigest, isId, newToken } from './ids.ts';
 
 /** Maximum routes of this host: the broker stores 1024 credentials, some of which are bootstraps. */
@@ -37,23 +37,11 @@ const MAX_FLUSH_LOOKS = 20;
 /** Concurrent requests that send the changes made while offline. */
 const CONCURRENCY = 16;
 
-/** The present connection to the broker. Another connection is another object. */
-export interface Broker {
-  /** `wss://` and authority. */
-  readonly url: string;
-  readonly hostId: string;
-  /** Number of its open streams, and their unsent bytes. */
-  activeStreams(): number;
-  unsentBytes(): number;
-  /** @throws BrokerRequestError */
-  request(message: BrokerRequest): Promise<void>;
-}
-
-/** Credential for a client to return through the broker; `expiresAt` is epoch seconds. */
+/** Credential for a client to return through the broker; `expires_at` is epoch seconds. */
 export interface Route {
-  credentialId: string;
+  credential_id: string;
   token: string;
-  expiresAt: number;
+  expires_at: number;
 }
 
 export interface RoutesDeps {
@@ -61,29 +49,21 @@ export interface RoutesDeps {
   sessions: Sessions;
   clock: Clock;
   log: Log;
-  /** The connected broker. */
-  broker(): Broker | undefined;
+  /** The present connection to the broker. Another connection is another object. */
+  broker(): HostLink | undefined;
 }
 
-interface KnownRoute extends Route {
+interface KnownRoute {
   readonly key: string;
-  readonly family: string;
-  readonly sessionHash: string;
-  readonly brokerUrl: string;
-  readonly hostId: string;
-  readonly deviceHash: string;
+  readonly stored: ReachRouteRecord['route'];
   /** The connection on which it was last published, and the published expiry. */
-  publishedTo: Broker | undefined;
-  publishedEnd: number;
+  publishedTo?: HostLink;
+  publishedEnd?: number;
   /** The publication in flight. */
-  publishing: Promise<void> | undefined;
-  isDropped: boolean;
+  publishing?: Promise<void>;
 }
 
-interface Revocation {
-  brokerUrl: string;
-  hostId: string;
-}
+type Revocation = ReachRevocationRecord['revoke'];
 
 const keyOf = ({ tokenHash }: Session): string => tokenHash.slice(0, 32);
 const credentialIdOf = (key: string): string => idOfBytes(hexToBytes(key));
@@ -102,7 +82,10 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   const revocations = new Map<string, Revocation>();
 
   const now = () => seconds(clock);
-  const isOf = ({ brokerUrl, hostId }: Revocation, to: Broker) => brokerUrl === to.url && hostId === to.hostId;
+  const isOf = ({ broker_url, host_id }: Revocation, to: HostLink) =>
+    broker_url === to.brokerUrl && host_id === to.hostId;
+  /** False once the session of a route has ended, or has got another route. */
+  const isHeld = (route: KnownRoute): boolean => routes.get(route.key) === route;
 
   function written(write: Promise<void>): Promise<void> {
     return write.catch((error) => log.error(`a route could not be saved: ${describeError(error)}`));
@@ -115,21 +98,20 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   const isLasting = (end: number): boolean => end > now() + MIN_LIFE;
 
   /** Follows the session's end if it is earlier, or much later. */
-  function adjustEnd(route: KnownRoute, session: Session): boolean {
+  function adjustEnd({ stored }: KnownRoute, session: Session): boolean {
     const end = endOf(session);
-    if (end >= route.expiresAt && end - route.expiresAt < PROLONG_AFTER) return false;
-    route.expiresAt = end;
+    if (end >= stored.expires_at && end - stored.expires_at < PROLONG_AFTER) return false;
+    stored.expires_at = end;
     return true;
   }
 
-  const save = (route: KnownRoute): Promise<void> => store.setItem(route.key, { route: toStored(route) });
+  const save = ({ key, stored }: KnownRoute): Promise<void> => store.setItem(key, { route: { ...stored } });
 
-  function revoke(route: KnownRoute): void {
-    route.isDropped = true;
-    routes.delete(route.key);
-    queueRevocation(route.key, { brokerUrl: route.brokerUrl, hostId: route.hostId });
+  function revoke({ key, stored: { broker_url, host_id } }: KnownRoute): void {
+    routes.delete(key);
+    queueRevocation(key, { broker_url, host_id });
     // This also forgets the token.
-    void written(store.setItem(route.key, { revoke: { broker_url: route.brokerUrl, host_id: route.hostId } }));
+    void written(store.setItem(key, { revoke: { broker_url, host_id } }));
   }
 
   function queueRevocation(key: string, revocation: Revocation): void {
@@ -146,7 +128,7 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   }
 
   /** Sends the broker a revocation. A failed one waits for the next connection. */
-  async function sendRevocation(key: string, to: Broker): Promise<void> {
+  async function sendRevocation(key: string, to: HostLink): Promise<void> {
     try {
       await to.request({ type: 'revoke', credential_kind: 'route', credential_id: credentialIdOf(key) });
       forgetRevocation(key);
@@ -159,72 +141,60 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   function end(route: KnownRoute): void {
     revoke(route);
     const to = broker();
-    if (!to || !isOf(route, to)) return;
-    if (to.activeStreams() === 0) void sendRevocation(route.key, to);
+    if (!to || !isOf(route.stored, to)) return;
+    if (to.activeStreams === 0) void sendRevocation(route.key, to);
     else afterFlush(to, MAX_FLUSH_LOOKS, () => void sendRevocation(route.key, to));
   }
 
   /** Calls `then` once the streams have sent their buffered bytes, unless the connection ends before. */
-  function afterFlush(to: Broker, attempts: number, then: () => void): void {
+  function afterFlush(to: HostLink, attempts: number, then: () => void): void {
     clock.after(FLUSH_INTERVAL, () => {
       if (broker() !== to) return;
-      if (attempts > 1 && to.unsentBytes() > 0) afterFlush(to, attempts - 1, then);
+      if (attempts > 1 && to.unsentBytes > 0) afterFlush(to, attempts - 1, then);
       else then();
     });
   }
 
   /** Publishes a route unless the connection already has this version. Concurrent callers share one publication. */
-  function publish(route: KnownRoute, to: Broker): Promise<void> {
+  function publish(route: KnownRoute, to: HostLink): Promise<void> {
     route.publishing ??= publishUntilCurrent(route, to).finally(() => {
       route.publishing = undefined;
     });
     return route.publishing;
   }
 
-  async function publishUntilCurrent(route: KnownRoute, to: Broker): Promise<void> {
-    while (!route.isDropped && (route.publishedTo !== to || route.publishedEnd !== route.expiresAt)) {
-      const { expiresAt, credentialId, token, deviceHash } = route;
-      await to.request({
-        type: 'publish_route',
-        credential_id: credentialId,
-        token_sha256: digestOf(token),
-        expires_at: expiresAt,
-        device_id_hash: deviceHash,
-      });
+  async function publishUntilCurrent(route: KnownRoute, to: HostLink): Promise<void> {
+    const { key, stored } = route;
+    while (isHeld(route) && (route.publishedTo !== to || route.publishedEnd !== stored.expires_at)) {
+      const { expires_at, token, device_id_hash } = stored;
+      const token_sha256 = digestOf(token);
+      const credential_id = credentialIdOf(key);
+      await to.request({ type: 'publish_route', credential_id, token_sha256, expires_at, device_id_hash });
       route.publishedTo = to;
-      route.publishedEnd = expiresAt;
+      route.publishedEnd = expires_at;
     }
   }
 
-  function create(session: Session, to: Broker): KnownRoute {
-    const key = keyOf(session);
-    const route: KnownRoute = {
-      key,
+  function create(session: Session, to: HostLink): KnownRoute {
+    const stored = {
       family: session.family,
-      sessionHash: session.tokenHash,
-      credentialId: credentialIdOf(key),
+      session_sha256: session.tokenHash,
+      broker_url: to.brokerUrl,
+      host_id: to.hostId,
       token: newToken(),
-      expiresAt: endOf(session),
-      brokerUrl: to.url,
-      hostId: to.hostId,
-      deviceHash: deviceHashOf(session),
-      publishedTo: undefined,
-      publishedEnd: 0,
-      publishing: undefined,
-      isDropped: false,
+      device_id_hash: deviceHashOf(session),
+      expires_at: endOf(session),
     };
-    routes.set(key, route);
+    const route = { key: keyOf(session), stored };
+    routes.set(route.key, route);
     return route;
   }
 
   /** The stored route of a session, if it belongs to this broker and has not expired. */
-  function find(session: Session, to: Broker): KnownRoute | undefined {
+  function find(session: Session, to: HostLink): KnownRoute | undefined {
     const route = routes.get(keyOf(session));
-    if (route && isOf(route, to) && isLasting(route.expiresAt)) return route;
-    if (route) {
-      route.isDropped = true;
-      routes.delete(route.key);
-    }
+    if (route && isOf(route.stored, to) && isLasting(route.stored.expires_at)) return route;
+    routes.delete(keyOf(session));
     return undefined;
   }
 
@@ -233,13 +203,13 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
     for (const [key, record] of records) {
       if ('max_uses' in record) continue;
       if ('revoke' in record) {
-        queueRevocation(key, { brokerUrl: record.revoke.broker_url, hostId: record.revoke.host_id });
+        queueRevocation(key, record.revoke);
         continue;
       }
-      const route = fromStored(key, record.route);
-      const session = sessions.byFamily(route.family);
+      const route: KnownRoute = { key, stored: record.route };
+      const session = sessions.byFamily(record.route.family);
       // The session ended, or got another token, just before the last process did.
-      if (session?.tokenHash !== route.sessionHash) revoke(route);
+      if (session?.tokenHash !== record.route.session_sha256) revoke(route);
       else {
         routes.set(key, route);
         if (adjustEnd(route, session)) void written(save(route));
@@ -255,19 +225,14 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   sessions.onReduce((session) => {
     const route = routes.get(keyOf(session));
     if (!route || !adjustEnd(route, session)) return;
-    if (!isLasting(route.expiresAt)) return end(route);
+    if (!isLasting(route.stored.expires_at)) return end(route);
     void written(save(route));
     const to = broker();
-    if (!to || !isOf(route, to)) return;
+    if (!to || !isOf(route.stored, to)) return;
     publish(route, to).catch((error) => log.warn(`a route could not be shortened: ${describeError(error)}`));
   });
 
   return {
-    /** Number of stored routes. */
-    get size(): number {
-      return routes.size;
-    },
-
     /**
      * The published route of a session, the existing one or a new one. Undefined without a broker, for a session that is
      * about to end or has just ended, and if there are too many.
@@ -288,26 +253,26 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
         await publish(route, to);
       } catch (error) {
         // Nobody has its token.
-        if (isNew && routes.get(route.key) === route) routes.delete(route.key);
+        if (isNew && isHeld(route)) routes.delete(route.key);
         throw error;
       }
-      if (route.isDropped) return undefined;
-      if (isNew || isAdjusted) await save(route);
-      return route.isDropped ? undefined : route;
+      if (isHeld(route) && (isNew || isAdjusted)) await save(route);
+      const { token, expires_at } = route.stored;
+      return isHeld(route) ? { credential_id: credentialIdOf(route.key), token, expires_at } : undefined;
     },
 
     /**
      * A broker is connected: sends pending revocations, then publishes every route again, since the end of some has changed,
      * or the broker may have lost its state.
      */
-    async connected(to: Broker): Promise<void> {
+    async connected(to: HostLink): Promise<void> {
       const waiting: string[] = [];
       for (const [key, revocation] of revocations) {
         if (isOf(revocation, to)) waiting.push(key);
         else forgetRevocation(key);
       }
       await mapLimit(CONCURRENCY, waiting, (key) => sendRevocation(key, to));
-      const lasting = [...routes.values()].filter((route) => isOf(route, to) && isLasting(route.expiresAt));
+      const lasting = [...routes.values()].filter(({ stored }) => isOf(stored, to) && isLasting(stored.expires_at));
       try {
         await mapLimit(CONCURRENCY, lasting, (route) => publish(route, to));
       } catch (error) {
@@ -316,32 +281,6 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
     },
   };
 }
-
-const toStored = (route: KnownRoute): ReachRouteRecord['route'] => ({
-  family: route.family,
-  session_sha256: route.sessionHash,
-  broker_url: route.brokerUrl,
-  host_id: route.hostId,
-  token: route.token,
-  device_id_hash: route.deviceHash,
-  expires_at: route.expiresAt,
-});
-
-const fromStored = (key: string, stored: ReachRouteRecord['route']): KnownRoute => ({
-  key,
-  family: stored.family,
-  sessionHash: stored.session_sha256,
-  credentialId: credentialIdOf(key),
-  token: stored.token,
-  expiresAt: stored.expires_at,
-  brokerUrl: stored.broker_url,
-  hostId: stored.host_id,
-  deviceHash: stored.device_id_hash,
-  publishedTo: undefined,
-  publishedEnd: 0,
-  publishing: undefined,
-  isDropped: false,
-});
 
 const storedBroker = { broker_url: v.string(), host_id: v.custom<string>(isId) };
 const StoredRoute = v.object({

@@ -5,7 +5,7 @@ import { digestOf } from '../../../lib/kit/sha256.ts';
 import { createLog } from '../../../lib/log.ts';
 import { Connector, otherRelayAdvice, PACE } from '../../../lib/reach/connector.ts';
 import { closeFrame } from '../../../lib/reach/frames.ts';
-import type { BrokerRequest } from '../../../lib/reach/host-link.ts';
+import type { BrokerRequest, HostLink } from '../../../lib/reach/host-link.ts';
 import type { StreamPort } from '../../../lib/reach/host-streams.ts';
 import { newId } from '../../../lib/reach/ids.ts';
 import { createTestClock, type TestClock } from '../../support/clock.ts';
@@ -290,8 +290,8 @@ describe('contract 08 §6.4: requests', () => {
     const { broker, connector } = await setUp({ acknowledges: false });
     const [one, two] = [bootstrap(), bootstrap()];
     const done: string[] = [];
-    void connector.request(one).then(() => done.push('one'));
-    void connector.request(two).then(() => done.push('two'));
+    void connector.broker?.request(one).then(() => done.push('one'));
+    void connector.broker?.request(two).then(() => done.push('two'));
     broker.last.acknowledge(two);
     await settled();
     expect(done).toEqual(['two']);
@@ -303,19 +303,21 @@ describe('contract 08 §6.4: requests', () => {
   it('fails without an answer in ten seconds, without a connection, and twice for one credential', async () => {
     const { broker, connector } = await setUp({ acknowledges: false });
     const message = bootstrap();
-    const failed = expect(connector.request(message)).rejects.toMatchObject({ code: 'timeout' });
-    await expect(connector.request(message)).rejects.toMatchObject({ code: 'busy' });
+    const link = connector.broker as HostLink;
+    const failed = expect(link.request(message)).rejects.toMatchObject({ code: 'timeout' });
+    await expect(link.request(message)).rejects.toMatchObject({ code: 'busy' });
     await clock.advanceAsync(10_000);
     await failed;
-    const lost = expect(connector.request(message)).rejects.toMatchObject({ code: 'offline' });
+    const lost = expect(link.request(message)).rejects.toMatchObject({ code: 'offline' });
     broker.last.close();
     await lost;
-    await expect(connector.request(message)).rejects.toMatchObject({ code: 'offline' });
+    await expect(link.request(message)).rejects.toMatchObject({ code: 'offline' });
+    expect(connector.broker).toBeUndefined();
   });
 
   it('fails with the code of the error that ends the connection', async () => {
     const { broker, connector } = await setUp({ acknowledges: false });
-    const failed = expect(connector.request(bootstrap())).rejects.toMatchObject({ code: 'quota_exceeded' });
+    const failed = expect(connector.broker?.request(bootstrap())).rejects.toMatchObject({ code: 'quota_exceeded' });
     broker.last.text({ type: 'error', protocol_version: 1, code: 'quota_exceeded' });
     await failed;
     expect(connector.status).toMatchObject({ state: 'backoff', lastError: 'quota_exceeded' });
