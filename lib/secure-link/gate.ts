@@ -1,9 +1,9 @@
 import { isSuccess, type Upstream } from '../host/upstream.ts';
-import { concatBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { parseObject } from '../kit/json.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
+import { readUpTo } from '../web/streams.ts';
 
 /** Milliseconds for one probe, and for which its result is valid. */
 const PROBE_TIMEOUT = 3_000;
@@ -28,17 +28,9 @@ export interface GateDeps {
   clock: Clock;
 }
 
-export interface Gate {
-  /** The last result while it is valid; null if `check` is needed. */
-  known(): Availability | null;
-  /**
-   * Probes both servers, in parallel and at most once in 15 s, for any number of callers. The caller that starts a probe
-   * waits for it; others get the previous result, unless it is older than 30 s (contract 08 §3). Never rejects.
-   */
-  check(): Promise<Availability>;
-}
+export type Gate = ReturnType<typeof createGate>;
 
-export function createGate({ api, dashboard, upstream, clock }: GateDeps): Gate {
+export function createGate({ api, dashboard, upstream, clock }: GateDeps) {
   let last: { value: Availability; at: number } | undefined;
   let probing: Promise<Availability> | undefined;
 
@@ -55,8 +47,14 @@ export function createGate({ api, dashboard, upstream, clock }: GateDeps): Gate 
   }
 
   return {
+    /** The last result while it is valid; null if `check` is needed. */
     known: () => youngerThan(MAX_AGE),
-    async check() {
+
+    /**
+     * Probes both servers, in parallel and at most once in 15 s, for any number of callers. The caller that starts a probe
+     * waits for it; others get the previous result, unless it is older than 30 s (contract 08 §3). Never rejects.
+     */
+    async check(): Promise<Availability> {
       const fresh = youngerThan(MAX_AGE);
       if (fresh) return fresh;
       if (probing) return youngerThan(MAX_STALE) ?? probing;
@@ -88,14 +86,8 @@ async function get(
   return withDeadline({ clock, timeout: PROBE_TIMEOUT }, async (signal) => {
     const { status, body } = await upstream({ method: 'GET', url, headers, signal });
     if (!accepts(status)) return null;
-    const chunks: Uint8Array[] = [];
-    let size = 0;
-    for await (const chunk of body) {
-      size += chunk.byteLength;
-      if (size > MAX_BODY) return null;
-      chunks.push(chunk);
-    }
-    return decodeUtf8(concatBytes(...chunks));
+    const bytes = await readUpTo(body, MAX_BODY + 1);
+    return bytes.length > MAX_BODY ? null : decodeUtf8(bytes);
   }).catch(() => null);
 }
 

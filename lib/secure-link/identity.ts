@@ -2,6 +2,7 @@ import { describeError } from '../errors.ts';
 import { errnoOf } from '../host/errors.ts';
 import type { IdentityFacts, IdentityPem } from '../host/identity.ts';
 import type { Host } from '../host/index.ts';
+import { utf8ToBytes } from '../kit/bytes.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 import { advertisedHost } from './advertised.ts';
@@ -40,6 +41,11 @@ export interface Identity extends IdentityPem {
   facts: IdentityFacts;
 }
 
+const filesIn = (directory: string): IdentityFiles => ({
+  cert: `${directory}/cert.pem`,
+  key: `${directory}/key.pem`,
+});
+
 type IdentityHost = Pick<Host, 'agentHome' | 'files' | 'identities' | 'network'>;
 type IdentitySettings = Pick<SecureLinkSettings, 'bindHost' | 'files'>;
 type NamedFiles = Pick<SecureLinkSettings, 'files'>;
@@ -57,11 +63,7 @@ export async function findIdentity(settings: NamedFiles, host: IdentityHost): Pr
 /** The operator's files; else those of an earlier version, if they are the only ones; else the relay's own. */
 async function identityFiles({ files: named }: NamedFiles, { agentHome, files }: IdentityHost) {
   if (named) return named;
-  const inDirectory = (name: string) => ({
-    cert: `${agentHome}/${name}/cert.pem`,
-    key: `${agentHome}/${name}/key.pem`,
-  });
-  const [own, earlier] = [inDirectory(DIRECTORY), inDirectory(EARLIER_DIRECTORY)];
+  const [own, earlier] = [filesIn(`${agentHome}/${DIRECTORY}`), filesIn(`${agentHome}/${EARLIER_DIRECTORY}`)];
   const exists = (path: string) =>
     files.stat(path).then(
       (facts) => facts !== null,
@@ -157,19 +159,28 @@ async function makeIdentity(
   now: number,
   log: Log,
 ): Promise<Identity | string> {
-  const pem = await identities.generate(advertised, now);
-  const facts = identities.read(pem);
-  if (typeof facts === 'string') return `the new identity cannot be read (${facts})`;
+  const made = await newIdentity(advertised, identities, now);
   try {
-    // The key first: a crash in between leaves a key alone, which never passes for an identity.
-    await files.writeAtomic(paths.key, new TextEncoder().encode(pem.key), 0o600);
-    await files.writeAtomic(paths.cert, new TextEncoder().encode(pem.cert), 0o600);
+    await writeIdentity(paths, made, files);
   } catch (error) {
     log.error(`${paths.key} or ${paths.cert}: ${describeError(error)}`);
     return 'the new certificate and key cannot be written';
   }
-  log.info(`made the identity of Secure Link for ${advertised}: ${facts.pin}`);
-  return { ...pem, host: advertised, facts };
+  log.info(`made the identity of Secure Link for ${advertised}: ${made.facts.pin}`);
+  return made;
+}
+
+async function newIdentity(host: string, identities: Host['identities'], now: number): Promise<Identity> {
+  const pem = await identities.generate(host, now);
+  const facts = identities.read(pem);
+  if (typeof facts === 'string') throw new Error(`the new identity cannot be read (${facts})`);
+  return { ...pem, host, facts };
+}
+
+/** The key first: a crash in between leaves a key alone, which never passes for an identity. */
+async function writeIdentity(paths: IdentityFiles, { cert, key }: IdentityPem, files: Host['files']): Promise<void> {
+  await files.writeAtomic(paths.key, utf8ToBytes(key), 0o600);
+  await files.writeAtomic(paths.cert, utf8ToBytes(cert), 0o600);
 }
 
 /**
@@ -182,14 +193,11 @@ export async function rotateIdentity(
   { agentHome, files, identities, network }: IdentityHost,
   now: number,
 ): Promise<{ host: string; pin: string }> {
-  const directory = `${agentHome}/${DIRECTORY}`;
   const host = await advertisedHost(bindHost, undefined, network);
-  const pem = await identities.generate(host, now);
-  const facts = identities.read(pem);
-  if (typeof facts === 'string') throw new Error(`the new identity cannot be read (${facts})`);
-  await files.tighten(directory, 0o700);
-  await files.remove(`${directory}/cert.pem`);
-  await files.writeAtomic(`${directory}/key.pem`, new TextEncoder().encode(pem.key), 0o600);
-  await files.writeAtomic(`${directory}/cert.pem`, new TextEncoder().encode(pem.cert), 0o600);
-  return { host, pin: facts.pin };
+  const made = await newIdentity(host, identities, now);
+  const paths = filesIn(`${agentHome}/${DIRECTORY}`);
+  await files.tighten(`${agentHome}/${DIRECTORY}`, 0o700);
+  await files.remove(paths.cert);
+  await writeIdentity(paths, made, files);
+  return { host, pin: made.facts.pin };
 }

@@ -7,7 +7,7 @@ import type { Semaphore } from '../kit/semaphore.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import { type AdvertisedLink, advertisedHost } from './advertised.ts';
 import { isApiHealthy, isDashboardGated, type Probe } from './gate.ts';
-import { type FoundIdentity, findIdentity, identityProblem } from './identity.ts';
+import { type FoundIdentity, findIdentity, identityProblem, REPLACE } from './identity.ts';
 import { DEFAULT_PORT, namedFiles, parseHost, parsePort, readUpstream } from './settings.ts';
 import { loopbackLiteral } from './upstreams.ts';
 
@@ -200,7 +200,7 @@ async function certificateCheck(found: FoundIdentity, host: string | null, deps:
   if ((config.secureLinkCert === undefined) !== (config.secureLinkKey === undefined)) {
     return blocked('RELAY_SECURE_LINK_CERT and RELAY_SECURE_LINK_KEY must be set together.');
   }
-  if (found.kind === 'unusable') return blocked(`${sentence(found.reason)} ${REPLACE}`);
+  if (found.kind === 'unusable') return blocked(`${sentence(found.reason)} ${sentence(REPLACE)}`);
   if (found.kind === 'none') {
     const writable = await Promise.all(
       [found.files.cert, found.files.key].map((path) => canCreate(path, machine.files)),
@@ -211,12 +211,10 @@ async function certificateCheck(found: FoundIdentity, host: string | null, deps:
   }
   // Without a valid host, only the rest is checked.
   const problem = identityProblem(found.facts, host, clock.now());
-  if (problem) return blocked(`${sentence(problem)} ${REPLACE}`);
+  if (problem) return blocked(`${sentence(problem)} ${sentence(REPLACE)}`);
   if (found.key.isLoose) return blocked('Other accounts can read the private key: change its mode to 0600.');
   return ok(`It is for this address and valid until ${new Date(found.facts.validTo).toISOString().slice(0, 10)}.`);
 }
-
-const REPLACE = 'Remove or replace the certificate and its key, restart the relay, and pair every device again.';
 
 const sentence = (text: string): string => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}.`;
 

@@ -30,32 +30,7 @@ export interface SecureLinkPlan {
   dashboard: URL;
 }
 
-export interface SecureLink {
-  /**
-   * Reads or creates the identity and checks the upstreams; null if disabled or unavailable, which is logged. Called by the
-   * runtime after the main listener is bound. Never rejects.
-   */
-  prepare(): Promise<SecureLinkPlan | null>;
-  /** The runtime has bound the listener: the state is `available`. */
-  listening(port: number): void;
-  /** The listener could not be bound, or was lost: the state is `unavailable`, as it is after the certificate expires. */
-  failed(reason: string): void;
-  readonly status: SecureLinkStatus;
-  /** Set while available. */
-  readonly advertised: AdvertisedLink | null;
-  /** Why it is unavailable, without paths; null otherwise. */
-  readonly problem: string | null;
-  /** Signs with the key that pairing links pin. Returns null without a key. */
-  sign(bytes: Uint8Array): Uint8Array | null;
-  /** Created again only when `status` or `advertised` changes. */
-  readonly health: LinkHealth;
-  /** Checks a proposed origin without any change (contract 08 §5). Never rejects. */
-  preflight(proposal: Proposal): Promise<PreflightReport>;
-  /** Calls back after every change of `status` or `advertised`. Returns the stop function. */
-  onChange(listener: () => void): () => void;
-  /** Stops advertising for good. */
-  stop(): void;
-}
+export type SecureLink = ReturnType<typeof createSecureLink>;
 
 export interface SecureLinkDeps {
   config: Config;
@@ -74,7 +49,7 @@ const SOON = 30 * 86_400_000;
 const MAX_WAITING_TRIALS = 16;
 
 /** The state of Secure Link: the advertised route, or why there is none (contract 08 §2, §9). */
-export function createSecureLink({ config, host, upstream, clock, log }: SecureLinkDeps): SecureLink {
+export function createSecureLink({ config, host, upstream, clock, log }: SecureLinkDeps) {
   const changes = createEvent<[]>();
   let status: SecureLinkStatus = config.secureLinkEnabled ? 'unavailable' : 'disabled';
   let identity: Identity | null = null;
@@ -131,7 +106,11 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
   }
 
   return {
-    async prepare() {
+    /**
+     * Reads or creates the identity and checks the upstreams; null if disabled or unavailable, which is logged. Called by
+     * the runtime after the main listener is bound. Never rejects.
+     */
+    async prepare(): Promise<SecureLinkPlan | null> {
       if (!config.secureLinkEnabled) return null;
       try {
         return await plan();
@@ -140,7 +119,8 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
       }
     },
 
-    listening(port) {
+    /** The runtime has bound the listener: the state is `available`. */
+    listening(port: number): void {
       if (!identity) return;
       const authority = `${urlHost(identity.host)}:${port}`;
       const { pin, certDer } = identity.facts;
@@ -151,31 +131,42 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
       if (isLoopbackName(identity.host)) log.warn(`no phone can reach Secure Link at ${identity.host} directly`);
     },
 
-    failed: (reason) => void unavailable(reason),
+    /** The listener could not be bound, or was lost: the state is `unavailable`, as it is after the certificate expires. */
+    failed: (reason: string): void => void unavailable(reason),
 
-    get status() {
+    get status(): SecureLinkStatus {
       return status;
     },
-    get advertised() {
+
+    /** Set while available. */
+    get advertised(): AdvertisedLink | null {
       return advertised;
     },
-    get problem() {
+
+    /** Why it is unavailable, without paths; null otherwise. */
+    get problem(): string | null {
       return problem;
     },
-    get health() {
+
+    /** Created again only when `status` or `advertised` changes. */
+    get health(): LinkHealth {
       return health;
     },
 
-    sign: (bytes) => identity && host.identities.sign(identity.key, bytes),
+    /** Signs with the key that pairing links pin. Returns null without a key. */
+    sign: (bytes: Uint8Array): Uint8Array | null => identity && host.identities.sign(identity.key, bytes),
 
-    preflight(proposal) {
+    /** Checks a proposed origin without any change (contract 08 §5). Never rejects. */
+    preflight(proposal: Proposal): Promise<PreflightReport> {
       const current = advertised && { link: advertised, bindHost: config.secureLinkHost };
       return preflight(proposal, { config, host, upstream, clock, current, trials });
     },
 
+    /** Calls back after every change of `status` or `advertised`. Returns the stop function. */
     onChange: changes.on,
 
-    stop() {
+    /** Stops advertising for good. */
+    stop(): void {
       cancelRefresh();
       if (status === 'available') change('unavailable', null);
       changes.clear();
