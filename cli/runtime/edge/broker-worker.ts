@@ -3,10 +3,11 @@ import { type H3Event, HTTPError, toWebHandler } from 'h3';
 import { limitKey } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
+import { attempt } from '../../../lib/kit/attempt.ts';
 import { createBrokerHttp, HEADERS } from '../../../lib/reach/broker/http.ts';
 import { hostIdOfName } from '../../../lib/reach/broker/label.ts';
 import { type ErrorCode, encodeMessage, parseRegister } from '../../../lib/reach/messages.ts';
-import { type BrokerCounter, type BrokerEnv, COUNTER_NAME, digestsOf, SOURCE_HEADER } from './broker.ts';
+import { type BrokerEnv, counterOf, digestsOf, SOURCE_HEADER } from './broker.ts';
 import { readCounts } from './broker-health.ts';
 
 export { BrokerCounter, BrokerObject } from './broker.ts';
@@ -29,8 +30,7 @@ const handle = toWebHandler(
     async counts(event) {
       const env = envOf(event);
       await limit(env, `health ${keyOf(event.req)}`);
-      const counter = env.COUNTER.get(env.COUNTER.idFromName(COUNTER_NAME)) as unknown as BrokerCounter;
-      return readCounts((caches as unknown as { default: Cache }).default, async () => counter.counts());
+      return readCounts((caches as unknown as { default: Cache }).default, async () => counterOf(env).counts());
     },
     async connect(event) {
       const { req: request, url } = event;
@@ -94,12 +94,11 @@ function accept(): Opened {
 }
 
 function refuse(socket: WorkerSocket, code: ErrorCode): void {
-  try {
+  // Fails if the client has disconnected.
+  attempt(() => {
     socket.send(encodeMessage({ type: 'error', code }));
     socket.close(1008, '');
-  } catch {
-    // The client has disconnected.
-  }
+  });
 }
 
 /** Answers for an unknown host like its object would for a wrong token. */
@@ -139,13 +138,8 @@ function shared(request: Request, env: BrokerEnv): Response {
   return response;
 }
 
-function close(socket: WorkerSocket, code: number): void {
-  try {
-    socket.close(code >= 1000 && code !== 1005 && code !== 1006 && code !== 1015 ? code : 1000, '');
-  } catch {
-    // Already closed.
-  }
-}
+const close = (socket: WorkerSocket, code: number): void =>
+  attempt(() => socket.close(code >= 1000 && code !== 1005 && code !== 1006 && code !== 1015 ? code : 1000, ''));
 
 /** Passes messages and the close of one socket to the other. */
 function join(from: WorkerSocket, to: WorkerSocket): void {

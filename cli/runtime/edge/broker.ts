@@ -7,6 +7,7 @@ import type {
 } from '@cloudflare/workers-types';
 import { limitKey } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
+import { attempt } from '../../../lib/kit/attempt.ts';
 import { systemClock } from '../../../lib/kit/clock.ts';
 import { parseJson } from '../../../lib/kit/json.ts';
 import { KiB, MiB } from '../../../lib/kit/units.ts';
@@ -20,6 +21,7 @@ import { PING, PONG } from '../../../lib/reach/messages.ts';
 import { type BrokerStore, openBrokerStore } from '../../../storage/broker.ts';
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
 import { sqlBackend } from '../../../storage/sql-backend.ts';
+import { answerClose } from './transport.ts';
 
 export interface BrokerEnv {
   BROKER: DurableObjectNamespace;
@@ -52,8 +54,6 @@ const REPLACE_AFTER = 10_000;
  * either (tried 2026-11). So a whole request body of Secure Link, 16 MiB, has to fit in the queue.
  */
 const LIMITS = { maxStreamsWithoutFlow: 4, maxUnanswered: 8 * MiB, maxQueuedToHost: 20 * MiB };
-/** Reported for a close frame without a code, and never sent. */
-const NO_CODE = 1005;
 
 /** Digests of a host's tokens; empty for an unknown host. */
 export async function digestsOf(env: BrokerEnv, hostId: string): Promise<string[]> {
@@ -164,11 +164,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
 
   async webSocketClose(socket: WebSocket, code: number): Promise<void> {
     this.#ended(socket as never);
-    try {
-      socket.close(code === NO_CODE ? 1000 : code, '');
-    } catch {
-      // Already closed by us, or a code that cannot be sent.
-    }
+    answerClose(socket as never, code, '');
   }
 
   async webSocketError(socket: WebSocket): Promise<void> {
@@ -195,7 +191,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
         else if (effect.do === 'send') this.#send(effect.socket, wholeMessage(effect), sent);
         else if (effect.do === 'close') {
           this.#unsent.delete(effect.socket);
-          quietly(() => effect.socket.close(effect.code, ''));
+          attempt(() => effect.socket.close(effect.code, ''));
         }
         // Pausing has no effect here: a stream ends when its queue is full. Neither has probing: see `REPLACE_AFTER`.
       }
@@ -206,7 +202,8 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
 
   /** Sends one message. It is added to `sent` if it may count as sent, otherwise it is paced. */
   #send(socket: WorkerSocket, data: string | Uint8Array, sent: [WorkerSocket, number][]): void {
-    quietly(() => socket.send(data as string));
+    // Fails once it has closed: the close event follows or has passed.
+    attempt(() => socket.send(data as string));
     const unsent = this.#unsent.get(socket) ?? 0;
     if (unsent === 0 && this.#broker.isAhead(socket, AHEAD)) {
       sent.push([socket, data.length]);
@@ -282,7 +279,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   #attach(): void {
     for (const socket of this.#state.getWebSockets()) {
       const snapshot = this.#broker.snapshot(socket);
-      if (snapshot) quietly(() => socket.serializeAttachment(snapshot));
+      if (snapshot) attempt(() => socket.serializeAttachment(snapshot));
     }
   }
 
@@ -296,8 +293,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
         const text = JSON.stringify(counts);
         if (text === this.#reported) break;
         this.#reported = text;
-        const counter = this.env.COUNTER.get(this.env.COUNTER.idFromName(COUNTER_NAME)) as unknown as BrokerCounter;
-        await counter.report(this.#hostId, counts.hosts_online, counts.active_streams);
+        await counterOf(this.env).report(this.#hostId, counts.hosts_online, counts.active_streams);
       }
     } catch (error) {
       this.#reported = '';
@@ -308,8 +304,10 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
   }
 }
 
-/** Name of the one object that counts. */
-export const COUNTER_NAME = 'counter';
+/** The one object that counts. */
+export const counterOf = ({ COUNTER }: BrokerEnv): BrokerCounter =>
+  COUNTER.get(COUNTER.idFromName('counter')) as unknown as BrokerCounter;
+
 /** Key of the sums. Each host has a key too, with its streams. */
 const TOTAL = 'total';
 const hostKey = (hostId: string): string => `host:${hostId}`;
@@ -334,13 +332,5 @@ export class BrokerCounter extends DurableObject<BrokerEnv> {
 
   async counts(): Promise<Counts> {
     return (await this.ctx.storage.get<Counts>(TOTAL)) ?? { hosts_online: 0, active_streams: 0 };
-  }
-}
-
-function quietly(action: () => void): void {
-  try {
-    action();
-  } catch {
-    // Already closed: the close event follows or has passed.
   }
 }

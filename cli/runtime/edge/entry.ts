@@ -24,16 +24,14 @@ const WITH_POLICY = /^\/app\/(?:sw\.js)?$/;
 /** Variables of the deployment that the Worker itself reads. */
 export type Settings = Naming & Pick<Config, 'serviceWorker'>;
 
+/** The variables of a deployment, without its bindings. */
+export const textsOf = (env: Record<string, unknown>): Record<string, string> =>
+  Object.fromEntries(Object.entries(env).filter((entry): entry is [string, string] => typeof entry[1] === 'string'));
+
 /** @throws RelayError `invalid` for a bad `RELAY_PUBLIC_URL`. */
 export function readSettings(env: Record<string, unknown>): Settings {
-  const text = (name: string) => (typeof env[name] === 'string' ? env[name] : undefined);
   const reading = {
-    env: {
-      RELAY_NAME: text('RELAY_NAME'),
-      RELAY_HOSTS: text('RELAY_HOSTS'),
-      RELAY_PUBLIC_URL: text('RELAY_PUBLIC_URL'),
-      RELAY_SERVICE_WORKER: text('RELAY_SERVICE_WORKER'),
-    },
+    env: textsOf(env),
     directories: { home: '', agentHome: '' },
     // Logged by the object instead.
     warn: () => {},

@@ -1,3 +1,4 @@
+import { attempt } from '../../../lib/kit/attempt.ts';
 import { utf8Length } from '../../../lib/kit/text.ts';
 import { MiB } from '../../../lib/kit/units.ts';
 import type { Transport } from '../../../lib/socket/transport.ts';
@@ -6,6 +7,16 @@ import type { Transport } from '../../../lib/socket/transport.ts';
 export const MAX_MESSAGE = 30 * MiB;
 /** Bytes sent without a frame from the client in between, above which producers pause (contract 01 §12). */
 const CREDIT = MiB;
+
+/** Reported for a close frame without a code, and never sent. */
+const NO_CODE = 1005;
+
+/**
+ * Answers a client's close frame, which the platform leaves to the object, and for which the client waits. Without effect
+ * on a socket that has ended, or with a code that cannot be sent.
+ */
+export const answerClose = (socket: Pick<Closable, 'close'>, code: number, reason: string): void =>
+  attempt(() => socket.close(code === NO_CODE ? 1000 : code, reason));
 
 /** Time at which the platform last answered a constant ping of the client for the object, epoch ms; null for never. */
 export type PingedAt = () => number | null;
@@ -29,22 +40,16 @@ export interface EdgeTransport extends Transport {
 export function createEdgeTransport(id: string, socket: Closable, pingedAt: PingedAt = () => null): EdgeTransport {
   let sent = 0;
   let lastSent = 0;
-  const quietly = (action: () => void) => {
-    try {
-      action();
-    } catch {
-      // Already closed: the close event follows or has passed.
-    }
-  };
   return {
     id,
     send(data) {
       lastSent = Date.now();
       if (sent <= CREDIT) sent += typeof data === 'string' ? utf8Length(data) : data.byteLength;
-      quietly(() => socket.send(data));
+      // Fails once it has closed: the close event follows or has passed.
+      attempt(() => socket.send(data));
     },
-    close: (code, reason) => quietly(() => socket.close(code, reason)),
-    terminate: () => quietly(() => socket.close(1008, 'policy violation')),
+    close: (code, reason) => attempt(() => socket.close(code, reason)),
+    terminate: () => attempt(() => socket.close(1008, 'policy violation')),
     unsent() {
       // The client sent it, and got the answer after everything before, so it has room, as after any frame.
       if (sent > 0 && (pingedAt() ?? 0) > lastSent) sent = 0;

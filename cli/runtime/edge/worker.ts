@@ -29,11 +29,11 @@ import type { SqlExecutor } from '../../../storage/sql-driver.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { createEdgeClock } from './clock.ts';
 import { createDeployment } from './deployment.ts';
-import { createEntry, drain, type EntryEnv, relayNameOf } from './entry.ts';
+import { createEntry, drain, type EntryEnv, relayNameOf, textsOf } from './entry.ts';
 import { createExpiry, ENDS, type Expiry } from './expiry.ts';
 import { attachmentOf, socketOf } from './internals.ts';
 import { type Claimed, isTenantObject, publishName, releaseName, type Tenant, variablesOf } from './tenants.ts';
-import { createEdgeTransport, type EdgeTransport, MAX_MESSAGE } from './transport.ts';
+import { answerClose, createEdgeTransport, type EdgeTransport, MAX_MESSAGE } from './transport.ts';
 
 export { BrokerCounter, BrokerObject } from './broker.ts';
 
@@ -48,8 +48,6 @@ const TENANT = 'tenant';
 const ENDED = 'ended';
 /** Milliseconds after which a failed removal is tried again. */
 const RETRY_END = 3_600_000;
-/** Reported for a close frame without a code, and never sent. */
-const NO_CODE = 1005;
 
 /** The part of an accepted handshake that crossws gets. It stores the URL with the socket across sleeps. */
 interface Handshake {
@@ -358,17 +356,12 @@ export class RelayObject extends DurableObject<Env> {
     this.#expiry?.check();
   }
 
-  /** Answers a client's close frame, which the platform leaves to the object, and for which the client waits. */
   async webSocketClose(socket: WorkerSocket, code: number, reason: string, clean: boolean): Promise<void> {
     if (this.#state === 'relay') {
       await this.#crossws.handleDurableClose(this as never, socket as never, code, reason, clean);
       this.#expiry?.check();
     }
-    try {
-      socket.close(code === NO_CODE ? 1000 : code, reason);
-    } catch {
-      // It has ended without a close frame, or the relay has closed it first.
-    }
+    answerClose(socket, code, reason);
   }
 
   /** A client has broken the protocol. The platform drops its connection, and reports no close. */
@@ -393,13 +386,6 @@ async function removeUploads(bucket: R2Bucket | undefined, prefix: string): Prom
     if (objects.length > 0) await bucket.delete(objects.map(({ key }) => key));
     isMore = truncated;
   }
-}
-
-/** The variables of a deployment, without its bindings. */
-function textsOf(env: Record<string, unknown>): Record<string, string> {
-  return Object.fromEntries(
-    Object.entries(env).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
-  );
 }
 
 /**
