@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import {
   createServer as createHttpServer,
   type Server as HttpServer,
@@ -5,7 +6,7 @@ import {
   STATUS_CODES,
 } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
-import type { AddressInfo, Server, Socket, Server as TcpServer } from 'node:net';
+import type { AddressInfo, Server, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { toNodeHandler } from 'h3/node';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
@@ -24,7 +25,7 @@ import { CONNECT_PATH } from '../../../lib/reach/settings.ts';
 import type { BrokerStore } from '../../../storage/broker.ts';
 import { type ConnectionCaps, ConnectionLimits, createFront } from './front.ts';
 import { collectOnMainThread, createMinorCollector } from './gc.ts';
-import { isHandshake } from './handshake.ts';
+import { endWithError, isHandshake } from './handshake.ts';
 import { checkConnectionsEvery } from './internals.ts';
 import { holdLoopbacks } from './listen.ts';
 
@@ -102,9 +103,10 @@ export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeB
     // A proxy's own connections belong to all of its clients, which are counted by their upgrades.
     keyOf: (address) => (options.clientIpHeader && isLoopbackAddress(address) ? null : limitKey(address)),
   });
-  let others: TcpServer[] = [];
+  let others: Server[] = [];
   try {
-    await listen(front, options);
+    front.listen({ host: options.host, port: options.port });
+    await once(front, 'listening');
     checkConnectionsEvery(server, CHECK_EVERY);
     // Reports its own address by the name that it was given, if any.
     const accept = (socket: Socket) => {
@@ -118,19 +120,10 @@ export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeB
     store.close();
     throw error;
   }
+  const failed = (error: unknown) => log.error(describeError(error));
   const stopTicking = [
-    every(
-      clock,
-      TICK,
-      () => adapter.tick(),
-      (error) => log.error(describeError(error)),
-    ),
-    every(
-      clock,
-      PRUNE_EVERY,
-      () => adapter.run(adapter.broker.prune()),
-      (error) => log.error(describeError(error)),
-    ),
+    every(clock, TICK, () => adapter.tick(), failed),
+    every(clock, PRUNE_EVERY, () => adapter.run(adapter.broker.prune()), failed),
   ];
   adapter.run(adapter.broker.pending());
   return {
@@ -168,15 +161,6 @@ function createServer({ tls }: NodeBrokerOptions, adapter: BrokerAdapter): HttpS
   return server;
 }
 
-const listen = (server: Server, { host, port }: NodeBrokerOptions): Promise<void> =>
-  new Promise((resolve, reject) => {
-    server.once('error', reject);
-    server.listen({ host, port }, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  });
-
 /** Runs the effects of the broker on the sockets of `ws`. */
 class BrokerAdapter {
   readonly broker: Broker<Connection>;
@@ -208,8 +192,12 @@ class BrokerAdapter {
     tcp.on('error', ignore);
     const source = this.#sourceOf(request, tcp);
     const status = this.#refusal(request, tcp, source);
-    if (status !== undefined) refuse(tcp, status);
-    else this.#webSockets.handleUpgrade(request, tcp, head, (socket) => this.#open(socket, tcp, source));
+    if (status === undefined) {
+      this.#webSockets.handleUpgrade(request, tcp, head, (socket) => this.#open(socket, tcp, source));
+      return;
+    }
+    tcp.resume();
+    endWithError(tcp, status, (STATUS_CODES[status] as string).toLowerCase(), HEADERS);
   }
 
   #refusal(request: IncomingMessage, tcp: Socket, source: string): number | undefined {
@@ -372,19 +360,6 @@ class BrokerAdapter {
     await Promise.race([Promise.all(closed), graceOver]);
     for (const { socket } of open) socket.terminate();
   }
-}
-
-/** Answers an upgrade with a refusal, and ends the connection. */
-function refuse(tcp: Socket, status: number): void {
-  const body = JSON.stringify({ ok: false, error: STATUS_CODES[status]?.toLowerCase() });
-  const head = [
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
-    ...Object.entries(HEADERS).map(([name, value]) => `${name}: ${value}`),
-    `content-length: ${body.length}`,
-    'connection: close',
-  ];
-  tcp.resume();
-  tcp.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => tcp.destroy());
 }
 
 const ignore = () => {};

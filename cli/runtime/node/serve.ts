@@ -1,16 +1,10 @@
-import {
-  type Server as HttpServer,
-  type IncomingMessage,
-  type RequestListener,
-  type ServerResponse,
-  STATUS_CODES,
-} from 'node:http';
+import type { Server as HttpServer, IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { describeError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
 import { isSelfTimed } from './adapter.ts';
-import { isHandshake, WEBSOCKET_VERSION } from './handshake.ts';
+import { endWithError, errorBody, isHandshake, WEBSOCKET_VERSION } from './handshake.ts';
 import { allowMissingHost, checkConnectionsEvery, currentResponse, responseOn } from './internals.ts';
 import { CLOSE_TIMEOUT } from './sockets.ts';
 
@@ -125,18 +119,10 @@ function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
     return;
   }
   const [status, sentence] = UNREADABLE[error.code ?? ''] ?? [400, 'malformed request'];
-  const body = errorBody(sentence);
-  const head = [
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
-    ...Object.entries(ERROR_HEADERS).map(([name, value]) => `${name}: ${value}`),
-    `content-length: ${body.length}`,
-    'connection: close',
-  ];
-  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
+  endWithError(socket, status, sentence, ERROR_HEADERS);
 }
 
 const ERROR_HEADERS = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' };
-const errorBody = (error: string): string => JSON.stringify({ ok: false, error });
 
 /** Headers of the hop, and of the declined upgrade. */
 const UPGRADE_HEADERS = new Set(['connection', 'upgrade', 'http2-settings']);

@@ -1,4 +1,4 @@
-import type { Server as HttpServer, IncomingMessage, RequestListener } from 'node:http';
+import type { Server as HttpServer, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Fetch } from '../../../handlers/routes.ts';
 import type { SocketTable } from '../../../handlers/sockets.ts';
@@ -24,30 +24,15 @@ export interface RelayEndpointOptions {
   stallTimeout?: number;
 }
 
-/** The relay itself, as the handler of requests and handshakes. */
-export interface RelayEndpoint {
-  readonly handler: RequestListener;
-  /** Handles a complete handshake. Never rejects. */
-  upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void>;
-}
-
-export interface RelayServer {
-  /** Handles the requests of a server that is passed to `serve`. */
-  readonly handler: RequestListener;
-  /** Takes over a listening server, with limits on its clients. */
-  serve(server: HttpServer): void;
-  /** Stops accepting; gives closing sockets a moment, then drops the rest. */
-  close(): Promise<void>;
-}
-
 /** Answers requests and handshakes with the relay's own tables. The peer is that of `peerOf`. */
-export function createRelayEndpoint(options: RelayEndpointOptions): RelayEndpoint {
+export function createRelayEndpoint(options: RelayEndpointOptions) {
   const { log, fetch, sockets } = options;
   const nodeSockets = createNodeSockets(options);
   return {
     handler: createAdapter(fetch, log),
 
-    async upgrade(req, socket, head) {
+    /** Handles a complete handshake. Never rejects. */
+    async upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
       try {
         const decision = await sockets.upgrade(requestOf(req), peerOf(socket));
         if (!socket.writable) socket.destroy();
@@ -61,21 +46,26 @@ export function createRelayEndpoint(options: RelayEndpointOptions): RelayEndpoin
   };
 }
 
+export type RelayServer = ReturnType<typeof createRelayServer>;
+
 /** HTTP and WebSocket on Node, with or without TLS, on any number of listeners. */
-export function createRelayServer(options: RelayEndpointOptions): RelayServer {
+export function createRelayServer(options: RelayEndpointOptions) {
   const { handler, upgrade } = createRelayEndpoint(options);
   const { log } = options;
   const servers: HttpServer[] = [];
 
   return {
+    /** Handles the requests of a server that is passed to `serve`. */
     handler,
 
-    serve(server) {
+    /** Takes over a listening server, with limits on its clients. */
+    serve(server: HttpServer): void {
       servers.push(server);
       serveHttp(server, { log, handler, upgrade, limits: LIMITS });
     },
 
-    async close() {
+    /** Stops accepting; gives closing sockets a moment, then drops the rest. */
+    async close(): Promise<void> {
       const closed = servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
       for (const server of servers) server.closeIdleConnections();
       const timer = setTimeout(() => {

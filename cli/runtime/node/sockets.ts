@@ -50,11 +50,6 @@ interface PeerContext {
 
 const contextOf = (peer: Peer): PeerContext => peer.context as unknown as PeerContext;
 
-export interface NodeSockets {
-  /** Completes an accepted handshake. */
-  accept(accepted: Accepted, req: IncomingMessage, socket: Socket, head: Buffer): Promise<void>;
-}
-
 export interface NodeSocketsOptions {
   log: Log;
   /** Limits the long messages of all sockets. */
@@ -64,7 +59,7 @@ export interface NodeSocketsOptions {
 }
 
 /** Serves the sockets of the table with crossws. */
-export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }: NodeSocketsOptions): NodeSockets {
+export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }: NodeSocketsOptions) {
   const { hooks, receive } = createSocketHooks(
     {
       take(peer) {
@@ -127,7 +122,8 @@ export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }
   }
 
   return {
-    accept(accepted, req, socket, head) {
+    /** Completes an accepted handshake. */
+    accept(accepted: Accepted, req: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
       const context: PeerContext = { accepted, socket };
       return adapterFor(accepted).handleUpgrade(handshakeOf(req, accepted) as never, socket, head, {
         context,

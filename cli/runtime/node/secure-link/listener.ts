@@ -64,13 +64,7 @@ export interface MainDeps {
   reading: ByteBudget;
 }
 
-export interface SecureLinkListener {
-  readonly port: number;
-  /** Serves a stream of Reach, inside which TLS ends here. Its peer is tagged `via: 'reach'`. */
-  accept(stream: Duplex): void;
-  /** Stops accepting, closes sockets with 1001, and drops remaining connections after a moment. */
-  close(): Promise<void>;
-}
+export type SecureLinkListener = Awaited<ReturnType<typeof openSecureLink>>;
 
 /**
  * Listens with TLS for `/relay`, `/api` and `/dashboard` (contract 08 §3, §4). A caller that comes through here is never
@@ -82,7 +76,7 @@ export async function openSecureLink(
   plan: SecureLinkPlan,
   { fetch, sockets, log: all, guard, reading }: MainDeps,
   given: Partial<SecureLinkLimits> = {},
-): Promise<SecureLinkListener> {
+) {
   const limits = { ...LIMITS, ...given };
   const log = all.named('secure-link');
   const endpoint = createRelayEndpoint({ log, fetch, sockets, reading });
@@ -187,7 +181,10 @@ export async function openSecureLink(
   const front = createFront(tcp, { limits: held, allowHalfOpen: false });
   const fronts = [front];
 
-  /** Also releases a listener that could not be bound. */
+  /**
+   * Stops accepting, closes sockets with 1001, and drops remaining connections after a moment. Also releases a listener that
+   * could not be bound.
+   */
   async function close(): Promise<void> {
     for (const server of fronts) server.close();
     for (const server of [tcp, reach]) {
@@ -224,7 +221,8 @@ export async function openSecureLink(
   return {
     port: (front.address() as AddressInfo).port,
 
-    accept(stream) {
+    /** Serves a stream of Reach, inside which TLS ends here. Its peer is tagged `via: 'reach'`. */
+    accept(stream: Duplex): void {
       if (streams.size >= limits.maxStreams) {
         stream.destroy();
         return;
