@@ -3,8 +3,10 @@ import { constants } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
 import { delimiter, isAbsolute, join } from 'node:path';
 import type { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { isUnreadable } from '../errors.ts';
 import type { Child, Command, Exit, HostChildren, Signal } from '../index.ts';
+import { sendSignal } from './signal.ts';
 
 const MAX_OUTPUT = 1024 * 1024;
 /** Milliseconds that the rest of a child's group gets after SIGTERM, and for which idle pipes stay open. */
@@ -77,7 +79,7 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
   let killed = false;
 
   function signalAll(signal: Signal | 0): void {
-    if (!groupGone) groupGone = !signalGroup(pid, signal);
+    if (!groupGone) groupGone = !sendSignal(-pid, signal);
   }
 
   async function followExit(): Promise<Exit> {
@@ -95,7 +97,7 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
   async function endGroup(): Promise<void> {
     signalAll('SIGTERM');
     for (let waited = 0; !groupGone && !killed && waited < LINGER_MS; waited += POLL_MS) {
-      await pause(POLL_MS);
+      await sleep(POLL_MS);
       signalAll(0);
     }
     signalAll('SIGKILL');
@@ -110,7 +112,7 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
     });
     while (open) {
       const before = stdout.chunks + stderr.chunks;
-      const ended = await Promise.race([closed.then(() => true), pause(LINGER_MS).then(() => false)]);
+      const ended = await Promise.race([closed.then(() => true), sleep(LINGER_MS, false)]);
       if (ended) return;
       const moving = stdout.isPaused || stdout.chunks + stderr.chunks > before;
       if (killed || !moving) {
@@ -179,15 +181,3 @@ function reader(stream: Readable) {
     },
   };
 }
-
-/** True if the group still exists, even if a process in it belongs to another user (EPERM). */
-function signalGroup(pid: number, signal: Signal | 0): boolean {
-  try {
-    process.kill(-pid, signal);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
-}
-
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

@@ -1,7 +1,9 @@
 import { readdir, readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, isUnreadable } from '../errors.ts';
 import type { ProcessOrigin } from '../index.ts';
 import { parseStat, type Stat } from './proc-stat.ts';
+import { sendSignal } from './signal.ts';
 
 /** Milliseconds that processes get to exit after SIGTERM, and after each SIGKILL. */
 const TERM_WAIT = 1_000;
@@ -21,7 +23,7 @@ export async function endAll(origin: ProcessOrigin): Promise<{ ended: number; le
     return await endFound(origin);
   } catch {
     // Their descendants are unknown, and left running.
-    for (const leader of origin.leaders) for (const signal of [...SIGNALS, ...KILL]) send(-leader, signal);
+    for (const leader of origin.leaders) for (const signal of [...SIGNALS, ...KILL]) sendSignal(-leader, signal);
     return { ended: 0, left: Math.max(1, origin.leaders.length) };
   }
 }
@@ -34,7 +36,7 @@ async function endFound(origin: ProcessOrigin): Promise<{ ended: number; left: n
     alive = await find(origin, { known: all, sessions });
     for (const [pid, startTime] of alive) all.set(pid, startTime);
     if (alive.size === 0) break;
-    for (const signal of round === 0 ? SIGNALS : KILL) for (const pid of alive.keys()) send(pid, signal);
+    for (const signal of round === 0 ? SIGNALS : KILL) for (const pid of alive.keys()) sendSignal(pid, signal);
     await gone(alive, round === 0 ? TERM_WAIT : KILL_WAIT);
   }
   const left = alive.size === 0 ? 0 : (await stillAlive(alive)).size;
@@ -105,7 +107,7 @@ async function retrying<T>(read: () => Promise<T>): Promise<T | null> {
       if (isUnreadable(error) || errnoOf(error) === 'ESRCH') return null;
       if (performance.now() >= end) throw error;
     }
-    await new Promise((resolve) => setTimeout(resolve, POLL));
+    await sleep(POLL);
   }
 }
 
@@ -126,7 +128,7 @@ async function withMark(pids: number[], marks: readonly string[]): Promise<numbe
 async function gone(processes: Found, wait: number): Promise<void> {
   for (const end = performance.now() + wait; performance.now() < end; ) {
     if ((await stillAlive(processes)).size === 0) return;
-    await new Promise((resolve) => setTimeout(resolve, POLL));
+    await sleep(POLL);
   }
 }
 
@@ -138,12 +140,4 @@ async function stillAlive(processes: Found): Promise<Found> {
     }),
   );
   return new Map([...processes].filter((_, at) => checked[at]));
-}
-
-function send(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal);
-  } catch {
-    // The process is gone, or belongs to another user.
-  }
 }

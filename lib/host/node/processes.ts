@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import type { HostProcesses } from '../index.ts';
 import { parseStat } from './proc-stat.ts';
 import { endAll } from './process-end.ts';
+import { sendSignal } from './signal.ts';
 
 /** Largest process id of any system; beyond it `process.kill` throws for other reasons. */
 const MAX_PID = 2 ** 31 - 1;
@@ -10,16 +11,8 @@ const MAX_PID = 2 ** 31 - 1;
 export function createProcesses(): HostProcesses {
   return {
     own: process.pid,
-    exists(pid) {
-      // 0 and negative numbers address process groups.
-      if (!isPid(pid)) return false;
-      try {
-        process.kill(pid, 0);
-        return true;
-      } catch (error) {
-        return (error as NodeJS.ErrnoException).code === 'EPERM';
-      }
-    },
+    // 0 and negative numbers address process groups.
+    exists: (pid) => isPid(pid) && sendSignal(pid, 0),
     async facts(pid) {
       if (!isPid(pid)) return null;
       try {

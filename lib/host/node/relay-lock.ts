@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { attempt } from '../../kit/attempt.ts';
 import { asObject, parseJson } from '../../kit/json.ts';
 import { createFiles } from './files.ts';
+import { sendSignal } from './signal.ts';
 
 /** The record of a running relay, written beside its state (contract 11 §1). */
 export interface RelayLock {
@@ -59,14 +61,8 @@ function mayHaveOpen(pid: string, path: string): boolean {
   try {
     const real = realpathSync(path);
     const files = readdirSync(`/proc/${pid}/fd`);
-    return files.some((file) => {
-      try {
-        return readlinkSync(`/proc/${pid}/fd/${file}`) === real;
-      } catch {
-        // Closed meanwhile.
-        return false;
-      }
-    });
+    // One may have closed meanwhile.
+    return files.some((file) => attempt(() => readlinkSync(`/proc/${pid}/fd/${file}`)) === real);
   } catch {
     return true;
   }
@@ -160,10 +156,4 @@ function holdsState(pid: number, stateFile: string): boolean {
   return holder === undefined && !existsSync(KERNEL_LOCKS) ? isAlive(pid) : holder === pid;
 }
 
-export function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
-}
+export const isAlive = (pid: number): boolean => sendSignal(pid, 0);

@@ -3,8 +3,10 @@ import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { ReadStream } from 'node:tty';
 import { describeError } from '../../errors.ts';
+import { attempt } from '../../kit/attempt.ts';
 import type { Log } from '../../log.ts';
-import type { Exit, HostTerminals, Signal, Terminal } from '../index.ts';
+import type { Exit, HostTerminals, Terminal } from '../index.ts';
+import { sendSignal } from './signal.ts';
 
 /** The native part of node-pty, below its terminal class. */
 interface Native {
@@ -274,22 +276,9 @@ function readSome(fd: number, buffer: Buffer): number | 'ended' {
 }
 
 function foregroundGroup(pid: number): number | undefined {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const group = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[FOREGROUND]);
-    return group > 1 ? group : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Sends a signal to a process, or to a group by its negative id. Returns false if it does not exist. */
-function sendSignal(target: number, signal: Signal): boolean {
-  try {
-    return process.kill(target, signal);
-  } catch {
-    return false;
-  }
+  const stat = attempt(() => readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? '';
+  const group = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[FOREGROUND]);
+  return group > 1 ? group : undefined;
 }
 
 const signalName = (number: number): string =>

@@ -1,0 +1,13 @@
+import { errnoOf } from '../errors.ts';
+
+/**
+ * Sends a signal to a process, or to a group by its negative id; 0 only checks. False if there is none. One that belongs to
+ * another user exists.
+ */
+export function sendSignal(target: number, signal: NodeJS.Signals | 0): boolean {
+  try {
+    return process.kill(target, signal);
+  } catch (error) {
+    return errnoOf(error) === 'EPERM';
+  }
+}
