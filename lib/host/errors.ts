@@ -10,7 +10,7 @@ const UNREADABLE = new Set([
 ]);
 
 /** True if a file access failed because the path does not exist: the only failure that may count as "nothing there". */
-const isMissing = (error: unknown): boolean => MISSING.has(errnoOf(error));
+export const isMissing = (error: unknown): boolean => MISSING.has(errnoOf(error));
 
 /** True if a file access failed permanently, rather than because the disk or the machine failed. */
 export const isUnreadable = (error: unknown): boolean => UNREADABLE.has(errnoOf(error));

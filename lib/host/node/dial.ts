@@ -1,8 +1,10 @@
-import { createHash, X509Certificate } from 'node:crypto';
+import { X509Certificate } from 'node:crypto';
 import { TLSSocket } from 'node:tls';
 import { WebSocket } from 'ws';
+import { attempt } from '../../kit/attempt.ts';
 import { type Dial, type DialedSocket, NotListening, OtherPeer, type PinnedRoute, type SocketEvents } from '../dial.ts';
 import { explain } from './explain.ts';
+import { spkiHash } from './identity.ts';
 import { createPinnedConnector, type PinnedConnector } from './pinned.ts';
 
 /** The relay's own limit for a message (contract 01 §3.1). */
@@ -45,10 +47,8 @@ function overPinned(url: string, route: PinnedRoute, pinned: PinnedConnector): C
 
 function dialWith(url: string, events: SocketEvents, { ended, ...connect }: ConnectOptions): DialedSocket {
   const options = { ...connect, perMessageDeflate: false, maxPayload: MAX_MESSAGE_BYTES };
-  let socket: WebSocket;
-  try {
-    socket = new WebSocket(url, options);
-  } catch {
+  const socket = attempt(() => new WebSocket(url, options));
+  if (!socket) {
     queueMicrotask(() => events.close({ code: 1006, reason: 'this is not the address of a relay' }));
     return { send() {}, close: (_code, _reason, done) => done?.(), terminate() {} };
   }
@@ -97,7 +97,5 @@ function dialWith(url: string, events: SocketEvents, { ended, ...connect }: Conn
 /** SHA-256 of the peer certificate's SubjectPublicKeyInfo. `getPeerCertificate().pubkey` is not always the SPKI. */
 export function fingerprint(socket: TLSSocket): string | undefined {
   const { raw } = socket.getPeerCertificate();
-  if (!raw) return undefined;
-  const spki = new X509Certificate(raw).publicKey.export({ type: 'spki', format: 'der' });
-  return createHash('sha256').update(spki).digest('hex');
+  return raw && spkiHash(new X509Certificate(raw)).toString('hex');
 }

@@ -75,10 +75,14 @@ function read({ cert, key }: IdentityPem): IdentityFacts | IdentityProblem {
   };
 }
 
-function pinOf({ publicKey }: X509Certificate): string {
-  const spki = publicKey.export({ type: 'spki', format: 'der' });
-  return `sha256/${createHash('sha256').update(spki).digest('base64')}`;
-}
+/** SHA-256 of a certificate's public key (SubjectPublicKeyInfo). */
+export const spkiHash = ({ publicKey }: X509Certificate): Buffer =>
+  createHash('sha256')
+    .update(publicKey.export({ type: 'spki', format: 'der' }))
+    .digest();
+
+/** What clients pin of a certificate (contract 08 §2.5). */
+export const pinOf = (leaf: X509Certificate): string => `sha256/${spkiHash(leaf).toString('base64')}`;
 
 const sign = (key: string, bytes: Uint8Array): Uint8Array =>
   signBytes('sha256', bytes, { key: createPrivateKey(key), dsaEncoding: 'ieee-p1363' });

@@ -1,6 +1,6 @@
 import { readdir, readFile, realpath, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { errnoOf } from '../errors.ts';
+import { isMissing } from '../errors.ts';
 import type { HostMachine } from '../machine.ts';
 
 export function createMachine(): HostMachine {
@@ -18,7 +18,7 @@ async function ofNearestExisting<T>(path: string, read: (place: string) => Promi
     try {
       return await read(place);
     } catch (error) {
-      if (!['ENOENT', 'ENOTDIR'].includes(errnoOf(error)) || place === dirname(place)) throw error;
+      if (!isMissing(error) || place === dirname(place)) throw error;
     }
   }
 }

@@ -1,17 +1,17 @@
-import { createHash, X509Certificate } from 'node:crypto';
+import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type ConnectionOptions, connect, type DetailedPeerCertificate, type TLSSocket } from 'node:tls';
 import { RelayError } from '../../errors.ts';
+import { attempt } from '../../kit/attempt.ts';
 import { OtherPeer, type PinnedOrigin, type PinnedRoute } from '../dial.ts';
 import { explain } from './explain.ts';
+import { pinOf } from './identity.ts';
 import { createTrust, type Trust } from './trust.ts';
 import { openTunnel } from './tunnel.ts';
 
 /** Milliseconds for the TCP connection and the TLS handshake together. */
 const CONNECT_TIMEOUT = 10_000;
-
-const PIN = /^sha256\/[A-Za-z0-9+/]{43}=$/;
 
 export interface PinnedConnector {
   /**
@@ -59,12 +59,8 @@ function alive<T extends Duplex>(stream: T): T {
  * The certificate of the pairing link. @throws RelayError `invalid` when the link's pin and certificate do not match.
  */
 function readPaired({ pin, certDer }: PinnedOrigin, host: string): X509Certificate {
-  let paired: X509Certificate;
-  try {
-    paired = new X509Certificate(Buffer.from(certDer, 'base64'));
-  } catch {
-    throw new RelayError('invalid', 'the pairing link has no usable certificate');
-  }
+  const paired = attempt(() => new X509Certificate(Buffer.from(certDer, 'base64')));
+  if (!paired) throw new RelayError('invalid', 'the pairing link has no usable certificate');
   const problem = mismatch(paired.raw, pin, host);
   if (problem !== null) throw new RelayError('invalid', `the pairing link contradicts itself: ${problem}`);
   return paired;
@@ -79,10 +75,7 @@ function mismatch(der: Buffer | undefined, pin: string, host: string): string | 
   const certificate = new X509Certificate(der);
   const isForHost = isIP(host) ? certificate.checkIP(host) : certificate.checkHost(host, { subject: 'never' });
   if (!isForHost) return `the certificate is not for ${host}`;
-  const spki = certificate.publicKey.export({ type: 'spki', format: 'der' });
-  const actual = `sha256/${createHash('sha256').update(spki).digest('base64')}`;
-  if (!PIN.test(pin) || actual !== pin) return 'the key of the certificate is not the pinned one';
-  return null;
+  return pinOf(certificate) === pin ? null : 'the key of the certificate is not the pinned one';
 }
 
 /** Returns why a peer is refused although its handshake succeeded. */

@@ -1,7 +1,7 @@
 import { type IncomingMessage, type RequestOptions, request } from 'node:http';
 import { connect as connectPlain, type Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import { concatBytes } from '../../kit/bytes.ts';
+import { createByteBuffer } from '../../kit/byte-buffer.ts';
 import type { CallRelay, PinnedRoute, RelayCall, RelayResponse } from '../dial.ts';
 import { fingerprint } from './dial.ts';
 import type { PinnedConnector } from './pinned.ts';
@@ -87,13 +87,10 @@ function exchange(url: URL, { method, path, headers, body, limit }: RelayCall, s
 }
 
 async function read(response: IncomingMessage, limit: number): Promise<RelayResponse> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
+  const body = createByteBuffer(limit);
   for await (const chunk of response as AsyncIterable<Uint8Array>) {
-    size += chunk.length;
-    if (size > limit) throw new Error('the response is too large');
-    chunks.push(chunk);
+    if (!body.push(chunk)) throw new Error('the response is too large');
   }
-  const headers = response.headers as Record<string, string | undefined>;
-  return { status: response.statusCode ?? 0, headers, bytes: concatBytes(...chunks) };
+  const headers = response.headers as RelayResponse['headers'];
+  return { status: response.statusCode ?? 0, headers, bytes: body.bytes() };
 }

@@ -1,5 +1,6 @@
 import { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
+import { attempt } from '../../kit/attempt.ts';
 import { NotListening, type TunnelRequest } from '../dial.ts';
 import { upstreamReason } from '../upstream.ts';
 import type { Trust } from './trust.ts';
@@ -28,15 +29,10 @@ export interface TunnelOptions {
  */
 export function openTunnel(request: TunnelRequest, { trust, signal, answerTimeout }: TunnelOptions): Promise<Duplex> {
   return new Promise((resolve, reject) => {
-    let socket: WebSocket;
-    try {
-      const options = { handshakeTimeout: OPEN_TIMEOUT, maxPayload: MAX_MESSAGE, perMessageDeflate: false };
-      const secureContext = trust.secureContext();
-      socket = new WebSocket(request.url, { ...options, ...(secureContext && { secureContext }) });
-    } catch {
-      reject(new Error('this is not the address of a broker'));
-      return;
-    }
+    const secureContext = trust.secureContext();
+    const options = { handshakeTimeout: OPEN_TIMEOUT, maxPayload: MAX_MESSAGE, perMessageDeflate: false };
+    const socket = attempt(() => new WebSocket(request.url, { ...options, ...(secureContext && { secureContext }) }));
+    if (!socket) return reject(new Error('this is not the address of a broker'));
     let timer: NodeJS.Timeout | undefined;
     const settle = () => {
       clearTimeout(timer);
@@ -56,7 +52,7 @@ export function openTunnel(request: TunnelRequest, { trust, signal, answerTimeou
     const closed = () => fail('the broker closed the connection');
     const failed = (error: NodeJS.ErrnoException) =>
       fail(`broker: ${upstreamReason(error)}`, error.code === 'ECONNREFUSED');
-    function answered(data: WebSocket.RawData, isBinary: boolean): void {
+    const answered = (data: WebSocket.RawData, isBinary: boolean): void => {
       const text = String(data);
       const refusal = isBinary ? 'the broker answered with what is no answer' : request.refuse(text);
       if (refusal !== null) fail(refusal, !isBinary && request.isOffline?.(text));
@@ -64,7 +60,7 @@ export function openTunnel(request: TunnelRequest, { trust, signal, answerTimeou
         settle();
         resolve(streamOf(socket));
       }
-    }
+    };
 
     socket.on('unexpected-response', (_request, response) => {
       response.destroy();

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import type { SecureContext } from 'node:tls';
 import { WebSocket } from 'ws';
+import { attempt } from '../../kit/attempt.ts';
 import { systemClock } from '../../kit/clock.ts';
 import type { BrokerSocket, BrokerSocketEvents, DialBroker } from '../broker-socket.ts';
 import { upstreamReason } from '../upstream.ts';
@@ -118,11 +119,9 @@ function connect(
   url: string,
   options: WebSocket.ClientOptions & CallOptions & { secureContext?: SecureContext },
 ): WebSocket {
-  try {
-    return new WebSocket(url, options);
-  } catch {
-    throw new UpstreamSocketError('this is not the URL of a WebSocket');
-  }
+  const socket = attempt(() => new WebSocket(url, options));
+  if (!socket) throw new UpstreamSocketError('this is not the URL of a WebSocket');
+  return socket;
 }
 
 interface Pings {
