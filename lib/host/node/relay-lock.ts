@@ -1,36 +1,43 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import * as v from 'valibot';
 import { attempt } from '../../kit/attempt.ts';
-import { asObject, parseJson } from '../../kit/json.ts';
+import { listOf, readAs } from '../../kit/entries.ts';
+import { parseJson } from '../../kit/json.ts';
 import { createFiles } from './files.ts';
 import { sendSignal } from './signal.ts';
 
-/** The record of a running relay, written beside its state (contract 11 §1). */
-export interface RelayLock {
-  pid: number;
-  /** The address that it listens on, such as `0.0.0.0`. */
-  host: string;
-  port: number;
-  tls: boolean;
-  version: string;
-  /** The build that it runs; null if it runs from the sources. */
-  build: RelayBuild | null;
-  /** Null for a relay that keeps its state in memory. */
-  state_file: string | null;
-  agent_home: string;
-  /** The flags that it was started with, for its next start. Contains no credentials. */
-  args: string[];
-}
-
-export interface RelayBuild {
+const Build = v.object({
   /** Hash of its sources. */
-  id: string;
+  id: v.string(),
   /** The commit that it was built from; null outside a repository. */
-  commit: string | null;
+  commit: v.fallback(v.nullable(v.string()), null),
   /** Epoch seconds. */
-  built_at: number;
-}
+  built_at: v.number(),
+});
+export type RelayBuild = v.InferOutput<typeof Build>;
+
+const positive = v.pipe(v.number(), v.integer(), v.minValue(1));
+const text = v.fallback(v.string(), '');
+
+/** The record of a running relay, written beside its state (contract 11 §1). */
+const RelayLock = v.object({
+  pid: positive,
+  /** The address that it listens on, such as `0.0.0.0`. */
+  host: v.string(),
+  port: v.pipe(positive, v.maxValue(65_535)),
+  tls: v.fallback(v.boolean(), false),
+  version: text,
+  /** The build that it runs; null if it runs from the sources. */
+  build: v.fallback(v.nullable(Build), null),
+  /** Null for a relay that keeps its state in memory. */
+  state_file: v.fallback(v.nullable(v.string()), null),
+  agent_home: text,
+  /** The flags that it was started with, for its next start. Contains no credentials. */
+  args: v.fallback(listOf(v.string()), []),
+});
+export type RelayLock = v.InferOutput<typeof RelayLock>;
 
 const MAX_LOCK = 4096;
 /** Maximum relays of one user that are listed. */
@@ -126,29 +133,8 @@ function readRecord(path: string): RelayLock | null {
     if (['ENOENT', 'ENOTDIR', 'EACCES', 'EPERM'].includes(code)) return null;
     throw error;
   }
-  const record = asObject(parseJson(text));
-  const { pid, host, port, tls, version, build, state_file, agent_home, args } = record ?? {};
-  if (!isCount(pid) || typeof host !== 'string' || !isCount(port) || port > 65_535) return null;
-  return {
-    pid,
-    host,
-    port,
-    tls: tls === true,
-    version: typeof version === 'string' ? version : '',
-    build: readBuild(build),
-    state_file: typeof state_file === 'string' ? state_file : null,
-    agent_home: typeof agent_home === 'string' ? agent_home : '',
-    args: Array.isArray(args) ? args.filter((arg) => typeof arg === 'string') : [],
-  };
+  return readAs(RelayLock)(parseJson(text)) ?? null;
 }
-
-function readBuild(value: unknown): RelayBuild | null {
-  const { id, commit, built_at } = asObject(value) ?? {};
-  if (typeof id !== 'string' || typeof built_at !== 'number') return null;
-  return { id, commit: typeof commit === 'string' ? commit : null, built_at };
-}
-
-const isCount = (value: unknown): value is number => Number.isInteger(value) && (value as number) > 0;
 
 /** If the kernel does not list locks, a living process is assumed to hold the state. */
 function holdsState(pid: number, stateFile: string): boolean {
