@@ -274,10 +274,9 @@ export class Broker<S> {
     }
     const host = this.#online.get(snapshot.hostId);
     if (!host) return false;
-    const { id, connectionId, digest, credentialId, lastData, sendCredit, receiveCredit, unanswered } = snapshot;
-    const stream = host.add({ id, connectionId, digest, credentialId, client: link });
-    const toGrant = host.window === null ? 0 : this.#limits.window - receiveCredit;
-    Object.assign(stream, { lastData, sendCredit, receiveCredit, unanswered, toGrant, isAnnounced: true });
+    const { role: _, hostId: __, ...retained } = snapshot;
+    const toGrant = host.window === null ? 0 : this.#limits.window - retained.receiveCredit;
+    const stream = Object.assign(host.add({ ...retained, client: link }), retained, { toGrant, isAnnounced: true });
     this.#connections.set(socket, { role: 'client', link, host, stream });
     return true;
   }
@@ -443,36 +442,24 @@ export class Broker<S> {
   }
 
   #publish(host: HostLink<S>, message: Extract<HostMessage, { expires_at: number }>): void {
-    const isRoute = message.type === 'publish_route';
     const { token_sha256, expires_at } = message;
-    const record: CredentialRecord = isRoute
-      ? {
-          host_id: host.id,
-          token_sha256,
-          expires_at,
-          uses_left: null,
-          kind: 'route',
-          credential_id: message.credential_id,
-          device_id_hash: message.device_id_hash,
-        }
-      : {
-          host_id: host.id,
-          token_sha256,
-          expires_at,
-          uses_left: message.max_uses,
-          kind: 'bootstrap',
-          credential_id: message.pairing_id,
-          device_id_hash: null,
-        };
-    const changes = this.#credentials.publish(record, seconds(this.#deps.clock));
-    if (typeof changes === 'string') {
-      this.#violated(host, changes);
-      return;
+    const common = { host_id: host.id, token_sha256, expires_at };
+    let record: CredentialRecord;
+    let named:
+      | { credential_kind: 'route'; credential_id: string }
+      | { credential_kind: 'bootstrap'; pairing_id: string };
+    if (message.type === 'publish_route') {
+      const { credential_id, device_id_hash } = message;
+      record = { ...common, uses_left: null, kind: 'route', credential_id, device_id_hash };
+      named = { credential_kind: 'route', credential_id };
+    } else {
+      const { pairing_id, max_uses } = message;
+      record = { ...common, uses_left: max_uses, kind: 'bootstrap', credential_id: pairing_id, device_id_hash: null };
+      named = { credential_kind: 'bootstrap', pairing_id };
     }
-    const reply = isRoute
-      ? ({ type: 'published', credential_kind: 'route', credential_id: message.credential_id } as const)
-      : ({ type: 'published', credential_kind: 'bootstrap', pairing_id: message.pairing_id } as const);
-    this.#acknowledge(host, changes, encodeMessage(reply));
+    const changes = this.#credentials.publish(record, seconds(this.#deps.clock));
+    if (typeof changes === 'string') this.#violated(host, changes);
+    else this.#acknowledge(host, changes, encodeMessage({ type: 'published', ...named }));
   }
 
   #revoke(host: HostLink<S>, credentialId: string): void {
