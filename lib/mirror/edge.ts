@@ -22,7 +22,7 @@ import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts
 import { createSharedFreeze } from './shared-freeze.ts';
 import type { MirrorDeps, Side } from './side.ts';
 import { openTombstones } from './tombstones.ts';
-import { createEdgeUploads, READ_UPLOAD, type WaitingUploads } from './uploads.ts';
+import { createEdgeUploads, READ_UPLOAD } from './uploads.ts';
 
 /** Seconds for which a link is not replaced by another one. */
 const REPLACE_AFTER = 10;
@@ -53,23 +53,6 @@ export interface EdgeMirrorDeps extends MirrorDeps {
 export type HomeMessage =
   | { type: 'home.online'; payload: Record<string, never> }
   | { type: 'home.offline'; payload: { since: number } };
-
-/** Answer of `GET /relay/mirror` at the edge (contract 12 §7). `since` is epoch seconds. */
-export interface EdgeMirrorStatus {
-  ok: true;
-  enabled: boolean;
-  url: null;
-  link: 'up' | 'down';
-  since: number | null;
-  waiting: { out: number; in: number };
-  /** Messages that wait for a phone here, or may not have arrived. */
-  messages: number;
-  /** Replies that home does not have yet. */
-  replies: number;
-  /** Uploads that home does not have yet. */
-  uploads: WaitingUploads;
-  epoch: string;
-}
 
 interface Link {
   socket: Transport;
@@ -370,14 +353,17 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
 
   const handshakes = createHandshakes({ clock, prove, linkEvents });
 
-  const status = (): EdgeMirrorStatus => ({
-    ok: true,
+  /** Answer of `GET /relay/mirror` at the edge (contract 12 §7). `since` is epoch seconds. */
+  const status = () => ({
+    ok: true as const,
     enabled: key !== undefined,
     url: null,
-    link: link ? 'up' : 'down',
+    link: link ? ('up' as const) : ('down' as const),
     since: key === undefined ? null : sinceWhen() || null,
     waiting: { out: outbox.waiting, in: link?.channel.queued ?? 0 },
+    /** Messages that wait for a phone here, or may not have arrived. */
     messages: phone.shared.held(),
+    /** Replies and uploads that home does not have yet. */
     replies: outbox.keys().filter((key) => key.startsWith('reply:') && outbox.isWaiting(key)).length,
     uploads: uploads.status(),
     epoch: outbox.epoch,
@@ -390,7 +376,7 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
      * Pins home's key (contract 12 §1).
      * @throws RelayError `invalid` for anything but a key, `conflict` while another home is pinned.
      */
-    async pin(publicKey: string): Promise<EdgeMirrorStatus> {
+    async pin(publicKey: string) {
       if (!isPublicKey(publicKey)) throw new RelayError('invalid', 'key must be a P-256 public key, base64url');
       if (key !== undefined && key !== publicKey) {
         throw new RelayError('conflict', 'this relay is the mirror of another home: disable that first');
@@ -405,7 +391,7 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     },
 
     /** Unpins home, which ends its link and its sessions here. */
-    async unpin(): Promise<EdgeMirrorStatus> {
+    async unpin() {
       key = undefined;
       link?.socket.close(1008, 'the mirror has ended');
       if (link) unlink(link.socket);

@@ -154,7 +154,7 @@ export function createConnector(deps: ConnectorDeps) {
     /** Sends the offered ops. */
     flush: (): void => channel?.flush(),
 
-    /** State for `MirrorStatus`; `since` is epoch seconds, `queued` the number of received ops that are not applied yet. */
+    /** State for the status of the mirror; `since` is epoch seconds, `queued` the number of received ops that are not applied yet. */
     state: () => ({ since, queued: channel?.queued ?? 0, error: lastError }),
 
     start(): void {

@@ -16,10 +16,9 @@ import { openHomePeer } from './home-peer.ts';
 import { createHomeSessions } from './home-sessions.ts';
 import { mailboxUrl, openMailboxes } from './mailboxes.ts';
 import { openOutbox } from './outbox.ts';
-import { openPulls, type PullStatus } from './pulls.ts';
-import { type CameHome, createRecall } from './recall.ts';
+import { openPulls } from './pulls.ts';
+import { createRecall } from './recall.ts';
 import { loadRecords } from './records.ts';
-import type { SealStatus } from './seal-status.ts';
 import { type HomeBox, openSeals } from './sealed.ts';
 import { readEnded, readReduced, readSeen } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
@@ -39,24 +38,6 @@ export interface HomeMirrorDeps extends MirrorDeps {
   routes(): Promise<HomeRoutes>;
   /** Between 0 and 1. */
   random?(): number;
-}
-
-/** Answer of `GET /relay/mirror` (contract 12 §7). `since` is epoch seconds. */
-export interface MirrorStatus {
-  ok: true;
-  enabled: boolean;
-  url: string | null;
-  link: 'up' | 'down';
-  since: number | null;
-  waiting: { out: number; in: number };
-  /** Uploads that wait at the edge. */
-  uploads: PullStatus;
-  /** True if the edge gets sealed content. */
-  mailbox: SealStatus;
-  epoch: string;
-  /** Home's public key, which the edge pins. */
-  key: string;
-  error?: string;
 }
 
 export type HomeMirror = Awaited<ReturnType<typeof openHomeMirror>>;
@@ -121,11 +102,9 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
   const isOn = () => peer.url() !== undefined;
   const side: Side = { side: 'home', outbox, log, isOn, isLinked };
   const stored = { ...side, store, records, clock, requests };
-  const mailboxes = openMailboxes({ store, records, clock, log });
+  const mailboxes = openMailboxes(stored);
   const seals = await openSeals({
-    store,
-    records,
-    log,
+    ...stored,
     everySession: () => sessions.list(),
     sessions: () => sessions.list().filter(({ grants }) => isGranted(grants, PHONE_GRANT, seconds(clock))),
     hasMailbox: mailboxes.isTaken,
@@ -186,8 +165,9 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
     return sessions.revoke(living, { by: 'the edge' });
   }
 
-  /** Tells the edge the addresses of home for its page. */
+  /** Tells the edge the addresses of home for its page, which have changed, or which it may not know. */
   async function tellPages(): Promise<void> {
+    if (!isOn()) return;
     const { endpoints } = await deps.routes();
     // Without a network there are no addresses.
     if (!isOn() || endpoints.length === 0) return;
@@ -196,25 +176,25 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
     outbox.offer(PAGES, PAGES, body);
   }
 
-  /** The addresses of home have changed, or the edge may not know them. */
-  function routesChanged(): void {
-    if (!isOn()) return;
+  const routesChanged = (): void =>
     void tellPages().catch((error) => log.warn(`the edge is not told where home is: ${describeError(error)}`));
-  }
 
-  const status = async (): Promise<MirrorStatus> => {
+  /** Answer of `GET /relay/mirror` (contract 12 §7). `since` is epoch seconds. */
+  const status = async () => {
     const { public_key: key, url } = await peer.ensure();
     const { since, queued, error } = connector.state();
     return {
-      ok: true,
+      ok: true as const,
       enabled: url !== undefined,
       url: url ?? null,
-      link: isLinked() ? 'up' : 'down',
+      link: isLinked() ? ('up' as const) : ('down' as const),
       since: url === undefined ? null : since,
       waiting: { out: outbox.waiting, in: queued },
+      /** Uploads that wait at the edge. */
       uploads: pulls.status(),
       mailbox: seals.status(),
       epoch: outbox.epoch,
+      /** Home's public key, which the edge pins. */
       key,
       ...(error !== undefined && { error }),
     };
@@ -238,7 +218,7 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
      * Starts to mirror to an edge that has pinned the key of `status` (contract 12 §1).
      * @throws RelayError `conflict` while there is another edge, `unavailable` if it cannot be stored.
      */
-    enable: (origin: string): Promise<MirrorStatus> =>
+    enable: (origin: string) =>
       inTurn(async () => {
         if (await peer.enable(origin)) {
           offers.compareAll();
@@ -252,14 +232,14 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
      * been called again for 15 seconds.
      * @throws RelayError `conflict` without a link.
      */
-    async recall(begins: boolean): Promise<MirrorStatus> {
+    async recall(begins: boolean) {
       if (begins && !isLinked()) throw new RelayError('conflict', 'there is no link to the edge');
       recall.set(begins);
       return status();
     },
 
     /** Ends the mirror here. The edge ends the sessions of home when it is told, or when its lease has run out. */
-    disable: (): Promise<MirrorStatus & { came_home: CameHome }> =>
+    disable: () =>
       inTurn(async () => {
         await peer.disable();
         connector.disabled();

@@ -32,32 +32,11 @@ const ONE_USE_FOR = 7 * DAY;
 /** Key of the broker's record in the store. */
 const BROKER_KEY = 'broker';
 
-/** Part of a candidate in a pairing payload (contract 08 §6.2). `expires_at` is epoch seconds. */
-export interface BrokerRoute {
-  protocol_version: 1;
-  url: string;
-  host_id: string;
-  credential_kind: 'bootstrap';
-  token: string;
-  expires_at: number;
-}
-
 /** `route_credential` of `auth.ok` (contract 08 §6.4). */
 export interface RouteCredential extends Route {
   kind: 'broker_route';
   broker_url: string;
   host_id: string;
-}
-
-/** `secure_link.reach` of `/health` (contract 08 §6.1). */
-export interface ReachHealth {
-  enabled: boolean;
-  state: string;
-  /** Repeats `state`. */
-  status: string;
-  connected: boolean;
-  transport: 'opaque_inner_tls';
-  [member: string]: unknown;
 }
 
 export interface ReachDeps {
@@ -203,7 +182,8 @@ export async function openReach(deps: ReachDeps) {
     return { state: 'stopped', lastError: null };
   }
 
-  function health(isLoopback: boolean): ReachHealth {
+  /** `secure_link.reach` of `/health` (contract 08 §6.1). */
+  function health(isLoopback: boolean) {
     const status = connector?.status;
     const { state: name, lastError } = status ? { ...status } : state();
     const connected = name === 'connected';
@@ -234,8 +214,11 @@ export async function openReach(deps: ReachDeps) {
       update();
     },
 
-    /** Publishes a bootstrap credential for a pairing code. Undefined unless the broker has acknowledged it. */
-    async bootstrap(expiresAt: number): Promise<BrokerRoute | undefined> {
+    /**
+     * Publishes a bootstrap credential for a pairing code. Resolves with the broker's part of its candidate (contract 08
+     * §6.2), undefined unless the broker has acknowledged it.
+     */
+    async bootstrap(expiresAt: number) {
       const end = Math.floor(expiresAt);
       for (let attempt = 1; ; attempt++) {
         const to = connector?.broker;
@@ -244,7 +227,7 @@ export async function openReach(deps: ReachDeps) {
           const token = await publishBootstrap(to, end);
           const { brokerUrl, hostId } = to;
           const credential = { credential_kind: 'bootstrap', token, expires_at: end } as const;
-          return { protocol_version: 1, url: brokerUrl + CONNECT_PATH, host_id: hostId, ...credential };
+          return { protocol_version: 1 as const, url: brokerUrl + CONNECT_PATH, host_id: hostId, ...credential };
         } catch (error) {
           if (attempt === 1 && (await fallBackToOneUse(error, to))) continue;
           log.warn(`no route through the broker in this pairing code: ${describeError(error)}`);

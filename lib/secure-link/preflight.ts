@@ -12,6 +12,7 @@ import { DEFAULT_PORT, namedFiles, parseHost, parsePort, readUpstream } from './
 import { loopbackLiteral } from './upstreams.ts';
 
 export type PreflightStatus = 'ok' | 'warning' | 'blocked';
+type PreflightState = 'enabled' | 'ready_to_configure' | 'needs_attention';
 
 export interface PreflightCheck {
   id: 'address' | 'listener' | 'api' | 'dashboard' | 'certificate';
@@ -21,26 +22,7 @@ export interface PreflightCheck {
 }
 
 /** Body of `GET /secure-link/preflight` (contract 08 §5), without `connected_clients`. */
-export interface PreflightReport {
-  schema_version: 1;
-  state: 'enabled' | 'ready_to_configure' | 'needs_attention';
-  read_only: true;
-  url: string | null;
-  current_url: string | null;
-  host: string;
-  port: number;
-  checks: PreflightCheck[];
-  ready_to_enable: boolean;
-  pairing_ready: boolean;
-  requires_repair: boolean;
-  activation_mode: 'instructions';
-  restart_notice: string;
-  configuration_note: string;
-  environment: Record<string, string>;
-  start_arguments: string[];
-  disable_environment: Record<string, string>;
-  pair_command: string | null;
-}
+export type PreflightReport = Awaited<ReturnType<typeof preflight>>;
 
 /** The caller's proposal, as text; undefined for unspecified values. */
 export interface Proposal {
@@ -81,7 +63,7 @@ const blocked = (detail: string): Verdict => ['blocked', detail];
  * Checks the requirements of Secure Link at a proposed origin. Changes nothing: reads files, requests the health of both
  * upstreams, and listens for a moment on free ports. The report contains neither keys nor pins nor paths.
  */
-export async function preflight(proposal: Proposal, deps: PreflightDeps): Promise<PreflightReport> {
+export async function preflight(proposal: Proposal, deps: PreflightDeps) {
   const { config, current, clock } = deps;
   const found = await findIdentity({ files: namedFiles(config) }, deps.host);
   const host = await proposedHost(proposal.host, found, deps);
@@ -107,9 +89,10 @@ export async function preflight(proposal: Proposal, deps: PreflightDeps): Promis
   const isReady = checks.every(({ status }) => status !== 'blocked');
   const isActive = url !== null && current?.link.url === url;
   const settings = isReady && host !== null && port !== null ? { host, port: String(port) } : null;
+  const state: PreflightState = !isReady ? 'needs_attention' : isActive ? 'enabled' : 'ready_to_configure';
   return {
     schema_version: 1,
-    state: !isReady ? 'needs_attention' : isActive ? 'enabled' : 'ready_to_configure',
+    state,
     read_only: true,
     url,
     current_url: current?.link.url ?? null,

@@ -63,13 +63,7 @@ export interface NodeBrokerOptions {
   clock?: Clock;
 }
 
-export interface NodeBroker {
-  readonly address: AddressInfo;
-  /** Replaces the list of hosts and, with TLS, the certificate. */
-  reload(hosts: Hosts, tls?: NodeBrokerOptions['tls']): void;
-  /** Closes every socket with 1001, then the listener and the store. */
-  stop(): Promise<void>;
-}
+export type NodeBroker = Awaited<ReturnType<typeof startNodeBroker>>;
 
 /** One open WebSocket. */
 interface Connection {
@@ -91,7 +85,7 @@ interface Connection {
  * Starts the broker of Reach on this machine (contract 08 §7).
  * @throws Node's listening error, such as `EADDRINUSE`, in which case nothing stays open.
  */
-export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeBroker> {
+export async function startNodeBroker(options: NodeBrokerOptions) {
   collectOnMainThread();
   const { store, hosts, log, clock = systemClock } = options;
   const adapter = new BrokerAdapter(new Broker({ clock, hosts, stored: await store.all() }), options, clock);
@@ -128,11 +122,15 @@ export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeB
   adapter.run(adapter.broker.pending());
   return {
     address: front.address() as AddressInfo,
-    reload(next, tls) {
+
+    /** Replaces the list of hosts and, with TLS, the certificate. */
+    reload(next: Hosts, tls?: NodeBrokerOptions['tls']): void {
       if (tls) (server as HttpsServer).setSecureContext({ ...tls, minVersion: 'TLSv1.2' });
       adapter.run(adapter.broker.reload(next));
     },
-    async stop() {
+
+    /** Closes every socket with 1001, then the listener and the store. */
+    async stop(): Promise<void> {
       for (const stop of stopTicking) stop();
       const closed = new Promise<void>((resolve) => front.close(() => resolve()));
       for (const other of others) other.close();
