@@ -317,26 +317,23 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
   });
 
   async function prove(socket: Transport, frame: Frame, challenge: Challenge): Promise<boolean> {
-    if (frame.type !== 'hello' || frame.sig === undefined || key === undefined || frame.key !== key) {
-      socket.close(1008, 'home is not known by this key');
+    const refuse = (code: number, reason: string): false => {
+      socket.close(code, reason);
       return false;
-    }
+    };
+    const unknown = () => refuse(1008, 'home is not known by this key');
+    if (frame.type !== 'hello' || frame.sig === undefined || key === undefined || frame.key !== key) return unknown();
     const pinned = key;
-    if (!(await verifyChallenge(pinned, frame.sig, challenge)) || pinned !== key) {
-      socket.close(1008, 'home is not known by this key');
-      return false;
-    }
+    if (!(await verifyChallenge(pinned, frame.sig, challenge)) || pinned !== key) return unknown();
     if (challenge.isOver()) return false;
-    if (link && now() < link.since + REPLACE_AFTER) {
-      socket.close(1013, 'home is linked already');
-      return false;
-    }
+    if (link && now() < link.since + REPLACE_AFTER) return refuse(1013, 'home is linked already');
     link?.socket.close(1012, 'replaced by another link');
     if (link) unlink(link.socket);
     homeSeenAt = 0;
     hear();
     const since = now();
     await store.setItem(LINK, { socket: socket.id, since });
+    if (pinned !== key) return unknown();
     if (challenge.isOver()) {
       noteOff();
       return false;

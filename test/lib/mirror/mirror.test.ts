@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
 import { nextTurn } from '../../../lib/kit/clock.ts';
+import { signChallenge } from '../../../lib/mirror/keys.ts';
 import { HeldState } from '../../support/held-state.ts';
 import { runs } from '../../support/runs.ts';
 import { policies, World } from './world.ts';
@@ -184,6 +185,19 @@ describe('sessions on both sides (12 §2)', () => {
     await world.settle();
   });
 
+  it('a home that is unpinned while the edge stores its link is no link', async () => {
+    const { world, disks, prove } = await offEdge();
+    disks.edge.hold();
+    const { closes } = await prove();
+    while (disks.edge.held === 0) await nextTurn();
+    const unpinned = world.edge.mirror.unpin();
+    disks.edge.release();
+    await unpinned;
+    for (let n = 0; n < 20; n++) await nextTurn();
+    expect(world.edge.mirror.status()).toMatchObject({ enabled: false, link: 'down' });
+    expect(closes).toEqual([1008]);
+  });
+
   it('a stranger, or the right key for another host, is not home', async () => {
     const world = await World.open();
     await world.settle();
@@ -202,6 +216,27 @@ describe('sessions on both sides (12 §2)', () => {
     expect(await errorOf()).toContain('1008: home is not known by this key');
   });
 });
+
+/** An edge whose home has been away for a while, and a function that opens a socket to it and proves home's key there. */
+async function offEdge() {
+  const disks = { home: new HeldState(), edge: new HeldState() };
+  const world = await World.open({ disks });
+  await world.settle();
+  await world.cut();
+  await world.clock.advanceAsync(60_000);
+  const { private_key, public_key: key } = disks.home.durable('mirror').get('peer') as Record<string, string>;
+  async function prove() {
+    const closes: number[] = [];
+    const sent: string[] = [];
+    const transport = { send: (text: string) => sent.push(text), close: (code: number) => closes.push(code) };
+    const events = world.edge.mirror.open(transport as never, { host: 'edge.example', address: 'home' });
+    const { nonce } = JSON.parse(sent[0] ?? '');
+    const sig = await signChallenge(private_key ?? '', nonce, 'edge.example');
+    events.message(JSON.stringify({ type: 'hello', key, sig, epoch: 'e', applied: { epoch: '', oseq: 0 } }));
+    return { closes };
+  }
+  return { world, disks, prove };
+}
 
 type Step =
   | { do: 'pair' | 'revokeHome' | 'revokeEdge' | 'extendHome'; device: number }
