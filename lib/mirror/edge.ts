@@ -72,6 +72,8 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     deps;
   const records = await loadRecords({ store, log });
   let link: Link | undefined;
+  /** True while the link of a home that has proved its key is being stored. */
+  let isLinking = false;
   const outbox = openOutbox({
     store,
     records,
@@ -326,13 +328,16 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     const pinned = key;
     if (!(await verifyChallenge(pinned, frame.sig, challenge)) || pinned !== key) return unknown();
     if (challenge.isOver()) return false;
-    if (link && now() < link.since + REPLACE_AFTER) return refuse(1013, 'home is linked already');
+    if (isLinking || (link && now() < link.since + REPLACE_AFTER)) return refuse(1013, 'home is linked already');
     link?.socket.close(1012, 'replaced by another link');
     if (link) unlink(link.socket);
     homeSeenAt = 0;
     hear();
     const since = now();
-    await store.setItem(LINK, { socket: socket.id, since });
+    isLinking = true;
+    await store.setItem(LINK, { socket: socket.id, since }).finally(() => {
+      isLinking = false;
+    });
     if (pinned !== key) return unknown();
     if (challenge.isOver()) {
       noteOff();

@@ -198,6 +198,18 @@ describe('sessions on both sides (12 §2)', () => {
     expect(closes).toEqual([1008]);
   });
 
+  it('of two homes that prove one key at once, one is refused', async () => {
+    const { world, disks, prove } = await offEdge();
+    disks.edge.hold();
+    const [first, second] = [await prove(), await prove()];
+    const closes = () => first.closes.length + second.closes.length;
+    while (disks.edge.held + closes() < 2) await nextTurn();
+    disks.edge.release();
+    for (let n = 0; n < 20; n++) await nextTurn();
+    expect(world.edge.mirror.status().link).toBe('up');
+    expect([...first.closes, ...second.closes]).toEqual([1013]);
+  });
+
   it('a stranger, or the right key for another host, is not home', async () => {
     const world = await World.open();
     await world.settle();
