@@ -20,7 +20,7 @@ import { loadRecords, time } from './records.ts';
 import { createRequests } from './requests.ts';
 import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
-import type { MirrorDeps, Side } from './side.ts';
+import { createTurns, type MirrorDeps, type Side } from './side.ts';
 import { openTombstones } from './tombstones.ts';
 import { createEdgeUploads, READ_UPLOAD } from './uploads.ts';
 
@@ -353,6 +353,7 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     return true;
   }
 
+  const inTurn = createTurns();
   const handshakes = createHandshakes({ clock, prove, linkEvents });
 
   /** Answer of `GET /relay/mirror` at the edge (contract 12 §7). `since` is epoch seconds. */
@@ -378,38 +379,40 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
      * Pins home's key (contract 12 §1).
      * @throws RelayError `invalid` for anything but a key, `conflict` while another home is pinned.
      */
-    async pin(publicKey: string) {
-      if (!isPublicKey(publicKey)) throw new RelayError('invalid', 'key must be a P-256 public key, base64url');
-      if (key !== undefined && key !== publicKey) {
-        throw new RelayError('conflict', 'this relay is the mirror of another home: disable that first');
-      }
-      const isNew = key === undefined;
-      await store.setItem(KEY, { public_key: publicKey });
-      key = publicKey;
-      if (isNew) await custody.begin();
-      homeSeenAt = 0;
-      hear();
-      return status();
-    },
+    pin: (publicKey: string) =>
+      inTurn(async () => {
+        if (!isPublicKey(publicKey)) throw new RelayError('invalid', 'key must be a P-256 public key, base64url');
+        if (key !== undefined && key !== publicKey) {
+          throw new RelayError('conflict', 'this relay is the mirror of another home: disable that first');
+        }
+        const isNew = key === undefined;
+        await store.setItem(KEY, { public_key: publicKey });
+        key = publicKey;
+        if (isNew) await custody.begin();
+        homeSeenAt = 0;
+        hear();
+        return status();
+      }),
 
     /** Unpins home, which ends its link and its sessions here. */
-    async unpin() {
-      key = undefined;
-      link?.socket.close(1008, 'the mirror has ended');
-      if (link) unlink(link.socket);
-      homeSeenAt = now();
-      offSince = undefined;
-      await Promise.all([
-        ...[KEY, LAST_SEEN, LINK].map((name) => store.removeItem(name)),
-        pages.leave(),
-        push.shared.adoptKeyPair(null),
-        ...mirrored().map(end),
-      ]);
-      tombstones.leave();
-      uploads.leave();
-      await Promise.all([freezes.leave(), outbox.clear()]);
-      return status();
-    },
+    unpin: () =>
+      inTurn(async () => {
+        key = undefined;
+        link?.socket.close(1008, 'the mirror has ended');
+        if (link) unlink(link.socket);
+        homeSeenAt = now();
+        offSince = undefined;
+        await Promise.all([
+          ...[KEY, LAST_SEEN, LINK].map((name) => store.removeItem(name)),
+          pages.leave(),
+          push.shared.adoptKeyPair(null),
+          ...mirrored().map(end),
+        ]);
+        tombstones.leave();
+        uploads.leave();
+        await Promise.all([freezes.leave(), outbox.clear()]);
+        return status();
+      }),
 
     /** The message for a device of home that connects while home is off; undefined for others. */
     greeting(session: Session): HomeMessage | undefined {

@@ -2,13 +2,11 @@ import * as v from 'valibot';
 import type { MirrorPeerRecord, Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
-import { createSemaphore } from '../kit/semaphore.ts';
 import { type HomeKey, isPublicKey, newHomeKey } from './keys.ts';
 import type { Records } from './records.ts';
+import { createTurns } from './side.ts';
 
 const KEY = 'peer';
-/** Changes of the edge that may wait for the one before. */
-const MAX_WAITING = 16;
 const keys = { private_key: v.optional(v.string()), public_key: v.pipe(v.string(), v.check(isPublicKey)) };
 const others = { url: v.optional(v.string()), mailbox_secret: v.optional(v.string()) };
 const Peer = v.object({ ...keys, ...others });
@@ -40,11 +38,9 @@ export function openHomePeer({ store, records }: { store: Store<'mirror'>; recor
     return peer;
   }
 
-  const changes = createSemaphore(1, MAX_WAITING);
-
   return {
     /** Runs a change of the edge after the last one. If two overlapped, home would dial twice, or not at all. */
-    inTurn: <T>(change: () => Promise<T>): Promise<T> => changes.run(new AbortController().signal, change),
+    inTurn: createTurns(),
 
     ensure,
 

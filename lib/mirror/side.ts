@@ -1,3 +1,4 @@
+import { createSemaphore } from '../kit/semaphore.ts';
 import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import type { Gate } from '../operations/gate.ts';
@@ -25,4 +26,13 @@ export interface Side {
   /** True while there is another side. */
   isOn(): boolean;
   isLinked(): boolean;
+}
+
+/** Changes of the other side that may wait for the one before. */
+const MAX_WAITING = 16;
+
+/** Returns a function that runs changes of the other side, such as its key, one after another. */
+export function createTurns(): <T>(change: () => Promise<T>) => Promise<T> {
+  const changes = createSemaphore(1, MAX_WAITING);
+  return (change) => changes.run(new AbortController().signal, change);
 }

@@ -185,6 +185,16 @@ describe('sessions on both sides (12 §2)', () => {
     await world.settle();
   });
 
+  it('of two homes that are pinned at once, the second is refused', async () => {
+    const [world, other] = [await World.open(), await World.open()];
+    const [one, two] = [(await world.home.mirror.status()).key, (await other.home.mirror.status()).key];
+    await world.edge.mirror.unpin();
+    const { mirror } = world.edge;
+    const pinned = await Promise.allSettled([mirror.pin(one), mirror.pin(two)]);
+    expect(pinned.map(({ status }) => status)).toEqual(['fulfilled', 'rejected']);
+    await expect(mirror.pin(one)).resolves.toMatchObject({ enabled: true });
+  });
+
   it('a home that is unpinned while the edge stores its link is no link', async () => {
     const { world, disks, prove } = await offEdge();
     disks.edge.hold();
