@@ -77,9 +77,11 @@ describe('/relay/ws (contract 08 §4.5)', () => {
 describe('/dashboard sockets (contract 08 §4.5)', () => {
   it('reach the dashboard with path, query and the headers of a request', async () => {
     const link = await startSecureLink();
-    const raw = await link.open('/dashboard/api/ws?ticket=a%2Fb&profile="x"|');
+    const raw = await link.open('/dashboard/api/ws?ticket=a%2Fb&profile="x"|', { constructor: 'as sent' });
     raw.destroy();
-    expect(link.dashboard.upgrades.shift()?.url).toBe('/api/ws?ticket=a%2Fb&profile="x"|');
+    const first = link.dashboard.upgrades.shift();
+    expect(first?.url).toBe('/api/ws?ticket=a%2Fb&profile="x"|');
+    expect(first?.headers.constructor).toBe('as sent');
     const { client, upstream } = await open(link, '/dashboard/api/ws?ticket=1');
     const [sent] = link.dashboard.upgrades;
     expect(sent?.headers).toMatchObject({

@@ -101,7 +101,8 @@ const offeredBy = ({ headers }: IncomingMessage): string[] =>
 
 /** Alternating names and values as an object, with the values of one name joined. */
 function objectOf(headers: readonly string[]): Record<string, string> {
-  const joined: Record<string, string> = {};
+  // Without members of its own, since a header may be called `constructor`.
+  const joined: Record<string, string> = Object.create(null);
   for (let at = 0; at < headers.length; at += 2) {
     const name = (headers[at] as string).toLowerCase();
     const value = headers[at + 1] as string;
