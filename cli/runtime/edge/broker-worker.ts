@@ -59,20 +59,13 @@ export default {
 const objectOf = (env: BrokerEnv, hostId: string) =>
   env.BROKER.get(env.BROKER.idFromName(hostId)) as unknown as { fetch(request: Request): Promise<Response> };
 
-interface Opened {
-  response: Response;
-  socket: WorkerSocket;
-  /** The first message; null if the socket closes or waits too long. */
-  first: Promise<string | ArrayBuffer | null>;
-  /** Code with which the client has closed; undefined while it has not. */
-  closedWith(): number | undefined;
-}
-
-function accept(): Opened {
+function accept() {
   const { 0: client, 1: server } = new WebSocketPair();
   const socket = server as never as WorkerSocket;
   socket.accept();
+  /** Code with which the client has closed; undefined while it has not. */
   let closedWith: number | undefined;
+  /** The first message; null if the socket closes or waits too long. */
   const first = new Promise<string | ArrayBuffer | null>((resolve) => {
     const timer = setTimeout(() => resolve(null), REGISTRATION_TIMEOUT);
     const end = (message: string | ArrayBuffer | null) => {

@@ -8,6 +8,7 @@ import { seconds, systemClock } from '../../../lib/kit/clock.ts';
 import { isObject } from '../../../lib/kit/json.ts';
 import { createLog } from '../../../lib/log.ts';
 import { errorResponse, json, readJson } from '../../../lib/web/json.ts';
+import type { RelayObject } from './worker.ts';
 
 /** Path of the Worker at which a name is claimed, and its tenant shown, changed and removed, on that name. */
 export const CLAIM_PATH = '/relay/claim';
@@ -42,12 +43,7 @@ export interface Tenant {
 export type Claimed = 'claimed' | 'same' | 'taken' | 'unnamed';
 
 /** The methods of a tenant's object that only the Worker calls, after checking the caller's right. */
-interface TenantObject {
-  claim(tenant: Tenant): Promise<Claimed>;
-  tenant(): Promise<Tenant | undefined>;
-  change(before: Tenant, after: Tenant): Promise<boolean>;
-  release(tenant: Tenant): Promise<'released' | 'ending' | 'changed'>;
-}
+type TenantObject = Pick<RelayObject, 'claim' | 'tenant' | 'change' | 'release'>;
 
 export interface TenantEnv extends Record<string, unknown> {
   RELAY: DurableObjectNamespace;

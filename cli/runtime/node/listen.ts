@@ -1,7 +1,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
-import type { Server as HttpServer, RequestListener } from 'node:http';
+import type { RequestListener } from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, createServer, type Socket, type Server as TcpServer } from 'node:net';
 import { listen } from 'listhen';
@@ -26,12 +26,7 @@ export interface ListenOptions {
   tls?: Tls;
 }
 
-export interface Listening {
-  server: HttpServer | HttpsServer;
-  address: AddressInfo;
-  /** Its URLs: on this machine first, then from each network that it listens on. */
-  urls(): Promise<string[]>;
-}
+export type Listening = Awaited<ReturnType<typeof openListener>>;
 
 /** Channel on which Node announces each server of the process that is about to listen. */
 const LISTEN_CHANNEL = 'tracing:net.server.listen:asyncStart';
@@ -40,7 +35,7 @@ const LISTEN_CHANNEL = 'tracing:net.server.listen:asyncStart';
  * Listens with listhen.
  * @throws Node's listening error, such as `EADDRINUSE` or `ENOTFOUND`; RelayError if listhen cannot bind the address.
  */
-export async function openListener(handle: RequestListener, options: ListenOptions): Promise<Listening> {
+export async function openListener(handle: RequestListener, options: ListenOptions) {
   const { host, port, tls } = options;
   const { address: found } = await lookup(host);
   const anyAddress = found.includes(':') ? '::' : '0.0.0.0';
@@ -74,7 +69,9 @@ export async function openListener(handle: RequestListener, options: ListenOptio
   return {
     server,
     address,
-    async urls() {
+
+    /** Its URLs: on this machine first, then from each network that it listens on. */
+    async urls(): Promise<string[]> {
       const own = `${tls ? 'https' : 'http'}://${urlHost(isWildcard(hostname) ? '127.0.0.1' : host)}:${address.port}`;
       if (!isWildcard(hostname)) return [own];
       const found = await listener.getURLs({ extraURLs: [] });

@@ -53,13 +53,7 @@ export interface NodeRelayOptions {
   clock?: Clock;
 }
 
-export interface NodeRelay {
-  relay: Relay;
-  /** Its URLs: on this machine first, then from each network that it listens on. */
-  urls(): Promise<string[]>;
-  /** Releases everything: sockets, listener, timers, state. */
-  stop(): Promise<void>;
-}
+export type NodeRelay = Awaited<ReturnType<typeof startNodeRelay>>;
 
 /** The certificate could not be read or used. */
 export class CertificateError extends Error {}
@@ -76,7 +70,7 @@ export async function startNodeRelay({
   noTls,
   yaml,
   clock = systemClock,
-}: NodeRelayOptions): Promise<NodeRelay> {
+}: NodeRelayOptions) {
   collectOnMainThread();
   const tls = noTls ? undefined : await readCertificate(config);
   const trust = await readTrust(config, log.named('host').warn);
@@ -128,7 +122,9 @@ export async function startNodeRelay({
     return {
       relay,
       urls: listening.urls,
-      async stop() {
+
+      /** Releases everything: sockets, listener, timers, state. */
+      async stop(): Promise<void> {
         await relay.stop();
         await Promise.all([server.close(), secureLink?.close()]);
         await ready;

@@ -4,6 +4,8 @@ import { lookup } from 'node:dns/promises';
 import { connect, createServer, isIP, isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { plainAddress } from '../../kit/addresses.ts';
+import { systemClock } from '../../kit/clock.ts';
+import { withTimeout } from '../../kit/timeouts.ts';
 import { errnoOf } from '../errors.ts';
 import type { HostNetwork } from '../index.ts';
 import { readTailnet } from './tailnet.ts';
@@ -85,16 +87,14 @@ function canConnect(host: string, port: number, timeout: number): Promise<boolea
 
 async function resolveHost(host: string, timeout: number): Promise<string[]> {
   if (isIP(host)) return [host];
-  let timer: NodeJS.Timeout | undefined;
-  // A lookup cannot be cancelled; the result of a late one is ignored.
-  const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`${host} was not resolved within ${timeout} ms`)), timeout);
-  });
   const found = lookup(host, { all: true }).catch((error) => {
     if (NO_ADDRESS.has(errnoOf(error))) return [];
     throw error;
   });
-  const addresses = await Promise.race([found, deadline]).finally(() => clearTimeout(timer));
+  // A lookup cannot be cancelled; the result of a late one is ignored.
+  const addresses = await withTimeout({ clock: systemClock, timeout }, found, () => {
+    throw new Error(`${host} was not resolved within ${timeout} ms`);
+  });
   return addresses.slice(0, MAX_RESOLVED).map(({ address }) => plainAddress(address));
 }
 

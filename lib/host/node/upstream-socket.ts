@@ -69,7 +69,7 @@ function createDial(
       let isRefused = false;
       let status: number | undefined;
       let failure = '';
-      let pings: Pings | undefined;
+      let pings: ReturnType<typeof pingRegularly> | undefined;
       const abort = () => {
         failure ||= 'aborted';
         socket.terminate();
@@ -124,15 +124,10 @@ function connect(
   return socket;
 }
 
-interface Pings {
-  /** Counts as an answer, since none could be read while reading was paused. */
-  excuse(): void;
-  stop(): void;
-}
-
 /** Calls `onGone` if nothing came between two pings. */
-function pingRegularly(socket: WebSocket, interval: number, onGone: () => void): Pings {
+function pingRegularly(socket: WebSocket, interval: number, onGone: () => void) {
   let hasReceived = true;
+  /** Counts as an answer, since none could be read while reading was paused. */
   const excuse = () => {
     hasReceived = true;
   };
