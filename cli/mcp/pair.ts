@@ -89,7 +89,7 @@ export async function revoke(
       'Nothing was changed. Start the relay with: svc relay start',
     );
   });
-  await pairings.remove(pairing.name);
+  await pairings.remove(pairing);
   if (flag(options, '--json'))
     return printJson(context.stdout, { revoked: true, name: pairing.name, session: prefixOf(pairing) });
   sentence(

@@ -1,7 +1,9 @@
+import { dirname } from 'node:path';
 import * as v from 'valibot';
-import type { HostFiles } from '../../lib/host/index.ts';
+import { makeDirectory } from '../../lib/host/node/files.ts';
 import { utf8ToBytes } from '../../lib/kit/bytes.ts';
 import { parseJson } from '../../lib/kit/json.ts';
+import { waitForLock } from '../hold-state.ts';
 import { type CommandContext, CommandError, printable } from '../output.ts';
 
 const MAX_FILE = 256 * 1024;
@@ -30,7 +32,7 @@ export type Pairings = Awaited<ReturnType<typeof openPairings>>;
 
 /** The sessions made by `svc mcp pair`, in a file that only this user can read (contract 09 §7). */
 export async function openPairings(agentHome: string, context: CommandContext) {
-  const { files }: { files: HostFiles } = await context.createHost(agentHome);
+  const { files } = await context.createHost(agentHome);
   const path = `${agentHome}/svc-relay/mcp.json`;
   async function read(): Promise<McpPairing[]> {
     const text = await files.readText(path, MAX_FILE);
@@ -47,17 +49,19 @@ export async function openPairings(agentHome: string, context: CommandContext) {
 
   let pairings = await read();
 
-  /** Of what is stored now: another command may have changed it since, such as while this one asked. */
-  async function replace(name: string, by: readonly McpPairing[]): Promise<McpPairing | undefined> {
-    const stored = await read();
-    await save([...stored.filter((one) => one.name !== name), ...by]);
-    return stored.find((one) => one.name === name);
-  }
-
-  async function save(next: McpPairing[]): Promise<void> {
-    pairings = next;
-    if (next.length === 0) return files.remove(path);
-    await files.writeAtomic(path, utf8ToBytes(`${JSON.stringify({ version: 1, pairings: next }, null, 2)}\n`), 0o600);
+  /** Changes the file as it is now: another command may have changed it while this one asked. Resolves with what it replaced. */
+  async function change(next: (stored: McpPairing[]) => McpPairing[]): Promise<McpPairing[]> {
+    await makeDirectory(dirname(path));
+    const release = await waitForLock(`${path}.lock`);
+    try {
+      const stored = await read();
+      pairings = next(stored);
+      if (pairings.length === 0) await files.remove(path);
+      else await files.writeAtomic(path, utf8ToBytes(`${JSON.stringify({ version: 1, pairings }, null, 2)}\n`), 0o600);
+      return stored;
+    } finally {
+      release();
+    }
   }
 
   return {
@@ -65,8 +69,13 @@ export async function openPairings(agentHome: string, context: CommandContext) {
     all: (): readonly McpPairing[] => pairings,
     find: (name: string): McpPairing | undefined => pairings.find((one) => one.name === name),
     /** Resolves with the pairing of that name that it replaces. */
-    put: (pairing: McpPairing) => replace(pairing.name, [pairing]),
-    remove: (name: string) => replace(name, []),
+    async put(pairing: McpPairing): Promise<McpPairing | undefined> {
+      const isOther = ({ name }: McpPairing) => name !== pairing.name;
+      const stored = await change((all) => [...all.filter(isOther), pairing]);
+      return stored.find((one) => !isOther(one));
+    },
+    /** Keeps a newer pairing of the same name. */
+    remove: (pairing: McpPairing) => change((all) => all.filter(({ token }) => token !== pairing.token)),
 
     /** @throws CommandError if the pairing does not exist. */
     require(name: string = DEFAULT_NAME): McpPairing {

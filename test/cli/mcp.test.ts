@@ -91,6 +91,29 @@ describe('svc mcp (contract 09 §7)', () => {
     ).toEqual(['codex', 'mcp']);
   });
 
+  it('keeps the sessions of two commands that pair at the same time', async () => {
+    const names = ['claude', 'codex', 'cursor'];
+    const paired = await Promise.all(names.map((name) => svc(['mcp', 'pair', '--name', name])));
+    expect(paired.map(({ code }) => code)).toEqual([0, 0, 0]);
+    expect(
+      stored()
+        .pairings.map(({ name }: { name: string }) => name)
+        .sort(),
+    ).toEqual(names);
+  });
+
+  it('revoke keeps a session that pair made under the same name while it asked', async () => {
+    await svc(['mcp', 'pair']);
+    const revoke = begin(['mcp', 'revoke'], setting({ tty: true }));
+    await revoke.prints(/\[y\/N\]/);
+    expect((await svc(['mcp', 'pair', '--yes'])).code).toBe(0);
+    const [{ token }] = stored().pairings;
+    revoke.type('y\n');
+    expect((await revoke.ended).code).toBe(0);
+    expect(stored().pairings).toMatchObject([{ token }]);
+    expect(relay.relay.sessions.list().map(({ prefix }) => prefix)).toEqual([token.slice(0, 8)]);
+  });
+
   it('takes a status that HTTP does not have for a failure, rather than end with a stack', async () => {
     await svc(['mcp', 'pair']);
     const other = createServer((_, response) => void response.writeHead(999).end());
