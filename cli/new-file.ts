@@ -1,8 +1,8 @@
-import { link, open, rename, rm, stat } from 'node:fs/promises';
+import { open, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describeError } from '../lib/errors.ts';
 import { unlessMissing } from '../lib/host/errors.ts';
-import { makeDirectory, remove, syncDirectory } from '../lib/host/node/files.ts';
+import { makeDirectory, moveToNew, remove, syncDirectory } from '../lib/host/node/files.ts';
 import { createTemporaryName, sweepTemporaryFiles } from '../lib/host/node/temporary-files.ts';
 import { CommandError, printable } from './output.ts';
 
@@ -37,11 +37,10 @@ export async function newFile(
         await output.close();
       }
       if (force) await rename(temporary, path);
-      else await link(temporary, path);
-      await rm(temporary, { force: true });
+      else await moveToNew(temporary, path);
       await syncDirectory(directory);
     } catch (error) {
-      if (temporary !== undefined) await rm(temporary, { force: true });
+      if (temporary !== undefined) await remove(temporary);
       const { code = '' } = error as NodeJS.ErrnoException;
       if (code === 'EEXIST') throw existsAlready(path);
       if (error instanceof CommandError || EXPLAINED.includes(code)) throw error;

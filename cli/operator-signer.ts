@@ -1,5 +1,5 @@
 import { createPublicKey } from 'node:crypto';
-import { chmod, link, open, readFile, rm, stat } from 'node:fs/promises';
+import { chmod, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { SignJWT } from 'jose/jwt/sign';
 import { exportPKCS8 } from 'jose/key/export';
@@ -7,8 +7,10 @@ import { generateKeyPair } from 'jose/key/generate/keypair';
 import { importPKCS8 } from 'jose/key/import';
 import { OPERATOR_ALGORITHM } from '../lib/access/operator-token.ts';
 import { describeError } from '../lib/errors.ts';
-import { createFiles, makeDirectory } from '../lib/host/node/files.ts';
-import { base64url, randomBytes } from '../lib/kit/bytes.ts';
+import { errnoOf, unlessMissing } from '../lib/host/errors.ts';
+import { createFiles, fill, makeDirectory, moveToNew, remove } from '../lib/host/node/files.ts';
+import { createTemporaryName } from '../lib/host/node/temporary-files.ts';
+import { base64url, randomBytes, utf8ToBytes } from '../lib/kit/bytes.ts';
 import { CommandError } from './output.ts';
 
 export interface OperatorToken {
@@ -61,7 +63,7 @@ export async function openOperatorSigner(agentHome: string): Promise<OperatorSig
 export async function rotateOperatorSigner(agentHome: string): Promise<OperatorSigner> {
   const path = join(agentHome, 'svc-relay', 'operator-key.pem');
   const pair = await generateKeyPair(OPERATOR_ALGORITHM, { extractable: true });
-  await createFiles().writeAtomic(path, new TextEncoder().encode(await exportPKCS8(pair.privateKey)), 0o600);
+  await createFiles().writeAtomic(path, utf8ToBytes(await exportPKCS8(pair.privateKey)), 0o600);
   // Mends the copy for people too.
   return openOperatorSigner(agentHome);
 }
@@ -83,7 +85,7 @@ async function readKeys(directory: string): Promise<Keys> {
   const publicKey = key.export({ type: 'spki', format: 'pem' }).toString();
   const publicPath = join(directory, 'operator-key.pub.pem');
   if ((await readOrNull(publicPath)) !== publicKey) {
-    await rm(publicPath, { force: true });
+    await remove(publicPath);
     await createWhole(publicPath, publicKey);
   }
   return { privateKey, publicKey };
@@ -101,25 +103,15 @@ async function createKey(path: string): Promise<string> {
  * both use the key of the first.
  */
 async function createWhole(path: string, content: string): Promise<void> {
-  const temporary = `${path}.${base64url(randomBytes(9))}`;
-  const file = await open(temporary, 'wx', 0o600);
+  const temporary = join(dirname(path), createTemporaryName());
+  await fill(temporary, utf8ToBytes(content), 0o600);
   try {
-    await file.writeFile(content);
-    await file.sync();
-    await link(temporary, path).catch((error) => {
-      if (error.code !== 'EEXIST') throw error;
-    });
+    await moveToNew(temporary, path);
+  } catch (error) {
+    if (errnoOf(error) !== 'EEXIST') throw error;
   } finally {
-    await file.close();
-    await rm(temporary, { force: true });
+    await remove(temporary);
   }
 }
 
-async function readOrNull(path: string): Promise<string | null> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if ((error as { code?: unknown }).code === 'ENOENT') return null;
-    throw error;
-  }
-}
+const readOrNull = (path: string): Promise<string | null> => unlessMissing(readFile(path, 'utf8'));

@@ -3,6 +3,7 @@ import {
   access,
   chmod,
   type FileHandle,
+  link,
   mkdir,
   mkdtemp,
   open,
@@ -22,6 +23,9 @@ import { createTemporaryName, sweepTemporaryFiles } from './temporary-files.ts';
 import { watchPaths } from './watch.ts';
 
 const CHUNK = 64 * 1024;
+
+/** Error codes of `link` without hard links: FAT and some network file systems; EACCES on Android. */
+const NO_LINKS = ['EPERM', 'ENOTSUP', 'ENOSYS', 'EACCES'];
 
 /** Files of this machine. Follows links, except in `list`, which reports them, and `writeAtomic`, which replaces them. */
 export function createFiles(): HostFiles {
@@ -188,6 +192,26 @@ export async function fill(path: string, bytes: Uint8Array, mode: number): Promi
     await remove(path).catch(() => {});
     throw error;
   }
+}
+
+/**
+ * Moves a complete file to a name that must not exist yet, EEXIST otherwise. On a file system without hard links, an empty
+ * file reserves the name until the rename.
+ */
+export async function moveToNew(from: string, to: string, makeLink = link): Promise<void> {
+  try {
+    await makeLink(from, to);
+  } catch (error) {
+    if (!NO_LINKS.includes(errnoOf(error))) throw error;
+    await fill(to, new Uint8Array(), 0o600);
+    try {
+      return await rename(from, to);
+    } catch (failure) {
+      await remove(to);
+      throw failure;
+    }
+  }
+  await remove(from);
 }
 
 /**

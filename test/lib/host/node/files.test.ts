@@ -4,6 +4,7 @@ import { chmod, mkdir, mkdtemp, readdir, readFile, readlink, rm, stat, symlink, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { moveToNew } from '../../../../lib/host/node/files.ts';
 import { createNodeHost } from '../../../../lib/host/node/index.ts';
 
 const text = (value: string) => new TextEncoder().encode(value);
@@ -144,6 +145,24 @@ describe('writing', () => {
     await expect(files.writeAtomic(`${home}/file`, text('new'), 0o600)).rejects.toMatchObject({ code: 'EACCES' });
     await chmod(home, 0o700);
     expect(await readFile(`${home}/file`, 'utf8')).toBe('old');
+  });
+
+  it('moves a file to a new name without hard links too, and never over another file', async () => {
+    const noLinks = () => Promise.reject(Object.assign(new Error('EPERM'), { code: 'EPERM' }));
+    for (const [name, makeLink] of [
+      ['linked', undefined],
+      ['renamed', noLinks],
+    ] as const) {
+      await files.writeAtomic(`${home}/from`, text('one'), 0o600);
+      await moveToNew(`${home}/from`, `${home}/${name}`, makeLink);
+      await files.writeAtomic(`${home}/from`, text('two'), 0o600);
+      await expect(moveToNew(`${home}/from`, `${home}/${name}`, makeLink)).rejects.toMatchObject({ code: 'EEXIST' });
+      expect(await readFile(`${home}/${name}`, 'utf8')).toBe('one');
+      await expect(moveToNew(`${home}/missing`, `${home}/other`, makeLink)).rejects.toMatchObject({
+        code: 'ENOENT',
+      });
+    }
+    expect((await readdir(home)).sort()).toEqual(['from', 'linked', 'renamed']);
   });
 
   it('never shows a reader half a file', async () => {
