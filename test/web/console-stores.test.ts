@@ -99,6 +99,24 @@ it('a tail adds what is new in batches, replaces what has changed, and loses not
   expect(shown()).toEqual(['e:done']);
 });
 
+it('a tail keeps what it has shown, and what arrives, when it cannot be read anew', async () => {
+  const clock = createTestClock();
+  const loads = createLoads<number[]>();
+  const tail = createTail({ load: loads.load, keyOf: String, max: 9, clock });
+  tail.watch();
+  await loads.end([1]);
+  tail.add(2);
+  clock.advance(100);
+  tail.add(3);
+  tail.invalidate();
+  tail.add(4);
+  await loads.end(new Error('The relay does not answer.'));
+  expect(tail.state.value).toMatchObject({ value: [1, 2, 3, 4], error: 'The relay does not answer.' });
+  tail.add(5);
+  clock.advance(100);
+  expect(tail.state.value.value).toEqual([1, 2, 3, 4, 5]);
+});
+
 it('a tail whose list is newer than the events that still arrive ends with the last items, in their order', async () => {
   const clock = createTestClock();
   const loads = createLoads<number[]>();

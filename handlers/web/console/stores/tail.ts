@@ -35,10 +35,13 @@ export function createTail<T>({ load, keyOf, inPlace = false, max, clock, onErro
 
   const source = createResource<readonly T[]>({
     async load() {
+      flush();
       arrived = [];
-      waiting = [];
       try {
         return merge(await load(), arrived);
+      } catch (error) {
+        waiting = arrived;
+        throw error;
       } finally {
         arrived = undefined;
       }
@@ -47,7 +50,9 @@ export function createTail<T>({ load, keyOf, inPlace = false, max, clock, onErro
     now: clock.now,
   });
   source.state.subscribe((snapshot) => {
-    items.value = snapshot;
+    // A failure has the value of the last success, to which items were added since.
+    items.value = snapshot.error === undefined ? snapshot : { ...items.value, error: snapshot.error };
+    flush();
   });
 
   function merge(former: readonly T[], later: readonly T[]): readonly T[] {
