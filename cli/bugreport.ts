@@ -21,6 +21,7 @@ import { flag, type Options } from './options.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printJson, sentence } from './output.ts';
 import { callRelay, isSuccess, localRelay, relayPort } from './relay-client.ts';
 import { serviceDeps } from './service.ts';
+import { stamp } from './times.ts';
 
 const LOG_LINES = 500;
 /** Bytes of the log file, where no relay answers. */
@@ -45,7 +46,7 @@ interface Part {
 }
 
 async function run(file: string | undefined, options: Options, context: CommandContext): Promise<void> {
-  const path = resolve(file ?? `svc-bugreport-${stamp(new Date())}.tar.gz`);
+  const path = resolve(file ?? `svc-bugreport-${stamp().slice(0, 13)}.tar.gz`);
   const create = await newFile(path, flag(options, '--force'));
   const environment = loadEnvironment(context.env);
   const host = await context.createHost(environment.directories.agentHome);
@@ -189,6 +190,3 @@ function messageOf(work: () => unknown): string {
     return describeError(error);
   }
 }
-
-/** `20261124-0930`, in local time. */
-const stamp = (date: Date): string => date.toLocaleString('sv').slice(0, 16).replaceAll(/[-:]/g, '').replace(' ', '-');

@@ -1,5 +1,6 @@
 import type { Command } from 'cac';
 import { describeError } from '../lib/errors.ts';
+import { isTime } from '../lib/kit/clock.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { sealText } from '../lib/mirror/seal-status.ts';
 import { ACTIONS } from './actions.ts';
@@ -18,6 +19,7 @@ import {
 } from './output.ts';
 import { pause } from './pause.ts';
 import { asRelayUrl } from './remote-relay.ts';
+import { timeOfDay } from './times.ts';
 
 const ROUTE = '/relay/mirror';
 /** Milliseconds for the edge to hand over waiting items to home. */
@@ -220,10 +222,10 @@ export function mirrorText(mirror: Record<string, unknown>, isEdge: boolean): st
   if (enabled !== true) return undefined;
   const count = Number(asObject(waiting)?.out ?? 0);
   const wait = count === 0 ? '' : waits(count, 'change');
-  const at = new Date(Number(since) * 1000);
-  const when = `${String(at.getHours()).padStart(2, '0')}:${String(at.getMinutes()).padStart(2, '0')}`;
+  // Null at an edge to which home has not been linked yet.
+  const when = isTime(since, 1000) ? ` since ${timeOfDay(since)}` : '';
   if (isEdge)
-    return `${link === 'up' ? 'home: up' : `home off since ${when}`}${count === 0 ? '' : ` · ${count} wait${count === 1 ? 's' : ''} at the edge`}`;
-  const edge = link === 'up' ? wait || 'in step' : `not linked since ${when}${wait && `, ${wait}`}`;
+    return `${link === 'up' ? 'home: up' : `home off${when}`}${count === 0 ? '' : ` · ${count} wait${count === 1 ? 's' : ''} at the edge`}`;
+  const edge = link === 'up' ? wait || 'in step' : `not linked${when}${wait && `, ${wait}`}`;
   return `home: up · edge: ${edge}`;
 }

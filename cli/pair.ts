@@ -18,13 +18,14 @@ import { type CommandContext, CommandError, createStyle, line, printWarning, sen
 import { apiProblem, findApiState } from './pair/api-state.ts';
 import { findRelay, mint } from './pair/mint.ts';
 import { checkRemote, type PairOptions, readPairOptions } from './pair/options.ts';
-import { type Pairing, printPairing, printPairingJson, timeOfDay } from './pair/print.ts';
+import { type Pairing, printPairing, printPairingJson } from './pair/print.ts';
 import { removeOldPngs } from './pair/qr.ts';
 import { registerCode } from './pair/register.ts';
 import { routeProblems, storageProblem } from './pair/route-problems.ts';
 import { createWaitScreen } from './pair/screen.ts';
 import { type PairingWatch, watchPairings } from './pair/wait.ts';
 import { RELAY_OPTION, remoteRelay } from './remote-relay.ts';
+import { timeOfDay } from './times.ts';
 
 /** `svc pair` (contract 01 §9.4). */
 export function define(command: Command): void {

@@ -33,6 +33,7 @@ import {
 } from './output.ts';
 import { PASSPHRASE_OPTIONS, readPassphrase } from './passphrase.ts';
 import { NO_RELAY_OPTION, refuseRelayElsewhere } from './remote-relay.ts';
+import { minuteOf, stamp } from './times.ts';
 
 const MAX_FILES = 64;
 const SETTINGS = 'agent/.env';
@@ -285,7 +286,7 @@ async function planOf({ files, hasState }: Content, home: Home, staging: Staging
     const aside = (await exists(target)) ? asideName(target, config) : null;
     if (staged !== null || aside !== null) steps.push({ target, aside, staged });
   }
-  const aside = await unusedName(join(agentHome, 'svc-relay', `replaced-${stamp(new Date())}`));
+  const aside = await unusedName(join(agentHome, 'svc-relay', `replaced-${stamp()}`));
   const state = restored.stateFile ?? config.stateFile ?? join(agentHome, 'svc-relay', STATE);
   return { journal: { aside, state, steps }, moved };
 }
@@ -302,9 +303,6 @@ async function unusedName(path: string): Promise<string> {
     if (!(await exists(name))) return name;
   }
 }
-
-/** `20261124-093015`, in local time. */
-const stamp = (date: Date): string => date.toLocaleString('sv').replaceAll(/[-:]/g, '').replace(' ', '-');
 
 /**
  * The configuration of the backup's settings for this home. Paths below the agent home of the other machine become paths
@@ -352,14 +350,12 @@ function restoredConfig(
 async function ask(content: Content, { agentHome }: Config, header: Header, context: CommandContext): Promise<void> {
   const withoutTerminal = 'restore asks before it replaces a relay: confirm with --yes';
   if (context.stdin.isTTY && context.stderr.isTTY) {
-    const made = `The backup is of ${dayOf(header)}, with ${amount(content.devices, 'device')}.`;
+    const made = `The backup is of ${minuteOf(header.createdAt)}, with ${amount(content.devices, 'device')}.`;
     sentence(context.stderr, `${made} The relay in ${printable(agentHome)} is kept aside.`);
   }
   if (await confirm(context, 'Replace it with the backup?', withoutTerminal)) return;
   throw new CommandError('nothing was changed', 'To restore beside it, set SVC_HOME to another folder.');
 }
-
-const dayOf = ({ createdAt }: Header): string => new Date(createdAt * 1000).toLocaleString('sv').slice(0, 16);
 
 interface Restored {
   content: Content;
@@ -390,7 +386,7 @@ function report({ content, plan, header, home }: Restored, options: Options, con
   const { bold } = createStyle(context.stdout, context.env);
   sentence(
     context.stdout,
-    `${printable(agentHome)} is the relay of ${dayOf(header)}, with ${amount(content.devices, 'device')}.`,
+    `${printable(agentHome)} is the relay of ${minuteOf(header.createdAt)}, with ${amount(content.devices, 'device')}.`,
   );
   const rows: [string, string][] = [
     ['From', `svc-relay ${printable(header.version)}, ${printable(content.origin.agent_home)}`],

@@ -5,7 +5,6 @@ import { asObject } from '../lib/kit/json.ts';
 import { ACTIONS } from './actions.ts';
 import { confirm } from './confirm.ts';
 import { loadEnvironment } from './environment.ts';
-import { dayOf } from './keys/key-file.ts';
 import { type OperatorCall, type OperatorRelay, openOperatorRelay, Refused } from './operator-relay.ts';
 import { actionOf, asText, flag, isGiven, type Options, option } from './options.ts';
 import {
@@ -19,6 +18,7 @@ import {
   UsageError,
 } from './output.ts';
 import { asRelayUrl, defaultRelay } from './remote-relay.ts';
+import { dayOf } from './times.ts';
 
 const TENANTS = '/relay/tenants';
 const CLAIM = '/relay/claim';

@@ -41,6 +41,3 @@ export function needsRestart({ stateFile }: Config, context: CommandContext): bo
 }
 
 export const RESTART = 'The relay that runs is older, and keeps the old key until it is restarted: svc restart';
-
-/** `2026-11-24`, in local time. */
-export const dayOf = (seconds: number): string => new Date(seconds * 1000).toLocaleDateString('sv');

@@ -8,7 +8,8 @@ import { loadEnvironment } from '../environment.ts';
 import { rotateOperatorSigner } from '../operator-signer.ts';
 import { actionOf, flag, type Options } from '../options.ts';
 import { type CommandContext, CommandError, printable, printJson, quote, sentence, UsageError } from '../output.ts';
-import { dayOf, madeAt, needsRestart, RESTART, replaceKey } from './key-file.ts';
+import { dayOf } from '../times.ts';
+import { madeAt, needsRestart, RESTART, replaceKey } from './key-file.ts';
 
 /** `svc relay operator-key [status|rotate]` (contract 11 §3). */
 export function define(command: Command): void {

@@ -8,7 +8,8 @@ import { loadEnvironment } from '../environment.ts';
 import { actionOf, flag, type Options } from '../options.ts';
 import { type CommandContext, printable, printJson, sentence } from '../output.ts';
 import { callRelay, localRelay } from '../relay-client.ts';
-import { dayOf, madeAt, needsRestart, RESTART, replaceKey } from './key-file.ts';
+import { dayOf } from '../times.ts';
+import { madeAt, needsRestart, RESTART, replaceKey } from './key-file.ts';
 
 /** Milliseconds. */
 const TIMEOUT = 2000;

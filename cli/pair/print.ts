@@ -13,6 +13,7 @@ import {
   sentence,
   wrapped,
 } from '../output.ts';
+import { timeOfDay } from '../times.ts';
 import { type ApiState, apiOf } from './api-state.ts';
 import type { PairOptions } from './options.ts';
 import { terminalQr, writeQrPng } from './qr.ts';
@@ -230,12 +231,6 @@ async function printPicture(
 function removalText(code: Pairing['code']): string {
   const until = timeOfDay(code?.expiresAt ?? Date.now() / 1000 + CODE_LIFETIME);
   return `Delete the file after use. The next 'svc pair' after ${until} removes it.`;
-}
-
-/** Hours and minutes of epoch seconds, in local time. */
-export function timeOfDay(epoch: number): string {
-  const time = new Date(epoch * 1000);
-  return `${String(time.getHours()).padStart(2, '0')}:${String(time.getMinutes()).padStart(2, '0')}`;
 }
 
 /** `svc pair --json`: everything printed by `printPairing`, with the complete link. Returns the path of the PNG, if any. */

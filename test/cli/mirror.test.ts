@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { mirrorText } from '../../cli/mirror.ts';
 import { agentHome, fakeRelay, run } from '../support/cli.ts';
 
 describe('svc relay mirror disable (contract 12 §1)', () => {
@@ -24,4 +25,11 @@ describe('svc relay mirror disable (contract 12 §1)', () => {
       ['POST', { recall: false }],
     ]);
   });
+});
+
+it('names no time for a link that has never been up', () => {
+  const mirror = { enabled: true, link: 'down', since: null, waiting: { out: 0 } };
+  expect(mirrorText(mirror, true)).toBe('home off');
+  expect(mirrorText(mirror, false)).toBe('home: up · edge: not linked');
+  expect(mirrorText({ ...mirror, since: Date.UTC(2026, 10, 24) / 1000 }, true)).toMatch(/^home off since \d\d:\d\d$/);
 });
