@@ -109,22 +109,20 @@ const running = (stateFile: string) =>
 async function holdRestore({ agentHome }: Config): Promise<() => void> {
   const path = `${restoreFolder(agentHome)}.lock`;
   const first = await makeDirectory(dirname(path));
-  const storage = await import('../storage/sqlite.ts');
-  try {
-    const lock = storage.openStateFile(path, () => {});
-    return () => {
-      lock.close?.();
-      rmSync(path, { force: true });
-      // Removes the created folders if they stay empty.
-      for (let made = dirname(path); first && made.length >= first.length; made = dirname(made)) removeEmpty(made);
-    };
-  } catch (error) {
-    if (!(error instanceof storage.StateInUseError)) throw error;
+  const { tryLock } = await import('../storage/sqlite.ts');
+  const release = tryLock(path);
+  if (!release) {
     throw new CommandError(
       'another restore is under way; nothing was changed',
       'Wait until it has ended, and try again.',
     );
   }
+  return () => {
+    release();
+    rmSync(path, { force: true });
+    // Removes the created folders if they stay empty.
+    for (let made = dirname(path); first && made.length >= first.length; made = dirname(made)) removeEmpty(made);
+  };
 }
 
 function removeEmpty(folder: string): void {

@@ -167,6 +167,22 @@ export function holdState(path: string): () => void {
   }
 }
 
+/**
+ * Locks a file that is nothing else, and is created if missing, for this process alone; a kill unlocks it. Returns the
+ * release, null while another process has the lock.
+ */
+export function tryLock(path: string): (() => void) | null {
+  const database = openPrivate(path);
+  try {
+    database.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE');
+    return () => void database.close();
+  } catch (error) {
+    database.close();
+    if (isBusy(error)) return null;
+    throw error;
+  }
+}
+
 /** The rows of a snapshot, in key order. A damaged row is null. */
 export function* readSnapshot(path: string): Generator<StoredRow | null> {
   const database = new Database(path, { readonly: true } as Database.Options);
@@ -199,13 +215,7 @@ function open(path: string, emptied: boolean): SqlExecutor {
 function openOnce(path: string, emptied: boolean): SqlExecutor {
   const size = sizeOf(path) ?? 0;
   if (size > 0 && size < MIN_BYTES) throw damage('SQLITE_NOTADB');
-  const previous = process.umask(0o077);
-  let database: Database.Database;
-  try {
-    database = new Database(path, { timeout: 0 } as Database.Options);
-  } finally {
-    process.umask(previous);
-  }
+  const database = openPrivate(path);
   try {
     // The lock is taken by the first write transaction and, in exclusive mode, kept from then on.
     database.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT;');
@@ -221,6 +231,16 @@ function openOnce(path: string, emptied: boolean): SqlExecutor {
     database.close();
     if (isBusy(error)) throw new StateInUseError();
     throw error;
+  }
+}
+
+/** A new file is private. */
+function openPrivate(path: string): Database.Database {
+  const previous = process.umask(0o077);
+  try {
+    return new Database(path, { timeout: 0 } as Database.Options);
+  } finally {
+    process.umask(previous);
   }
 }
 

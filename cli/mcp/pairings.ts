@@ -1,9 +1,7 @@
-import { dirname } from 'node:path';
 import * as v from 'valibot';
-import { makeDirectory } from '../../lib/host/node/files.ts';
 import { utf8ToBytes } from '../../lib/kit/bytes.ts';
 import { parseJson } from '../../lib/kit/json.ts';
-import { waitForLock } from '../hold-state.ts';
+import { underLock } from '../hold-state.ts';
 import { type CommandContext, CommandError, printable } from '../output.ts';
 
 const MAX_FILE = 256 * 1024;
@@ -50,19 +48,14 @@ export async function openPairings(agentHome: string, context: CommandContext) {
   let pairings = await read();
 
   /** Changes the file as it is now: another command may have changed it while this one asked. Resolves with what it replaced. */
-  async function change(next: (stored: McpPairing[]) => McpPairing[]): Promise<McpPairing[]> {
-    await makeDirectory(dirname(path));
-    const release = await waitForLock(`${path}.lock`);
-    try {
+  const change = (next: (stored: McpPairing[]) => McpPairing[]): Promise<McpPairing[]> =>
+    underLock(path, async () => {
       const stored = await read();
       pairings = next(stored);
       if (pairings.length === 0) await files.remove(path);
       else await files.writeAtomic(path, utf8ToBytes(`${JSON.stringify({ version: 1, pairings }, null, 2)}\n`), 0o600);
       return stored;
-    } finally {
-      release();
-    }
-  }
+    });
 
   return {
     path,

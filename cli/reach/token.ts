@@ -10,6 +10,7 @@ import { parseHosts } from '../../lib/reach/broker/hosts.ts';
 import { labelOf } from '../../lib/reach/broker/label.ts';
 import { isId, newId } from '../../lib/reach/ids.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
+import { underLock } from '../hold-state.ts';
 import { asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, printJson } from '../output.ts';
 
@@ -40,7 +41,10 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const hostId = own ?? newId();
   const token = base64url(randomBytes(TOKEN_BYTES));
   const digest = digestOf(token);
-  if (file !== undefined) await addTo(resolve(file), hostId, digest);
+  if (file !== undefined) {
+    const path = resolve(file);
+    await underLock(path, () => addTo(path, hostId, digest));
+  }
   const label = labelOf(hostId);
   const entry = { [hostId]: { host_token_sha256: digest } };
   if (flag(options, '--json')) {
