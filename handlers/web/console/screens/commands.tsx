@@ -6,6 +6,7 @@ import { RevokeDialog } from '../../shared/devices.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { useConsole } from '../context.ts';
 import { ResourceView, restoreFocus, useAction } from '../parts.tsx';
+import { setTo } from '../signals.ts';
 import type { Activity, ActorRecord, BridgeDevices } from '../stores/answers.ts';
 
 /** The commands of agents to phones and desktops, live. */
@@ -132,19 +133,12 @@ function RevokeActor({ actor: { name }, prefix }: { actor: ActorRecord; prefix: 
   const t = useT();
   const { api, relay, isAway } = useConsole();
   const isOpen = useSignal(false);
-  const close = () => {
-    isOpen.value = false;
-  };
+  const close = setTo(isOpen, false);
   const isPaired = relay.devices.state.value.value?.some((row) => row.token_prefix === prefix);
   if (!isPaired) return null;
   return (
     <>
-      <Button
-        disabled={isAway.value}
-        onClick={() => {
-          isOpen.value = true;
-        }}
-      >
+      <Button disabled={isAway.value} onClick={setTo(isOpen, true)}>
         {t('Revoke this one')}
       </Button>
       {isOpen.value && (

@@ -9,6 +9,7 @@ import { useCall } from '../../shared/load.tsx';
 import { hrefOf } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
 import { ResourceView, restoreFocus, useRefresh } from '../parts.tsx';
+import { setTo } from '../signals.ts';
 import type { ConnectionRow, DeviceRow } from '../stores/answers.ts';
 
 /** Milliseconds between updates of ages and round trips, which no event reports. */
@@ -131,9 +132,7 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
   const { api, isAway, relay } = useConsole();
   const open = useSignal<'rename' | 'reduce' | 'revoke' | undefined>(undefined);
   const extending = useCall(api);
-  const close = () => {
-    open.value = undefined;
-  };
+  const close = setTo(open, undefined);
   const liveness = livenessOf({ ...row }, now.value / 1000, now.value - at);
   const dialog = {
     api,
@@ -170,30 +169,13 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
             {t('Extend')}
           </Button>
         )}
-        <Button
-          disabled={isAway.value}
-          onClick={() => {
-            open.value = 'rename';
-          }}
-        >
+        <Button disabled={isAway.value} onClick={setTo(open, 'rename')}>
           {t('Rename')}
         </Button>
-        <Button
-          disabled={isAway.value}
-          onClick={() => {
-            open.value = 'reduce';
-          }}
-        >
+        <Button disabled={isAway.value} onClick={setTo(open, 'reduce')}>
           {t('Reduce')}
         </Button>
-        <Button
-          kind="danger"
-          icon="trash"
-          disabled={isAway.value}
-          onClick={() => {
-            open.value = 'revoke';
-          }}
-        >
+        <Button kind="danger" icon="trash" disabled={isAway.value} onClick={setTo(open, 'revoke')}>
           {t('Revoke')}
         </Button>
       </div>

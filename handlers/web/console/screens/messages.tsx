@@ -4,6 +4,7 @@ import { Button, Chip, Empty, Question, type Tone } from '../../shared/component
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { useConsole } from '../context.ts';
 import { ResourceView, restoreFocus, useAction } from '../parts.tsx';
+import { setTo } from '../signals.ts';
 import type { HistoryItem, Outbound } from '../stores/answers.ts';
 
 /** Messages that wait for the phone, and the states of the last ones. */
@@ -40,9 +41,7 @@ function Queue({ outbound: { queued, messages } }: { outbound: Outbound }) {
   const { relay, isAway } = useConsole();
   const { isBusy, run } = useAction();
   const isAsking = useSignal(false);
-  const close = () => {
-    isAsking.value = false;
-  };
+  const close = setTo(isAsking, false);
 
   async function cancel(id?: string): Promise<void> {
     const query = id === undefined ? '' : `?message_id=${encodeURIComponent(id)}`;
@@ -60,14 +59,7 @@ function Queue({ outbound: { queued, messages } }: { outbound: Outbound }) {
       <div class="row apart">
         <h2 id="queue">{t('Waiting for the phone: {n}', { n: queued })}</h2>
         {messages.length > 1 && (
-          <Button
-            kind="danger"
-            icon="trash"
-            disabled={isBusy || isAway.value}
-            onClick={() => {
-              isAsking.value = true;
-            }}
-          >
+          <Button kind="danger" icon="trash" disabled={isBusy || isAway.value} onClick={setTo(isAsking, true)}>
             {t('Cancel all')}
           </Button>
         )}

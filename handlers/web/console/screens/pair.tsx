@@ -11,6 +11,7 @@ import { hrefOf } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
 import { ResourceView, restoreFocus } from '../parts.tsx';
 import { chosenOf, PolicyFields, usePolicy } from '../policy.tsx';
+import { setTo } from '../signals.ts';
 import type { Pending } from '../stores/answers.ts';
 import type { Code, PairingKind } from '../stores/pairing.ts';
 import { ROLES, useWay, WayFields, wayOf } from '../way.tsx';
@@ -222,12 +223,7 @@ function Waiting({ pending: { codes, requests } }: { pending: Pending }) {
                     {t('code {masked}, for another {age}', { masked, age: leftOf(expiresAt) })}
                   </span>
                 </span>
-                <Button
-                  icon="check"
-                  onClick={() => {
-                    asked.value = masked;
-                  }}
-                >
+                <Button icon="check" onClick={setTo(asked, masked)}>
                   {t('Admit')}
                 </Button>
               </li>
@@ -253,14 +249,7 @@ function Waiting({ pending: { codes, requests } }: { pending: Pending }) {
           </ul>
         </section>
       )}
-      {asked.value !== undefined && (
-        <Admit
-          masked={asked.value}
-          onClose={() => {
-            asked.value = undefined;
-          }}
-        />
-      )}
+      {asked.value !== undefined && <Admit masked={asked.value} onClose={setTo(asked, undefined)} />}
     </>
   );
 }
