@@ -1,6 +1,6 @@
 import { pause } from '../pause.ts';
 import type { Stage } from './stage.ts';
-import { createLog, missing, type Work } from './tally.ts';
+import { createLog, tallyOf, type Work } from './tally.ts';
 
 const CALLERS = 3;
 /** Milliseconds. */
@@ -36,15 +36,6 @@ export function createCommandWork(stage: Stage, token: string): Work & { execute
       if (Number.isInteger(id)) executed.add(id);
     },
     isSettled: () => true,
-    tallies: () => [
-      {
-        kind: 'commands',
-        sent,
-        acknowledged: confirmed.size,
-        repeated: 0,
-        lost: missing(sent, confirmed, executed).length,
-        doubled: executed.again,
-      },
-    ],
+    tallies: () => [tallyOf('commands', sent, { confirmed, arrived: executed }, { doubled: executed.again })],
   };
 }

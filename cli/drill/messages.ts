@@ -1,7 +1,7 @@
 import { pause } from '../pause.ts';
 import type { Inbox } from './inbox.ts';
 import type { Stage } from './stage.ts';
-import { createLog, missing, type Work } from './tally.ts';
+import { createLog, missing, tallyOf, type Work } from './tally.ts';
 
 const SENDERS = 3;
 /**
@@ -68,22 +68,8 @@ export function createMessageWork(
       open.size === 0 &&
       missing(replies, acknowledged, received).length === 0,
     tallies: () => [
-      {
-        kind: 'messages',
-        sent,
-        acknowledged: confirmed.size,
-        repeated: arrived.again,
-        lost: missing(sent, confirmed, shown).length,
-        doubled: shown.again,
-      },
-      {
-        kind: 'replies',
-        sent: replies,
-        acknowledged: acknowledged.size,
-        repeated: replied.repeated,
-        lost: missing(replies, acknowledged, received).length,
-        doubled: replied.doubled,
-      },
+      tallyOf('messages', sent, { confirmed, arrived: shown }, { repeated: arrived.again, doubled: shown.again }),
+      tallyOf('replies', replies, { confirmed: acknowledged, arrived: received }, replied),
     ],
   };
 

@@ -3,7 +3,7 @@ import { pause } from '../pause.ts';
 import type { Inbox } from './inbox.ts';
 import { deliver, MAX_UNSEEN } from './messages.ts';
 import { newCode, type Stage } from './stage.ts';
-import { createLog, missing, type Work } from './tally.ts';
+import { createLog, missing, tallyOf, type Work } from './tally.ts';
 
 /** Milliseconds. */
 const TIMEOUT = 30_000;
@@ -135,24 +135,19 @@ export async function createPageWork(
       acknowledged.size === written &&
       missing(sent, confirmed, shown).length === 0 &&
       missing(written, acknowledged, replies.received).length === 0,
-    tallies: () => [
-      {
-        kind: 'page_messages',
-        sent,
-        acknowledged: confirmed.size,
-        repeated: 0,
-        lost: missing(sent, confirmed, shown).length,
-        doubled: [...doubled].filter((text) => text.includes('message')).length,
-      },
-      {
-        kind: 'page_replies',
-        sent: written,
-        acknowledged: acknowledged.size,
-        repeated: replies.repeated,
-        lost: missing(written, acknowledged, replies.received).length,
-        doubled: replies.doubled + [...doubled].filter((text) => text.includes('reply')).length,
-      },
-    ],
+    tallies() {
+      const twice = (kind: string) => [...doubled].filter((text) => text.includes(kind)).length;
+      const { received, repeated } = replies;
+      return [
+        tallyOf('page_messages', sent, { confirmed, arrived: shown }, { doubled: twice('message') }),
+        tallyOf(
+          'page_replies',
+          written,
+          { confirmed: acknowledged, arrived: received },
+          { repeated, doubled: replies.doubled + twice('reply') },
+        ),
+      ];
+    },
   };
 }
 

@@ -6,6 +6,7 @@ import { utf8ToBytes } from '../../lib/kit/bytes.ts';
 import { systemClock } from '../../lib/kit/clock.ts';
 import { type JsonObject, parseObject } from '../../lib/kit/json.ts';
 import { decodeUtf8 } from '../../lib/kit/text.ts';
+import { newPairingCode } from '../../lib/pairing/code.ts';
 import type { Message, Payload } from '../../lib/socket/envelope.ts';
 
 /** Milliseconds. */
@@ -43,7 +44,7 @@ export function createStage({ port, operator }: { port: number; operator(): Prom
   const callRelay = createCallRelay(createPinnedConnector());
   const url = `ws://127.0.0.1:${port}/ws`;
   const notes: string[] = [];
-  const code = randomCode();
+  const code = newPairingCode();
 
   /** One call; null when the network gave no whole answer, which leaves open what the relay has done. */
   async function call({ method = 'GET', path, body, headers }: Call): Promise<Answer | null> {
@@ -142,14 +143,9 @@ export async function pairDevice(stage: Stage, name: string): Promise<Payload> {
   return session.payload;
 }
 
-const LETTERS = 'ABCDEFGHJKMNPQRSTUVWXYZ23456789';
-
-const randomCode = (): string =>
-  [...crypto.getRandomValues(new Uint8Array(6))].map((byte) => LETTERS[byte % LETTERS.length]).join('');
-
 /** Registers a pairing code. */
 export async function newCode(stage: Stage): Promise<string> {
-  const code = randomCode();
+  const code = newPairingCode();
   const answer = await stage.asOperator({ method: 'POST', path: '/pairing/register', body: { code } });
   if (answer?.status !== 200) throw new Error(`a pairing code was refused: ${answer ? answer.status : 'no answer'}`);
   return code;

@@ -67,6 +67,21 @@ export function createLog(): Log {
   };
 }
 
+/** The counts of things that are confirmed in one log, and have to arrive in the other. */
+export const tallyOf = (
+  kind: Kind,
+  sent: number,
+  { confirmed, arrived }: { confirmed: Log; arrived: Log },
+  { repeated = 0, doubled }: { repeated?: number; doubled: number },
+): Tally => ({
+  kind,
+  sent,
+  acknowledged: confirmed.size,
+  repeated,
+  lost: missing(sent, confirmed, arrived).length,
+  doubled,
+});
+
 /** Ids below `end` that are in the first log, and not in the second. */
 export function missing(end: number, confirmed: Log, arrived: Log): number[] {
   return Array.from({ length: end }, (_, id) => id).filter((id) => confirmed.times(id) > 0 && arrived.times(id) === 0);

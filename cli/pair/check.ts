@@ -1,12 +1,12 @@
 import type { Config } from '../../lib/config.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { isLoopbackName, urlHost } from '../../lib/kit/addresses.ts';
-import { randomString } from '../../lib/kit/bytes.ts';
 import { systemClock } from '../../lib/kit/clock.ts';
 import { asObject } from '../../lib/kit/json.ts';
 import { createLog } from '../../lib/log.ts';
 import { resolveApiTarget } from '../../lib/pairing/api-target.ts';
 import { buildCandidates } from '../../lib/pairing/build-candidates.ts';
+import { newPairingCode } from '../../lib/pairing/code.ts';
 import { GRANTS } from '../../lib/sessions/grants.ts';
 import { keepAlive } from '../keep-alive.ts';
 import { strangerOn } from '../operator-key.ts';
@@ -146,7 +146,7 @@ async function listenerOf(relay: OperatorRelay, { host, port }: Config): Promise
 /** Registers a separate code, pairs with it over loopback, pings, and revokes the session. */
 async function trialSteps(relay: OperatorRelay, address: RelayAddress, signal: AbortSignal): Promise<Step[]> {
   const ids = ['pairing-code', 'auth', 'round-trip'] as const;
-  const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);
+  const code = newPairingCode();
   // Useless outside of this check: no grants, valid for one minute.
   const body = { code, ttl_seconds: TRIAL_TTL, without: [...GRANTS] };
   try {

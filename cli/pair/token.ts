@@ -1,8 +1,8 @@
 import type { Pairing, PairingStore } from '../../lib/companion/link/settings.ts';
 import { urlHost } from '../../lib/kit/addresses.ts';
-import { randomString } from '../../lib/kit/bytes.ts';
 import { systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
+import { newPairingCode } from '../../lib/pairing/code.ts';
 import { describeDuration } from '../../lib/pairing/duration.ts';
 import { connectOnce } from '../connect-once.ts';
 import { type CommandContext, line, quote } from '../output.ts';
@@ -49,7 +49,7 @@ export async function createToolSession(
   address: RelayAddress,
   context: CommandContext,
 ): Promise<{ token: string; relay: RelayAddress }> {
-  const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);
+  const code = newPairingCode();
   const { relay } = await registerAt(address, { code, ttl, grants, without, hint });
   const scheme = relay.tls ? 'wss' : 'ws';
   const { dial, dialVerified } = await import('../../lib/host/node/dial.ts');

@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
 import type { PairingCodeRecord, RoutesRecord } from '../../storage/schema.ts';
 import { describeError, notStored, RelayError } from '../errors.ts';
-import { base64url, randomBytes, randomString, timingSafeEqual } from '../kit/bytes.ts';
+import { base64url, randomBytes, timingSafeEqual } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { loadAll } from '../kit/entries.ts';
 import { createEvent } from '../kit/event.ts';
@@ -9,10 +9,9 @@ import { isObject } from '../kit/json.ts';
 import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
 import { readRoutes } from '../sessions/session.ts';
-import { maskCode } from './code.ts';
+import { maskCode, newPairingCode } from './code.ts';
 import { type CodePolicy, describePolicy, policyBody, readPolicy } from './policy.ts';
 
-const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
 const LIFETIME = 600;
 /** Bytes of the secret beside a code. */
 const SECRET_LENGTH = 16;
@@ -157,7 +156,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey }: Pair
 
   function fresh(): string {
     for (;;) {
-      const code = randomString(ALPHABET, 6);
+      const code = newPairingCode();
       const hash = sha256(code);
       if (!codes.has(hash) && !requests.has(hash)) return code;
     }
