@@ -42,7 +42,6 @@ export async function pair(options: Options, context: CommandContext): Promise<n
       ttl: TTL,
       without: GRANTS.filter((grant) => !only.includes(grant)),
       name: name === DEFAULT_NAME ? 'MCP agents' : name,
-      hint: undefined,
     },
     remote ?? (await findRelay(readConfig(env, directories).config)),
     context,

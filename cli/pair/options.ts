@@ -1,9 +1,7 @@
 import { RelayError } from '../../lib/errors.ts';
 import { splitUrl } from '../../lib/kit/addresses.ts';
-import type { Mode } from '../../lib/pairing/build-candidates.ts';
 import { isPairingCode } from '../../lib/pairing/code.ts';
 import { checkGrantName, parseDuration, parseGrantNames, parseGrants } from '../../lib/pairing/duration.ts';
-import type { Redeemer } from '../../lib/pairing/policy.ts';
 import { NOT_FOR_BROWSERS } from '../../lib/pairing/web-link.ts';
 import { GRANTS } from '../../lib/sessions/grants.ts';
 import {
@@ -21,45 +19,16 @@ import {
 import { UsageError } from '../output.ts';
 
 /** The validated options of `svc pair`. */
-export interface PairOptions {
-  /** Seconds; 0 means never expires, undefined the relay's default. */
-  ttl?: number;
-  grants?: Record<string, number>;
-  /** The only grants that the session gets. */
-  only?: string[];
-  /** Grants that the session does not get, by either option. */
-  without?: string[];
-  host?: string;
-  port?: number;
-  dashboardUrl?: string;
-  mode: Mode;
-  publicUrl?: string;
-  prefer?: string;
-  relay: boolean;
-  /** `auto` draws the QR code on a terminal or writes the file, `file` only writes it, `none` does neither. */
-  picture: 'auto' | 'file' | 'none';
-  /** The code that a phone shows, to be registered. */
-  code?: string;
-  hint?: 'ws' | 'wss';
-  showKey: boolean;
-  /** Pair a host tool and print its session token. */
-  token: boolean;
-  /** Device name of the tool. */
-  name?: string;
-  /** On a terminal, stay until a device has used the code. */
-  wait: boolean;
-  /** Print one JSON document. */
-  json: boolean;
-  /** Check every step of a pairing instead. */
-  check: boolean;
-  /** Show the address of the app for browsers. */
-  web: boolean;
-  /** The only side of the mirror at which the code is valid. */
-  via?: Redeemer;
-}
+export type PairOptions = ReturnType<typeof parse>;
 
 /** @throws UsageError naming the option. */
 export function readPairOptions(options: Options): PairOptions {
+  const read = parse(options);
+  checkCombinations(read, options);
+  return read;
+}
+
+function parse(options: Options) {
   const only = option(options, '--only', parseGrantNames);
   const grants = option(options, '--grants', asGrants);
   const web = flag(options, '--web');
@@ -69,10 +38,18 @@ export function readPairOptions(options: Options): PairOptions {
   // The older name of --api-only.
   const apiOnly = flag(options, '--api-only') || negated(options, '--relay');
   if (apiOnly && typeof options.relay === 'string') throw new UsageError('--relay and --api-only exclude each other');
-  const read: PairOptions = {
+  const picture: 'auto' | 'file' | 'none' = flag(options, '--png')
+    ? 'file'
+    : negated(options, '--qr')
+      ? 'none'
+      : 'auto';
+  return {
+    /** Seconds; 0 means never expires, undefined the relay's default. */
     ttl: option(options, '--ttl', parseDuration),
     grants,
+    /** The only grants that the session gets. */
     only,
+    /** Grants that the session does not get, by either option. */
     without: only ? GRANTS.filter((name) => !only.includes(name)) : reduced.length > 0 ? reduced : undefined,
     host: option(options, '--host', asHost),
     port: option(options, '--port', asPort),
@@ -81,20 +58,26 @@ export function readPairOptions(options: Options): PairOptions {
     publicUrl: option(options, '--public-url', asPublicUrl),
     prefer: option(options, '--prefer', asText),
     relay: !apiOnly,
-    picture: flag(options, '--png') ? 'file' : negated(options, '--qr') ? 'none' : 'auto',
+    /** `auto` draws the QR code on a terminal or writes the file, `file` only writes it, `none` does neither. */
+    picture,
+    /** The code that a phone shows, to be registered. */
     code: option(options, '--register-code', asCode),
     hint: option(options, '--transport-hint', asChoice('ws', 'wss')),
     showKey: flag(options, '--show-key'),
+    /** Pair a host tool and print its session token. */
     token: flag(options, '--token'),
+    /** Device name of the tool. */
     name: option(options, '--name', asName),
+    /** On a terminal, stay until a device has used the code. */
     wait: !negated(options, '--wait'),
     json: flag(options, '--json'),
+    /** Check every step of a pairing instead. */
     check: flag(options, '--check'),
+    /** Show the address of the app for browsers. */
     web,
+    /** The only side of the mirror at which the code is valid. */
     via: option(options, '--via', asChoice('home', 'edge')),
   };
-  checkCombinations(read, options);
-  return read;
 }
 
 function checkCombinations(read: PairOptions, options: Options): void {

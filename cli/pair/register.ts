@@ -16,14 +16,8 @@ import { grantsInWords, lifetimeInWords } from './print.ts';
 
 const TIMEOUT = 5000;
 
-interface Registration {
+interface Registration extends Partial<Pick<PairOptions, 'ttl' | 'grants' | 'without' | 'hint' | 'via'>> {
   code: string;
-  /** Seconds. */
-  ttl?: number;
-  grants?: Record<string, number>;
-  without?: string[];
-  hint?: 'ws' | 'wss';
-  via?: PairOptions['via'];
 }
 
 /**
@@ -50,8 +44,7 @@ export async function registerCode(
   address: RelayAddress,
   context: CommandContext,
 ): Promise<void> {
-  const { ttl, grants, without, hint, via } = options;
-  const { relay, transport, url: atEdge } = await registerAt(address, { code, ttl, grants, without, hint, via });
+  const { relay, transport, url: atEdge } = await registerAt(address, { ...options, code });
   const url = atEdge ?? relay.url;
   if (options.json) {
     return printJson(context.stdout, { ok: true, code, relay_url: url ?? null, port: relay.port, transport });
@@ -61,7 +54,7 @@ export async function registerCode(
     ['Code', `${code} (expires in 10 min, one-shot)`],
     ['Relay', atEdge ?? addressText(relay)],
     ['Transport', transport],
-    ['Lifetime', lifetimeInWords(ttl)],
+    ['Lifetime', lifetimeInWords(options.ttl)],
     ['Grants', grantsInWords(options)],
   ]);
   const steps = [

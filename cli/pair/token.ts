@@ -33,7 +33,7 @@ export async function pairTool(options: PairOptions, address: RelayAddress, cont
   line(context.stderr, `Revoke it with: svc devices revoke ${token.slice(0, 8)}`);
 }
 
-export interface ToolSession extends Pick<PairOptions, 'grants' | 'without' | 'hint'> {
+export interface ToolSession extends Partial<Pick<PairOptions, 'grants' | 'without' | 'hint'>> {
   /** Seconds; 0 means never expires. */
   ttl: number;
   /** Device name of the tool. */
