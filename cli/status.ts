@@ -1,14 +1,14 @@
 import type { Command } from 'cac';
 import { readConfig, variables } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
-import { listRelayLocks, type RelayBuild, readRelayLock } from '../lib/host/node/relay-lock.ts';
+import { listRelayLocks, readRelayLock } from '../lib/host/node/relay-lock.ts';
 import { urlHost } from '../lib/kit/addresses.ts';
 import { asObject } from '../lib/kit/json.ts';
-import { type FreezeState, readFreeze } from '../lib/operations/freeze-state.ts';
-import { type ClockProblemFacts, clockAdvice, clockText, readClockProblem } from '../lib/operator/clock-problem.ts';
+import { readFreeze } from '../lib/operations/freeze-state.ts';
+import { clockAdvice, clockText, readClockProblem } from '../lib/operator/clock-problem.ts';
 import { type DiskProblem, readDiskProblem } from '../lib/operator/disk-problem.ts';
 import { apiBase, dashboardBase, outcome } from '../lib/operator/doctor/check.ts';
-import { type GoneAddress, goneText, readGoneAddresses } from '../lib/operator/gone-addresses.ts';
+import { goneText, readGoneAddresses } from '../lib/operator/gone-addresses.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { buildText, isOlder, ownVersion } from './builds.ts';
@@ -61,50 +61,9 @@ interface Reachable {
   error: string | null;
 }
 
-/** The JSON document. Unknown facts are null. */
-interface Status {
-  ok: boolean;
-  /** The freeze in effect. */
-  frozen: FreezeState | null;
-  relay: {
-    running: boolean;
-    ready: boolean;
-    address: string;
-    tls: boolean;
-    version: string | null;
-    /** The build of a relay of this machine; null if it runs from the sources. */
-    build: RelayBuild | null;
-    uptime_seconds: number | null;
-    pid: number | null;
-    state_file: string | null;
-    /** Stores that it cannot write, with the reason. */
-    failing_stores: { store: string; error: string }[];
-    /** Problem of its machine's clock (contract 11 §5). */
-    clock: ClockProblemFacts | null;
-    /** Addresses that the machine no longer has, and the devices that know no other. */
-    gone_addresses: GoneAddress[];
-    error: string | null;
-  };
-  /** This program. */
-  command: { version: string; build: RelayBuild | null };
-  /** True if the relay is older than this program. */
-  outdated: boolean;
-  /** A problem with the disk that holds the state, or null. A remote relay reports its own disk. */
-  disk: DiskProblem | null;
-  /** Agent, dashboard and service belong to this machine, so they are null for a remote relay. */
-  agent: Reachable | null;
-  dashboard: Reachable | null;
-  devices: { connected: number; stale: number; offline: number } | null;
-  /** Devices whose session ends soon (contract 11 §2). */
-  ending: { name: string; session: string; ends_at: number }[];
-  queued: number | null;
-  /** The mirror at the edge, in one line; null without one (contract 12 §1). */
-  mirror: string | null;
-  /** The last commands to phones and desktops, newest first. */
-  commands: CommandFacts[] | null;
-  service: { installed: boolean; active: string | null } | null;
-  next: string;
-}
+/** The JSON document without its `next`. Unknown facts are null. */
+type Facts = Awaited<ReturnType<typeof fetchFacts>>['facts'];
+type Status = Facts & { next: string };
 
 /** `svc status`: one screen that says whether everything works, and the next step (contract 09 §2). */
 export function define(command: Command): void {
@@ -120,7 +79,8 @@ export function define(command: Command): void {
 /** Exits with 1 if no relay is ready. */
 async function run(options: Options, context: CommandContext): Promise<number> {
   if (flag(options, '--all')) return listAll(options, context);
-  const status = await fetchStatus(options, context);
+  const { facts, refusal, isRemote } = await fetchFacts(options, context);
+  const status = { ...facts, next: nextStep(facts, refusal, isRemote) };
   if (flag(options, '--json')) printJson(context.stdout, status, 2);
   else {
     printFreeze(status.frozen, context);
@@ -147,7 +107,7 @@ function listAll(options: Options, context: CommandContext): number {
   return relays.length > 0 ? 0 : 1;
 }
 
-async function fetchStatus(options: Options, context: CommandContext): Promise<Status> {
+async function fetchFacts(options: Options, context: CommandContext) {
   const relay = await openOperatorRelay(options, context);
   const isRemote = relay.url !== undefined;
   const environment = loadEnvironment(context.env);
@@ -167,43 +127,53 @@ async function fetchStatus(options: Options, context: CommandContext): Promise<S
   const rows = devices.body && devicesOf(devices.body, Date.now() / 1000);
   const states = rows?.map(({ state }) => state);
   const count = (state: string) => states?.filter((other) => other === state).length ?? 0;
-  const status: Status = {
-    ok: false,
+  const command = ownVersion(context);
+  const relayFacts = {
+    running: isRelay,
+    ready: asObject(health.body?.readiness)?.ready === true,
+    address: relay.name,
+    tls: relay.tls,
+    /** The build of a relay of this machine; null if it runs from the sources. */
+    build: local?.lock?.build ?? null,
+    version: isRelay ? printable(String(health.body?.version)) : null,
+    uptime_seconds: typeof info.body?.uptime_seconds === 'number' ? info.body.uptime_seconds : null,
+    pid: local?.pid ?? null,
+    state_file: isRemote ? null : config.stateFile,
+    /** Stores that it cannot write, with the reason. */
+    failing_stores: failingStores(info.body),
+    /** Problem of its machine's clock (contract 11 §5). */
+    clock: readClockProblem(info.body),
+    /** Addresses that the machine no longer has, and the devices that know no other. */
+    gone_addresses: readGoneAddresses(info.body),
+    error: isRelay ? null : (health.error ?? 'the answer is not that of a relay'),
+  };
+  const facts = {
+    ok: relayFacts.ready,
+    /** The freeze in effect. */
     frozen: readFreeze(info.body?.freeze),
-    relay: {
-      running: isRelay,
-      ready: asObject(health.body?.readiness)?.ready === true,
-      address: relay.name,
-      tls: relay.tls,
-      build: local?.lock?.build ?? null,
-      version: isRelay ? printable(String(health.body?.version)) : null,
-      uptime_seconds: typeof info.body?.uptime_seconds === 'number' ? info.body.uptime_seconds : null,
-      pid: local?.pid ?? null,
-      state_file: isRemote ? null : config.stateFile,
-      failing_stores: failingStores(info.body),
-      clock: readClockProblem(info.body),
-      gone_addresses: readGoneAddresses(info.body),
-      error: isRelay ? null : (health.error ?? 'the answer is not that of a relay'),
-    },
-    command: ownVersion(context),
-    outdated: false,
+    relay: relayFacts,
+    /** This program. */
+    command,
+    /** True if the relay is older than this program. */
+    outdated: isRelay && isOlder(relayFacts, command),
+    /** A problem with the disk that holds the state, or null. A remote relay reports its own disk. */
     disk: shownDisk(local ? local.disk : readDiskProblem(info.body)),
+    // Agent, dashboard and service belong to this machine, so they are null for a remote relay.
     agent: local?.agent ?? null,
     dashboard: local?.dashboard ?? null,
     devices: states ? { connected: count('connected'), stale: count('stale'), offline: count('offline') } : null,
+    /** Devices whose session ends soon (contract 11 §2). */
     ending: (rows ?? [])
       .filter(({ endsSoon }) => endsSoon)
       .map(({ name, prefix, expiresAt }) => ({ name, session: prefix, ends_at: expiresAt ?? 0 })),
     queued: typeof queue.body?.queued === 'number' ? queue.body.queued : null,
+    /** The mirror at the edge, in one line; null without one (contract 12 §1). */
     mirror: (mirror.body && mirrorText(mirror.body, isRemote)) ?? null,
+    /** The last commands to phones and desktops, newest first. */
     commands: lastCommands(phones.body, desktops.body),
     service: local?.service ?? null,
-    next: '',
   };
-  status.ok = status.relay.ready;
-  status.outdated = isRelay && isOlder(status.relay, status.command);
-  status.next = nextStep(status, devices.next, isRemote);
-  return status;
+  return { facts, refusal: devices.next, isRemote };
 }
 
 /** Null if the relay reports neither phones nor desktops; one of an older version reports only phones. */
@@ -283,14 +253,13 @@ const shownDisk = (disk: DiskProblem | null): DiskProblem | null =>
   disk && { ...disk, problem: printable(disk.problem), next: printable(disk.next) };
 
 function nextStep(
-  { relay, disk, outdated, devices, ending, agent, service }: Status,
+  { relay, disk, outdated, devices, ending, agent, service }: Facts,
   refusal: string | undefined,
   isRemote: boolean,
 ): string {
   if (!relay.running && isRemote) return "Check the URL, and that 'wrangler deploy' has published the relay there.";
   if (!relay.running && disk?.status === 'error') return disk.next;
   if (!relay.running && service?.active === 'failed') return `Find out why with: journalctl --user -u ${UNIT} -n 20`;
-  if (!relay.running && service?.installed) return START;
   if (!relay.running) return START;
   if (!relay.ready) return 'It starts or stops just now. Look again in a few seconds, or with: svc logs -f';
   if (relay.failing_stores.length > 0) {
