@@ -1,4 +1,4 @@
-/** Words for the first argument of a command; the first is the default. */
+/** Words for the first argument of a command, by its name; the first is the default. */
 export const ACTIONS = {
   devices: ['list', 'watch', 'rename', 'extend', 'reduce', 'revoke'],
   service: ['status', 'install', 'remove'],

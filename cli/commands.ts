@@ -16,11 +16,16 @@ export interface CommandEntry {
   target?: 'relay' | 'settings';
   /** Calls only the relay of this machine, so there is no `--relay`. */
   asksRelay?: true;
-  /** Words for its first argument. */
-  actions?: readonly string[];
   /** Loads the command's file. The help of a program and `--version` do not need it. */
   load(): Promise<CommandFile>;
 }
+
+/** The word that selects a command. */
+export const nameOf = ({ usage }: CommandEntry): string => usage.split(' ', 1)[0] as string;
+
+/** Words for the first argument of a command. */
+export const actionsOf = (entry: CommandEntry): readonly string[] =>
+  (ACTIONS as Record<string, readonly string[]>)[nameOf(entry)] ?? [];
 
 /** A program is a list of commands: `svc`, `svc-relay`, or a word after `svc`. */
 export interface Program {
@@ -37,7 +42,6 @@ const start: CommandEntry = {
 
 const service: CommandEntry = {
   usage: 'service [action]',
-  actions: ACTIONS.service,
   summary: "keep the relay running with this user's systemd: status, install or remove",
   load: () => import('./service.ts'),
 };
@@ -77,20 +81,17 @@ const relayCommands: CommandEntry[] = [
   bugreport,
   {
     usage: 'secure-link [action]',
-    actions: ACTIONS['secure-link'],
     summary: 'show, enable or disable Secure Link, the pinned HTTPS origin, or rotate its identity',
     asksRelay: true,
     load: () => import('./secure-link.ts'),
   },
   {
     usage: 'mirror [action]',
-    actions: ACTIONS.mirror,
     summary: 'show, enable or disable the mirror of this relay at the edge',
     load: () => import('./mirror.ts'),
   },
   {
     usage: 'tenants [action] [url] [...settings]',
-    actions: ACTIONS.tenants,
     summary: 'list, claim, show, set or release relays of other people at the edge',
     load: () => import('./tenants.ts'),
   },
@@ -101,19 +102,16 @@ const relayCommands: CommandEntry[] = [
   },
   {
     usage: 'profiles [action] [...profiles]',
-    actions: ACTIONS.profiles,
     summary: "list the agent's profiles, or enable the relay's plugin in them",
     load: () => import('./profiles.ts'),
   },
   {
     usage: 'compat [action]',
-    actions: ACTIONS.compat,
     summary: 'manage the startup hook that gives an older agent API server routes it lacks',
     load: () => import('./compat.ts'),
   },
   {
     usage: 'insecure-api-key [state]',
-    actions: ACTIONS['insecure-api-key'],
     summary: 'show or change whether voice accepts the API key over plain http',
     alias: 'insecure-api-bearer',
     asksRelay: true,
@@ -131,14 +129,12 @@ const relayCommands: CommandEntry[] = [
   },
   {
     usage: 'operator-key [action]',
-    actions: ACTIONS['operator-key'],
     summary: "show or replace the key that proves the operator to this machine's relay",
     asksRelay: true,
     load: () => import('./keys/operator-key.ts'),
   },
   {
     usage: 'qr-key [action]',
-    actions: ACTIONS['qr-key'],
     summary: 'show or replace the key that signs pairing codes',
     asksRelay: true,
     load: () => import('./keys/qr-key.ts'),
@@ -169,7 +165,6 @@ const pair: CommandEntry = {
 
 const devices: CommandEntry = {
   usage: 'devices [action] [device] [name]',
-  actions: ACTIONS.devices,
   summary: 'show the paired devices; watch them, or rename, extend, reduce or revoke one',
   target: 'relay',
   load: () => import('./devices.ts'),
@@ -177,7 +172,6 @@ const devices: CommandEntry = {
 
 const mcp: CommandEntry = {
   usage: 'mcp [action] [name]',
-  actions: ACTIONS.mcp,
   summary: 'let other agents reach the phone: pair, install, list, revoke; alone, speaks MCP on stdin',
   asksRelay: true,
   load: () => import('./mcp.ts'),
@@ -231,7 +225,6 @@ const daily: CommandEntry[] = [
 
 const completion: CommandEntry = {
   usage: 'completion <shell>',
-  actions: ACTIONS.completion,
   summary: 'print a script that completes command lines, for bash, zsh or fish',
   load: () => import('./completion.ts'),
 };
@@ -291,21 +284,18 @@ const companionCommands: CommandEntry[] = [
   },
   {
     usage: 'trusted [action] [...verbs]',
-    actions: ACTIONS.trusted,
     summary: 'verbs that the phone does not ask about: list, add or remove',
     target: 'settings',
     load: () => import('./companion/trusted.ts'),
   },
   {
     usage: 'blocklist [action] [...packages]',
-    actions: ACTIONS.blocklist,
     summary: 'apps in which the agent cannot act: list, add, remove or reset',
     target: 'settings',
     load: () => import('./companion/blocklist.ts'),
   },
   {
     usage: 'triggers [action] [...rules]',
-    actions: ACTIONS.triggers,
     summary:
       'notifications that the phone offers to forward to the agent: list; add, remove, enable, disable or clear rules; on, off; kill, resume',
     target: 'settings',

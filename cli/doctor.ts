@@ -1,10 +1,11 @@
 import type { Command } from 'cac';
-import { type Config, readConfig } from '../lib/config.ts';
+import { readConfig } from '../lib/config.ts';
+import { attempt } from '../lib/kit/attempt.ts';
 import { type Diagnosis, diagnose, hasProblems } from '../lib/operator/doctor/doctor.ts';
 import { groupChecks } from '../lib/operator/doctor/groups.ts';
 import { reportOf } from '../lib/operator/doctor/report.ts';
 import { printGroups } from './checks.ts';
-import { type Environment, loadEnvironment } from './environment.ts';
+import { loadEnvironment } from './environment.ts';
 import { printFreeze } from './freeze-text.ts';
 import { keepAlive } from './keep-alive.ts';
 import { operatorHeaders } from './operator-key.ts';
@@ -68,7 +69,8 @@ export async function examine(options: Options, context: CommandContext): Promis
   const { doctorDeps } = await import('./doctor-deps.ts');
   const port = givenPort ?? relayPort(environment, context);
   const headers = await (remote?.authorize ? remote.authorize() : operatorHeaders(directories.agentHome, port));
-  const config = validConfig(environment);
+  // The relay itself reports invalid variables.
+  const config = attempt(() => readConfig(env, directories).config);
   const deps = await doctorDeps(environment, context, {
     relay: remote
       ? { port: remote.port, tls: remote.tls, url: remote.url, headers }
@@ -82,15 +84,6 @@ export async function examine(options: Options, context: CommandContext): Promis
     timeout,
   });
   return keepAlive(diagnose(deps));
-}
-
-/** The relay's configuration. The relay itself reports invalid variables. */
-function validConfig({ env, directories }: Environment): Config | undefined {
-  try {
-    return readConfig(env, directories).config;
-  } catch {
-    return undefined;
-  }
 }
 
 const hasCertificate = (env: Record<string, string | undefined>): boolean =>

@@ -1,4 +1,4 @@
-import { type CommandEntry, nestedPrograms, programs } from './commands.ts';
+import { actionsOf, type CommandEntry, nameOf, nestedPrograms, programs } from './commands.ts';
 import type { Writer } from './output.ts';
 
 /** The way in which the user called this program. Messages name further commands in the same way (contract 11 §1). */
@@ -22,7 +22,7 @@ const lists: [prefix: string, commands: CommandEntry[]][] = [
 const WORDS = [
   ...Object.keys(nestedPrograms),
   ...Object.values(programs).flatMap(({ commands }) =>
-    commands.flatMap(({ usage, alias = [] }) => [usage.split(' ', 1)[0], alias].flat()),
+    commands.flatMap((entry) => [nameOf(entry), entry.alias ?? []].flat()),
   ),
   '--help',
   '<command>',
@@ -39,9 +39,9 @@ function pathsWith(target: NonNullable<CommandEntry['target']>): string {
   const paths = lists.flatMap(([prefix, commands]) =>
     commands
       .filter((entry) => entry.target === target)
-      .flatMap(({ usage, actions = [] }) => {
-        const path = `${prefix}${usage.split(' ', 1)[0]}`;
-        return [path, ...actions.map((action) => `${path} ${action}`)];
+      .flatMap((entry) => {
+        const path = `${prefix}${nameOf(entry)}`;
+        return [path, ...actionsOf(entry).map((action) => `${path} ${action}`)];
       }),
   );
   return [...new Set(paths)].sort((a, b) => b.length - a.length).join('|');

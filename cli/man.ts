@@ -1,5 +1,5 @@
 import { type Command, cac } from 'cac';
-import { type CommandEntry, nestedPrograms, programs } from './commands.ts';
+import { actionsOf, type CommandEntry, nestedPrograms, programs } from './commands.ts';
 import { COMMON } from './help.ts';
 
 type Row = readonly [left: string, right: string];
@@ -23,10 +23,11 @@ async function commandLines(program: string, entry: CommandEntry): Promise<strin
   (await entry.load()).define(command);
   const options = command.options.map(({ rawName, description }): Row => [rawName, description]);
   const examples = command.examples.map((example) => (typeof example === 'string' ? example : example(program)));
+  const actions = actionsOf(entry);
   return [
     `.SS ${word(`${program} ${entry.usage}`)}`,
     text(sentence(entry.summary)),
-    ...(entry.actions ? ['.PP', text(`Actions: ${entry.actions.join(', ')}.`)] : []),
+    ...(actions.length > 0 ? ['.PP', text(`Actions: ${actions.join(', ')}.`)] : []),
     ...listed(options),
     ...(examples.length === 0
       ? []

@@ -1,6 +1,7 @@
 import { cp, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { unlessMissing } from '../lib/host/errors.ts';
 import { parseObject } from '../lib/kit/json.ts';
 import { COPIED_FROM, type OwnPackage } from './own-package.ts';
 
@@ -76,11 +77,4 @@ async function prune(copies: string): Promise<void> {
   for (const { name } of old) await rm(join(copies, name), { recursive: true, force: true });
 }
 
-const exists = (path: string): Promise<boolean> =>
-  stat(path).then(
-    () => true,
-    (error) => {
-      if (['ENOENT', 'ENOTDIR'].includes(error.code)) return false;
-      throw error;
-    },
-  );
+const exists = async (path: string): Promise<boolean> => (await unlessMissing(stat(path))) !== null;

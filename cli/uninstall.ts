@@ -43,22 +43,12 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const host = await context.createHost(config.agentHome);
   const service = await serviceDeps(environment, context, configuredPort(environment.env, context));
   const plan = await planOf({ environment, config, host, service, context });
-  if (plan.removals.length === 0 && plan.service === null && plan.relay === null) {
-    if (isJson)
-      printJson(context.stdout, {
-        ok: true,
-        removed: [],
-        edited: [],
-        failed: [],
-        left: plan.left,
-        stopped: null,
-        service: false,
-      });
-    else
-      sentence(context.stdout, `There is nothing of a relay in ${printable(config.agentHome)}. ${nextStep(context)}`);
+  const isNothing = plan.removals.length === 0 && plan.service === null && plan.relay === null;
+  if (isNothing && !isJson) {
+    sentence(context.stdout, `There is nothing of a relay in ${printable(config.agentHome)}. ${nextStep(context)}`);
     return 0;
   }
-  if (!flag(options, '--yes')) {
+  if (!isNothing && !flag(options, '--yes')) {
     show(plan, isJson ? context.stderr : context.stdout, context);
     const question = 'Remove all of that? Every device has to pair again with the next relay.';
     const isSure = await confirm(context, question, 'uninstall asks before it removes: confirm with --yes');

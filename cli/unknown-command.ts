@@ -1,4 +1,4 @@
-import { type CommandEntry, nestedPrograms, type Program, programs } from './commands.ts';
+import { type CommandEntry, nameOf, nestedPrograms, type Program, programs } from './commands.ts';
 import { didYouMean } from './did-you-mean.ts';
 
 /** The message for a word that is not a command of a program. If it is a command of another program, names that. */
@@ -13,7 +13,5 @@ export function unknownCommand(path: string, { commands }: Program, name: string
   const own = commands.map(nameOf);
   return `unknown command '${name}'${didYouMean(name, path === 'svc' ? [...own, ...Object.keys(nestedPrograms)] : own)}`;
 }
-
-const nameOf = ({ usage }: CommandEntry): string => usage.split(' ', 1)[0] ?? '';
 
 const namesOf = (entry: CommandEntry): string[] => [nameOf(entry), ...(entry.alias === undefined ? [] : [entry.alias])];

@@ -1,5 +1,5 @@
 import { type Command, cac } from 'cac';
-import { type CommandEntry, nestedPrograms, programs } from '../commands.ts';
+import { actionsOf, type CommandEntry, nameOf, nestedPrograms, programs } from '../commands.ts';
 import { COMMON } from '../help.ts';
 import { knownOptions } from '../options.ts';
 import { argumentValues, optionValues, type Values } from './values.ts';
@@ -42,7 +42,7 @@ export async function completionNodes(): Promise<CompletionNode[]> {
 const HELP: Word = { word: 'help', summary: 'show the help of a command' };
 
 const commandWords = (commands: CommandEntry[]): Word[] =>
-  commands.map(({ usage, summary }) => ({ word: usage.split(' ', 1)[0] as string, summary }));
+  commands.map((entry) => ({ word: nameOf(entry), summary: entry.summary }));
 
 const helpNode = (path: string, words: Word[]): CompletionNode => ({
   path,
@@ -64,7 +64,7 @@ async function commandNodes(parent: string, entry: CommandEntry): Promise<Comple
   const expectsFile = command.args.some(({ value }) => value === 'file');
   return [command.name, ...(entry.alias === undefined ? [] : [entry.alias])].flatMap((name) => {
     const path = `${parent}/${name}`;
-    const words = (entry.actions ?? []).map((word) => ({ word, summary: '' }));
+    const words = actionsOf(entry).map((word) => ({ word, summary: '' }));
     const options = optionsOf(path, command);
     const actions = words.flatMap(({ word }) => {
       const argument = argumentValues(`${path}/${word}`);

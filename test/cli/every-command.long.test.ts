@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from 'vitest';
-import type { ProgramName } from '../../cli/commands.ts';
+import { actionsOf, nameOf, type ProgramName } from '../../cli/commands.ts';
 import { main } from '../../cli/main.ts';
 import { readRelayLock } from '../../lib/host/node/relay-lock.ts';
 import { selfSigned } from '../support/certificate.ts';
@@ -49,7 +49,7 @@ function argumentsOf({ words, entry }: TypedCommand, home: string): string[] {
   }
   const names = [...entry.usage.matchAll(/[<[](\w+)[>\]]/g)].map(([, name]) => name as string);
   // An action is the first argument.
-  return names.slice(entry.actions && words.at(-1) !== entry.usage.split(' ', 1)[0] ? 1 : 0).flatMap((name) => {
+  return names.slice(actionsOf(entry).length > 0 && words.at(-1) !== nameOf(entry) ? 1 : 0).flatMap((name) => {
     if (name === 'file') return [join(home, 'recording.wav')];
     return { text: ['Hello there'], shell: ['bash'] }[name] ?? [];
   });

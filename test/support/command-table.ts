@@ -1,5 +1,12 @@
 import { stripVTControlCharacters } from 'node:util';
-import { type CommandEntry, nestedPrograms, type ProgramName, programs } from '../../cli/commands.ts';
+import {
+  actionsOf,
+  type CommandEntry,
+  nameOf,
+  nestedPrograms,
+  type ProgramName,
+  programs,
+} from '../../cli/commands.ts';
 
 /** A command of the table that help is made from, as it is typed. */
 export interface TypedCommand {
@@ -8,8 +15,6 @@ export interface TypedCommand {
   words: string[];
   entry: CommandEntry;
 }
-
-const nameOf = ({ usage }: CommandEntry): string => usage.split(' ', 1)[0] as string;
 
 /** Every command of every program, however often it is in the tables. A new command is among them by itself. */
 export const everyCommand: TypedCommand[] = [
@@ -26,7 +31,7 @@ export const everyAction: TypedCommand[] = everyCommand
   .filter(({ program }) => program === 'svc')
   .flatMap((command) => [
     command,
-    ...(command.entry.actions ?? []).map((action) => ({ ...command, words: [...command.words, action] })),
+    ...actionsOf(command.entry).map((action) => ({ ...command, words: [...command.words, action] })),
   ]);
 
 /** Rows of a text that are wider than the terminal, although they could break between words. */
