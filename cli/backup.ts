@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import type { Command } from 'cac';
-import { type Config, readConfig } from '../lib/config.ts';
+import type { Config } from '../lib/config.ts';
 import type { Host } from '../lib/host/index.ts';
 import { base64 } from '../lib/kit/bytes.ts';
 import { sha256 } from '../lib/kit/sha256.ts';
@@ -8,7 +8,7 @@ import type { StoredRow } from '../storage/sql-driver.ts';
 import { type Header, type Item, newHeader, writeContent } from './backup/format.ts';
 import { inventoryOf, readFiles } from './backup/inventory.ts';
 import { type Snapshot, takeSnapshot } from './backup/snapshot.ts';
-import { type Environment, loadEnvironment } from './environment.ts';
+import { type Environment, loadConfig } from './environment.ts';
 import { newFile } from './new-file.ts';
 import { flag, isGiven, type Options } from './options.ts';
 import {
@@ -55,10 +55,9 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   if (isPlain && (isGiven(options, '--passphrase-file') || flag(options, '--passphrase-stdin'))) {
     throw new UsageError('--plain takes no passphrase');
   }
-  const environment = loadEnvironment(context.env);
-  const { env, directories } = environment;
-  const { config } = readConfig(env, directories);
-  const host = await context.createHost(directories.agentHome);
+  const environment = loadConfig(context.env);
+  const { config } = environment;
+  const host = await context.createHost(config.agentHome);
   const path = resolve(file);
   const create = await newFile(path, flag(options, '--force'));
   if (!(await hasRelay(config, host))) {

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import type { Directories, Variable } from '../lib/config.ts';
+import { type Config, type Directories, readConfig, type Variable } from '../lib/config.ts';
 import { errnoOf, isUnreadable } from '../lib/host/errors.ts';
 import { decodeEnvFile, parseEnvFile } from '../lib/kit/env-file.ts';
 import { CommandError, printable, UsageError } from './output.ts';
@@ -33,6 +33,15 @@ export function loadEnvironment(processEnv: Env = process.env): Environment {
     const file = printable(join(agentHome, '.env'));
     throw new CommandError(`${file} cannot be read: the disk reports an error (EIO)`, 'See what failed with: dmesg');
   }
+}
+
+/**
+ * The environment of a command, and the configuration of the relay of this machine.
+ * @throws RelayError `invalid` for an invalid variable.
+ */
+export function loadConfig(processEnv: Env): Environment & { config: Config } {
+  const environment = loadEnvironment(processEnv);
+  return { ...environment, config: readConfig(environment.env, environment.directories).config };
 }
 
 /** Reads one variable by itself, so that a bad value of another does not stop the command. */

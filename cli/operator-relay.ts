@@ -1,6 +1,5 @@
-import { readConfig } from '../lib/config.ts';
 import { asObject } from '../lib/kit/json.ts';
-import { loadEnvironment } from './environment.ts';
+import { loadConfig, loadEnvironment } from './environment.ts';
 import type { Options } from './options.ts';
 import { type CommandContext, CommandError, printable } from './output.ts';
 import {
@@ -65,7 +64,7 @@ export class Refused extends CommandError {
 export async function openOperatorRelay(options: Options, context: CommandContext): Promise<OperatorRelay> {
   const environment = loadEnvironment(context.env);
   const remote = await remoteRelay(options, environment);
-  let address: RelayAddress = remote ?? localRelay(readConfig(environment.env, environment.directories).config);
+  let address: RelayAddress = remote ?? localRelay(loadConfig(context.env).config);
   return {
     get name() {
       return addressText(address);

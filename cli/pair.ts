@@ -1,7 +1,6 @@
 import { rm } from 'node:fs/promises';
 import type { Command } from 'cac';
 import { createStorage } from 'unstorage';
-import { readConfig } from '../lib/config.ts';
 import { isLoopbackName, isWildcard, splitUrl } from '../lib/kit/addresses.ts';
 import { systemClock } from '../lib/kit/clock.ts';
 import { asObject } from '../lib/kit/json.ts';
@@ -10,7 +9,7 @@ import { resolveApiTarget } from '../lib/pairing/api-target.ts';
 import { type ApiTarget, buildPayload, pairingUrl } from '../lib/pairing/payload.ts';
 import { createQrSecret } from '../lib/pairing/secret.ts';
 import { pageLink } from '../lib/pairing/web-link.ts';
-import { loadEnvironment } from './environment.ts';
+import { loadConfig } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
 import { openOperatorRelay } from './operator-relay.ts';
 import type { Options } from './options.ts';
@@ -77,9 +76,8 @@ export function define(command: Command): void {
 
 async function run(given: Options, context: CommandContext): Promise<number | void> {
   const options = readPairOptions(given);
-  const environment = loadEnvironment(context.env);
-  const { env, directories } = environment;
-  const { config } = readConfig(env, directories);
+  const environment = loadConfig(context.env);
+  const { config, directories } = environment;
   const remote = options.relay ? await remoteRelay(given, environment) : undefined;
   if (remote) checkRemote(given);
   const find = async () => remote ?? (await findRelay(config));

@@ -1,7 +1,6 @@
 import type { Command } from 'cac';
-import { readConfig } from '../lib/config.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
-import { loadEnvironment } from './environment.ts';
+import { loadConfig } from './environment.ts';
 import { flag, type Options } from './options.ts';
 import type { CommandContext } from './output.ts';
 import { stopRelay } from './stop.ts';
@@ -16,8 +15,7 @@ export function define(command: Command): void {
 }
 
 async function run(options: Options, context: CommandContext): Promise<void> {
-  const { env, directories } = loadEnvironment(context.env);
-  const { stateFile } = readConfig(env, directories).config;
+  const { stateFile } = loadConfig(context.env).config;
   const lock = stateFile === null ? null : readRelayLock(stateFile);
   const { by } = await stopRelay(context);
   // The manager has its flags in the unit.

@@ -16,7 +16,7 @@ import { damaged, type Header, type Origin, readContent, readHeader } from './ba
 import { inventoryOf, isKnownFile, MAX_FILE, placeOf } from './backup/inventory.ts';
 import { isUnfinished, restoreFolder } from './backup/journal.ts';
 import { confirm } from './confirm.ts';
-import { loadEnvironment } from './environment.ts';
+import { loadConfig } from './environment.ts';
 import { holdState } from './hold-state.ts';
 import { flag, type Options } from './options.ts';
 import {
@@ -64,8 +64,7 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   const header = await readHeader(path).catch((error) => {
     throw error instanceof CommandError ? error : unreadable(path, error);
   });
-  const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.directories);
+  const { config } = loadConfig(context.env);
   const host = await context.createHost(config.agentHome);
   const releases = [await holdState(config.stateFile, running)];
   try {

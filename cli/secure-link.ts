@@ -1,5 +1,5 @@
 import type { Command } from 'cac';
-import { type Config, readConfig } from '../lib/config.ts';
+import type { Config } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { createNodeUpstream } from '../lib/host/node/upstream.ts';
@@ -14,7 +14,7 @@ import { createSecureLink } from '../lib/secure-link/secure-link.ts';
 import { parseHost, readSettings } from '../lib/secure-link/settings.ts';
 import { ACTIONS } from './actions.ts';
 import { confirm } from './confirm.ts';
-import { loadEnvironment } from './environment.ts';
+import { loadConfig } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
 import { actionOf, asHost, asPort, flag, type Options, option } from './options.ts';
 import {
@@ -73,9 +73,8 @@ async function run(word: string | undefined, options: Options, context: CommandC
   if ((action === 'disable' || action === 'rotate') && (proposal.host ?? port) !== undefined) {
     throw new UsageError(`--host and --port are of no use with '${action}'`);
   }
-  const { env, directories } = loadEnvironment(context.env);
-  const { config } = readConfig(env, directories);
-  const host = await context.createHost(directories.agentHome);
+  const { config } = loadConfig(context.env);
+  const host = await context.createHost(config.agentHome);
   const setting = { config, host, proposal, json: flag(options, '--json') };
   if (action === 'enable') return keepAlive(enable(setting, flag(options, '--force'), context));
   if (action === 'disable') return disable(setting, context);

@@ -1,5 +1,5 @@
 import type { Command } from 'cac';
-import { readConfig, variables } from '../lib/config.ts';
+import { variables } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import { listRelayLocks, readRelayLock } from '../lib/host/node/relay-lock.ts';
 import { urlHost } from '../lib/kit/addresses.ts';
@@ -13,7 +13,7 @@ import { serviceStatus } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { buildText, isOlder, ownVersion } from './builds.ts';
 import { devicesOf, duration } from './devices/rows.ts';
-import { loadEnvironment, readVariable } from './environment.ts';
+import { loadConfig, loadEnvironment, readVariable } from './environment.ts';
 import { printFreeze } from './freeze-text.ts';
 import { mirrorText } from './mirror.ts';
 import { type OperatorRelay, openOperatorRelay, Unreachable } from './operator-relay.ts';
@@ -110,8 +110,8 @@ function listAll(options: Options, context: CommandContext): number {
 async function fetchFacts(options: Options, context: CommandContext) {
   const relay = await openOperatorRelay(options, context);
   const isRemote = relay.url !== undefined;
-  const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.directories);
+  const environment = loadConfig(context.env);
+  const { config } = environment;
   const asked = Promise.all([
     ask(relay, '/health'),
     ask(relay, '/relay/info'),
@@ -121,7 +121,7 @@ async function fetchFacts(options: Options, context: CommandContext) {
     ask(relay, `/desktop/activity?limit=${MAX_COMMANDS}`),
     ask(relay, '/relay/mirror'),
   ]);
-  const local = isRemote ? undefined : await localStatus(config, environment, context);
+  const local = isRemote ? undefined : await localStatus(environment, context);
   const [health, info, devices, queue, phones, desktops, mirror] = await asked;
   const isRelay = Boolean(asObject(health.body?.readiness));
   const rows = devices.body && devicesOf(devices.body, Date.now() / 1000);
@@ -214,11 +214,8 @@ const ask = (relay: OperatorRelay, path: string): Promise<Asked> =>
   );
 
 /** Everything that is determined without the relay. */
-async function localStatus(
-  config: ReturnType<typeof readConfig>['config'],
-  environment: ReturnType<typeof loadEnvironment>,
-  context: CommandContext,
-) {
+async function localStatus(environment: ReturnType<typeof loadConfig>, context: CommandContext) {
+  const { config } = environment;
   const [{ probe }, { findDiskProblem }] = await Promise.all([
     import('../lib/host/node/probe.ts'),
     import('../lib/operator/disk-problem.ts'),

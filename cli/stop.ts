@@ -1,9 +1,8 @@
 import type { Command } from 'cac';
-import { readConfig } from '../lib/config.ts';
 import { isAlive } from '../lib/host/node/relay-lock.ts';
 import { createSystemd } from '../lib/operator/service/systemd.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
-import { loadEnvironment } from './environment.ts';
+import { loadConfig } from './environment.ts';
 import { flag, type Options } from './options.ts';
 import { type CommandContext, CommandError, printJson, sentence } from './output.ts';
 import { pause } from './pause.ts';
@@ -43,8 +42,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
 
 /** Stops the relay of this machine, and waits until its process has ended. */
 export async function stopRelay(context: CommandContext): Promise<Stopped> {
-  const { env, directories } = loadEnvironment(context.env);
-  const { config } = readConfig(env, directories);
+  const { config } = loadConfig(context.env);
   const found = await relayProcess(config);
   if (found === null) {
     const answer = await callRelay(localRelay(config), {
@@ -59,7 +57,7 @@ export async function stopRelay(context: CommandContext): Promise<Stopped> {
     );
   }
   const { pid, isService } = found;
-  if (isService) await stopService(context, directories.agentHome);
+  if (isService) await stopService(context, config.agentHome);
   else signal(pid);
   const deadline = performance.now() + TIMEOUT;
   while (isAlive(pid)) {

@@ -1,13 +1,12 @@
 import { stat } from 'node:fs/promises';
 import type { Command } from 'cac';
-import { readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import { unlessMissing } from '../lib/host/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { removeService, type ServiceDeps } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { confirm } from './confirm.ts';
-import { loadEnvironment } from './environment.ts';
+import { loadConfig } from './environment.ts';
 import { holdState } from './hold-state.ts';
 import { flag, type Options } from './options.ts';
 import {
@@ -38,8 +37,8 @@ export function define(command: Command): void {
 
 async function run(options: Options, context: CommandContext): Promise<number> {
   const isJson = flag(options, '--json');
-  const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.directories);
+  const environment = loadConfig(context.env);
+  const { config } = environment;
   const host = await context.createHost(config.agentHome);
   const service = await serviceDeps(environment, context, configuredPort(environment.env, context));
   const plan = await planOf({ environment, config, host, service, context });

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { Command } from 'cac';
-import { type Config, readConfig } from '../lib/config.ts';
+import type { Config } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import { makeDirectory } from '../lib/host/node/files.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
@@ -10,7 +10,7 @@ import { isLoopbackName, isWildcard, urlHost } from '../lib/kit/addresses.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { startService, unitServes } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
-import { type Environment, loadEnvironment } from './environment.ts';
+import { type Environment, loadConfig } from './environment.ts';
 import { asHost, asPort, flag, type Options, option } from './options.ts';
 import {
   type CommandContext,
@@ -59,8 +59,8 @@ async function run(options: Options, context: CommandContext): Promise<void> {
 
 /** Starts the relay unless one runs, waits until it is ready, and prints its addresses. `args` are flags of `svc start`. */
 export async function bringUp(args: string[], isJson: boolean, context: CommandContext): Promise<void> {
-  const environment = loadEnvironment(context.env);
-  const { config } = readConfig(environment.env, environment.directories);
+  const environment = loadConfig(context.env);
+  const { config } = environment;
   const before = await relayProcess(config);
   const by = before ? null : await launch(args, environment, config, context);
   const running = await untilReady(config, by);

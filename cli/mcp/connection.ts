@@ -1,12 +1,11 @@
 import { type Agent, request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { Readable } from 'node:stream';
-import { readConfig } from '../../lib/config.ts';
 import { createAgents } from '../../lib/host/node/agents.ts';
 import { createLoopbackGuard } from '../../lib/host/node/loopback-guard.ts';
 import { isLoopbackName, urlHost } from '../../lib/kit/addresses.ts';
 import { createLog } from '../../lib/log.ts';
-import { loadEnvironment } from '../environment.ts';
+import { loadConfig } from '../environment.ts';
 import { trustedUids } from '../operator-key.ts';
 import type { CommandContext } from '../output.ts';
 import { findRelay } from '../pair/mint.ts';
@@ -22,8 +21,7 @@ export async function addressOf({ url }: McpPairing, context: CommandContext): P
     const tls = protocol === 'https:';
     return { host: hostname, port: Number(port) || (tls ? 443 : 80), tls, url };
   }
-  const { env, directories } = loadEnvironment(context.env);
-  const { config } = readConfig(env, directories);
+  const { config } = loadConfig(context.env);
   return await findRelay(config).catch(() => localRelay(config));
 }
 
@@ -36,10 +34,9 @@ export const endpointOf = ({ host, port, tls, url }: RelayAddress): URL =>
  * taken the port of a stopped relay (contract 01 §9.1a).
  */
 export async function createRelayFetch(context: CommandContext): Promise<typeof fetch> {
-  const { env, directories } = loadEnvironment(context.env);
-  const { config } = readConfig(env, directories);
-  const { users } = await context.createHost(directories.agentHome);
-  const operatorUids = await trustedUids(directories.agentHome, config.operatorUids);
+  const { config } = loadConfig(context.env);
+  const { users } = await context.createHost(config.agentHome);
+  const operatorUids = await trustedUids(config.agentHome, config.operatorUids);
   const guard = createLoopbackGuard({ users, operatorUids, log: createLog('ERROR', () => {}) });
   const agents = createAgents({ guard, connectTimeout: CONNECT_TIMEOUT });
   return (input, init = {}) => {

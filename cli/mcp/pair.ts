@@ -1,8 +1,7 @@
-import { readConfig } from '../../lib/config.ts';
 import { parseGrantNames } from '../../lib/pairing/duration.ts';
 import { GRANTS } from '../../lib/sessions/grants.ts';
 import { confirm } from '../confirm.ts';
-import { loadEnvironment } from '../environment.ts';
+import { loadConfig, loadEnvironment } from '../environment.ts';
 import { asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, printable, printJson, printWarning, sentence } from '../output.ts';
 import { findRelay } from '../pair/mint.ts';
@@ -22,8 +21,7 @@ export async function pair(options: Options, context: CommandContext): Promise<n
   const name = option(options, '--name', asText) ?? DEFAULT_NAME;
   const only = option(options, '--only', parseGrantNames) ?? USEFUL;
   const environment = loadEnvironment(context.env);
-  const { env, directories } = environment;
-  const pairings = await openPairings(directories.agentHome, context);
+  const pairings = await openPairings(environment.directories.agentHome, context);
   if (pairings.find(name) && !flag(options, '--yes')) {
     const question = `'${printable(name)}' is paired already. Replace its session? Programs that use it go on with the new one.`;
     const isSure = await confirm(
@@ -43,7 +41,7 @@ export async function pair(options: Options, context: CommandContext): Promise<n
       without: GRANTS.filter((grant) => !only.includes(grant)),
       name: name === DEFAULT_NAME ? 'MCP agents' : name,
     },
-    remote ?? (await findRelay(readConfig(env, directories).config)),
+    remote ?? (await findRelay(loadConfig(context.env).config)),
     context,
   );
   const old = await pairings.put({
