@@ -12,12 +12,11 @@ import { type Environment, loadConfig } from './environment.ts';
 import { newFile } from './new-file.ts';
 import { flag, isGiven, type Options } from './options.ts';
 import {
-  aligned,
   amount,
   type CommandContext,
   CommandError,
   createStyle,
-  line,
+  printAligned,
   printable,
   printJson,
   sentence,
@@ -200,9 +199,7 @@ function report(result: Report, options: Options, context: CommandContext): void
     ['Files', names.map((name) => name.replace(/^(?:agent|relay)\//, '')).join(', ') || 'none'],
     ['Not in it', [...leftOut, 'files of the agent, recordings, pictures'].join('; ')],
   ];
-  for (const text of aligned(held, '  ', context.stdout.isTTY ? context.stdout.columns : undefined)) {
-    line(context.stdout, text);
-  }
+  printAligned(context.stdout, held);
   const who = isPlain ? 'the file, which has no passphrase,' : 'the file and its passphrase';
   sentence(context.stdout, `Whoever has ${who} is this relay and its operator.`);
   sentence(context.stdout, `Next, on the other machine: ${bold(`svc restore ${printable(file(path))}`)}`);

@@ -18,7 +18,7 @@ import { examine } from './doctor.ts';
 import { type Environment, loadEnvironment } from './environment.ts';
 import { newFile } from './new-file.ts';
 import { flag, type Options } from './options.ts';
-import { aligned, type CommandContext, createStyle, line, printable, printJson, sentence } from './output.ts';
+import { type CommandContext, createStyle, printAligned, printable, printJson, sentence } from './output.ts';
 import { callRelay, isSuccess, localRelay, relayPort } from './relay-client.ts';
 import { serviceDeps } from './service.ts';
 import { stamp } from './times.ts';
@@ -69,8 +69,7 @@ async function run(file: string | undefined, options: Options, context: CommandC
     name,
     `${what} (${Math.ceil(Buffer.byteLength(text) / 1024)} KB)`,
   ]);
-  for (const text of aligned(rows, '  ', context.stdout.isTTY ? context.stdout.columns : undefined))
-    line(context.stdout, text);
+  printAligned(context.stdout, rows);
   sentence(
     context.stdout,
     'Keys, tokens, codes, passwords and messages are not in it. It does name devices, addresses and folders: read it before you send it.',

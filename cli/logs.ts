@@ -1,9 +1,8 @@
 import type { Command } from 'cac';
-import { RelayError } from '../lib/errors.ts';
 import { asObject, parseJson } from '../lib/kit/json.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { openOperatorRelay, Unreachable } from './operator-relay.ts';
-import { asChoice, flag, type Options, option } from './options.ts';
+import { asChoice, asWhole, flag, type Options, option } from './options.ts';
 import { type CommandContext, createStyle, printable, printJson, printWarning, quote } from './output.ts';
 import { START } from './relay-client.ts';
 import { followEvents } from './relay-events.ts';
@@ -37,7 +36,7 @@ export function define(command: Command): void {
 }
 
 async function run(options: Options, context: CommandContext): Promise<void> {
-  const limit = option(options, '--lines', asLines) ?? DEFAULT_LINES;
+  const limit = option(options, '--lines', asWhole(1, MAX_LINES)) ?? DEFAULT_LINES;
   const worst = LEVELS.indexOf(option(options, '--level', asChoice(...LEVELS)) ?? 'debug');
   const relay = await openOperatorRelay(options, context);
   const isShown = ({ level }: LogLine) => LEVELS.indexOf(level.toLowerCase() as (typeof LEVELS)[number]) >= worst;
@@ -107,12 +106,6 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     over.abort();
     release();
   }
-}
-
-function asLines(text: string): number {
-  const count = Number(text);
-  if (/^\d{1,3}$/.test(text) && count >= 1 && count <= MAX_LINES) return count;
-  throw new RelayError('invalid', `must be a whole number from 1 to ${MAX_LINES}`);
 }
 
 const keyOf = ({ ts, name, text }: LogLine): string => `${ts} ${name} ${text}`;

@@ -143,11 +143,16 @@ const invalid = (message: string) => new RelayError('invalid', message);
 
 export const asText = (text: string): string => text;
 
-export function asPort(text: string): number {
-  const port = Number(text);
-  if (!/^\d{1,5}$/.test(text) || port < 1 || port > 65535) throw invalid('must be a whole number from 1 to 65535');
-  return port;
-}
+/** A whole number in a range. */
+export const asWhole =
+  (min: number, max: number) =>
+  (text: string): number => {
+    const number = Number(text);
+    if (/^\d+$/.test(text) && text.length <= String(max).length && number >= min && number <= max) return number;
+    throw invalid(`must be a whole number from ${min} to ${max}`);
+  };
+
+export const asPort = asWhole(1, 65_535);
 
 /** A host name or address, without the brackets of `[::1]`. */
 export function asHost(text: string): string {
@@ -201,8 +206,4 @@ export function actionOf<const T extends string>(word: string | undefined, ...ch
 }
 
 /** A sample rate of voice, in hertz. */
-export function asRate(text: string): number {
-  const rate = Number(text);
-  if (/^\d{4,5}$/.test(text) && rate >= 8000 && rate <= 96_000) return rate;
-  throw invalid('must be a whole number from 8000 to 96000');
-}
+export const asRate = asWhole(8000, 96_000);

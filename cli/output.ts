@@ -230,6 +230,11 @@ export function aligned(rows: [label: string, value: string][], indent = '  ', c
   });
 }
 
+/** Prints such rows. On a terminal, their values are wrapped at its width. */
+export function printAligned(writer: Writer, rows: [label: string, value: string][]): void {
+  for (const text of aligned(rows, '  ', writer.isTTY ? writer.columns : undefined)) line(writer, text);
+}
+
 /** Characters of a text without its colours. */
 export const visibleWidth = (text: string): number => text.replace(COLOURS, '').length;
 

@@ -20,12 +20,11 @@ import { loadConfig } from './environment.ts';
 import { holdState } from './hold-state.ts';
 import { flag, type Options } from './options.ts';
 import {
-  aligned,
   amount,
   type CommandContext,
   CommandError,
   createStyle,
-  line,
+  printAligned,
   printable,
   printJson,
   printWarning,
@@ -393,9 +392,7 @@ function report({ content, plan, header, home }: Restored, options: Options, con
       `${name} is now ${printable(value)}`,
     ]),
   ];
-  for (const text of aligned(rows, '  ', context.stdout.isTTY ? context.stdout.columns : undefined)) {
-    line(context.stdout, text);
-  }
+  printAligned(context.stdout, rows);
   for (const store of content.ignored) {
     printWarning(context, `records of '${printable(store)}' are left out: this version has no such store`);
   }

@@ -10,11 +10,11 @@ import { loadConfig } from './environment.ts';
 import { holdState } from './hold-state.ts';
 import { flag, type Options } from './options.ts';
 import {
-  aligned,
   type CommandContext,
   CommandError,
   createStyle,
   line,
+  printAligned,
   printable,
   printJson,
   sentence,
@@ -23,7 +23,7 @@ import {
 import { configuredPort } from './relay-client.ts';
 import { serviceDeps } from './service.ts';
 import { stopRelay } from './stop.ts';
-import { type Left, type Plan, planOf, rowsOf, withoutCompletions } from './uninstall/plan.ts';
+import { type Plan, planOf, rowsOf, withoutCompletions } from './uninstall/plan.ts';
 
 /** `svc relay uninstall`: removes everything that the relay has put on this machine, after asking (contract 11 §3). */
 export function define(command: Command): void {
@@ -59,24 +59,18 @@ async function run(options: Options, context: CommandContext): Promise<number> {
 
 function show(plan: Plan, out: Writer, context: CommandContext): void {
   const { bold } = createStyle(out, context.env);
-  const columns = out.isTTY ? out.columns : undefined;
   const rows: [string, string][] = [
     ...(plan.relay ? [['The relay', `process ${plan.relay.pid}, is stopped`] as [string, string]] : []),
     ...(plan.service ? [[printable(plan.service), 'the service'] as [string, string]] : []),
     ...rowsOf(plan.removals),
   ];
   line(out, bold('This goes:'));
-  for (const text of aligned(rows, '  ', columns)) line(out, text);
+  printAligned(out, rows);
   line(out, bold('This stays:'));
-  for (const text of leftRows(plan.left, columns)) line(out, text);
+  printAligned(out, leftRows(plan));
 }
 
-const leftRows = (left: readonly Left[], columns: number | undefined): string[] =>
-  aligned(
-    left.map(({ path, what }): [string, string] => [printable(path), what]),
-    '  ',
-    columns,
-  );
+const leftRows = ({ left }: Plan) => left.map(({ path, what }): [string, string] => [printable(path), what]);
 
 interface Doing {
   isJson: boolean;
@@ -128,8 +122,7 @@ async function remove(plan: Plan, { isJson, host, service, stateFile, context }:
     `Removed ${removed.length} files and folders${edited.length > 0 ? `, and changed ${edited.map(printable).join(', ')}` : ''}.`,
   );
   line(context.stdout, 'Left:');
-  for (const text of leftRows(plan.left, context.stdout.isTTY ? context.stdout.columns : undefined))
-    line(context.stdout, text);
+  printAligned(context.stdout, leftRows(plan));
   if (failed.length > 0) {
     const [first] = failed;
     throw new CommandError(
