@@ -3,7 +3,7 @@ import { type ComponentChildren, Fragment } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { NOT_FOR_BROWSERS } from '../../../../lib/pairing/web-link.ts';
 import { ageText, useNow } from '../../shared/ages.ts';
-import { Button, Dialog, inPage, Notice, TextField, useToast } from '../../shared/components.tsx';
+import { Button, Dialog, inPage, Notice, TextField, useCopy, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { QrCode } from '../../shared/qr.tsx';
@@ -146,13 +146,8 @@ function ShownCode({ shown }: { shown: Code }) {
 /** A pending code, to scan, type or copy. `now` is epoch milliseconds. */
 function Picture({ shown, now, children }: { shown: Code; now: number; children: ComponentChildren }) {
   const t = useT();
-  const toast = useToast();
+  const copy = useCopy();
   const left = Math.max(0, Math.ceil(shown.expiresAt - now / 1000));
-  const copy = () =>
-    navigator.clipboard.writeText(shown.link).then(
-      () => toast(t('Copied')),
-      () => toast(t('The browser did not allow it.')),
-    );
   return (
     <div class="code">
       <QrCode text={shown.qr} label={t('QR code that pairs a device')} />
@@ -170,7 +165,7 @@ function Picture({ shown, now, children }: { shown: Code; now: number; children:
         </p>
         {shown.kind === 'web' ? <p class="small wrap">{shown.link}</p> : <Contents shown={shown} />}
         <div class="row">
-          <Button icon="copy" onClick={copy}>
+          <Button icon="copy" onClick={() => void copy(shown.link)}>
             {t('Copy the link')}
           </Button>
           {children}

@@ -19,21 +19,12 @@ export interface FeedOptions {
   onEvent(event: string, data: string): void;
 }
 
-export interface Feed {
-  readonly state: ReadonlySignal<FeedState>;
-  /** Follows the events until `stop`. Starts again after a stop or a refusal. */
-  start(): void;
-  /** Retries now instead of waiting for the next attempt. */
-  wake(): void;
-  stop(): void;
-}
-
 /** True if the relay said that the caller is not its operator. */
 export const isRefusal = (error: unknown): error is ApiError =>
   error instanceof ApiError && (error.status === 401 || error.status === 403);
 
 /** Follows the relay's events in a browser, across restarts and network losses. */
-export function createFeed({ api, clock, onEvent }: FeedOptions): Feed {
+export function createFeed({ api, clock, onEvent }: FeedOptions) {
   const state = signal<FeedState>({ kind: 'connecting' });
   let over = new AbortController();
   let nap = new AbortController();
@@ -92,13 +83,15 @@ export function createFeed({ api, clock, onEvent }: FeedOptions): Feed {
   }
 
   return {
-    state,
+    state: state as ReadonlySignal<FeedState>,
+    /** Follows the events until `stop`. Starts again after a stop or a refusal. */
     start() {
       if (!over.signal.aborted) return;
       over = new AbortController();
       state.value = { kind: 'connecting' };
       void follow(over.signal);
     },
+    /** Retries now instead of waiting for the next attempt. */
     wake: () => nap.abort(),
     stop: () => over.abort(),
   };

@@ -34,15 +34,10 @@ const MAX_HISTORY = 200;
 /** Identifies a log line, which has no id. */
 export const keyOfLine = ({ ts, name, text }: LogLine): string => `${ts} ${name} ${text}`;
 
-export interface RelayStoreDeps {
-  api: Api;
-  clock: Clock;
-}
-
 export type RelayStore = ReturnType<typeof createRelayStore>;
 
 /** State of the relay in the console, read when a screen first watches it, and again after events. */
-export function createRelayStore({ api: caller, clock }: RelayStoreDeps) {
+export function createRelayStore({ api: caller, clock }: { api: Api; clock: Clock }) {
   const refusal = signal<string | undefined>(undefined);
   /** Counts the credentials that the page has had. */
   let era = 0;

@@ -1,6 +1,6 @@
-import { signal } from '@preact/signals';
+import { type ReadonlySignal, signal } from '@preact/signals';
 import type { Clock } from '../../../../lib/kit/clock.ts';
-import { createResource, type Resource } from './resource.ts';
+import { createResource, type Snapshot } from './resource.ts';
 
 /** Milliseconds for which new items are collected, since a busy relay logs thousands of lines a second. */
 const BATCH = 100;
@@ -21,14 +21,9 @@ export interface TailOptions<T> {
   onError?(error: unknown): void;
 }
 
-export interface Tail<T> extends Resource<readonly T[]> {
-  /** An item that is new, or has changed. */
-  add(item: T): void;
-}
-
 /** The last items of a list, read once and kept up to date by events. */
-export function createTail<T>({ load, keyOf, inPlace = false, max, clock, onError }: TailOptions<T>): Tail<T> {
-  const items = signal<{ value?: readonly T[]; at: number; error?: string }>({ at: 0 });
+export function createTail<T>({ load, keyOf, inPlace = false, max, clock, onError }: TailOptions<T>) {
+  const items = signal<Snapshot<readonly T[]>>({ at: 0 });
   /** Items that came while the list was being read. They may be in it too, or be newer. */
   let arrived: T[] | undefined;
   let waiting: T[] = [];
@@ -74,8 +69,9 @@ export function createTail<T>({ load, keyOf, inPlace = false, max, clock, onErro
 
   return {
     ...source,
-    state: items,
-    add(item) {
+    state: items as ReadonlySignal<Snapshot<readonly T[]>>,
+    /** Adds an item that is new, or has changed. */
+    add(item: T): void {
       if (arrived) {
         arrived.push(item);
         if (arrived.length > max) arrived.shift();

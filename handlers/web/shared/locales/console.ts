@@ -555,13 +555,6 @@ export default {
     '现在拒绝 API 密钥。',
   ],
   'The best one': ['Der beste', 'La mejor', '最適なもの', 'O melhor', '最佳途径'],
-  'The browser did not allow it.': [
-    'Der Browser hat es nicht erlaubt.',
-    'El navegador no lo ha permitido.',
-    'ブラウザーが許可しませんでした。',
-    'O navegador não permitiu.',
-    '浏览器不允许此操作。',
-  ],
   'The code has expired': [
     'Der Code ist abgelaufen',
     'El código ha caducado',
