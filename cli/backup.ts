@@ -5,7 +5,7 @@ import type { Host } from '../lib/host/index.ts';
 import { base64 } from '../lib/kit/bytes.ts';
 import { sha256 } from '../lib/kit/sha256.ts';
 import type { StoredRow } from '../storage/sql-driver.ts';
-import { type Header, type Item, newHeader, writeContent } from './backup/format.ts';
+import { type Item, newHeader, writeContent } from './backup/format.ts';
 import { inventoryOf, readFiles } from './backup/inventory.ts';
 import { type Snapshot, takeSnapshot } from './backup/snapshot.ts';
 import { type Environment, loadConfig } from './environment.ts';
@@ -70,7 +70,13 @@ async function run(file: string, options: Options, context: CommandContext): Pro
   const header = newHeader(context.ownPackage.version, Math.floor(Date.now() / 1000), !isPlain);
   const copy = await takeCopy(config, host);
   try {
-    const summary = await write({ create, header, passphrase }, copy);
+    const summary: Summary = { bytes: 0, rows: 0, devices: 0 };
+    await create((put) =>
+      writeContent(header, passphrase, contentOf(copy, summary), async (bytes) => {
+        await put(bytes);
+        summary.bytes += bytes.length;
+      }),
+    );
     const { leftOut } = inventoryOf(config);
     const absent = config.stateFile === null ? ['RELAY_STATE_FILE is empty: sessions are in memory only'] : [];
     if (elsewhere !== undefined) absent.push(elsewhere);
@@ -129,27 +135,10 @@ async function takeCopy(config: Config, host: Host): Promise<Copy> {
   throw new CommandError('the files of the relay keep changing', 'Try again while nobody changes its settings.');
 }
 
-interface Target {
-  create: Awaited<ReturnType<typeof newFile>>;
-  header: Header;
-  passphrase: string | undefined;
-}
-
 interface Summary {
   bytes: number;
   rows: number;
   devices: number;
-}
-
-async function write({ create, header, passphrase }: Target, copy: Copy): Promise<Summary> {
-  const summary: Summary = { bytes: 0, rows: 0, devices: 0 };
-  await create((put) =>
-    writeContent(header, passphrase, contentOf(copy, summary), async (bytes) => {
-      await put(bytes);
-      summary.bytes += bytes.length;
-    }),
-  );
-  return summary;
 }
 
 async function* contentOf({ config, files, snapshot }: Copy, summary: Summary): AsyncGenerator<Item> {

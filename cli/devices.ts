@@ -7,7 +7,7 @@ import { deviceLines } from './devices/table.ts';
 import { watch } from './devices/watch.ts';
 import { freezeOf, printFreeze } from './freeze-text.ts';
 import { openOperatorRelay } from './operator-relay.ts';
-import { actionOf, flag, isGiven, type Options } from './options.ts';
+import { actionOf, checkOwners, flag, type Options } from './options.ts';
 import { type CommandContext, createStyle, line, printJson, sentence, UsageError } from './output.ts';
 import { RELAY_OPTION } from './remote-relay.ts';
 
@@ -19,7 +19,7 @@ const OWNERS = {
   '--grants': ['reduce'],
   '--without': ['reduce'],
   '--ended': ['list'],
-} as const;
+};
 
 /** `svc devices [list|watch|rename|extend|reduce|revoke]`: the paired devices of the relay (contract 09 §2, 11 §2). */
 export function define(command: Command): void {
@@ -51,10 +51,7 @@ async function run(
   context: CommandContext,
 ): Promise<void> {
   const action = actionOf(word, ...ACTIONS.devices);
-  for (const [option, owners] of Object.entries(OWNERS)) {
-    if (!(owners as readonly string[]).includes(action) && isGiven(options, option as `--${string}`))
-      throw new UsageError(`${option} belongs to '${owners.join("' and '")}'`);
-  }
+  checkOwners(options, action, OWNERS);
   if (action === 'rename') return rename(device, name, options, context);
   if (name !== undefined) throw new UsageError(`unexpected argument '${name}'`);
   if (action === 'revoke') return revoke(device, options, context);

@@ -5,14 +5,12 @@ import { install } from './mcp/install.ts';
 import { list, pair, revoke } from './mcp/pair.ts';
 import { openPairings } from './mcp/pairings.ts';
 import { PROGRAMS } from './mcp/programs.ts';
-import { actionOf, asText, isGiven, type Options, option } from './options.ts';
+import { actionOf, asText, checkOwners, type Options, option } from './options.ts';
 import { type CommandContext, sentence, UsageError } from './output.ts';
 import { RELAY_OPTION } from './remote-relay.ts';
 
-type Action = (typeof ACTIONS.mcp)[number];
-
 /** The actions that an option belongs to. */
-const OWNERS: Readonly<Record<`--${string}`, readonly Action[]>> = {
+const OWNERS = {
   '--only': ['pair'],
   '--relay': ['pair'],
   '--yes': ['pair', 'revoke'],
@@ -47,11 +45,7 @@ async function run(
   context: CommandContext,
 ): Promise<number | void> {
   const action = actionOf(word, ...ACTIONS.mcp);
-  for (const [option, owners] of Object.entries(OWNERS)) {
-    if (isGiven(options, option as `--${string}`) && !owners.includes(action)) {
-      throw new UsageError(`${option} belongs to '${owners.join("', '")}'`);
-    }
-  }
+  checkOwners(options, action, OWNERS);
   if (name !== undefined && action !== 'install' && action !== 'revoke') {
     throw new UsageError(`unexpected argument '${name}'`);
   }

@@ -5,7 +5,7 @@ import { asObject } from '../lib/kit/json.ts';
 import { sealText } from '../lib/mirror/seal-status.ts';
 import { ACTIONS } from './actions.ts';
 import { type OperatorRelay, openOperatorRelay, Refused } from './operator-relay.ts';
-import { actionOf, flag, isGiven, type Options, option } from './options.ts';
+import { actionOf, checkOwners, flag, type Options, option } from './options.ts';
 import {
   amount,
   type CommandContext,
@@ -39,8 +39,7 @@ export function define(command: Command): void {
 
 async function run(word: string | undefined, options: Options, context: CommandContext): Promise<number | void> {
   const action = actionOf(word, ...ACTIONS.mirror);
-  if (action !== 'enable' && isGiven(options, '--relay')) throw new UsageError("--relay belongs to 'enable'");
-  if (action !== 'disable' && isGiven(options, '--force')) throw new UsageError("--force belongs to 'disable'");
+  checkOwners(options, action, { '--relay': ['enable'], '--force': ['disable'] });
   const home = await openHome(context);
   if (action === 'enable') return enable(home, options, context);
   return action === 'disable' ? disable(home, options, context) : status(home, options, context);

@@ -139,6 +139,20 @@ export const isGiven = (options: Options, name: `--${string}`): boolean =>
 /** True if a flag is given in its negated form. `name` omits the `no-`. */
 export const negated = (options: Options, name: `--${string}`): boolean => options[camelCase(name.slice(2))] === false;
 
+const listed = new Intl.ListFormat('en-GB');
+
+/** @throws UsageError for a given option that belongs to other actions than this one. */
+export function checkOwners(
+  options: Options,
+  action: string,
+  owners: Readonly<Record<`--${string}`, readonly string[]>>,
+): void {
+  for (const [name, actions] of Object.entries(owners)) {
+    if (!isGiven(options, name as `--${string}`) || actions.includes(action)) continue;
+    throw new UsageError(`${name} belongs to ${listed.format(actions.map((word) => `'${word}'`))}`);
+  }
+}
+
 const invalid = (message: string) => new RelayError('invalid', message);
 
 export const asText = (text: string): string => text;

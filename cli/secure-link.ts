@@ -16,7 +16,7 @@ import { ACTIONS } from './actions.ts';
 import { confirm } from './confirm.ts';
 import { loadConfig } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
-import { actionOf, asHost, asPort, flag, type Options, option } from './options.ts';
+import { actionOf, asHost, asPort, checkOwners, flag, type Options, option } from './options.ts';
 import {
   aligned,
   type CommandContext,
@@ -64,10 +64,7 @@ interface Setting {
 
 async function run(word: string | undefined, options: Options, context: CommandContext): Promise<number> {
   const action = actionOf(word, ...ACTIONS['secure-link']);
-  const belongs = { '--force': 'enable', '--yes': 'rotate' } as const;
-  for (const name of ['--force', '--yes'] as const) {
-    if (flag(options, name) && action !== belongs[name]) throw new UsageError(`${name} belongs to '${belongs[name]}'`);
-  }
+  checkOwners(options, action, { '--force': ['enable'], '--yes': ['rotate'] });
   const port = option(options, '--port', asPort);
   const proposal = { host: option(options, '--host', asHost), ...(port !== undefined && { port: String(port) }) };
   if ((action === 'disable' || action === 'rotate') && (proposal.host ?? port) !== undefined) {

@@ -6,7 +6,7 @@ import { ACTIONS } from './actions.ts';
 import { confirm } from './confirm.ts';
 import { loadEnvironment } from './environment.ts';
 import { type OperatorCall, type OperatorRelay, openOperatorRelay, Refused } from './operator-relay.ts';
-import { actionOf, asText, flag, isGiven, type Options, option } from './options.ts';
+import { actionOf, asText, checkOwners, flag, type Options, option } from './options.ts';
 import {
   type CommandContext,
   CommandError,
@@ -60,10 +60,7 @@ async function run(
   context: CommandContext,
 ): Promise<void> {
   const action = actionOf(word, ...ACTIONS.tenants);
-  if (isGiven(options, '--public-key') && action !== 'claim' && action !== 'set') {
-    throw new UsageError("--public-key belongs to 'claim' and 'set'");
-  }
-  if (isGiven(options, '--yes') && action !== 'release') throw new UsageError("--yes belongs to 'release'");
+  checkOwners(options, action, { '--public-key': ['claim', 'set'], '--yes': ['release'] });
   if (words.length > 0 && action !== 'claim' && action !== 'set') {
     throw new UsageError(`unexpected argument '${words[0]}'`);
   }

@@ -100,7 +100,7 @@ async function localSteps(
   { host, options }: CheckDeps,
   address: RelayAddress,
   body: unknown,
-  listener: Listening,
+  listener: Pick<Config, 'host' | 'port'>,
 ): Promise<Step[]> {
   const { mode, publicUrl } = options;
   const [lanAddress, tailnet] = await Promise.all([
@@ -129,13 +129,8 @@ async function localSteps(
   return [listens, ...judged, tls];
 }
 
-interface Listening {
-  host: string;
-  port: number;
-}
-
 /** The address at which the relay reports to listen; for an older version, the configured one. */
-async function listenerOf(relay: OperatorRelay, { host, port }: Config): Promise<Listening> {
+async function listenerOf(relay: OperatorRelay, { host, port }: Config): Promise<Pick<Config, 'host' | 'port'>> {
   const answer = await relay.call({ method: 'GET', path: '/pairing/routes' }).catch(() => null);
   const listener = asObject(asObject(answer)?.listener);
   return typeof listener?.host === 'string' && typeof listener.port === 'number'
