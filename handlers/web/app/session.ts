@@ -256,7 +256,7 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
       isDoubted.value = false;
     });
   }
-  const stopEchoes = watchEchoes(system, proof, () => reconnect());
+  watchEchoes(system, proof, reconnect);
 
   function resume(): void {
     if (state.value.name === 'waiting') link.start();
@@ -273,11 +273,8 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
     const now = state.value;
     if (now.name === 'waiting' && !now.rateLimited && retryAt.value - Date.now() > SHORT_WAIT) link.start();
   }
-  const onShown = () => {
-    if (document.visibilityState === 'visible') resume();
-  };
   const found = store.current.peek();
-  const stopFollowing = store.current.subscribe((pairing) => {
+  store.current.subscribe((pairing) => {
     storeFirstSocket(base, pairing);
     // Another tab has paired this browser. A pairing found at the start waits for `start`.
     if (pairing && pairing !== found && state.peek().name === 'unpaired') queueMicrotask(() => link.start());
@@ -286,7 +283,9 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
   addEventListener('offline', doubt);
   addEventListener('pointerdown', retryNow);
   addEventListener('keydown', retryNow);
-  document.addEventListener('visibilitychange', onShown);
+  document.addEventListener('visibilitychange', () => {
+    if (document.visibilityState === 'visible') resume();
+  });
 
   /** Resolves when the link has settled, online or not. */
   function settled(): Promise<LinkState> {
@@ -415,18 +414,6 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
       isAway.value = false;
       state.value = { name: 'unpaired' };
     },
-
-    close(): void {
-      removeEventListener('online', resume);
-      removeEventListener('offline', doubt);
-      removeEventListener('pointerdown', retryNow);
-      removeEventListener('keydown', retryNow);
-      document.removeEventListener('visibilitychange', onShown);
-      stopEchoes();
-      stopFollowing();
-      void link.stop();
-      store.close();
-    },
   };
 }
 
@@ -494,7 +481,7 @@ function createPort() {
 }
 
 /** Sends `system/ping` while connected. Calls `lost` if no echo comes in time. */
-function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof | null }, lost: () => void): Cancel {
+function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof | null }, lost: () => void): void {
   let cancelTimeout: Cancel = () => {};
   let sentAt = 0;
   let pending = '';
@@ -512,13 +499,13 @@ function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof 
     });
   }
 
-  const stopMessages = port.onMessage(({ type, id }) => {
+  port.onMessage(({ type, id }) => {
     if (type !== 'pong' || id !== pending) return;
     cancelTimeout();
     pending = '';
     proof.value = { at: Date.now(), roundTrip: Math.round(performance.now() - sentAt) };
   });
-  const stopOnline = port.onOnline(() => {
+  port.onOnline(() => {
     ask(ECHO_TIMEOUT);
     const stop = every(
       systemClock,
@@ -536,9 +523,5 @@ function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof 
     cancelTimeout();
     pending = '';
     ask(timeout);
-  };
-  return () => {
-    stopMessages();
-    stopOnline();
   };
 }
