@@ -60,7 +60,7 @@ async function openInbox(pageStore: object = EMPTY, meanwhile = (_: ReturnType<t
     return promise;
   };
   const inbox = createInbox({
-    session: { port: () => port, isAtMailbox: signal(false), grants: signal({ phone: null }) },
+    session: { port: () => port, isAtMailbox: signal(false), may: () => true },
     api: { call },
     base: BASE,
     pageStore,

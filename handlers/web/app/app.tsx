@@ -1,7 +1,6 @@
 import { type Signal, useSignal } from '@preact/signals';
 import { type ComponentType, Fragment } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { isGranted } from '../../../lib/sessions/grants.ts';
 import { useNow } from '../shared/ages.ts';
 import { Button, Loading, Notice, ToastList } from '../shared/components.tsx';
 import { FreezeBanner, FreezeButton } from '../shared/freeze.tsx';
@@ -13,8 +12,7 @@ import { VersionNotice } from '../shared/version-notice.tsx';
 import { useApp } from './context.ts';
 import { useThreadName } from './inbox/names.ts';
 import type { LinkCode } from './launch.ts';
-import { offered } from './offered.ts';
-import { screens } from './screens.ts';
+import { offered } from './screens.ts';
 import { ConnectionChip } from './status.tsx';
 
 /** Milliseconds between checks for expired grants. */
@@ -44,7 +42,7 @@ export function AppShell({ code, isKept }: AppShellProps) {
   }
   return (
     <Shell
-      screens={offered(screens, session, now.value)}
+      screens={offered(session, now.value)}
       banner={<Freeze />}
       status={
         <>
@@ -78,7 +76,7 @@ function FreezeSwitch() {
 /** The notice while the relay is frozen. Only a session with the grant `bridge` may end it. */
 function Freeze() {
   const { session, api } = useApp();
-  const mayEnd = isGranted(session.grants.value, 'bridge', Date.now() / 1000);
+  const mayEnd = session.may('bridge');
   return <FreezeBanner {...{ api, mayEnd }} freeze={session.freeze.value} isAway={!session.isOnline.value} />;
 }
 

@@ -1,6 +1,5 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { every, systemClock } from '../../../lib/kit/clock.ts';
-import { isGranted } from '../../../lib/sessions/grants.ts';
 import type { App } from './context.ts';
 import { listShells } from './terminal/list.ts';
 
@@ -31,7 +30,6 @@ const REFRESH_EVERY = 30_000;
 export function createOverview({ session, api, pageStore }: App) {
   const current = signal<Overview | null>(null);
   const port = session.port('terminal');
-  const may = (grant: string) => isGranted(session.grants.value, grant, Date.now() / 1000);
 
   let isClosed = false;
 
@@ -40,7 +38,7 @@ export function createOverview({ session, api, pageStore }: App) {
   });
 
   async function shells(): Promise<number | null> {
-    if (!may('terminal')) return null;
+    if (!session.may('terminal')) return null;
     return listShells(port).then(
       ({ length }) => length,
       () => null,

@@ -1,5 +1,6 @@
 import type { Screen } from '../shared/shell.tsx';
 import Home from './screens/home.tsx';
+import type { Session } from './session.ts';
 
 /** THE screen table of the app: a screen is one file and one row. The first one is part of the shell. */
 export const screens: readonly Screen[] = [
@@ -98,3 +99,7 @@ export const screens: readonly Screen[] = [
     load: () => import('./screens/settings.tsx'),
   },
 ];
+
+/** The screens that this session's grants allow at `now`, epoch ms. */
+export const offered = ({ may }: Session, now?: number): Screen[] =>
+  screens.filter(({ grant }) => grant === undefined || may(grant, now));

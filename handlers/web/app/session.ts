@@ -13,6 +13,7 @@ import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import { isAboutClock, type LinkState } from '../../../lib/companion/link/state.ts';
 import { type Cancel, every, systemClock } from '../../../lib/kit/clock.ts';
 import { type FreezeState, readFreeze } from '../../../lib/operations/freeze-state.ts';
+import { isGranted } from '../../../lib/sessions/grants.ts';
 import { ALIVE, type Message, type Payload } from '../../../lib/socket/envelope.ts';
 import { createBrowserDial } from './dial.ts';
 import { storeFirstSocket } from './first-socket.ts';
@@ -313,8 +314,8 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
     get deviceId(): string {
       return store.deviceId;
     },
-    /** Grants of this session by name, with their ends (epoch seconds, null = never). */
-    grants: computed(() => store.current.value?.grants ?? {}),
+    /** True if this session has a grant at `now`, epoch ms. */
+    may: (grant: string, now = Date.now()): boolean => isGranted(store.current.value?.grants ?? {}, grant, now / 1000),
     /** The relay's version at the last connection. */
     relayVersion: computed(() => store.current.value?.server_version),
     /** The agent's profiles, as last listed by the relay (contract 07 §1.2). */

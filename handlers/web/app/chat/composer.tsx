@@ -1,6 +1,5 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
-import { isGranted } from '../../../../lib/sessions/grants.ts';
 import { Button, inPage, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
@@ -32,7 +31,7 @@ export function Composer({
   const chats = app.retained(createChats);
   const { draft, pictures } = conversation;
   const sending = useSignal<Sending | null>(null);
-  const mayAttach = isGranted(app.session.grants.value, 'files', Date.now() / 1000);
+  const mayAttach = app.session.may('files');
   const isEmpty = draft.value.trim() === '' && pictures.value.length === 0;
 
   function attach(files: readonly File[]): void {

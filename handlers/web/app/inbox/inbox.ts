@@ -2,7 +2,6 @@ import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import { type Cancel, every, systemClock } from '../../../../lib/kit/clock.ts';
 import { isObject } from '../../../../lib/kit/json.ts';
 import { UNNUMBERED } from '../../../../lib/phone/numbers.ts';
-import { isGranted } from '../../../../lib/sessions/grants.ts';
 import type { Message } from '../../../../lib/socket/envelope.ts';
 import type { Api } from '../../shared/api.ts';
 import { type PageStore, withEntry } from '../page-store.ts';
@@ -35,7 +34,6 @@ const RETRY_EVERY = 15_000;
 /** Milliseconds after which changes are stored, since messages come in bursts. */
 const KEEP_AFTER = 500;
 const MAX_DRAFTS = 50;
-const GRANT = 'phone';
 /** In place of the hash of the words shown, where this page cannot compute one: home then takes the reply for no answer. */
 const UNKNOWN = '';
 
@@ -86,7 +84,7 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
   let cancelKeep: Cancel = () => {};
   /** True if the stored items could not be read, so that those of this page must not replace them. */
   let isMissed = false;
-  const isOffered = computed(() => isGranted(session.grants.value, GRANT, Date.now() / 1000));
+  const isOffered = computed(() => session.may('phone'));
   const ordered = computed(() => inOrder(items.value.values()));
 
   function put(changes: readonly Item[]): void {

@@ -1,7 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useMemo } from 'preact/hooks';
-import { isGranted } from '../../../../lib/sessions/grants.ts';
 import { sizeText } from '../../shared/ages.ts';
 import { Button, Loading } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
@@ -50,9 +49,7 @@ export function ReferenceView({ reference }: { reference: Reference }) {
       <Unavailable reason={t('The file is larger than your settings allow: raise the limit for attachments there.')} />
     );
   }
-  if (!isGranted(session.grants.value, 'files', Date.now() / 1000)) {
-    return <Unavailable reason={t('This device may not load files.')} />;
-  }
+  if (!session.may('files')) return <Unavailable reason={t('This device may not load files.')} />;
   return <RelayFile place={place} name={name} isSensitive={isSensitive} />;
 }
 

@@ -5,9 +5,8 @@ import { type I18n, useI18n, useT } from '../../shared/i18n.ts';
 import { Icon, type IconName } from '../../shared/icons.tsx';
 import { hrefOf } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
-import { offered } from '../offered.ts';
 import { createOverview, type Overview } from '../overview.ts';
-import { screens } from '../screens.ts';
+import { offered } from '../screens.ts';
 import { TierNotice } from '../tier.tsx';
 
 /** The state of the connection, and counts of waiting items. */
@@ -97,7 +96,7 @@ function AgentChip({ state: { agent } }: { state: Overview }) {
 function Counts({ state }: { state: Overview }) {
   const { t } = useI18n();
   const { session, inbox } = useApp();
-  const paths = offered(screens, session).map(({ path }) => path);
+  const paths = offered(session).map(({ path }) => path);
   return (
     <ul class="cards">
       {paths.includes('inbox') && (

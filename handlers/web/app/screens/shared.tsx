@@ -1,5 +1,4 @@
 import { useSignal } from '@preact/signals';
-import { isGranted } from '../../../../lib/sessions/grants.ts';
 import { sizeText } from '../../shared/ages.ts';
 import { Button, Choice, Empty, Notice } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
@@ -16,7 +15,7 @@ export default function Shared() {
   const t = useT();
   const { session, shares } = useApp();
   const isLost = useRouter().place.value.query.has('lost');
-  const may = (grant: string) => isGranted(session.grants.value, grant, Date.now() / 1000);
+  const { may } = session;
   const share = shares.pending.value;
   if (!share) {
     return (

@@ -1,4 +1,3 @@
-import { isGranted } from '../../../../lib/sessions/grants.ts';
 import type { App } from '../context.ts';
 
 /** Speech features of the relay (contract 05 §5). */
@@ -25,7 +24,7 @@ const GRANT = 'voice:realtime';
 
 /** Requests the features. @throws ApiError */
 export async function loadOffer({ api, session }: App, signal: AbortSignal): Promise<VoiceOffer> {
-  const isAllowed = isGranted(session.grants.value, GRANT, Date.now() / 1000);
+  const isAllowed = session.may(GRANT);
   const [basic, agent] = await Promise.all([
     api.call<BasicConfig>('voice/config', { signal }),
     isAllowed ? api.call<AgentConfig>('voice/realtime-agent/config', { signal }).catch(() => null) : null,
