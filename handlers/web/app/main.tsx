@@ -16,6 +16,7 @@ import { openPairingStore } from './pairing-store.ts';
 import { createSession, type Session } from './session.ts';
 import { applyLook, languageOf, openSettings } from './settings.ts';
 import { createShares } from './share/shares.ts';
+import { until } from './until.ts';
 // Constants of several screens, which would each be a chunk and a request of their own.
 import '../../../lib/media/sealed-type.ts';
 import './devices/max-name.ts';
@@ -128,15 +129,11 @@ async function main(): Promise<void> {
 }
 
 /** Resolves once the relay has answered or will not for now, or if nothing waits for it. */
-function whenSettled({ proof, isAway, pairing }: Session): Promise<void> {
-  return new Promise((resolve) => {
-    const stop = effect(() => {
-      if (proof.value === null && !isAway.value && pairing.value !== null) return;
-      // Render first.
-      setTimeout(resolve);
-      queueMicrotask(() => stop());
-    });
-  });
+async function whenSettled({ proof, isAway, pairing }: Session): Promise<void> {
+  const isSettled = computed(() => proof.value !== null || isAway.value || pairing.value === null);
+  await until(isSettled, Boolean);
+  // Render first.
+  await new Promise((resolve) => setTimeout(resolve));
 }
 
 /** Caches the result of each function until the pairing ends. */

@@ -23,6 +23,7 @@ import type { BrowserPairingStore } from './pairing-store.ts';
 import { type ProfileRow, readProfiles } from './profiles/rows.ts';
 import { createProver, type ProofTarget, type Prover } from './proof.ts';
 import { httpBase } from './stored-pairing.ts';
+import { until } from './until.ts';
 
 /** Channels of the socket that a screen may use (contract 02). */
 const CHANNELS = ['chat', 'terminal', 'tui', 'proactive', 'notifications', 'pairing', 'system'] as const;
@@ -289,15 +290,8 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
   });
 
   /** Resolves when the link has settled, online or not. */
-  function settled(): Promise<LinkState> {
-    return new Promise((resolve) => {
-      const stop = state.subscribe((next) => {
-        if (!['online', 'waiting', 'unpaired', 'stopped'].includes(next.name)) return;
-        queueMicrotask(() => stop());
-        resolve(next);
-      });
-    });
-  }
+  const settled = (): Promise<LinkState> =>
+    until(state, ({ name }) => ['online', 'waiting', 'unpaired', 'stopped'].includes(name));
 
   return {
     state: state as ReadonlySignal<LinkState>,

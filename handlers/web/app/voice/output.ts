@@ -1,6 +1,8 @@
 import { fromBase64 } from '../../../../lib/kit/bytes.ts';
+import { deferred } from '../../../../lib/kit/deferred.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
 import type { App } from '../context.ts';
+import { until } from '../until.ts';
 import { chosenVoice } from './choice.ts';
 import type { BasicConfig } from './offer.ts';
 import { createPlayer } from './player.ts';
@@ -81,10 +83,7 @@ export async function speakOutput(app: App, { text, rendering, over, onSound }: 
     // The lab does not number its audio.
     onPlayed: (id) => id > 0 && socket.send({ type: 'client.ack', audio_event_id: id, played_audio_event_id: id }),
   });
-  let settle = () => {};
-  const rendered = new Promise<void>((resolve) => {
-    settle = resolve;
-  });
+  const rendered = deferred();
   const socket = openVoiceSocket(app, websocket_path, {
     open() {
       socket.send({ type: 'session.start' });
@@ -92,11 +91,14 @@ export async function speakOutput(app: App, { text, rendering, over, onSound }: 
     },
     message(event) {
       if (event.type === 'voice.audio.delta') play(event);
-      else if (event.type === 'voice.response.done' || event.type === 'voice.error') settle();
+      else if (event.type === 'voice.response.done' || event.type === 'voice.error') rendered.resolve();
     },
-    close: () => settle(),
+    close: () => rendered.resolve(),
   });
-  over.addEventListener('abort', settle);
+  over.addEventListener('abort', () => {
+    rendered.resolve();
+    player.clear();
+  });
 
   function play({ audio_event_id, audio_base64, sample_rate }: JsonObject): void {
     const pcm = typeof audio_base64 === 'string' ? fromBase64(audio_base64) : null;
@@ -107,24 +109,12 @@ export async function speakOutput(app: App, { text, rendering, over, onSound }: 
   }
 
   try {
-    if (!over.aborted) await rendered;
-    if (!over.aborted) await silence(player.isPlaying, over);
+    if (!over.aborted) await rendered.promise;
+    await until(player.isPlaying, (isPlaying) => !isPlaying);
     return wasHeard || over.aborted;
   } finally {
     socket.send({ type: 'session.close' });
     socket.close('done');
     player.close();
   }
-}
-
-/** Resolves when everything was heard, or it is over. */
-function silence(isPlaying: ReturnType<typeof createPlayer>['isPlaying'], over: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    over.addEventListener('abort', () => resolve());
-    const stop = isPlaying.subscribe((playing) => {
-      if (playing) return;
-      queueMicrotask(() => stop());
-      resolve();
-    });
-  });
 }

@@ -1,9 +1,10 @@
 import { batch, type ReadonlySignal, signal } from '@preact/signals';
-import { type Cancel, systemClock } from '../../../../lib/kit/clock.ts';
+import { systemClock } from '../../../../lib/kit/clock.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { createChats } from '../chat/chats.ts';
 import type { Turn } from '../chat/turns.ts';
 import type { App } from '../context.ts';
+import { until } from '../until.ts';
 import { outputOf, type Rendering, speakOutput } from './output.ts';
 import { clipName, type Recorder, startRecorder } from './recorder.ts';
 
@@ -93,9 +94,11 @@ export function createTalk(app: App) {
       if (text === '') return fail('Nothing was heard. Speak closer to the microphone.');
       if (!chats.send(conversation, text)) return fail('The relay does not answer.');
       state.value = 'thinking';
-      const answer = await answered(over);
+      // An interrupted answer ends too.
+      const turns = await until(conversation.turns, (turns) => turns.at(-1)?.state !== 'streaming');
+      const answer = turns.at(-1);
       if (over.aborted) return;
-      if (answer.state === 'done' && isSpeaking.value && answer.text.trim() !== '')
+      if (answer?.state === 'done' && isSpeaking.value && answer.text.trim() !== '')
         await speak(answer.text, await streamed, over);
       if (!over.aborted) state.value = 'idle';
     } catch (reason) {
@@ -108,21 +111,6 @@ export function createTalk(app: App) {
     form.append('audio', clip, clipName(clip));
     const request = { method: 'POST', raw: form, signal: over } as const;
     return (await api.call<{ text: string }>('voice/transcribe', request)).text.trim();
-  }
-
-  /** The agent's last turn, once it has ended. */
-  function answered(over: AbortSignal): Promise<Turn> {
-    return new Promise((resolve) => {
-      let stop: Cancel = () => {};
-      const check = (turns: readonly Turn[]) => {
-        const last = turns.at(-1);
-        if (!last || (last.state === 'streaming' && !over.aborted)) return;
-        queueMicrotask(() => stop());
-        resolve(last);
-      };
-      stop = conversation.turns.subscribe(check);
-      over.addEventListener('abort', () => check(conversation.turns.peek()));
-    });
   }
 
   /** `rendering`: the relay's voice output, which speaks sooner than a completely rendered file. */
