@@ -1,6 +1,8 @@
 import fc from 'fast-check';
-import { expect, it } from 'vitest';
+import { afterEach, expect, it, vi } from 'vitest';
+import { startCapture } from '../../handlers/web/app/voice/capture.ts';
 import { createDetector } from '../../handlers/web/app/voice/detector.ts';
+import { startRecorder } from '../../handlers/web/app/voice/recorder.ts';
 import { createResampler } from '../../handlers/web/app/voice/resample.ts';
 import { createUplink } from '../../handlers/web/app/voice/uplink.ts';
 import type { JsonObject } from '../../lib/kit/json.ts';
@@ -160,4 +162,20 @@ it('what is dropped is not sent, and the relay forgets what it has of it', () =>
   sent.length = 0;
   uplink.connect();
   expect(ids()).toEqual(['input_audio.clear']);
+});
+
+afterEach(() => vi.unstubAllGlobals());
+
+it.each([
+  ['a recording', startRecorder],
+  ['a live conversation', () => startCapture({ hear: () => {}, lost: () => {} })],
+])('frees the microphone when the browser has no sound for %s', async (_, start) => {
+  const stop = vi.fn();
+  vi.stubGlobal('navigator', { mediaDevices: { getUserMedia: async () => ({ getTracks: () => [{ stop }] }) } });
+  const AudioContext = vi.fn(() => {
+    throw new Error('too many contexts');
+  });
+  vi.stubGlobal('AudioContext', AudioContext);
+  await expect(start()).rejects.toThrow();
+  expect(stop).toHaveBeenCalledOnce();
 });

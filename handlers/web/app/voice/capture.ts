@@ -1,4 +1,4 @@
-import { openMicrophone } from './microphone.ts';
+import { withMicrophone } from './microphone.ts';
 import { PROCESSOR, SPEECH_RATE } from './speech.ts';
 
 /** Set by the build: the file of `worklet.ts`. */
@@ -18,20 +18,9 @@ export interface CaptureDeps {
   lost(): void;
 }
 
-/** Captures the microphone in frames, until it is closed. @throws MicrophoneError */
-export async function startCapture({ hear, lost }: CaptureDeps): Promise<Capture> {
-  const stream = await openMicrophone();
-  const context = new AudioContext();
-
-  function close(): void {
-    for (const track of stream.getTracks()) {
-      track.onended = null;
-      track.stop();
-    }
-    if (context.state !== 'closed') void context.close();
-  }
-
-  try {
+/** Captures the microphone in frames, until it is closed. @throws Error worded for people */
+export const startCapture = ({ hear, lost }: CaptureDeps): Promise<Capture> =>
+  withMicrophone(async ({ stream, context, close }) => {
     await context.audioWorklet.addModule(__WORKLET__);
     const node = new AudioWorkletNode(context, PROCESSOR, { channelCount: 1, channelCountMode: 'explicit' });
     node.port.onmessage = ({ data }: MessageEvent<Int16Array>) => hear(data);
@@ -40,8 +29,4 @@ export async function startCapture({ hear, lost }: CaptureDeps): Promise<Capture
     for (const track of stream.getTracks()) track.onended = lost;
     void context.resume();
     return { rate: Math.min(SPEECH_RATE, context.sampleRate), close };
-  } catch (error) {
-    close();
-    throw error;
-  }
-}
+  });

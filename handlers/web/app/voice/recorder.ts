@@ -1,5 +1,5 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import { openMicrophone } from './microphone.ts';
+import { type Microphone, withMicrophone } from './microphone.ts';
 import { meterOf } from './speech.ts';
 
 /** A recording under way. */
@@ -15,10 +15,12 @@ export interface Recorder {
 /** In order of preference: formats that browsers record and providers accept (contract 05 §6). */
 const TYPES = ['audio/webm;codecs=opus', 'audio/mp4', 'audio/ogg;codecs=opus'];
 
-/** Records from the microphone, until one of the two ends is called. @throws MicrophoneError */
-export async function startRecorder(): Promise<Recorder> {
-  const stream = await openMicrophone();
-  const context = new AudioContext();
+/** Records from the microphone, until one of the two ends is called. @throws Error worded for people */
+export const startRecorder = (): Promise<Recorder> => withMicrophone(record);
+
+function record({ stream, context, close: free }: Microphone): Recorder {
+  const type = TYPES.find((one) => MediaRecorder.isTypeSupported(one));
+  const recorder = new MediaRecorder(stream, type ? { mimeType: type } : {});
   const analyser = context.createAnalyser();
   context.createMediaStreamSource(stream).connect(analyser);
   const samples = new Float32Array(analyser.fftSize);
@@ -32,19 +34,15 @@ export async function startRecorder(): Promise<Recorder> {
     frame = requestAnimationFrame(measure);
   }
 
-  const type = TYPES.find((one) => MediaRecorder.isTypeSupported(one));
-  const recorder = new MediaRecorder(stream, type ? { mimeType: type } : {});
+  function close(): void {
+    cancelAnimationFrame(frame);
+    free();
+  }
+
   const parts: Blob[] = [];
   recorder.ondataavailable = ({ data }) => parts.push(data);
   recorder.start();
   measure();
-
-  function close(): void {
-    if (context.state === 'closed') return;
-    cancelAnimationFrame(frame);
-    for (const track of stream.getTracks()) track.stop();
-    void context.close();
-  }
 
   return {
     level,
