@@ -73,6 +73,15 @@ describeInBrowser(
       await expect.poll(() => page.locator('video').count()).toBe(0);
     });
 
+    it('can be loaded again after the connection broke on the way', async () => {
+      const { page, allow } = await open();
+      allow(/Failed to load resource/);
+      await page.route('**/pair-*.js', (route) => route.abort(), { times: 1 });
+      await page.goto(app());
+      await page.getByRole('button', { name: 'Retry' }).click();
+      await page.getByLabel('Pairing code').waitFor();
+    });
+
     it('counts down while the relay refuses every attempt from here', async () => {
       const { page, allow } = await open();
       allow(/WebSocket|Failed to load resource/);

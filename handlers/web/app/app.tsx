@@ -1,12 +1,11 @@
-import { type Signal, useSignal } from '@preact/signals';
-import { type ComponentType, Fragment } from 'preact';
+import type { Signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { useNow } from '../shared/ages.ts';
-import { Button, Loading, Notice, ToastList } from '../shared/components.tsx';
+import { Button, Notice, ToastList } from '../shared/components.tsx';
 import { FreezeBanner, FreezeButton } from '../shared/freeze.tsx';
 import { useT } from '../shared/i18n.ts';
 import { hrefOf, useRouter } from '../shared/router.ts';
-import { Shell } from '../shared/shell.tsx';
+import { Lazy, Shell } from '../shared/shell.tsx';
 import { VERSION } from '../shared/version.ts';
 import { VersionNotice } from '../shared/version-notice.tsx';
 import { useApp } from './context.ts';
@@ -31,11 +30,19 @@ export function AppShell({ code, isKept }: AppShellProps) {
   const nameOf = useThreadName();
   const { session, inbox, lock } = useApp();
   const now = useNow(GRANT_CHECK);
-  if (lock.isLocked.value && session.pairing.value) return <Deferred load={loadLock} />;
+  if (lock.isLocked.value && session.pairing.value) {
+    return (
+      <main>
+        <Lazy load={loadLock} />
+      </main>
+    );
+  }
   if (!session.pairing.value || code.value !== null) {
     return (
       <>
-        <Deferred load={loadPair} {...{ code, isKept }} />
+        <main>
+          <Lazy load={loadPair} {...{ code, isKept }} />
+        </main>
         <ToastList />
       </>
     );
@@ -84,23 +91,6 @@ const loadLock = () => import('./lock/page.tsx');
 const loadHomeOff = () => import('./home-off.tsx');
 const loadPair = () => import('./pair.tsx');
 
-/** A page without the frame, loaded on demand; or a part of one, `within` a fragment. */
-function Deferred<Props extends object>({
-  load,
-  within: Within = 'main',
-  ...props
-}: { load(): Promise<{ default: ComponentType<Props> }>; within?: 'main' | typeof Fragment } & Props) {
-  const loaded = useSignal<{ Page: ComponentType<Props> } | null>(null);
-  useEffect(() => {
-    loaded.value = null;
-    void load().then(({ default: Page }) => {
-      loaded.value = { Page };
-    });
-  }, [load, loaded]);
-  const Page = loaded.value?.Page;
-  return <Within>{Page ? <Page {...(props as unknown as Props)} /> : Within === 'main' && <Loading />}</Within>;
-}
-
 /** Notices on every screen: another version of the relay, and the relay's messages to people. */
 function PageNotices() {
   const t = useT();
@@ -132,7 +122,7 @@ function PageNotices() {
         </Notice>
       )}
       <VersionNotice version={session.isOnline.value ? version : undefined} />
-      {hasMailbox && <Deferred load={loadHomeOff} within={Fragment} {...{ screen, known: known.current }} />}
+      {hasMailbox && <Lazy isQuiet load={loadHomeOff} {...{ screen, known: known.current }} />}
       {shares.pending.value && screen !== 'shared' && (
         <Notice
           action={

@@ -105,7 +105,7 @@ export function Shell({ screens, banner, status, notices, badges = {}, destinati
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
       <main tabIndex={0}>
         {notices}
-        {current && <Lazy key={current.path} screen={current} />}
+        {current && <Lazy key={current.path} load={current.load} />}
       </main>
       <GoAnywhere screens={screens} destinations={destinations} />
     </div>
@@ -148,29 +148,36 @@ function GoAnywhere({ screens, destinations }: Pick<ShellProps, 'screens' | 'des
   );
 }
 
-/** A screen, loaded when it is first shown. */
-function Lazy({ screen }: { screen: Screen }) {
-  const t = useT();
-  const loaded = useSignal<{ Screen?: ComponentType; failed?: boolean }>({});
+interface LazyProps<Props> {
+  load(): Promise<{ default: ComponentType<Props> }>;
+  /** True if nothing is shown until it is loaded, or if it cannot be. */
+  isQuiet?: boolean;
+}
 
-  function load(): void {
+/** A screen or a part of one, loaded when it is first shown. Further properties are its own. */
+export function Lazy<Props extends object>({ load, isQuiet = false, ...props }: LazyProps<Props> & Props) {
+  const t = useT();
+  const loaded = useSignal<{ Part?: ComponentType<Props>; failed?: boolean }>({});
+
+  function start(): void {
     loaded.value = {};
-    screen.load().then(
-      ({ default: Screen }) => {
-        loaded.value = { Screen };
+    load().then(
+      ({ default: Part }) => {
+        loaded.value = { Part };
       },
       () => {
         loaded.value = { failed: true };
       },
     );
   }
-  useEffect(load, [screen.path]);
+  useEffect(start, [load]);
 
-  const { Screen, failed } = loaded.value;
-  if (Screen) return <Screen />;
+  const { Part, failed } = loaded.value;
+  if (Part) return <Part {...(props as unknown as Props)} />;
+  if (isQuiet) return null;
   if (!failed) return <Loading />;
   return (
-    <Empty icon="offline" action={<Retry onClick={load} />}>
+    <Empty icon="offline" action={<Retry onClick={start} />}>
       {t('This screen could not be loaded: the relay does not answer.')}
     </Empty>
   );
