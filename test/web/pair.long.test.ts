@@ -73,6 +73,28 @@ describeInBrowser(
       await expect.poll(() => page.locator('video').count()).toBe(0);
     });
 
+    it('frees the camera when the reader of codes cannot be loaded', async () => {
+      const { page, allow } = await open();
+      allow(/Failed to load resource/);
+      await page.route('**/qr-reader-*.js', (route) => route.abort());
+      await page.addInitScript(() => {
+        const { mediaDevices } = navigator;
+        const getUserMedia = mediaDevices.getUserMedia.bind(mediaDevices);
+        mediaDevices.getUserMedia = async (constraints) => {
+          const stream = await getUserMedia(constraints);
+          Object.assign(globalThis, { camera: stream.getTracks() });
+          return stream;
+        };
+      });
+      await page.goto(app());
+      await page.getByRole('button', { name: 'Scan the code with the camera' }).click();
+      await page.getByText('The camera cannot be used').waitFor();
+      await page.waitForFunction(() => {
+        const tracks = (globalThis as { camera?: MediaStreamTrack[] }).camera;
+        return tracks?.every(({ readyState }) => readyState === 'ended');
+      });
+    });
+
     it('can be loaded again after the connection broke on the way', async () => {
       const { page, allow } = await open();
       allow(/Failed to load resource/);

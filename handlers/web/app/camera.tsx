@@ -66,14 +66,13 @@ export function Camera({ onText, onClose }: CameraProps) {
 
 /** Shows the camera and scans for codes until one is accepted or `signal` aborts. Always releases the camera. */
 async function watch(video: HTMLVideoElement, onText: CameraProps['onText'], signal: AbortSignal): Promise<void> {
-  const [stream, detector] = await Promise.all([
-    navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } }),
-    openDetector(),
-  ]);
+  const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } });
   try {
     signal.throwIfAborted();
     video.srcObject = stream;
     await video.play();
+    // The picture is shown while it is loaded, which may fail.
+    const detector = await openDetector();
     for (;;) {
       await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY));
       signal.throwIfAborted();
