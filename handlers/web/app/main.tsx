@@ -17,9 +17,10 @@ import { createSession, type Session } from './session.ts';
 import { applyLook, languageOf, openSettings } from './settings.ts';
 import { createShares } from './share/shares.ts';
 import { until } from './until.ts';
-// Constants of several screens, which would each be a chunk and a request of their own.
+// Small parts of several screens, which would each be a chunk and a request of their own.
 import '../../../lib/media/sealed-type.ts';
 import './devices/max-name.ts';
+import './flag.ts';
 
 /** Sentences of the app in other languages, one file per area. */
 const TABLES: readonly LoadTable[] = [

@@ -8,6 +8,7 @@ import type { AppShellProps } from './app.tsx';
 import { Camera } from './camera.tsx';
 import { useApp } from './context.ts';
 import { MAX_NAME } from './devices/max-name.ts';
+import { useFlag } from './flag.ts';
 import { describeBrowser, type LinkCode, readCode } from './launch.ts';
 import { lifetimeOptions, limitFor, limitSession } from './lifetime.ts';
 import type { PairResult, Session } from './session.ts';
@@ -27,7 +28,7 @@ export default function Pair({ code, isKept }: AppShellProps) {
   const toast = useToast();
   const typed = useSignal(code.value?.code ?? '');
   const attempt = useSignal<Attempt>({ name: 'idle' });
-  const isLooking = useSignal(false);
+  const scanning = useFlag();
   /** The last link. Its code may be sent again from the field, with its secret. */
   const linked = useRef<LinkCode | null>(null);
   const { all_insecure_pair_ack_seen: consent } = settings.values;
@@ -156,28 +157,21 @@ export default function Pair({ code, isKept }: AppShellProps) {
           onChange={(value) => settings.set('pair_ttl_seconds', Number(value))}
         />
       )}
-      {mayPair && isLooking.value && (
+      {mayPair && scanning.isOn && (
         <Camera
           onText={(text) => {
             const seen = readCode(text);
             if (seen === null) return false;
-            isLooking.value = false;
+            scanning.off();
             typed.value = seen.code;
             void pair(seen);
             return true;
           }}
-          onClose={() => {
-            isLooking.value = false;
-          }}
+          onClose={scanning.off}
         />
       )}
-      {mayPair && canLook && !isLooking.value && (
-        <Button
-          icon="camera"
-          onClick={() => {
-            isLooking.value = true;
-          }}
-        >
+      {mayPair && canLook && !scanning.isOn && (
+        <Button icon="camera" onClick={scanning.on}>
           {t('Scan the code with the camera')}
         </Button>
       )}

@@ -8,6 +8,7 @@ import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { hrefOf } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
+import { useFlag } from '../flag.ts';
 import { createChats } from './chats.ts';
 import { createChatMarks, MAX_NAME } from './marks.ts';
 
@@ -134,14 +135,14 @@ function Sessions({ open }: { open: string }) {
   const isOnline = app.session.isOnline.value;
   // After a new conversation, the agent's list has one more.
   const sessions = useLoad((signal) => chats.list(signal), [isOnline, open]);
-  const isAll = useSignal(false);
+  const all = useFlag();
   return (
     <LoadedView {...sessions}>
       {(list) => {
         if (list.length === 0) {
           return <Empty icon="chat">{t('There is no conversation yet. Begin one above.')}</Empty>;
         }
-        const shown = isAll.value ? list : list.filter(({ id }) => !marks[id]?.isHidden);
+        const shown = all.isOn ? list : list.filter(({ id }) => !marks[id]?.isHidden);
         const hidden = list.filter(({ id }) => marks[id]?.isHidden).length;
         return (
           <>
@@ -164,12 +165,7 @@ function Sessions({ open }: { open: string }) {
               </ul>
             )}
             {hidden > 0 && (
-              <Button
-                aria-pressed={isAll.value}
-                onClick={() => {
-                  isAll.value = !isAll.value;
-                }}
-              >
+              <Button aria-pressed={all.isOn} onClick={all.toggle}>
                 {t('Show hidden conversations ({n})', { n: hidden })}
               </Button>
             )}
@@ -186,13 +182,13 @@ export function MarkDialog({ id, name: shown, onClose }: { id: string; name: str
   const { marks, set } = useApp().retained(createChatMarks);
   const mark = marks.value[id];
   const name = useSignal(mark?.name ?? '');
-  const isHidden = useSignal(mark?.isHidden ?? false);
+  const hidden = useFlag(mark?.isHidden);
   return (
     <Dialog
       title={t('On this device')}
       onClose={onClose}
       onSubmit={() => {
-        void set(id, { name: name.value, isHidden: isHidden.value });
+        void set(id, { name: name.value, isHidden: hidden.isOn });
         onClose();
       }}
       submit={t('Save')}
@@ -204,13 +200,7 @@ export function MarkDialog({ id, name: shown, onClose }: { id: string; name: str
         maxLength={MAX_NAME}
         placeholder={shown}
       />
-      <SwitchRow
-        label={t('Hide in the list')}
-        checked={isHidden.value}
-        onChange={(isOn) => {
-          isHidden.value = isOn;
-        }}
-      />
+      <SwitchRow label={t('Hide in the list')} checked={hidden.isOn} onChange={hidden.set} />
     </Dialog>
   );
 }

@@ -1,9 +1,9 @@
-import { useSignal } from '@preact/signals';
 import { useLayoutEffect } from 'preact/hooks';
 import { Button, Notice, Question } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { useApp } from '../context.ts';
+import { useFlag } from '../flag.ts';
 import { askForPasskey } from './passkey.ts';
 import { signOut } from './sign-out.ts';
 import { usePasskey } from './use-passkey.ts';
@@ -14,8 +14,8 @@ export default function LockPage() {
   const app = useApp();
   const { lock } = app;
   const { isAsking, error, cancel, run } = usePasskey();
-  const isLost = useSignal(false);
-  const isLeaving = useSignal(false);
+  const lost = useFlag();
+  const leaving = useFlag();
 
   // With the content, not after the next paint: a hidden page paints nothing, and its title may name a conversation.
   useLayoutEffect(() => {
@@ -29,7 +29,7 @@ export default function LockPage() {
     });
 
   async function leave(): Promise<void> {
-    isLeaving.value = true;
+    leaving.on();
     await signOut(app);
     location.reload();
   }
@@ -49,24 +49,17 @@ export default function LockPage() {
         {isAsking && <Button onClick={cancel}>{t('Cancel')}</Button>}
       </div>
       <div class="row">
-        <Button
-          kind="plain"
-          onClick={() => {
-            isLost.value = true;
-          }}
-        >
+        <Button kind="plain" onClick={lost.on}>
           {t('The passkey is lost')}
         </Button>
       </div>
-      {isLost.value && (
+      {lost.isOn && (
         <Question
           title={t('Sign out of this browser?')}
           confirm={t('Sign out')}
-          isBusy={isLeaving.value}
+          isBusy={leaving.isOn}
           onConfirm={() => void leave()}
-          onClose={() => {
-            isLost.value = false;
-          }}
+          onClose={lost.off}
         >
           <p>
             {t(

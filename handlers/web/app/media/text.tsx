@@ -1,4 +1,3 @@
-import { useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useMemo } from 'preact/hooks';
 import { sizeText } from '../../shared/ages.ts';
@@ -7,6 +6,7 @@ import { useT } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
+import { useFlag } from '../flag.ts';
 import { createMedia, type MediaPlace } from './media.ts';
 import { type Reference, splitAtReferences } from './references.ts';
 import { MediaView, Shown } from './view.tsx';
@@ -58,14 +58,14 @@ function RelayFile({ place, name, isSensitive }: { place: MediaPlace; name: stri
   const t = useT();
   const { session, retained } = useApp();
   const media = retained(createMedia);
-  const isWanted = useSignal(false);
+  const wanted = useFlag();
   const { state, reload } = useLoad((signal) => media.look(place, name, signal), [session.isOnline.value]);
   const { data, error } = state.value;
   if (!data) return error === undefined ? <Loading /> : <Unavailable reason={t(error)} onRetry={reload} />;
   const medium = { ...data, name: data.name || t('File'), isSensitive: data.isSensitive || isSensitive };
   return (
     <div class="medium">
-      {isWanted.value || medium.copy || media.isSmall(medium.size) ? (
+      {wanted.isOn || medium.copy || media.isSmall(medium.size) ? (
         <MediaView medium={medium} />
       ) : (
         <p class="row">
@@ -73,12 +73,7 @@ function RelayFile({ place, name, isSensitive }: { place: MediaPlace; name: stri
           <span class="grow">
             {medium.name} <span class="small soft">{sizeText(medium.size)}</span>
           </span>
-          <Button
-            icon="download"
-            onClick={() => {
-              isWanted.value = true;
-            }}
-          >
+          <Button icon="download" onClick={wanted.on}>
             {t('Load')}
           </Button>
         </p>

@@ -1,4 +1,3 @@
-import { useSignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { sizeText } from '../../shared/ages.ts';
 import { Button, Notice, useToast } from '../../shared/components.tsx';
@@ -6,6 +5,7 @@ import { useT } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, messageOf, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
+import { useFlag } from '../flag.ts';
 import { createMedia, type Medium } from './media.ts';
 
 type Kind = 'picture' | 'video' | 'audio' | 'other';
@@ -92,36 +92,23 @@ interface ShownProps {
 /** The file itself, blurred and silent until requested if the agent has marked it as sensitive. */
 export function Shown({ medium, url }: ShownProps) {
   const t = useT();
-  const isShown = useSignal(!medium.isSensitive);
-  const isBroken = useSignal(false);
+  const shown = useFlag(!medium.isSensitive);
+  const broken = useFlag();
   const kind = kindOf(medium.type);
   const shared = {
-    class: isShown.value ? 'shown' : 'shown blurred',
+    class: shown.isOn ? 'shown' : 'shown blurred',
     src: url,
-    onError: () => {
-      isBroken.value = true;
-    },
+    onError: broken.on,
   };
-  const sounding = { ...shared, controls: isShown.value, preload: 'metadata', 'aria-label': medium.name } as const;
+  const sounding = { ...shared, controls: shown.isOn, preload: 'metadata', 'aria-label': medium.name } as const;
   return (
     <>
-      {isBroken.value && <Notice tone="warn">{t('This browser cannot show the file.')}</Notice>}
-      {!isBroken.value && kind === 'picture' && <img {...shared} alt={medium.name} />}
-      {!isBroken.value && kind === 'video' && <video {...sounding} playsInline />}
-      {!isBroken.value && kind === 'audio' && <audio {...sounding} />}
-      {!isShown.value && (
-        <Notice
-          tone="warn"
-          action={
-            <Button
-              onClick={() => {
-                isShown.value = true;
-              }}
-            >
-              {t('Show')}
-            </Button>
-          }
-        >
+      {broken.isOn && <Notice tone="warn">{t('This browser cannot show the file.')}</Notice>}
+      {!broken.isOn && kind === 'picture' && <img {...shared} alt={medium.name} />}
+      {!broken.isOn && kind === 'video' && <video {...sounding} playsInline />}
+      {!broken.isOn && kind === 'audio' && <audio {...sounding} />}
+      {!shown.isOn && (
+        <Notice tone="warn" action={<Button onClick={shown.on}>{t('Show')}</Button>}>
           {t('The agent has marked this file as sensitive.')}
         </Notice>
       )}

@@ -1,4 +1,4 @@
-import { useSignal, useSignalEffect } from '@preact/signals';
+import { useSignalEffect } from '@preact/signals';
 import type { RefObject } from 'preact';
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import { Button, Empty, Notice, useCopy } from '../../shared/components.tsx';
@@ -14,6 +14,7 @@ import { ConversationList, MarkDialog, NEW } from '../chat/list.tsx';
 import { createChatMarks } from '../chat/marks.ts';
 import type { ToolCall, Turn } from '../chat/turns.ts';
 import { useApp } from '../context.ts';
+import { useFlag } from '../flag.ts';
 import { MarkdownText, useWarmMarkdown } from '../markdown/view.tsx';
 import { TextWithMedia } from '../media/text.tsx';
 
@@ -56,7 +57,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
   const ownName = chats.nameOf(conversation) || (argument === NEW ? t('New conversation') : t('Conversation'));
   const { marks } = app.retained(createChatMarks);
   const name = (id !== null && marks.value[id]?.name) || ownName;
-  const isMarking = useSignal(false);
+  const marking = useFlag();
   const heading = useRef<HTMLHeadingElement>(null);
   const isKeeping = chats.isKeeping.value;
   useTitle(name);
@@ -106,16 +107,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
         <h2 ref={heading} class="grow" tabIndex={-1}>
           {name}
         </h2>
-        {id !== null && (
-          <Button
-            kind="plain"
-            icon="edit"
-            label={t('Rename or hide')}
-            onClick={() => {
-              isMarking.value = true;
-            }}
-          />
-        )}
+        {id !== null && <Button kind="plain" icon="edit" label={t('Rename or hide')} onClick={marking.on} />}
         {isAlone && (
           <a class="button plain icon-only" href={hrefOf('chat', NEW)} aria-label={t('New conversation')}>
             <Icon name="plus" />
@@ -157,15 +149,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
         )}
       </div>
       <Composer conversation={conversation} isStreaming={isStreaming} onSent={goToEnd} />
-      {isMarking.value && id !== null && (
-        <MarkDialog
-          id={id}
-          name={ownName}
-          onClose={() => {
-            isMarking.value = false;
-          }}
-        />
-      )}
+      {marking.isOn && id !== null && <MarkDialog id={id} name={ownName} onClose={marking.off} />}
     </div>
   );
 }

@@ -5,6 +5,7 @@ import { Button, Choice, Empty, Notice } from '../../shared/components.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
+import { useFlag } from '../flag.ts';
 import { isSensitive } from '../sensitive.ts';
 
 /** A notification as a phone sends it (contract 02 §6); any member may be missing. */
@@ -130,16 +131,10 @@ function NotificationRow({ row: { app, title, text, at } }: { row: Row }) {
 /** Text that may contain a code or a password is blurred until tapped. */
 function Veiled({ text, isTitle = false }: { text: string; isTitle?: boolean }) {
   const t = useT();
-  const isShown = useSignal(!isSensitive(text));
-  if (isShown.value) return isTitle ? <h2>{text}</h2> : <p>{text}</p>;
+  const shown = useFlag(!isSensitive(text));
+  if (shown.isOn) return isTitle ? <h2>{text}</h2> : <p>{text}</p>;
   return (
-    <button
-      type="button"
-      class="veil"
-      onClick={() => {
-        isShown.value = true;
-      }}
-    >
+    <button type="button" class="veil" onClick={shown.on}>
       <span class="blurred" aria-hidden="true">
         {text}
       </span>

@@ -7,6 +7,7 @@ import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { hrefOf, useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
+import { useFlag } from '../flag.ts';
 import { BackLink } from '../profiles/back-link.tsx';
 import { createDocuments, isMemoryName, type Skill } from '../profiles/documents.ts';
 import { Editor } from '../profiles/editor.tsx';
@@ -128,7 +129,7 @@ function ProfilePage({ name }: { name: string }) {
 function Documents({ profile }: { profile: string }) {
   const t = useT();
   const { retained, session } = useApp();
-  const isNaming = useSignal(false);
+  const naming = useFlag();
   const { state, reload } = useLoad(
     (signal) => retained(createDocuments).memory(profile, signal),
     [profile, session.isOnline.value],
@@ -137,12 +138,7 @@ function Documents({ profile }: { profile: string }) {
     <section class="block" aria-labelledby="documents">
       <div class="row apart">
         <h2 id="documents">{t('Documents')}</h2>
-        <Button
-          icon="plus"
-          onClick={() => {
-            isNaming.value = true;
-          }}
-        >
+        <Button icon="plus" onClick={naming.on}>
           {t('New memory')}
         </Button>
       </div>
@@ -168,14 +164,7 @@ function Documents({ profile }: { profile: string }) {
           }
         </LoadedView>
       </ul>
-      {isNaming.value && (
-        <NewMemory
-          profile={profile}
-          onClose={() => {
-            isNaming.value = false;
-          }}
-        />
-      )}
+      {naming.isOn && <NewMemory profile={profile} onClose={naming.off} />}
     </section>
   );
 }

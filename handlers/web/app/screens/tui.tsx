@@ -4,6 +4,7 @@ import { Button, Dialog, Empty, inPage, Notice, Retry } from '../../shared/compo
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, messageOf, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
+import { useFlag } from '../flag.ts';
 import { useAppearance } from '../terminal/appearance.ts';
 import { type AgentSession, createGateway, type Gateway } from '../terminal/gateway.ts';
 import { NO_MODIFIERS } from '../terminal/keys.ts';
@@ -21,7 +22,7 @@ export default function TuiScreen() {
   const host = useRef<HTMLDivElement>(null);
   const field = useRef<HTMLTextAreaElement>(null);
   const parts = useSignal<{ view: View; gateway: Gateway } | undefined>(undefined);
-  const isChoosing = useSignal(false);
+  const choosing = useFlag();
   useVisibleHeight();
 
   useEffect(() => {
@@ -86,13 +87,7 @@ export default function TuiScreen() {
         >
           {t('New')}
         </Button>
-        <Button
-          kind="plain"
-          disabled={state?.name !== 'ready'}
-          onClick={() => {
-            isChoosing.value = true;
-          }}
-        >
+        <Button kind="plain" disabled={state?.name !== 'ready'} onClick={choosing.on}>
           {t('Conversations')}
         </Button>
         {gateway?.isBusy.value && (
@@ -133,14 +128,7 @@ export default function TuiScreen() {
         />
         <Button type="submit" kind="primary" icon="send" label={t('Send')} disabled={state?.name !== 'ready'} />
       </form>
-      {isChoosing.value && gateway && (
-        <SessionDialog
-          gateway={gateway}
-          onClose={() => {
-            isChoosing.value = false;
-          }}
-        />
-      )}
+      {choosing.isOn && gateway && <SessionDialog gateway={gateway} onClose={choosing.off} />}
     </div>
   );
 }

@@ -1,4 +1,3 @@
-import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { Button, Empty, Notice, SwitchRow } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
@@ -6,6 +5,7 @@ import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { Prose } from '../../shared/prose.tsx';
 import { useFollowOnScreen } from '../chat/follow.ts';
 import { useApp } from '../context.ts';
+import { useFlag } from '../flag.ts';
 import { createLive } from '../voice/live.ts';
 import { LiveConversation } from '../voice/live-view.tsx';
 import { loadOffer, type VoiceOffer } from '../voice/offer.ts';
@@ -43,7 +43,7 @@ function Offered({ offer: { stt, tts, live } }: { offer: VoiceOffer }) {
   const t = useT();
   const { retained, settings } = useApp();
   const isLive = settings.values.voice_live.value && live.why === undefined;
-  const isChoosing = useSignal(false);
+  const choosing = useFlag();
   return (
     <>
       <div class="list">
@@ -65,24 +65,12 @@ function Offered({ offer: { stt, tts, live } }: { offer: VoiceOffer }) {
       </div>
       {(isLive || tts.available) && (
         <div class="row">
-          <Button
-            icon="settings"
-            onClick={() => {
-              isChoosing.value = true;
-            }}
-          >
+          <Button icon="settings" onClick={choosing.on}>
             {t('Voice settings')}
           </Button>
         </div>
       )}
-      {isChoosing.value && (
-        <VoiceSettings
-          use={isLive ? 'live' : 'spoken'}
-          onClose={() => {
-            isChoosing.value = false;
-          }}
-        />
-      )}
+      {choosing.isOn && <VoiceSettings use={isLive ? 'live' : 'spoken'} onClose={choosing.off} />}
       {isLive ? (
         <LiveConversation live={retained(createLive)} voice={live} />
       ) : stt.available ? (
