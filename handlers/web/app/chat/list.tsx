@@ -9,6 +9,7 @@ import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { hrefOf } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
 import { useFlag } from '../flag.ts';
+import { SearchField } from '../search-field.tsx';
 import { createChats } from './chats.ts';
 import { createChatMarks, MAX_NAME } from './marks.ts';
 
@@ -56,19 +57,7 @@ export function ConversationList({ open }: { open: string }) {
         </a>
       )}
       {/* A relay that stores no turns has no search either. */}
-      {isKeeping.value !== false && (
-        <input
-          class="input"
-          type="search"
-          aria-label={t('Search conversations')}
-          placeholder={t('Search conversations')}
-          maxLength={MAX_QUERY}
-          value={query.value}
-          onInput={({ currentTarget }) => {
-            query.value = currentTarget.value;
-          }}
-        />
-      )}
+      {isKeeping.value !== false && <SearchField of={query} label={t('Search conversations')} maxLength={MAX_QUERY} />}
       {isSearch(wanted) && isSearch(asked.value) ? (
         <Hits key={asked.value} query={asked.value} open={open} />
       ) : (

@@ -10,6 +10,7 @@ import { hrefOf, useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
 import { createDeviceNames, type OwnName } from '../devices/names.ts';
 import { RenameDialog } from '../devices/rename.tsx';
+import { SearchField } from '../search-field.tsx';
 
 /** A row of `GET /sessions` (contract 01 §6.1). */
 interface SessionRow extends DeviceFacts {
@@ -160,16 +161,7 @@ function ListTools({ view: { query, order, isByPerson } }: { view: View }) {
   const t = useT();
   return (
     <>
-      <input
-        class="input"
-        type="search"
-        aria-label={t('Search devices')}
-        placeholder={t('Search devices')}
-        value={query.value}
-        onInput={({ currentTarget }) => {
-          query.value = currentTarget.value;
-        }}
-      />
+      <SearchField of={query} label={t('Search devices')} />
       <Choice
         label={t('Order')}
         value={order.value}

@@ -12,6 +12,7 @@ import { HOME_THREAD, type Item, isUnread, type Thread } from '../inbox/items.ts
 import { useThreadName } from '../inbox/names.ts';
 import { ThreadView } from '../inbox/thread.tsx';
 import { NoticeHint } from '../notices/switches.tsx';
+import { SearchField } from '../search-field.tsx';
 
 /** Results of a search, newest first. */
 const MAX_RESULTS = 50;
@@ -79,18 +80,7 @@ function ThreadList() {
         </Notice>
       )}
       <NoticeHint />
-      {!isEmpty && (
-        <input
-          class="input"
-          type="search"
-          aria-label={t('Search messages')}
-          placeholder={t('Search messages')}
-          value={query.value}
-          onInput={({ currentTarget }) => {
-            query.value = currentTarget.value;
-          }}
-        />
-      )}
+      {!isEmpty && <SearchField of={query} label={t('Search messages')} />}
       {query.value.trim() !== '' ? (
         <Results query={query.value} />
       ) : !isEmpty ? (
