@@ -1,6 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { Endpoint } from '../../../lib/companion/link/endpoints.ts';
+import { useNow } from '../shared/ages.ts';
 import { Button, Choice, Field, inPage, Notice, TextField, useToast } from '../shared/components.tsx';
 import { useI18n } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
@@ -34,10 +35,17 @@ export default function Pair({ code, isKept }: AppShellProps) {
   const { all_insecure_pair_ack_seen: consent } = settings.values;
   const mayPair = isSecureContext || consent.value;
 
+  /** Ends an attempt; a paired page is shown again. `seconds` until the relay accepts the next one. */
+  function fail(text: string, seconds?: number): void {
+    attempt.value = { name: 'failed', text, until: seconds === undefined ? undefined : Date.now() + seconds * 1000 };
+    if (session.pairing.value) toast(text);
+    code.value = null;
+  }
+
   async function pair(read: LinkCode | null): Promise<void> {
     if (read?.secret) linked.current = read;
     if (read === null) {
-      attempt.value = { name: 'failed', text: t('A pairing code has six letters and digits.') };
+      fail(t('A pairing code has six letters and digits.'));
       return;
     }
     attempt.value = { name: 'busy' };
@@ -51,37 +59,26 @@ export default function Pair({ code, isKept }: AppShellProps) {
         return;
       }
       case 'at-home':
-        attempt.value = {
-          name: 'failed',
-          text: t(
+        fail(
+          t(
             'This is the mailbox of a relay, which does not know this code. Open the link of the code at the relay itself, or make one for here with: svc pair --web --via edge',
           ),
-        };
+        );
         break;
       case 'refused':
-        attempt.value = {
-          name: 'failed',
-          text: t(
-            'The relay does not accept this code: it works once, for ten minutes. Make a new one with: svc pair --web',
-          ),
-        };
+        fail(
+          t('The relay does not accept this code: it works once, for ten minutes. Make a new one with: svc pair --web'),
+        );
         break;
       case 'limited':
+        fail(t('Too many wrong codes came from here.'), result.seconds);
+        break;
       case 'restricted':
-        attempt.value = {
-          name: 'failed',
-          text:
-            result.kind === 'limited'
-              ? t('Too many wrong codes came from here.')
-              : t('Others have tried many wrong codes. Open or scan a new link of: svc pair --web'),
-          until: Date.now() + result.seconds * 1000,
-        };
+        fail(t('Others have tried many wrong codes. Open or scan a new link of: svc pair --web'), result.seconds);
         break;
       case 'unreachable':
-        attempt.value = { name: 'failed', text: t('The relay does not answer. The code is still valid: try again.') };
+        fail(t('The relay does not answer. The code is still valid: try again.'));
     }
-    if (session.pairing.value && attempt.value.name === 'failed') toast(attempt.value.text);
-    code.value = null;
   }
 
   const reset = () => {
@@ -210,16 +207,14 @@ const isSecurePage = (): boolean => location.protocol === 'https:';
 /** Counts down until the relay accepts an attempt again. */
 function Countdown({ text, until, onOver }: { text: string; until: number; onOver(): void }) {
   const { t } = useI18n();
-  const left = useSignal(Math.ceil((until - Date.now()) / 1000));
+  const now = useNow(250).value;
+  const left = Math.max(0, Math.ceil((until - now) / 1000));
+  const isOver = left === 0;
   useEffect(() => {
-    const timer = setInterval(() => {
-      left.value = Math.ceil((until - Date.now()) / 1000);
-      if (left.value <= 0) onOver();
-    }, 250);
-    return () => clearInterval(timer);
-  });
-  const minutes = Math.floor(left.value / 60);
-  const seconds = String(left.value % 60).padStart(2, '0');
+    if (isOver) onOver();
+  }, [isOver]);
+  const minutes = Math.floor(left / 60);
+  const seconds = String(left % 60).padStart(2, '0');
   return (
     <Notice tone="bad">
       {text} {t('Next attempt in {time}.', { time: `${minutes}:${seconds}` })}
