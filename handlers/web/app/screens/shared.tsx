@@ -13,8 +13,10 @@ import { useThreadName } from '../inbox/names.ts';
 /** Content shared by another app, and its possible destinations. Nothing is sent without a tap. */
 export default function Shared() {
   const t = useT();
-  const { session, shares } = useApp();
-  const isLost = useRouter().place.value.query.has('lost');
+  const app = useApp();
+  const { session, shares } = app;
+  const router = useRouter();
+  const isLost = router.place.value.query.has('lost');
   const { may } = session;
   const share = shares.pending.value;
   if (!share) {
@@ -31,6 +33,33 @@ export default function Shared() {
     );
   }
   const { text, files, refused } = share;
+
+  function sendFiles(): void {
+    const { send } = app.retained(createFiles);
+    for (const file of files) send(file);
+    void shares.used('files');
+    router.go('files');
+  }
+
+  /** The pictures go with the next message, limited to the first ones. */
+  function askAbout(): void {
+    app.retained(createChats).prepare(text, files.filter(isPicture).slice(0, MAX_PICTURES));
+    void shares.discard();
+    router.go('chat', 'new');
+  }
+
+  function ask(): void {
+    app.retained(createChats).prepare(text);
+    void shares.used('text');
+    router.go('chat', 'new');
+  }
+
+  function paste(): void {
+    shares.forTerminal.value = text;
+    void shares.used('text');
+    router.go('terminal');
+  }
+
   return (
     <div class="screen">
       {refused.length > 0 && (
@@ -51,17 +80,35 @@ export default function Shared() {
               </li>
             ))}
           </ul>
-          {may('files') ? <SendFiles files={files} /> : <NotAllowed />}
-          {may('files') && may('chat') && files.some(isPicture) && <AskAbout files={files} />}
+          {may('files') ? (
+            <Button kind="primary" icon="upload" onClick={sendFiles}>
+              {t("Send to the relay's machine")}
+            </Button>
+          ) : (
+            <NotAllowed />
+          )}
+          {may('files') && may('chat') && files.some(isPicture) && (
+            <Button icon="chat" onClick={askAbout}>
+              {t('Ask the agent about the pictures')}
+            </Button>
+          )}
         </section>
       )}
       {text !== '' && (
         <section class="card" aria-labelledby="shared-text">
           <h2 id="shared-text">{t('Text')}</h2>
           <p class="written excerpt">{text}</p>
-          {may('chat') && <NewConversation text={text} />}
+          {may('chat') && (
+            <Button kind="primary" icon="chat" onClick={ask}>
+              {t('New conversation')}
+            </Button>
+          )}
           {may('phone') && <Reply text={text} />}
-          {may('terminal') && <Paste text={text} />}
+          {may('terminal') && (
+            <Button icon="terminal" onClick={paste}>
+              {t('Paste into the terminal')}
+            </Button>
+          )}
           {!may('chat') && !may('phone') && !may('terminal') && <NotAllowed />}
         </section>
       )}
@@ -76,65 +123,6 @@ const NotAllowed = () => {
   const t = useT();
   return <Notice tone="warn">{t('This device may not send that. Pair it again to allow it.')}</Notice>;
 };
-
-function SendFiles({ files }: { files: readonly File[] }) {
-  const t = useT();
-  const app = useApp();
-  const router = useRouter();
-  return (
-    <Button
-      kind="primary"
-      icon="upload"
-      onClick={() => {
-        const { send } = app.retained(createFiles);
-        for (const file of files) send(file);
-        void app.shares.used('files');
-        router.go('files');
-      }}
-    >
-      {t("Send to the relay's machine")}
-    </Button>
-  );
-}
-
-/** The pictures go with the next message, limited to the first ones. */
-function AskAbout({ files }: { files: readonly File[] }) {
-  const t = useT();
-  const app = useApp();
-  const router = useRouter();
-  return (
-    <Button
-      icon="chat"
-      onClick={() => {
-        const pictures = files.filter(isPicture).slice(0, MAX_PICTURES);
-        app.retained(createChats).prepare(app.shares.pending.value?.text ?? '', pictures);
-        void app.shares.discard();
-        router.go('chat', 'new');
-      }}
-    >
-      {t('Ask the agent about the pictures')}
-    </Button>
-  );
-}
-
-function NewConversation({ text }: { text: string }) {
-  const t = useT();
-  const app = useApp();
-  const router = useRouter();
-  return (
-    <Button
-      kind="primary"
-      icon="chat"
-      onClick={() => {
-        app.retained(createChats).prepare(text);
-        void app.shares.used('text');
-        router.go('chat', 'new');
-      }}
-    >
-      {t('New conversation')}
-    </Button>
-  );
-}
 
 /** Appends the text to the draft of a thread. */
 function Reply({ text }: { text: string }) {
@@ -171,23 +159,5 @@ function Reply({ text }: { text: string }) {
         {t('Reply with it in the inbox')}
       </Button>
     </>
-  );
-}
-
-function Paste({ text }: { text: string }) {
-  const t = useT();
-  const { shares } = useApp();
-  const router = useRouter();
-  return (
-    <Button
-      icon="terminal"
-      onClick={() => {
-        shares.forTerminal.value = text;
-        void shares.used('text');
-        router.go('terminal');
-      }}
-    >
-      {t('Paste into the terminal')}
-    </Button>
   );
 }
