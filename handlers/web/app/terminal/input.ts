@@ -1,6 +1,6 @@
 import type { Terminal } from '@xterm/xterm';
 import { type Change, createComposer, PADDING } from './compose.ts';
-import { isModified, type KeyName, type Modifiers, pressKey, type Stroke, typeText } from './keys.ts';
+import { isModified, type KeyName, type Modifiers, NAMED_KEYS, pressKey, type Stroke, typeText } from './keys.ts';
 
 /** The modifiers of the key row, which also apply to typed text. */
 export interface ModifierState {
@@ -21,21 +21,7 @@ export interface InputDeps {
 }
 
 /** Keys that the terminal would send without the modifiers of the row. */
-const NAMED = new Set<string>([
-  'Escape',
-  'Tab',
-  'Enter',
-  'Backspace',
-  'Delete',
-  'ArrowUp',
-  'ArrowDown',
-  'ArrowRight',
-  'ArrowLeft',
-  'Home',
-  'End',
-  'PageUp',
-  'PageDown',
-]);
+const NAMED = new Set<string>(NAMED_KEYS);
 const IS_MAC = /Mac|iPhone|iPad/.test(navigator.userAgent);
 /** `keyCode` of a key that an input method handles. */
 const COMPOSED_KEY = 229;

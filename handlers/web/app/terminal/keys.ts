@@ -1,22 +1,24 @@
 /** F1 to F12. */
 export const FUNCTION_KEYS = ['F1', 'F2', 'F3', 'F4', 'F5', 'F6', 'F7', 'F8', 'F9', 'F10', 'F11', 'F12'] as const;
 
-/** Keys of the row above the on-screen keyboard that print nothing. */
-export type KeyName =
-  | 'Escape'
-  | 'Tab'
-  | 'Enter'
-  | 'Backspace'
-  | 'Delete'
-  | 'ArrowUp'
-  | 'ArrowDown'
-  | 'ArrowRight'
-  | 'ArrowLeft'
-  | 'Home'
-  | 'End'
-  | 'PageUp'
-  | 'PageDown'
-  | (typeof FUNCTION_KEYS)[number];
+/** The other keys that print nothing. */
+export const NAMED_KEYS = [
+  'Escape',
+  'Tab',
+  'Enter',
+  'Backspace',
+  'Delete',
+  'ArrowUp',
+  'ArrowDown',
+  'ArrowRight',
+  'ArrowLeft',
+  'Home',
+  'End',
+  'PageUp',
+  'PageDown',
+] as const;
+
+export type KeyName = (typeof NAMED_KEYS | typeof FUNCTION_KEYS)[number];
 
 export type ModifierName = 'shift' | 'ctrl' | 'alt';
 /** `once`: for the next key. `locked`: until it is tapped again. */
@@ -186,8 +188,8 @@ const ESCAPES: Record<string, string> = { n: '\r', t: '\t', s: ' ', '\\': '\\' }
 const MAX_KEYS = 16;
 
 /**
- * A person's own keys, separated by spaces: `Ctrl-R`, `Alt-.`, `F5`, or a text, in which `
- * ` is Enter, `\t` Tab and `\s` a space.
+ * A person's own keys, separated by spaces: `Ctrl-R`, `Alt-.`, `F5`, or a text, in which `\n` is Enter, `\t` Tab and `\s` a
+ * space.
  */
 export function parseKeys(text: string): { text: string; strike: Stroke }[] {
   const words = text.split(/\s+/).filter((word) => word !== '');
@@ -199,9 +201,8 @@ export function parseKeys(text: string): { text: string; strike: Stroke }[] {
       rest = rest.slice(match[0].length);
     }
     const key = NAMES[rest.toLowerCase()];
-    const modifiers: Modifiers = held;
-    if (key) return { text: word, strike: { key, modifiers } };
+    if (key) return { text: word, strike: { key, modifiers: held } };
     const typed = rest.replace(/\\([nts\\])/g, (_, letter: string) => ESCAPES[letter] as string);
-    return { text: word, strike: { type: typed, modifiers } };
+    return { text: word, strike: { type: typed, modifiers: held } };
   });
 }
