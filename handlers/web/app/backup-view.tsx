@@ -3,13 +3,13 @@ import { useId } from 'preact/hooks';
 import { type Backup, MAX_BACKUP, openBackup, sealBackup } from '../../../lib/companion/backup.ts';
 import { readIssuedSession, readMailbox } from '../../../lib/companion/link/auth.ts';
 import { type Endpoint, relayUrl } from '../../../lib/companion/link/endpoints.ts';
+import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import { asObject, type JsonObject } from '../../../lib/kit/json.ts';
 import { MIN_PASSPHRASE } from '../../../lib/kit/passphrase.ts';
 import { Button, Notice, Question, TextField, useToast } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
 import { useApp } from './context.ts';
-import type { Pairing } from './session.ts';
 
 /** Exports and imports the settings with the pairing, encrypted with a passphrase. */
 export function BackupCard() {

@@ -241,7 +241,7 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
     link.start();
   }
 
-  const system = ports.get('system') as ReturnType<typeof createPort>;
+  const system = ports.get('system') as Port;
   ports.get('pairing')?.onMessage(({ type, payload }) => {
     if (type === 'profiles.updated') profiles.value = readProfiles(payload.profiles);
   });
@@ -258,17 +258,17 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
       isDoubted.value = false;
     });
   }
-  watchEchoes(system, proof, reconnect);
+  const wake = watchEchoes(system, proof, reconnect);
 
   function resume(): void {
     if (state.value.name === 'waiting') link.start();
-    else if (state.value.name === 'online') system.wake();
+    else if (state.value.name === 'online') wake();
   }
   /** The browser may notice a lost network before any echo is missed. */
   function doubt(): void {
     if (state.value.name !== 'online') return;
     isDoubted.value = true;
-    system.wake(DOUBT_TIMEOUT);
+    wake(DOUBT_TIMEOUT);
   }
   /** A person is waiting: any key or tap cuts a wait short, unless the relay has requested it. */
   function retryNow(): void {
@@ -321,7 +321,7 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
     retryAt: retryAt as ReadonlySignal<number>,
     /** After a request without an answer: sends an echo at once. */
     suspect(): void {
-      if (state.value.name === 'online') system.wake();
+      if (state.value.name === 'online') wake();
     },
     port: (name: ChannelName): Port => ports.get(name) as Port,
     /** The target address of calls, that of the mailbox while the link is there. */
@@ -347,7 +347,7 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
 
     /** Retries at once, without waiting. */
     retry(): void {
-      if (state.value.name === 'online') system.wake();
+      if (state.value.name === 'online') wake();
       else if (state.value.name === 'waiting') link.start();
       else reconnect();
     },
@@ -412,8 +412,6 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
   };
 }
 
-export type { Pairing };
-
 /** The socket beside the pages, which are in `app/`. */
 function socketUrl(base: string): string {
   const url = new URL('ws', base);
@@ -453,8 +451,6 @@ function createPort() {
 
   return {
     channel,
-    /** Sends an echo now, with `timeout` ms for it. */
-    wake: (_timeout?: number) => {},
     send(type: string, payload: Payload, id?: string): boolean {
       sendNow?.(type, payload, id);
       return sendNow !== null;
@@ -475,8 +471,11 @@ function createPort() {
   };
 }
 
-/** Sends `system/ping` while connected. Calls `lost` if no echo comes in time. */
-function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof | null }, lost: () => void): void {
+/**
+ * Sends `system/ping` while connected. Calls `lost` if no echo comes in time. Returns a function that sends one now, with the
+ * milliseconds for its echo.
+ */
+function watchEchoes(port: Port, proof: { value: Proof | null }, lost: () => void): (timeout?: number) => void {
   let cancelTimeout: Cancel = () => {};
   let sentAt = 0;
   let pending = '';
@@ -514,7 +513,7 @@ function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof 
       pending = '';
     };
   });
-  port.wake = (timeout = FIRST_ECHO_TIMEOUT) => {
+  return (timeout = FIRST_ECHO_TIMEOUT) => {
     cancelTimeout();
     pending = '';
     ask(timeout);

@@ -1,8 +1,8 @@
 import { useSignal } from '@preact/signals';
+import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import { Button, inPage, Notice } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { useApp } from './context.ts';
-import type { Pairing } from './session.ts';
 
 const REASONS = [
   ['lan_only', 'I am at home, in my own network'],
