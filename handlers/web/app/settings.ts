@@ -1,4 +1,5 @@
 import { type Signal, signal } from '@preact/signals';
+import { asObject } from '../../../lib/kit/json.ts';
 import { LANGUAGES, preferredLanguage } from '../shared/i18n.ts';
 
 /** Only the host decides how long a session lasts. */
@@ -154,8 +155,7 @@ export function openSettings(): Settings {
 
 function read(): Record<string, unknown> {
   try {
-    const value: unknown = JSON.parse(localStorage.getItem(PLACE) ?? '{}');
-    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+    return asObject(JSON.parse(localStorage.getItem(PLACE) ?? '{}')) ?? {};
   } catch {
     return {};
   }

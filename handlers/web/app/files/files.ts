@@ -194,12 +194,9 @@ export function createFiles(app: App) {
     });
     // Home takes it under no other.
     if (own && token !== own.token) throw new Error('The mailbox took another file.');
-    if (own || session.isAtMailbox.peek()) await copy(token, file, expires_at * 1000);
+    const isAtMailbox = own !== undefined || session.isAtMailbox.peek();
+    if (isAtMailbox && !isClosed) await copies.add(token, file, expires_at * 1000);
     return [token, expires_at * 1000];
-  }
-
-  async function copy(token: string, file: File, expiresAt: number): Promise<void> {
-    if (!isClosed) await copies.add(token, file, expiresAt);
   }
 
   async function send(id: string, draft: Draft): Promise<void> {

@@ -289,10 +289,7 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
     error: error as ReadonlySignal<unknown>,
     isLoaded: isLoaded as ReadonlySignal<boolean>,
     /** Called at every connection. */
-    onOnline: (listener: () => void): Cancel =>
-      port.onOnline(() => {
-        listener();
-      }),
+    onOnline: port.onOnline,
     catchUp,
 
     /** Sends a reply, now or once there is a connection. @throws Error worded for people. */

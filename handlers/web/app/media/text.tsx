@@ -13,15 +13,13 @@ import { MediaView, Shown } from './view.tsx';
 
 interface TextProps {
   text: string;
-  /** True if no more text follows. */
-  isWhole?: boolean;
   /** Renders the text between the files. */
   children(text: string): ComponentChildren;
 }
 
 /** A text with the files that it refers to. */
-export function TextWithMedia({ text, isWhole = true, children }: TextProps) {
-  const pieces = useMemo(() => splitAtReferences(text, isWhole), [text, isWhole]);
+export function TextWithMedia({ text, children }: TextProps) {
+  const pieces = useMemo(() => splitAtReferences(text, true), [text]);
   return (
     <>
       {pieces.map((piece, index) =>

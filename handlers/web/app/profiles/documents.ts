@@ -1,6 +1,5 @@
-import { type Api, ApiError } from '../../shared/api.ts';
+import { ApiError } from '../../shared/api.ts';
 import type { App } from '../context.ts';
-import type { PageStore } from '../page-store.ts';
 
 /** A file of a profile as stored at the relay. */
 export interface Document {
@@ -42,9 +41,7 @@ export type SaveResult = { kind: 'saved'; etag: string } | { kind: 'conflict'; t
 const pathOf = (profile: string): string => `api/profiles/${encodeURIComponent(profile)}`;
 
 /** The relay's profile routes (contract 07 §1.5), and drafts in this browser. */
-export const createDocuments = ({ api, pageStore }: App) => documentsOf(api, pageStore);
-
-function documentsOf(api: Api, pageStore: PageStore) {
+export function createDocuments({ api, pageStore }: App) {
   const draftKey = ({ profile, memory }: DocumentName) => `draft ${profile}/${memory ?? ''}`;
 
   /** @throws ApiError, or Error if the profile no longer exists. */

@@ -256,14 +256,12 @@ function TurnBody({ turn, question, isStreaming, ask, edit }: TurnProps) {
   );
 }
 
-const TOOL_STATES = { running: 'running', done: 'done', failed: 'failed' } as const;
-
 function ToolView({ tool, isDetailed }: { tool: ToolCall; isDetailed: boolean }) {
   const { t } = useI18n();
   const head = (
     <>
       <Icon name={tool.state === 'failed' ? 'warning' : tool.state === 'done' ? 'check' : 'play'} />
-      <code>{tool.name}</code> <span class="soft">{t(TOOL_STATES[tool.state])}</span>
+      <code>{tool.name}</code> <span class="soft">{t(tool.state)}</span>
     </>
   );
   if (!isDetailed) return <p class="row small">{head}</p>;

@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
+import { trimmedText } from '../../../../lib/kit/json.ts';
 import { timeText } from '../../shared/ages.ts';
 import { Button, Choice, Empty, Notice } from '../../shared/components.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
@@ -29,12 +30,10 @@ const LIMIT = 100;
 /** Milliseconds between reads, since no event reports new ones. */
 const PERIOD = 15_000;
 
-const textOf = (value: unknown): string => (typeof value === 'string' ? value.trim() : '');
-
 const rowOf = ({ package_name, title, text, sub_text, posted_at }: Posted): Row => ({
-  app: textOf(package_name),
-  title: textOf(title),
-  text: textOf(text) || textOf(sub_text),
+  app: trimmedText(package_name),
+  title: trimmedText(title),
+  text: trimmedText(text) || trimmedText(sub_text),
   at: typeof posted_at === 'number' ? posted_at : Number.NaN,
 });
 

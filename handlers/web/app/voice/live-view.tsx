@@ -5,7 +5,7 @@ import { Prose } from '../../shared/prose.tsx';
 import { useFollowOnScreen } from '../chat/follow.ts';
 import { useApp } from '../context.ts';
 import type { Live, LiveState } from './live.ts';
-import type { LiveQuestion, LiveTool, LiveView } from './live-turns.ts';
+import type { LiveQuestion, LiveView } from './live-turns.ts';
 import { TalkButton } from './talk-button.tsx';
 
 /** The provider of the agent's voice, and its sample rate. */
@@ -63,12 +63,6 @@ function Captions({ view }: { view: LiveView }) {
   );
 }
 
-const TOOL_STATES: Readonly<Record<LiveTool['state'], string>> = {
-  running: 'running',
-  done: 'done',
-  failed: 'failed',
-};
-
 /** The agent's current activity. */
 function Task({ view: { tools, progress, isInBackground, queued } }: { view: LiveView }) {
   const t = useT();
@@ -81,7 +75,7 @@ function Task({ view: { tools, progress, isInBackground, queued } }: { view: Liv
           {tools.map(({ id, name, state }) => (
             <li key={id}>
               <Chip tone={state === 'failed' ? 'bad' : state === 'done' ? 'good' : undefined}>
-                {name} {t(TOOL_STATES[state])}
+                {name} {t(state)}
               </Chip>
             </li>
           ))}

@@ -46,12 +46,10 @@ export interface NotificationEvent extends Extendable {
 
 export interface ChangeEvent extends Extendable {
   readonly oldSubscription?: PushSubscription | null;
-  readonly newSubscription?: PushSubscription | null;
 }
 
 export interface WindowClient {
   readonly url: string;
-  readonly visibilityState: DocumentVisibilityState;
   focus(): Promise<WindowClient>;
   postMessage(message: unknown, ports?: MessagePort[]): void;
 }
