@@ -4,6 +4,7 @@ import type { Pairing, PairingStore } from '../../../lib/companion/link/settings
 import { newUuid } from '../../../lib/kit/uuid.ts';
 import { openChannel } from './browser-storage.ts';
 import { makeKey, type ProofKey } from './proof.ts';
+import { storedOnce } from './stored-once.ts';
 import { boxKeyName, pairingDatabase, pairingKey, proofKeyName, type StoredPairing } from './stored-pairing.ts';
 
 export interface BrowserPairingStore extends PairingStore {
@@ -84,19 +85,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
   /** The stored key, or a new one, which is stored before anything is bound to it. Tabs share it. */
   async function findKey(): Promise<ProofKey | null> {
     if (!isKept || !isSecureContext) return null;
-    const stored = await get<ProofKey>(proofKeyName(base), database);
-    if (stored) return stored;
-    const made = ownKey ?? (await makeKey());
-    let winner = made;
-    await update<ProofKey>(
-      proofKeyName(base),
-      (other) => {
-        winner = other ?? made;
-        return winner;
-      },
-      database,
-    );
-    return winner;
+    return storedOnce(proofKeyName(base), database, async () => ownKey ?? makeKey());
   }
 
   async function keyToBind(): Promise<ProofKey | null> {

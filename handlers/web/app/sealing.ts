@@ -1,8 +1,9 @@
-import { get, set, update } from 'idb-keyval';
+import { set } from 'idb-keyval';
 import { createSealing, type OwnKeys, type SealingDeps } from '../../../lib/companion/link/sealing.ts';
 import { type BoxKey, newBoxKey } from '../../../lib/kit/box.ts';
 import { webDigestOf } from '../../../lib/kit/web-sha256.ts';
 import { type Shown, shownText } from '../../../lib/phone/shown.ts';
+import { storedOnce } from './stored-once.ts';
 import { boxKeyName, pairingDatabase } from './stored-pairing.ts';
 
 /**
@@ -28,20 +29,7 @@ function browserKeys(base: string): OwnKeys {
         next ??= await newBoxKey(false);
         return next;
       }
-      const stored = await get<BoxKey>(name, database);
-      if (stored) return stored;
-      const made = await newBoxKey(false);
-      let winner = made;
-      await update<BoxKey>(
-        name,
-        (other) => {
-          // Another tab may have been first.
-          winner = other ?? made;
-          return winner;
-        },
-        database,
-      );
-      return winner;
+      return storedOnce(name, database, () => newBoxKey(false));
     },
     async store(key, isPairing) {
       if (isPairing) await set(name, key, database);
