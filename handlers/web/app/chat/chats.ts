@@ -5,8 +5,9 @@ import { type AnswerTimer, createAnalytics } from '../analytics.ts';
 import { openChannel } from '../browser-storage.ts';
 import type { App } from '../context.ts';
 import { createQueue } from '../frames.ts';
+import { requestOn } from '../request.ts';
 import { applySnapshot, type HistoryItem, mergeTurns, rowOf, type TurnRow, withHistory } from './merge.ts';
-import { advance, agentTurn, broken, personTurn, type Step, type Turn } from './turns.ts';
+import { advance, agentTurn, broken, personTurn, type Step, type Turn, textOf } from './turns.ts';
 
 /** A conversation of the agent. */
 export interface ChatSession {
@@ -96,7 +97,6 @@ export function createChats(app: App) {
   });
   let following = '';
   let prepared: Conversation | undefined;
-  const waiting = new Map<string, (answer: { sessions?: ChatSession[]; error?: string }) => void>();
   const unsaved = new Set<Conversation>();
   let saveTimer: ReturnType<typeof setTimeout> | undefined;
   let isSavingDrafts = false;
@@ -232,9 +232,6 @@ export function createChats(app: App) {
   });
 
   const stopMessages = port.onMessage(({ type, id, payload }) => {
-    const listed = waiting.get(id);
-    if (listed && type === 'chat.sessions') return listed({ sessions: sessionsOf(payload.sessions) });
-    if (listed && type === 'chat.error') return listed({ error: String(payload.message ?? '') });
     if (type === 'chat.turns' && id === following) return followed(Array.isArray(payload.turns) ? payload.turns : []);
     // An older relay does not know the message.
     if (type === 'chat.error' && id === following) return followed(null);
@@ -385,24 +382,12 @@ export function createChats(app: App) {
   return {
     /** The agent's sessions, newest first. @throws Error with a sentence for people. */
     async list(signal: AbortSignal): Promise<ChatSession[]> {
-      const id = newUuid();
-      const answered = new Promise<{ sessions?: ChatSession[]; error?: string }>((resolve) => waiting.set(id, resolve));
-      const timedOut = new Promise<{ error: string }>((resolve) => {
-        const timer = setTimeout(() => resolve({ error: 'The agent does not answer.' }), LIST_TIMEOUT);
-        signal.addEventListener('abort', () => {
-          clearTimeout(timer);
-          resolve({ error: '' });
-        });
-      });
-      try {
-        if (!port.send('chat.sessions.list', {}, id)) throw new Error('The relay does not answer.');
-        const answer: { sessions?: ChatSession[]; error?: string } = await Promise.race([answered, timedOut]);
-        if (!answer.sessions) throw new Error(answer.error || 'The agent does not answer.');
-        void saveTitles(answer.sessions);
-        return answer.sessions;
-      } finally {
-        waiting.delete(id);
-      }
+      const silence = 'The agent does not answer.';
+      const { type, payload } = await requestOn(port, 'chat.sessions.list', { timeout: LIST_TIMEOUT, silence, signal });
+      if (type !== 'chat.sessions') throw new Error(textOf(payload.message) || silence);
+      const sessions = sessionsOf(payload.sessions);
+      void saveTitles(sessions);
+      return sessions;
     },
 
     /** A conversation by its key, or a new one. */
