@@ -82,27 +82,28 @@ export function serveNotices(scope: WorkerScope, app: string, caller: Caller): v
     if (notice.type === 'read') return close((data) => data.messageId === notice.message_id);
     if (notice.type !== 'message') return notify(notice);
     const { title, message, question } = await words();
-    const answers = answersOf(notice);
     const thread = threadOf(notice.chat_id);
-    const options: FullNotificationOptions = {
-      body: notice.text ?? (notice.question ? question : message),
-      // One per thread: the newest message replaces the others, and alerts again.
-      tag: thread,
-      renotify: true,
-      timestamp: notice.sent_at,
-      data: {
-        messageId: notice.message_id,
-        chatId: notice.chat_id,
-        screen: 'inbox',
-        argument: thread,
-        answers,
-        title: notice.title ?? null,
-        text: notice.text ?? '',
-      } satisfies NoticeData,
-      actions: actionsOf(answers),
+    const data: NoticeData = {
+      messageId: notice.message_id,
+      chatId: notice.chat_id,
+      screen: 'inbox',
+      argument: thread,
+      answers: answersOf(notice),
+      title: notice.title ?? null,
+      text: notice.text ?? '',
     };
-    await scope.registration.showNotification(notice.title || title, options);
+    const body = notice.text ?? (notice.question ? question : message);
+    // One per thread: the newest message replaces the others.
+    await show(notice.title || title, { body, tag: thread, timestamp: notice.sent_at, data });
   }
+
+  /** Shows a notification with the answers in its data. It alerts again if it replaces another one. */
+  const show = (title: string, options: FullNotificationOptions & { data: NoticeData }): Promise<void> =>
+    scope.registration.showNotification(title, {
+      renotify: true,
+      actions: actionsOf(options.data.answers),
+      ...options,
+    } as FullNotificationOptions);
 
   /** The end of a chat turn, or a session that ends soon. */
   async function notify(notice: AnswerPayload | EndsPayload): Promise<void> {
@@ -111,20 +112,12 @@ export function serveNotices(scope: WorkerScope, app: string, caller: Caller): v
     const place: Place = isAnswer
       ? { screen: 'chat', argument: notice.session_id ?? '' }
       : { screen: 'home', argument: '' };
-    await scope.registration.showNotification((isAnswer && notice.title) || title, {
+    await show((isAnswer && notice.title) || title, {
       body: isAnswer ? (notice.text ?? answered) : ends,
       tag: isAnswer ? `${place.screen} ${place.argument}` : 'ends',
-      renotify: true,
       timestamp: isAnswer ? notice.sent_at : Date.now(),
-      data: {
-        messageId: notice.message_id,
-        chatId: null,
-        ...place,
-        answers: [],
-        title: null,
-        text: '',
-      } satisfies NoticeData,
-    } as FullNotificationOptions);
+      data: { messageId: notice.message_id, chatId: null, ...place, answers: [], title: null, text: '' },
+    });
   }
 
   async function close(which: (data: NoticeData) => boolean): Promise<void> {
@@ -150,20 +143,15 @@ export function serveNotices(scope: WorkerScope, app: string, caller: Caller): v
     const { title, ...other } = await words();
     if (!added) {
       // The tap has closed the question, and too many replies wait for this answer to be kept: it is asked again.
-      return scope.registration.showNotification(data.title || title, {
-        body: data.text || other.question,
-        tag: data.argument,
-        renotify: true,
-        data,
-        actions: actionsOf(data.answers),
-      } as FullNotificationOptions);
+      return show(data.title || title, { body: data.text || other.question, tag: data.argument, data });
     }
     const isLate = lateIds.has(added.message_id);
     if (isEmpty && !isLate) return;
-    await scope.registration.showNotification(title, {
+    await show(title, {
       body: isLate ? other.tooLate : other.waits,
       tag: data.argument,
-      data: { ...data, answers: [] } satisfies NoticeData,
+      renotify: false,
+      data: { ...data, answers: [] },
     });
     const { sync } = scope.registration as { sync?: { register(tag: string): Promise<void> } };
     if (!isEmpty) await sync?.register(SYNC).catch(() => {});
