@@ -1,7 +1,8 @@
 import * as fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { applySnapshot, type HistoryItem, mergeTurns, rowOf, withHistory } from '../../handlers/web/app/chat/merge.ts';
+import { applySnapshot, mergeTurns, rowOf, withHistory } from '../../handlers/web/app/chat/merge.ts';
 import { advance, agentTurn, personTurn, type Turn } from '../../handlers/web/app/chat/turns.ts';
+import type { HistoryItem } from '../../lib/chat/history-items.ts';
 import { runs } from '../support/runs.ts';
 
 const exchange = (request: string, question: string, answer: Partial<Turn> = {}, at = 1000): Turn[] => [

@@ -1,4 +1,5 @@
 import { computed, type ReadonlySignal, type Signal, signal } from '@preact/signals';
+import type { HistoryItem } from '../../../../lib/chat/history-items.ts';
 import { asObject } from '../../../../lib/kit/json.ts';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
 import { type AnswerTimer, createAnalytics } from '../analytics.ts';
@@ -6,7 +7,7 @@ import { openChannel } from '../browser-storage.ts';
 import type { App } from '../context.ts';
 import { createQueue } from '../frames.ts';
 import { requestOn } from '../request.ts';
-import { applySnapshot, type HistoryItem, mergeTurns, rowOf, type TurnRow, withHistory } from './merge.ts';
+import { applySnapshot, mergeTurns, rowOf, type TurnRow, withHistory } from './merge.ts';
 import { advance, agentTurn, broken, personTurn, type Step, type Turn, textOf } from './turns.ts';
 
 /** A conversation of the agent. */

@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
+import type { SearchHit } from '../../../../lib/chat/history-items.ts';
 import { timeText } from '../../shared/ages.ts';
 import { ApiError } from '../../shared/api.ts';
 import { Button, Chip, Dialog, Empty, SwitchRow, TextField } from '../../shared/components.tsx';
@@ -20,15 +21,6 @@ const PAUSE = 250;
 /** Minimum characters that the relay accepts. */
 const MIN_QUERY = 2;
 const MAX_QUERY = 200;
-
-/** A conversation with the words (contract 10 §2). */
-interface Hit {
-  session_id: string;
-  title: string | null;
-  /** Epoch seconds; null for a title without messages. */
-  ts: number | null;
-  excerpt: string;
-}
 
 /** The agent's conversations, and a search through all of their messages. `open` is the id of the one beside them. */
 export function ConversationList({ open }: { open: string }) {
@@ -78,7 +70,7 @@ function Hits({ query, open }: { query: string; open: string }) {
   const found = useLoad(
     async (signal) => {
       try {
-        const { hits } = await app.api.call<{ hits: Hit[] }>(`chat/search?${new URLSearchParams({ q: query })}`, {
+        const { hits } = await app.api.call<{ hits: SearchHit[] }>(`chat/search?${new URLSearchParams({ q: query })}`, {
           signal,
         });
         return hits;

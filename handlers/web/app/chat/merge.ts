@@ -1,3 +1,4 @@
+import type { HistoryItem } from '../../../../lib/chat/history-items.ts';
 import { asObject } from '../../../../lib/kit/json.ts';
 import type { Payload } from '../../../../lib/socket/envelope.ts';
 import { agentTurn, personTurn, type ToolCall, type Turn, textOf, usageOf } from './turns.ts';
@@ -106,16 +107,6 @@ function compare(a: readonly (string | number)[], b: readonly (string | number)[
 function better(a: Turn, b: Turn): Turn {
   const rank = (turn: Turn) => [turn.seq ?? 0, turn.state === 'streaming' ? 0 : 1, turn.text.length];
   return compare(rank(a), rank(b)) < 0 ? b : a;
-}
-
-/** A row of `GET /chat/history` (contract 10 §2). */
-export interface HistoryItem {
-  id: string;
-  role: 'user' | 'assistant' | 'tool' | 'system';
-  text: string;
-  /** Epoch seconds. */
-  ts: number | null;
-  tool_name?: string;
 }
 
 interface Exchange {

@@ -1,3 +1,4 @@
+import type { Skill } from '../../../../lib/profiles/skills.ts';
 import { ApiError } from '../../shared/api.ts';
 import type { App } from '../context.ts';
 
@@ -14,13 +15,6 @@ export interface MemoryEntry extends Document {
   filename: string;
   /** Bytes on disk. */
   size: number;
-}
-
-export interface Skill {
-  name: string;
-  category: string;
-  description: string;
-  path: string;
 }
 
 /** SOUL.md, or a file of `memories/` by its name. */

@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
+import type { Skill } from '../../../../lib/profiles/skills.ts';
 import { sizeText } from '../../shared/ages.ts';
 import { Button, Chip, Dialog, Empty, TextField } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
@@ -9,7 +10,7 @@ import { hrefOf, useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
 import { useFlag } from '../flag.ts';
 import { BackLink } from '../profiles/back-link.tsx';
-import { createDocuments, isMemoryName, type Skill } from '../profiles/documents.ts';
+import { createDocuments, isMemoryName } from '../profiles/documents.ts';
 import { Editor } from '../profiles/editor.tsx';
 import type { ProfileRow } from '../profiles/rows.ts';
 

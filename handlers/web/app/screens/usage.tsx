@@ -1,3 +1,4 @@
+import type { ProviderUsage, UsageCredential, UsageWindow } from '../../../../lib/usage/provider.ts';
 import { ageText, useNow } from '../../shared/ages.ts';
 import { ApiError } from '../../shared/api.ts';
 import { Button, Chip, Empty, Notice } from '../../shared/components.tsx';
@@ -6,42 +7,10 @@ import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { AnalyticsCard } from '../analytics-view.tsx';
 import { useApp } from '../context.ts';
 
-interface Window {
-  id: string;
-  label: string;
-  used_percent: number | null;
-  reset_at: string | null;
-  detail: string | null;
-}
-
-interface Credential {
-  id: string;
-  label: string;
-  active: boolean;
-  status: string;
-  windows: Window[];
-  details: string[];
-  message: string | null;
-}
-
-/** A provider of `GET /usage/providers` (contract 04 §9.2). */
-interface Provider {
-  id: string;
-  display_name: string;
-  status: string;
-  plan: string | null;
-  renews_at: string | null;
-  action_url: string | null;
-  message: string | null;
-  windows: Window[];
-  details: string[];
-  balances: { id: string; label: string; amount: number; currency: string }[];
-  credentials: Credential[];
-}
-
+/** `GET /usage/providers` (contract 04 §9.2). */
 interface Usage {
   fetched_at: string;
-  providers: Provider[];
+  providers: ProviderUsage[];
 }
 
 /** Percent from which a quota counts as nearly used up. */
@@ -101,7 +70,7 @@ function Providers({ usage, error, reload }: { usage: Usage; error: string | und
   );
 }
 
-function ProviderCard({ provider }: { provider: Provider }) {
+function ProviderCard({ provider }: { provider: ProviderUsage }) {
   const { t, language } = useI18n();
   const resets = useResetText();
   const { display_name: name, plan, message, action_url: action } = provider;
@@ -145,7 +114,7 @@ function ProviderCard({ provider }: { provider: Provider }) {
   );
 }
 
-function CredentialPart({ of, credential }: { of: string; credential: Credential }) {
+function CredentialPart({ of, credential }: { of: string; credential: UsageCredential }) {
   const t = useT();
   const { label, status, active, message } = credential;
   return (
@@ -162,7 +131,7 @@ function CredentialPart({ of, credential }: { of: string; credential: Credential
   );
 }
 
-function Windows({ of, windows }: { of: string; windows: readonly Window[] }) {
+function Windows({ of, windows }: { of: string; windows: readonly UsageWindow[] }) {
   const { t, language } = useI18n();
   const resets = useResetText();
   const percent = (value: number) =>

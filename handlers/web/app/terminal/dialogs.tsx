@@ -1,11 +1,12 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
+import type { Row } from '../../../../lib/terminal/list.ts';
 import { ageText, useNow } from '../../shared/ages.ts';
 import { Button, Chip, Dialog, Empty, TextField } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
-import { listShells, type ShellRow } from './list.ts';
+import { listShells } from './list.ts';
 
 /** Milliseconds after which the list is reloaded. */
 const REFRESH = 5_000;
@@ -91,15 +92,10 @@ export function ShellsDialog({ nameOf, onAttach, onWatch, onNew, onClose }: Shel
   );
 }
 
-const newestFirst = (rows: readonly ShellRow[]): ShellRow[] =>
-  rows.toSorted((a, b) => (b.active_at ?? 0) - (a.active_at ?? 0));
+const newestFirst = (rows: readonly Row[]): Row[] => rows.toSorted((a, b) => (b.active_at ?? 0) - (a.active_at ?? 0));
 
 /** Its user, its age, and the time of its last output. */
-function aboutShell(
-  { device, created_at: created, active_at: active }: ShellRow,
-  now: number,
-  t: ReturnType<typeof useT>,
-) {
+function aboutShell({ device, created_at: created, active_at: active }: Row, now: number, t: ReturnType<typeof useT>) {
   const age = (seconds: number) => ageText(now - seconds * 1000, t);
   return [
     device,
