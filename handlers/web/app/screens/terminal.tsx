@@ -24,6 +24,10 @@ interface TabShell {
   name: string;
   isWatch: boolean;
 }
+
+/** What opens above the shells. */
+type Part = 'menu' | 'kill' | 'paste' | 'search' | 'shells' | 'keys';
+
 /** Argument of the screen's address for the list of shells. */
 const SHELLS = 'shells';
 
@@ -42,9 +46,7 @@ export default function TerminalScreen() {
   const modifiers = useSignal(NO_MODIFIERS);
   const selection = useSignal('');
   const shared = useSignal(shares.forTerminal.peek());
-  const open = useSignal<'menu' | 'kill' | 'paste' | 'search' | 'shells' | 'keys' | undefined>(
-    shared.value === '' ? undefined : 'paste',
-  );
+  const open = useSignal<Part | undefined>(shared.value === '' ? undefined : 'paste');
   // Loaded separately, so that a shell is shown sooner.
   const { data: dialogs } = useLoad(() => import('../terminal/dialogs.tsx')).state.value;
   const panes = useRef(new Map<Tab, Pane>());
@@ -56,8 +58,12 @@ export default function TerminalScreen() {
   }, [shares]);
 
   useSignalEffect(() => {
-    if (router.place.value.argument === SHELLS) open.value = 'shells';
+    if (router.place.value.argument === SHELLS) show('shells');
   });
+
+  function show(part: Part | undefined): void {
+    open.value = part;
+  }
 
   const current = (): Pane | undefined => panes.current.get(active.value);
   const shellOf = (tab: Tab): TabShell => shells.value[tab - 1] as TabShell;
@@ -85,7 +91,7 @@ export default function TerminalScreen() {
     };
   }, []);
 
-  function show(tab: Tab): void {
+  function select(tab: Tab): void {
     started.value = new Set(started.value).add(tab);
     active.value = tab;
     selection.value = panes.current.get(tab)?.view.selection ?? '';
@@ -96,7 +102,7 @@ export default function TerminalScreen() {
     const free = TABS.find((tab) => !started.value.has(tab));
     const tab = TABS.find((tab) => started.value.has(tab) && shellOf(tab).name === name) ?? free ?? active.value;
     shells.value = shells.value.with(tab - 1, { name, isWatch });
-    show(tab);
+    select(tab);
     close();
   }
 
@@ -116,7 +122,7 @@ export default function TerminalScreen() {
   async function paste(): Promise<void> {
     const text = await readClipboard();
     // A browser that does not expose the clipboard to the page can still paste into a field.
-    if (text === null) open.value = 'paste';
+    if (text === null) show('paste');
     else {
       close();
       current()?.view.input.paste(text);
@@ -124,10 +130,10 @@ export default function TerminalScreen() {
   }
 
   function close(): void {
-    open.value = undefined;
+    show(undefined);
     shared.value = '';
     if (router.place.value.argument !== '') router.go('terminal', '', { replace: true });
-    if (started.value.size === 0) show(1);
+    if (started.value.size === 0) select(1);
     current()?.view.focus();
   }
 
@@ -153,7 +159,7 @@ export default function TerminalScreen() {
               aria-controls={started.value.has(tab) ? `shell-${tab}` : undefined}
               aria-label={t('Shell {n}', { n: tab })}
               tabIndex={active.value === tab ? 0 : -1}
-              onClick={() => show(tab)}
+              onClick={() => select(tab)}
             >
               {tab}
             </button>
@@ -164,28 +170,16 @@ export default function TerminalScreen() {
           icon="queue"
           label={t('Shells at home')}
           aria-haspopup="dialog"
-          onClick={() => {
-            open.value = 'shells';
-          }}
+          onClick={() => show('shells')}
         />
         <Button
           kind="plain"
           icon="search"
           label={t('Search')}
           aria-expanded={open.value === 'search'}
-          onClick={() => {
-            open.value = open.value === 'search' ? undefined : 'search';
-          }}
+          onClick={() => show(open.value === 'search' ? undefined : 'search')}
         />
-        <Button
-          kind="plain"
-          icon="more"
-          label={t('More')}
-          aria-haspopup="dialog"
-          onClick={() => {
-            open.value = 'menu';
-          }}
-        />
+        <Button kind="plain" icon="more" label={t('More')} aria-haspopup="dialog" onClick={() => show('menu')} />
       </div>
       {open.value === 'search' && (
         <SearchBar find={(text, direction) => current()?.view.find(text, direction) ?? false} onClose={close} />
@@ -235,9 +229,7 @@ export default function TerminalScreen() {
         own={settings.values.terminal_keys.value}
         onStrike={(stroke) => current()?.view.input.strike(stroke)}
         onPaste={() => void paste()}
-        onEdit={() => {
-          open.value = 'keys';
-        }}
+        onEdit={() => show('keys')}
       />
       {open.value === 'shells' && dialogs && (
         <dialogs.ShellsDialog
@@ -271,25 +263,19 @@ export default function TerminalScreen() {
       {open.value === 'menu' && (
         <Dialog title={t('Shell {n}', { n: active.value })} cancelText={t('Close')} onClose={close}>
           <ul class="list">
-            <li>
-              <MenuItem onClick={() => void paste()}>{t('Paste')}</MenuItem>
-            </li>
-            <li>
-              <MenuItem
-                onClick={() => {
-                  close();
-                  current()?.view.selectScreen();
-                }}
-              >
-                {t('Select the screen')}
-              </MenuItem>
-            </li>
-            <li>
-              <div class="item text-size">
-                <span class="text">{t('Text size: {n}', { n: settings.values.terminal_font_size.value })}</span>
-                <Button onClick={() => setFontSize(appearance.value.fontSize - 1)}>{t('Smaller')}</Button>
-                <Button onClick={() => setFontSize(appearance.value.fontSize + 1)}>{t('Larger')}</Button>
-              </div>
+            <MenuItem onClick={() => void paste()}>{t('Paste')}</MenuItem>
+            <MenuItem
+              onClick={() => {
+                close();
+                current()?.view.selectScreen();
+              }}
+            >
+              {t('Select the screen')}
+            </MenuItem>
+            <li class="item text-size">
+              <span class="text">{t('Text size: {n}', { n: settings.values.terminal_font_size.value })}</span>
+              <Button onClick={() => setFontSize(appearance.value.fontSize - 1)}>{t('Smaller')}</Button>
+              <Button onClick={() => setFontSize(appearance.value.fontSize + 1)}>{t('Larger')}</Button>
             </li>
             <li>
               <SwitchRow
@@ -299,26 +285,17 @@ export default function TerminalScreen() {
                 onChange={(value) => settings.set('terminal_screen_reader', value)}
               />
             </li>
-            <li>
-              <MenuItem
-                onClick={() => {
-                  close();
-                  current()?.shell.detach();
-                }}
-              >
-                {t('Detach: the shell keeps running at home')}
-              </MenuItem>
-            </li>
-            <li>
-              <MenuItem
-                isBad
-                onClick={() => {
-                  open.value = 'kill';
-                }}
-              >
-                {t('End the shell')}
-              </MenuItem>
-            </li>
+            <MenuItem
+              onClick={() => {
+                close();
+                current()?.shell.detach();
+              }}
+            >
+              {t('Detach: the shell keeps running at home')}
+            </MenuItem>
+            <MenuItem isBad onClick={() => show('kill')}>
+              {t('End the shell')}
+            </MenuItem>
           </ul>
         </Dialog>
       )}
@@ -350,18 +327,16 @@ export default function TerminalScreen() {
   );
 }
 
-function MenuItem({
-  isBad = false,
-  onClick,
-  children,
-}: {
+interface MenuItemProps {
   isBad?: boolean;
   onClick(): void;
   children: ComponentChildren;
-}) {
-  return (
+}
+
+const MenuItem = ({ isBad = false, onClick, children }: MenuItemProps) => (
+  <li>
     <button type="button" class={isBad ? 'item bad' : 'item'} onClick={onClick}>
       {children}
     </button>
-  );
-}
+  </li>
+);
