@@ -11,6 +11,7 @@ import { createShares } from '../../handlers/web/app/share/shares.ts';
 import { type Share, storeShare } from '../../handlers/web/app/share/stored-share.ts';
 import type { StoredPairing } from '../../handlers/web/app/stored-pairing.ts';
 import { ApiError } from '../../handlers/web/shared/api.ts';
+import { createEvent } from '../../lib/kit/event.ts';
 import { PAIRING } from '../lib/companion/link/support.ts';
 import { stubIndexedDb } from '../support/fake-indexeddb.ts';
 
@@ -176,6 +177,30 @@ it('keeps a draft of a chat over a reload although the database takes nothing', 
   after.type(after.open('s2'), 'Another');
   const all = { s1: 'Not sent', s2: 'Another' };
   await vi.waitFor(() => expect([rows.get('chat drafts /'), [...session]]).toEqual([all, []]));
+});
+
+it('lists a conversation without its time if no date can hold that', async () => {
+  stubIndexedDb();
+  for (const name of ['addEventListener', 'removeEventListener']) vi.stubGlobal(name, () => {});
+  vi.stubGlobal('document', { addEventListener: () => {}, removeEventListener: () => {} });
+  const { on, emit } = createEvent<[message: unknown]>();
+  const app = offline();
+  const send = (_: string, __: object, id: string) => {
+    const sessions = [
+      { id: 'early', updated_at: 1e9 },
+      { id: 'late', updated_at: 1e300 },
+    ];
+    queueMicrotask(() => emit({ type: 'chat.sessions', id, payload: { sessions } }));
+    return true;
+  };
+  Object.assign(app.session, { port: () => ({ send, onMessage: on, onOnline: () => () => {} }) });
+  const chats = createChats(app);
+  onTestFinished(() => chats.close());
+  const list = await chats.list(new AbortController().signal);
+  expect(list.map(({ id, updatedAt }) => [id, updatedAt])).toEqual([
+    ['early', 1e12],
+    ['late', null],
+  ]);
 });
 
 it('keeps nothing of an upload that is dismissed while its failure is being stored', async () => {

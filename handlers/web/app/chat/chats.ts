@@ -1,5 +1,6 @@
 import { computed, type ReadonlySignal, type Signal, signal } from '@preact/signals';
 import type { HistoryItem } from '../../../../lib/chat/history-items.ts';
+import { isTime } from '../../../../lib/kit/clock.ts';
 import { asObject } from '../../../../lib/kit/json.ts';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
 import { type AnswerTimer, createAnalytics } from '../analytics.ts';
@@ -548,7 +549,7 @@ function sessionsOf(value: unknown): ChatSession[] {
 
 /** Epoch seconds or milliseconds, or a date as text. */
 function timeOf(value: unknown): number | null {
-  if (typeof value === 'number' && value > 0) return value < 1e11 ? value * 1000 : value;
-  const parsed = typeof value === 'string' ? Date.parse(value) : Number.NaN;
-  return Number.isNaN(parsed) ? null : parsed;
+  const time = typeof value === 'string' ? Date.parse(value) : value;
+  if (!isTime(time) || time <= 0) return null;
+  return typeof value === 'number' && time < 1e11 ? time * 1000 : time;
 }
