@@ -100,14 +100,16 @@ describeInBrowser('screens of the app under More', ({ open }) => {
 
   it('02 §6: shows notifications of phones by app; codes are blurred until they are tapped', async () => {
     const phone = await pair(relay);
-    const post = (app: string, title: string, text: string) =>
+    const post = (app: string, title: string, text: string, postedAt = Date.now()) =>
       phone.client.send('notifications', 'notification.posted', {
         package_name: app,
         title,
         text,
-        posted_at: Date.now(),
+        posted_at: postedAt,
         key: '0|1',
       });
+    // No date can hold the time of the first.
+    post('org.example.clock', 'Alarm', 'Ringing', 1e300);
     post('org.example.mail', 'Ada', 'Lunch at noon?');
     post('org.example.bank', 'Sign in', 'Your number is 482 913');
     const { page } = await openScreen('notifications');

@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
+import { isTime } from '../../../../lib/kit/clock.ts';
 import { trimmedText } from '../../../../lib/kit/json.ts';
 import { timeText } from '../../shared/ages.ts';
 import { Button, Choice, Empty, Notice } from '../../shared/components.tsx';
@@ -22,8 +23,8 @@ interface Row {
   app: string;
   title: string;
   text: string;
-  /** Epoch ms; NaN if the phone did not report it. */
-  at: number;
+  /** Epoch ms; null if the phone did not report it. */
+  at: number | null;
 }
 
 const LIMIT = 100;
@@ -34,7 +35,7 @@ const rowOf = ({ package_name, title, text, sub_text, posted_at }: Posted): Row 
   app: trimmedText(package_name),
   title: trimmedText(title),
   text: trimmedText(text) || trimmedText(sub_text),
-  at: typeof posted_at === 'number' ? posted_at : Number.NaN,
+  at: isTime(posted_at) ? posted_at : null,
 });
 
 /** The key that a phone sends names a slot, which a later notification reuses. */
@@ -119,7 +120,7 @@ function NotificationRow({ row: { app, title, text, at } }: { row: Row }) {
     <article class="note">
       <p class="row apart soft small">
         <span class="grow">{app || t('An app without a name')}</span>
-        {!Number.isNaN(at) && <time dateTime={new Date(at).toISOString()}>{timeText(at, language)}</time>}
+        {at !== null && <time dateTime={new Date(at).toISOString()}>{timeText(at, language)}</time>}
       </p>
       {title !== '' && <Veiled text={title} isTitle />}
       {text !== '' && <Veiled text={text} />}
