@@ -1,5 +1,6 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { useEffect, useState } from 'preact/hooks';
+import { isTime } from '../../../lib/kit/clock.ts';
 import type { I18n } from './i18n.ts';
 
 /** A duration in one unit: `12 s`, `3 min`, `2 h`, `5 d`. */
@@ -11,8 +12,12 @@ export function ageText(milliseconds: number, t: I18n['t']): string {
   return t('{n} d', { n: Math.round(seconds / 86_400) });
 }
 
-/** A time for display: only the time if it is today, else with its date, and with the year unless that is this one. */
+/**
+ * A time for display: only the time if it is today, else with its date, and with the year unless that is this one. A time that
+ * no date can hold is a question mark.
+ */
 export function timeText(epochMs: number, language: string, now = Date.now()): string {
+  if (!isTime(epochMs)) return '?';
   const [then, today] = [new Date(epochMs), new Date(now)];
   const isToday = then.toDateString() === today.toDateString();
   const isThisYear = then.getFullYear() === today.getFullYear();
