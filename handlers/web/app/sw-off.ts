@@ -1,14 +1,7 @@
 /** Replaces a bad service worker (`RELAY_SERVICE_WORKER=0`): removes every trace of it, then itself. */
 
-interface ExtendableEvent extends Event {
-  waitUntil(promise: Promise<unknown>): void;
-}
-interface WorkerScope {
-  readonly registration: { unregister(): Promise<boolean> };
-  readonly clients: { matchAll(): Promise<{ url: string; navigate(url: string): Promise<unknown> }[]> };
-  skipWaiting(): Promise<void>;
-  addEventListener(type: 'install' | 'activate', listener: (event: ExtendableEvent) => void): void;
-}
+import type { WorkerScope } from './worker/scope.ts';
+
 const scope = globalThis as unknown as WorkerScope;
 
 scope.addEventListener('install', (event) => {

@@ -56,7 +56,6 @@ function deliverTo(
   { url, token, isMailbox }: { url: string; token: string; isMailbox?: boolean },
   { stored, replies, caller, timeout }: Delivery,
 ): Promise<Delivered> {
-  const missing = new Set(replies.map(({ message_id }) => message_id));
   const acknowledged = new Set<string>();
   const lateIds = new Set<string>();
 
@@ -108,8 +107,7 @@ function deliverTo(
       if (type !== 'proactive.reply.ack' || payload.client_msg_id === undefined) return;
       acknowledged.add(payload.client_msg_id);
       if (payload.late !== undefined) lateIds.add(payload.client_msg_id);
-      missing.delete(payload.client_msg_id);
-      if (missing.size === 0) end();
+      if (replies.every(({ message_id: id }) => acknowledged.has(id))) end();
     };
   });
 }

@@ -3,7 +3,7 @@ export interface WorkerScope {
   readonly registration: ServiceWorkerRegistration;
   readonly clients: {
     get(id: string): Promise<WindowClient | undefined>;
-    matchAll(options: { type: 'window'; includeUncontrolled: boolean }): Promise<WindowClient[]>;
+    matchAll(options?: { type: 'window'; includeUncontrolled: boolean }): Promise<WindowClient[]>;
     openWindow(url: string): Promise<WindowClient | null>;
     claim(): Promise<void>;
   };
@@ -51,6 +51,7 @@ export interface ChangeEvent extends Extendable {
 export interface WindowClient {
   readonly url: string;
   focus(): Promise<WindowClient>;
+  navigate(url: string): Promise<unknown>;
   postMessage(message: unknown, ports?: MessagePort[]): void;
 }
 
