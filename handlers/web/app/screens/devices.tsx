@@ -1,4 +1,4 @@
-import { type Signal, useSignal } from '@preact/signals';
+import { useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { ageText, useNow } from '../../shared/ages.ts';
 import { Button, Chip, Choice, Empty, Notice, SwitchRow } from '../../shared/components.tsx';
@@ -10,6 +10,7 @@ import { hrefOf, useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
 import { createDeviceNames, type OwnName } from '../devices/names.ts';
 import { RenameDialog } from '../devices/rename.tsx';
+import { useFlag } from '../flag.ts';
 import { SearchField } from '../search-field.tsx';
 
 /** A row of `GET /sessions` (contract 01 §6.1). */
@@ -38,11 +39,7 @@ const ORDERS = {
   end: (a: NamedRow, b: NamedRow) => (a.expires_at ?? Infinity) - (b.expires_at ?? Infinity),
 } as const;
 
-interface View {
-  query: Signal<string>;
-  order: Signal<keyof typeof ORDERS>;
-  isByPerson: Signal<boolean>;
-}
+type Order = keyof typeof ORDERS;
 
 /** The devices paired with the relay, this one first. */
 export default function Devices() {
@@ -55,7 +52,6 @@ export default function Devices() {
     async (signal) => (await api.call<{ sessions: SessionRow[] }>('sessions', { signal })).sessions,
     [isOnline],
   );
-  const view: View = { query: useSignal(''), order: useSignal('seen'), isByPerson: useSignal(false) };
   const named = (row: SessionRow): NamedRow => {
     const own = names[row.device_id] ?? { name: '', person: '' };
     return { ...row, own, sent: row.device_name, device_name: own.name || row.device_name };
@@ -65,7 +61,6 @@ export default function Devices() {
       {(rows) => (
         <Shown
           rows={rows.map(named)}
-          view={view}
           reload={reload}
           notice={
             <>
@@ -84,27 +79,29 @@ export default function Devices() {
 
 interface ShownProps {
   rows: readonly NamedRow[];
-  view: View;
   notice: ComponentChildren;
   reload(): void;
 }
 
-function Shown({ rows, view, notice, reload }: ShownProps) {
+function Shown({ rows, notice, reload }: ShownProps) {
   const t = useT();
   const isWide = useWide();
+  const query = useSignal('');
+  const order = useSignal<Order>('seen');
+  const byPerson = useFlag();
   // Here, not in the device, whose element is replaced when the page gets wider, as when a tablet is turned.
   const asked = useSignal<Asked | undefined>(undefined);
   const { argument } = useRouter().place.value;
-  const wanted = view.query.value.trim().toLocaleLowerCase();
+  const wanted = query.value.trim().toLocaleLowerCase();
   const found = rows
     .filter((row) =>
       [row.device_name, row.sent, row.own.person, row.token_prefix, row.device_platform, row.device_model].some(
         (text) => text.toLocaleLowerCase().includes(wanted),
       ),
     )
-    .toSorted((a, b) => Number(b.is_current) - Number(a.is_current) || ORDERS[view.order.value](a, b));
+    .toSorted((a, b) => Number(b.is_current) - Number(a.is_current) || ORDERS[order.value](a, b));
   const persons = [...new Set(rows.map(({ own }) => own.person).filter((person) => person !== ''))].sort();
-  const groups = view.isByPerson.value ? [...persons, ''] : [null];
+  const groups = byPerson.isOn ? [...persons, ''] : [null];
   const open = rows.find(({ token_prefix }) => token_prefix === argument) ?? found[0];
   const onAsk = (row: NamedRow, dialog: DialogName) => {
     asked.value = { prefix: row.token_prefix, dialog };
@@ -113,7 +110,24 @@ function Shown({ rows, view, notice, reload }: ShownProps) {
   const list = (
     <div class="screen">
       {notice}
-      {rows.length >= MANY && <ListTools view={view} />}
+      {rows.length >= MANY && (
+        <>
+          <SearchField of={query} label={t('Search devices')} />
+          <Choice
+            label={t('Order')}
+            value={order.value}
+            options={[
+              ['seen', t('Seen last')],
+              ['name', t('Name')],
+              ['end', t('End of the session')],
+            ]}
+            onChange={(value) => {
+              order.value = value as Order;
+            }}
+          />
+          <SwitchRow label={t('By person')} checked={byPerson.isOn} onChange={byPerson.set} />
+        </>
+      )}
       {found.length === 0 && <Empty icon="devices">{t('No device matches.')}</Empty>}
       {groups.map((person) => {
         const members = person === null ? found : found.filter(({ own }) => own.person === person);
@@ -152,35 +166,6 @@ function Shown({ rows, view, notice, reload }: ShownProps) {
           }}
         />
       )}
-    </>
-  );
-}
-
-/** Search, order and groups. */
-function ListTools({ view: { query, order, isByPerson } }: { view: View }) {
-  const t = useT();
-  return (
-    <>
-      <SearchField of={query} label={t('Search devices')} />
-      <Choice
-        label={t('Order')}
-        value={order.value}
-        options={[
-          ['seen', t('Seen last')],
-          ['name', t('Name')],
-          ['end', t('End of the session')],
-        ]}
-        onChange={(value) => {
-          order.value = value as keyof typeof ORDERS;
-        }}
-      />
-      <SwitchRow
-        label={t('By person')}
-        checked={isByPerson.value}
-        onChange={(isOn) => {
-          isByPerson.value = isOn;
-        }}
-      />
     </>
   );
 }
