@@ -142,7 +142,7 @@ function Bubble({ item, title, original, isOpen }: BubbleProps) {
         )}
       </TextWithMedia>
       {isOpen && item.answers.length > 0 && (
-        <fieldset class="row answers" aria-label={t('Answers')}>
+        <fieldset class="row" aria-label={t('Answers')}>
           {item.answers.map((text, at) => (
             <Button key={text} kind={at === 0 ? 'primary' : undefined} onClick={() => answer(text, at)}>
               <span dir="auto">{text}</span>

@@ -104,7 +104,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
             <Icon name="back" />
           </a>
         )}
-        <h2 ref={heading} class="grow" tabIndex={-1}>
+        <h2 ref={heading} class="grow cut" tabIndex={-1}>
           {name}
         </h2>
         {id !== null && <Button kind="plain" icon="edit" label={t('Rename or hide')} onClick={marking.on} />}

@@ -57,9 +57,9 @@ export function ShellsDialog({ nameOf, onAttach, onWatch, onNew, onClose }: Shel
                 return (
                   <li key={row.name} class="item shell-row">
                     <span class="text">
-                      <span class="shell-name">{name}</span>
+                      <b>{name}</b>
                       <span class="small soft">{aboutShell(row, now.value, t)}</span>
-                      {row.last_line && <code class="small last-line">{row.last_line}</code>}
+                      {row.last_line && <code class="small cut">{row.last_line}</code>}
                     </span>
                     {(row.attached ?? 0) > 0 && <Chip>{t('{n} attached', { n: row.attached ?? 0 })}</Chip>}
                     <span class="row">
