@@ -234,11 +234,15 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
 
   /** Starts with a new link, and drops the old connection in any state. */
   function reconnect(): void {
-    const old = link;
-    link = makeLink();
+    replaceLink();
     if (state.peek().name === 'online') lost();
-    void old.stop();
     link.start();
+  }
+
+  function replaceLink(offer?: PairingOffer): void {
+    const old = link;
+    link = makeLink(offer);
+    void old.stop();
   }
 
   const system = ports.get('system') as Port;
@@ -355,10 +359,8 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
     /** Redeems a code (contract 01 §3.4), by default at this relay. After a success the connection stays. */
     async pair({ code, secret }: LinkCode, endpoints: Endpoint[] = [endpoint]): Promise<PairResult> {
       limitedFor = 0;
-      const old = link;
-      link = makeLink({ code, secret, endpoints });
+      replaceLink({ code, secret, endpoints });
       state.value = { name: 'connecting', endpoint, pins: {} };
-      void old.stop();
       const settling = settled();
       link.start();
       const end = await settling;
@@ -402,9 +404,7 @@ export function createSession({ store, base, deviceName }: SessionDeps) {
 
     /** Erases the pairing here. The caller has told the relay. */
     async forget(): Promise<void> {
-      const old = link;
-      link = makeLink();
-      void old.stop();
+      replaceLink();
       await store.clear();
       isAway.value = false;
       state.value = { name: 'unpaired' };
