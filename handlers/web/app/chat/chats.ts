@@ -241,7 +241,7 @@ export function createChats(app: App) {
     if (type === 'chat.turn') {
       // The answer to a question that was sent twice: asks for its present state.
       streams.delete(id);
-      return received(rowOf(payload));
+      return received([payload]);
     }
     const conversation = request === undefined ? undefined : running.get(request)?.conversation;
     if (request === undefined || !conversation) return;
@@ -270,8 +270,7 @@ export function createChats(app: App) {
   /** The relay's turns of this pairing; null from a relay that stores none. */
   function followed(turns: readonly unknown[] | null): void {
     isKeeping.value = turns !== null;
-    for (const turn of turns ?? []) note(rowOf(turn));
-    for (const conversation of new Set(conversations.values())) catchUp(conversation);
+    received(turns ?? []);
   }
 
   function note(row: TurnRow | undefined): void {
@@ -282,9 +281,9 @@ export function createChats(app: App) {
     if (rows.size > MAX_ROWS && oldest !== undefined) rows.delete(oldest);
   }
 
-  /** A turn of this pairing has started or changed, on any device. */
-  function received(row: TurnRow | undefined): void {
-    note(row);
+  /** Turns of this pairing have started or changed, on any device. */
+  function received(turns: readonly unknown[]): void {
+    for (const turn of turns) note(rowOf(turn));
     for (const conversation of new Set(conversations.values())) catchUp(conversation);
   }
 

@@ -13,8 +13,7 @@ export interface Document {
 
 export interface MemoryEntry extends Document {
   filename: string;
-  /** Bytes on disk. */
-  size: number;
+  size_bytes: number;
 }
 
 /** SOUL.md, or a file of `memories/` by its name. */
@@ -49,11 +48,7 @@ export function createDocuments({ api, pageStore }: App) {
   }
 
   async function memory(profile: string, signal?: AbortSignal): Promise<MemoryEntry[]> {
-    type Answer = {
-      entries: { filename: string; content: string; size_bytes: number; truncated: boolean; etag: string }[];
-    };
-    const { entries } = await ask<Answer>(profile, 'memory', signal);
-    return entries.map(({ size_bytes: size, ...entry }) => ({ ...entry, size }));
+    return (await ask<{ entries: MemoryEntry[] }>(profile, 'memory', signal)).entries;
   }
 
   async function read({ profile, memory: filename }: DocumentName, signal?: AbortSignal): Promise<Document> {

@@ -153,12 +153,12 @@ function Documents({ profile }: { profile: string }) {
         </li>
         <LoadedView state={state} reload={reload}>
           {(entries) =>
-            entries.map(({ filename, size }) => (
+            entries.map(({ filename, size_bytes }) => (
               <li key={filename}>
                 <DocumentLink
                   href={linkTo(profile, 'memory', filename)}
                   title={filename}
-                  detail={`${t('Memory')}, ${sizeText(size)}`}
+                  detail={`${t('Memory')}, ${sizeText(size_bytes)}`}
                 />
               </li>
             ))
