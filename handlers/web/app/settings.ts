@@ -101,26 +101,20 @@ export function isAllowed(key: string, value: unknown): boolean {
   return typeof value !== 'string' || value.length <= MAX_TEXT;
 }
 
-export interface Settings {
-  readonly values: { readonly [Key in keyof SettingValues]: Signal<SettingValues[Key]> };
-  set<Key extends keyof SettingValues>(key: Key, value: SettingValues[Key]): void;
-  /** All settings, for a backup. */
-  all(): Record<string, unknown>;
-  /** Takes the valid values of a backup; all others stay. */
-  replace(stored: Readonly<Record<string, unknown>>): void;
-}
+export type Settings = ReturnType<typeof openSettings>;
 
 const PLACE = 'svc settings';
 
 /** Settings stored in this browser, readable before the first render. */
-export function openSettings(): Settings {
+export function openSettings() {
   const stored = read();
   const entries = Object.entries(DEFAULTS).map(([key, fallback]) => {
     return [key, signal(isAllowed(key, stored[key]) ? stored[key] : fallback)];
   });
-  const values = Object.fromEntries(entries) as { [Key in keyof SettingValues]: Signal<SettingValues[Key]> };
+  const values = Object.fromEntries(entries) as { readonly [Key in keyof SettingValues]: Signal<SettingValues[Key]> };
 
-  const all = () => Object.fromEntries(Object.entries(values).map(([name, { value }]) => [name, value]));
+  const all = (): Record<string, unknown> =>
+    Object.fromEntries(Object.entries(values).map(([name, { value }]) => [name, value]));
 
   function store(): void {
     try {
@@ -138,12 +132,14 @@ export function openSettings(): Settings {
   forgetReason();
   return {
     values,
+    /** All settings, for a backup. */
     all,
-    set(key, value) {
+    set<Key extends keyof SettingValues>(key: Key, value: SettingValues[Key]): void {
       values[key].value = value;
       store();
     },
-    replace(stored) {
+    /** Takes the valid values of a backup; all others stay. */
+    replace(stored: Readonly<Record<string, unknown>>): void {
       for (const [name, own] of Object.entries<Signal<unknown>>(values)) {
         if (isAllowed(name, stored[name])) own.value = stored[name];
       }

@@ -6,13 +6,8 @@ import { useFollowOnScreen } from '../chat/follow.ts';
 import { useApp } from '../context.ts';
 import type { Live, LiveState } from './live.ts';
 import type { LiveQuestion, LiveView } from './live-turns.ts';
+import type { LiveVoice } from './offer.ts';
 import { TalkButton } from './talk-button.tsx';
-
-/** The provider of the agent's voice, and its sample rate. */
-interface LiveVoice {
-  provider: string;
-  rate: number;
-}
 
 /** A live conversation. */
 export function LiveConversation({ live, voice }: { live: Live; voice: LiveVoice }) {

@@ -10,6 +10,7 @@ import { createDetector, type Detector } from './detector.ts';
 import { createLiveLink, type LiveLink } from './live-link.ts';
 import { EMPTY_VIEW, type LiveView, withCut, withEnd, withEvent } from './live-turns.ts';
 import { PROVIDER_GONE, wordsOf } from './live-words.ts';
+import type { LiveVoice } from './offer.ts';
 import { createPlayer, type Player } from './player.ts';
 import { loudnessOf, meterOf } from './speech.ts';
 import { createUplink } from './uplink.ts';
@@ -93,8 +94,8 @@ export function createLive(app: App) {
     return view.value.isBusy ? 'thinking' : 'listening';
   });
 
-  /** Opens the microphone and a session. Called by a tap. `rate`: sample rate of the voice of `provider`. */
-  async function start({ rate, provider }: { rate: number; provider: string }): Promise<void> {
+  /** Opens the microphone and a session. Called by a tap. */
+  async function start({ rate, provider }: LiveVoice): Promise<void> {
     if (open) return;
     batch(() => {
       phase.value = 'opening';

@@ -17,7 +17,13 @@ interface AgentConfig {
 /** The voice features that this device may use. */
 export interface VoiceOffer extends BasicConfig {
   /** Sample rate of the agent's voice and its provider, or why there is no live conversation, worded for people. */
-  live: { rate: number; provider: string; why?: undefined } | { why: string };
+  live: (LiveVoice & { why?: undefined }) | { why: string };
+}
+
+/** The provider of the agent's voice, and its sample rate. */
+export interface LiveVoice {
+  provider: string;
+  rate: number;
 }
 
 const GRANT = 'voice:realtime';

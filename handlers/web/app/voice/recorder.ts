@@ -3,14 +3,7 @@ import { type Microphone, withMicrophone } from './microphone.ts';
 import { meterOf } from './speech.ts';
 
 /** A recording under way. */
-export interface Recorder {
-  /** Loudness now, 0 to 1. */
-  readonly level: ReadonlySignal<number>;
-  /** Ends the recording, and returns it. */
-  finish(): Promise<Blob>;
-  /** Ends the recording, and drops it. */
-  cancel(): void;
-}
+export type Recorder = ReturnType<typeof record>;
 
 /** In order of preference: formats that browsers record and providers accept (contract 05 §6). */
 const TYPES = ['audio/webm;codecs=opus', 'audio/mp4', 'audio/ogg;codecs=opus'];
@@ -18,7 +11,7 @@ const TYPES = ['audio/webm;codecs=opus', 'audio/mp4', 'audio/ogg;codecs=opus'];
 /** Records from the microphone, until one of the two ends is called. @throws Error worded for people */
 export const startRecorder = (): Promise<Recorder> => withMicrophone(record);
 
-function record({ stream, context, close: free }: Microphone): Recorder {
+function record({ stream, context, close: free }: Microphone) {
   const type = TYPES.find((one) => MediaRecorder.isTypeSupported(one));
   const recorder = new MediaRecorder(stream, type ? { mimeType: type } : {});
   const analyser = context.createAnalyser();
@@ -45,9 +38,11 @@ function record({ stream, context, close: free }: Microphone): Recorder {
   measure();
 
   return {
-    level,
+    /** Loudness now, 0 to 1. */
+    level: level as ReadonlySignal<number>,
+    /** Ends the recording, and returns it. */
     finish: () =>
-      new Promise((resolve) => {
+      new Promise<Blob>((resolve) => {
         recorder.onstop = () => {
           close();
           resolve(new Blob(parts, { type: recorder.mimeType }));
@@ -56,7 +51,8 @@ function record({ stream, context, close: free }: Microphone): Recorder {
         if (recorder.state === 'inactive') recorder.onstop(new Event('stop'));
         else recorder.stop();
       }),
-    cancel() {
+    /** Ends the recording, and drops it. */
+    cancel(): void {
       if (recorder.state !== 'inactive') recorder.stop();
       close();
     },

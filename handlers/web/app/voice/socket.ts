@@ -8,16 +8,13 @@ export interface VoiceSocketEvents {
   close(code: number, wasOpen: boolean): void;
 }
 
-export interface VoiceSocket {
-  send(message: JsonObject): void;
-  close(reason: string): void;
-}
+export type VoiceSocket = ReturnType<typeof openVoiceSocket>;
 
 /**
  * Opens the socket of a voice session. A page cannot send headers with it, so the token is one subprotocol, and the proof of
  * its key another. The relay selects neither (`handlers/REFERENCE.md`, sockets).
  */
-export function openVoiceSocket({ session }: App, path: string, events: VoiceSocketEvents): VoiceSocket {
+export function openVoiceSocket({ session }: App, path: string, events: VoiceSocketEvents) {
   const url = new URL(path.replace(/^\//, ''), session.target.value);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   const token = session.token();
@@ -45,10 +42,10 @@ export function openVoiceSocket({ session }: App, path: string, events: VoiceSoc
   void session.proofFor({ method: 'GET', path: url.pathname, fresh: true }).then(open);
 
   return {
-    send(message) {
+    send(message: JsonObject): void {
       if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
     },
-    close(reason) {
+    close(reason: string): void {
       isOver = true;
       socket?.close(1000, reason);
     },
