@@ -212,6 +212,8 @@ function endAtOnce(socket: Socket): void {
  * queued write: seconds for a client that never read (2026-11).
  */
 const destroyWithOneError: Socket['destroy'] = function (this: Socket, error) {
+  // What was sent in this turn still leaves.
+  if (this.writableCorked > 0) this.uncork();
   const reason = error ?? (this.writableLength > 0 ? new Error('the connection was dropped') : undefined);
   return Socket.prototype.destroy.call(this, reason);
 };
@@ -227,6 +229,8 @@ interface WebSocketPart extends EventEmitter {
 }
 
 const OPEN = 1;
+/** Bytes that are held back for the end of a turn. */
+const MAX_CORKED = 16 * 1024;
 
 const TEXT = { binary: false };
 const BINARY = { binary: true };
@@ -244,6 +248,10 @@ class NodeTransport implements Transport {
   #guard: (() => void) | undefined;
   #unsentMessages = 0;
   #isPaused = false;
+  /** True until the end of a turn in which something was sent. */
+  #isCorked = false;
+  /** Bytes that were unsent when that turn began. */
+  #backlog = 0;
 
   constructor(peer: Peer, socket: Socket, stallTimeout: number, drained: () => void) {
     this.#peer = peer;
@@ -265,8 +273,24 @@ class NodeTransport implements Transport {
   send(data: string | Uint8Array): void {
     // `ws` would count data for a closing socket as unsent forever.
     if (!this.isWritable()) return;
+    this.#cork();
     this.#webSocket.send(data, typeof data === 'string' ? TEXT : BINARY, this.#counted());
+    if (this.#socket.writableLength > MAX_CORKED) this.#socket.uncork();
   }
+
+  /** Frames of one turn of the event loop leave in one write: each write to the system costs a third of a message (2026-11). */
+  #cork(): void {
+    if (this.#isCorked) return;
+    this.#isCorked = true;
+    this.#backlog = this.#webSocket.bufferedAmount;
+    this.#socket.cork();
+    setImmediate(this.#uncork);
+  }
+
+  readonly #uncork = (): void => {
+    this.#isCorked = false;
+    this.#socket.uncork();
+  };
 
   pong(data: Uint8Array): void {
     if (this.isWritable()) this.#webSocket.pong(data, false, this.#counted());
@@ -274,7 +298,7 @@ class NodeTransport implements Transport {
 
   /** Counts the next message, unless none is pending: a callback costs a fifth of a short message. */
   #counted(): (() => void) | undefined {
-    if (this.#socket.writableLength === 0) return undefined;
+    if (this.unsent() === 0) return undefined;
     this.#unsentMessages++;
     return this.#sent;
   }
@@ -297,8 +321,9 @@ class NodeTransport implements Transport {
     return this.#webSocket.readyState === OPEN;
   }
 
+  /** What is held back for the end of the turn does not count: whether the client takes it is not known yet. */
   unsent(): number {
-    return this.#webSocket.bufferedAmount;
+    return this.#socket.writableCorked > 0 ? this.#backlog : this.#webSocket.bufferedAmount;
   }
 
   unsentMessages(): number {
@@ -329,7 +354,9 @@ class NodeTransport implements Transport {
   }
 
   ping(data?: string): void {
-    if (this.isWritable()) this.#peer.ping(data);
+    if (!this.isWritable()) return;
+    this.#cork();
+    this.#peer.ping(data);
   }
 
   authenticated(): void {
