@@ -45,12 +45,13 @@ export function createCustody(deps: CustodyDeps) {
   let wasHeard: boolean | undefined;
 
   function handOver(): void {
+    if (!isLinked()) return;
     const isHeardHere = isRecalling || phone.shared.isHeard();
-    if (isLinked() && isHeardHere !== wasHeard) {
+    if (isHeardHere !== wasHeard) {
       wasHeard = isHeardHere;
       onListening?.(isHeardHere);
     }
-    if (!givesAway({ side, isLinked: isLinked(), isHeardHere, isHeardThere })) return;
+    if (!givesAway({ side, isLinked: true, isHeardHere, isHeardThere })) return;
     for (const message of phone.shared.waiting()) {
       const { message_id: id } = message;
       if (offered.get(id) === message && outbox.isWaiting(messageKey(id))) continue;

@@ -154,7 +154,13 @@ function proceed<L>(state: Delivery<L>): Step<L> {
   const { flush } = state;
   const isComplete = flush !== null && flush.to === to && flush.backlog > 0;
   return [
-    { ...state, queue: state.queue.slice(-CAPACITY), fresh: null, flush: null },
+    // The same queue as before if nothing has left it.
+    {
+      ...state,
+      queue: state.queue.length > CAPACITY ? state.queue.slice(-CAPACITY) : state.queue,
+      fresh: null,
+      flush: null,
+    },
     isComplete ? [{ do: 'complete', to: flush.to, count: flush.backlog }] : [],
   ];
 }

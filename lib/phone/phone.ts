@@ -226,6 +226,11 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     if (event.name !== 'restore') saveSubscriptions();
   }
 
+  /** Drops the queued messages that have expired. */
+  function expire(): void {
+    if (state.queue.length > 0) dispatch({ name: 'expire' });
+  }
+
   const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors, custody: state.custody });
 
   /**
@@ -233,16 +238,20 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
    * next used.
    */
   function scheduleExpiry(): void {
-    const times = state.queue.flatMap(({ message }) => (isQuestion(message.metadata) ? message.sent_at : []));
-    const next = times.length === 0 ? null : Math.min(...times) + RETENTION + 1;
+    let oldest = Number.POSITIVE_INFINITY;
+    for (const { message } of state.queue) {
+      if (isQuestion(message.metadata)) oldest = Math.min(oldest, message.sent_at);
+    }
+    const next = oldest === Number.POSITIVE_INFINITY ? null : oldest + RETENTION + 1;
     if (next === expiry.at) return;
     expiry.cancel();
-    const expire = () => {
+    const due = () => {
       expiry = { at: null, cancel() {} };
+      // Schedules the next one even if the clock was set back meanwhile.
       dispatch({ name: 'expire' });
       void saveQueue();
     };
-    expiry = { at: next, cancel: next === null ? () => {} : clock.after(Math.max(0, next - clock.now()), expire) };
+    expiry = { at: next, cancel: next === null ? () => {} : clock.after(Math.max(0, next - clock.now()), due) };
   }
 
   /**
@@ -326,7 +335,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
 
   /** Records why messages have left the queue, or returned to it. */
   function recordMoves(before: Delivery<PhoneLink>, after: Delivery<PhoneLink>, event: Event<PhoneLink>): void {
-    if (event.name === 'arrived' || event.name === 'written') {
+    if (after.custody.length <= before.custody.length && (event.name === 'arrived' || event.name === 'written')) {
       const left = before.custody.filter((held) => !after.custody.includes(held));
       for (const { entry } of left) delivered.add(entry.message.message_id);
     }
@@ -401,7 +410,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     const { message_id: messageId, chat_id: chatId, title } = message;
     const isQueued = () => state.queue.some((queued) => queued.message === message);
     // An expired queued message of the same id keeps its own item.
-    dispatch({ name: 'expire' });
+    expire();
     takeAside(messageId, 'expired');
     if (wasDelivered(messageId)) {
       log.info(`message ${messageId}${forWhom(by)} was delivered before: it is not sent again`);
@@ -436,7 +445,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   }
 
   async function cancel(messageId?: string, by?: string): Promise<number> {
-    dispatch({ name: 'expire' });
+    expire();
     const before = state.queue.length;
     dispatch({ name: 'cancel', messageId });
     const awaited = history.awaited().filter(({ message_id }) => messageId === undefined || messageId === message_id);
@@ -507,7 +516,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     /** Accepts a message from the other relay. Resolves once it is stored, and rejects if it cannot be. */
     async take(message: PhoneMessage): Promise<void> {
       const { message_id: messageId, chat_id: chatId, title } = message;
-      dispatch({ name: 'expire' });
+      expire();
       const item = history.findMessage(messageId);
       const held = undelivered().find((entry) => entry.message.message_id === messageId)?.message;
       // A sender that repeats an id replaces the waiting message.
@@ -717,7 +726,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
 
     /** The last messages and replies (contract 09 §1). */
     history(page: { since: number; limit: number }): HistoryPage {
-      dispatch({ name: 'expire' });
+      expire();
       void history.save();
       return history.page(page);
     },
@@ -784,7 +793,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
 
     /** The queued messages, first in first out, beginning with those that wait at the other relay of the mirror. */
     queued(): Pick<PhoneMessage, 'message_id' | 'chat_id' | 'text' | 'sent_at'>[] {
-      dispatch({ name: 'expire' });
+      expire();
       const awaited = history.awaited().map(({ ts, ...item }) => ({ ...item, sent_at: ts }));
       return [...awaited, ...state.queue.map(({ message }) => message)];
     },
