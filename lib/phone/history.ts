@@ -416,14 +416,23 @@ export async function openHistory(deps: HistoryDeps) {
     async save(): Promise<void> {
       tellPeer();
       if (changed.size === 0 && marked.size === 0) return;
-      const news = [...changed].flatMap((seq) => items.get(seq) ?? []);
-      if (changed.size > 0)
-        notify?.(
-          news.map((item) => ({ ...item, seq: seqOf(item, isEdge()) })),
-          latestSeen(),
-        );
+      if (changed.size > 0) {
+        const isAtEdge = isEdge();
+        const news: PhoneHistoryItem[] = [];
+        for (const seq of changed) {
+          const item = items.get(seq);
+          if (item) news.push(isAtEdge ? { ...item, seq: seqOf(item, true) } : item);
+        }
+        notify?.(news, latestSeen());
+      }
       // After a failure, several seqs may share a slot, which is the newest one's.
-      const seqs = new Map([...changed, ...marked].sort((a, b) => a - b).map((seq) => [String(seq % MAX_ITEMS), seq]));
+      const seqs = new Map<string, number>();
+      for (const some of [changed, marked]) {
+        for (const seq of some) {
+          const slot = String(seq % MAX_ITEMS);
+          if (seq > (seqs.get(slot) ?? 0)) seqs.set(slot, seq);
+        }
+      }
       const writes = [...seqs].map(([slot, seq]) => {
         const item = items.get(seq);
         if (item) return store.setItem(slot, item);

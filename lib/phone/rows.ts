@@ -22,8 +22,8 @@ export interface RowsDeps<R extends Row> {
  */
 export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>) {
   const slots = new Map(await loadAll({ store, log, read }, 'skipped'));
-  /** Slots whose last write has failed. */
-  const failed = new Set<string>();
+  /** The rows in the slots, without those whose last write has failed. */
+  const stored = new Set<R>(slots.values());
   /** Slots without a row whose removal has failed. */
   const left = new Set<string>();
   const loaded = [...slots.values()].sort((a, b) => a.seq - b.seq);
@@ -37,11 +37,13 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
 
   /** A row whose write fails keeps its slot, and is written there by the next save. */
   function write(slot: string, row: R): Promise<void> {
+    const before = slots.get(slot);
+    if (before) stored.delete(before);
     slots.set(slot, row);
-    failed.delete(slot);
+    stored.add(row);
     left.delete(slot);
     return store.setItem(slot, row).catch((error) => {
-      if (slots.get(slot) === row) failed.add(slot);
+      if (slots.get(slot) === row) stored.delete(row);
       throw error;
     });
   }
@@ -49,6 +51,8 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
   /** Awaits the removal of rows from their slots. If it fails, it is repeated by the next save. */
   function follow(gone: readonly string[], removal: Promise<void>): Promise<void> {
     for (const slot of gone) {
+      const row = slots.get(slot);
+      if (row) stored.delete(row);
       slots.delete(slot);
       left.delete(slot);
     }
@@ -65,14 +69,12 @@ export async function openRows<R extends Row>({ store, log, read }: RowsDeps<R>)
     next: (): number => ++last,
     /** Makes the store contain exactly these rows; resolves when it does. Writes only what has changed, or could not be written. */
     async save(rows: readonly R[]): Promise<void> {
-      const wanted = new Set(rows);
-      const held = new Set<R>();
+      const added = rows.filter((row) => !stored.has(row));
       const free = new Map<number, string>();
-      for (const [slot, row] of slots) {
-        if (wanted.has(row) && !failed.has(slot)) held.add(row);
-        else free.set(row.seq, slot);
+      if (slots.size > rows.length - added.length) {
+        const wanted = new Set(rows);
+        for (const [slot, row] of slots) if (!wanted.has(row) || !stored.has(row)) free.set(row.seq, slot);
       }
-      const added = rows.filter((row) => !held.has(row));
       if (rows.length === 0 && slots.size + left.size > 0) {
         return follow([...slots.keys(), ...left], store.clear());
       }
