@@ -287,7 +287,7 @@ function executor(database: Database.Database): SqlExecutor {
   };
   const pragma = (name: string) => Number(Object.values((prepared(`PRAGMA ${name}`).get() ?? {}) as object)[0]);
   return {
-    run: (sql, ...values) => void prepared(sql).run(...values),
+    run: (sql, ...values) => void prepared(sql).run(values),
     all: (sql, ...values) => prepared(sql).all(...values) as Row[],
     transaction(work) {
       begin(work);
