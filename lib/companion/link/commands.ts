@@ -33,18 +33,37 @@ export type Bridge = ReturnType<typeof createBridge>;
 /** The phone's side of channel `bridge` (contract 03 §1): runs commands and reports the phone's status. */
 export function createBridge({ phone, clock, onAnswer }: BridgeDeps) {
   const waits = createOwnerWaits(clock);
-  const commands = createCommandRunner({ handle: (command) => phone.handle(command), clock, onAnswer });
-  /** Number of unanswered commands. */
-  let inFlight = 0;
+  /** Unanswered commands, keyed by request id. */
+  const running = new Map<string, AbortController>();
 
-  /** Runs a command. Its answer goes to the connection that it came from. */
-  function run(connection: Pick<Connection, 'send'>, payload: Payload): void {
-    const command = readCommand(payload);
-    if (!command) return;
-    inFlight++;
-    const ownerAsked = () => waits.ask(connection, command.requestId);
-    const answer = (response: Payload) => connection.send('bridge', 'bridge.response', response);
-    void commands.run({ ...command, ownerAsked }, answer).finally(() => inFlight--);
+  async function handle(command: PhoneCommand): Promise<PhoneAnswer> {
+    try {
+      return await phone.handle(command);
+    } catch (error) {
+      return { status: 500, result: { error: describeError(error) } };
+    }
+  }
+
+  /**
+   * Runs a command beside others. It gets exactly one answer, on the connection that it came from, unless the relay cancels
+   * it. A command with the id of a running one is dropped.
+   */
+  async function run(connection: Pick<Connection, 'send'>, command: PhoneCommand): Promise<void> {
+    const { requestId } = command;
+    if (running.has(requestId)) return;
+    const startedAt = clock.monotonic();
+    const cancelled = new AbortController();
+    let answer: PhoneAnswer = { status: 429, result: { error: 'too many commands at once' } };
+    if (running.size < MAX_IN_FLIGHT) {
+      running.set(requestId, cancelled);
+      const ownerAsked = () => waits.ask(connection, requestId);
+      answer = await handle({ ...command, ownerAsked, gone: cancelled.signal });
+      running.delete(requestId);
+    }
+    const sent = sendable(requestId, answer);
+    const { aborted: isCancelled } = cancelled.signal;
+    if (!isCancelled) connection.send('bridge', 'bridge.response', sent.payload);
+    onAnswer?.({ command, answer: sent.answer, durationMs: clock.monotonic() - startedAt, isCancelled });
   }
 
   return {
@@ -52,19 +71,21 @@ export function createBridge({ phone, clock, onAnswer }: BridgeDeps) {
       payload: () => phone.status(),
       onChange: (listener: () => void): Cancel => phone.onStatusChange(listener),
     },
-    isIdle: () => inFlight === 0,
+    isIdle: () => running.size === 0,
     receive(connection: Pick<Connection, 'send'>, { type, payload }: Message): void {
-      if (type === 'bridge.command') run(connection, payload);
-      else if (type === 'bridge.cancel') commands.cancel(payload);
-      else if (type === 'command.waiting') waits.confirmed(payload);
+      const { request_id: id, reason } = payload;
+      if (type === 'bridge.command') {
+        const command = readCommand(payload);
+        if (command) void run(connection, command);
+      } else if (type === 'command.waiting') waits.confirmed(payload);
+      // Stops the command if that is still possible, and suppresses its answer (contract 09 §3).
+      else if (type === 'bridge.cancel' && typeof id === 'string') running.get(id)?.abort(reason);
     },
-    /** The connection was lost. */
-    cancelAll: commands.cancelAll,
+    /** The connection was lost, and every command with it. */
+    cancelAll(): void {
+      for (const cancelled of running.values()) cancelled.abort();
+    },
   };
-}
-
-interface CommandRunnerDeps extends Omit<BridgeDeps, 'phone'> {
-  handle(command: PhoneCommand): Promise<PhoneAnswer>;
 }
 
 /** The command of a `bridge.command` payload; null without a usable `request_id` (contract 03 §8.1, gate 0). */
@@ -78,49 +99,6 @@ function readCommand(payload: Payload): PhoneCommand | null {
     path: typeof path === 'string' ? path : '',
     params: isObject(params) ? params : {},
     body: isObject(body) ? body : {},
-  };
-}
-
-/** Runs commands concurrently. Each gets exactly one answer, unless the relay cancels it. */
-function createCommandRunner({ handle, clock, onAnswer }: CommandRunnerDeps) {
-  const running = new Map<string, AbortController>();
-
-  async function answer(command: PhoneCommand, cancelled: AbortController): Promise<PhoneAnswer> {
-    if (running.size >= MAX_IN_FLIGHT) return { status: 429, result: { error: 'too many commands at once' } };
-    running.set(command.requestId, cancelled);
-    try {
-      return await handle({ ...command, gone: cancelled.signal });
-    } catch (error) {
-      return { status: 500, result: { error: describeError(error) } };
-    } finally {
-      running.delete(command.requestId);
-    }
-  }
-
-  return {
-    /**
-     * Runs a command and passes the payload of `bridge.response` to `reply`. A command with the id of a running one is
-     * dropped.
-     */
-    async run(command: PhoneCommand, reply: (payload: Payload) => void): Promise<void> {
-      if (running.has(command.requestId)) return;
-      const startedAt = clock.monotonic();
-      const cancelled = new AbortController();
-      const sent = sendable(command.requestId, await answer(command, cancelled));
-      const { aborted: isCancelled } = cancelled.signal;
-      if (!isCancelled) reply(sent.payload);
-      onAnswer?.({ command, answer: sent.answer, durationMs: clock.monotonic() - startedAt, isCancelled });
-    },
-
-    /** `bridge.cancel`: stops the command if that is still possible, and suppresses its answer (contract 09 §3). */
-    cancel({ request_id: id, reason }: Payload): void {
-      if (typeof id === 'string') running.get(id)?.abort(reason);
-    },
-
-    /** The connection was lost, and every command with it. */
-    cancelAll(): void {
-      for (const cancelled of running.values()) cancelled.abort();
-    },
   };
 }
 
