@@ -80,31 +80,14 @@ export interface MessagesDeps {
   onSubscribed(isSubscribed: boolean): void;
 }
 
-export interface Messages {
-  /** Register this on the link. */
-  readonly channel: LinkChannel;
-  /** Newest first. */
-  list(): readonly ReceivedMessage[];
-  /**
-   * Sends a reply, now or as soon as the link is online.
-   * @throws RelayError `invalid` for blank text or an answer that the message does not offer, `conflict` if there is
-   * nothing to reply to or the outbox is full.
-   */
-  reply(draft: ReplyDraft): OutgoingReply;
-  /** The newest open question with answers to choose from, if any. */
-  question(): ReceivedMessage | undefined;
-  /** Stops offering a question. A reply still answers it. */
-  putAside(messageId: string): void;
-  /** Tells whether a thread is open on the screen, for the surfacing rules. */
-  setThreadOpen(isOpen: boolean): void;
-  close(): void;
-}
+export type Messages = ReturnType<typeof createMessages>;
 
 /** The phone's side of channel `proactive` (contract 04 §5). It is subscribed while the messages toggle is on. */
-export function createMessages(deps: MessagesDeps): Messages {
+export function createMessages(deps: MessagesDeps) {
   const { settings, clock, log } = deps;
   const cache = createMessageCache();
-  const outbox = createOutbox();
+  /** Replies that the relay has not acknowledged, oldest first. After a reconnect, they are sent again under the same id. */
+  const outbox = new Map<string, OutgoingReply>();
   let send: SendOnChannel | null = null;
   let isThreadOpen = false;
   let isWanted = settings.get().messagesEnabled;
@@ -119,13 +102,14 @@ export function createMessages(deps: MessagesDeps): Messages {
   function online(sendNow: SendOnChannel): Cancel {
     send = sendNow;
     if (isWanted) send('proactive.subscribe', {});
-    for (const reply of outbox.pending()) send('proactive.reply', { ...reply });
+    for (const reply of outbox.values()) send('proactive.reply', { ...reply });
     return () => {
       send = null;
     };
   }
 
   return {
+    /** Register this on the link. */
     channel: {
       online,
       message({ type, payload }) {
@@ -140,18 +124,30 @@ export function createMessages(deps: MessagesDeps): Messages {
         } else if (type === 'proactive.backlog.complete') {
           if (typeof payload.count === 'number') deps.onBacklog(payload.count);
         } else if (type === 'proactive.reply.ack') {
-          const reply = outbox.acknowledge(payload);
-          if (reply) deps.onAcknowledged(reply, typeof payload.late === 'string' ? payload.late : null);
+          const { client_msg_id: id, late: lateReason } = payload;
+          const reply = typeof id === 'string' ? outbox.get(id) : undefined;
+          if (!reply) return;
+          outbox.delete(reply.message_id);
+          deps.onAcknowledged(reply, typeof lateReason === 'string' ? lateReason : null);
         } else if (type === 'phone.message.cancelled') {
           const message = cache.close(payload.message_id);
           if (message) deps.onClosed(message, String(payload.reason ?? 'withdrawn').slice(0, MAX_REASON));
         } else if (type === 'proactive.subscribed' && isWanted) deps.onSubscribed(true);
       },
-    },
+    } satisfies LinkChannel,
+    /** Newest first. */
     list: cache.list,
+    /** The newest open question with answers to choose from, if any. */
     question: cache.question,
-    putAside: (messageId) => void cache.close(messageId),
-    reply({ text: written, answerIndex, chatId, replyTo, metadata }) {
+    /** Stops offering a question. A reply still answers it. */
+    putAside: (messageId: string): void => void cache.close(messageId),
+
+    /**
+     * Sends a reply, now or as soon as the link is online.
+     * @throws RelayError `invalid` for blank text or an answer that the message does not offer, `conflict` if there is
+     * nothing to reply to or the outbox is full.
+     */
+    reply({ text: written, answerIndex, chatId, replyTo, metadata }: ReplyDraft): OutgoingReply {
       const newest = chatId === undefined && replyTo === undefined ? cache.list()[0] : undefined;
       const original = replyTo === undefined ? newest : cache.get(replyTo);
       if (chatId === undefined && replyTo === undefined && !original) {
@@ -173,12 +169,16 @@ export function createMessages(deps: MessagesDeps): Messages {
         ...(original && { shown: hashOfShown(original) }),
         ...(metadata && { metadata }),
       };
-      if (!outbox.add(reply)) throw new RelayError('conflict', 'too many replies are waiting for the relay');
+      if (outbox.size >= MAX_PENDING_REPLIES) {
+        throw new RelayError('conflict', 'too many replies are waiting for the relay');
+      }
+      outbox.set(reply.message_id, reply);
       if (reply.reply_to !== null) cache.close(reply.reply_to);
       send?.('proactive.reply', { ...reply });
       return reply;
     },
-    setThreadOpen(isOpen) {
+    /** Tells whether a thread is open on the screen, for the surfacing rules. */
+    setThreadOpen(isOpen: boolean): void {
       isThreadOpen = isOpen;
     },
     close: stopSettings,
@@ -248,26 +248,5 @@ function createMessageCache() {
     /** Returns the question of this id if it was open. */
     close: (messageId: unknown) =>
       typeof messageId === 'string' && open.delete(messageId) ? get(messageId) : undefined,
-  };
-}
-
-/** Replies that the relay has not acknowledged. After a reconnect, they are sent again under the same id. */
-function createOutbox() {
-  const replies = new Map<string, OutgoingReply>();
-  return {
-    /** False if the outbox is full. */
-    add(reply: OutgoingReply): boolean {
-      if (replies.size >= MAX_PENDING_REPLIES) return false;
-      replies.set(reply.message_id, reply);
-      return true;
-    },
-    /** Removes and returns the reply of a `proactive.reply.ack`; undefined for an unknown id. */
-    acknowledge({ client_msg_id: id }: Payload): OutgoingReply | undefined {
-      const reply = typeof id === 'string' ? replies.get(id) : undefined;
-      if (reply) replies.delete(reply.message_id);
-      return reply;
-    },
-    /** Oldest first. */
-    pending: () => [...replies.values()],
   };
 }
