@@ -1,8 +1,8 @@
 import type { AnsweredCommand } from '../../lib/companion/link/commands.ts';
-import { createPhone } from '../../lib/companion/phone.ts';
+import { createPhone, type Phone } from '../../lib/companion/phone.ts';
 import type { SafetySettings, SettingsStore } from '../../lib/companion/safety-settings.ts';
 import type { PostedNotification } from '../../lib/companion/triggers.ts';
-import type { ActivityEntry, Confirm, FetchMedia, Phone, Upload } from '../../lib/companion/types.ts';
+import type { ActivityEntry, Confirm, FetchMedia, Upload } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import { asObject } from '../../lib/kit/json.ts';
 import type { Log } from '../../lib/log.ts';

@@ -4,25 +4,6 @@ import type { Outcome } from './gates/pipeline.ts';
 import { singleLine } from './text.ts';
 import type { ActivityEntry, PhoneCommand } from './types.ts';
 
-const CAPACITY = 100;
-
-/** The phone's own activity log: in memory, newest first (contract 03 §8.8). */
-export interface ActivityLog {
-  add(entry: ActivityEntry): void;
-  list(): ActivityEntry[];
-}
-
-export function createActivityLog(): ActivityLog {
-  const entries: ActivityEntry[] = [];
-  return {
-    add(entry) {
-      entries.unshift(entry);
-      if (entries.length > CAPACITY) entries.pop();
-    },
-    list: () => [...entries],
-  };
-}
-
 function summaryOf(route: CommandRoute | null, command: PhoneCommand): string {
   const name = singleLine(String(command.path).replace(/^\//, ''), 24);
   const details = route?.summary?.(command.body) ?? '';

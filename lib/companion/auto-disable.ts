@@ -7,22 +7,13 @@ import { finiteLeases, type SettingsStore } from './safety-settings.ts';
 /** Smaller extensions than this are not stored, since hundreds of commands may arrive per second. */
 const MIN_EXTENSION_MS = 1000;
 
-/** The single timer behind all timed leases (contract 03 §8.5). */
-export interface AutoDisable {
-  /** Renews all live finite leases for their full term, starting now. */
-  extend(): void;
-  /** End of the last finite lease, epoch ms; null without one or while the master toggle is off. */
-  at(): number | null;
-  close(): void;
-}
+export type AutoDisable = ReturnType<typeof createAutoDisable>;
 
-/** Calls `onExpired` once the expired leases are removed and unattended access is switched off. */
-export function createAutoDisable(deps: {
-  settings: SettingsStore;
-  clock: Clock;
-  log: Log;
-  onExpired(): void;
-}): AutoDisable {
+/**
+ * The single timer behind all timed leases (contract 03 §8.5). Calls `onExpired` once the expired leases are removed and
+ * unattended access is switched off.
+ */
+export function createAutoDisable(deps: { settings: SettingsStore; clock: Clock; log: Log; onExpired(): void }) {
   const { settings, clock, log } = deps;
   let cancel: Cancel | null = null;
   let armedFor: number | null = null;
@@ -70,7 +61,8 @@ export function createAutoDisable(deps: {
   arm();
 
   return {
-    extend() {
+    /** Renews all live finite leases for their full term, starting now. */
+    extend(): void {
       const current = settings.get();
       const now = clock.now();
       const minutes = Math.min(Math.max(Number(current.autoDisableMinutes) || 30, 5), 120);
@@ -79,11 +71,12 @@ export function createAutoDisable(deps: {
       if (live.every(({ expiry }) => expiry <= renewed && renewed - expiry < MIN_EXTENSION_MS)) return;
       save({ capabilities: { ...current.capabilities, ...Object.fromEntries(live.map(({ id }) => [id, renewed])) } });
     },
-    at() {
+    /** End of the last finite lease, epoch ms; null without one or while the master toggle is off. */
+    at(): number | null {
       const expiry = lastExpiry();
       return expiry !== null && expiry > clock.now() ? expiry : null;
     },
-    close() {
+    close(): void {
       closed = true;
       cancel?.();
       unsubscribe();

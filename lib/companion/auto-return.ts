@@ -1,17 +1,11 @@
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { CommandRoute } from './gates/gate.ts';
 
-/** Returns to the companion app when no command follows one that left it (contract 03 §8.8). */
-export interface AutoReturn {
-  /** A logged command has started; nothing happens while it runs. */
-  begin(): void;
-  /** The command has ended. `route` is null for an unknown command. */
-  end(route: CommandRoute | null, status: number): void;
-  close(): void;
-}
-
-/** Calls `run` when `idleMs` have passed since the last logged command. */
-export function createAutoReturn(clock: Clock, idleMs: number, run: () => void): AutoReturn {
+/**
+ * Returns to the companion app when no command follows one that left it (contract 03 §8.8): calls `run` when `idleMs` have
+ * passed since the last logged command.
+ */
+export function createAutoReturn(clock: Clock, idleMs: number, run: () => void) {
   let running = 0;
   let away = false;
   let cancel: Cancel | null = null;
@@ -20,11 +14,13 @@ export function createAutoReturn(clock: Clock, idleMs: number, run: () => void):
     cancel = null;
   };
   return {
-    begin() {
+    /** A logged command has started; nothing happens while it runs. */
+    begin(): void {
       running++;
       disarm();
     },
-    end(route, status) {
+    /** The command has ended. `route` is null for an unknown command. */
+    end(route: CommandRoute | null, status: number): void {
       running--;
       if (status === 200 && route?.leaves) away = true;
       if (status === 200 && route?.path === '/return_to_hermes') away = false;
@@ -36,7 +32,7 @@ export function createAutoReturn(clock: Clock, idleMs: number, run: () => void):
         run();
       });
     },
-    close() {
+    close(): void {
       away = false;
       disarm();
     },

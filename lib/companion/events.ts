@@ -26,24 +26,17 @@ export interface EventEntry {
   source: string;
 }
 
-/** The newest 500 accessibility events, recorded while streaming is on. */
-export interface EventRing {
-  add(event: UiEvent): void;
-  readonly streaming: boolean;
-  /** Switches recording. A change empties the ring; setting the same value does nothing. */
-  stream(enabled: boolean): void;
-  /** The newest `limit` entries later than `since` (epoch ms), oldest first. */
-  read(since: number, limit: number): EventEntry[];
-}
+export type EventRing = ReturnType<typeof createEventRing>;
 
-export function createEventRing(clock: Clock): EventRing {
+/** The newest 500 accessibility events, recorded while streaming is on. */
+export function createEventRing(clock: Clock) {
   let streaming = false;
   let entries: EventEntry[] = [];
   /** Monotonic ms of the last entry, by type and package. */
   let lastAdded = new Map<string, number>();
 
   return {
-    add(event) {
+    add(event: UiEvent): void {
       if (!streaming) return;
       const now = clock.monotonic();
       const key = `${event.type} ${event.packageName ?? ''}`;
@@ -65,12 +58,15 @@ export function createEventRing(clock: Clock): EventRing {
     get streaming() {
       return streaming;
     },
-    stream(enabled) {
+    /** Switches recording. A change empties the ring; setting the same value does nothing. */
+    stream(enabled: boolean): void {
       if (enabled === streaming) return;
       streaming = enabled;
       entries = [];
       lastAdded = new Map();
     },
-    read: (since, limit) => entries.filter(({ timestamp }) => timestamp > since).slice(-limit),
+    /** The newest `limit` entries later than `since` (epoch ms), oldest first. */
+    read: (since: number, limit: number): EventEntry[] =>
+      entries.filter(({ timestamp }) => timestamp > since).slice(-limit),
   };
 }

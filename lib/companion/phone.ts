@@ -1,8 +1,10 @@
 import { describeError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
+import { createEvent } from '../kit/event.ts';
 import { isObject } from '../kit/json.ts';
+import { createSemaphore } from '../kit/semaphore.ts';
 import type { Log } from '../log.ts';
-import { activityEntry, createActivityLog } from './activity.ts';
+import { activityEntry } from './activity.ts';
 import { createAutoDisable } from './auto-disable.ts';
 import { createAutoReturn } from './auto-return.ts';
 import { findRoute } from './commands/index.ts';
@@ -12,7 +14,9 @@ import type { Environment } from './gates/gate.ts';
 import { refusedOutcome, runPipeline } from './gates/pipeline.ts';
 import type { SettingsStore } from './safety-settings.ts';
 import { statusPayload } from './status.ts';
-import type { ActivityEntry, Confirm, FetchMedia, Phone, PhoneCommand, Upload } from './types.ts';
+import type { ActivityEntry, Confirm, FetchMedia, PhoneAnswer, PhoneCommand, Upload } from './types.ts';
+
+const MAX_ACTIVITY = 100;
 
 export interface PhoneDeps {
   device: Device;
@@ -31,44 +35,17 @@ export interface PhoneDeps {
   autoReturnMs?: number | null;
 }
 
-/** A set of listeners. All are called even if one throws. */
-function createEmitter<T>(log: Log) {
-  const listeners = new Set<(value: T) => void>();
-  return {
-    on(listener: (value: T) => void) {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
-    emit(value: T) {
-      for (const listener of listeners) {
-        try {
-          listener(value);
-        } catch (error) {
-          log.warn(`a listener failed: ${describeError(error)}`);
-        }
-      }
-    },
-  };
-}
-
-/** Runs tasks one after the other. */
-function createSerialQueue() {
-  let tail: Promise<unknown> = Promise.resolve();
-  return <T>(task: () => Promise<T>): Promise<T> => {
-    const run = tail.then(task);
-    tail = run.catch(() => {});
-    return run;
-  };
-}
+export type Phone = ReturnType<typeof createPhone>;
 
 /** The phone's side of the bridge: the safety pipeline of contract 03 §8 in front of a device. */
-export function createPhone(deps: PhoneDeps): Phone {
+export function createPhone(deps: PhoneDeps) {
   const { device, settings, clock } = deps;
   const log = deps.log.named('phone');
   const events = createEventRing(clock);
-  const activity = createActivityLog();
-  const activityEmitter = createEmitter<ActivityEntry>(log);
-  const statusEmitter = createEmitter<void>(log);
+  let activity: readonly ActivityEntry[] = [];
+  const activityAdded = createEvent<[entry: ActivityEntry]>();
+  const statusChanged = createEvent<[]>();
+  const captures = createSemaphore(1, Number.POSITIVE_INFINITY);
   const closing = new AbortController();
   let autoReturns = 0;
 
@@ -81,7 +58,7 @@ export function createPhone(deps: PhoneDeps): Phone {
       device.notify('Device control has ended', text).catch((error) => {
         log.warn(`cannot show a notification: ${describeError(error)}`);
       });
-      statusEmitter.emit();
+      statusChanged.emit();
     },
   });
 
@@ -96,7 +73,7 @@ export function createPhone(deps: PhoneDeps): Phone {
     captureTimeoutMs: Math.min(Math.max(deps.captureTimeoutMs ?? 10_000, 2500), 30_000),
     events,
     autoDisable,
-    serially: createSerialQueue(),
+    serially: (task) => captures.run(closing.signal, task),
     closed: closing.signal,
   };
 
@@ -127,9 +104,9 @@ export function createPhone(deps: PhoneDeps): Phone {
         : refusedOutcome(found);
     if (isLogged) {
       const entry = activityEntry(command, route, outcome, { at, durationMs: clock.monotonic() - receivedAt, own });
-      activity.add(entry);
-      activityEmitter.emit(entry);
+      activity = [entry, ...activity].slice(0, MAX_ACTIVITY);
       if (!closing.signal.aborted && deps.autoReturnMs !== null) autoReturn.end(route, outcome.answer.status);
+      activityAdded.emit(entry);
     }
     return outcome.answer;
   }
@@ -139,16 +116,21 @@ export function createPhone(deps: PhoneDeps): Phone {
   const stopSettings = settings.onChange((changed) => {
     if (changed.masterEnabled === masterEnabled && changed.unattended === unattended) return;
     ({ masterEnabled, unattended } = changed);
-    statusEmitter.emit();
+    statusChanged.emit();
   });
 
   return {
-    handle: (command) => execute(command, false),
+    /** Runs a command through the safety pipeline (contract 03 §8.1). Never rejects. */
+    handle: (command: PhoneCommand): Promise<PhoneAnswer> => execute(command, false),
+    /** Payload of `bridge.status` (contract 03 §1.3). */
     status: () => statusPayload(device, settings.get(), autoDisable, clock),
-    activity: activity.list,
-    onActivity: activityEmitter.on,
-    onStatusChange: (listener) => statusEmitter.on(listener),
-    close() {
+    /** Newest first, at most 100 (contract 03 §8.8). */
+    activity: () => activity,
+    onActivity: activityAdded.on,
+    /** Called when a status should be sent at once: master or unattended toggle flipped, auto-disable expired. */
+    onStatusChange: statusChanged.on,
+    /** Cancels timers and waits. Commands in flight still get their answer. */
+    close(): void {
       closing.abort();
       autoReturn.close();
       autoDisable.close();

@@ -34,16 +34,7 @@ export interface TriggerRunnerDeps {
 }
 
 /** Watches the phone's notifications for those that match a rule. */
-export interface TriggerRunner {
-  /** The phone has shown a notification. Never throws. */
-  posted(notification: PostedNotification): void;
-  /** The relay has acknowledged the words that `sendToAgent` sent under this id. Returns false if no trigger sent them. */
-  acknowledged(id: string): boolean;
-  /** Withdraws all questions. */
-  close(): void;
-}
-
-export function createTriggerRunner(deps: TriggerRunnerDeps): TriggerRunner {
+export function createTriggerRunner(deps: TriggerRunnerDeps) {
   const { settings, confirm, sendToAgent, clock, log } = deps;
   const open = new Set<AbortController>();
   const sending = new Set<string>();
@@ -108,7 +99,8 @@ export function createTriggerRunner(deps: TriggerRunnerDeps): TriggerRunner {
   }
 
   return {
-    posted(notification) {
+    /** The phone has shown a notification. Never throws. */
+    posted(notification: PostedNotification): void {
       const rule = matchingRule(settings.get().triggers, notification);
       if (!rule) return;
       const facts = {
@@ -120,14 +112,16 @@ export function createTriggerRunner(deps: TriggerRunnerDeps): TriggerRunner {
       };
       void outcomeOf(rule, notification).then((ended) => record({ ...facts, ...ended }));
     },
-    acknowledged(id) {
+    /** The relay has acknowledged the words that `sendToAgent` sent under this id. Returns false if no trigger sent them. */
+    acknowledged(id: string): boolean {
       if (!sending.delete(id)) return false;
       const rows = readActivity(settings.get().triggers.notification_trigger_activity_log_json);
       const row = rows.find((one) => one.id === id);
       if (row) record({ ...row, outcome: 'told' });
       return true;
     },
-    close() {
+    /** Withdraws all questions. */
+    close(): void {
       stopSettings();
       withdraw();
     },

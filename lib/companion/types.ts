@@ -72,21 +72,6 @@ export interface ActivityEntry {
   own: boolean;
 }
 
-/** The phone's side of the bridge: gates, handlers, status, log. */
-export interface Phone {
-  /** Runs a command through the safety pipeline (contract 03 §8.1). Never rejects. */
-  handle(command: PhoneCommand): Promise<PhoneAnswer>;
-  /** Payload of `bridge.status` (contract 03 §1.3). */
-  status(): Record<string, unknown>;
-  /** Newest first, at most 100. */
-  activity(): ActivityEntry[];
-  onActivity(listener: (entry: ActivityEntry) => void): () => void;
-  /** Called when a status should be sent at once: master or unattended toggle flipped, auto-disable expired. */
-  onStatusChange(listener: () => void): () => void;
-  /** Cancels timers and waits. Commands in flight still get their answer. */
-  close(): void;
-}
-
 /** A file for `POST /media/upload`. */
 export interface UploadFile {
   name: string;

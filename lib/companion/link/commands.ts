@@ -2,7 +2,8 @@ import { describeError } from '../../errors.ts';
 import type { Cancel, Clock } from '../../kit/clock.ts';
 import { isObject } from '../../kit/json.ts';
 import { isLongerThan, type Message, type Payload } from '../../socket/envelope.ts';
-import type { Phone, PhoneAnswer, PhoneCommand } from '../types.ts';
+import type { Phone } from '../phone.ts';
+import type { PhoneAnswer, PhoneCommand } from '../types.ts';
 import type { Connection } from './connection.ts';
 
 /** Maximum commands of a relay in flight with one device (contract 03 §1.4). */
