@@ -131,7 +131,8 @@ export function createMessages(deps: MessagesDeps) {
           deps.onAcknowledged(reply, typeof lateReason === 'string' ? lateReason : null);
         } else if (type === 'phone.message.cancelled') {
           const message = cache.close(payload.message_id);
-          if (message) deps.onClosed(message, String(payload.reason ?? 'withdrawn').slice(0, MAX_REASON));
+          const reason = typeof payload.reason === 'string' ? payload.reason.slice(0, MAX_REASON) : 'withdrawn';
+          if (message) deps.onClosed(message, reason);
         } else if (type === 'proactive.subscribed' && isWanted) deps.onSubscribed(true);
       },
     } satisfies LinkChannel,

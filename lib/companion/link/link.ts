@@ -464,7 +464,8 @@ export function createLink(deps: LinkDeps): Link {
     const { id, payload } = message;
     if (id === MAILBOX_QUESTION) return;
     const text = typeof payload.message === 'string' ? payload.message.slice(0, 300) : '';
-    if (text !== notice) deps.onNotice?.(text, String(payload.error_code ?? ''));
+    const code = typeof payload.error_code === 'string' ? payload.error_code : '';
+    if (text !== notice) deps.onNotice?.(text, code);
     notice = text;
     channels.system?.message(message);
   }

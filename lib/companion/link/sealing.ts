@@ -102,7 +102,7 @@ export function createSealing(deps: SealingDeps) {
     const found = await keys();
     if (!found) throw new RangeError('home has not given its key yet');
     const { own, home } = found;
-    const id = String(payload.message_id);
+    const id = idOf(payload);
     const [direction, from] = kind === 'message' ? (['to-device', home] as const) : (['to-home', own.point] as const);
     const context = contextOf({ direction, ...(await purpose(kind, id, home)) });
     const said = parseObject(new TextDecoder().decode(await open(sealed, own, { from, context })));
@@ -123,7 +123,7 @@ export function createSealing(deps: SealingDeps) {
       if (deps.deliversUnopened) return message;
       const [oldest] = unopened.keys();
       if (unopened.size >= MAX_UNOPENED && oldest !== undefined) unopened.delete(oldest);
-      unopened.set(String(payload.message_id), message);
+      unopened.set(idOf(payload), message);
       return undefined;
     }
   }
@@ -173,7 +173,7 @@ export function createSealing(deps: SealingDeps) {
   /** Retries the messages that could not be opened so far. */
   async function again(deliver: (message: Message) => void): Promise<void> {
     for (const message of [...unopened.values()]) {
-      unopened.delete(String(message.payload.message_id));
+      unopened.delete(idOf(message.payload));
       const found = await openMessage(message);
       if (found) deliver(found);
     }
@@ -284,7 +284,7 @@ export function createSealing(deps: SealingDeps) {
           const { type, payload } = message;
           const isMessage = message.channel === 'proactive' && type === 'phone.message';
           if (isMessage && !isObject(payload.sealed)) {
-            notePlain(String(payload.message_id));
+            notePlain(idOf(payload));
             queue({ ...message, payload: { ...payload, sealed: homeKey() && false } });
           } else if (isMessage || (message.channel === 'proactive' && pending > 0)) queue(message);
           else deliver(message);
@@ -357,7 +357,10 @@ function keysInPairing(store: SealingDeps['store'], log: Log): OwnKeys {
 
 /** True for an unsealed message with the id of an opened one: a sealed reply would answer the opened one. */
 const isForged = ({ type, payload }: Message, opened: ReadonlySet<string>): boolean =>
-  type === 'phone.message' && payload.sealed === false && opened.has(String(payload.message_id));
+  type === 'phone.message' && payload.sealed === false && opened.has(idOf(payload));
+
+/** The id of a message; '' for a malformed one, since `String` overflows the stack on a deep list. */
+const idOf = ({ message_id: id }: Payload): string => (typeof id === 'string' ? id : '');
 
 /** Adds an id, and removes the oldest one over the limit. */
 function remember(ids: Set<string>, id: string): void {

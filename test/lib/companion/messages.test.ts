@@ -3,6 +3,7 @@ import { createMessages } from '../../../lib/companion/messages.ts';
 import { hashOfShown } from '../../../lib/phone/shown.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
+import { DEEP } from './link/support.ts';
 
 type Sent = [type: string, payload: Record<string, unknown>];
 
@@ -190,8 +191,13 @@ describe('messages on the companion (contract 04 §5)', () => {
     phone.gets('phone.message.cancelled', { message_id: 'q2', reason: 'withdrawn' });
     phone.gets('phone.message.cancelled', { message_id: 'q2', reason: 'withdrawn' });
     phone.gets('phone.message.cancelled', { message_id: 5 });
+    ask('q0', ['yes', 'no']);
+    phone.gets('phone.message.cancelled', { message_id: 'q0', reason: JSON.parse(DEEP) });
     expect(question()).toBe('q1');
-    expect(phone.told.filter(([what]) => what === 'closed')).toEqual([['closed', 'q2', 'withdrawn']]);
+    expect(phone.told.filter(([what]) => what === 'closed')).toEqual([
+      ['closed', 'q2', 'withdrawn'],
+      ['closed', 'q0', 'withdrawn'],
+    ]);
     const { message_id: id } = phone.messages.reply({ replyTo: 'q1', text: 'later' });
     expect(question()).toBeUndefined();
     phone.gets('proactive.reply.ack', { client_msg_id: id, late: 'answered' });

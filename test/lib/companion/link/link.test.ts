@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { PhoneAnswer } from '../../../../lib/companion/types.ts';
 import type { Message } from '../../../../lib/socket/envelope.ts';
-import { BROKER, PAIRING, REACH, SECURE_LINK, sentOf, settle, setup } from './support.ts';
+import { BROKER, DEEP, PAIRING, REACH, SECURE_LINK, sentOf, settle, setup } from './support.ts';
 
 const OFFER = { code: 'ABC123', endpoints: PAIRING.endpoints };
 const command = (requestId: unknown, path = '/ping') => ({
@@ -581,6 +581,14 @@ describe('the bridge (03 §1)', () => {
     socket().push('system', 'auth.ok', { session_token: 'token-1', server_version: '1.0.0' });
     await settle();
     expect(heard).toEqual(['online']);
+  });
+
+  it('passes on a notice whose code is a list so deep that no text of it can be made', async () => {
+    const { link, notices, admit } = setup();
+    link.start();
+    const current = await admit();
+    current.raw(`{"channel":"system","type":"error","payload":{"message":"No.","error_code":${DEEP}}}`);
+    expect(notices).toEqual(['No.']);
   });
 
   it("answers the relay's ping with the same id and ts, and passes on its notices", async () => {

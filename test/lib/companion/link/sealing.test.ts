@@ -8,7 +8,7 @@ import { base64url, utf8ToBytes } from '../../../../lib/kit/bytes.ts';
 import { contextOf, homeBoxText, SEALED_TEXT } from '../../../../lib/phone/sealed.ts';
 import type { Message, Payload } from '../../../../lib/socket/envelope.ts';
 import { createTestLog } from '../../../support/log.ts';
-import { PAIRING, sentOf, settle, setup } from './support.ts';
+import { DEEP, PAIRING, sentOf, settle, setup } from './support.ts';
 
 const identities = createIdentities();
 
@@ -273,6 +273,18 @@ it('leaves closed what is damaged, forged, for another key or of another message
     await expect.poll(() => delivered.pop()?.payload).toMatchObject({ sealed: false });
   }
   expect(log.lines.join('\n')).toMatch(/ERROR.*cannot be opened/);
+});
+
+it('goes on after a message of the mailbox whose id is a list so deep that no text of it can be made', async () => {
+  const { sealing } = device();
+  const delivered: unknown[] = [];
+  const guard = sealing.guard({ send() {}, deliver: ({ payload }) => delivered.push(payload.text) });
+  const receive = (payload: Payload) =>
+    guard.receive({ channel: 'proactive', type: 'phone.message', id: 'm', payload, badPayload: false });
+  receive({ message_id: JSON.parse(DEEP), text: 'sealed', sealed: {} });
+  receive({ message_id: JSON.parse(DEEP), text: 'deep' });
+  receive({ message_id: 'm1', text: 'next' });
+  await expect.poll(() => delivered).toContain('next');
 });
 
 it('seals a reply for home and for itself, and says nothing to the mailbox once its key is lost', async () => {

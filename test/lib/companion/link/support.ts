@@ -195,4 +195,7 @@ export function setup({ pairing = PAIRING, handle, onAnswer, parts = {} }: Setup
   return { clock, log, sockets, socket, ...fake, states, notices, changed, link, admit };
 }
 
+/** A list in JSON on which `String` overflows the stack. */
+export const DEEP = '['.repeat(50_000) + ']'.repeat(50_000);
+
 export const sentOf = (socket: FakeSocket, type: string): Frame[] => socket.sent.filter((frame) => frame.type === type);
