@@ -1,3 +1,5 @@
+import { bytesToHex, utf8ToBytes } from '../kit/bytes.ts';
+import { webSha256 } from '../kit/web-sha256.ts';
 import type { Device, Rect, UiNode, UiWindow } from './device.ts';
 import { isBlank, truncate } from './text.ts';
 
@@ -148,8 +150,6 @@ export function labelOf(node: UiNode): string {
   return inside.join(' ');
 }
 
-const encoder = new TextEncoder();
-
 /** SHA-256 of the screen as 64 hex digits: `class|text|description|l,t,r,b|viewId` joined by U+001E (contract 03 §5). */
 export async function hashScreen(screen: Screen): Promise<string> {
   const rows = screen.listed.map(({ node, text, description }) => {
@@ -157,6 +157,5 @@ export async function hashScreen(screen: Screen): Promise<string> {
     const bounds = `${left},${top},${right},${bottom}`;
     return `${node.className ?? ''}|${text ?? ''}|${description ?? ''}|${bounds}|${node.viewId ?? ''}`;
   });
-  const digest = await crypto.subtle.digest('SHA-256', encoder.encode(rows.join('\u001e')));
-  return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return bytesToHex(await webSha256(utf8ToBytes(rows.join('\u001e'))));
 }

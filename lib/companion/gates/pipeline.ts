@@ -3,7 +3,7 @@ import { DeviceFailure } from '../device.ts';
 import type { PhoneAnswer } from '../types.ts';
 import { checkDeadline, destructiveGate } from './consent.ts';
 import { type CommandCall, CommandFailure, firstRefusal, PASS, Refused, type SafetyGate } from './gate.ts';
-import { type Refusal, refusalAnswer } from './refusals.ts';
+import { type Refusal, refusalAnswer, withCode } from './refusals.ts';
 import { autoDisableGate, ENTRY_GATES, STANDING_GATES } from './standing.ts';
 
 /** Gate 9: unattended access wakes the screen, unless a PIN or password prevents it. */
@@ -66,12 +66,7 @@ function failedOutcome({ env, command }: CommandCall, error: unknown): Outcome {
   if (error instanceof DeviceFailure) {
     const { code, permission } = error;
     const more = permission === undefined ? {} : { permission, required_permission: permission };
-    return errorOutcome(code === 'service_unavailable' ? 503 : 400, {
-      error: error.message,
-      code,
-      error_code: code,
-      ...more,
-    });
+    return errorOutcome(code === 'service_unavailable' ? 503 : 400, withCode(error.message, code, more));
   }
   env.log.warn(`${command.method} ${command.path} failed: ${describeError(error)}`);
   return errorOutcome(500, { error: 'the phone could not carry out the command' });

@@ -1,16 +1,25 @@
 import type { Capability } from '../safety-settings.ts';
 import type { PhoneAnswer } from '../types.ts';
 
+/** Refusals for want of a grant (contract 03 §8.2): the sentence, the code, and what would help. */
+const GRANT_REFUSALS = {
+  'capability-denied': [(id: Capability) => `${id} is not granted`, 'bridge_capability_denied', 'grant_capability'],
+  'capability-expired': [
+    (id: Capability) => `the ${id} grant has expired`,
+    'bridge_capability_expired',
+    'renew_capability',
+  ],
+  'policy-unbound': [() => 'nothing has been granted to this relay yet', 'bridge_policy_unbound', 'grant_capability'],
+  'policy-unavailable': [() => 'the stored grants cannot be read', 'bridge_policy_unavailable', 'restart_companion'],
+  'policy-invalid': [() => 'the stored grants are invalid', 'bridge_policy_invalid', 'reset_grants'],
+} as const;
+
 /** Why a command is refused: one arm per reason (contract 03 §8.1). */
 export type Refusal =
+  | { kind: keyof typeof GRANT_REFUSALS; capability: Capability }
   | { kind: 'unknown-command' }
   | { kind: 'method-not-allowed' }
   | { kind: 'sideload-only'; flavor: string }
-  | { kind: 'capability-denied'; capability: Capability }
-  | { kind: 'capability-expired'; capability: Capability }
-  | { kind: 'policy-unbound'; capability: Capability }
-  | { kind: 'policy-unavailable'; capability: Capability }
-  | { kind: 'policy-invalid'; capability: Capability }
   | { kind: 'accessibility-off' }
   | { kind: 'bridge-disabled' }
   | { kind: 'blocked-package'; package: string }
@@ -21,7 +30,8 @@ export type Refusal =
 
 type Body = { error: string } & Record<string, unknown>;
 
-const withCode = (error: string, code: string, more: Record<string, unknown> = {}): Body => ({
+/** An error body with a code, under both of its names. */
+export const withCode = (error: string, code: string, more: Record<string, unknown> = {}): Body => ({
   error,
   code,
   error_code: code,
@@ -43,31 +53,8 @@ export function refusalAnswer(refusal: Refusal): PhoneAnswer {
     case 'method-not-allowed':
       return answer(405, { error: 'method not allowed' });
     case 'sideload-only': {
-      const { flavor } = refusal;
       const error = 'device control is only available in the sideload build';
-      return answer(403, withCode(error, 'device_control_sideload_only', { flavor }));
-    }
-    case 'capability-denied': {
-      const { capability } = refusal;
-      const more = { capability, required_action: 'grant_capability' };
-      return answer(403, withCode(`${capability} is not granted`, 'bridge_capability_denied', more));
-    }
-    case 'capability-expired': {
-      const { capability } = refusal;
-      const more = { capability, required_action: 'renew_capability' };
-      return answer(403, withCode(`the ${capability} grant has expired`, 'bridge_capability_expired', more));
-    }
-    case 'policy-unbound': {
-      const more = { capability: refusal.capability, required_action: 'grant_capability' };
-      return answer(403, withCode('nothing has been granted to this relay yet', 'bridge_policy_unbound', more));
-    }
-    case 'policy-unavailable': {
-      const more = { capability: refusal.capability, required_action: 'restart_companion' };
-      return answer(403, withCode('the stored grants cannot be read', 'bridge_policy_unavailable', more));
-    }
-    case 'policy-invalid': {
-      const more = { capability: refusal.capability, required_action: 'reset_grants' };
-      return answer(403, withCode('the stored grants are invalid', 'bridge_policy_invalid', more));
+      return answer(403, withCode(error, 'device_control_sideload_only', { flavor: refusal.flavor }));
     }
     case 'accessibility-off': {
       const more = { required_action: 'enable_accessibility_service' };
@@ -79,10 +66,8 @@ export function refusalAnswer(refusal: Refusal): PhoneAnswer {
     }
     case 'blocked-package':
       return answer(403, { error: `blocked package ${refusal.package}` });
-    case 'blocked-share-target': {
-      const error = `blocked package ${refusal.package}`;
-      return answer(403, { error, status: 'blocked', reason: 'blocked_package' });
-    }
+    case 'blocked-share-target':
+      return answer(403, { error: `blocked package ${refusal.package}`, status: 'blocked', reason: 'blocked_package' });
     case 'denied':
       return answer(403, {
         error: 'user denied destructive action',
@@ -99,6 +84,11 @@ export function refusalAnswer(refusal: Refusal): PhoneAnswer {
     case 'keyguard-blocked': {
       const more = { final: true, required_action: 'unlock_phone' };
       return answer(423, withCode('the phone is locked with a PIN or password', 'keyguard_blocked', more));
+    }
+    default: {
+      const { kind, capability } = refusal;
+      const [sentence, code, required_action] = GRANT_REFUSALS[kind];
+      return answer(403, withCode(sentence(capability), code, { capability, required_action }));
     }
   }
 }

@@ -14,25 +14,12 @@ const capabilityGate: SafetyGate = ({ route, env }) =>
 /** Checks that a capability is granted right now. */
 export function checkCapability(env: Pick<Environment, 'settings' | 'clock'>, capability: Capability): Verdict {
   const settings = env.settings.get();
-  switch (settings.policy) {
-    case 'bound':
-      break;
-    case 'unbound':
-      return { kind: 'policy-unbound', capability };
-    case 'unavailable':
-      return { kind: 'policy-unavailable', capability };
-    default:
-      return { kind: 'policy-invalid', capability };
-  }
-  if (!isWellFormed(settings)) return { kind: 'policy-invalid', capability };
-  switch (grantState(settings, capability, env.clock.now())) {
-    case 'live':
-      return PASS;
-    case 'expired':
-      return { kind: 'capability-expired', capability };
-    case 'absent':
-      return { kind: 'capability-denied', capability };
-  }
+  const { policy } = settings;
+  if (policy === 'unbound' || policy === 'unavailable') return { kind: `policy-${policy}`, capability };
+  if (policy !== 'bound' || !isWellFormed(settings)) return { kind: 'policy-invalid', capability };
+  const state = grantState(settings, capability, env.clock.now());
+  if (state === 'live') return PASS;
+  return { kind: state === 'expired' ? 'capability-expired' : 'capability-denied', capability };
 }
 
 /** Gate 4: the accessibility service is running. */
