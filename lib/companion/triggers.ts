@@ -2,14 +2,19 @@ import * as v from 'valibot';
 import { parseJson } from '../kit/json.ts';
 import { isBlank, isPackageName, singleLine } from './text.ts';
 
-/** The store `notification_triggers`, by its keys (specification 2.1). */
-export interface NotificationTriggers {
-  notification_triggers_enabled: boolean;
+/**
+ * The store `notification_triggers`, by its keys (specification 2.1). The content of its JSON texts is checked by its
+ * readers.
+ */
+export const TriggersSchema = v.object({
+  notification_triggers_enabled: v.boolean(),
   /** Overrides everything: while it is on, no rule asks and open questions are withdrawn. */
-  notification_triggers_kill_switch: boolean;
-  notification_trigger_rules_json: string;
-  notification_trigger_activity_log_json: string;
-}
+  notification_triggers_kill_switch: v.boolean(),
+  notification_trigger_rules_json: v.string(),
+  notification_trigger_activity_log_json: v.string(),
+});
+
+export type NotificationTriggers = v.InferOutput<typeof TriggersSchema>;
 
 export const defaultTriggers = (): NotificationTriggers => ({
   notification_triggers_enabled: false,

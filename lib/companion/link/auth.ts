@@ -1,7 +1,8 @@
 import { isTime } from '../../kit/clock.ts';
 import { isObject } from '../../kit/json.ts';
 import type { Payload } from '../../socket/envelope.ts';
-import { type MailboxAccess, relayUrl } from './endpoints.ts';
+import { relayUrl } from './endpoints.ts';
+import type { MailboxAccess } from './settings-document.ts';
 
 /** This device's description in its first frame (contract 01 §3.3). */
 export interface DeviceFacts {

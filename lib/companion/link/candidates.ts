@@ -3,7 +3,6 @@ import { isHost, splitUrl, urlHost } from '../../kit/addresses.ts';
 import { fromBase64 } from '../../kit/bytes.ts';
 import { isObject, type JsonObject } from '../../kit/json.ts';
 import { isDigest, isId } from '../../reach/ids.ts';
-import type { Broker, Endpoint } from './endpoints.ts';
 
 /** Maximum characters of `cert_der` (contract 08 §2.5). */
 const MAX_CERTIFICATE = 8192;
@@ -12,7 +11,11 @@ const SOCKET_PATH = '/relay/ws';
 const CONNECT_PATH = '/v1/connect';
 
 /** An endpoint, or the member that makes the candidate unusable. */
-export type PinnedCandidate = { endpoint: Omit<Endpoint, 'role' | 'priority'> } | { problem: string };
+export type PinnedCandidate =
+  | { endpoint: { url: string; pinned: PinnedOrigin; broker?: Broker } }
+  | { problem: string };
+
+type Broker = { url: string; hostId: string; bootstrap: { token: string; expiresAt: number } };
 
 /**
  * Reads a `plugin_proxy` or `outbound_broker` candidate (contract 08 §6.2). A missing or malformed member makes all of

@@ -1,52 +1,19 @@
-import type { PeerKey, PinnedOrigin } from '../../host/dial.ts';
+import type { PeerKey } from '../../host/dial.ts';
 import { defaultPort, isHost, splitUrl, urlHost } from '../../kit/addresses.ts';
 import { base64, hexToBytes } from '../../kit/bytes.ts';
+import type { Pairing, StoredEndpoint } from './settings-document.ts';
 
 /** One route to the relay's socket. */
-export interface Endpoint {
-  /** `lan`, `tailscale`, `public`, …: an open set. */
-  role: string;
-  /** `ws:` or `wss:`. Always `wss://AUTHORITY/relay/ws` for a pinned endpoint. */
-  url: string;
-  /** Lower is tried first. */
-  priority: number;
-  /** A Secure Link origin. */
-  pinned?: PinnedOrigin;
-  /** The pinned origin is reached through this broker. */
-  broker?: Broker;
+export type Endpoint = StoredEndpoint & {
   /** The mailbox at the edge, which accepts only separate credentials (contract 12 §3). Never stored as an endpoint. */
   mailbox?: true;
-}
-
-/** A device's access to its mailbox: the socket, and credentials for it unless they were lost. Secret. */
-export interface MailboxAccess {
-  url: string;
-  session_token?: string;
-  refresh_token?: string;
-  /** Beginning of the session token that home gave, from which the present ones derive. */
-  given?: string;
-}
+};
 
 /** The routes of a pairing, including its mailbox if there are credentials for it. */
-export const routesOf = ({
-  endpoints,
-  mailbox,
-}: {
-  endpoints: readonly Endpoint[];
-  mailbox?: MailboxAccess;
-}): readonly Endpoint[] =>
+export const routesOf = ({ endpoints, mailbox }: Pick<Pairing, 'endpoints' | 'mailbox'>): readonly Endpoint[] =>
   mailbox?.session_token === undefined
     ? endpoints
     : [...endpoints, { role: 'mailbox', url: mailbox.url, priority: Number.MAX_SAFE_INTEGER, mailbox: true }];
-
-/** A Reach broker, as named in the pairing link (contract 08 §6.2). */
-export interface Broker {
-  /** `wss:` URL that ends in `/v1/connect`. */
-  url: string;
-  hostId: string;
-  /** Works a few times, until `expiresAt` (epoch seconds). Secret. */
-  bootstrap: { token: string; expiresAt: number };
-}
 
 const MAX_URL = 2048;
 
@@ -109,12 +76,7 @@ export const inPreference = (endpoints: readonly Endpoint[]): Endpoint[] =>
 
 /** The route for a call of this device, which is the one used last, and the bearer for it (contract 03 §5, §7). */
 export function callRoute(
-  pairing: {
-    endpoints: readonly Endpoint[];
-    session_token: string;
-    mailbox?: MailboxAccess;
-    last_good?: string;
-  } | null,
+  pairing: Pick<Pairing, 'endpoints' | 'session_token' | 'mailbox' | 'last_good'> | null,
 ): { endpoint: Endpoint; bearer: string } | null {
   if (!pairing) return null;
   const endpoint = lastEndpoint(routesOf(pairing), pairing.last_good) ?? inPreference(pairing.endpoints)[0];

@@ -16,12 +16,13 @@ import {
 import { createBetterRouteWatch } from './better-route.ts';
 import type { Bridge } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
-import { authority, type Endpoint, endpointId, type MailboxAccess } from './endpoints.ts';
+import { authority, type Endpoint, endpointId } from './endpoints.ts';
 import type { takeHome, withMailbox, withRoutes } from './new-routes.ts';
 import type { PairingOffer } from './pairing-url.ts';
 import { readRouteCredential, routeTo } from './reach.ts';
 import type { Sealing } from './sealing.ts';
 import type { Pairing, PairingStore } from './settings.ts';
+import type { MailboxAccess } from './settings-document.ts';
 import { aboutKey, initialMachine, type LinkEffect, type LinkEvent, type LinkState, transition } from './state.ts';
 
 const GREETINGS: Readonly<Record<string, true>> = {

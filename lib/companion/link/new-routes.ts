@@ -2,9 +2,10 @@ import { describeError } from '../../errors.ts';
 import type { Log } from '../../log.ts';
 import type { Payload } from '../../socket/envelope.ts';
 import { newerMailbox, readHome, readMailbox } from './auth.ts';
-import { authority, type Endpoint, endpointId, inPreference, isSecure, type MailboxAccess } from './endpoints.ts';
+import { authority, type Endpoint, endpointId, inPreference, isSecure } from './endpoints.ts';
 import { readCandidates } from './pairing-url.ts';
 import type { Pairing, PairingStore } from './settings.ts';
+import type { MailboxAccess } from './settings-document.ts';
 
 /** Maximum routes of one pairing: those of its link and those that came later. */
 const MAX_ENDPOINTS = 32;

@@ -3,18 +3,8 @@ import { isObject } from '../../kit/json.ts';
 import { isDigest, isId, newId } from '../../reach/ids.ts';
 import { encodeMessage, parseClientAnswer } from '../../reach/messages.ts';
 import { isEpoch, readBrokerUrl } from './candidates.ts';
-import type { Broker, Endpoint } from './endpoints.ts';
-import type { Pairing } from './settings-document.ts';
-
-/** Long-term access to a host through its broker, issued by the relay (contract 08 §6.4). The token is secret. */
-export interface RouteCredential {
-  broker_url: string;
-  host_id: string;
-  credential_id: string;
-  token: string;
-  /** Epoch seconds. */
-  expires_at: number;
-}
+import type { Endpoint } from './endpoints.ts';
+import type { Broker, Pairing, RouteCredential } from './settings-document.ts';
 
 /**
  * Reads `route_credential` of an `auth.ok`. Valid only on a pinned endpoint, and for a broker and host that the pairing

@@ -3,7 +3,7 @@ import { RelayError } from '../../errors.ts';
 import type { JsonObject } from '../../kit/json.ts';
 import type { Backup } from '../backup.ts';
 import type { SafetySettings, SettingsChange } from '../safety-settings.ts';
-import { readRules } from '../triggers.ts';
+import { readRules, TriggersSchema } from '../triggers.ts';
 import {
   DeviceIdSchema,
   emptyPolicy,
@@ -11,7 +11,6 @@ import {
   SafetySchema,
   type SettingsDocument,
   safetyOf,
-  TriggersSchema,
   withSettings,
 } from './settings-document.ts';
 

@@ -8,7 +8,7 @@ import {
   type SafetySettings,
   type SettingsChange,
 } from '../safety-settings.ts';
-import { defaultTriggers } from '../triggers.ts';
+import { defaultTriggers, TriggersSchema } from '../triggers.ts';
 import { isCertificate, isPin, readBrokerUrl } from './candidates.ts';
 
 const VERSION = 1;
@@ -22,36 +22,48 @@ const PinnedSchema = v.object({
   certDer: v.custom<string>(isCertificate),
 });
 
+/** A Reach broker, as named in the pairing link (contract 08 §6.2). */
 const BrokerSchema = v.object({
+  /** `wss:` URL that ends in `/v1/connect`. */
   url: v.custom<string>((url) => typeof url === 'string' && readBrokerUrl(url) === url),
   hostId: v.custom<string>(isId),
+  /** Works a few times, until `expiresAt` (epoch seconds). Secret. */
   bootstrap: v.object({ token: v.custom<string>(isDigest), expiresAt: v.number() }),
 });
 
 const EndpointSchema = v.pipe(
   v.object({
+    /** `lan`, `tailscale`, `public`, …: an open set. */
     role: v.string(),
+    /** `ws:` or `wss:`. Always `wss://AUTHORITY/relay/ws` for a pinned endpoint. */
     url: v.pipe(v.string(), v.regex(/^wss?:\/\//i)),
+    /** Lower is tried first. */
     priority: v.number(),
+    /** A Secure Link origin. */
     pinned: v.optional(PinnedSchema),
+    /** The pinned origin is reached through this broker. */
     broker: v.optional(BrokerSchema),
   }),
   // A route that lost its pin must not pass as an unpinned one.
   v.check(({ url, pinned, broker }) => (pinned ? /^wss:/.test(url) : broker === undefined)),
 );
 
+/** Long-term access to a host through its broker, issued by the relay (contract 08 §6.4). The token is secret. */
 const RouteCredentialSchema = v.object({
   broker_url: v.string(),
   host_id: v.string(),
   credential_id: v.string(),
   token: v.string(),
+  /** Epoch seconds. */
   expires_at: v.number(),
 });
 
+/** A device's access to its mailbox: the socket, and credentials for it unless they were lost. Secret. */
 const MailboxSchema = v.object({
   url: v.pipe(v.string(), v.regex(/^wss?:\/\//i)),
   session_token: v.optional(v.string()),
   refresh_token: v.optional(v.string()),
+  /** Beginning of the session token that home gave, from which the present ones derive. */
   given: v.optional(v.string()),
 });
 
@@ -112,14 +124,6 @@ export const SafetySchema = v.partial(
   }),
 );
 
-/** The store `notification_triggers`. The content of its JSON texts is checked by its readers. */
-export const TriggersSchema = v.object({
-  notification_triggers_enabled: v.boolean(),
-  notification_triggers_kill_switch: v.boolean(),
-  notification_trigger_rules_json: v.string(),
-  notification_trigger_activity_log_json: v.string(),
-});
-
 export const DeviceIdSchema = v.pipe(v.string(), v.uuid());
 
 const DocumentSchema = v.object({
@@ -132,6 +136,10 @@ const DocumentSchema = v.object({
   policy: v.unknown(),
 });
 
+export type Broker = v.InferOutput<typeof BrokerSchema>;
+export type StoredEndpoint = v.InferOutput<typeof EndpointSchema>;
+export type RouteCredential = v.InferOutput<typeof RouteCredentialSchema>;
+export type MailboxAccess = v.InferOutput<typeof MailboxSchema>;
 /** Everything a later connection needs. Contains credentials. */
 export type Pairing = v.InferOutput<typeof PairingSchema>;
 /** The content of the settings file. */
