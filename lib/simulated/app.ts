@@ -12,7 +12,7 @@ export interface Page {
 export interface AppHost {
   system: System;
   /** Launchable apps, for the launcher. */
-  apps(): { package: string; label: string }[];
+  apps: readonly { package: string; label: string }[];
   launch(packageName: string): void;
   /** Starts the app that accepts the intent. */
   start(intent: Partial<Intent>): void;
@@ -42,12 +42,7 @@ export interface AppDefinition<S extends object> {
   accepts?(intent: Intent): Page | null;
 }
 
-export interface App {
-  package: string;
-  label: string;
-  launchable: boolean;
-  startsAnew: boolean;
-  accepts(intent: Intent): Page | null;
+export interface App extends Omit<AppDefinition<never>, 'initialState' | 'screen'> {
   /** Starts an instance with its own state. Returns its renderer. */
   run(host: AppHost): (page: Page) => View;
 }
@@ -55,18 +50,14 @@ export interface App {
 export const MAIN: Page = { name: 'main', argument: '' };
 
 /** Defines an app with private state. */
-export const defineApp = <S extends object>(definition: AppDefinition<S>): App => ({
-  package: definition.package,
-  label: definition.label,
-  launchable: definition.launchable ?? true,
-  startsAnew: definition.startsAnew ?? false,
-  accepts: (intent) => definition.accepts?.(intent) ?? null,
+export const defineApp = <S extends object>({ initialState, screen, ...facts }: AppDefinition<S>): App => ({
+  ...facts,
   run(host) {
-    let state = definition.initialState();
+    let state = initialState();
     const set = (change: Partial<S>) => {
       state = { ...state, ...change };
       host.changed();
     };
-    return (page) => definition.screen({ ...host, state, set, page });
+    return (page) => screen({ ...host, state, set, page });
   },
 });

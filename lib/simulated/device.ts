@@ -3,7 +3,6 @@ import type { PostedNotification } from '../companion/triggers.ts';
 import type { Clock } from '../kit/clock.ts';
 import { createEvent } from '../kit/event.ts';
 import { encodePng } from '../kit/png.ts';
-import type { App } from './app.ts';
 import { APPS } from './apps/index.ts';
 import { COMPANION } from './apps/system.ts';
 import { drawFrames, SCREEN } from './layout.ts';
@@ -23,19 +22,17 @@ export interface SimulatedDevice extends Device {
 export interface SimulatedOptions {
   clock: Clock;
   name?: string;
-  /** Installed apps; must include the launcher and the companion. */
-  apps?: readonly App[];
 }
 
 /** Volume change in percent, keyed by Android key code. */
 const VOLUME_STEPS: Record<number, number> = { 24: 10, 25: -10 };
 
 /** An Android-like phone in memory. Nothing leaves it: messages, calls and intents are recorded in `system`. */
-export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedOptions): SimulatedDevice {
+export function createSimulatedDevice({ clock, name = 'Simulated phone' }: SimulatedOptions): SimulatedDevice {
   const system = createSystem(clock);
   const events = createEvent<[event: UiEvent]>();
   const notifications = createEvent<[notification: PostedNotification]>();
-  const shell = createShell(system, apps, events.emit);
+  const shell = createShell(system, APPS, events.emit);
   const touch = createTouch(system, shell);
 
   function requirePermission(permission: string): void {
@@ -71,7 +68,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedOpt
     },
     post,
     info: () => ({
-      name: name ?? 'Simulated phone',
+      name,
       applicationId: COMPANION,
       batteryPercent: system.batteryPercent,
       screenOn: system.screenOn,
@@ -98,8 +95,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedOpt
       return 'woken';
     },
 
-    apps: async () =>
-      apps.filter((app) => app.launchable).map(({ package: packageName, label }) => ({ package: packageName, label })),
+    apps: async () => [...shell.apps],
     launch: async (packageName) => shell.launch(packageName),
     resolve: async (intent) => shell.resolve(intent)?.package ?? null,
     async startActivity(intent) {
@@ -110,7 +106,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedOpt
       append(system.broadcasts, intent);
     },
     async share(request) {
-      if (request.package !== '' && !apps.some((app) => app.package === request.package)) return 'activity_not_found';
+      if (request.package !== '' && !APPS.some((app) => app.package === request.package)) return 'activity_not_found';
       // Only a few, because each holds the bytes of its files.
       append(system.shares, request, 10);
       return 'opened';

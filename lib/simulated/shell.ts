@@ -19,35 +19,27 @@ export interface ShellWindow extends WindowLayout {
   state: ViewState;
 }
 
-/** Keeps track of the app and the overlay in front, and handles the system keys. */
-export interface Shell {
-  /** Topmost first. */
-  windows(): ShellWindow[];
-  foreground(): string;
-  /** False if the app does not exist. */
-  launch(packageName: string): boolean;
-  /** The app that accepts an intent. */
-  resolve(intent: Intent): App | null;
-  start(intent: Intent): boolean;
-  press(action: GlobalAction): void;
-  /** Shows an overlay, or hides the current one. */
-  setOverlay(overlay: Overlay | null): void;
-  unlock(): void;
-  emit(type: UiEventType, packageName: string, placed?: PlacedView): void;
-}
+export type Shell = ReturnType<typeof createShell>;
 
 const MAX_PAGES = 50;
 
+/** The page that an intent opens in an app, or null if the app does not accept it. */
+const pageOf = (app: App, intent: Intent): Page | null => app.accepts?.(intent) ?? null;
+
 const freshState = (): ViewState => ({ focus: null, scroll: new Map() });
 
-export function createShell(system: System, apps: readonly App[], listener: (event: UiEvent) => void): Shell {
+/** Keeps track of the app and the overlay in front, and handles the system keys. */
+export function createShell(system: System, apps: readonly App[], listener: (event: UiEvent) => void) {
   const running = new Map<string, Instance>();
   /** Package names, most recent first. */
   let recent: string[] = [];
   let overlay: Overlay | null = null;
   let overlayState = freshState();
 
-  const launchable = apps.filter((app) => app.launchable);
+  /** Apps of the launcher. */
+  const launchable = apps
+    .filter((app) => app.launchable !== false)
+    .map(({ package: packageName, label }) => ({ package: packageName, label }));
   const front = () => running.get(recent[0] ?? LAUNCHER) ?? bringToFront(LAUNCHER);
 
   function emit(type: UiEventType, packageName: string, placed?: PlacedView): void {
@@ -65,7 +57,7 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
   function hostOf(app: App): AppHost {
     return {
       system,
-      apps: () => launchable.map(({ package: name, label }) => ({ package: name, label })),
+      apps: launchable,
       launch: (packageName) => void launch(packageName),
       start: (intent) =>
         void start({ action: '', data: '', package: '', component: '', category: '', extras: {}, ...intent }),
@@ -102,6 +94,7 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
     return true;
   }
 
+  /** Shows an overlay, or hides the current one. */
   function setOverlay(next: Overlay | null): void {
     if (next === overlay) return;
     overlay = next;
@@ -109,6 +102,7 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
     emit('window_state_changed', next === null ? front().app.package : SYSTEM_UI);
   }
 
+  /** False if the app does not exist. */
   function launch(packageName: string): boolean {
     const app = apps.find((one) => one.package === packageName);
     if (!app) return false;
@@ -119,10 +113,11 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
     return true;
   }
 
+  /** The app that accepts an intent. */
   function resolve(intent: Intent): App | null {
     const wanted = intent.component.split('/')[0] || intent.package;
     const named = wanted === '' ? apps : apps.filter((app) => app.package === wanted);
-    const accepts = (app: App) => app.accepts(intent) !== null || (intent.component !== '' && app.package === wanted);
+    const accepts = (app: App) => pageOf(app, intent) !== null || (intent.component !== '' && app.package === wanted);
     const isMain = intent.action === 'android.intent.action.MAIN' && wanted !== '';
     return named.find((app) => isMain || accepts(app)) ?? null;
   }
@@ -131,7 +126,7 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
     const app = resolve(intent);
     if (!app) return false;
     overlay = null;
-    const page = app.accepts(intent);
+    const page = pageOf(app, intent);
     if (!page || page.name === MAIN.name) {
       const instance = bringToFront(app.package);
       showPages(instance, [page ?? MAIN]);
@@ -163,6 +158,7 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
     } else setOverlay(action);
   }
 
+  /** Topmost first. */
   function windows(): ShellWindow[] {
     if (system.locked) {
       const state = freshState();
@@ -187,14 +183,15 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
 
   bringToFront(LAUNCHER);
   return {
+    apps: launchable,
     windows,
-    foreground: () => (system.locked ? SYSTEM_UI : front().app.package),
+    foreground: (): string => (system.locked ? SYSTEM_UI : front().app.package),
     launch,
     resolve,
     start,
     press,
     setOverlay,
-    unlock() {
+    unlock(): void {
       Object.assign(system, { screenOn: true, locked: false });
       emit('window_state_changed', front().app.package);
     },

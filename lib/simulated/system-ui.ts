@@ -1,4 +1,4 @@
-import type { System } from './system.ts';
+import { flip, type System } from './system.ts';
 import { button, column, item, label, list, toggle, type View } from './view.ts';
 
 export const SYSTEM_UI = 'com.android.systemui';
@@ -40,17 +40,12 @@ const shade = ({ system, changed, close, launch }: OverlayHost): View => {
   );
 };
 
-function quickSettings({ system, changed }: OverlayHost): View {
-  const flip = (name: 'wifi' | 'darkTheme') => () => {
-    system[name] = !system[name];
-    changed();
-  };
-  return column(
+const quickSettings = ({ system, changed }: OverlayHost): View =>
+  column(
     label('Quick settings'),
-    toggle('Wi-Fi', system.wifi, flip('wifi')),
-    toggle('Dark theme', system.darkTheme, flip('darkTheme')),
+    toggle('Wi-Fi', system.wifi, flip(system, 'wifi', changed)),
+    toggle('Dark theme', system.darkTheme, flip(system, 'darkTheme', changed)),
   );
-}
 
 /** The content of an overlay. */
 export function overlayView(overlay: Overlay, host: OverlayHost): View {

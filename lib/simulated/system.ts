@@ -129,3 +129,9 @@ export function sendMessage(system: System, to: string, text: string): void {
   append(system.outbox, { to, text, at });
   record(system, to, { from: 'me', text, at });
 }
+
+/** Switches a setting, and reports that. */
+export const flip = (system: System, name: 'wifi' | 'darkTheme', changed: () => void) => () => {
+  system[name] = !system[name];
+  changed();
+};

@@ -1,4 +1,5 @@
 import { defineApp, type ScreenContext } from '../app.ts';
+import { flip } from '../system.ts';
 import { column, field, item, label, list, toggle, type View } from '../view.ts';
 
 export const LAUNCHER = 'com.android.launcher3';
@@ -13,7 +14,7 @@ export const launcher = defineApp({
       label('Home'),
       list(
         'apps',
-        apps().map((app) => item([app.label], () => launch(app.package))),
+        apps.map((app) => item([app.label], () => launch(app.package))),
       ),
     ),
 });
@@ -59,15 +60,11 @@ function settingsList({ state, set, open }: ScreenContext<SettingsState>): View 
 }
 
 function settingsPage({ page, system, changed, state, set }: ScreenContext<SettingsState>): View[] {
-  const flip = (name: 'wifi' | 'darkTheme') => () => {
-    system[name] = !system[name];
-    changed();
-  };
   switch (page.argument) {
     case 'Network':
-      return [toggle('Wi-Fi', system.wifi, flip('wifi'), { id: 'wifi' })];
+      return [toggle('Wi-Fi', system.wifi, flip(system, 'wifi', changed), { id: 'wifi' })];
     case 'Display':
-      return [toggle('Dark theme', system.darkTheme, flip('darkTheme'))];
+      return [toggle('Dark theme', system.darkTheme, flip(system, 'darkTheme', changed))];
     case 'Sound':
       return [label(`Media volume ${system.media.volume}%`)];
     case 'Battery':
