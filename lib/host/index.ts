@@ -88,8 +88,11 @@ export interface Terminal {
   readonly pid: number;
   /** Starts reading. The bytes are valid during the call only. */
   onOutput(listener: (bytes: Uint8Array) => void): void;
-  /** Called once, after the program has exited and all of its output was delivered. */
-  onExit(listener: (exit: Exit) => void): void;
+  /**
+   * Called once, after the program has exited and all of its output was delivered, with the exit code as a shell reports
+   * it: 128 plus the signal number for a killed program.
+   */
+  onExit(listener: (exitCode: number) => void): void;
   /** Stops reading, so that the program blocks once the kernel's buffer is full. */
   pause(): void;
   resume(): void;

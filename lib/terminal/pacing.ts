@@ -6,13 +6,11 @@ export const MAX_WINDOW = 1_048_576;
 export const isWindow = (value: unknown): value is number =>
   Number.isInteger(value) && (value as number) >= MIN_WINDOW && (value as number) <= MAX_WINDOW;
 
-export type Pacing = ReturnType<typeof createPacing>;
-
 /**
  * Paces output by the client's rendering: never more than `window` characters (UTF-16 code units) are sent and
- * unacknowledged (contract 09 §1). Counts from zero, so each attach needs a new pacing.
+ * unacknowledged (contract 09 §1). Without a window, everything is sent. Counts from zero, so each attach needs a new pacing.
  */
-export function createPacing(window: number) {
+export function createPacing(window = Number.POSITIVE_INFINITY) {
   let sent = 0;
   let rendered = 0;
   let held = '';

@@ -1,5 +1,5 @@
 import { describeError } from '../errors.ts';
-import type { Exit, Terminal } from '../host/index.ts';
+import type { Terminal } from '../host/index.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import { deferred } from '../kit/deferred.ts';
 import { withTimeout } from '../kit/timeouts.ts';
@@ -8,7 +8,7 @@ import { createInput, type InputDeps } from './input.ts';
 import { createLastLine } from './last-line.ts';
 import type { Size } from './names.ts';
 import { createOutput } from './output.ts';
-import { createPacing, type Pacing } from './pacing.ts';
+import { createPacing } from './pacing.ts';
 import { createScreen, type Replay } from './screen.ts';
 import { type Event, type Reason, type State, step } from './states.ts';
 import type { Viewer } from './viewer.ts';
@@ -86,8 +86,7 @@ export function createSession(deps: SessionDeps) {
 
   let state: State = 'attaching';
   let viewer: Viewer | undefined;
-  /** Present for a viewer with a window. */
-  let pacing: Pacing | undefined;
+  let pacing = createPacing();
   let unfollow: () => void = () => {};
   let size = deps.size;
   let ending: Promise<void> | undefined;
@@ -95,12 +94,12 @@ export function createSession(deps: SessionDeps) {
   let printed = 0;
   let activeAt = createdAt;
 
-  terminal.onExit((how) => {
+  terminal.onExit((exitCode) => {
     if (state !== 'closed') take(decoder.decode(), 0);
     flow.stop();
     exit.resolve();
     firstOutput.resolve();
-    dispatch('exit', { exitCode: exitCode(how) });
+    dispatch('exit', { exitCode });
     input.close();
     terminal.close();
     log.debug(`terminal ${name}: ${printed} bytes of output`);
@@ -129,22 +128,19 @@ export function createSession(deps: SessionDeps) {
   }
 
   /** Sends a text to the viewer alone. */
-  function show(text: string): void {
-    if (pacing) sendPaced(pacing.push(text));
-    else viewer?.output(text);
-  }
+  const show = (text: string): void => sendPaced(pacing.push(text));
 
   /** Sends the text that the window allows, and stops or continues reading. */
   function sendPaced(text: string): void {
     if (text !== '') viewer?.output(text);
-    if (pacing?.isReading) flow.resume('window');
+    if (pacing.isReading) flow.resume('window');
     else flow.pause('window');
   }
 
   /** Restarts or stops the count of characters that the viewer has rendered. Held text is sent first. */
   function setWindow(window: number | undefined): void {
-    const held = pacing?.rest() ?? '';
-    pacing = window === undefined ? undefined : createPacing(window);
+    const held = pacing.rest();
+    pacing = createPacing(window);
     flow.resume('window');
     if (held !== '') show(held);
   }
@@ -174,10 +170,7 @@ export function createSession(deps: SessionDeps) {
   /** Detaches the viewer, which gets pending output, unless its grant is gone, and one farewell. */
   function dropViewer(reason: Reason | undefined, { silent, ...end }: End) {
     const last = viewer;
-    if (reason === 'grant expired') {
-      viewer = undefined;
-      pacing = undefined;
-    }
+    if (reason === 'grant expired') viewer = undefined;
     output.flush();
     // The end does not wait for the client's rendering.
     setWindow(undefined);
@@ -318,9 +311,7 @@ export function createSession(deps: SessionDeps) {
     reopen: setWindow,
 
     /** The viewer has rendered this many characters since its attach. Ignored without a window. */
-    acknowledge(chars: unknown): void {
-      if (pacing) sendPaced(pacing.acknowledge(chars));
-    },
+    acknowledge: (chars: unknown): void => sendPaced(pacing.acknowledge(chars)),
 
     /** Types text. Returns false if more than 4 MiB would wait for the program. */
     write(text: string): boolean {
@@ -378,23 +369,3 @@ function createFlow(terminal: Pick<Terminal, 'pause' | 'resume'>, clock: Clock) 
     },
   };
 }
-
-const SIGNALS: Record<string, number> = {
-  SIGHUP: 1,
-  SIGINT: 2,
-  SIGQUIT: 3,
-  SIGILL: 4,
-  SIGTRAP: 5,
-  SIGABRT: 6,
-  SIGBUS: 7,
-  SIGFPE: 8,
-  SIGKILL: 9,
-  SIGSEGV: 11,
-  SIGPIPE: 13,
-  SIGALRM: 14,
-  SIGTERM: 15,
-};
-
-/** Exit code as a shell reports it: 128 plus the signal number for a killed program. */
-const exitCode = ({ code, signal }: Exit): number | undefined =>
-  code ?? (signal !== null && SIGNALS[signal] !== undefined ? 128 + SIGNALS[signal] : undefined);

@@ -1,5 +1,5 @@
 import type { Size } from './names.ts';
-import { createPacing, type Pacing } from './pacing.ts';
+import { createPacing } from './pacing.ts';
 import { type Event, type Reason, reasonOf } from './states.ts';
 import type { Attached, Viewer } from './viewer.ts';
 
@@ -63,21 +63,18 @@ export function createWatchers() {
 }
 
 function createWatcher({ viewer, window, facts, shown, redraw, limits }: WatcherOptions) {
-  const pacing: Pacing | undefined = window === undefined ? undefined : createPacing(window);
+  const pacing = createPacing(window);
   /** Reasons why nothing is sent now. */
   const waits = new Set<'client' | 'window'>();
   let isBehind = false;
   let isCatchingUp = false;
   let isOver = false;
 
-  function send(text: string): void {
-    if (pacing) sendPaced(pacing.push(text));
-    else viewer.output(text);
-  }
+  const send = (text: string): void => sendPaced(pacing.push(text));
 
   function sendPaced(text: string): void {
     if (text !== '') viewer.output(text);
-    if (pacing?.isReading) go('window');
+    if (pacing.isReading) go('window');
     else waits.add('window');
   }
 
@@ -105,9 +102,7 @@ function createWatcher({ viewer, window, facts, shown, redraw, limits }: Watcher
       if (isBehind || waits.size > 0) isBehind = true;
       else send(text);
     },
-    acknowledge(chars: unknown): void {
-      if (pacing) sendPaced(pacing.acknowledge(chars));
-    },
+    acknowledge: (chars: unknown): void => sendPaced(pacing.acknowledge(chars)),
     resized: (size: Size): void => viewer.resized?.(size),
     end(reason?: Reason, end: { exitCode?: number; id?: string } = {}): void {
       isOver = true;

@@ -1,11 +1,10 @@
 import { readFileSync, readSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { constants } from 'node:os';
 import { ReadStream } from 'node:tty';
 import { describeError } from '../../errors.ts';
 import { attempt } from '../../kit/attempt.ts';
 import type { Log } from '../../log.ts';
-import type { Exit, HostTerminals, Terminal } from '../index.ts';
+import type { HostTerminals, Terminal } from '../index.ts';
 import { sendSignal } from './signal.ts';
 
 /** The native part of node-pty, below its terminal class. */
@@ -71,9 +70,9 @@ export function createTerminals(log?: Log): HostTerminals | undefined {
 
 function createTerminal(fd: number, pid: number, setSize: (size: { cols: number; rows: number }) => void) {
   let onOutput: ((bytes: Uint8Array) => void) | undefined;
-  let onExit: ((exit: Exit) => void) | undefined;
+  let onExit: ((exitCode: number) => void) | undefined;
   let onWriteFailed: (() => void) | undefined;
-  let exit: Exit | undefined;
+  let exitCode: number | undefined;
   let state: 'open' | 'ended' | 'closed' = 'open';
   let isPaused = false;
   let reads = 0;
@@ -109,9 +108,9 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
   });
 
   function report(): void {
-    if (reported || !exit || state === 'open' || !onExit) return;
+    if (reported || exitCode === undefined || state === 'open' || !onExit) return;
     reported = true;
-    onExit(exit);
+    onExit(exitCode);
   }
 
   /** Reads the rest without libuv, until the real end. */
@@ -176,7 +175,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
       if (isOpen()) setSize(size);
     },
     kill(signal) {
-      if (exit) return;
+      if (exitCode !== undefined) return;
       const foreground = state === 'open' ? foregroundGroup(pid) : undefined;
       if (foreground !== undefined && foreground !== pid) sendSignal(-foreground, signal);
       // A child that was just forked is not yet the leader of a group.
@@ -192,7 +191,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
   return {
     terminal,
     programEnded(code: number, signal: number) {
-      exit = signal > 0 ? { code: null, signal: signalName(signal) } : { code, signal: null };
+      exitCode = signal > 0 ? 128 + signal : code;
       if (state === 'open') drain();
       else report();
     },
@@ -280,6 +279,3 @@ function foregroundGroup(pid: number): number | undefined {
   const group = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[FOREGROUND]);
   return group > 1 ? group : undefined;
 }
-
-const signalName = (number: number): string =>
-  Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `SIG${number}`;

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from 'vitest';
-import type { Exit, Host, Terminal } from '../../../lib/host/index.ts';
+import type { Host, Terminal } from '../../../lib/host/index.ts';
 import type { Connection } from '../../../lib/socket/channel.ts';
 import { createTerminals, type TerminalsDeps } from '../../../lib/terminal/terminals.ts';
 import type { Viewer } from '../../../lib/terminal/viewer.ts';
@@ -11,7 +11,7 @@ const SIZE = { cols: 80, rows: 24 };
 /** A program controlled by the test; by itself it only dies of SIGKILL. */
 function fakeTerminal(pid: number) {
   let onOutput: (bytes: Uint8Array) => void = () => {};
-  let onExit: (exit: Exit) => void = () => {};
+  let onExit: (exitCode: number) => void = () => {};
   let onWriteFailed = () => {};
   const done: string[] = [];
   const terminal: Terminal = {
@@ -32,7 +32,7 @@ function fakeTerminal(pid: number) {
     resize: ({ cols, rows }) => void done.push(`resize ${cols}x${rows}`),
     kill: (signal) => {
       done.push(signal);
-      if (signal === 'SIGKILL') onExit({ code: null, signal });
+      if (signal === 'SIGKILL') onExit(137);
     },
     close: () => void done.push('close'),
   };
@@ -41,7 +41,7 @@ function fakeTerminal(pid: number) {
     done,
     print: (bytes: Uint8Array | string) =>
       onOutput(typeof bytes === 'string' ? new TextEncoder().encode(bytes) : bytes),
-    exit: (exit: Exit) => onExit(exit),
+    exit: (exitCode: number) => onExit(exitCode),
     breakWriting: () => onWriteFailed(),
   };
 }
@@ -167,7 +167,7 @@ describe('terminal sessions', () => {
     }
     expect(seen.slice(1)).toEqual(['\ufeff', 'é', '漢', '🎈']);
     program().print(Uint8Array.of(0xff, 0x41, 0xe6));
-    program().exit({ code: 3, signal: null });
+    program().exit(3);
     expect(seen.slice(5)).toEqual(['\ufffdA', '\ufffd', 'detached: eof 3']);
   });
 
@@ -248,7 +248,7 @@ describe('terminal sessions', () => {
       const { terminals, connection, seen, length } = await open(WINDOW);
       program().print('x'.repeat(WINDOW + 100));
       if (end === 'detach') terminals.detach(connection, 'a', 'id');
-      else program().exit({ code: 0, signal: null });
+      else program().exit(0);
       expect(length()).toBe(WINDOW + 100);
       expect(seen.at(-1)).toBe(end === 'detach' ? 'detached: client detach' : 'detached: eof 0');
       expect(program().done).toContain('resume');
@@ -369,7 +369,7 @@ describe('terminal sessions', () => {
     expect(seen.at(-1)).toBe('detached: server shutdown');
     await clock.advanceAsync(500);
     expect(isOver).toBe(false);
-    program().exit({ code: 0, signal: null });
+    program().exit(0);
     await stopping;
     expect((await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer)).kind).toBe('gone');
   });
