@@ -4,21 +4,13 @@ const MAX_BATCH = 4096;
 /** Milliseconds. */
 const MAX_DELAY = 16;
 
-/** Batches text on its way to the client. */
-export interface Output {
-  /** Adds text that was `bytes` long. */
-  push(text: string, bytes: number): void;
-  /** Sends the next output at once, because input was typed. */
-  flushNow(): void;
-  /** Sends the pending text. */
-  flush(): void;
-}
+export type Output = ReturnType<typeof createOutput>;
 
 /**
  * Batches output: sent when 4096 bytes are pending, or 16 ms after the first of them (contract 02 §3.6). Output after a
  * pause or after a keystroke is sent at once, so that an echo never waits.
  */
-export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (text: string) => void): Output {
+export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (text: string) => void) {
   let waiting = '';
   let size = 0;
   let isArmed = false;
@@ -34,7 +26,8 @@ export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (t
   }
 
   return {
-    push(text, bytes) {
+    /** Adds text that was `bytes` long. */
+    push(text: string, bytes: number): void {
       waiting += text;
       size += bytes;
       if (size >= MAX_BATCH || clock.monotonic() - lastSent >= MAX_DELAY) flush();
@@ -47,9 +40,11 @@ export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (t
         });
       }
     },
-    flushNow() {
+    /** Sends the next output at once, because input was typed. */
+    flushNow(): void {
       lastSent = Number.NEGATIVE_INFINITY;
     },
+    /** Sends the pending text. */
     flush,
   };
 }

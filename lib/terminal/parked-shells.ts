@@ -12,7 +12,6 @@ export interface ParkedShellsDeps {
 
 /** A bare shell that waits for the return of its device. */
 interface ParkedShell {
-  session: Session;
   /** Session family of the device. */
   family: string;
   /** Epoch milliseconds. */
@@ -26,7 +25,7 @@ interface ParkedShell {
  */
 export function createParkedShells({ sessions, graceSeconds, clock }: ParkedShellsDeps) {
   /** Longest parked first. */
-  const parked = new Set<ParkedShell>();
+  const parked = new Map<Session, ParkedShell>();
 
   // A refresh ends a session and gives its family to a new one in the same turn, so check after that.
   const recheckLater = ({ family }: { family: string }) => queueMicrotask(() => recheck(family));
@@ -40,55 +39,54 @@ export function createParkedShells({ sessions, graceSeconds, clock }: ParkedShel
     return session.grants.terminal as Expiry;
   }
 
-  function armExpiry(shell: ParkedShell): void {
+  function armExpiry(session: Session, shell: ParkedShell): void {
     const until = grantExpiry(shell.family) ?? null;
     const grace = shell.since + graceSeconds * 1000;
     const end = until === null ? grace : Math.min(grace, until * 1000);
     shell.cancel();
-    shell.cancel = clock.after(Math.max(0, Math.ceil(end - clock.now())), () => void shell.session.dispatch('expired'));
+    shell.cancel = clock.after(Math.max(0, Math.ceil(end - clock.now())), () => void session.dispatch('expired'));
   }
 
   /** Ends the shells of a family that lost its grant, and adjusts the expiry of others. */
   function recheck(family: string): void {
     const isAllowed = grantExpiry(family) !== undefined;
-    for (const shell of [...parked]) {
+    for (const [session, shell] of [...parked]) {
       if (shell.family !== family) continue;
-      if (isAllowed) armExpiry(shell);
-      else shell.session.dispatch('grant-lost');
+      if (isAllowed) armExpiry(session, shell);
+      else session.dispatch('grant-lost');
     }
   }
+
+  /** The parked shells of a family. */
+  const ofFamily = (family: string): Set<Session> =>
+    new Set([...parked].filter(([, shell]) => shell.family === family).map(([session]) => session));
 
   return {
     recheck,
 
     park(session: Session, family: string): void {
-      const shell: ParkedShell = { session, family, since: clock.now(), cancel: () => {} };
-      parked.add(shell);
+      const shell: ParkedShell = { family, since: clock.now(), cancel: () => {} };
+      parked.set(session, shell);
       queueMicrotask(() => recheck(family));
-      armExpiry(shell);
+      armExpiry(session, shell);
     },
 
     /** Removes a shell that was reclaimed or has ended. */
     remove(session: Session): void {
-      for (const shell of parked) {
-        if (shell.session !== session) continue;
-        shell.cancel();
-        parked.delete(shell);
-      }
+      parked.get(session)?.cancel();
+      parked.delete(session);
     },
 
     /** The parked shell of a family and name; the one parked last, if there are several. */
     find: (family: string, name: string): Session | undefined =>
-      [...parked].filter((shell) => shell.family === family && shell.session.name === name).at(-1)?.session,
+      [...ofFamily(family)].findLast((session) => session.name === name),
 
-    /** The parked shells of a family. */
-    ofFamily: (family: string): Set<Session> =>
-      new Set([...parked].filter((shell) => shell.family === family).map(({ session }) => session)),
+    ofFamily,
 
     /** Ends the shell parked longest, to make room for another. False if none is parked. */
     evictOldest(): boolean {
-      const [oldest] = parked;
-      oldest?.session.dispatch('expired');
+      const [oldest] = parked.keys();
+      oldest?.dispatch('expired');
       return oldest !== undefined;
     },
   };
