@@ -1,5 +1,5 @@
 import type { FreezeSwitch } from '../../lib/companion/link/freeze.ts';
-import type { Messages, ReceivedMessage } from '../../lib/companion/messages.ts';
+import type { Messages, ReceivedMessage, ReplyDraft } from '../../lib/companion/messages.ts';
 import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
@@ -73,6 +73,14 @@ export function readKeys(deps: KeyDeps): () => void {
     view.print('Grants', ...rows, ...(policy === 'bound' ? [] : [`  (the policy is ${policy}: nothing is allowed)`]));
   }
 
+  function send(draft: ReplyDraft): void {
+    try {
+      view.print(`  you: ${printable(messages.reply(draft).text)}`);
+    } catch (error) {
+      view.print(`! ${describeError(error)}`);
+    }
+  }
+
   function openReply(): void {
     const [original] = messages.list();
     if (!original) {
@@ -84,27 +92,17 @@ export function readKeys(deps: KeyDeps): () => void {
     prompt.open({
       label: `Reply to ${printable(title ?? 'the agent')}`,
       onClose: () => messages.setThreadOpen(false),
-      onText(text) {
-        try {
-          messages.reply({ text, chatId, replyTo });
-          view.print(`  you: ${printable(text)}`);
-        } catch (error) {
-          view.print(`! ${describeError(error)}`);
-        }
-      },
+      onText: (text) => send({ text, chatId, replyTo }),
     });
   }
 
   /** The agent's question while it is the one at the bottom: a question of the phone comes first. */
   const asked = () => (questions.open().length > 0 ? undefined : messages.question());
 
-  function answerAgent({ messageId: replyTo, answers }: ReceivedMessage, answerIndex: number): void {
-    try {
-      messages.reply({ replyTo, answerIndex });
-      view.print(`  you: ${printable(answers[answerIndex] ?? '')}`);
-    } catch (error) {
-      view.print(`! ${describeError(error)}`);
-    }
+  function flip(toggle: 'masterEnabled' | 'messagesEnabled', name: string): void {
+    const isOn = !settings.get()[toggle];
+    update({ [toggle]: isOn });
+    view.print(`${name} toggle is ${isOn ? 'ON' : 'off'}.`);
   }
 
   function flipKillSwitch(): void {
@@ -138,16 +136,8 @@ export function readKeys(deps: KeyDeps): () => void {
     q: quit,
     '\u0003': quit,
     '\u0004': quit,
-    m() {
-      const masterEnabled = !settings.get().masterEnabled;
-      update({ masterEnabled });
-      view.print(`Master toggle is ${masterEnabled ? 'ON' : 'off'}.`);
-    },
-    t() {
-      const messagesEnabled = !settings.get().messagesEnabled;
-      update({ messagesEnabled });
-      view.print(`Messages toggle is ${messagesEnabled ? 'ON' : 'off'}.`);
-    },
+    m: () => flip('masterEnabled', 'Master'),
+    t: () => flip('messagesEnabled', 'Messages'),
     w: openReply,
     i: () => view.print(...inboxLines(messages.list())),
     g: listGrants,
@@ -172,7 +162,8 @@ export function readKeys(deps: KeyDeps): () => void {
     isEnding = false;
     if (prompt.isOpen) prompt.key(key);
     else if (wasEnding && (key === '\r' || key === '\n')) endFreeze();
-    else if (question && digit >= 0 && digit < question.answers.length) answerAgent(question, digit);
+    else if (question && digit >= 0 && digit < question.answers.length)
+      send({ replyTo: question.messageId, answerIndex: digit });
     else if (question && key === 'x') {
       messages.putAside(question.messageId);
       view.refresh();

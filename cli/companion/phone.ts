@@ -1,3 +1,4 @@
+import { appName } from '../../lib/companion/gates/subject.ts';
 import type { AnsweredCommand } from '../../lib/companion/link/commands.ts';
 import { createPhone, type Phone } from '../../lib/companion/phone.ts';
 import type { SafetySettings, SettingsStore } from '../../lib/companion/safety-settings.ts';
@@ -43,11 +44,7 @@ export function createSimulatedPhone({ name, media, ...deps }: SimulatedPhoneDep
     /** Lets the phone show a notification, or receive a text message from the first of its contacts. */
     post: device.post,
     receiveSms: (text: string) => device.receiveSms(SENDER.number, text),
-    /** `Messages (com.android.messaging)`; the package alone for an app that is not in the launcher. */
-    async appName(packageName: string): Promise<string> {
-      const label = (await device.apps()).find((app) => app.package === packageName)?.label;
-      return label === undefined ? packageName : `${label} (${packageName})`;
-    },
+    appName: (packageName: string) => appName(device, packageName),
     /** The screen as text, for a terminal of that width. */
     async screen(columns?: number): Promise<string[]> {
       const [windows, apps] = await Promise.all([device.windows(), device.apps()]);

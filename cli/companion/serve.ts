@@ -6,7 +6,7 @@ import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient, MAX_FILE_BYTES } from '../../lib/companion/link/media.ts';
 import { takeHome, withMailbox, withRoutes } from '../../lib/companion/link/new-routes.ts';
 import { createSealing } from '../../lib/companion/link/sealing.ts';
-import { createMessages, type ReceivedMessage } from '../../lib/companion/messages.ts';
+import { createMessages } from '../../lib/companion/messages.ts';
 import type { SettingsChange } from '../../lib/companion/safety-settings.ts';
 import { createTriggerRunner } from '../../lib/companion/trigger-runner.ts';
 import { describeError } from '../../lib/errors.ts';
@@ -55,21 +55,6 @@ export async function serve({ options, companion, context, device }: ServeDeps):
     onAsked: (question) => view.asked(question),
     onAnswered: (question, outcome) => view.answered(question, outcome),
   });
-  // The view draws its status line at once, before the prompt that it shows exists.
-  let promptLine: () => string | null = () => null;
-  let agentQuestion: () => ReceivedMessage | undefined = () => undefined;
-  const terminal = options.json
-    ? null
-    : createTerminalView({
-        context,
-        clock,
-        live,
-        open: questions.open,
-        settings: settings.get,
-        prompt: () => promptLine(),
-        question: () => agentQuestion(),
-      });
-  const view: View = terminal ?? createJsonView(context, clock);
   const notice = (text: string) => view.notice(text);
   const log = createLog('WARNING', (text) => notice(text.replace(/^\S+ \S+ \[\w+\] /, '')));
   const messages = createMessages({
@@ -82,9 +67,20 @@ export async function serve({ options, companion, context, device }: ServeDeps):
     onClosed: (message, reason) => view.closed(message, reason),
     onSubscribed: (isSubscribed) => view.subscribed(isSubscribed),
   });
-  agentQuestion = messages.question;
   const prompt = createLinePrompt(() => terminal?.refresh());
-  promptLine = prompt.line;
+  // Draws its status line at once.
+  const terminal = options.json
+    ? null
+    : createTerminalView({
+        context,
+        clock,
+        live,
+        open: questions.open,
+        settings: settings.get,
+        prompt: prompt.line,
+        question: messages.question,
+      });
+  const view: View = terminal ?? createJsonView(context, clock);
   const sealing = createSealing({ store: settings, log, isSignedBy });
   const media = createMediaClient({ callRelay, store: settings, clock, sealing });
   const simulated = (context.createPhone ?? createSimulatedPhone)({

@@ -231,19 +231,13 @@ function wrapped(text: string, { isTTY, columns }: Writer): string[] {
 function questionRows({ detail, subject, verb }: OpenQuestion): [label: string, value: string][] {
   const what: [string, string][] = detail === '' ? [] : [['What', printable(detail)]];
   if (!subject) return what;
-  if ('rule' in subject) {
-    return [
-      ...what,
-      ['App', printable(subject.app)],
-      ['Rule', printable(subject.rule)],
-      ['Allowed', `it ${printable(subject.effect)}`],
-    ];
-  }
+  const isRule = 'rule' in subject;
+  const always = isRule ? '' : `; "always" stops asking about ${printable(verb)}`;
   return [
     ...what,
     ['App', printable(subject.app)],
-    ['Command', printable(subject.command)],
-    ['Allowed', `it ${printable(subject.effect)}; "always" stops asking about ${printable(verb)}`],
+    isRule ? ['Rule', printable(subject.rule)] : ['Command', printable(subject.command)],
+    ['Allowed', `it ${printable(subject.effect)}${always}`],
   ];
 }
 

@@ -1,3 +1,4 @@
+import type { Device } from '../device.ts';
 import type { Question } from '../types.ts';
 import type { CommandCall } from './gate.ts';
 
@@ -22,14 +23,14 @@ const EFFECTS: Record<string, Effect> = {
 /** The command behind a question, the app that it would act on, and its effect there. */
 export async function subjectOf({ command, route, env }: CommandCall): Promise<NonNullable<Question['subject']>> {
   const { effect, app } = EFFECTS[route.path] ?? { effect: 'runs the command' };
-  return { command: `${command.method} ${route.path}`, app: app ?? (await foregroundApp(env)), effect };
+  const { foreground } = env.device.info();
+  const shown = app ?? (foreground === null ? 'unknown' : await appName(env.device, foreground));
+  return { command: `${command.method} ${route.path}`, app: shown, effect };
 }
 
 /** `Tea shop (org.example.shop)`; the package alone for an app that is not in the launcher. */
-async function foregroundApp({ device }: CommandCall['env']): Promise<string> {
-  const { foreground } = device.info();
-  if (foreground === null) return 'unknown';
+export async function appName(device: Device, packageName: string): Promise<string> {
   const apps = await device.apps().catch(() => []);
-  const label = apps.find((one) => one.package === foreground)?.label;
-  return label === undefined ? foreground : `${label} (${foreground})`;
+  const label = apps.find((one) => one.package === packageName)?.label;
+  return label === undefined ? packageName : `${label} (${packageName})`;
 }
