@@ -8,20 +8,15 @@ export interface LineRequest {
   onClose?(): void;
 }
 
-/** A line while it is being written, above the status line. */
-export interface LinePrompt {
-  readonly isOpen: boolean;
-  /** The text of the line; null while closed. */
-  line(): string | null;
-  open(request: LineRequest): void;
-  key(key: string): void;
-  cancel(): void;
-}
+export type LinePrompt = ReturnType<typeof createLinePrompt>;
 
 const MAX_LINE = 4096;
 
-/** Reads one line of text: Enter sends it, Esc discards it. `onChange` is called when the line has changed. */
-export function createLinePrompt(onChange: () => void): LinePrompt {
+/**
+ * Reads one line of text, shown above the status line: Enter sends it, Esc discards it. `onChange` is called when the line
+ * has changed.
+ */
+export function createLinePrompt(onChange: () => void) {
   let request: LineRequest | null = null;
   let written = '';
 
@@ -43,13 +38,14 @@ export function createLinePrompt(onChange: () => void): LinePrompt {
     get isOpen() {
       return request !== null;
     },
+    /** The text of the line; null while closed. */
     line: () => (request ? `${request.label}: ${written}_   (Enter sends, Esc discards)` : null),
-    open(next) {
+    open(next: LineRequest): void {
       request = next;
       written = '';
       onChange();
     },
-    key(key) {
+    key(key: string) {
       if (key === '\r' || key === '\n') return send();
       if (key === '\u0003' || key === '\u0004') return close();
       if (key === '\u007f' || key === '\b') written = [...written].slice(0, -1).join('');

@@ -23,15 +23,7 @@ export interface QuestionsDeps {
   onAnswered(question: Question, outcome: QuestionOutcome): void;
 }
 
-export interface Questions {
-  confirm: Confirm;
-  /** Oldest first. */
-  open(): readonly OpenQuestion[];
-  /** Answers the question of this request, or the oldest one. Returns false if no question is open. */
-  answer(decision: Exclude<Decision, boolean>, requestId?: string): boolean;
-  /** Denies all open questions. */
-  close(): void;
-}
+export type Questions = ReturnType<typeof createQuestions>;
 
 interface Entry {
   question: OpenQuestion;
@@ -39,7 +31,7 @@ interface Entry {
 }
 
 /** Passes the phone's questions to the person at the terminal, or answers them as `--approve` says. */
-export function createQuestions({ approve, attended, clock, onAsked, onAnswered }: QuestionsDeps): Questions {
+export function createQuestions({ approve, attended, clock, onAsked, onAnswered }: QuestionsDeps) {
   const entries: Entry[] = [];
 
   const confirm: Confirm = (question) => {
@@ -71,14 +63,17 @@ export function createQuestions({ approve, attended, clock, onAsked, onAnswered 
 
   return {
     confirm,
-    open: () => entries.map(({ question }) => question),
-    answer(decision, requestId) {
+    /** Oldest first. */
+    open: (): readonly OpenQuestion[] => entries.map(({ question }) => question),
+    /** Answers the question of this request, or the oldest one. Returns false if no question is open. */
+    answer(decision: Exclude<Decision, boolean>, requestId?: string): boolean {
       const entry =
         requestId === undefined ? entries[0] : entries.find(({ question }) => question.requestId === requestId);
       entry?.settle(decision, decision.allowed ? 'allowed' : 'denied');
       return entry !== undefined;
     },
-    close() {
+    /** Denies all open questions. */
+    close(): void {
       for (const entry of [...entries]) entry.settle(false, 'denied');
     },
   };

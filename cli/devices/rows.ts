@@ -20,7 +20,7 @@ export interface Device extends Liveness {
 }
 
 const number = (value: unknown) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
-const objects = (value: unknown) => (Array.isArray(value) ? value.map((item) => asObject(item) ?? {}) : []);
+export const objects = (value: unknown) => (Array.isArray(value) ? value.map((item) => asObject(item) ?? {}) : []);
 
 /** The rows of `GET /relay/devices` (contract 09 §2). `now` is epoch seconds. */
 export const devicesOf = ({ devices }: Record<string, unknown>, now: number): Device[] =>

@@ -1,6 +1,7 @@
 import type { Command } from 'cac';
 import { RelayError } from '../../lib/errors.ts';
-import { asObject, type JsonObject } from '../../lib/kit/json.ts';
+import type { JsonObject } from '../../lib/kit/json.ts';
+import { objects } from '../devices/rows.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options, option } from '../options.ts';
 import { type CommandContext, printJson, sentence } from '../output.ts';
@@ -35,9 +36,9 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const newest = typeof latest === 'number' ? latest : 0;
   let answer = await page(Math.max(0, newest - count), count);
   // The numbers at the edge of a mirror have gaps.
-  if (rowsOf(answer).length < Math.min(count, newest)) answer = { ...answer, items: await lastOf(page, count) };
+  if (objects(answer.items).length < Math.min(count, newest)) answer = { ...answer, items: await lastOf(page, count) };
   if (flag(options, '--json')) return printJson(context.stdout, answer);
-  const items = rowsOf(answer);
+  const items = objects(answer.items);
   if (items.length === 0)
     return sentence(context.stdout, `No messages yet. Send one with: ${context.program} send "Hello"`);
   const now = Date.now();
@@ -52,14 +53,11 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   printMessages([['WHEN', 'KIND', 'STATE', 'ID', 'CHAT', 'TEXT'], ...rows], context);
 }
 
-const rowsOf = ({ items }: JsonObject): JsonObject[] =>
-  Array.isArray(items) ? items.map((row) => asObject(row) ?? {}) : [];
-
 /** The last items of the whole history. */
 async function lastOf(page: (since: number, limit: number) => Promise<JsonObject>, count: number) {
   const all: JsonObject[] = [];
   for (let since = 0, pages = 0; pages < MAX_PAGES; pages++) {
-    const rows = rowsOf(await page(since, MAX_COUNT));
+    const rows = objects((await page(since, MAX_COUNT)).items);
     all.push(...rows);
     if (rows.length < MAX_COUNT) break;
     since = Number(rows.at(-1)?.seq);

@@ -1,5 +1,5 @@
 import type { Command } from 'cac';
-import { asObject } from '../../lib/kit/json.ts';
+import { objects } from '../devices/rows.ts';
 import { cutLine } from '../devices/table.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
@@ -24,7 +24,7 @@ export function define(command: Command): void {
 async function run(options: Options, context: CommandContext): Promise<void> {
   const answer = await (await openOperatorRelay(options, context)).call({ method: 'GET', path: '/phone/outbound' });
   if (flag(options, '--json')) return printJson(context.stdout, answer);
-  const messages = Array.isArray(answer.messages) ? answer.messages.map((row) => asObject(row) ?? {}) : [];
+  const messages = objects(answer.messages);
   if (messages.length === 0) return sentence(context.stdout, 'Nothing waits for a phone.');
   const now = Date.now();
   const rows = messages.map((row) => [

@@ -1,4 +1,4 @@
-import { asObject } from '../../lib/kit/json.ts';
+import { objects } from '../devices/rows.ts';
 import type { OperatorRelay } from '../operator-relay.ts';
 import { pause } from '../pause.ts';
 
@@ -7,23 +7,13 @@ const PERIOD = 500;
 /** Maximum items that may be newer than the message at the first lookup. */
 const PAGE = 200;
 
-export interface Tracker {
-  /**
-   * The present state of the message (contract 09 §1); the last known one if the relay does not answer, null if there is
-   * none.
-   */
-  refresh(): Promise<string | null>;
-  /** Polls until `isEnough`, for at most `ms` milliseconds. Returns the last state. */
-  until(isEnough: (state: string) => boolean, ms: number, signal?: AbortSignal): Promise<string | null>;
-  /** Calls back with every state after `known` until `signal` aborts. Never rejects. */
-  follow(known: string, onState: (state: string) => void, signal: AbortSignal): Promise<void>;
-}
+export type Tracker = Awaited<ReturnType<typeof createTracker>>;
 
 /**
  * Tracks the state of a message that is about to be sent, for information only: if the relay has no history or does not
  * answer, nothing fails.
  */
-export async function createTracker(relay: OperatorRelay, messageId: string): Promise<Tracker> {
+export async function createTracker(relay: OperatorRelay, messageId: string) {
   const page = (since: number, limit: number) =>
     relay.call({ method: 'GET', path: `/phone/history?since=${since}&limit=${limit}` }).catch(() => undefined);
   const latest = (await page(0, 1))?.latest;
@@ -35,10 +25,13 @@ export async function createTracker(relay: OperatorRelay, messageId: string): Pr
 
   async function ownOf(since: number, limit: number) {
     const answer = await page(since, limit);
-    const items = Array.isArray(answer?.items) ? answer.items.map((item) => asObject(item) ?? {}) : [];
-    return items.find((item) => item.kind === 'message' && item.message_id === messageId);
+    return objects(answer?.items).find((item) => item.kind === 'message' && item.message_id === messageId);
   }
 
+  /**
+   * The present state of the message (contract 09 §1); the last known one if the relay does not answer, null if there is
+   * none.
+   */
   async function refresh(): Promise<string | null> {
     if (since === undefined) return null;
     const own = (found !== undefined && (await ownOf(found - 1, 1))) || (await ownOf(since, PAGE));
@@ -51,7 +44,8 @@ export async function createTracker(relay: OperatorRelay, messageId: string): Pr
 
   return {
     refresh,
-    async until(isEnough, ms, signal) {
+    /** Polls until `isEnough`, for at most `ms` milliseconds. Returns the last state. */
+    async until(isEnough: (state: string) => boolean, ms: number, signal?: AbortSignal): Promise<string | null> {
       const deadline = performance.now() + ms;
       for (;;) {
         const seen = await refresh();
@@ -60,7 +54,8 @@ export async function createTracker(relay: OperatorRelay, messageId: string): Pr
         await pause(Math.min(PERIOD, left), signal);
       }
     },
-    async follow(known, onState, signal) {
+    /** Calls back with every state after `known` until `signal` aborts. Never rejects. */
+    async follow(known: string, onState: (state: string) => void, signal: AbortSignal): Promise<void> {
       for (let before = known; since !== undefined && !signal.aborted; ) {
         const now = await refresh();
         if (signal.aborted) return;

@@ -34,23 +34,8 @@ export interface InboxEntry {
   sweptStale: number;
 }
 
-export interface ClipboardInbox {
-  /**
-   * Reads an image and puts it into the inbox, unless too many are being received.
-   * @throws RelayError `rate-limited` before anything is read, and any error of `read` and `put`.
-   */
-  receive(device: string, read: () => Promise<ClipboardImage>): Promise<InboxEntry>;
-  /**
-   * Puts an image into the inbox, where the agent takes the newest file younger than 300 s. Removes older files, and the
-   * oldest beyond 20.
-   * @throws RelayError `invalid` for an unknown format, invalid base64, an empty image, or bytes of another format;
-   * `too-large` above 25 MiB; `internal` when it cannot be saved.
-   */
-  put(image: ClipboardImage): Promise<InboxEntry>;
-}
-
 /** The clipboard inbox, through which a phone passes images to the agent (contract 04 §6). */
-export function createClipboardInbox({ host, clock, log }: { host: Host; clock: Clock; log: Log }): ClipboardInbox {
+export function createClipboardInbox({ host, clock, log }: { host: Host; clock: Clock; log: Log }) {
   const { files, processes } = host;
   const inbox = `${host.agentHome}/images/inbox`;
   const admit = createAdmission({
@@ -105,23 +90,35 @@ export function createClipboardInbox({ host, clock, log }: { host: Host; clock: 
       () => 0,
     );
 
-  const self: ClipboardInbox = {
-    receive: (device, read) => admit(device, async () => self.put(await read())),
-    async put({ format, bytesBase64, filenameHint = '' }) {
-      const kind = imageFormat(format);
-      if (!kind) throw new RelayError('invalid', 'format must be one of png, jpg, jpeg, webp and gif');
-      const bytes = fromBase64(bytesBase64);
-      if (!bytes) throw new RelayError('invalid', 'bytes_base64 is not valid base64');
-      if (bytes.byteLength === 0) throw new RelayError('invalid', 'the image is empty');
-      if (bytes.byteLength > MAX_IMAGE) throw new RelayError('too-large', 'the image is larger than 25 MiB');
-      if (!isImage(kind, bytes)) throw new RelayError('invalid', `the bytes are not a ${kind} image`);
-      const hint = filenameHint.replace(/[^A-Za-z0-9_-]/g, '').slice(0, MAX_HINT);
-      const path = await save(kind, hint, bytes);
-      log.info(`staged ${path.slice(inbox.length + 1)} of ${bytes.byteLength} bytes`);
-      return { path, sizeBytes: bytes.byteLength, sweptStale: await sweep(path) };
-    },
+  /**
+   * Puts an image into the inbox, where the agent takes the newest file younger than 300 s. Removes older files, and the
+   * oldest beyond 20.
+   * @throws RelayError `invalid` for an unknown format, invalid base64, an empty image, or bytes of another format;
+   * `too-large` above 25 MiB; `internal` when it cannot be saved.
+   */
+  async function put({ format, bytesBase64, filenameHint = '' }: ClipboardImage): Promise<InboxEntry> {
+    const kind = imageFormat(format);
+    if (!kind) throw new RelayError('invalid', 'format must be one of png, jpg, jpeg, webp and gif');
+    const bytes = fromBase64(bytesBase64);
+    if (!bytes) throw new RelayError('invalid', 'bytes_base64 is not valid base64');
+    if (bytes.byteLength === 0) throw new RelayError('invalid', 'the image is empty');
+    if (bytes.byteLength > MAX_IMAGE) throw new RelayError('too-large', 'the image is larger than 25 MiB');
+    if (!isImage(kind, bytes)) throw new RelayError('invalid', `the bytes are not a ${kind} image`);
+    const hint = filenameHint.replace(/[^A-Za-z0-9_-]/g, '').slice(0, MAX_HINT);
+    const path = await save(kind, hint, bytes);
+    log.info(`staged ${path.slice(inbox.length + 1)} of ${bytes.byteLength} bytes`);
+    return { path, sizeBytes: bytes.byteLength, sweptStale: await sweep(path) };
+  }
+
+  return {
+    put,
+    /**
+     * Reads an image and puts it into the inbox, unless too many are being received.
+     * @throws RelayError `rate-limited` before anything is read, and any error of `read` and `put`.
+     */
+    receive: (device: string, read: () => Promise<ClipboardImage>): Promise<InboxEntry> =>
+      admit(device, async () => put(await read())),
   };
-  return self;
 }
 
 const two = (value: number): string => String(value).padStart(2, '0');
