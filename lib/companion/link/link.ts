@@ -8,7 +8,6 @@ import {
   authPayload,
   type Credentials,
   type DeviceFacts,
-  type IssuedSession,
   newerMailbox,
   readIssuedSession,
   readMailbox,
@@ -260,9 +259,18 @@ export function createLink(deps: LinkDeps): Link {
     current?.send('system', 'auth', { ...payload, ...box, ...(proof !== undefined && { proof }) });
   }
 
-  async function storeSession({ session, endpoint, pins, offer }: Extract<LinkEffect, { name: 'store' }>) {
-    if (endpoint.mailbox) return storeAtMailbox(session, endpoint);
-    const { sessionToken, refreshToken, routeCredential, bound, homeBox, mailbox: given, ...relay } = session;
+  async function storeSession(effect: Extract<LinkEffect, { name: 'store' }>): Promise<void> {
+    const { serverVersion, expiresAt, grants, profiles } = effect.session;
+    try {
+      await (effect.endpoint.mailbox ? storeAtMailbox(effect) : storeAtHome(effect));
+    } catch (error) {
+      return dispatch({ name: 'store-failed', reason: `cannot store the credentials: ${describeError(error)}` });
+    }
+    dispatch({ name: 'stored', relay: { serverVersion, expiresAt, grants, profiles } });
+  }
+
+  async function storeAtHome({ session, endpoint, pins, offer }: Extract<LinkEffect, { name: 'store' }>) {
+    const { sessionToken, refreshToken, routeCredential, bound, homeBox, mailbox: given } = session;
     const { endpoints: routes = [], mailbox: known } = store.pairing() ?? {};
     const endpoints = offer ? offer.endpoints : routes;
     const route = readRouteCredential(routeCredential, { endpoint, endpoints, now: seconds(clock) });
@@ -282,48 +290,29 @@ export function createLink(deps: LinkDeps): Link {
       ...(route && { route_credential: route }),
       last_good: endpointId(endpoint),
       tofu_pins: { ...pins },
-      server_version: relay.serverVersion,
-      expires_at: relay.expiresAt,
-      grants: relay.grants,
+      server_version: session.serverVersion,
+      expires_at: session.expiresAt,
+      grants: session.grants,
       ...(deps.prove && { bound: bound ?? false }),
     };
     const pairedAt = Math.floor(clock.now() / 1000);
-    try {
-      if (offer) await store.replacePairing({ ...change, endpoints: offer.endpoints, paired_at: pairedAt });
-      else await store.updatePairing(change);
-    } catch (error) {
-      return dispatch({ name: 'store-failed', reason: `cannot store the credentials: ${describeError(error)}` });
-    }
+    if (offer) await store.replacePairing({ ...change, endpoints, paired_at: pairedAt });
+    else await store.updatePairing(change);
     presented = sessionToken;
-    dispatch({ name: 'stored', relay });
   }
 
   /** Stores the credentials of the edge beside those of home. */
-  async function storeAtMailbox(session: IssuedSession, endpoint: Endpoint): Promise<void> {
-    const {
-      sessionToken,
-      refreshToken,
-      routeCredential: _,
-      bound: __,
-      mailbox: ___,
-      homeBox: ____,
-      ...relay
-    } = session;
+  async function storeAtMailbox({ session, endpoint }: Extract<LinkEffect, { name: 'store' }>): Promise<void> {
     const known = store.pairing()?.mailbox;
-    const refresh = refreshToken ?? known?.refresh_token;
+    const refresh = session.refreshToken ?? known?.refresh_token;
     const mailbox = {
       ...known,
       url: endpoint.url,
-      session_token: sessionToken,
+      session_token: session.sessionToken,
       ...(refresh !== undefined && { refresh_token: refresh }),
     };
-    try {
-      await store.updatePairing({ mailbox, last_good: endpointId(endpoint), home_off_since: undefined });
-    } catch (error) {
-      return dispatch({ name: 'store-failed', reason: `cannot store the credentials: ${describeError(error)}` });
-    }
+    await store.updatePairing({ mailbox, last_good: endpointId(endpoint), home_off_since: undefined });
     isHomeOn = true;
-    dispatch({ name: 'stored', relay });
   }
 
   /** Stores a change whose failure the link can tolerate. */
