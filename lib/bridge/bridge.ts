@@ -17,7 +17,7 @@ import { redact, summarise } from './redact.ts';
 import { createPhoneRegistry, type Device, keyOf } from './registry.ts';
 import { decide, errorOf, type PhoneResponse, type Reply, readResponse, replyTo } from './response.ts';
 import { isSelectorKey, readSelector } from './selection.ts';
-import { departedStatus, statusOf } from './status.ts';
+import { statusOf } from './status.ts';
 
 /** Milliseconds in which a phone must answer (contract 03 §4.2). */
 const COMMAND_TIMEOUT = 30_000;
@@ -78,7 +78,8 @@ export async function openBridge(deps: BridgeDeps) {
     return isObject(bridge) && bridge.device_control_supported === false;
   }
 
-  const isActive = (device: Device): boolean => registry.selection.active === keyOf(device);
+  const connectedStatus = (device: Device): Payload =>
+    statusOf(device, { connected: true, active: registry.selection.active === keyOf(device) }, clock.now());
 
   /** Restores a socket after a sleep, with its device and commands in flight. */
   function restore(link: Link): void {
@@ -216,16 +217,16 @@ export async function openBridge(deps: BridgeDeps) {
     /** `GET /bridge/status`; undefined when no phone ever reported (contract 03 §6). */
     status(query: Readonly<Record<string, string>>): Payload | undefined {
       const device = registry.choose(readSelector(query));
-      if (device) return statusOf(device, isActive(device), clock.now());
+      if (device) return connectedStatus(device);
       const last = registry.newest();
-      return last && departedStatus(last, clock.now());
+      return last && statusOf(last, { connected: false, active: false }, clock.now());
     },
 
     /** `GET /bridge/devices` (contract 03 §6). */
     devices(): Payload {
       const { active, recent } = registry.selection;
       const idOf = (key: string | null) => registry.connected(key)?.id ?? null;
-      const devices = registry.list().map((device) => statusOf(device, isActive(device), clock.now()));
+      const devices = registry.list().map(connectedStatus);
       return { active_device_id: idOf(active), most_recent_device_id: idOf(recent), devices, count: devices.length };
     },
 

@@ -27,9 +27,9 @@ export interface RegistryDeps {
   /** True if commands may be sent to the socket's session now. */
   isEligible(link: Link): boolean;
   /** True if an id belongs to a device of another session. */
-  isForeign?: IsForeign;
+  isForeign: IsForeign;
   /** A device of this key has departed, or has returned. */
-  departedChanged?(key: string): void;
+  departedChanged(key: string): void;
 }
 
 /**
@@ -49,8 +49,7 @@ const MAX_DEPARTED = 64;
  * The connected phones, and the default for calls without a name (contract 03 §1.2, 1.5, 3). Indexed by key and by
  * socket, so that reports and responses need no scan.
  */
-export function createPhoneRegistry(deps: RegistryDeps) {
-  const { now, isEligible, isForeign = () => false, departedChanged = () => {} } = deps;
+export function createPhoneRegistry({ now, isEligible, isForeign, departedChanged }: RegistryDeps) {
   const devices = new Map<string, Device>();
   const byLink = new Map<Link, Device>();
   /** Sockets whose device moved to another socket, and the id of the device. */
@@ -72,6 +71,12 @@ export function createPhoneRegistry(deps: RegistryDeps) {
   function unindex(device: Device): void {
     byLink.delete(device.link);
     if (devices.get(keyOf(device)) === device) devices.delete(keyOf(device));
+  }
+
+  /** Another device takes over the place of one in the selection. */
+  function reselect(from: string, to: string | null): void {
+    if (selection.active === from) selection.active = to;
+    if (selection.recent === from) selection.recent = to;
   }
 
   function removeDeparted(key: string): void {
@@ -105,9 +110,7 @@ export function createPhoneRegistry(deps: RegistryDeps) {
     const keyBefore = before && keyOf(before);
     if (keyBefore !== undefined && keyBefore !== key) {
       devices.delete(keyBefore);
-      for (const pointer of ['active', 'recent'] as const) {
-        if (selection[pointer] === keyBefore) selection[pointer] = key;
-      }
+      reselect(keyBefore, key);
     }
     const device: Device = Object.assign(before ?? { link, connectedAt: now() }, identity, {
       family,
@@ -197,9 +200,7 @@ export function createPhoneRegistry(deps: RegistryDeps) {
       const key = keyOf(device);
       departedChanged(key);
       const [next] = list();
-      for (const pointer of ['active', 'recent'] as const) {
-        if (selection[pointer] === key) selection[pointer] = next ? keyOf(next) : null;
-      }
+      reselect(key, next ? keyOf(next) : null);
       return device;
     },
 

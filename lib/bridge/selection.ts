@@ -12,19 +12,16 @@ export const isSelectorKey = (key: string): boolean => (SELECTOR_KEYS as readonl
  */
 export function readSelector(
   query: Readonly<Record<string, string>>,
-  body?: Readonly<Record<string, unknown>>,
+  body: Readonly<Record<string, unknown>> = {},
 ): string | undefined {
-  for (const key of SELECTOR_KEYS) {
-    const text = query[key]?.trim();
-    if (text) return text;
-  }
-  if (!body) return undefined;
-  for (const key of SELECTOR_KEYS) {
-    const value = Object.hasOwn(body, key) ? body[key] : undefined;
-    if (!value) continue;
-    if (typeof value !== 'string') throw new RelayError('invalid', 'device selector must be a string');
-    const text = value.trim();
-    if (text) return text;
+  for (const values of [query, body]) {
+    for (const key of SELECTOR_KEYS) {
+      const value = Object.hasOwn(values, key) ? values[key] : undefined;
+      if (!value) continue;
+      if (typeof value !== 'string') throw new RelayError('invalid', 'device selector must be a string');
+      const text = value.trim();
+      if (text) return text;
+    }
   }
   return undefined;
 }
@@ -32,12 +29,7 @@ export function readSelector(
 /** The devices that a selector matches. An empty normalised form matches none. */
 export function matching<T extends Pick<Identity, 'aliases'>>(devices: Iterable<T>, selector: string): T[] {
   const plain = normalise(selector);
-  const found: T[] = [];
-  for (const device of devices) {
-    const { aliases } = device;
-    if (aliases.includes(selector) || (plain !== '' && aliases.includes(plain))) found.push(device);
-  }
-  return found;
+  return [...devices].filter(({ aliases }) => aliases.includes(selector) || (plain !== '' && aliases.includes(plain)));
 }
 
 /**

@@ -11,7 +11,7 @@ export function idOf(
   device: SessionDevice,
   status: Payload,
   socketId: string,
-  mayClaim: (id: string) => boolean = () => true,
+  mayClaim: (id: string) => boolean,
 ): string {
   if (isDeviceId(device.id)) return device.id;
   const claimed = firstString(status, ['device_id']);
