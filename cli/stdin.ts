@@ -36,3 +36,9 @@ export function readAll(
     stdin.resume();
   });
 }
+
+/** Reads the chunks of stdin as text. A character may arrive in two of them. */
+export function createChunkReader(): (data: Buffer | string) => string {
+  const decoder = new TextDecoder();
+  return (data) => (typeof data === 'string' ? data : decoder.decode(data, { stream: true }));
+}

@@ -4,6 +4,7 @@ import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import { type Input, printable } from '../output.ts';
+import { createChunkReader } from '../stdin.ts';
 import { allGrants, CAPABILITIES, cycleGrant, grantText } from './grants.ts';
 import { SENDER } from './phone.ts';
 import type { LinePrompt } from './prompt.ts';
@@ -174,9 +175,10 @@ export function readKeys(deps: KeyDeps): () => void {
     } else actions[key]?.();
   }
 
+  const textOf = createChunkReader();
   let pasting = false;
   const onData = (data: Buffer | string) => {
-    let text = String(data);
+    let text = textOf(data);
     // Pasted text is dropped: a `y` or an `a` in it must not allow anything.
     const begin = text.lastIndexOf(PASTE_BEGIN);
     const end = text.lastIndexOf(PASTE_END);

@@ -6,6 +6,7 @@ import { describeError, RelayError } from '../../lib/errors.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import { asObject, parseObject } from '../../lib/kit/json.ts';
 import type { Input } from '../output.ts';
+import { createChunkReader } from '../stdin.ts';
 import { parseCapabilities } from './grants.ts';
 import type { Questions } from './questions.ts';
 
@@ -47,6 +48,7 @@ export function readScript({
   notice,
   quit,
 }: ScriptDeps): () => void {
+  const textOf = createChunkReader();
   let rest = '';
 
   async function execute(text: string): Promise<void> {
@@ -74,7 +76,7 @@ export function readScript({
   }
 
   const onData = (data: Buffer | string) => {
-    rest += String(data);
+    rest += textOf(data);
     const lines = rest.split('\n');
     rest = lines.pop() ?? '';
     if (rest.length > MAX_LINE) rest = '';
