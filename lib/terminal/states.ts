@@ -59,27 +59,27 @@ const REASONS: Partial<Record<Event, Reason>> = {
  * shells, unless the grace time is 0).
  */
 export function step(state: State, event: Event, parks: boolean): Step | undefined {
+  const next = nextState(state, event, parks);
+  if (!next) return undefined;
+  // Only a client whose attach was confirmed is notified of its end.
+  const reason = state === 'attached' ? REASONS[event] : undefined;
+  return { state: next, end: next === 'closed' && event !== 'exit', ...(reason && { reason }) };
+}
+
+function nextState(state: State, event: Event, parks: boolean): State | undefined {
   if (state === 'closed') return undefined;
   switch (event) {
     case 'opened':
-      return state === 'attaching' ? { state: 'attached', end: false } : undefined;
+      return state === 'attaching' ? 'attached' : undefined;
     case 'reattach':
-      return state === 'parked' ? { state: 'attaching', end: false } : undefined;
-    case 'detach':
-    case 'lost': {
-      if (state === 'parked') return undefined;
-      const next: Step = parks ? { state: 'parked', end: false } : { state: 'closed', end: true };
-      return withReason(next, state, event);
-    }
+      return state === 'parked' ? 'attaching' : undefined;
     case 'expired':
-      return state === 'parked' ? { state: 'closed', end: true } : undefined;
-    case 'exit':
-      return withReason({ state: 'closed', end: false }, state, event);
+      return state === 'parked' ? 'closed' : undefined;
+    case 'detach':
+    case 'lost':
+      if (state === 'parked') return undefined;
+      return parks ? 'parked' : 'closed';
     default:
-      return withReason({ state: 'closed', end: true }, state, event);
+      return 'closed';
   }
 }
-
-/** Only a client whose attach was confirmed is notified of its end. */
-const withReason = (next: Step, from: State, event: Event): Step =>
-  from === 'attached' && REASONS[event] ? { ...next, reason: REASONS[event] } : next;
