@@ -17,14 +17,8 @@ const NEWEST = 'newest';
 const socketKey = (socketId: string): string => `socket:${socketId}`;
 const departedKey = (key: string): string => `departed:${sha256(key)}`;
 
-export interface PersistenceDeps {
-  store: Store<'bridge'>;
-  clock: Clock;
-  log: Log;
-}
-
 /** Stores the registry for an object that is evicted while its sockets stay open (edge). */
-export async function openPersistence(deps: PersistenceDeps) {
+export async function openPersistence(deps: { store: Store<'bridge'>; clock: Clock; log: Log }) {
   const stored = await openSocketStore({ ...deps, name: 'the bridge registry' });
   let selection = '';
 

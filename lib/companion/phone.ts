@@ -1,34 +1,22 @@
 import { describeError } from '../errors.ts';
-import type { Clock } from '../kit/clock.ts';
 import { createEvent } from '../kit/event.ts';
 import { isObject } from '../kit/json.ts';
 import { createSemaphore } from '../kit/semaphore.ts';
-import type { Log } from '../log.ts';
 import { activityEntry } from './activity.ts';
 import { createAutoDisable } from './auto-disable.ts';
 import { createAutoReturn } from './auto-return.ts';
 import { findRoute } from './commands/index.ts';
-import type { Device } from './device.ts';
 import { createEventRing } from './events.ts';
 import type { Environment } from './gates/gate.ts';
 import { refusedOutcome, runPipeline } from './gates/pipeline.ts';
-import type { SettingsStore } from './safety-settings.ts';
 import { statusPayload } from './status.ts';
-import type { ActivityEntry, Confirm, FetchMedia, PhoneAnswer, PhoneCommand, Upload } from './types.ts';
+import type { ActivityEntry, PhoneAnswer, PhoneCommand } from './types.ts';
 
 const MAX_ACTIVITY = 100;
 
-export interface PhoneDeps {
-  device: Device;
-  settings: SettingsStore;
-  /** Without it nothing can be confirmed: destructive text is denied, and routes that always ask answer 503. */
-  confirm?: Confirm;
-  clock: Clock;
-  log: Log;
-  /** Without it `/screenshot` answers 503. */
-  upload?: Upload;
-  /** Without it attachments cannot be fetched. */
-  fetchMedia?: FetchMedia;
+type Given = 'device' | 'settings' | 'clock' | 'log' | 'confirm' | 'upload' | 'fetchMedia';
+
+export interface PhoneDeps extends Pick<Environment, Given> {
   /** Limit of each of the two capture attempts, ms; 2500..30000, default 10000. */
   captureTimeoutMs?: number;
   /** Idle time before auto-return, ms; default 12000, null for never. */
@@ -63,13 +51,8 @@ export function createPhone(deps: PhoneDeps) {
   });
 
   const env: Environment = {
-    device,
-    settings,
-    clock,
+    ...deps,
     log,
-    confirm: deps.confirm,
-    upload: deps.upload,
-    fetchMedia: deps.fetchMedia,
     captureTimeoutMs: Math.min(Math.max(deps.captureTimeoutMs ?? 10_000, 2500), 30_000),
     events,
     autoDisable,

@@ -11,14 +11,8 @@ import type { DesktopRegistry } from './registry.ts';
 const socketKey = ({ id }: Link): string => `socket:${id}`;
 const controlKey = ({ id }: Link): string => `control:${id}`;
 
-export interface PersistenceDeps {
-  store: Store<'desktop'>;
-  clock: Clock;
-  log: Log;
-}
-
 /** Stores the registry and the control sessions for an object that is evicted while its sockets stay open (edge). */
-export async function openPersistence(deps: PersistenceDeps) {
+export async function openPersistence(deps: { store: Store<'desktop'>; clock: Clock; log: Log }) {
   const stored = await openSocketStore({ ...deps, name: 'the desktop registry' });
 
   return {

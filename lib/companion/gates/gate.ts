@@ -15,7 +15,9 @@ export interface Environment {
   log: Log;
   /** The safety manager; without it, everything that needs a confirmation is refused. */
   confirm?: Confirm;
+  /** Without it `/screenshot` answers 503. */
   upload?: Upload;
+  /** Without it attachments cannot be fetched. */
   fetchMedia?: FetchMedia;
   /** Limit of one capture attempt, ms. */
   captureTimeoutMs: number;

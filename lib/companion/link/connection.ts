@@ -17,19 +17,10 @@ export interface ConnectionDeps {
   onClose(end: SocketEnd): void;
 }
 
-/** One socket to a relay, from dialling until it is disconnected, after which no callback is called. */
-export interface Connection {
-  /** When the relay was last heard from, monotonic ms. */
-  readonly receivedAt: number;
-  /** Aborted on disconnect, when commands that arrived on this connection lose their caller. */
-  readonly gone: AbortSignal;
-  /** No effect after a disconnect. */
-  send(channel: string, type: string, payload: Payload, id?: string): void;
-  /** Resolves when a `goodbye` is complete; at once otherwise. */
-  disconnect(how: Disconnect): Promise<void>;
-}
+export type Connection = ReturnType<typeof openConnection>;
 
-export function openConnection({ dial, url, route, clock, onOpen, onMessage, onClose }: ConnectionDeps): Connection {
+/** Opens a socket to a relay. Once it is disconnected, no callback is called. */
+export function openConnection({ dial, url, route, clock, onOpen, onMessage, onClose }: ConnectionDeps) {
   const gone = new AbortController();
   let receivedAt = clock.monotonic();
   let socket: DialedSocket | null = null;
@@ -65,14 +56,18 @@ export function openConnection({ dial, url, route, clock, onOpen, onMessage, onC
     });
 
   return {
+    /** When the relay was last heard from, monotonic ms. */
     get receivedAt() {
       return receivedAt;
     },
+    /** Aborted on disconnect, when commands that arrived on this connection lose their caller. */
     gone: gone.signal,
-    send(channel, type, payload, id = newUuid()) {
+    /** No effect after a disconnect. */
+    send(channel: string, type: string, payload: Payload, id = newUuid()): void {
       if (!gone.signal.aborted) socket?.send(encodeEnvelope(channel, type, payload, id));
     },
-    async disconnect(how) {
+    /** Resolves when a `goodbye` is complete; at once otherwise. */
+    async disconnect(how: Disconnect): Promise<void> {
       if (gone.signal.aborted) return;
       gone.abort();
       if (how === 'close') socket?.close();

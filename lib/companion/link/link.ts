@@ -93,16 +93,10 @@ export interface LinkDeps {
   onNotice?(text: string, code?: string): void;
 }
 
-export interface Link {
-  readonly state: LinkState;
-  /** Connects, and stays connected until `stop` or until the relay refuses the credentials. Also cuts a wait short. */
-  start(): void;
-  /** Closes the socket in an orderly way. The link cannot be started again. */
-  stop(): Promise<void>;
-}
+export type Link = ReturnType<typeof createLink>;
 
 /** The phone's side of the socket (contract 01 §3, 03 §1). `transition` decides, this performs the effects. */
-export function createLink(deps: LinkDeps): Link {
+export function createLink(deps: LinkDeps) {
   const { dial, store, clock, device, bridge, channels = {}, random = Math.random } = deps;
   const log = deps.log.named('link');
   const { callRelay } = deps;
@@ -471,11 +465,13 @@ export function createLink(deps: LinkDeps): Link {
   }
 
   return {
-    get state() {
+    get state(): LinkState {
       return machine.state;
     },
-    start: () => dispatch({ name: 'start' }),
-    stop() {
+    /** Connects, and stays connected until `stop` or until the relay refuses the credentials. Also cuts a wait short. */
+    start: (): void => dispatch({ name: 'start' }),
+    /** Closes the socket in an orderly way. The link cannot be started again. */
+    stop(): Promise<void> {
       dispatch({ name: 'stop' });
       return disconnected;
     },

@@ -82,7 +82,7 @@ export function createMediaClient({ callRelay, store, clock, sealing }: MediaDep
         limit: 64 * 1024,
       });
       if (status !== 200) return { status };
-      const { token } = JSON.parse(decodeUtf8(bytes)) as { token?: unknown };
+      const token = parseObject(decodeUtf8(bytes))?.token;
       if (typeof token !== 'string') throw new RelayError('bad-gateway', 'the relay did not return a token');
       // Home accepts a sealed file under this token only.
       if (sealed && token !== sealed.token) throw new RelayError('bad-gateway', 'the mailbox took another file');
