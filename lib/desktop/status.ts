@@ -1,12 +1,18 @@
+import * as v from 'valibot';
 import { isObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { ActivityRecord } from './activity.ts';
 import type { Device } from './registry.ts';
 
-const text = (value: unknown): string | null => (typeof value === 'string' ? value : null);
-const number = (value: unknown): number | null => (typeof value === 'number' ? value : null);
-const boolean = (value: unknown): boolean | null => (typeof value === 'boolean' ? value : null);
-const object = (value: unknown): Payload | null => (isObject(value) ? value : null);
+const orNull = <T>(schema: v.GenericSchema<T>) => v.fallback(v.nullable(schema), null);
+
+/** The members of a status that are shown; null for one that is missing or of another type. */
+const Shown = v.object({
+  ...v.entriesFromList(['host', 'platform', 'arch', 'node', 'version'], orNull(v.string())),
+  ...v.entriesFromList(['pid', 'uptime_ms', 'started_at_ms'], orNull(v.number())),
+  interactive: orNull(v.boolean()),
+  ...v.entriesFromList(['last_error', 'computer_use'], orNull(v.custom<Payload>(isObject))),
+});
 
 const toolsOf = ({ tools }: Device): string[] => [...tools].sort();
 
@@ -16,23 +22,12 @@ const toolsOf = ({ tools }: Device): string[] => [...tools].sort();
  */
 export function healthOf(devices: readonly Device[], pending: number, commands: readonly ActivityRecord[]): Payload {
   const [newest] = devices;
-  const status = newest?.status ?? {};
   return {
     connected: newest !== undefined,
     advertised_tools: newest ? toolsOf(newest) : [],
     pending_commands: pending,
     last_seen_at: newest ? newest.lastSeenAt / 1000 : null,
-    host: text(status.host),
-    platform: text(status.platform),
-    arch: text(status.arch),
-    node: text(status.node),
-    version: text(status.version),
-    pid: number(status.pid),
-    uptime_ms: number(status.uptime_ms),
-    started_at_ms: number(status.started_at_ms),
-    interactive: boolean(status.interactive),
-    last_error: object(status.last_error),
-    computer_use: object(status.computer_use),
+    ...v.parse(Shown, newest?.status ?? {}),
     clients: devices.map((device) => ({
       device_id: device.id,
       device_name: device.name,
