@@ -23,7 +23,7 @@ import { readAll } from '../stdin.ts';
 import { bridgeText, expiryText } from './grants.ts';
 import { openNetwork } from './network.ts';
 import { routeText } from './routes.ts';
-import { deviceFacts, lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
+import { type Companion, deviceFacts, lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
 
 /** `svc companion pair`: pairs this machine with a relay as if it were a phone. */
 export function define(command: Command): void {
@@ -63,8 +63,7 @@ async function pair(link: string | undefined, options: Options, context: Command
   } finally {
     await release();
   }
-  const { settings, path } = companion;
-  report(settings.pairing() as Pairing, { deviceId: settings.deviceId, name: device.name, path }, options, context);
+  report(companion, device.name, options, context);
 }
 
 async function pairingText(link: string | undefined, context: CommandContext): Promise<string> {
@@ -94,22 +93,16 @@ function security(url: string, pinned: PinnedOrigin | undefined, pin: string | n
   return isSecure(url) ? `TLS, key pinned: sha256 ${pin}` : 'no TLS: use only on a trusted network';
 }
 
-interface PairedDevice {
-  deviceId: string;
-  name: string;
-  /** Path of the settings. */
-  path: string;
-}
-
-function report(pairing: Pairing, device: PairedDevice, options: Options, context: CommandContext): void {
-  const { deviceId, name, path } = device;
+function report({ settings, path }: Companion, name: string, options: Options, context: CommandContext): void {
+  const { deviceId } = settings;
+  const pairing = settings.pairing() as Pairing;
   const endpoint = lastEndpoint(pairing.endpoints, pairing.last_good);
   const url = endpoint?.url ?? '';
   const pin = endpoint?.pinned ? null : pairing.tofu_pins[authority(url)];
   if (flag(options, '--json')) {
     const { server_version, expires_at, grants } = pairing;
     const route = endpoint ? routeKind(endpoint) : null;
-    const facts = {
+    printJson(context.stdout, {
       paired: true,
       url,
       route,
@@ -118,8 +111,9 @@ function report(pairing: Pairing, device: PairedDevice, options: Options, contex
       server_version,
       expires_at,
       grants,
-    };
-    printJson(context.stdout, { ...facts, pin: endpoint?.pinned?.pin ?? pin ?? null, settings: path });
+      pin: endpoint?.pinned?.pin ?? pin ?? null,
+      settings: path,
+    });
     return;
   }
   const { bold } = createStyle(context.stdout, context.env);
