@@ -1,6 +1,6 @@
 import type { PostedNotification } from './triggers.ts';
 
-/** In screen pixels; `right` and `bottom` are exclusive. */
+/** In screen pixels; `right` and `bottom` are exclusive. The object `B` of contract 03 §5. */
 export interface Rect {
   left: number;
   top: number;

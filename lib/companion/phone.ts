@@ -62,7 +62,7 @@ export function createPhone(deps: PhoneDeps) {
 
   const autoReturn = createAutoReturn(clock, deps.autoReturnMs ?? 12_000, () => {
     const requestId = `auto-return-${++autoReturns}`;
-    void execute({ requestId, method: 'POST', path: '/return_to_hermes', params: {}, body: {} }, true);
+    void execute({ requestId, method: 'POST', path: '/return_to_hermes', body: {} }, true);
   });
 
   async function execute(received: PhoneCommand, own: boolean) {

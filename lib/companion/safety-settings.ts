@@ -101,13 +101,10 @@ const expiryOf = ({ capabilities }: SafetySettings, id: string): unknown =>
 /** True if all stored grants are valid. A single invalid entry denies everything (contract 03 §8.2). */
 export function isWellFormed(settings: SafetySettings): boolean {
   if (typeof settings.capabilities !== 'object' || settings.capabilities === null) return false;
-  return (
-    PERMANENT.every((id) => expiryOf(settings, id) === undefined || expiryOf(settings, id) === null) &&
-    TIMED.every((id) => {
-      const expiry = expiryOf(settings, id);
-      return expiry === undefined || expiry === null || (typeof expiry === 'number' && Number.isFinite(expiry));
-    })
-  );
+  return [...PERMANENT, ...TIMED].every((id) => {
+    const expiry = expiryOf(settings, id);
+    return expiry === undefined || expiry === null || (isTimed(id) && Number.isFinite(expiry));
+  });
 }
 
 /** A lease is live while its end lies in the future; null never ends. */

@@ -15,7 +15,6 @@ export interface ListedNode {
   node: UiNode;
   /** At most the 8 nearest, parent first. */
   ancestors: UiNode[];
-  window: UiWindow;
   text: string | null;
   description: string | null;
 }
@@ -109,7 +108,6 @@ export function listNodes(windows: UiWindow[]): Screen {
         nodeId: `w${index}:${listed.length}`,
         node,
         ancestors: toArray(ancestors),
-        window,
         text: shorten(node.text),
         description: shorten(node.contentDescription),
       });

@@ -3,7 +3,6 @@ export interface PhoneCommand {
   requestId: string;
   method: 'GET' | 'POST';
   path: string;
-  params: Record<string, unknown>;
   /** The arguments, for GET too: query values arrive here as strings (contract 03 §4.1). */
   body: Record<string, unknown>;
   /**

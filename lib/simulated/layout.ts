@@ -98,7 +98,7 @@ export function layOut(view: View, owner: string, state: ViewState): WindowLayou
       checkable: view.checked !== undefined,
       checked: view.checked ?? false,
       enabled: view.enabled ?? true,
-      selected: view.selected ?? false,
+      selected: false,
       password: view.input?.password ?? false,
       children: [],
     };

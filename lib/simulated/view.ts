@@ -13,7 +13,6 @@ export interface View {
   input?: { value: string; change: (text: string) => void; password: boolean };
   /** Present when the view is checkable. */
   checked?: boolean;
-  selected?: boolean;
   enabled?: boolean;
   children: View[];
 }

@@ -118,7 +118,7 @@ it('shows an auto-return, and marks it as one', async () => {
   const { phone, trackRows } = createSimulatedPhone({ ...deps, settings: createMemorySettings(ALLOWED) });
   const { stop } = trackRows((row) => rows.push(row));
   const body = { package: 'org.example.notes' };
-  await phone.handle({ requestId: 'r', method: 'POST', path: '/open_app', params: {}, body });
+  await phone.handle({ requestId: 'r', method: 'POST', path: '/open_app', body });
   await clock.advanceAsync(12_000);
   expect(rows).toMatchObject([
     { path: '/return_to_hermes', status: 200, decision: 'executed', summary: 'return_to_hermes (auto-return)' },

@@ -14,7 +14,7 @@ export const nodeJson = ({ nodeId, node, text, description }: ListedNode, includ
   contentDescription: description,
   className: node.className,
   viewId: node.viewId,
-  bounds: boundsJson(includeBounds ? node.bounds : ZERO),
+  bounds: includeBounds ? node.bounds : ZERO,
   clickable: node.clickable,
   longClickable: node.longClickable,
   scrollable: node.scrollable,
@@ -23,9 +23,6 @@ export const nodeJson = ({ nodeId, node, text, description }: ListedNode, includ
   selected: node.selected,
   enabled: node.enabled,
 });
-
-/** The rectangle object `B` of contract 03 §5. */
-export const boundsJson = ({ left, top, right, bottom }: Rect) => ({ left, top, right, bottom });
 
 /** The current screen. @throws CommandFailure 500 if there is no window. */
 export async function currentScreen({ env }: CommandCall): Promise<Screen> {

@@ -13,13 +13,8 @@ export const location: Handler = async ({ env }) => {
   if (!fix) throw badRequest('no location fix yet');
   const staleness_ms = Math.max(0, env.clock.now() - fix.timestamp);
   return {
-    latitude: fix.latitude,
-    longitude: fix.longitude,
-    accuracy: fix.accuracy,
-    provider: fix.provider,
-    timestamp: fix.timestamp,
+    ...fix,
     staleness_ms,
-    ...(fix.altitude !== undefined && { altitude: fix.altitude }),
     ...(staleness_ms > STALE_MS && { warning: 'this location is more than 5 minutes old' }),
   };
 };

@@ -7,12 +7,12 @@ import { type CommandCall, CommandFailure, type Handler, throwIfRefused } from '
 import { hashScreen } from '../tree.ts';
 import type { Upload } from '../types.ts';
 import type { HandlerOf } from './args.ts';
-import { boundsJson, currentScreen, matchingNodes, nodeById, nodeJson } from './nodes.ts';
+import { currentScreen, matchingNodes, nodeById, nodeJson } from './nodes.ts';
 
 export const screen: HandlerOf<typeof device.screen> = async (call, { include_bounds: includeBounds }) => {
   const { packageName, rootBounds, listed, truncated } = await currentScreen(call);
   const nodes = listed.map((node) => nodeJson(node, includeBounds));
-  return { packageName, rootBounds: boundsJson(rootBounds), nodes, truncated, nodeCount: nodes.length };
+  return { packageName, rootBounds, nodes, truncated, nodeCount: nodes.length };
 };
 
 export const screenHash: Handler = async (call) => {
@@ -41,7 +41,7 @@ export const describeNode: HandlerOf<typeof device.describeNode> = async (call, 
   return {
     nodeId,
     bounds: {
-      ...boundsJson(node.bounds),
+      ...node.bounds,
       centerX: Math.floor((left + right) / 2),
       centerY: Math.floor((top + bottom) / 2),
       width: right - left,

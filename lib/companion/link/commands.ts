@@ -91,14 +91,13 @@ export function createBridge({ phone, clock, onAnswer }: BridgeDeps) {
 
 /** The command of a `bridge.command` payload; null without a usable `request_id` (contract 03 §8.1, gate 0). */
 function readCommand(payload: Payload): PhoneCommand | null {
-  const { request_id: requestId, method, path, params, body } = payload;
+  const { request_id: requestId, method, path, body } = payload;
   if (typeof requestId !== 'string' || requestId === '' || requestId.length > 256) return null;
   return {
     requestId,
     // An unknown method or path is left to the phone, which refuses it with the proper answer.
     method: (typeof method === 'string' ? method.toUpperCase() : '') as PhoneCommand['method'],
     path: typeof path === 'string' ? path : '',
-    params: isObject(params) ? params : {},
     body: isObject(body) ? body : {},
   };
 }

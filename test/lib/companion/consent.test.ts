@@ -165,7 +165,7 @@ describe('the question (contract 03 §8.4)', () => {
       return true;
     };
     const phone = createTestPhone({ confirmationTimeoutSeconds: 60 }, { confirm: slow });
-    const command = { requestId: 'r', method: 'POST', path: '/send_sms', params: {}, body: SMS } as const;
+    const command = { requestId: 'r', method: 'POST', path: '/send_sms', body: SMS } as const;
     const refused = await phone.phone.handle({ ...command, ownerAsked: async () => null });
     expect(refused.result).toMatchObject(DENIAL);
     expect(phone.system.outbox).toEqual([]);

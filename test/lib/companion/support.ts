@@ -76,7 +76,7 @@ export function createTestPhone(
   const phone = createPhone({ device: simulated, settings, confirm: person.confirm, clock, log, ...rest });
   let ids = 0;
   const call = async (method: string, path: string, body: Record<string, unknown> = {}) => {
-    const command = { requestId: `r${++ids}`, method: method as 'GET', path, params: {}, body };
+    const command = { requestId: `r${++ids}`, method: method as 'GET', path, body };
     return (await phone.handle(command)) as PhoneAnswer & { result: Result };
   };
   /** The body of a 200; anything else fails the test. */
