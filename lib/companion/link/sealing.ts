@@ -272,12 +272,13 @@ export function createSealing(deps: SealingDeps) {
         }
         pending++;
         const isSealed = message.type === 'phone.message' && isObject(message.payload.sealed);
-        tail = tail.then(async () => {
+        const show = async () => {
           const found = isSealed ? await openMessage(message) : message;
           pending--;
           if (found && isForged(found, everOpened)) log.error('a message came again without a seal: it was not shown');
           else if (found) deliver(found);
-        });
+        };
+        tail = tail.then(show).catch((error) => log.error(`a message was not shown: ${describeError(error)}`));
       }
       return {
         receive(message: Message): void {

@@ -287,6 +287,24 @@ it('goes on after a message of the mailbox whose id is a list so deep that no te
   await expect.poll(() => delivered).toContain('next');
 });
 
+it('goes on after a message of the mailbox on which the channel fails', async () => {
+  const { sealing, log } = device();
+  const delivered: unknown[] = [];
+  const guard = sealing.guard({
+    send() {},
+    deliver({ payload }) {
+      if (payload.text === 'bad') throw new Error('it cannot be shown');
+      delivered.push(payload.text);
+    },
+  });
+  for (const text of ['bad', 'next']) {
+    const payload = { message_id: text, text };
+    guard.receive({ channel: 'proactive', type: 'phone.message', id: text, payload, badPayload: false });
+  }
+  await expect.poll(() => delivered).toEqual(['next']);
+  expect(log.lines.join('\n')).toContain('a message was not shown: it cannot be shown');
+});
+
 it('seals a reply for home and for itself, and says nothing to the mailbox once its key is lost', async () => {
   const device = await keyed();
   const sent: Payload[] = [];
