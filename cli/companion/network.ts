@@ -1,18 +1,12 @@
-import type { SealingDeps } from '../../lib/companion/link/sealing.ts';
 import { variables } from '../../lib/config.ts';
-import type { CallRelay, Dial } from '../../lib/host/dial.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
 import { type CommandContext, printWarning } from '../output.ts';
 
-/** Parts that connect a companion to its relay. */
-export interface CompanionNetwork {
-  dial: Dial;
-  callRelay: CallRelay;
-  isSignedBy: NonNullable<SealingDeps['isSignedBy']>;
-}
-
-/** Trusts the authorities of Node and those of `NODE_EXTRA_CA_CERTS` and its like, for Reach brokers. */
-export async function openNetwork(context: CommandContext): Promise<CompanionNetwork> {
+/**
+ * The parts that connect a companion to its relay. They trust the authorities of Node, and those of `NODE_EXTRA_CA_CERTS`
+ * and its like for Reach brokers.
+ */
+export async function openNetwork(context: CommandContext) {
   const [{ createDial }, { createCallRelay }, { createPinnedConnector }, { readTrust }, { isSignedBy }] =
     await Promise.all([
       import('../../lib/host/node/dial.ts'),

@@ -19,16 +19,12 @@ export interface SimulatedDevice extends Device {
   post(notification: PostedNotification): void;
 }
 
-export interface SimulatedOptions {
-  clock: Clock;
-  name?: string;
-}
-
 /** Volume change in percent, keyed by Android key code. */
 const VOLUME_STEPS: Record<number, number> = { 24: 10, 25: -10 };
 
 /** An Android-like phone in memory. Nothing leaves it: messages, calls and intents are recorded in `system`. */
-export function createSimulatedDevice({ clock, name = 'Simulated phone' }: SimulatedOptions): SimulatedDevice {
+export function createSimulatedDevice(options: { clock: Clock; name?: string }): SimulatedDevice {
+  const { clock, name = 'Simulated phone' } = options;
   const system = createSystem(clock);
   const events = createEvent<[event: UiEvent]>();
   const notifications = createEvent<[notification: PostedNotification]>();

@@ -85,15 +85,11 @@ export function readMailbox(value: unknown): MailboxAccess | undefined {
 export const newerMailbox = (known: MailboxAccess | undefined, given: MailboxAccess): MailboxAccess =>
   known?.session_token !== undefined && known.given === given.given && known.url === given.url ? known : given;
 
-/** The addresses and credentials of home for a device that has paired at the edge. Secret. */
-export interface HomeAccess {
-  urls: string[];
-  session_token: string;
-  refresh_token: string;
-}
-
-/** Reads `home` of a message; undefined unless it is usable. */
-export function readHome(value: unknown): HomeAccess | undefined {
+/**
+ * Reads `home` of a message: the addresses and credentials of home for a device that has paired at the edge. Secret.
+ * Undefined unless it is usable.
+ */
+export function readHome(value: unknown) {
   if (!isObject(value)) return undefined;
   const { session_token, refresh_token, urls } = value;
   if (!isToken(session_token) || !isToken(refresh_token)) return undefined;

@@ -19,10 +19,7 @@ export interface PairingOffer {
   unusable?: UnusableRoute[];
 }
 
-export interface UnusableRoute {
-  role: string;
-  problem: string;
-}
+type UnusableRoute = { role: string; problem: string };
 
 /** Real links and payloads are far smaller. */
 const MAX_TEXT = 64 * 1024;

@@ -39,31 +39,21 @@ const SHARED = {
 type SharedKey = keyof typeof SHARED;
 const isShared = (key: string): key is SharedKey => Object.hasOwn(SHARED, key);
 
-export interface ReadSettings {
-  change: SettingsChange;
-  /** Keys of `change`, as given. */
-  known: string[];
-  /** Keys that this companion does not know. */
-  ignored: string[];
-}
-
 /**
- * Reads settings by their shared keys.
+ * Reads settings by their shared keys. `known` are the keys of `change` as given, and `ignored` those that this companion
+ * does not know.
  * @throws RelayError `invalid` if any value is invalid; then none is used.
  */
-export function readSharedSettings(settings: JsonObject): ReadSettings {
+export function readSharedSettings(settings: JsonObject) {
   const known = Object.keys(settings).filter(isShared);
-  const change = known.map((key) => {
+  const entries = known.map((key) => {
     const [name, schema] = SHARED[key];
     const read = v.safeParse(schema, settings[key]);
     if (!read.success || read.output === undefined) throw new RelayError('invalid', `${key} has no usable value`);
     return [name, read.output] as const;
   });
-  return {
-    change: Object.fromEntries(change),
-    known,
-    ignored: Object.keys(settings).filter((key) => !isShared(key)),
-  };
+  const change: SettingsChange = Object.fromEntries(entries);
+  return { change, known, ignored: Object.keys(settings).filter((key) => !isShared(key)) };
 }
 
 /** The settings that move between companions, by their shared keys. */
