@@ -15,15 +15,13 @@ export const badShare = ({ message }: Problem): CommandFailure => shareFailure('
 
 type ShareArgs = Omit<ArgsOf<typeof device.shareMedia>, 'text' | 'device'>;
 
-interface Share {
-  sources: MediaSource[];
-  /** Package to share with, or '' for any. */
-  target: string;
-  title: string;
-}
+type Share = ReturnType<typeof shareOf>;
 
-/** @throws Refused if the target is on the blocklist, before anybody is asked (contract 03 §5). */
-function shareOf({ env }: CommandCall, { title, package: target, ...attachments }: ShareArgs): Share {
+/**
+ * `target` is the package to share with, or '' for any.
+ * @throws Refused if it is on the blocklist, before anybody is asked (contract 03 §5).
+ */
+function shareOf({ env }: CommandCall, { title, package: target, ...attachments }: ShareArgs) {
   if (isBlocked(env.settings, target)) throw new Refused({ kind: 'blocked-share-target', package: target });
   return { sources: sourcesOf(attachments), target, title };
 }

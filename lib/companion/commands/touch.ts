@@ -42,12 +42,7 @@ async function pressAt(call: CommandCall, target: Point, duration_ms: number) {
   return { ...target, duration_ms, mode: 'gesture' };
 }
 
-interface Ends {
-  start_x: number;
-  start_y: number;
-  end_x: number;
-  end_y: number;
-}
+type Ends = Record<'start_x' | 'start_y' | 'end_x' | 'end_y', number>;
 
 async function move(call: CommandCall, ends: Ends, duration_ms: number) {
   await stroke(call, { x: ends.start_x, y: ends.start_y }, { x: ends.end_x, y: ends.end_y }, duration_ms);
