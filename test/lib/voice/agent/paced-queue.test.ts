@@ -45,3 +45,18 @@ it('keeps 65,536 items at most', () => {
   for (let item = 3; passed.length === 1; item++) queue.push([item]);
   expect(passed).toHaveLength(64 * 1024 + 2);
 });
+
+it('passes 65,536 items on in a moment', () => {
+  const passed: object[] = [];
+  const queue = createPacedQueue<object>(
+    () => new Promise<void>(() => {}),
+    (item) => void passed.push(item),
+  );
+  const items = Array.from({ length: 64 * 1024 }, (_, at) => ({ at }));
+  queue.push(items);
+  const before = process.cpuUsage();
+  queue.flush();
+  const { user, system } = process.cpuUsage(before);
+  expect((user + system) / 1000).toBeLessThan(150);
+  expect(passed).toEqual(items);
+});
