@@ -28,10 +28,6 @@ async function setUp(request = {}) {
     verifyClient: (_info, decide) => decide(refusal === undefined, refusal),
   });
   await new Promise((resolve) => server.once('listening', resolve));
-  onTestFinished(() => {
-    for (const client of server.clients) client.terminate();
-    server.close();
-  });
   const lines: Line[] = [];
   const ids = { event: 0, audio: 0 };
   server.on('connection', (socket: WebSocket) => {
@@ -78,6 +74,13 @@ async function setUp(request = {}) {
   const { conversation, run } = await startConversation(relay, request, audience);
   const ended = run();
   ended.catch(() => {});
+  onTestFinished(async () => {
+    stop.abort();
+    for (const client of server.clients) client.terminate();
+    server.close();
+    // It would go on to dial a port that another test may have by then.
+    await ended.catch(() => {});
+  });
   const sent = (line: Line | undefined) => line?.messages.filter(({ type }) => type !== 'client.ack');
   return {
     asked,
