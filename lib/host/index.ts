@@ -69,7 +69,7 @@ export interface Child {
   resume(): void;
   /** Queues bytes for stdin. `lost` is called when they cannot be written because the pipe or the process is gone. */
   write(bytes: Uint8Array, lost: () => void): void;
-  /** Bytes waiting for stdin. */
+  /** Bytes waiting for stdin, with 256 for each write: many short ones take more memory than their bytes. */
   unwritten(): number;
   closeStdin(): void;
   /** Signals the whole process group. No effect once it is gone. */

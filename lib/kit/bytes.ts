@@ -10,6 +10,16 @@ export function timingSafeEqual(a: string, b: string): boolean {
   return difference === 0;
 }
 
+/** Bytes up to which neighbouring pieces are joined. */
+const JOINED = 1024;
+
+/** Appends bytes to a list of pieces. Joins short ones, since each takes some 200 bytes of memory by itself. */
+export function appendJoined(pieces: Uint8Array[], bytes: Uint8Array): void {
+  const last = pieces.at(-1);
+  if (last && last.length + bytes.length <= JOINED) pieces[pieces.length - 1] = concatBytes(last, bytes);
+  else pieces.push(bytes);
+}
+
 /** Base64url without padding. */
 export function base64url(bytes: Uint8Array): string {
   return base64(bytes).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');

@@ -1,4 +1,5 @@
 import type { Terminal } from '../host/index.ts';
+import { appendJoined } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 
 const MAX_UNWRITTEN = 4 * 1024 * 1024;
@@ -83,7 +84,7 @@ export function createInput({ terminal, clock, ready, paste }: InputDeps) {
       if (paste && state === 'typing' && isPaste(bytes.length)) void begin();
       else lastInput = clock.monotonic();
       if (state === 'waiting' || state === 'beginning') {
-        held.push(bytes);
+        appendJoined(held, bytes);
         heldSize += bytes.length;
       } else terminal.write(bytes);
       return true;

@@ -12,6 +12,8 @@ const MAX_OUTPUT = 1024 * 1024;
 /** Milliseconds that the rest of a child's group gets after SIGTERM, and for which idle pipes stay open. */
 const LINGER_MS = 2000;
 const POLL_MS = 20;
+/** Bytes of memory that a waiting write takes besides its own. */
+const WRITE_OVERHEAD = 256;
 
 /** Programs of this machine, found on the `PATH` of `env`, and never started through a shell. */
 export function createChildren(env: Readonly<Record<string, string | undefined>> = process.env): HostChildren {
@@ -123,6 +125,9 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
     }
   }
 
+  /** Number of writes that wait for stdin. */
+  let writes = 0;
+
   return {
     pid,
     onStdout: stdout.listen,
@@ -131,11 +136,13 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
     pause: stdout.pause,
     resume: stdout.resume,
     write(bytes, lost) {
+      writes++;
       stdin.write(bytes, (error) => {
+        writes--;
         if (error) lost();
       });
     },
-    unwritten: () => (stdin.writable ? stdin.writableLength : 0),
+    unwritten: () => (stdin.writable ? stdin.writableLength + writes * WRITE_OVERHEAD : 0),
     closeStdin: () => void stdin.end(),
     kill(signal) {
       killed ||= signal === 'SIGKILL';

@@ -3,6 +3,7 @@ import { createRequire } from 'node:module';
 import { ReadStream } from 'node:tty';
 import { describeError } from '../../errors.ts';
 import { attempt } from '../../kit/attempt.ts';
+import { appendJoined } from '../../kit/bytes.ts';
 import type { Log } from '../../log.ts';
 import type { HostTerminals, Terminal } from '../index.ts';
 import { sendSignal } from './signal.ts';
@@ -234,10 +235,11 @@ function createWriter(fd: number, { isOpen, failed }: { isOpen(): boolean; faile
   return {
     push(bytes: Uint8Array) {
       if (bytes.length === 0) return;
-      queue.push(bytes);
-      size += bytes.length;
       // Earlier bytes have a retry scheduled already.
-      if (queue.length === 1) flush();
+      const isFirst = queue.length === 0;
+      appendJoined(queue, bytes);
+      size += bytes.length;
+      if (isFirst) flush();
     },
     /** Retries after output was read, since the program may have read its input too. */
     flush() {

@@ -37,7 +37,7 @@ describe('input', () => {
   });
 
   test.each([
-    ['typed', 10, ['write 10', 'write 1']],
+    ['typed', 10, ['write 11']],
     ['pasted', 3_000, ['begin']],
   ])('waits until the program is ready: %s', async (_, length, expected) => {
     let reads = () => {};

@@ -115,6 +115,16 @@ it('a paused child blocks in its write', async () => {
   expect(received()).toBe(512 * 65_536);
 });
 
+it('counts the memory of many short writes that wait for stdin', async () => {
+  const { child, output } = await start(`process.stdin.pause(); console.log('up'); setInterval(() => {}, 1000)`);
+  await firstLine(output);
+  write(child, 'x'.repeat(1024 * 1024));
+  const before = child.unwritten();
+  for (let n = 0; n < 1000; n++) write(child, 'x');
+  expect(child.unwritten() - before).toBeGreaterThan(100_000);
+  child.kill('SIGKILL');
+});
+
 it('counts bytes waiting for stdin, and reports lost ones', async () => {
   const { child, output, ended } = await start(
     `process.stdin.pause(); console.log('up'); process.on('SIGHUP', () => process.exit()); setInterval(() => {}, 1000)`,

@@ -2,6 +2,7 @@ import { closeSync, existsSync, fstatSync, openSync, readFileSync } from 'node:f
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { HostTerminals } from '../../../../lib/host/index.ts';
 import { createTerminals } from '../../../../lib/host/node/terminals.ts';
+import { garbageCollector } from '../../../support/garbage.ts';
 import { TIMED } from '../../../support/limits.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 import { terminalDescriptors } from '../../../support/terminal.ts';
@@ -35,6 +36,15 @@ function open(script: string, { paused = false } = {}) {
     output: () => Buffer.concat(chunks),
     says: (what: string) => vi.waitFor(() => expect(Buffer.concat(chunks).toString()).toContain(what), { interval: 5 }),
   };
+}
+
+const collectGarbage = garbageCollector();
+
+/** Bytes of live objects and buffers. */
+function heldMemory(): number {
+  collectGarbage();
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
 }
 
 function isOpenDescriptor(descriptor: number): boolean {
@@ -102,6 +112,24 @@ describe('input', () => {
     const digest = Buffer.from(await crypto.subtle.digest('SHA-256', bytes)).toString('hex');
     await shell.says(digest);
     expect(shell.terminal.unwritten()).toBe(0);
+  });
+
+  test('of single bytes that nobody reads takes little more memory than they have', async () => {
+    const shell = open('stty raw -echo; echo go; sleep 60');
+    await shell.says('go');
+    const keys = 300_000;
+    const before = heldMemory();
+    for (let at = 0; at < keys; at++) shell.terminal.write(new Uint8Array(1));
+    expect(shell.terminal.unwritten()).toBeGreaterThan(keys - 100_000);
+    expect(heldMemory() - before).toBeLessThan(10_000_000);
+  });
+
+  test('of single bytes arrives whole and in order', async () => {
+    const shell = open('stty raw -echo; echo go; sleep 0.2; sha256sum <(head -c 50000)');
+    await shell.says('go');
+    const bytes = new Uint8Array(50_000).map((_, at) => at * 7 + (at >> 8));
+    for (const byte of bytes) shell.terminal.write(Uint8Array.of(byte));
+    await shell.says(Buffer.from(await crypto.subtle.digest('SHA-256', bytes)).toString('hex'));
   });
 
   test('that nobody reads does not keep the relay busy', TIMED, async () => {
