@@ -19,6 +19,7 @@ type Time = Pick<Clock, 'monotonic'>;
 /** Upgrade attempts and unregistered sockets per source address. */
 export class SourceLimits {
   readonly #clock: Time;
+  /** Times of attempts by source, the source of the latest one last. */
   readonly #attempts = new Map<string, number[]>();
   readonly #pending = new Map<string, number>();
   #pendingTotal = 0;
@@ -36,16 +37,18 @@ export class SourceLimits {
       if (this.#attempts.size >= MAX_SOURCES) return false;
       attempts = [];
     }
-    this.#attempts.set(source, attempts);
     if (attempts.length >= ATTEMPTS) return false;
     attempts.push(this.#clock.monotonic());
+    this.#attempts.delete(source);
+    this.#attempts.set(source, attempts);
     return this.#pendingTotal < MAX_PENDING && (this.#pending.get(source) ?? 0) < MAX_PENDING_PER_SOURCE;
   }
 
   /** Sources expire oldest first, so that no new source has to scan all others in a flood. */
   #prune(since: number): void {
     for (const [source, attempts] of this.#attempts) {
-      if ((attempts.at(-1) ?? 0) <= since) this.#attempts.delete(source);
+      if ((attempts.at(-1) ?? 0) > since) break;
+      this.#attempts.delete(source);
     }
   }
 
