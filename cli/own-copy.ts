@@ -7,6 +7,8 @@ import { COPIED_FROM, type OwnPackage } from './own-package.ts';
 
 /** Copies that stay: that of the running relay, and one of another state in the same folder. */
 const KEPT_COPIES = 2;
+/** Milliseconds after which an unfinished copy belongs to a command that was killed. */
+const ABANDONED_AFTER = 3_600_000;
 
 /**
  * Copies an installed package, with the native packages that it needs, below `folder`, and returns the URL of a program of
@@ -73,8 +75,12 @@ async function prune(copies: string): Promise<void> {
   const aged = await Promise.all(
     names.map(async (name) => ({ name, used: (await stat(join(copies, name)).catch(() => null))?.mtimeMs ?? 0 })),
   );
-  const old = aged.sort((a, b) => b.used - a.used).slice(KEPT_COPIES);
-  for (const { name } of old) await rm(join(copies, name), { recursive: true, force: true });
+  const unfinished = aged.filter(({ name }) => /\.new-\d+$/.test(name));
+  const finished = aged.filter((copy) => !unfinished.includes(copy)).sort((a, b) => b.used - a.used);
+  const abandoned = unfinished.filter(({ used }) => used < Date.now() - ABANDONED_AFTER);
+  for (const { name } of [...finished.slice(KEPT_COPIES), ...abandoned]) {
+    await rm(join(copies, name), { recursive: true, force: true });
+  }
 }
 
 const exists = async (path: string): Promise<boolean> => (await unlessMissing(stat(path))) !== null;
