@@ -185,9 +185,8 @@ async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void
 /** True if somebody can answer a confirmation: at a terminal, or with a line of stdin. */
 const canAnswer = ({ recording, context }: Setup): boolean => recording === undefined || context.stdin.isTTY === true;
 
-/** Says the given input, until the answers have arrived. */
-async function converse(conversation: Conversation, setup: Stage, lines: Lines): Promise<void> {
-  const { recording, isSpoken, context, isJson, say, printLine, endQuestion } = setup;
+/** Sends a recording, or says to a person what to type. */
+function begin(conversation: Conversation, { recording, isSpoken, context, isJson, printLine }: Stage): void {
   if (recording) {
     for (let at = 0; at < recording.pcm.length; at += CHUNK) {
       conversation.append(recording.pcm.subarray(at, at + CHUNK), recording.rate);
@@ -197,6 +196,12 @@ async function converse(conversation: Conversation, setup: Stage, lines: Lines):
     const how = isSpoken ? 'Press Enter to speak, and Enter again to send it.' : 'Type what you want to say.';
     printLine(`${how} /cancel stops the agent, /again repeats its last result, /quit ends the conversation.`);
   }
+}
+
+/** Says the given input, until the answers have arrived. */
+async function converse(conversation: Conversation, setup: Stage, lines: Lines): Promise<void> {
+  const { recording, isSpoken, context, say, endQuestion } = setup;
+  begin(conversation, setup);
   const isAttended = context.stdin.isTTY === true;
   let microphone: Microphone | undefined;
   try {

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { connected, PLAIN } from '../support/app.ts';
-import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { describeInBrowser, expectAccessible, ROUTED, smallTargets } from '../support/browser.ts';
 import { qrVideo } from '../support/qr-video.ts';
 import {
   attemptFrom,
@@ -74,7 +74,7 @@ describeInBrowser(
     });
 
     it('frees the camera when the reader of codes cannot be loaded', async () => {
-      const { page, allow } = await open();
+      const { page, allow } = await open(ROUTED);
       allow(/Failed to load resource/);
       await page.route('**/qr-reader-*.js', (route) => route.abort());
       await page.addInitScript(() => {
@@ -96,7 +96,7 @@ describeInBrowser(
     });
 
     it('can be loaded again after the connection broke on the way', async () => {
-      const { page, allow } = await open();
+      const { page, allow } = await open(ROUTED);
       allow(/Failed to load resource/);
       await page.route('**/pair-*.js', (route) => route.abort(), { times: 1 });
       await page.goto(app());
