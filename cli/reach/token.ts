@@ -41,10 +41,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const hostId = own ?? newId();
   const token = base64url(randomBytes(TOKEN_BYTES));
   const digest = digestOf(token);
-  if (file !== undefined) {
-    const path = resolve(file);
-    await underLock(path, () => addTo(path, hostId, digest));
-  }
+  if (file !== undefined) await addTo(resolve(file), hostId, digest);
   const label = labelOf(hostId);
   const entry = { [hostId]: { host_token_sha256: digest } };
   if (flag(options, '--json')) {
@@ -98,6 +95,16 @@ function readOwnId(path: string): string | undefined {
 
 /** Adds a digest to a credentials file, which it creates if missing. Keeps the host's previous digest. */
 async function addTo(path: string, hostId: string, digest: string): Promise<void> {
+  try {
+    await underLock(path, () => createFiles().writeAtomic(path, utf8ToBytes(withDigest(path, hostId, digest)), 0o600));
+  } catch (error) {
+    if (error instanceof CommandError) throw error;
+    throw new CommandError(`cannot write ${path}: ${describeError(error)}`, 'Check its permissions.');
+  }
+}
+
+/** The new content of a credentials file. */
+function withDigest(path: string, hostId: string, digest: string): string {
   let hosts: Map<string, string[]> | string;
   try {
     hosts = parseHosts(readFileSync(path, 'utf8'));
@@ -113,10 +120,5 @@ async function addTo(path: string, hostId: string, digest: string): Promise<void
   const entries = [...hosts].map(([id, digests]) => {
     return [id, { host_token_sha256: digests.length === 1 ? digests[0] : digests }];
   });
-  const text = `${JSON.stringify({ hosts: Object.fromEntries(entries) }, null, 2)}\n`;
-  try {
-    await createFiles().writeAtomic(path, utf8ToBytes(text), 0o600);
-  } catch (error) {
-    throw new CommandError(`cannot write ${path}: ${describeError(error)}`, 'Check its permissions.');
-  }
+  return `${JSON.stringify({ hosts: Object.fromEntries(entries) }, null, 2)}\n`;
 }
