@@ -354,9 +354,8 @@ class NodeTransport implements Transport {
   }
 
   ping(data?: string): void {
-    if (!this.isWritable()) return;
-    this.#cork();
-    this.#peer.ping(data);
+    // Joins the frames of this turn, and waits for no others.
+    if (this.isWritable()) this.#peer.ping(data);
   }
 
   authenticated(): void {
