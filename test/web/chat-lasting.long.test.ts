@@ -64,7 +64,7 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
   it('issue 25.1: a draft survives that the agent names the conversation meanwhile', async () => {
     const { page } = await chat.open();
     const field = page.getByRole('textbox', { name: 'Message' });
-    let create = () => {};
+    let create: (() => void) | undefined;
     chat.api.onAny((exchange) => {
       if (exchange.path.endsWith('/chat/stream')) return exchange.open();
       if (exchange.method !== 'POST') return exchange.answer(200, []);
@@ -74,7 +74,9 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
     await say(page, 'First?');
     await expect.poll(() => page.url()).toMatch(/#\/chat\/~/);
     await field.fill('The next one');
-    create();
+    // The page has its address before the agent is asked.
+    await expect.poll(() => create).toBeDefined();
+    create?.();
     await expect.poll(() => page.url()).toMatch(/#\/chat\/late$/);
     await page.reload();
     await expect.poll(() => field.inputValue().catch(() => '')).toBe('The next one');
