@@ -15,7 +15,7 @@ import { profileOf, readVoiceBody } from './request.ts';
 /** The differences between the settings of voice output, of the lab, and of the realtime agent. */
 export interface SettingsKind<S extends StreamingSettings> {
   mode: OptionsMode;
-  /** Of the configuration, without the version. */
+  /** Base of the names in answers; `.v0`, `.options.v0` or `.validate.v0` follows it. */
   protocol: 'svc.voice.output' | 'svc.voice.realtime' | 'svc.voice.realtime_agent';
   read(config: VoiceConfig, profile: string | null): Promise<Effective<S>>;
   change(config: VoiceConfig, profile: string | null, body: JsonObject): Promise<Changed<S>>;

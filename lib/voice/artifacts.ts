@@ -192,7 +192,7 @@ interface FileArtifactsDeps {
 class FileArtifacts implements SessionArtifacts {
   readonly logPath: string;
   readonly #deps: FileArtifactsDeps;
-  /** What waits for the disk, by path. The header of a complete recording comes after everything appended to it. */
+  /** Bytes to append, by path. A recording's final header is written after everything appended to the recording. */
   #appends = new Map<string, Uint8Array[]>();
   #headers = new Map<string, Uint8Array>();
   #waiting = 0;

@@ -217,7 +217,7 @@ it('design 4: a relay killed at any write of a re-pairing comes back with the ol
     await relay.restart();
     const left = await prefixes();
     expect(left, `after a kill at write ${write}`).toHaveLength(1);
-    // What was answered holds.
+    // An answered pairing survives the kill.
     if (fresh !== undefined) expect(left).toEqual([fresh.slice(0, 8)]);
     if (left[0] === before.slice(0, 8)) expect(await statusOf(relay, before)).toBe(200);
     else expect(await statusOf(relay, before)).toBe(401);

@@ -212,7 +212,7 @@ function endAtOnce(socket: Socket): void {
  * queued write: seconds for a client that never read (2026-11).
  */
 const destroyWithOneError: Socket['destroy'] = function (this: Socket, error) {
-  // What was sent in this turn still leaves.
+  // Frames sent in this turn are written first, since destroying the socket would drop them.
   if (this.writableCorked > 0) this.uncork();
   const reason = error ?? (this.writableLength > 0 ? new Error('the connection was dropped') : undefined);
   return Socket.prototype.destroy.call(this, reason);
@@ -321,7 +321,7 @@ class NodeTransport implements Transport {
     return this.#webSocket.readyState === OPEN;
   }
 
-  /** What is held back for the end of the turn does not count: whether the client takes it is not known yet. */
+  /** Does not count frames held back until the turn ends, since nobody knows yet whether the client takes them. */
   unsent(): number {
     return this.#socket.writableCorked > 0 ? this.#backlog : this.#webSocket.bufferedAmount;
   }

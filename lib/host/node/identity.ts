@@ -81,7 +81,7 @@ export const spkiHash = ({ publicKey }: X509Certificate): Buffer =>
     .update(publicKey.export({ type: 'spki', format: 'der' }))
     .digest();
 
-/** What clients pin of a certificate (contract 08 §2.5). */
+/** The hash of a certificate's public key that clients pin (contract 08 §2.5). */
 export const pinOf = (leaf: X509Certificate): string => `sha256/${spkiHash(leaf).toString('base64')}`;
 
 const sign = (key: string, bytes: Uint8Array): Uint8Array =>

@@ -1,8 +1,8 @@
 import { errnoOf } from '../errors.ts';
 
 /**
- * Sends a signal to a process, or to a group by its negative id; 0 only checks. False if there is none. One that belongs to
- * another user exists.
+ * Sends a signal to a process, or to a group by its negative id; 0 only checks that it exists.
+ * Returns false if it does not exist, and true if it belongs to another user.
  */
 export function sendSignal(target: number, signal: NodeJS.Signals | 0): boolean {
   try {

@@ -25,7 +25,7 @@ interface TabShell {
   isWatch: boolean;
 }
 
-/** What opens above the shells. */
+/** Sheets and bars that open above the shells. */
 type Part = 'menu' | 'kill' | 'paste' | 'search' | 'shells' | 'keys';
 
 /** Argument of the screen's address for the list of shells. */
