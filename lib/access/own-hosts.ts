@@ -11,7 +11,7 @@ import {
   urlHost,
 } from '../kit/addresses.ts';
 import type { Clock } from '../kit/clock.ts';
-import { createSemaphore } from '../kit/semaphore.ts';
+import { createTurns } from '../kit/semaphore.ts';
 import type { Log } from '../log.ts';
 import type { HeaderReader, Peer } from './peer.ts';
 
@@ -53,7 +53,7 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
   let proxied: Promise<boolean> | undefined;
   let judgeAgain = Number.NEGATIVE_INFINITY;
   /** One change of the list at a time, since each writes what it has read. */
-  const changes = createSemaphore(1, MAX_WAITING);
+  const inTurn = createTurns(MAX_WAITING);
 
   async function advertised(): Promise<string[]> {
     const text = host && path ? await host.files.readText(path, MAX_FILE) : null;
@@ -147,7 +147,7 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
       const names = [...named, ...published].flatMap((url) => authorityOf(url) ?? []);
       if (!host || !path || names.length === 0) return;
       try {
-        await changes.run(new AbortController().signal, async () => {
+        await inTurn(async () => {
           const before = await advertised();
           const all = [...new Set([...names, ...before])].slice(0, MAX_ADVERTISED);
           const isNew = all.join() !== before.join();

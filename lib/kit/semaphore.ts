@@ -59,6 +59,19 @@ export function createSemaphore(permits: number, maxWaiting: number) {
   };
 }
 
+/** Runs one piece of work at a time. */
+export type Turns = <T>(work: () => Promise<T>) => Promise<T>;
+
+/**
+ * Returns a function that runs work one after another, in the order of calls. At most `maxWaiting` calls wait in line.
+ * @throws RelayError `unavailable` if too many are waiting, and any error of the work.
+ */
+export function createTurns(maxWaiting: number): Turns {
+  const semaphore = createSemaphore(1, maxWaiting);
+  // Each call has a separate signal, since Node warns of a signal with many listeners.
+  return (work) => semaphore.run(new AbortController().signal, work);
+}
+
 export interface AdmissionLimits {
   /** Concurrent work of one owner. */
   perOwner: number;

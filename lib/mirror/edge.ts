@@ -20,7 +20,7 @@ import { loadRecords, time } from './records.ts';
 import { createRequests } from './requests.ts';
 import { readEnded, readLiving, readReduced, sessionOf } from './session-body.ts';
 import { createSharedFreeze } from './shared-freeze.ts';
-import { createTurns, type MirrorDeps, type Side } from './side.ts';
+import { createSideTurns, type MirrorDeps, type Side } from './side.ts';
 import { openTombstones } from './tombstones.ts';
 import { createEdgeUploads, READ_UPLOAD } from './uploads.ts';
 
@@ -353,7 +353,7 @@ export async function openEdgeMirror(deps: EdgeMirrorDeps) {
     return true;
   }
 
-  const inTurn = createTurns();
+  const inTurn = createSideTurns();
   const handshakes = createHandshakes({ clock, prove, linkEvents });
 
   /** Answer of `GET /relay/mirror` at the edge (contract 12 §7). `since` is epoch seconds. */

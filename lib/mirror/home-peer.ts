@@ -4,7 +4,7 @@ import { RelayError } from '../errors.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type HomeKey, isPublicKey, newHomeKey } from './keys.ts';
 import type { Records } from './records.ts';
-import { createTurns } from './side.ts';
+import { createSideTurns } from './side.ts';
 
 const KEY = 'peer';
 const keys = { private_key: v.optional(v.string()), public_key: v.pipe(v.string(), v.check(isPublicKey)) };
@@ -40,7 +40,7 @@ export function openHomePeer({ store, records }: { store: Store<'mirror'>; recor
 
   return {
     /** Runs a change of the edge after the last one. If two overlapped, home would dial twice, or not at all. */
-    inTurn: createTurns(),
+    inTurn: createSideTurns(),
 
     ensure,
 

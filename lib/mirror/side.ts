@@ -1,4 +1,4 @@
-import { createSemaphore } from '../kit/semaphore.ts';
+import { createTurns, type Turns } from '../kit/semaphore.ts';
 import type { Log } from '../log.ts';
 import type { Notifications } from '../notifications/notifications.ts';
 import type { Gate } from '../operations/gate.ts';
@@ -31,8 +31,5 @@ export interface Side {
 /** Changes of the other side that may wait for the one before. */
 const MAX_WAITING = 16;
 
-/** Returns a function that runs changes of the other side, such as its key, one after another. */
-export function createTurns(): <T>(change: () => Promise<T>) => Promise<T> {
-  const changes = createSemaphore(1, MAX_WAITING);
-  return (change) => changes.run(new AbortController().signal, change);
-}
+/** Changes of the other side, such as its key, run one after another. */
+export const createSideTurns = (): Turns => createTurns(MAX_WAITING);

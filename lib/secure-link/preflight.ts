@@ -3,7 +3,7 @@ import type { Host } from '../host/index.ts';
 import type { Upstream } from '../host/upstream.ts';
 import { isLoopbackName, isWildcard, splitUrl, unbracket, urlHost } from '../kit/addresses.ts';
 import type { Clock } from '../kit/clock.ts';
-import type { Semaphore } from '../kit/semaphore.ts';
+import type { Turns } from '../kit/semaphore.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import { type AdvertisedLink, advertisedHost } from './advertised.ts';
 import { isApiHealthy, isDashboardGated, type Probe } from './gate.ts';
@@ -38,7 +38,7 @@ export interface PreflightDeps {
   /** Routes that the relay serves now. */
   current: { link: AdvertisedLink; bindHost: string } | null;
   /** One trial listener at a time, since two would take each other for strangers. */
-  trials: Semaphore;
+  inTrial: Turns;
 }
 
 /** Milliseconds for each check. All but that of the address run concurrently, within the 10 s of the contract. */
@@ -141,7 +141,7 @@ function addressCheck(host: string | null, port: number | null): Verdict {
 }
 
 async function listenerCheck(host: string, port: number, deps: PreflightDeps): Promise<Verdict> {
-  const { current, trials } = deps;
+  const { current, inTrial } = deps;
   const { network } = deps.host;
   const own = splitUrl(current?.link.url ?? '');
   if (own?.host === host && own.port === port) return ok('This relay already serves that origin.');
@@ -153,7 +153,7 @@ async function listenerCheck(host: string, port: number, deps: PreflightDeps): P
   const isOwnPort =
     own?.port === port && current !== null && (isWildcard(current.bindHost) || addresses.includes(current.bindHost));
   const canListen = (address: string) => network.canListen(address, isOwnPort ? 0 : port);
-  const results = await trials.run(new AbortController().signal, () => Promise.all(addresses.map(canListen)));
+  const results = await inTrial(() => Promise.all(addresses.map(canListen)));
   if (results.some(Boolean))
     return ok(isOwnPort ? 'This relay already has that port.' : 'This machine can listen there.');
   return blocked('This machine cannot listen there: the address is not its own, or the port is in use or reserved.');

@@ -6,7 +6,7 @@ import type { Upstream } from '../host/upstream.ts';
 import { isLoopbackName, urlHost } from '../kit/addresses.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import { createEvent } from '../kit/event.ts';
-import { createSemaphore } from '../kit/semaphore.ts';
+import { createTurns } from '../kit/semaphore.ts';
 import type { Log } from '../log.ts';
 import type { AdvertisedLink } from './advertised.ts';
 import { type LinkHealth, linkHealth, type SecureLinkStatus } from './candidate.ts';
@@ -58,7 +58,7 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
   let hasWarned = false;
   let cancelRefresh: Cancel = () => {};
   let health = linkHealth(status, advertised);
-  const trials = createSemaphore(1, MAX_WAITING_TRIALS);
+  const inTrial = createTurns(MAX_WAITING_TRIALS);
 
   function change(next: SecureLinkStatus, link: AdvertisedLink | null): void {
     if (status === next && advertised?.url === link?.url) return;
@@ -159,7 +159,7 @@ export function createSecureLink({ config, host, upstream, clock, log }: SecureL
     /** Checks a proposed origin without any change (contract 08 §5). Never rejects. */
     preflight(proposal: Proposal): Promise<PreflightReport> {
       const current = advertised && { link: advertised, bindHost: config.secureLinkHost };
-      return preflight(proposal, { config, host, upstream, clock, current, trials });
+      return preflight(proposal, { config, host, upstream, clock, current, inTrial });
     },
 
     /** Calls back after every change of `status` or `advertised`. Returns the stop function. */

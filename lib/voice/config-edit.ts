@@ -2,7 +2,7 @@ import { RelayError } from '../errors.ts';
 import { errnoOf, unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
-import { createSemaphore } from '../kit/semaphore.ts';
+import { createTurns } from '../kit/semaphore.ts';
 import { decodeUtf8Strict } from '../kit/text.ts';
 import { isMapping, type Mapping, type YamlChange } from '../kit/yaml.ts';
 
@@ -19,7 +19,7 @@ type Plan = (content: Mapping) => YamlChange[] | Promise<YamlChange[]>;
 
 /** Edits configuration files in place (contract 05 §10). */
 export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>) {
-  const turns = createSemaphore(1, MAX_WAITING);
+  const inTurn = createTurns(MAX_WAITING);
 
   /** Makes one edit; undefined if another program changed the file meanwhile. */
   async function attempt(path: string, plan: Plan): Promise<boolean | undefined> {
@@ -42,7 +42,7 @@ export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>
 
   /** Like `edit`, for any values of the file; `undefined` removes a key. Returns whether the file was written. */
   const change = (path: string, plan: Plan): Promise<boolean> =>
-    turns.run(new AbortController().signal, async () => {
+    inTurn(async () => {
       for (let left = ATTEMPTS; left > 0; left--) {
         const isWritten = await attempt(path, plan).catch(named);
         if (isWritten !== undefined) return isWritten;

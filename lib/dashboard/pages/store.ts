@@ -3,7 +3,7 @@ import type { Host } from '../../host/index.ts';
 import type { OpenBytes, OpenFailure } from '../../host/media.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
-import { createSemaphore } from '../../kit/semaphore.ts';
+import { createTurns } from '../../kit/semaphore.ts';
 import { byCodePoint, decodeUtf8Strict } from '../../kit/text.ts';
 import { MAX_DOCUMENT } from './document.ts';
 import {
@@ -55,7 +55,7 @@ interface Seen {
  * without following a link, in a directory that is not a link either. Changes run one at a time.
  */
 export function createPageStore({ host: { agentHome, files, media }, clock }: PageStoreDeps): PageStore {
-  const changes = createSemaphore(1, MAX_WAITING);
+  const inTurn = createTurns(MAX_WAITING);
   /** Files of the last list, by id. */
   let seen: ReadonlyMap<string, Seen> = new Map();
   /** Counts the changes of this process. */
@@ -139,8 +139,7 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
   }
 
   const change = <T>(work: (folder: string) => Promise<T>): Promise<T> =>
-    // Changes are never aborted. Each has a separate signal, since Node warns of a signal with many listeners.
-    changes.run(new AbortController().signal, async () => {
+    inTurn(async () => {
       try {
         return await work(await directory());
       } finally {
