@@ -142,6 +142,17 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
     return transport;
   }
 
+  /** A turn whose answer is a run; returns once the agent has been asked. */
+  async function startRun(phone: FakeTransport, args: object = {}): Promise<void> {
+    phone.say({ type: 'response.create', text: 'the kitchen?' });
+    const { report } = providers.at(-1) as FakeProvider;
+    report({ type: 'responseStarted', responseId: 'r1' });
+    const call = { callId: 'c1', name: 'svc_run_task', args: JSON.stringify({ text: 'look', ...args }) };
+    report({ type: 'functionCall', responseId: 'r1', ...call });
+    report({ type: 'responseDone', responseId: 'r1' });
+    await clock.advanceAsync(CONFIG.runLead);
+  }
+
   return {
     session,
     clock,
@@ -160,15 +171,15 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
     get provider(): FakeProvider {
       return providers.at(-1) as FakeProvider;
     },
-    /** A turn whose answer is a run; returns once the agent has been asked. */
-    async startRun(phone: FakeTransport, args: object = {}): Promise<void> {
-      phone.say({ type: 'response.create', text: 'the kitchen?' });
-      const { report } = providers.at(-1) as FakeProvider;
-      report({ type: 'responseStarted', responseId: 'r1' });
-      const call = { callId: 'c1', name: 'svc_run_task', args: JSON.stringify({ text: 'look', ...args }) };
-      report({ type: 'functionCall', responseId: 'r1', ...call });
-      report({ type: 'responseDone', responseId: 'r1' });
-      await clock.advanceAsync(CONFIG.runLead);
+    startRun,
+    /** Opens a phone and runs a turn up to the agent's answer, with everything before it played. */
+    async answer(): Promise<FakeTransport> {
+      const phone = await open('a');
+      await startRun(phone);
+      stream.push({ type: 'end', text: ANSWER });
+      await settle();
+      phone.say({ type: 'playback.drained' });
+      return phone;
     },
   };
 }
@@ -266,11 +277,7 @@ describe('a session of the realtime agent (contract 06 §4)', () => {
   /** A delivery of the provider, of which nothing is sent until it has ended. */
   async function holdAnswer(seconds: number) {
     const setting = setUp({ provider: 'xai_realtime', speaksExactText: true });
-    const phone = await setting.open('a');
-    await setting.startRun(phone);
-    setting.stream.push({ type: 'end', text: ANSWER });
-    await setting.settle();
-    phone.say({ type: 'playback.drained' });
+    const phone = await setting.answer();
     const { report } = setting.provider;
     report({ type: 'responseStarted', responseId: 'r2' });
     for (let second = 0; second < seconds; second++)
@@ -588,11 +595,7 @@ describe('a run', () => {
 describe('the fallback', () => {
   async function fallenBack(overrides: Partial<AgentSessionDeps> = {}) {
     const setting = setUp({}, overrides);
-    const phone = await setting.open('a');
-    await setting.startRun(phone);
-    setting.stream.push({ type: 'end', text: ANSWER });
-    await setting.settle();
-    phone.say({ type: 'playback.drained' });
+    const phone = await setting.answer();
     const { report } = setting.provider;
     report({ type: 'responseStarted', responseId: 'd1' });
     report({ type: 'responseDone', responseId: 'd1' });
