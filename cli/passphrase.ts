@@ -2,7 +2,7 @@ import type { Host } from '../lib/host/index.ts';
 import { MIN_PASSPHRASE } from '../lib/kit/passphrase.ts';
 import { asText, flag, type Options, option } from './options.ts';
 import { type CommandContext, CommandError, printable, UsageError } from './output.ts';
-import { readAll } from './stdin.ts';
+import { createChunkReader, readAll } from './stdin.ts';
 
 const MAX_PASSPHRASE = 4096;
 
@@ -82,8 +82,9 @@ function type(label: string, { stdin, stderr }: CommandContext): Promise<string>
       );
     };
     const onEnd = giveUp;
+    const textOf = createChunkReader();
     const onData = (data: Buffer | string) => {
-      for (const key of String(data)) {
+      for (const key of textOf(data)) {
         if (key === '\r' || key === '\n') return done(() => resolve(text));
         if (key === '\u0003' || key === '\u0004') return giveUp();
         if (key === '\u007f' || key === '\b') text = [...text].slice(0, -1).join('');

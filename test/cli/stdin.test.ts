@@ -3,6 +3,9 @@ import { describe, expect, it } from 'vitest';
 import { type KeyDeps, readKeys } from '../../cli/companion/keys.ts';
 import { createLinePrompt } from '../../cli/companion/prompt.ts';
 import { readScript, type ScriptDeps } from '../../cli/companion/script.ts';
+import type { CommandContext } from '../../cli/output.ts';
+import { readPassphrase } from '../../cli/passphrase.ts';
+import { createTestHost } from '../support/host.ts';
 
 /** The two halves of a chunk that ends inside of the last character before `end`. */
 function cut(text: string, end: string): [Buffer, Buffer] {
@@ -39,5 +42,14 @@ describe('a character that arrives in two chunks of stdin stays whole', () => {
     for (const chunk of cut('Tea 🫖', '\r')) input.send(chunk);
     expect(sent).toEqual(['Tea 🫖']);
     stop();
+  });
+
+  it('in a passphrase', async () => {
+    const stdin = Object.assign(createInput(), { isTTY: true });
+    const stderr = { isTTY: true, write() {} };
+    const host = createTestHost({ agentHome: '/unused' });
+    const typed = readPassphrase({}, { stdin, stderr } as unknown as CommandContext, { host, isNew: false });
+    for (const chunk of cut('tea in a pot 🫖', '\r')) stdin.send(chunk);
+    expect(await typed).toBe('tea in a pot 🫖');
   });
 });
