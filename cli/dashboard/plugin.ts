@@ -15,7 +15,7 @@ import { createDecisions } from './decisions.ts';
 import { createIngress, INGRESS_LIMITS } from './ingress.ts';
 import { createIngressSockets, SOCKET_LIMITS, type SocketLimits } from './ingress-sockets.ts';
 import { createMarker } from './marker.ts';
-import type { OwnRoutes } from './own-routes.ts';
+import { createOwnRoutes } from './own-routes.ts';
 import { createRelayLink } from './relay-link.ts';
 
 /** Settings that the dashboard passes to its plugin. */
@@ -150,28 +150,21 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     limits: { ...SOCKET_LIMITS, ...limits.sockets },
   });
   const { activeCredential } = host;
-  let own: Promise<OwnRoutes> | undefined;
-
-  /** Most requests of a dashboard are for the relay, and need none of this. */
-  async function openOwn(): Promise<OwnRoutes> {
-    const { createOwnRoutes } = await import('./own-routes.ts');
-    return createOwnRoutes({
-      link,
-      relay: {
-        get port() {
-          return port();
-        },
-        get tls() {
-          return running().tls;
-        },
+  const own = createOwnRoutes({
+    link,
+    relay: {
+      get port() {
+        return port();
       },
-      env: processEnv,
-      mountPath,
-      activeCredential: activeCredential && (async (sessionId) => decisions(activeCredential.call(host, sessionId))),
-      log,
-    });
-  }
-
+      get tls() {
+        return running().tls;
+      },
+    },
+    env: processEnv,
+    mountPath,
+    activeCredential: activeCredential && (async (sessionId) => decisions(activeCredential.call(host, sessionId))),
+    log,
+  });
   let isClosed = false;
 
   async function answer(req: IncomingMessage, res: ServerResponse, { path, query }: RequestTarget): Promise<void> {
@@ -185,12 +178,7 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     const below = pathBelow('/transport', path);
     if (below !== null) return ingress.handle({ req, res, path: below, query, principal: user.principal });
     if (isClosed) return refuse(res, 404, 'plugin disabled');
-    own ??= openOwn().catch((error) => {
-      // The next request tries again.
-      own = undefined;
-      throw error;
-    });
-    await (await own).handle(req, res);
+    await own.handle(req, res);
   }
 
   return {
@@ -219,7 +207,7 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
       isClosed = true;
       await sockets.close();
       link.close();
-      (await own?.catch(() => null))?.close();
+      own.close();
     },
   };
 }

@@ -1,8 +1,11 @@
-import { mkdir, readFile, truncate, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { mkdir, readdir, readFile, truncate, writeFile } from 'node:fs/promises';
+import { Agent, get, type IncomingMessage } from 'node:http';
+import { connect } from 'node:net';
 import { join, resolve } from 'node:path';
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished } from 'vitest';
 import { selfSigned } from '../support/certificate.ts';
-import { SIGNED_IN, startDashboard, TRANSPORT } from '../support/dashboard.ts';
+import { MOUNT, SIGNED_IN, startDashboard, TRANSPORT } from '../support/dashboard.ts';
 import { POLL, TIMEOUT } from '../support/limits.ts';
 import { freePort, launch, type RelayProcess, startRelayProcess } from '../support/process.ts';
 import { temporaryDirectory } from '../support/temp.ts';
@@ -19,12 +22,17 @@ async function pairedHeaders(relay: RelayProcess): Promise<Record<string, string
   return { ...SIGNED_IN, 'x-svc-relay-session': frame.payload.session_token as string };
 }
 
-/** The plugin in a process of its own, from which only its memory is read. */
-async function startDashboardProcess(relay: RelayProcess): Promise<{ url: string; peak(): Promise<number> }> {
+/** The plugin in a process of its own, which may open `descriptors` files. */
+async function startDashboardProcess(
+  { port: relayPort, home }: Pick<RelayProcess, 'port' | 'home'>,
+  descriptors = 1024,
+) {
   const port = await freePort();
-  const options = { plugin: resolve('dist/cli/dashboard/plugin.js'), relayPort: relay.port, agentHome: relay.home };
+  const options = { plugin: resolve('dist/cli/dashboard/plugin.js'), relayPort, agentHome: home };
   const script = resolve('test/bench/support/bare-dashboard.mjs');
-  const child = launch(process.execPath, [script, String(port), JSON.stringify(options)], { HOME: relay.home });
+  const limited = `ulimit -n ${descriptors}; exec "$0" "$@"`;
+  const args = ['-c', limited, process.execPath, script, String(port), JSON.stringify(options)];
+  const child = launch('/bin/sh', args, { HOME: home });
   const url = `http://127.0.0.1:${port}`;
   await expect
     .poll(
@@ -37,8 +45,11 @@ async function startDashboardProcess(relay: RelayProcess): Promise<{ url: string
     )
     .toBe(200);
   return {
-    url: url + TRANSPORT,
-    async peak() {
+    url,
+    /** Number of files that it has open. */
+    open: async (): Promise<number> => (await readdir(`/proc/${child.pid}/fd`)).length,
+    /** Bytes of memory at most so far. */
+    async peak(): Promise<number> {
       const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
       return Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1]) * 1024;
     },
@@ -51,10 +62,11 @@ it.runIf(process.platform === 'linux')(
     const relay = await startRelayProcess({ env: { RELAY_MEDIA_MAX_SIZE_MB: '4096' } });
     const headers = await pairedHeaders(relay);
     const { url, peak } = await startDashboardProcess(relay);
+    const media = `${url}${TRANSPORT}/media`;
     const upload = async () => {
       const form = new FormData();
       form.append('file', new Blob([new Uint8Array(25 * MiB)], { type: 'application/octet-stream' }), 'a.bin');
-      const answer = await fetch(`${url}/media/upload`, { method: 'POST', headers, body: form });
+      const answer = await fetch(`${media}/upload`, { method: 'POST', headers, body: form });
       expect([answer.status, await answer.text().then((text) => text.slice(0, 200))]).toEqual([
         200,
         expect.any(String),
@@ -70,7 +82,7 @@ it.runIf(process.platform === 'linux')(
     const { token } = registered.json;
     const range = async (from: number, size: number) => {
       const asked = { ...headers, range: `bytes=${from}-${from + size - 1}` };
-      const answer = await fetch(`${url}/media/${token}`, { headers: asked });
+      const answer = await fetch(`${media}/${token}`, { headers: asked });
       expect([answer.status, answer.headers.get('content-range')]).toEqual([
         206,
         `bytes ${from}-${from + size - 1}/${200 * MiB}`,
@@ -87,6 +99,32 @@ it.runIf(process.platform === 'linux')(
     const growth = (await peak()) - before;
     // Far below one of the bodies: nothing is gathered.
     expect(growth / MiB).toBeLessThan(24);
+  },
+);
+
+it.runIf(process.platform === 'linux')(
+  'answers its own routes again after the dashboard was short of descriptors',
+  async () => {
+    const descriptors = 96;
+    const { url, open } = await startDashboardProcess({ port: 1, home: await temporaryDirectory() }, descriptors);
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    onTestFinished(() => agent.destroy());
+    const status = async (path: string) => {
+      const [answer] = (await once(get(url + path, { agent }), 'response')) as [IncomingMessage];
+      await once(answer.resume(), 'end');
+      return answer.statusCode;
+    };
+    // The connection is open before the others take every descriptor.
+    expect(await status(`${TRANSPORT}/health`)).toBe(502);
+    const { port } = new URL(url);
+    const idle = Array.from({ length: descriptors }, () => connect(Number(port), '127.0.0.1').on('error', () => {}));
+    onTestFinished(() => void idle.map((socket) => socket.destroy()));
+    // The dashboard closes those for which no descriptor is left.
+    await Promise.race(idle.map((socket) => once(socket, 'close')));
+    expect(await status(`${MOUNT}/mobile/manifest`)).toBe(500);
+    for (const socket of idle) socket.destroy();
+    await expect.poll(open, { timeout: TIMEOUT, interval: POLL }).toBeLessThan(descriptors / 2);
+    expect(await status(`${MOUNT}/mobile/manifest`)).toBe(200);
   },
 );
 
