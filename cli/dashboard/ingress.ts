@@ -19,6 +19,7 @@ import {
   type Failure,
   type ForwardLimits,
 } from '../runtime/node/forward.ts';
+import { createMinorCollector } from '../runtime/node/gc.ts';
 import { type Exchange, refuse, sendJson } from './answers.ts';
 import type { Marker } from './marker.ts';
 import type { RelayLink } from './relay-link.ts';
@@ -55,7 +56,12 @@ export interface IngressDeps {
 /** The same-origin ingress: the routes of the allowlist, forwarded to the relay as they are (contract 07 §4.3). */
 export function createIngress({ link, marker, limits, base }: IngressDeps) {
   const match = createIngressMatcher();
-  const { addBody, forward, carryAnswer } = createForwarder({ link, limits, refuse: refuseFailed });
+  const { addBody, forward, carryAnswer } = createForwarder({
+    link,
+    limits,
+    refuse: refuseFailed,
+    carried: createMinorCollector(),
+  });
   const pluginInfo = { available: true, path: base, capabilities: ['relay_http', 'relay_websocket'] };
   const description = {
     ...pluginInfo,
