@@ -5,7 +5,7 @@ import type { Session } from '../lib/sessions/session.ts';
 import { errorResponse, type JsonText, json, jsonText, readJsonText } from '../lib/web/json.ts';
 import { actorOf, label, RUN_ID } from './actor.ts';
 import { paired, pairedWithHint } from './guards.ts';
-import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
+import { type Guard, type Handler, hangUpOf, lastOf, type RelayRequest } from './request.ts';
 
 /** Maximum bytes of a tool's arguments (contract 07 §2.3). */
 const LIMIT = 32 * 1024 * 1024;
@@ -50,7 +50,7 @@ export const callTool: Handler = async (request, relay) => {
       runId: label(request, RUN_ID),
       profile: label(request, 'x-svc-relay-profile'),
     },
-    signal: request.signal,
+    signal: hangUpOf(request),
     actor: actorOf(request, relay),
   });
   return jsonText(reply);

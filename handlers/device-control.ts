@@ -3,7 +3,7 @@ import { DEVICE_ROWS, deviceRoutes } from '../lib/operations/device.ts';
 import { errorResponse, jsonText, readJsonText } from '../lib/web/json.ts';
 import { actorOf } from './actor.ts';
 import { paired } from './guards.ts';
-import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
+import { type Guard, type Handler, hangUpOf, lastOf, type RelayRequest } from './request.ts';
 
 /** Bytes of a body (contract 03 §4.1). */
 const LIMIT = 2 * 1024 * 1024;
@@ -35,12 +35,11 @@ export const controlDevice: Handler = async (request, relay) => {
   const route = deviceRoutes(pathOf(request)).find(({ method }) => method === request.method);
   if (!route) throw new RelayError('not-found', 'not found');
   const body = route.method === 'POST' ? await readJsonText(request, LIMIT) : undefined;
-  const { signal } = request;
   const reply = await relay.bridge.command({
     route,
     query: lastOf(request.query),
     body,
-    signal,
+    signal: hangUpOf(request),
     actor: actorOf(request, relay),
   });
   return jsonText(EMPTY.has(reply.status) ? null : reply.body, reply.status, HEADERS);

@@ -4,7 +4,7 @@ import { PHONE_GRANT } from '../lib/phone/phone.ts';
 import { BODY_LIMIT, json, readJson } from '../lib/web/json.ts';
 import { actorOf } from './actor.ts';
 import { hasGrant, operatorOrPaired, operatorTokenEnd } from './guards.ts';
-import { type Handler, integerOf, lastOf } from './request.ts';
+import { type Handler, hangUpOf, integerOf, lastOf } from './request.ts';
 import type { SocketRow } from './sockets.ts';
 
 /** Bytes of a body (contract 04 §1.2). */
@@ -50,7 +50,7 @@ export const takeReplies: Handler = async (request, relay) => {
   }
   const { replies, leaseId, sent } = await relay.phone.poll({
     timeout: Math.min(Math.max(number(query.timeout) ?? DEFAULT_TIMEOUT, 0), MAX_TIMEOUT) * 1000,
-    signal: request.signal,
+    signal: hangUpOf(request),
     mayRead: () => hasGrant(request, relay, PHONE_GRANT),
     wanted: isSelective ? { chatId, replyTo, since } : undefined,
     lease: lease === undefined ? undefined : Math.min(Math.max(lease, MIN_LEASE), MAX_LEASE) * 1000,

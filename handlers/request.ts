@@ -1,6 +1,7 @@
 import type { Peer } from '../lib/access/peer.ts';
 import { RelayError } from '../lib/errors.ts';
 import type { ReadBudgets } from '../lib/kit/byte-budget.ts';
+import type { HangUp } from '../lib/kit/event.ts';
 import type { Listener } from '../lib/pairing/mint.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
@@ -27,9 +28,13 @@ export type RelayRequest = Request & {
    * than `body`. Its reader also enforces the time limit of the body.
    */
   chunks?(): AsyncIterable<Uint8Array>;
+  /** Aborts like `signal`. Set if the runtime has a cheaper way. */
+  readonly hangUp?: HangUp;
   /** Limits the memory of long bodies. */
   budgets?: ReadBudgets;
 };
+
+export const hangUpOf = (request: RelayRequest): HangUp => request.hangUp ?? request.signal;
 
 export type Handler = (request: RelayRequest, relay: Relay) => Response | Promise<Response>;
 

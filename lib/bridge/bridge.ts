@@ -182,15 +182,15 @@ export async function openBridge(deps: BridgeDeps) {
     async command({ route, query, body, signal, actor }: PhoneCall): Promise<Reply> {
       if (stopping) throw new RelayError('unavailable', 'Relay is shutting down');
       const { method, path } = route;
-      const recordFor = (device?: Device, selector?: string): ActivityRecord => ({
-        ...newRecord(clock.now()),
-        method,
-        path,
-        params: redact(withoutSelectorKeys({ ...query, ...body?.value })),
-        device_id: device?.id ?? null,
-        device_name: device?.name ?? null,
-        alias_used: selector ?? null,
-      });
+      const recordFor = (device?: Device, selector?: string): ActivityRecord =>
+        newRecord(clock.now(), {
+          method,
+          path,
+          params: redact(withoutSelectorKeys(Object.assign({}, query, body?.value))),
+          device_id: device?.id ?? null,
+          device_name: device?.name ?? null,
+          alias_used: selector ?? null,
+        });
       if (!route.ignoresFreeze) dispatcher.requireThawed(actor, recordFor);
       const selector = readSelector(query, body?.value);
       const device = deviceFor(selector, route);

@@ -172,13 +172,13 @@ export async function openDesktop(deps: DesktopDeps) {
       if (stopping) throw refusal('bad-gateway', 'desktop_disconnected', 'Relay is shutting down');
       const { tool, query, signal, actor } = call;
       const { text, value } = call.args;
-      const recordFor = (device?: Device): ActivityRecord => ({
-        ...newRecord(clock.now()),
-        tool,
-        device_id: device?.id ?? null,
-        device_name: device?.name ?? null,
-        args: redact(Object.fromEntries(Object.entries(value).filter(([key]) => !isNoArgument(key)))),
-      });
+      const recordFor = (device?: Device): ActivityRecord =>
+        newRecord(clock.now(), {
+          tool,
+          device_id: device?.id ?? null,
+          device_name: device?.name ?? null,
+          args: redact(Object.fromEntries(Object.entries(value).filter(([key]) => !isNoArgument(key)))),
+        });
       dispatcher.requireThawed(actor, recordFor);
       const selector = readSelector(value) ?? readSelector(query);
       const device = choose(registry.list(), { selector, tool, isForeign });

@@ -1,5 +1,6 @@
 import { describeError, type RelayError } from '../errors.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import type { HangUp } from '../kit/event.ts';
 import type { Link } from './link.ts';
 
 /** Maximum commands in flight on one socket (contract 03 §4.2, 07 §2.3). */
@@ -28,8 +29,8 @@ export interface Command<Owner, Response> {
   frame: string | undefined;
   /** Milliseconds in which the response must come. */
   timeout: number;
-  /** Aborted when the caller disconnects. */
-  signal?: AbortSignal;
+  /** Aborts when the caller disconnects. */
+  signal?: HangUp;
   /** The device asks its owner first: returns the milliseconds that are left. */
   ownerAsked?(): number;
   /** Called once, possibly before `open` returns. */
@@ -39,7 +40,7 @@ export interface Command<Owner, Response> {
 interface Pending<Owner, Response> {
   owner: Owner;
   /** The device asks its owner first. */
-  wait(): void;
+  wait: (() => void) | undefined;
   /** Cleared when settled: V8 keeps the outgrown tables of a `Map` alive, and with them a whole request. */
   settle: ((outcome: Outcome<Response>) => void) | undefined;
 }
@@ -65,6 +66,7 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
     add(command.owner, -1);
     const { settle } = command;
     command.settle = undefined;
+    command.wait = undefined;
     settle?.(outcome);
   }
 
@@ -134,7 +136,7 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
     wait(id: string, owner: Owner): boolean {
       const command = pending.get(id);
       if (command?.owner !== owner) return false;
-      command.wait();
+      command.wait?.();
       return true;
     },
 

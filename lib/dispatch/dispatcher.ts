@@ -1,7 +1,7 @@
 import type { Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
-import { createEvent } from '../kit/event.ts';
+import { createEvent, type HangUp } from '../kit/event.ts';
 import type { Log } from '../log.ts';
 import { type Actor, type ActorRecord, describeActor, recordOf } from '../operations/actor.ts';
 import type { Gate, Lease } from '../operations/gate.ts';
@@ -29,16 +29,22 @@ export interface CommandRecord<Decision extends string = string> {
   actor?: ActorRecord;
 }
 
-/** The record of a command that begins at `now` (epoch milliseconds). */
-export const newRecord = (now: number) =>
-  ({
-    request_id: crypto.randomUUID(),
+/**
+ * The record of a command that begins at `now` (epoch milliseconds), with the room's own members. `Object.assign`, since a
+ * member after a spread gives every object a hidden class of its own in Node 20: 1 KB that only a marking of the whole heap
+ * frees (2026-11).
+ */
+export const newRecord = <Own extends object>(now: number, own: Own) => {
+  const record = {
+    request_id: crypto.randomUUID() as string,
     sent_at: now,
     response_status: null,
     result_summary: null,
     error: null,
     decision: 'pending' as const,
-  }) satisfies CommandRecord;
+  } satisfies CommandRecord;
+  return Object.assign(record, own);
+};
 
 /**
  * The rules that differ between bridge and desktop. `Target` is the data besides the record that determines an outcome.
@@ -85,7 +91,7 @@ export interface Dispatch<R, Target> {
   /** Milliseconds to wait for the response. */
   timeout: number;
   /** Aborts when the caller disconnects. */
-  signal?: AbortSignal;
+  signal?: HangUp;
   ignoresFreeze?: boolean;
 }
 

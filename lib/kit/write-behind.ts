@@ -15,7 +15,7 @@ export interface WriteBehindOptions<T extends StorageValue> {
  * owner bounds the number of keys.
  */
 export function createWriteBehind<T extends StorageValue>({ store, log, name }: WriteBehindOptions<T>) {
-  const changed = new Map<string, () => T | null>();
+  let changed = new Map<string, () => T | null>();
   let isScheduled = false;
 
   async function settle(writes: Promise<void>[]): Promise<void> {
@@ -36,9 +36,9 @@ export function createWriteBehind<T extends StorageValue>({ store, log, name }: 
 
   function flush(): void {
     isScheduled = false;
-    const entries = [...changed];
-    changed.clear();
-    void settle(entries.map(([key, value]) => write(key, value)));
+    const entries = changed;
+    changed = new Map();
+    void settle([...entries].map(([key, value]) => write(key, value)));
   }
 
   return {

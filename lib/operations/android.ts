@@ -1,3 +1,4 @@
+import type { HangUp } from '../kit/event.ts';
 import type { JsonObject } from '../kit/json.ts';
 import type { Session } from '../sessions/session.ts';
 import type { JsonText } from '../web/json.ts';
@@ -16,7 +17,7 @@ export interface PhoneCall {
   /** The body of a POST: its text, which goes to the phone unchanged, and its parsed value. */
   body?: Readonly<JsonText>;
   /** Aborts when the caller disconnects. */
-  signal?: AbortSignal;
+  signal?: HangUp;
   actor: Actor;
 }
 

@@ -1,5 +1,6 @@
 import * as v from 'valibot';
 import { RelayError } from '../errors.ts';
+import type { HangUp } from '../kit/event.ts';
 import type { Session } from '../sessions/session.ts';
 import type { JsonText } from '../web/json.ts';
 import type { Actor } from './actor.ts';
@@ -34,7 +35,7 @@ export interface ToolCall {
   session: Session;
   run: { chatSession?: string; runId?: string; profile?: string };
   /** Aborts when the caller disconnects. */
-  signal?: AbortSignal;
+  signal?: HangUp;
   actor: Actor;
 }
 

@@ -2,6 +2,7 @@ import type { Reply, StoredReply } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import type { HangUp } from '../kit/event.ts';
 import type { Log } from '../log.ts';
 import type { Closed, PhoneHistory } from './history.ts';
 import { sizeOf } from './reply.ts';
@@ -28,7 +29,7 @@ export interface Poll {
   /** Milliseconds to wait for the first reply. */
   timeout: number;
   /** Aborted when the reader disconnects, in which case it takes no replies. */
-  signal?: AbortSignal;
+  signal?: HangUp;
   wanted?: ReplyFilter;
   /** Milliseconds after which unacknowledged replies return to the queue; absent to take them at once. */
   lease?: number;

@@ -6,6 +6,7 @@ import type { RelayRequest } from '../../../handlers/request.ts';
 import type { Fetch } from '../../../handlers/routes.ts';
 import type { Peer } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
+import type { HangUp } from '../../../lib/kit/event.ts';
 import type { Log } from '../../../lib/log.ts';
 import { errorResponse } from '../../../lib/web/json.ts';
 import { send } from './send.ts';
@@ -31,6 +32,7 @@ class NodeRequest extends Request {
   #req: IncomingMessage | undefined;
   #res: ServerResponse | undefined;
   #signal: AbortSignal | undefined;
+  #hangUp: HangUp | undefined;
 
   constructor(url: string, init: RequestInit) {
     init.headers = new RequestHeaders(init.headers);
@@ -55,18 +57,50 @@ class NodeRequest extends Request {
 
   /** Aborts when the client hangs up before its response is sent. */
   override get signal(): AbortSignal {
-    this.#signal ??= hangUpOf(this.#res);
+    this.#signal ??= signalOf(this.hangUp);
     return this.#signal;
+  }
+
+  get hangUp(): HangUp {
+    this.#hangUp ??= new ResponseHangUp(this.#res);
+    return this.#hangUp;
   }
 }
 
-function hangUpOf(res: ServerResponse | undefined): AbortSignal {
+/** Aborts when a response's connection closes before it has been sent. */
+class ResponseHangUp implements HangUp {
+  readonly #res: ServerResponse | undefined;
+  #listeners: Set<() => void> | undefined;
+
+  constructor(res: ServerResponse | undefined) {
+    this.#res = res;
+  }
+
+  get aborted(): boolean {
+    return this.#res?.closed === true && !this.#res.writableFinished;
+  }
+
+  addEventListener(_type: 'abort', listener: () => void): void {
+    if (!this.#listeners) {
+      this.#listeners = new Set();
+      this.#res?.once('close', () => this.#closed());
+    }
+    this.#listeners.add(listener);
+  }
+
+  removeEventListener(_type: 'abort', listener: () => void): void {
+    this.#listeners?.delete(listener);
+  }
+
+  #closed(): void {
+    if (this.aborted) for (const listener of [...(this.#listeners ?? [])]) listener();
+  }
+}
+
+function signalOf(hangUp: HangUp): AbortSignal {
   const controller = new AbortController();
-  const abort = () => {
-    if (!res?.writableFinished) controller.abort();
-  };
-  if (res?.closed) abort();
-  else res?.once('close', abort);
+  if (hangUp.aborted) controller.abort();
+  else hangUp.addEventListener('abort', () => controller.abort());
   return controller.signal;
 }
 
