@@ -186,7 +186,7 @@ export async function openBridge(deps: BridgeDeps) {
         newRecord(clock.now(), {
           method,
           path,
-          params: redact(withoutSelectorKeys(Object.assign({}, query, body?.value))),
+          params: redact(withoutSelectorKeys(query, body?.value)),
           device_id: device?.id ?? null,
           device_name: device?.name ?? null,
           alias_used: selector ?? null,
@@ -314,8 +314,13 @@ function paramsText(query: Readonly<Record<string, string>>): string {
   return '{}';
 }
 
-const withoutSelectorKeys = <T>(values: Readonly<Record<string, T>>): Record<string, T> =>
-  Object.fromEntries(Object.entries(values).filter(([key]) => !isSelectorKey(key)));
+/** The members of both objects but those that select a phone; the second object's take precedence. */
+const withoutSelectorKeys = (
+  first: Readonly<Record<string, unknown>>,
+  second: Readonly<Record<string, unknown>> = {},
+): Record<string, unknown> =>
+  // Unlike `Object.assign`, this makes `__proto__` a member like any other.
+  Object.fromEntries([...Object.entries(first), ...Object.entries(second)].filter(([key]) => !isSelectorKey(key)));
 
 /** Scans the text only if there is something to remove. */
 const withoutSelectors = ({ text, value }: Readonly<JsonText>): string => {

@@ -113,6 +113,15 @@ describeMatrix('Device Control over HTTP (contract 03 §2, 4)', (start) => {
     expect(await (await pending).text()).toBe(body);
   });
 
+  it('§6: the activity records every member of the body, even one that would set a prototype', async () => {
+    const target = await start();
+    const phone = await startPhone(target);
+    const body = '{"x":1,"__proto__":{"y":2}}';
+    await target.fetch('/tap?x=0&z=3', { method: 'POST', body, headers: phone.headers });
+    const text = await (await target.operator('/bridge/activity?limit=1')).text();
+    expect(text).toContain('"params":{"x":1,"z":"3","__proto__":{"y":2}}');
+  });
+
   it('§4.3: status and body of the answer', async () => {
     const target = await start();
     const phone = await startPhone(target);
