@@ -3,7 +3,6 @@ import { readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { type WebSocket, WebSocketServer } from 'ws';
 import { createIdentities } from '../../lib/host/node/identity.ts';
@@ -13,6 +12,7 @@ import { parseHostMessage, parseRegister } from '../../lib/reach/messages.ts';
 import { privateAuthority } from '../support/certificate.ts';
 import { dataFrame } from '../support/frames.ts';
 import { TIMEOUT } from '../support/limits.ts';
+import { countMajors } from '../support/majors.ts';
 import { closing, temporaryHome } from '../support/process.ts';
 import {
   agentOf,
@@ -27,7 +27,6 @@ import {
 import { startReachRelay, startReachStack } from '../support/reach-stack.ts';
 
 const MIB = 1024 * 1024;
-const COUNT_MAJORS = fileURLToPath(new URL('../support/count-majors.mjs', import.meta.url));
 /** MiB moved in each direction: `REACH_MIB=500 npx vitest run test/e2e/reach` for the real amount. */
 const BULK = Number(process.env.REACH_MIB ?? 20);
 /** Resident memory that may be added while they are moved, MiB. */
@@ -149,9 +148,8 @@ describe('contract 08 §6, §7.9: a phone behind the broker', () => {
   );
 
   it('carries large bodies without marking the whole heap over and over', async (context) => {
-    const majors = join(await temporaryHome(), 'majors');
-    const stack = await startReachStack(context, { NODE_OPTIONS: `--import ${COUNT_MAJORS}`, MAJORS: majors });
-    const count = async () => (await readFile(majors, 'utf8')).split('\n').length - 1;
+    const majors = await countMajors();
+    const stack = await startReachStack(context, majors.env);
     const { credential, bootstrap, socket } = await pairThrough(stack);
     const route = withCredential(bootstrap, credential);
     const tls = await openTunnel(route);
@@ -165,11 +163,10 @@ describe('contract 08 §6, §7.9: a phone behind the broker', () => {
       }
     };
     await carry();
-    process.kill(stack.relay.child.pid, 'SIGUSR2');
-    const before = await vi.waitFor(count, { timeout: TIMEOUT });
+    const marked = await majors.start(stack.relay.child.pid);
     await carry();
     // V8 would do so every 8 MiB.
-    expect((await count()) - before).toBeLessThan(10);
+    expect(await marked()).toBeLessThan(10);
     tls.destroy();
     socket.close();
   });
