@@ -28,8 +28,6 @@ export interface OwnRoutesDeps {
   log: Log;
 }
 
-export type OwnRoutes = ReturnType<typeof createOwnRoutes>;
-
 /** The routes that the plugin answers itself: management, provider usage and the mobile page store (contract 07 §4). */
 export function createOwnRoutes({ link, relay, env, mountPath, activeCredential, log }: OwnRoutesDeps) {
   const environment = () => loadEnvironment(env);

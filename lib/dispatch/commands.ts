@@ -37,11 +37,14 @@ export interface Command<Owner, Response> {
   settled(outcome: Outcome<Response>): void;
 }
 
+/**
+ * A command in the table. Its functions are cleared when it is settled: V8 keeps the outgrown tables of a `Map` alive, and
+ * with them a whole request.
+ */
 interface Pending<Owner, Response> {
   owner: Owner;
   /** The device asks its owner first. */
   wait: (() => void) | undefined;
-  /** Cleared when settled: V8 keeps the outgrown tables of a `Map` alive, and with them a whole request. */
   settle: ((outcome: Outcome<Response>) => void) | undefined;
 }
 

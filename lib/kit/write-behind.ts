@@ -37,6 +37,7 @@ export function createWriteBehind<T extends StorageValue>({ store, log, name }: 
   function flush(): void {
     isScheduled = false;
     const entries = changed;
+    // Clearing the map instead would link its old table, and all in it, to the next one (V8, 2026-11).
     changed = new Map();
     void settle([...entries].map(([key, value]) => write(key, value)));
   }

@@ -28,7 +28,7 @@ export interface ReplyFilter {
 export interface Poll {
   /** Milliseconds to wait for the first reply. */
   timeout: number;
-  /** Aborted when the reader disconnects, in which case it takes no replies. */
+  /** Aborts when the reader disconnects, in which case it takes no replies. */
   signal?: HangUp;
   wanted?: ReplyFilter;
   /** Milliseconds after which unacknowledged replies return to the queue; absent to take them at once. */

@@ -36,14 +36,14 @@ export interface ForwarderDeps {
   limits: ForwardLimits;
   /** Answers a call that failed before its response began. */
   refuse(res: ServerResponse, failure: Failure): void;
-  /** Called with the number of bytes of each chunk, in either direction. */
-  carried?(bytes: number): void;
+  /** Called with the number of bytes of each chunk, in either direction, to free their buffers (`gc.ts`). */
+  carried(bytes: number): void;
 }
 
 export type Forwarder = ReturnType<typeof createForwarder>;
 
 /** Forwards HTTP requests to a server on this host, with `node:http` streams in both directions. */
-export function createForwarder({ link, limits, refuse, carried = ignore }: ForwarderDeps) {
+export function createForwarder({ link, limits, refuse, carried }: ForwarderDeps) {
   /**
    * Sends a call and passes its answer to `answered`. Ends with the client, or at a limit. A body is read no faster than the
    * server accepts it.
