@@ -328,6 +328,30 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     await page.getByRole('article', { name: 'Turned tablet' }).getByText('Grace').waitFor();
   });
 
+  it('14: what is being typed goes on when the page gets wider or narrower', async () => {
+    await say({ text: 'Where shall it go?', chat_id: 'turn', title: 'Turned' });
+    const { page } = await open({ device: 'desktop', context: { viewport: { width: 820, height: 1180 } } });
+    await pairPage(page, relay);
+    await page.getByRole('link', { name: 'Inbox' }).click();
+    await page.getByRole('link', { name: /Turned/ }).click();
+    await page.getByLabel('Reply').fill('To the');
+    await page.setViewportSize({ width: 1180, height: 820 });
+    await page.locator('.panes').waitFor();
+    await page.keyboard.type(' left');
+    await page.setViewportSize({ width: 820, height: 1180 });
+    await page.locator('.panes').waitFor({ state: 'detached' });
+    await page.keyboard.type(', please.');
+    await page.keyboard.press('Enter');
+    await page.locator('.bubble.own').getByText('To the left, please.').waitFor();
+    await page.goto(`${appOf(relay)}#/chat/new`);
+    const field = page.getByRole('textbox', { name: 'Message' });
+    await field.fill('A question');
+    await page.setViewportSize({ width: 1180, height: 820 });
+    await page.locator('.panes').waitFor();
+    await page.keyboard.type(' for you');
+    expect(await field.inputValue()).toBe('A question for you');
+  });
+
   it('11: a dashboard that is not there is one finding of the console', async () => {
     const { page, allow } = await open({ device: 'desktop' });
     allow(/50[13]/);

@@ -20,10 +20,22 @@ export function useWide(): boolean {
   return isWide.value;
 }
 
-/** A list, and beside it the chosen item. Each scrolls separately. */
-export const Panes = ({ list, children }: { list: ComponentChildren; children: ComponentChildren }) => (
-  <div class="panes">
-    <div>{list}</div>
-    <div>{children}</div>
+interface PanesProps {
+  isWide: boolean;
+  list: ComponentChildren;
+  /** The chosen item; false without one. */
+  children: ComponentChildren;
+  /** Beside the list while nothing is chosen. */
+  empty?: ComponentChildren;
+}
+
+/**
+ * A list and its chosen item, each scrolling separately; on a narrow page, only one of them. The item keeps its elements when
+ * the width changes: a tablet may be turned while its user types.
+ */
+export const Panes = ({ isWide, list, children, empty }: PanesProps) => (
+  <div class={isWide ? 'panes' : 'alone'}>
+    {(isWide || !children) && <div key="list">{list}</div>}
+    {(isWide || children) && <div key="item">{children || empty}</div>}
   </div>
 );

@@ -68,7 +68,8 @@ export function Shell({ screens, banner, status, notices, badges = {}, destinati
     const root = shell.current;
     if (!root) return undefined;
     return keepFocus(root, () => {
-      const row = left.current && `main a[href="${hrefOf(left.current.path, left.current.argument)}"]`;
+      // Not the link back to the list: Enter, meant for a field that was replaced, would leave the screen.
+      const row = left.current && `main a[href="${hrefOf(left.current.path, left.current.argument)}"]:not(.icon-only)`;
       return (row !== undefined && root.querySelector<HTMLElement>(row)) || heading.current;
     });
   }, []);

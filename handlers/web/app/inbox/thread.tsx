@@ -18,8 +18,8 @@ const IN_SIGHT = 0.5;
 /** A message taller than the screen counts if it covers this fraction of the screen. */
 const TALL = 0.6;
 
-/** One thread: its messages, the replies, and the field for the next one. */
-export function ThreadView({ thread }: { thread: string }) {
+/** One thread: its messages, the replies, and the field for the next one. `isAlone`: no list beside it. */
+export function ThreadView({ thread, isAlone }: { thread: string; isAlone: boolean }) {
   const { t } = useI18n();
   const { inbox } = useApp();
   const nameOf = useThreadName();
@@ -38,7 +38,7 @@ export function ThreadView({ thread }: { thread: string }) {
   const name = nameOf(row ?? { id: thread, title: null });
   useTitle(name);
   useSight(list, items);
-  useScroll(list, items.length + waiting.length);
+  useScroll(list, items.length + waiting.length, isAlone);
   return (
     <div class="screen thread">
       <div class="row nowrap">
@@ -260,13 +260,13 @@ function useSight(list: { current: HTMLElement | null }, items: readonly Item[])
   }, [unread.join('\n'), inbox]);
 }
 
-/** Scrolls to the end when something is added, or to the message of a search. */
-function useScroll(list: { current: HTMLElement | null }, length: number): void {
+/** Scrolls to the end, or to the message of a search, when something is added or another element scrolls (`isAlone`). */
+function useScroll(list: { current: HTMLElement | null }, length: number, isAlone: boolean): void {
   const { place } = useRouter();
   const at = place.value.query.get('at');
   useLayoutEffect(() => {
     const found = at === null ? null : list.current?.querySelector(`[data-id="${CSS.escape(at)}"]`);
     if (found) found.scrollIntoView({ block: 'center' });
     else list.current?.lastElementChild?.scrollIntoView({ block: 'end' });
-  }, [length, at]);
+  }, [length, at, isAlone]);
 }

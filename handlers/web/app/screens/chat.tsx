@@ -28,10 +28,12 @@ export default function Chat() {
   const { t } = useI18n();
   const { argument } = useRouter().place.value;
   const isWide = useWide();
-  const list = <ConversationList open={argument} />;
-  const talk = argument !== '' && <Talk argument={argument} isAlone={!isWide} />;
-  if (!isWide) return talk || list;
-  return <Panes list={list}>{talk || <Empty icon="chat">{t('Choose a conversation.')}</Empty>}</Panes>;
+  const empty = <Empty icon="chat">{t('Choose a conversation.')}</Empty>;
+  return (
+    <Panes isWide={isWide} list={<ConversationList open={argument} />} empty={empty}>
+      {argument !== '' && <Talk argument={argument} isAlone={!isWide} />}
+    </Panes>
+  );
 }
 
 /** One conversation, with the field for the next message. `isAlone`: no list beside it. */

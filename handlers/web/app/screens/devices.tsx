@@ -148,13 +148,9 @@ function Shown({ rows, notice, reload }: ShownProps) {
   );
   return (
     <>
-      {isWide ? (
-        <Panes list={list}>
-          <div class="screen">{open && <Device key={open.token_prefix} row={open} onAsk={onAsk} />}</div>
-        </Panes>
-      ) : (
-        list
-      )}
+      <Panes isWide={isWide} list={list}>
+        {isWide && <div class="screen">{open && <Device key={open.token_prefix} row={open} onAsk={onAsk} />}</div>}
+      </Panes>
       {subject && asked.value && (
         <DeviceDialog
           name={asked.value.dialog}

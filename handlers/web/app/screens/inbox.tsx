@@ -26,9 +26,12 @@ export default function Inbox() {
   // Loads messages that arrived while the page was hidden and its socket cut.
   useEffect(() => void inbox.catchUp(), [inbox]);
   useInboxKeys();
-  const thread = argument !== '' && <ThreadView key={argument} thread={argument} />;
-  if (!isWide) return thread || <ThreadList />;
-  return <Panes list={<ThreadList />}>{thread || <Empty icon="inbox">{t('Choose a thread.')}</Empty>}</Panes>;
+  const empty = <Empty icon="inbox">{t('Choose a thread.')}</Empty>;
+  return (
+    <Panes isWide={isWide} list={<ThreadList />} empty={empty}>
+      {argument !== '' && <ThreadView key={argument} thread={argument} isAlone={!isWide} />}
+    </Panes>
+  );
 }
 
 /** Keys for many messages: j and k for the next and the previous thread, e for read, r to reply. */
