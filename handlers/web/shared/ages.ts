@@ -3,13 +3,18 @@ import { useEffect, useState } from 'preact/hooks';
 import { isTime } from '../../../lib/kit/clock.ts';
 import type { I18n } from './i18n.ts';
 
-/** A duration in one unit: `12 s`, `3 min`, `2 h`, `5 d`. */
+/** A duration in one unit, rounded: `12 s`, `3 min`, `2 h`, `5 d`. */
 export function ageText(milliseconds: number, t: I18n['t']): string {
   const seconds = Math.max(0, Math.round(milliseconds / 1000));
+  const [minutes, hours, days] = [60, 3600, 86_400].map((unit) => Math.round(seconds / unit)) as [
+    number,
+    number,
+    number,
+  ];
   if (seconds < 60) return t('{n} s', { n: seconds });
-  if (seconds < 3600) return t('{n} min', { n: Math.round(seconds / 60) });
-  if (seconds < 86_400) return t('{n} h', { n: Math.round(seconds / 3600) });
-  return t('{n} d', { n: Math.round(seconds / 86_400) });
+  if (minutes < 60) return t('{n} min', { n: minutes });
+  if (hours < 24) return t('{n} h', { n: hours });
+  return t('{n} d', { n: days });
 }
 
 /**
