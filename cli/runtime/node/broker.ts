@@ -24,7 +24,7 @@ import { MAX_FRAME } from '../../../lib/reach/frames.ts';
 import { CONNECT_PATH } from '../../../lib/reach/settings.ts';
 import type { BrokerStore } from '../../../storage/broker.ts';
 import { type ConnectionCaps, ConnectionLimits, createFront } from './front.ts';
-import { collectOnMainThread, createMinorCollector } from './gc.ts';
+import { createMinorCollector, tuneCollection } from './gc.ts';
 import { endWithError, isHandshake } from './handshake.ts';
 import { checkConnectionsEvery } from './internals.ts';
 import { holdLoopbacks } from './listen.ts';
@@ -86,7 +86,7 @@ interface Connection {
  * @throws Node's listening error, such as `EADDRINUSE`, in which case nothing stays open.
  */
 export async function startNodeBroker(options: NodeBrokerOptions) {
-  collectOnMainThread();
+  tuneCollection();
   const { store, hosts, log, clock = systemClock } = options;
   const adapter = new BrokerAdapter(new Broker({ clock, hosts, stored: await store.all() }), options, clock);
   const server = createServer(options, adapter);

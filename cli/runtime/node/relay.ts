@@ -25,7 +25,7 @@ import { sqlBackend } from '../../../storage/sql-backend.ts';
 import { openStateFile } from '../../../storage/sqlite.ts';
 import { ownPackage } from '../../own-package.ts';
 import { updateCommandOf } from '../../update-command.ts';
-import { collectOnMainThread } from './gc.ts';
+import { tuneCollection } from './gc.ts';
 import {
   isWithoutAddress,
   type Listening,
@@ -71,7 +71,7 @@ export async function startNodeRelay({
   yaml,
   clock = systemClock,
 }: NodeRelayOptions) {
-  collectOnMainThread();
+  tuneCollection();
   const tls = noTls ? undefined : await readCertificate(config);
   const trust = await readTrust(config, log.named('host').warn);
   const state = log.named('state');
