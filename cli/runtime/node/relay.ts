@@ -106,7 +106,11 @@ export async function startNodeRelay({
     const server = createRelayServer(main);
     let listening: Listening;
     try {
-      listening = await listen(server, { host: config.host, port: config.port, tls });
+      const limit: ConnectionLimit = {
+        connections: await maxConnections(host),
+        reached: (held) => log.warn(`a listener has ${held} connections, its maximum: it closes more`),
+      };
+      listening = await listen(server, { host: config.host, port: config.port, tls }, limit);
       relay.listener = { host: config.host, port: listening.address.port, tls: tls !== undefined };
     } catch (error) {
       await server.close();
@@ -185,6 +189,22 @@ async function startSecureLink(
   }
 }
 
+/** Connections for which there is memory: each takes some 10 KiB before it has sent anything. */
+const MAX_CONNECTIONS = 8192;
+
+/** Maximum connections of all listeners: others must not take the descriptors that the relay needs for files and programs. */
+async function maxConnections({ machine }: Host): Promise<number> {
+  const { limit } = (await machine.descriptors(process.pid)) ?? { limit: MAX_CONNECTIONS };
+  return Math.min(MAX_CONNECTIONS, Math.floor(limit / 2));
+}
+
+interface ConnectionLimit {
+  /** On all listeners together. */
+  connections: number;
+  /** Called once for each listener that has closed one connection too many. */
+  reached(held: number): void;
+}
+
 /** Attempts to find a port that is free on every address, if any port will do. */
 const MAX_ATTEMPTS = 5;
 
@@ -192,7 +212,7 @@ const MAX_ATTEMPTS = 5;
  * Listens on the configured address and on both loopback addresses (contract 01 §9.1a): host tools expect the relay there,
  * and another program on one of them would receive traffic for `localhost`.
  */
-async function listen(server: RelayServer, options: ListenOptions): Promise<Listening> {
+async function listen(server: RelayServer, options: ListenOptions, limit: ConnectionLimit): Promise<Listening> {
   for (let attempt = 1; ; attempt++) {
     const opened: Listening[] = [];
     try {
@@ -205,7 +225,12 @@ async function listen(server: RelayServer, options: ListenOptions): Promise<List
         });
         if (listening) opened.push(listening);
       }
-      for (const listening of opened) server.serve(listening.server);
+      const each = Math.floor(limit.connections / opened.length);
+      for (const listening of opened) {
+        listening.server.maxConnections = each;
+        listening.server.once('drop', () => limit.reached(each));
+        server.serve(listening.server);
+      }
       return first;
     } catch (error) {
       for (const listening of opened) listening.server.close();
