@@ -15,6 +15,7 @@ import { parseHost, readSettings } from '../lib/secure-link/settings.ts';
 import { ACTIONS } from './actions.ts';
 import { confirm } from './confirm.ts';
 import { loadConfig } from './environment.ts';
+import { underLock } from './hold-state.ts';
 import { keepAlive } from './keep-alive.ts';
 import { actionOf, asHost, asPort, checkOwners, flag, type Options, option } from './options.ts';
 import {
@@ -194,15 +195,20 @@ async function servedHost(setting: Setting): Promise<string | undefined> {
 /** Sets variables in `<agent_home>/.env`, and leaves every other line unchanged. Returns the path. */
 async function writeEnvironment({ files, agentHome }: Host, variables: Record<string, string>): Promise<string> {
   const path = `${agentHome}/.env`;
-  try {
+  async function write(): Promise<void> {
     const bytes = await files.read(path, MAX_ENV_FILE + 1);
     if (bytes && bytes.length > MAX_ENV_FILE) throw new Error('the file is larger than 1 MiB');
     const text = bytes ? decodeEnvFile(bytes) : '';
     const mode = (await files.stat(path))?.mode ?? 0o600;
     const target = (await files.realPath(path)) ?? path;
     await files.writeAtomic(target, new TextEncoder().encode(setInEnvFile(text, variables)), mode & 0o777);
+  }
+  try {
+    // Not beside the file, where an uninstallation would leave the lock.
+    await underLock(`${agentHome}/svc-relay/env`, write);
     return path;
   } catch (error) {
+    if (error instanceof CommandError) throw error;
     throw new CommandError(
       `${path} cannot be changed: ${describeError(error)}`,
       `Set ${Object.keys(variables).join(', ')} yourself, or use the flags of svc relay start.`,

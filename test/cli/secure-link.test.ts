@@ -63,6 +63,23 @@ describe('svc relay secure-link (contract 08 §1)', () => {
     expect((await envOf(home)).RELAY_SECURE_LINK_ENABLED).toBe('0');
   });
 
+  test('commands at the same time lose no change of each other', async () => {
+    const { home, setting } = await relayWith(REPORT, 'API_SERVER_KEY=key\n');
+    const secureLink = (...words: string[]) => run(['relay', 'secure-link', ...words], setting);
+    const ended = await Promise.all([
+      secureLink('enable', '--host', '192.0.2.7'),
+      secureLink('enable', '--port', '9444'),
+      secureLink('enable'),
+    ]);
+    expect(ended.map(({ code }) => code)).toEqual([0, 0, 0]);
+    expect(await envOf(home)).toEqual({
+      API_SERVER_KEY: 'key',
+      RELAY_SECURE_LINK_ENABLED: '1',
+      RELAY_SECURE_LINK_HOST: '192.0.2.7',
+      RELAY_SECURE_LINK_PORT: '9444',
+    });
+  });
+
   test('enable refuses while a check is blocked, except by force', async () => {
     const { home, setting } = await relayWith(BLOCKED);
     const refused = await run(['relay', 'secure-link', 'enable'], setting);
