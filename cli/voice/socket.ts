@@ -177,7 +177,8 @@ function connect<T>(relay: VoiceRelay, path: string, client: SessionClient<T>, b
     socket.on('unexpected-response', (_request, response) => {
       const status = response.statusCode ?? 0;
       response.resume();
-      reject(refusalOf(status, isResuming));
+      // A relay that stops, or a proxy without its relay, says nothing of the session.
+      reject(isResuming && status >= 500 ? new Lost(`HTTP ${status}`) : refusalOf(status, isResuming));
       socket.terminate();
     });
     socket.on('error', (error) => {

@@ -5,6 +5,7 @@ import type { Audience, Confirmation } from '../../cli/voice/conversation.ts';
 import { startConversation } from '../../cli/voice/conversation.ts';
 import { samplesOf } from '../../cli/voice/microphone.ts';
 import type { VoiceRelay } from '../../cli/voice/relay.ts';
+import { followSession } from '../../cli/voice/socket.ts';
 import type { JsonObject } from '../../lib/kit/json.ts';
 import { wavFile } from '../../lib/voice/streaming/wav.ts';
 
@@ -22,10 +23,14 @@ interface Line {
 async function setUp(request = {}) {
   /** Status with which upgrades are refused. */
   let refusal: number | undefined;
+  let refusals = 0;
   const server = new WebSocketServer({
     port: 0,
     host: '127.0.0.1',
-    verifyClient: (_info, decide) => decide(refusal === undefined, refusal),
+    verifyClient: (_info, decide) => {
+      if (refusal !== undefined) refusals++;
+      decide(refusal === undefined, refusal);
+    },
   });
   await new Promise((resolve) => server.once('listening', resolve));
   const lines: Line[] = [];
@@ -91,9 +96,11 @@ async function setUp(request = {}) {
     confirmations,
     audio,
     stop: () => stop.abort(),
-    refuse: (status: number) => {
+    relay,
+    refuse: (status: number | undefined) => {
       refusal = status;
     },
+    refusals: () => refusals,
     setUnplayed: (ms: number) => {
       unplayed = ms;
     },
@@ -283,6 +290,33 @@ it('says that a session is lost which the relay knows no more', async () => {
   first.close(1001, 'server shutting down');
   await expect(ended).rejects.toThrow(/the relay was restarted, or has ended the session/);
   expect(said).toEqual(['lost']);
+});
+
+it.each([502, 503, 504])('comes back although a proxy answers %i while the relay is away', async (status) => {
+  const { line, refuse, refusals, said } = await setUp();
+  const first = await line(0, 1);
+  first.send('voice.session.ready');
+  refuse(status);
+  first.close(1001);
+  await expect.poll(refusals).toBeGreaterThan(1);
+  refuse(undefined);
+  const second = await line(1, 1);
+  expect(second.sent).toMatchObject([{ type: 'session.resume' }]);
+  second.send('voice.replay.done');
+  await expect.poll(() => said).toEqual(['lost', 'resumed']);
+});
+
+it('gives up a session whose proxy finds no relay in the time for coming back', async () => {
+  const { relay, line, refuse } = await setUp();
+  await line(0, 1);
+  const client = { start: () => [{ type: 'session.start' }], resume: () => [], onEvent: () => undefined };
+  const ended = followSession(relay, '/x', client, { resumes: 1, comeBack: 300 });
+  const gone = expect(ended).rejects.toThrow('the connection to the relay on fake was lost: HTTP 502');
+  const first = await line(1, 1);
+  first.send('voice.session.ready');
+  refuse(502);
+  first.close(1001);
+  await gone;
 });
 
 it('a signal closes the session', async () => {
