@@ -63,7 +63,7 @@ const BUILD_INFO_FILE = 'about.json';
 const COMMIT_DIGITS = 9;
 const BUILD = /^[0-9a-f]{16}$/;
 const STAGING = /^\.new-/;
-/** Earlier builds to keep for relays that still run them. */
+/** Earlier builds to keep for programs that still run them, beside those of running relays. */
 const KEPT_BUILDS = 10;
 /** Milliseconds after which an unfinished folder belongs to a build that was killed. */
 const ABANDONED_AFTER = 3_600_000;
@@ -221,7 +221,25 @@ async function writeFixed(id) {
   }
 }
 
-/** Removes all but the newest builds, and what builds that were killed or of an earlier layout have left. */
+/** The builds that relays of this user run; null if that cannot be found out. */
+function runningBuilds() {
+  const args = [join(DIST, 'cli/svc.js'), 'status', '--all', '--json'];
+  const { stdout } = spawnSync(process.execPath, args, { encoding: 'utf8' });
+  try {
+    return JSON.parse(stdout).relays.map(({ build }) => build?.id);
+  } catch {
+    return null;
+  }
+}
+
+/** The builds that are not needed any more, of `builds`, newest first. */
+function surplusOf(builds) {
+  const old = builds.slice(KEPT_BUILDS);
+  const running = old.length > 0 && runningBuilds();
+  return running ? old.filter(({ name }) => !running.includes(name)) : [];
+}
+
+/** Removes all but the newest builds and those of running relays, and what builds that were killed or of an earlier layout have left. */
 async function prune(id) {
   const found = [];
   for (const name of await readdir(DIST)) {
@@ -230,7 +248,7 @@ async function prune(id) {
   }
   const earlier = found.filter(({ name }) => BUILD.test(name) && name !== id).sort((a, b) => a.age - b.age);
   const abandoned = found.filter(({ name, age }) => STAGING.test(name) && age > ABANDONED_AFTER);
-  for (const { name } of [...earlier.slice(KEPT_BUILDS), ...abandoned]) await remove(name);
+  for (const { name } of [...surplusOf(earlier), ...abandoned]) await remove(name);
   // The first build beside an earlier layout leaves it, as a relay may still run it.
   if (earlier.length === 0) return;
   for (const { name } of found) if (!BUILD.test(name) && !STAGING.test(name)) await sweep(name);

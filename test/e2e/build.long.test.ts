@@ -17,6 +17,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { listRelayLocks } from '../../lib/host/node/relay-lock.ts';
 import { connect } from '../support/client.ts';
 import { median, TIMED } from '../support/limits.ts';
 import { startRelayProcess } from '../support/process.ts';
@@ -231,10 +232,13 @@ describe('the build', () => {
     const client = await connect(relay.wsUrl);
     client.send('system', 'auth', { pairing_code: code, device_id: 'tablet' });
     await client.next({ type: 'auth.ok' });
+    await expect.poll(() => listRelayLocks(join(relay.home, '.svc-relay'))).toHaveLength(1);
 
+    // More than stay: that of the relay is the oldest.
+    for (let at = 0; at < 12; at++) await mkdir(join(checkout.directory, 'dist', at.toString(16).padStart(16, '0')));
     for (let round = 0; round < 2; round++) {
       await checkout.edit();
-      expect(await checkout.build()).toEqual(SILENT);
+      expect(await checkout.build({ env: { HOME: relay.home } })).toEqual(SILENT);
     }
     // The screen of a shell is kept by a part that is loaded with the first shell.
     const shell = await attach(client, 'work');
@@ -245,6 +249,7 @@ describe('the build', () => {
     await (await attach(client, 'work')).shows('42-is-shown');
     client.close();
     expect(relay.output).not.toMatch(/ERROR|Cannot find/);
+    expect(await checkout.builds()).toHaveLength(12);
   });
 
   test('earlier builds are kept up to a number; what was there before the first stays for one build', async () => {
