@@ -2,12 +2,14 @@ import { cp, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } fro
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { unlessMissing } from '../lib/host/errors.ts';
+import { listRelayLocks } from '../lib/host/node/relay-lock.ts';
+import { attempt } from '../lib/kit/attempt.ts';
 import { parseObject } from '../lib/kit/json.ts';
 import { COPIED_FROM, type OwnPackage } from './own-package.ts';
 
-/** Copies that stay: that of the running relay, and one of another state in the same folder. */
+/** Copies that stay although no relay runs from them: the newest ones. */
 const KEPT_COPIES = 2;
-/** Milliseconds after which an unfinished copy belongs to a command that was killed. */
+/** Milliseconds in which a copy is finished, and its relay in the list of those that run, unless the command was killed. */
 const ABANDONED_AFTER = 3_600_000;
 
 /**
@@ -19,13 +21,14 @@ export async function copyOfInstallation(
   { directory, build, isCopy }: OwnPackage,
   folder: string,
   program: string,
+  relayHome: string,
 ): Promise<string | null> {
   if (isCopy || directory === null || !build || !directory.includes('/node_modules/')) return null;
   const copies = join(folder, 'program');
   const target = join(copies, build.id);
   if (!(await exists(target))) await write(directory, build.id, target);
   await utimes(target, new Date(), new Date());
-  await prune(copies);
+  await prune(copies, relayHome);
   return pathToFileURL(join(target, 'dist', build.id, program)).href;
 }
 
@@ -70,15 +73,19 @@ async function resolve(name: string, from: string): Promise<string | null> {
   }
 }
 
-async function prune(copies: string): Promise<void> {
+async function prune(copies: string, relayHome: string): Promise<void> {
+  const relays = attempt(() => listRelayLocks(relayHome));
+  // Any copy may be in use.
+  if (!relays) return;
   const names = await readdir(copies);
   const aged = await Promise.all(
     names.map(async (name) => ({ name, used: (await stat(join(copies, name)).catch(() => null))?.mtimeMs ?? 0 })),
   );
   const unfinished = aged.filter(({ name }) => /\.new-\d+$/.test(name));
   const finished = aged.filter((copy) => !unfinished.includes(copy)).sort((a, b) => b.used - a.used);
-  const abandoned = unfinished.filter(({ used }) => used < Date.now() - ABANDONED_AFTER);
-  for (const { name } of [...finished.slice(KEPT_COPIES), ...abandoned]) {
+  const running = relays.map(({ build }) => build?.id);
+  for (const { name, used } of [...finished.slice(KEPT_COPIES), ...unfinished]) {
+    if (used > Date.now() - ABANDONED_AFTER || running.includes(name)) continue;
     await rm(join(copies, name), { recursive: true, force: true });
   }
 }

@@ -122,10 +122,10 @@ async function run(options: Options, context: CommandContext): Promise<number | 
 }
 
 /** The URL of the program in a copy of this installation, to run in this process instead; null to continue here. */
-async function ownCopy({ stateFile, agentHome }: Config, context: CommandContext): Promise<string | null> {
+async function ownCopy({ stateFile, agentHome, relayHome }: Config, context: CommandContext): Promise<string | null> {
   const folder = stateFile === null ? join(agentHome, 'svc-relay') : dirname(stateFile);
   const program = context.program === 'svc-relay' ? 'svc-relay.js' : 'svc.js';
-  return copyOfInstallation(context.ownPackage, folder, program).catch((error) => {
+  return copyOfInstallation(context.ownPackage, folder, program, relayHome).catch((error) => {
     printWarning(context, `after an upgrade, this relay has to be restarted at once: ${describeError(error)}`);
     return null;
   });
