@@ -397,6 +397,9 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
         await session?.exited;
         return session ? { kind: 'killed', name: wanted } : { kind: 'unknown', name: wanted, tmux: false };
       }
+      // tmux's server ends with its last session, which would also end a client that is about to create another one.
+      const others = [...running.keys()].filter((other) => other.tmuxName !== undefined);
+      await Promise.all(others.map((other) => other.hasDrawn()));
       const killed = await killTmux(tmux, tmuxName(wanted));
       return killed || own ? { kind: 'killed', name: wanted } : { kind: 'unknown', name: wanted, tmux: true };
     },

@@ -3,7 +3,7 @@ import type { Client, Frame } from './client.ts';
 import { hasProgram, pairTerminal, startTerminalRelay } from './terminal.ts';
 
 /** A relay and a paired client, for one case. */
-export async function start(options: { tmux?: boolean; env?: Record<string, string> } = {}) {
+export async function start(options: Parameters<typeof startTerminalRelay>[0] = {}) {
   const target = await startTerminalRelay(options);
   onTestFinished(() => target.stop());
   return { target, ...(await pairTerminal(target)) };

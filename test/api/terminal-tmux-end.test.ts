@@ -1,0 +1,39 @@
+import { execFileSync } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { describeOnNode } from '../support/relay.ts';
+import { temporaryDirectory } from '../support/temp.ts';
+import { attach } from '../support/terminal.ts';
+import { ask, start, withTmux } from '../support/terminal-flow.ts';
+
+/** A relay whose tmux first runs lines of sh. `$real` is the tmux of this machine. */
+async function startScripted(script: string) {
+  const programs = await temporaryDirectory();
+  const real = execFileSync('which', ['tmux'], { encoding: 'utf8' }).trim();
+  const become = (script: string) =>
+    writeFile(join(programs, 'tmux'), `#!/bin/sh\nreal=${real}\n${script}\nexec $real "$@"\n`, { mode: 0o755 });
+  await become(script);
+  return { ...(await start({ tmux: true, programs })), become, programs };
+}
+
+const testTmux = test.skipIf(!withTmux.includes(true));
+
+describeOnNode('a tmux server that ends (contract 02 §3.5, 3.7)', () => {
+  testTmux('a kill of the only other shell does not end a shell whose client is still starting', async () => {
+    // As the real one: a client that is connecting while the server ends does not start another server.
+    const { client } = await startScripted(`case "$*" in *"new-session -A -s svc-b "*)
+      sleep 0.3
+      if ! $real "$1" "$2" has-session -t =svc-a 2>/dev/null; then
+        echo "server exited unexpectedly"
+        exit 1
+      fi
+    esac`);
+    await (await attach(client, 'a')).shows('ready>');
+    const shell = await attach(client, 'b');
+    expect((await ask(client, 'kill', { session_name: 'a' })).type).toBe('terminal.detached');
+    await shell.shows('ready>');
+    expect((await ask(client, 'list')).payload.sessions).toMatchObject([{ name: 'b', live: true, attached: 1 }]);
+    expect(shell.detached).toBeUndefined();
+  });
+});
