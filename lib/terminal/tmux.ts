@@ -130,7 +130,12 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxDe
   /** Runs a command whose failure may count as "no such session" (contract 02 §3.5). */
   async function run(args: string[]): Promise<Outcome> {
     try {
-      return await execute([...(await common()), ...args]);
+      for (let attempt = 1; ; attempt++) {
+        const outcome = await execute([...(await common()), ...args]);
+        // The server ended with its last session during the command; only the next answer says whether there is another.
+        const isEnded = !outcome.ok && ENDED.test(firstLine(outcome.stderr));
+        if (!isEnded || attempt === MAX_ATTEMPTS) return outcome;
+      }
     } catch (error) {
       return { ok: false, stdout: '', stderr: describeError(error) };
     }
@@ -147,15 +152,11 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxDe
    * @throws Error on every other failure, since it is unknown what runs then.
    */
   async function ask(args: string[]): Promise<string | undefined> {
-    for (let attempt = 1; ; attempt++) {
-      const { ok, stdout, stderr } = await run(args);
-      if (ok) return stdout;
-      const problem = firstLine(stderr);
-      if (ABSENT.test(problem)) return undefined;
-      // The server ended with its last session during the command; only the next answer says whether there is another.
-      if (ENDED.test(problem) && attempt < MAX_ATTEMPTS) continue;
-      throw new Error(`tmux ${args[0]} failed: ${problem || 'it did not run'}`);
-    }
+    const { ok, stdout, stderr } = await run(args);
+    if (ok) return stdout;
+    const problem = firstLine(stderr);
+    if (ABSENT.test(problem)) return undefined;
+    throw new Error(`tmux ${args[0]} failed: ${problem || 'it did not run'}`);
   }
 
   /** Sets the server's escape-time after any running change, if it is still wanted then. */
@@ -272,12 +273,12 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxDe
       return ok ? stdout.replace(/\s+$/, '').slice(-MAX_REPLAY) : '';
     },
 
-    /** Every session of the relay's server. */
+    /** Every session of the relay's server. Empty, with a warning, if tmux fails (contract 02 §3.5). */
     async list(): Promise<TmuxSession[]> {
       const counts = '#{session_attached} #{session_windows} #{session_created} #{window_activity}';
-      const { ok, stdout } = await run(['list-sessions', '-F', `${counts} #{${LAST_OPTION}} #{session_name}`]);
-      if (!ok) return [];
-      const found = stdout.split('\n').flatMap((line) => {
+      const asked = ask(['list-sessions', '-F', `${counts} #{${LAST_OPTION}} #{session_name}`]);
+      const stdout = await asked.catch((error) => log.warn(`shells in tmux cannot be listed: ${describeError(error)}`));
+      const found = (stdout ?? '').split('\n').flatMap((line) => {
         const [, attached, windows, createdAt, activeAt, last = '', name] = LISTED.exec(line) ?? [];
         if (name === undefined) return [];
         const times = { createdAt: Number(createdAt), activeAt: Number(activeAt) };

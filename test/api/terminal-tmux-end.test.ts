@@ -36,4 +36,33 @@ describeOnNode('a tmux server that ends (contract 02 §3.5, 3.7)', () => {
     expect((await ask(client, 'list')).payload.sessions).toMatchObject([{ name: 'b', live: true, attached: 1 }]);
     expect(shell.detached).toBeUndefined();
   });
+
+  testTmux(
+    '§3.8: a list asks a server once more that ends meanwhile, and a tmux that fails is in the log',
+    async () => {
+      const { client, target, programs, become } = await startScripted('');
+      await (await attach(client, 'a')).shows('ready>');
+      await ask(client, 'detach', { session_name: 'a' });
+      const names = async () => {
+        const { sessions } = (await ask(client, 'list')).payload;
+        return (sessions as { name: string }[]).map(({ name }) => name);
+      };
+      const failing = (times: string) => `case "$*" in *list-sessions*)
+      if ${times}; then
+        echo "server exited unexpectedly" >&2
+        exit 1
+      fi
+    esac`;
+      await become(failing(`mkdir "${programs}/asked" 2>/dev/null`));
+      expect(await names()).toEqual(['a']);
+      const warnings = () => target.log.filter((line) => line.includes('shells in tmux cannot be listed'));
+      expect(warnings()).toEqual([]);
+      await become(failing('true'));
+      expect(await names()).toEqual([]);
+      expect(warnings()).toEqual([expect.stringContaining('server exited unexpectedly')]);
+      // Nothing is forgotten.
+      await become('');
+      expect(await names()).toEqual(['a']);
+    },
+  );
 });
