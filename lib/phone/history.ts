@@ -104,6 +104,8 @@ export async function openHistory(deps: HistoryDeps) {
   const changed = new Set<number>();
   /** Items with changes that concern only the mirror. */
   const marked = new Set<number>();
+  /** Writes that have not ended. */
+  const writing = new Set<Promise<boolean>>();
   let latest = 0;
   let characters = 0;
 
@@ -209,6 +211,43 @@ export async function openHistory(deps: HistoryDeps) {
     let newest = 0;
     for (const item of items.values()) newest = Math.max(newest, seqOf(item, true));
     return newest;
+  }
+
+  /** Writes changed items. Resolves with false if that fails. */
+  async function writeChanged(): Promise<boolean> {
+    if (changed.size > 0) {
+      const isAtEdge = isEdge();
+      const news: PhoneHistoryItem[] = [];
+      for (const seq of changed) {
+        const item = items.get(seq);
+        if (item) news.push(isAtEdge ? { ...item, seq: seqOf(item, true) } : item);
+      }
+      notify?.(news, latestSeen());
+    }
+    // After a failure, several seqs may share a slot, which is the newest one's.
+    const seqs = new Map<string, number>();
+    for (const some of [changed, marked]) {
+      for (const seq of some) {
+        const slot = String(seq % MAX_ITEMS);
+        if (seq > (seqs.get(slot) ?? 0)) seqs.set(slot, seq);
+      }
+    }
+    const writes = [...seqs].map(([slot, seq]) => {
+      const item = items.get(seq);
+      if (item) return store.setItem(slot, item);
+      // A newer item may already use the slot.
+      return items.has(seq + MAX_ITEMS) ? undefined : store.removeItem(slot);
+    });
+    changed.clear();
+    marked.clear();
+    try {
+      await Promise.all(writes);
+    } catch (error) {
+      for (const seq of seqs.values()) marked.add(seq);
+      log.warn(`the history of messages could not be saved: ${describeError(error)}`);
+      return false;
+    }
+    return true;
   }
 
   /** An item without the members of the mirror. */
@@ -410,43 +449,16 @@ export async function openHistory(deps: HistoryDeps) {
     sharedIds: (): string[] => messages().flatMap(({ peer, message_id }) => (peer ? message_id : [])),
 
     /**
-     * Writes changed items. Resolves when they are durable. A failure is logged, since no message depends on it, and the items
-     * are written again with the next change.
+     * Writes changed items. Resolves when these and those of earlier calls are durable, with false if a write failed, after
+     * which the next call writes them again.
      */
-    async save(): Promise<void> {
+    async save(): Promise<boolean> {
       tellPeer();
-      if (changed.size === 0 && marked.size === 0) return;
-      if (changed.size > 0) {
-        const isAtEdge = isEdge();
-        const news: PhoneHistoryItem[] = [];
-        for (const seq of changed) {
-          const item = items.get(seq);
-          if (item) news.push(isAtEdge ? { ...item, seq: seqOf(item, true) } : item);
-        }
-        notify?.(news, latestSeen());
+      if (changed.size > 0 || marked.size > 0) {
+        const write = writeChanged().finally(() => writing.delete(write));
+        writing.add(write);
       }
-      // After a failure, several seqs may share a slot, which is the newest one's.
-      const seqs = new Map<string, number>();
-      for (const some of [changed, marked]) {
-        for (const seq of some) {
-          const slot = String(seq % MAX_ITEMS);
-          if (seq > (seqs.get(slot) ?? 0)) seqs.set(slot, seq);
-        }
-      }
-      const writes = [...seqs].map(([slot, seq]) => {
-        const item = items.get(seq);
-        if (item) return store.setItem(slot, item);
-        // A newer item may already use the slot.
-        return items.has(seq + MAX_ITEMS) ? undefined : store.removeItem(slot);
-      });
-      changed.clear();
-      marked.clear();
-      try {
-        await Promise.all(writes);
-      } catch (error) {
-        for (const seq of seqs.values()) marked.add(seq);
-        log.warn(`the history of messages could not be saved: ${describeError(error)}`);
-      }
+      return (await Promise.all(writing)).every(Boolean);
     },
 
     /** A `since` for everything after the present items. */

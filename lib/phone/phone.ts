@@ -6,8 +6,8 @@ import type {
   Reply,
   Store,
 } from '../../storage/schema.ts';
-import { describeError, mirrorBacklog, RelayError } from '../errors.ts';
-import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import { appliedOnly, describeError, mirrorBacklog, RelayError } from '../errors.ts';
+import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
@@ -111,6 +111,8 @@ const CHANNEL = 'proactive';
 const SETTLED: ReadonlySet<string> = new Set(['shown', 'answered', 'cancelled', 'expired', 'dropped']);
 /** Withdrawn questions remembered for phones that reconnect. */
 const MAX_CLOSED = 50;
+/** Milliseconds between two attempts to store a cancellation. */
+const RETRY_PERIOD = 5_000;
 /** Required for messages, replies and notifications, on routes and channels alike (contract 01 §6.2). */
 export const PHONE_GRANT = 'phone';
 
@@ -176,6 +178,8 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   let isDispatching = false;
   /** Expiry of the oldest queued question, epoch milliseconds. */
   let expiry: { at: number | null; cancel: Cancel } = { at: null, cancel() {} };
+  /** Set while a cancellation could not be stored. */
+  let cancelRetry: Cancel | undefined;
   /** Called with each message whose state changes. */
   const watchers = new Set<(messageId: string) => void>();
   const asks = createAsks({ clock, log, push: (body, by) => push(body, { by, isAsked: true }), withdraw });
@@ -444,16 +448,46 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     return buffered > 0 ? { messageId, delivered: false, buffered } : { messageId, delivered: true };
   }
 
-  async function cancel(messageId?: string, by?: string): Promise<number> {
+  /** Removes a queued message, or without an id all of them. Returns their number. */
+  function takeQueued(messageId?: string, by?: string): number {
     expire();
     const before = state.queue.length;
     dispatch({ name: 'cancel', messageId });
     const awaited = history.awaited().filter(({ message_id }) => messageId === undefined || messageId === message_id);
     for (const { message_id } of awaited) history.became(message_id, 'cancelled');
-    if (awaited.length > 0) void history.save();
     const cancelled = before - state.queue.length + takeAside(messageId, 'cancelled') + awaited.length;
     if (cancelled > 0) log.info(`${cancelled} queued messages cancelled${forWhom(by)}`);
-    await saveQueue();
+    return cancelled;
+  }
+
+  /** Stores the queue and the history together. Returns false if that fails. */
+  async function saveAll(): Promise<boolean> {
+    const failed = (error: unknown) => {
+      log.warn(`the queue of messages could not be saved: ${describeError(error)}`);
+      return false;
+    };
+    const stored = await Promise.all([queueRows.save(undelivered()).then(() => true, failed), history.save()]);
+    return stored.every(Boolean);
+  }
+
+  /** @throws RelayError `unavailable` if that fails, in which case it is tried again until it succeeds. */
+  async function storeCancelled(): Promise<void> {
+    if (await saveAll()) return;
+    cancelRetry ??= every(clock, RETRY_PERIOD, retryCancelled, (error) => log.error(describeError(error)));
+    throw appliedOnly('the cancellation is in effect');
+  }
+
+  async function retryCancelled(): Promise<void> {
+    if (!(await saveAll())) return;
+    cancelRetry?.();
+    cancelRetry = undefined;
+  }
+
+  const logged = (error: unknown) => log.warn(describeError(error));
+
+  async function cancel(messageId?: string, by?: string): Promise<number> {
+    const cancelled = takeQueued(messageId, by);
+    await storeCancelled();
     return cancelled;
   }
 
@@ -464,7 +498,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   }
 
   async function withdraw(messageId: string, by?: string): Promise<number> {
-    const cancelled = cancel(messageId, by);
+    const cancelled = takeQueued(messageId, by);
     const isDelivered = history.withdraw(messageId);
     if (isDelivered) {
       unclaimed = unclaimed.filter(({ message }) => message.message_id !== messageId);
@@ -472,8 +506,8 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
       remember(messageId);
       log.info(`question ${messageId} withdrawn${forWhom(by)}`);
     }
-    await history.save();
-    return Math.max(await cancelled, isDelivered ? 1 : 0);
+    await storeCancelled();
+    return Math.max(cancelled, isDelivered ? 1 : 0);
   }
 
   /** A message has arrived at the other relay, so the copy here is dropped. */
@@ -606,15 +640,15 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     replySeq: history.replySeq,
 
     /** Home has assigned an item its `seq`. */
-    numbered(item: { kind: PhoneHistoryItem['kind']; id: string; ts: number; seq: number }): Promise<void> {
+    async numbered(item: { kind: PhoneHistoryItem['kind']; id: string; ts: number; seq: number }): Promise<void> {
       history.number(item);
-      return history.save();
+      await history.save();
     },
 
     /** Removes the numbers that home assigned. */
-    unnumber(): Promise<void> {
+    async unnumber(): Promise<void> {
       history.unnumber();
-      return history.save();
+      await history.save();
     },
 
     /** The whole history, in the order of arrival here. */
@@ -666,14 +700,14 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
       else markTaken(messageId);
       await history.save();
       // A copy was answered while the question still waited for its phone.
-      if (answer && replyTo !== null) await cancel(replyTo);
+      if (answer && replyTo !== null) await cancel(replyTo).catch(logged);
     } else await replies.add(reply, lateness?.reason);
     answer?.();
     if (replyTo !== null) arrivedById(replyTo);
     return lateness?.reason;
   }
 
-  for (const messageId of abandoned) void withdraw(messageId);
+  for (const messageId of abandoned) withdraw(messageId).catch(logged);
   scheduleExpiry();
 
   return {
@@ -798,12 +832,16 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
       return [...awaited, ...state.queue.map(({ message }) => message)];
     },
 
-    /** Cancels a queued message, or without an id all of them. Resolves with their number once that is stored. */
+    /**
+     * Cancels a queued message, or without an id all of them. Resolves with their number once that is stored.
+     * @throws RelayError `unavailable` if it is in effect, but could not be stored (contract 01 §6.7).
+     */
     cancel,
 
     /**
      * Cancels a queued message, or an unanswered question, which devices then close (contract 09 §7). Resolves with the
      * number once that is stored.
+     * @throws RelayError like `cancel`.
      */
     withdraw,
 
@@ -841,6 +879,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     async stop(): Promise<void> {
       await asks.stop();
       expiry.cancel();
+      cancelRetry?.();
       await Promise.all([replies.stop(), saveQueue(), history.save()]);
     },
   };

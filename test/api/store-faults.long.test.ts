@@ -105,6 +105,24 @@ describeMatrix('a store that cannot be written (contract 01 §6.7)', (begin, run
     reduced.client.terminate();
   });
 
+  it('cancels a queued message all the same, says that this is not stored, and stores it later', async () => {
+    const { target, setBroken, store } = await start();
+    for (const message_id of ['a', 'b']) await target.operator('/phone/message', post({ text: 'hello', message_id }));
+    await setBroken(true);
+    const asOperator = { headers: { 'x-svc-operator': '1' } };
+    const cancelled = await target.operator('/phone/outbound?message_id=a', { method: 'DELETE', ...asOperator });
+    expect([cancelled.status, await cancelled.json()]).toEqual([
+      503,
+      { ok: false, error: expect.any(String), applied: true, stored: false },
+    ]);
+    const queued = async () => (await (await target.operator('/phone/outbound', asOperator)).json()).messages;
+    expect(await queued()).toMatchObject([{ message_id: 'b' }]);
+    await setBroken(false);
+    await vi.waitFor(async () => expect(await store()).toBe('ok'), 10_000);
+    await target.restart();
+    expect(await queued()).toMatchObject([{ message_id: 'b' }]);
+  });
+
   it('is named by any store, not by that of sessions alone', async () => {
     const { target, setBroken, store, info } = await start();
     const { client } = await pair(target);

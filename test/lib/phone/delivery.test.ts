@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { createStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { openPhoneMessaging, type PhoneLink, type PhoneMessaging } from '../../../lib/phone/phone.ts';
 import type { Poll } from '../../../lib/phone/replies.ts';
 import type { SeenChat } from '../../../lib/phone/threads.ts';
@@ -81,6 +81,12 @@ async function read(phone: PhoneMessaging, poll: Poll): Promise<Reply[]> {
   sent(true);
   return replies;
 }
+
+/** The error of a change that is in effect, but not stored (contract 01 §6.7). */
+const NOT_STORED = { kind: 'unavailable', extra: { applied: true, stored: false } };
+
+/** Lets what was begun reach its next wait. */
+const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 const ids = (messages: { message_id: string }[]) => messages.map(({ message_id: id }) => id);
 
@@ -262,11 +268,49 @@ describe('message delivery (contract 04 §5.4)', () => {
     const [removeItem, clear] = [kept.queue.removeItem, kept.queue.clear];
     const full = () => Promise.reject(new Error('disk full'));
     Object.assign(kept.queue, { removeItem: full, clear: full });
-    await phone.cancel(which);
+    await expect(phone.cancel(which)).rejects.toMatchObject(NOT_STORED);
     Object.assign(kept.queue, { removeItem, clear });
     await phone.push({ text: 'x', message_id: 'later' });
     const after = await restart();
     expect(ids(after.phone.queued())).toEqual([...(which ? ['b'] : []), 'later']);
+  });
+
+  it.each(['cancel', 'withdraw'] as const)('a %s that cannot be stored fails, and is stored later', async (how) => {
+    const kept = stores();
+    const { phone, clock, restart } = await setup(kept);
+    for (const id of ['a', 'b']) await phone.push({ text: 'x', message_id: id });
+    const { removeItem } = kept.queue;
+    Object.assign(kept.queue, { removeItem: () => Promise.reject(new Error('disk full')) });
+    await expect(phone[how]('a')).rejects.toMatchObject(NOT_STORED);
+    expect(ids(phone.queued())).toEqual(['b']);
+    expect(ids((await restart()).phone.queued()), 'a kill -9 brings it back').toEqual(['a', 'b']);
+    clock.advance(5_000);
+    await settled();
+    Object.assign(kept.queue, { removeItem });
+    clock.advance(5_000);
+    await settled();
+    expect(ids((await restart()).phone.queued())).toEqual(['b']);
+    const writes = vi.spyOn(kept.queue, 'removeItem');
+    clock.advance(60_000);
+    await settled();
+    expect(writes).not.toHaveBeenCalled();
+    expect(await phone[how]('b')).toBe(1);
+  });
+
+  it('a withdrawal of a question that a phone shows fails if it cannot be stored', async () => {
+    const kept = stores();
+    const { phone, clock, restart } = await setup(kept);
+    phone.subscribe(new FakeLink('one'), 's');
+    await phone.push({ text: '?', message_id: 'q', metadata: { question: true } });
+    const state = async () => (await restart()).phone.history({ since: 0, limit: 9 }).items[0]?.state;
+    const { setItem } = kept.history;
+    Object.assign(kept.history, { setItem: () => Promise.reject(new Error('disk full')) });
+    await expect(phone.withdraw('q')).rejects.toMatchObject(NOT_STORED);
+    Object.assign(kept.history, { setItem });
+    expect(await state()).not.toBe('cancelled');
+    clock.advance(5_000);
+    await settled();
+    expect(await state()).toBe('cancelled');
   });
 
   it('a reply whose acknowledgement could not be stored has no reader after a restart either', async () => {
