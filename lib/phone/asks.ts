@@ -72,6 +72,16 @@ interface Pending {
   progress: AskProgress | null;
   onProgress(state: AskProgress): void;
   settle(result: AskResult): void;
+  /** Why the wait ended while an answer was being stored. */
+  missed?: Unanswered['reason'];
+}
+
+/** An answer that is being stored. */
+interface Claim {
+  /** It is stored: passes it to the caller. */
+  pass(): void;
+  /** It could not be stored: the question is open again, unless its wait has ended meanwhile. */
+  release(): void;
 }
 
 const unanswered = (reason: Unanswered['reason']): Unanswered => ({ answer: null, no_answer: true, reason });
@@ -112,6 +122,7 @@ export function createAsks({ clock, log, push, withdraw }: AsksDeps) {
         const end = (reason: Unanswered['reason']) => {
           // An answer that is still being stored counts.
           if (open.get(messageId) === pending) pending.settle(unanswered(reason));
+          else pending.missed = reason;
         };
         const onAbort = () => end('aborted');
         const pending: Pending = {
@@ -155,16 +166,22 @@ export function createAsks({ clock, log, push, withdraw }: AsksDeps) {
     wordsOf: (messageId: string): Shown | undefined => open.get(messageId)?.words,
 
     /**
-     * Claims the first reply to an open question, from the device of this name. Returns a function that passes the answer to
-     * the caller, to call once the reply is stored; undefined for any other reply.
+     * Claims the first reply to an open question, from the device of this name; undefined for any other reply.
      */
-    claim({ reply_to: messageId, text, answer_index }: Reply, device: string): (() => void) | undefined {
+    claim({ reply_to: messageId, text, answer_index }: Reply, device: string): Claim | undefined {
       const pending = messageId === null ? undefined : open.get(messageId);
       if (!pending || messageId === null) return undefined;
       open.delete(messageId);
       const by = device || 'a device without a name';
       const after_s = Math.round((clock.monotonic() - pending.startedAt) / 100) / 10;
-      return () => pending.settle({ answer: text, ...(answer_index !== undefined && { answer_index }), by, after_s });
+      return {
+        pass: () => pending.settle({ answer: text, ...(answer_index !== undefined && { answer_index }), by, after_s }),
+        release() {
+          open.set(messageId, pending);
+          const missed = pending.missed ?? (isStopped ? 'gone' : undefined);
+          if (missed) pending.settle(unanswered(missed));
+        },
+      };
     },
 
     /** The state of messages has changed. */

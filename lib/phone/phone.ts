@@ -6,7 +6,7 @@ import type {
   Reply,
   Store,
 } from '../../storage/schema.ts';
-import { appliedOnly, describeError, mirrorBacklog, RelayError } from '../errors.ts';
+import { appliedOnly, describeError, mirrorBacklog, notStored, RelayError } from '../errors.ts';
 import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { withTimeout } from '../kit/timeouts.ts';
@@ -692,17 +692,26 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     const isRepeated = history.hasReply(reply);
     const answer = asks.claim(reply, device);
     const lateness = answer ? undefined : latenessOf(reply);
-    if (isRepeated && isTaken) await replies.take(messageId);
-    else if (answer || isTaken || (lateness?.isVoid && !isRepeated)) {
-      history.reply(reply, lateness?.reason);
-      // No reader at the other relay gets it either.
-      if (isTaken) history.taken(messageId);
-      else markTaken(messageId);
-      await history.save();
-      // A copy was answered while the question still waited for its phone.
-      if (answer && replyTo !== null) await cancel(replyTo).catch(logged);
-    } else await replies.add(reply, lateness?.reason);
-    answer?.();
+    try {
+      if (isRepeated && isTaken) await replies.take(messageId);
+      else if (answer || isTaken || (lateness?.isVoid && !isRepeated)) {
+        history.reply(reply, lateness?.reason);
+        // No reader at the other relay gets it either.
+        if (isTaken) history.taken(messageId);
+        else markTaken(messageId);
+        if (!(await history.save())) {
+          history.forget(messageId);
+          void history.save();
+          throw notStored();
+        }
+      } else await replies.add(reply, lateness?.reason);
+    } catch (error) {
+      answer?.release();
+      throw error;
+    }
+    // A copy was answered while the question still waited for its phone.
+    if (answer && replyTo !== null) await cancel(replyTo).catch(logged);
+    answer?.pass();
     if (replyTo !== null) arrivedById(replyTo);
     return lateness?.reason;
   }

@@ -392,3 +392,33 @@ it('09 §7: bad questions are refused, and so are too many; one that is aborted 
   expect((await Promise.all(many)).every(({ answer }) => answer === null)).toBe(true);
   expect(await ask()).toEqual({ ...NO_ANSWER, reason: 'gone' });
 });
+
+it.each(['answer', 'timeout'])(
+  'an answer that cannot be stored is neither passed on nor acknowledged; then comes the %s',
+  async (next) => {
+    const kept = stores();
+    const { phone, clock, connect, ask, states } = await setup(kept);
+    const pixel = connect('Pixel 9');
+    const result = ask();
+    await settled();
+    const reply = { text: 'no', reply_to: pixel.question.message_id, answer_index: 1, message_id: 'r1' };
+    const { setItem } = kept.history;
+    let fail = () => {};
+    const full = () => new Promise((_, reject) => (fail = () => reject(new Error('disk full'))));
+    Object.assign(kept.history, { setItem: full });
+    const refused = expect(phone.reply(pixel, reply, 'e')).rejects.toMatchObject({ kind: 'unavailable' });
+    if (next === 'timeout') clock.advance(60_000);
+    Object.assign(kept.history, { setItem });
+    fail();
+    await refused;
+    expect(pixel.acknowledged).toEqual([]);
+    if (next === 'timeout') {
+      expect(await result).toEqual({ ...NO_ANSWER, reason: 'timeout' });
+      return;
+    }
+    expect(states()).toEqual([['message', 'Deploy now?', 'shown']]);
+    await phone.reply(pixel, reply, 'e');
+    expect(await result).toMatchObject({ answer: 'no', by: 'Pixel 9' });
+    expect(pixel.acknowledged).toEqual([['r1', undefined]]);
+  },
+);
