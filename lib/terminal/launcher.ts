@@ -89,8 +89,12 @@ export function createLauncher({ host, config, clock, log }: LauncherDeps) {
       const shell = await resolveShell(host.children, [wanted, config.terminalShell, host.env.SHELL]);
       if (shell === undefined) return { kind: 'no-shell' };
       const target = tmux && tmuxName(name);
-      const reattach = target !== undefined && (await tmux?.exists(target)) === true;
-      const replay = reattach ? await tmux?.capture(target) : undefined;
+      const failed = (error: unknown) => log.error(`cannot start terminal ${name}: ${describeError(error)}`);
+      // An agent run must not take a shell of its owner for its own, which a freeze would end.
+      const known = runId === undefined ? tmux?.exists : tmux?.surelyExists;
+      const reattach = target === undefined ? false : await known?.(target).catch(failed);
+      if (reattach === undefined) return { kind: 'failed' };
+      const replay = target !== undefined && reattach ? await tmux?.capture(target) : undefined;
       const file = target === undefined ? shell : tmux?.file;
       const ofRun = runId !== undefined && !reattach;
       // A client of another size would see a part of the window, or, as the only client, shrink it.
@@ -126,7 +130,7 @@ export function createLauncher({ host, config, clock, log }: LauncherDeps) {
         onStart(session);
         return { kind: 'started', session, reattach, replay: replay || undefined };
       } catch (error) {
-        log.error(`cannot start terminal ${name}: ${describeError(error)}`);
+        failed(error);
         return { kind: 'failed' };
       }
     },

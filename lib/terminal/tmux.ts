@@ -226,6 +226,10 @@ export function createTmux(file: string, { host, agentHome, clock, log }: TmuxDe
 
     exists: async (tmuxName: string): Promise<boolean> => (await run(['has-session', '-t', target(tmuxName)])).ok,
 
+    /** Like `exists`. @throws Error if that cannot be determined. */
+    surelyExists: async (tmuxName: string): Promise<boolean> =>
+      (await ask(['has-session', '-t', target(tmuxName)])) !== undefined,
+
     /** Ends a session. Returns false if it does not exist. */
     kill: async (tmuxName: string): Promise<boolean> => (await run(['kill-session', '-t', target(tmuxName)])).ok,
 

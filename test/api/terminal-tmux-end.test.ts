@@ -2,9 +2,9 @@ import { execFileSync } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { describeOnNode } from '../support/relay.ts';
+import { bearer, describeOnNode, post } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
-import { attach } from '../support/terminal.ts';
+import { attach, pairTerminal } from '../support/terminal.ts';
 import { ask, start, withTmux } from '../support/terminal-flow.ts';
 
 /** A relay whose tmux first runs lines of sh. `$real` is the tmux of this machine. */
@@ -65,4 +65,26 @@ describeOnNode('a tmux server that ends (contract 02 §3.5, 3.7)', () => {
       expect(await names()).toEqual(['a']);
     },
   );
+
+  testTmux("09 §3: a shell of the owner does not become an agent run's while tmux fails", async () => {
+    const { client, target, become } = await startScripted('');
+    const own = await attach(client, 'own');
+    await own.shows('ready>');
+    await become('case "$*" in *has-session*) exit 1; esac');
+    const agent = await pairTerminal(target);
+    const attachForRun = () => ask(agent.client, 'attach', { session_name: 'own', run_id: 'run-1' });
+    expect(await attachForRun()).toMatchObject({
+      type: 'terminal.error',
+      payload: { message: 'Failed to start a terminal session', session_name: 'own' },
+    });
+    await become('');
+    expect(await attachForRun()).toMatchObject({ type: 'terminal.attached', payload: { reattach: true } });
+    const frozen = await fetch(`${target.url}/relay/freeze`, { ...post({}), headers: bearer(agent.token) });
+    expect(frozen.status).toBe(200);
+    await agent.client.next({ type: 'terminal.detached' });
+    expect((await ask(client, 'list')).payload.sessions).toMatchObject([{ name: 'own', attached: 1 }]);
+    own.type('echo still $((40 + 2))\r');
+    await own.shows('still 42');
+    expect(target.tmuxRun('show-options', '-t', 'svc-own', '-qv', '@svc-run')).toBe('');
+  });
 });
