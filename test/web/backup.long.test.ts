@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { appOf, webCode } from '../support/app.ts';
 import { describeInBrowser } from '../support/browser.ts';
+import { stored } from '../support/browser-storage.ts';
 import { agentHome } from '../support/cli.ts';
 import { begin, paired, run } from '../support/companion-cli.ts';
 import { bearer, startNodeTarget, type Target } from '../support/relay.ts';
@@ -88,6 +89,32 @@ describeInBrowser('a backup moves between the app and the companion (issue 17)',
     expect(stored.deviceId).toBe(deviceId);
     expect(stored.pairing.session_token).toBe(pairing.session_token);
     expect(await currentOf(pairing.session_token)).toMatchObject({ device_id: deviceId });
+  });
+
+  it('a session stays bound to its key when its page is closed before the backup is sealed', async () => {
+    const { page, online } = await openSettings();
+    const tokenIn = async () => {
+      const row = (await stored(page)).databases.svc?.['pairing /'] as { pairing: { session_token: string } };
+      return row.pairing.session_token;
+    };
+    const statusOf = async (token: string) => (await relay.fetch('/sessions', { headers: bearer(token) })).status;
+    const token = await tokenIn();
+    expect(await statusOf(token)).toBe(401);
+    // A slow phone takes seconds to seal.
+    await page.evaluate(() => {
+      SubtleCrypto.prototype.encrypt = () => {
+        document.documentElement.classList.add('sealing');
+        return new Promise(() => {});
+      };
+    });
+    await page.getByRole('button', { name: 'Export' }).click();
+    await page.locator('html.sealing').waitFor();
+    expect(await statusOf(token)).toBe(401);
+    await page.goto(`${app}#/home`);
+    await page.reload();
+    await online.waitFor();
+    await page.getByText(/bound to a key of this browser: a copy/).waitFor();
+    expect(await statusOf(await tokenIn())).toBe(401);
   });
 
   it('a file larger than any backup is refused without being read to its end', async () => {

@@ -33,17 +33,16 @@ export function BackupCard() {
 
   const save = () =>
     attempt(async () => {
-      if (session.pairing.value) {
-        // The key cannot leave this browser, so a restored session has to work without it.
-        const prefix = session.token()?.slice(0, 8);
-        if (session.pairing.value.bound) await api.call(`sessions/${prefix}/key`, { method: 'DELETE' });
-        await session.share();
-      }
+      // Sealed first, so that a failure changes nothing: only a session without its key works elsewhere.
+      const prefix = session.token()?.slice(0, 8);
       const { bound: _, shared: __, ...pairing } = session.pairing.value ?? {};
       const text = await sealBackup(
         { settings: settings.all(), pairing: session.pairing.value && pairing, deviceId: session.deviceId },
         passphrase.value,
       );
+      // If the token was renewed meanwhile, the relay refuses its old prefix.
+      if (session.pairing.value?.bound) await api.call(`sessions/${prefix}/key`, { method: 'DELETE' });
+      if (session.pairing.value) await session.share();
       const url = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
       Object.assign(document.createElement('a'), { href: url, download: 'svc-backup.json' }).click();
       URL.revokeObjectURL(url);
