@@ -11,7 +11,8 @@ const OF_APP =
 const OPEN_AT_HOME = /^\/(?:health|sessions\/nonce|ws)(?:[?#]|$)/;
 const PREFLIGHT = {
   'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE',
-  'access-control-allow-headers': 'authorization, content-type, dpop, idempotency-key, range',
+  'access-control-allow-headers':
+    'authorization, content-type, dpop, idempotency-key, if-match, if-none-match, if-range, range',
   'access-control-max-age': '600',
 };
 const EXPOSED = 'dpop-nonce, retry-after, content-range, content-disposition';

@@ -94,6 +94,27 @@ describeInBrowser("the app of the edge's own origin (contract 12 §3)", ({ open 
     await expect.poll(replies).toEqual(['Yes']);
   });
 
+  it('saves a document that it has read at home', {
+    timeout: 120_000,
+  }, async () => {
+    const world = await mirrored({ published: true });
+    const { edge, inStep, svc } = world;
+    await inStep();
+    const link = JSON.parse((await svc('pair', '--web', '--via', 'edge', '--json')).stdout).page_url;
+    await knowsHome(world);
+    const opened = await openFor(world, { device: 'desktop' });
+    const { page } = opened;
+    await page.goto(link);
+    await isHome(opened, world);
+    await connected(page);
+    await page.goto(`${edge}/app/#/profiles/default%2Fsoul`);
+    for (const text of ['She is kind.', 'She is kind and brief.']) {
+      await page.getByLabel('Text').fill(text);
+      await page.getByRole('button', { name: 'Save' }).click();
+      await page.getByText(/^Not saved yet/).waitFor({ state: 'detached' });
+    }
+  });
+
   it('redeems a code of home at home, and says what to do where home cannot be reached', {
     timeout: 120_000,
   }, async () => {
