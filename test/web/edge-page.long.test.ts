@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { connected } from '../support/app.ts';
 import { describeInBrowser, expectUsable, type TestBrowser, type TestPage } from '../support/browser.ts';
-import { stored } from '../support/browser-storage.ts';
+import { sentToken, stored } from '../support/browser-storage.ts';
 import { atMailbox, mailboxOf, mirrored } from '../support/mirrored.ts';
 import { randomCode } from '../support/relay.ts';
 
@@ -94,11 +94,11 @@ describeInBrowser("the app of the edge's own origin (contract 12 §3)", ({ open 
     await expect.poll(replies).toEqual(['Yes']);
   });
 
-  it('saves a document that it has read at home', {
+  it('saves a document that it has read at home, and shows a picture', {
     timeout: 120_000,
   }, async () => {
     const world = await mirrored({ published: true });
-    const { edge, inStep, svc } = world;
+    const { home, edge, inStep, svc } = world;
     await inStep();
     const link = JSON.parse((await svc('pair', '--web', '--via', 'edge', '--json')).stdout).page_url;
     await knowsHome(world);
@@ -113,6 +113,14 @@ describeInBrowser("the app of the edge's own origin (contract 12 §3)", ({ open 
       await page.getByRole('button', { name: 'Save' }).click();
       await page.getByText(/^Not saved yet/).waitFor({ state: 'detached' });
     }
+
+    const buffer = Buffer.from(await (await fetch(`${home.url}/app/icon-192.png`)).arrayBuffer());
+    await page.goto(`${edge}/app/#/files`);
+    await page.getByLabel('Send files').setInputFiles({ name: 'icon.png', mimeType: 'image/png', buffer });
+    await sentToken(page, 'icon.png');
+    await page.getByRole('listitem').filter({ hasText: 'icon.png' }).getByRole('button', { name: 'Open' }).click();
+    const picture = page.getByRole('img', { name: 'icon.png' });
+    await expect.poll(() => picture.evaluate((image) => (image as HTMLImageElement).naturalWidth)).toBe(192);
   });
 
   it('redeems a code of home at home, and says what to do where home cannot be reached', {

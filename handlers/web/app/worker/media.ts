@@ -56,7 +56,12 @@ export function serveMedia(scope: WorkerScope, app: string, caller: Caller): voi
     if (!DESTINATIONS.has(destination)) return;
     const own = PASSED_ON.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) as string] as const] : []));
     const init = { headers: Object.fromEntries(own), signal };
-    event.respondWith(scope.clients.get(event.clientId).then((page) => fetchFor(page, url.slice(app.length), init)));
+    event.respondWith(
+      scope.clients
+        .get(event.clientId)
+        .then((page) => fetchFor(page, url.slice(app.length), init))
+        .then(asOwn),
+    );
   });
 
   scope.addEventListener('message', (event) => {
@@ -92,6 +97,10 @@ export function serveMedia(scope: WorkerScope, app: string, caller: Caller): voi
     });
   }
 }
+
+/** Without the address of a home of another origin, whose pictures and sound the policy of the page does not allow. */
+const asOwn = (response: Response): Response =>
+  response.type === 'cors' ? new Response(response.body, response) : response;
 
 /** A file of any type, in a form that the browser saves. */
 function attachment({ body, headers }: Response): Response {
