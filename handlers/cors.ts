@@ -15,7 +15,7 @@ const PREFLIGHT = {
     'authorization, content-type, dpop, idempotency-key, if-match, if-none-match, if-range, range',
   'access-control-max-age': '600',
 };
-const EXPOSED = 'dpop-nonce, retry-after, content-range, content-disposition';
+const EXPOSED = 'dpop-nonce, retry-after, content-range, content-disposition, x-media-sensitive';
 
 /** CORS for a page of the other side of a mirror. */
 export interface CrossOrigin {
