@@ -1,5 +1,5 @@
 import { RelayError } from '../lib/errors.ts';
-import { contentTooLarge, memoryFilenameFault, type Saved } from '../lib/profiles/documents.ts';
+import { type Conditions, contentTooLarge, memoryFilenameFault, type Saved } from '../lib/profiles/documents.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { isKnown } from '../lib/web/ranges.ts';
@@ -93,7 +93,7 @@ export const getProfileAvatar: Handler = async (request, relay) => {
 export const putProfileSoul: Handler = async (request, relay) => {
   const { files, profile } = named(request, relay);
   const found = await files.find(profile);
-  const saved = await found.writeSoul(await contentOf(request), request.headers.get('if-match'));
+  const saved = await found.writeSoul(await contentOf(request), conditionsOf(request));
   return savedResponse(saved, { profile, path: 'SOUL.md' });
 };
 
@@ -106,9 +106,14 @@ export const putProfileMemory: Handler = async (request, relay) => {
   if (filename === null || fault !== null) {
     throw new RelayError('invalid', 'invalid_filename', { extra: { detail: fault } });
   }
-  const saved = await found.writeMemory(filename, await contentOf(request), request.headers.get('if-match'));
+  const saved = await found.writeMemory(filename, await contentOf(request), conditionsOf(request));
   return savedResponse(saved, { profile, filename, path: `memories/${filename}` });
 };
+
+const conditionsOf = ({ headers }: RelayRequest): Conditions => ({
+  ifMatch: headers.get('if-match'),
+  ifNoneMatch: headers.get('if-none-match'),
+});
 
 const savedResponse = ({ bytes, etag }: Saved, what: Record<string, string>): Response =>
   json({ ok: true, ...what, bytes_written: bytes, etag }, 200, withEtag(etag));

@@ -39,6 +39,12 @@ export interface Saved {
   etag: string;
 }
 
+/** Headers of a write; null without them. */
+export interface Conditions {
+  ifMatch: string | null;
+  ifNoneMatch: string | null;
+}
+
 const etagOf = (sha256: string): string => `"${sha256}"`;
 
 /** A profile's soul; a missing one is empty (contract 07 §1.5). */
@@ -106,16 +112,19 @@ function inMemoryOrder(a: string, b: string): number {
   return rank(a) - rank(b) || byCodePoint(a.toLowerCase(), b.toLowerCase()) || byCodePoint(a, b);
 }
 
-/** Writes `SOUL.md` or a file of `memories/` (contract 07 §1.5). `failure` is the error if that fails. */
+/**
+ * Writes `SOUL.md` or a file of `memories/` (contract 07 §1.5), if the conditions allow it. `failure` is the error if
+ * that fails.
+ */
 export async function writeDocument(
   host: Host,
   { name, home }: ProfilePlace,
-  { path, content, ifMatch, failure }: { path: string; content: string; ifMatch: string | null; failure: string },
+  { path, content, conditions, failure }: { path: string; content: string; conditions: Conditions; failure: string },
 ): Promise<Saved> {
   const bytes = utf8ToBytes(content);
   if (bytes.length > MAX_DOCUMENT) throw contentTooLarge(bytes.length);
   const written = await host.homeFiles
-    .write(home, `${home}/${path}`, bytes, (present) => isMatch(ifMatch, present))
+    .write(home, `${home}/${path}`, bytes, (present) => mayReplace(conditions, present))
     .catch((error: unknown) => {
       throw new RelayError('internal', failure, { extra: { profile: name, detail: errnoOf(error) || 'EIO' } });
     });
@@ -130,6 +139,10 @@ export const contentTooLarge = (received?: number): RelayError =>
   new RelayError('too-large', 'payload_too_large', {
     extra: { limit_bytes: MAX_DOCUMENT, ...(received === undefined ? {} : { received_bytes: received }) },
   });
+
+/** With `If-None-Match: *`, only to create a file (RFC 9110 §13.1.2). */
+const mayReplace = ({ ifMatch, ifNoneMatch }: Conditions, present: { sha256: string | null } | null): boolean =>
+  isMatch(ifMatch, present) && (ifNoneMatch === null || !isMatch(ifNoneMatch.replaceAll('W/', ''), present));
 
 /**
  * True if an `If-Match` header allows replacing the present file: strong comparison, a list or `*` (RFC 9110 §13.1.1).

@@ -8,7 +8,15 @@ import { isMapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { type Avatar, readAvatar } from './avatar.ts';
 import { createConfigReader } from './config-file.ts';
-import { type MemoryEntry, readMemory, readSoul, type Saved, type Soul, writeDocument } from './documents.ts';
+import {
+  type Conditions,
+  type MemoryEntry,
+  readMemory,
+  readSoul,
+  type Saved,
+  type Soul,
+  writeDocument,
+} from './documents.ts';
 import { type ProfilePlace, profileHome } from './home.ts';
 import { listSkills, type Skill } from './skills.ts';
 
@@ -73,23 +81,23 @@ export function createProfileFiles({ host, config, clock, log }: ProfileFilesDep
     avatar: async (name: string): Promise<Avatar> => readAvatar(host, await placeOf(name), config.mediaMaxSizeMb * MiB),
 
     /**
-     * A profile to write to, so that the name is checked before a body is read. `ifMatch` is the header; with null, the last
+     * A profile to write to, so that the name is checked before a body is read. Without a condition, the last
      * write wins. Its methods throw RelayError with the contract's codes.
      */
     async find(name: string) {
       const place = await placeOf(name);
-      const write = async (path: string, content: string, ifMatch: string | null, failure: string): Promise<Saved> => {
-        const saved = await writeDocument(host, place, { path, content, ifMatch, failure });
+      const write = async (path: string, content: string, conditions: Conditions, failure: string): Promise<Saved> => {
+        const saved = await writeDocument(host, place, { path, content, conditions, failure });
         log.info(`wrote ${path.split('/').at(-1)} of profile ${name}: ${saved.bytes} bytes`);
         writes.emit();
         return saved;
       };
       return {
-        writeSoul: (content: string, ifMatch: string | null): Promise<Saved> =>
-          write('SOUL.md', content, ifMatch, 'soul_write_failed'),
+        writeSoul: (content: string, conditions: Conditions): Promise<Saved> =>
+          write('SOUL.md', content, conditions, 'soul_write_failed'),
         /** The name was checked with `memoryFilenameFault`. */
-        writeMemory: (filename: string, content: string, ifMatch: string | null): Promise<Saved> =>
-          write(`memories/${filename}`, content, ifMatch, 'memory_write_failed'),
+        writeMemory: (filename: string, content: string, conditions: Conditions): Promise<Saved> =>
+          write(`memories/${filename}`, content, conditions, 'memory_write_failed'),
       };
     },
 

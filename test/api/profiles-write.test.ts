@@ -220,6 +220,24 @@ describeMatrix(
       expect((await get('default/soul')).body.content).toBe('from elsewhere');
     });
 
+    it('If-None-Match: * creates a file, and of ten writers with it one wins', async () => {
+      const target = await start();
+      const { put: write, get } = await profileClient(target);
+      const create = (path: string, content: string) => write(path, content, { 'if-none-match': '*' });
+      for (const path of ['default/soul', 'default/memory/a.md']) {
+        const attempts = await Promise.all(Array.from({ length: 10 }, (_, writer) => create(path, `${writer}`)));
+        expect(attempts.map(({ status }) => status).sort()).toEqual([200, ...Array(9).fill(412)]);
+        expect(attempts.find(({ status }) => status === 412)?.body).toEqual({
+          ok: false,
+          error: 'precondition_failed',
+        });
+      }
+      const { etag, content } = (await get('default/soul')).body;
+      expect((await write('default/soul', 'x', { 'if-none-match': etag })).status).toBe(412);
+      expect((await get('default/soul')).body.content).toBe(content);
+      expect((await write('default/soul', 'x', { 'if-none-match': etagOf('other') })).status).toBe(200);
+    });
+
     it('of ten writers with If-Match on one file one wins and nine get 412', async () => {
       const target = await start();
       const { put: write, get } = await profileClient(target);

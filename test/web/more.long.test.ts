@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { appOf, connected, webCode } from '../support/app.ts';
-import { describeInBrowser, expectUsable, type PageOptions } from '../support/browser.ts';
+import { describeInBrowser, expectUsable, type PageOptions, ROUTED } from '../support/browser.ts';
 import { stored } from '../support/browser-storage.ts';
 import { startFakeApi } from '../support/fake-api-server.ts';
 import { put } from '../support/profiles.ts';
@@ -220,5 +220,35 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     await expect.poll(() => readFile(path, 'utf8').catch(() => '')).toBe('Ada likes tea.');
     await page.getByRole('link', { name: 'Back to default' }).click();
     await page.getByRole('link', { name: /people\.md/ }).waitFor();
+  });
+
+  it('07 §1.5: replaces no file that somebody else creates under the name of a new one', async () => {
+    await put(relay, { 'config.yaml': 'description: The one at home\n' });
+    const { page, allow, go } = await openScreen('profiles/default%2Fmemory%2Fplaces.md', { ...ROUTED });
+    allow(/412/);
+    const path = join(relay.agentHome, 'memories/places.md');
+    // Between the last look of the page and its request.
+    await page.route(/memory\/places\.md$/, async (route) => {
+      await put(relay, { 'memories/places.md': 'Theirs.' });
+      await route.continue();
+    });
+    await page.getByLabel('Text').fill('Mine.');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText(/^The document was changed elsewhere/).waitFor();
+    expect(await readFile(path, 'utf8')).toBe('Theirs.');
+    await page.unrouteAll();
+    await page.getByRole('button', { name: 'Keep mine' }).click();
+    await expect.poll(() => readFile(path, 'utf8')).toBe('Mine.');
+
+    // The relay does not list a file that is no text.
+    const bytes = new Uint8Array([0xff, 0xfe, 0x41, 0x00]);
+    await put(relay, { 'memories/utf16.md': bytes });
+    await go('profiles/default%2Fmemory%2Futf16.md');
+    await page.getByText('This file does not exist yet.').waitFor();
+    await page.getByLabel('Text').fill('Mine.');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText(/^Not saved: there is a file of this name that cannot be shown/).waitFor();
+    expect(new Uint8Array(await readFile(join(relay.agentHome, 'memories/utf16.md')))).toEqual(bytes);
+    expect(await page.getByLabel('Text').inputValue()).toBe('Mine.');
   });
 });

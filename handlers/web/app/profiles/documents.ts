@@ -77,27 +77,21 @@ export function createDocuments({ api, pageStore }: App) {
 
     /**
      * Saves a draft unless the file has changed since the draft began.
-     * @throws ApiError
+     * @throws ApiError, with 412 if it is new, and its name that of a file that the relay does not show
      */
     async save(name: DocumentName, { content, etag }: Draft): Promise<SaveResult> {
-      // A missing file has no version that a request could name.
-      if (etag === null) {
-        const theirs = await read(name);
-        if (theirs.etag !== null) return { kind: 'conflict', theirs };
-      }
       const { profile, memory: filename } = name;
       const path = filename === null ? 'soul' : `memory/${encodeURIComponent(filename)}`;
-      const request = {
-        method: 'PUT',
-        body: { content },
-        ...(etag !== null && { headers: { 'if-match': etag } }),
-      } as const;
+      const headers: Record<string, string> = etag === null ? { 'if-none-match': '*' } : { 'if-match': etag };
       try {
+        const request = { method: 'PUT', body: { content }, headers } as const;
         const saved = await api.call<{ etag: string }>(`${pathOf(profile)}/${path}`, request);
         return { kind: 'saved', etag: saved.etag };
       } catch (error) {
         if (!(error instanceof ApiError) || error.status !== 412) throw error;
-        return { kind: 'conflict', theirs: await read(name) };
+        const theirs = await read(name);
+        if (etag === null && theirs.etag === null && !theirs.truncated) throw error;
+        return { kind: 'conflict', theirs };
       }
     },
 

@@ -107,6 +107,7 @@ function Writer({ name, found, stored }: EditorProps & { found: Document; stored
 
   function explain(error: unknown): string {
     const status = error instanceof ApiError ? error.status : 0;
+    if (status === 412) return t('Not saved: there is a file of this name that cannot be shown. Your text stays here.');
     if (status === 413) return t('Not saved: a document has at most 1 MB.');
     if (status === 404) return t('Not saved: this profile is gone. Your text stays here.');
     if (status === 403) return t('Not saved: the file lies outside of the profile.');

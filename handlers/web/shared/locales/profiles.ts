@@ -52,6 +52,13 @@ export default {
     'Não salvo: o arquivo está fora do perfil.',
     '未保存：文件不在此配置档案内。',
   ],
+  'Not saved: there is a file of this name that cannot be shown. Your text stays here.': [
+    'Nicht gespeichert: Es gibt eine Datei dieses Namens, die nicht gezeigt werden kann. Dein Text bleibt hier.',
+    'No guardado: hay un archivo con este nombre que no se puede mostrar. Tu texto sigue aquí.',
+    '保存できませんでした。この名前の表示できないファイルがあります。入力した内容は残っています。',
+    'Não salvo: há um arquivo com este nome que não pode ser mostrado. Seu texto continua aqui.',
+    '未保存：已有同名文件，但无法显示。你输入的内容仍保留在此。',
+  ],
   'Not saved: this profile is gone. Your text stays here.': [
     'Nicht gespeichert: Dieses Profil gibt es nicht mehr. Dein Text bleibt hier.',
     'No guardado: este perfil ya no existe. Tu texto sigue aquí.',
