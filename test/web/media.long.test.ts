@@ -179,6 +179,32 @@ describeInBrowser(
       expect((await readFile(await (await download).path())).equals(bytes)).toBe(true);
     });
 
+    it('saves one file in two tabs at once', async () => {
+      const { page, tab } = await openPaired();
+      const bytes = sound.subarray(0, MiB);
+      const path = await onDisk('tone.wav', bytes);
+      const other = await tab();
+      await other.goto(page.url());
+      await other.waitForFunction(() => navigator.serviceWorker.controller !== null);
+      const route = `media/by-path?path=${encodeURIComponent(path)}`;
+      // Both have their answer before either goes to the file.
+      for (const each of [page, other]) {
+        const status = await each.evaluate((route) => {
+          const { port1, port2 } = new MessageChannel();
+          navigator.serviceWorker.controller?.postMessage({ name: 'save-media', route }, [port2]);
+          return new Promise((resolve) => {
+            port1.onmessage = ({ data }) => resolve(data);
+          });
+        }, route);
+        expect(status).toBe(200);
+      }
+      for (const each of [page, other]) {
+        const download = each.waitForEvent('download');
+        await each.evaluate((route) => location.assign(route), route);
+        expect((await readFile(await (await download).path())).equals(bytes)).toBe(true);
+      }
+    });
+
     it('says at once that it cannot save a file after the browser has removed the service worker', async () => {
       const { page } = await openPaired();
       await openFile(page, await onDisk('tone.wav', sound.subarray(0, MiB)));

@@ -36,8 +36,8 @@ const SAVE_TIMEOUT = 15_000;
  * nothing is stored. `app` is the address of the page.
  */
 export function serveMedia(scope: WorkerScope, app: string, caller: Caller): void {
-  /** Files that a page is about to save, by address. */
-  const saves = new Map<string, () => Response>();
+  /** Files that pages are about to save. Two tabs may save the same one. */
+  const saves = new Set<{ address: string; take(): Response }>();
 
   /** For a page of this app only, which is asked for another bearer if the relay does not accept the stored one. */
   async function fetchFor(page: WindowClient | undefined, route: string, init: RequestInit): Promise<Response> {
@@ -51,8 +51,8 @@ export function serveMedia(scope: WorkerScope, app: string, caller: Caller): voi
   scope.addEventListener('fetch', (event) => {
     const { method, url, destination, mode, headers, signal } = event.request;
     if (method !== 'GET' || !url.startsWith(`${app}media/`)) return;
-    const take = mode === 'navigate' ? saves.get(url) : undefined;
-    if (take) event.respondWith(Promise.resolve(take()));
+    const ready = mode === 'navigate' ? [...saves].find(({ address }) => address === url) : undefined;
+    if (ready) event.respondWith(Promise.resolve(ready.take()));
     if (!DESTINATIONS.has(destination)) return;
     const own = PASSED_ON.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) as string] as const] : []));
     const init = { headers: Object.fromEntries(own), signal };
@@ -82,17 +82,21 @@ export function serveMedia(scope: WorkerScope, app: string, caller: Caller): voi
     await new Promise<void>((resolve) => {
       const end = () => {
         clearTimeout(timer);
-        saves.delete(address);
+        saves.delete(ready);
         resolve();
       };
       const timer = setTimeout(() => {
         abort.abort();
         end();
       }, SAVE_TIMEOUT);
-      saves.set(address, () => {
-        end();
-        return attachment(response);
-      });
+      const ready = {
+        address,
+        take() {
+          end();
+          return attachment(response);
+        },
+      };
+      saves.add(ready);
       port.postMessage(response.status);
     });
   }
