@@ -90,6 +90,27 @@ describeInBrowser('the app and its mailbox at the edge (contract 12 §3)', ({ op
       .toEqual(['Shall I deploy?', 'Yes', 'And say when it is done.']);
   });
 
+  it('what is being typed goes on when home is killed, and when it is back', { timeout: 120_000 }, async () => {
+    const { home, inStep, pair } = await mirrored();
+    const { page: devices, allow } = await pair(open);
+    // The home that is back challenges a proof for the former one once.
+    allow(/ (?:401|503) /);
+    await devices.goto(`${appOf(home)}#/devices`);
+    await devices.getByRole('button', { name: 'Rename' }).first().click();
+    const owner = devices.getByLabel('Whose is it?');
+    await owner.fill('Ada');
+    await inStep();
+    await home.kill();
+    await atMailbox(devices);
+    await devices.getByText('Home is off since').first().waitFor();
+    await devices.keyboard.type(' and');
+    expect(await owner.inputValue()).toBe('Ada and');
+    await home.restart();
+    await connected(devices);
+    await devices.keyboard.type(' Grace');
+    expect(await owner.inputValue()).toBe('Ada and Grace');
+  });
+
   it('says so in every language', { timeout: 180_000 }, async () => {
     const { home, inStep, pair } = await mirrored();
     const pages: Page[] = [];

@@ -104,9 +104,9 @@ function Shown({ rows, notice, reload }: ShownProps) {
   const groups = byPerson.isOn ? [...persons, ''] : [null];
   const open = rows.find(({ token_prefix }) => token_prefix === argument) ?? found[0];
   const onAsk = (row: NamedRow, dialog: DialogName) => {
-    asked.value = { prefix: row.token_prefix, dialog };
+    asked.value = { row, dialog };
   };
-  const subject = rows.find(({ token_prefix }) => token_prefix === asked.value?.prefix);
+  const subject = asked.value && presentRow(rows, asked.value.row);
   const list = (
     <div class="screen">
       {notice}
@@ -179,8 +179,15 @@ type DialogName = 'rename' | 'reduce' | 'revoke';
 
 /** A dialog about a device on the screen. */
 interface Asked {
-  prefix: string;
+  row: NamedRow;
   dialog: DialogName;
+}
+
+/** The row of the same device. The mailbox has another prefix for it than home, and so has a renewed session. */
+function presentRow(rows: readonly NamedRow[], { token_prefix, device_id }: NamedRow): NamedRow | undefined {
+  const [row, second] = rows.filter((other) => other.device_id === device_id);
+  // Devices may have sent no id.
+  return rows.find((other) => other.token_prefix === token_prefix) ?? (second ? undefined : row);
 }
 
 function Device({ row, onAsk }: { row: NamedRow; onAsk(row: NamedRow, dialog: DialogName): void }) {
