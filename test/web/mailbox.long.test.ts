@@ -92,23 +92,32 @@ describeInBrowser('the app and its mailbox at the edge (contract 12 §3)', ({ op
 
   it('what is being typed goes on when home is killed, and when it is back', { timeout: 120_000 }, async () => {
     const { home, inStep, pair } = await mirrored();
-    const { page: devices, allow } = await pair(open);
+    const { page: editor, allow } = await pair(open);
+    const { page: devices, allow: allowThere } = await pair(open);
     // The home that is back challenges a proof for the former one once.
     allow(/ (?:401|503) /);
+    allowThere(/ (?:401|503) /);
+    await editor.goto(`${appOf(home)}#/profiles/default%2Fsoul`);
+    await editor.getByLabel('Text').fill('She is kind');
     await devices.goto(`${appOf(home)}#/devices`);
     await devices.getByRole('button', { name: 'Rename' }).first().click();
     const owner = devices.getByLabel('Whose is it?');
     await owner.fill('Ada');
     await inStep();
     await home.kill();
-    await atMailbox(devices);
+    await Promise.all([editor, devices].map(atMailbox));
+    // Nothing can be typed into this screen until home is back.
+    await editor.locator('.screen:has(textarea)').and(editor.locator('[inert]')).waitFor();
     await devices.getByText('Home is off since').first().waitFor();
     await devices.keyboard.type(' and');
     expect(await owner.inputValue()).toBe('Ada and');
     await home.restart();
-    await connected(devices);
+    await Promise.all([editor, devices].map(connected));
     await devices.keyboard.type(' Grace');
     expect(await owner.inputValue()).toBe('Ada and Grace');
+    await expect.poll(() => editor.locator('[inert]').count()).toBe(0);
+    await editor.keyboard.type(' and brief.');
+    expect(await editor.getByLabel('Text').inputValue()).toBe('She is kind and brief.');
   });
 
   it('says so in every language', { timeout: 180_000 }, async () => {

@@ -53,11 +53,12 @@ export default function HomeOff({ screen, known }: { screen: string; known: stri
   );
 }
 
-/** Makes a screen inert, except for its notices. */
+/** Makes a screen inert, except for its notices. The focus comes back to it: its user may have been typing. */
 function useInertScreen(isInert: boolean): void {
   useEffect(() => {
     const main = document.querySelector('main');
     if (!main || !isInert) return;
+    const focused = document.activeElement;
     const set = (value: boolean) => {
       for (const part of main.querySelectorAll<HTMLElement>(':scope > :not(.notice)')) part.inert = value;
     };
@@ -68,6 +69,8 @@ function useInertScreen(isInert: boolean): void {
     return () => {
       observer.disconnect();
       set(false);
+      const isLost = document.activeElement === document.body;
+      if (isLost && focused instanceof HTMLElement && main.contains(focused)) focused.focus({ preventScroll: true });
     };
   }, [isInert]);
 }
