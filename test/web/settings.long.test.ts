@@ -264,6 +264,19 @@ describeInBrowser(
       return (await download).path();
     }
 
+    it('a tab does not undo what another one has set meanwhile', async () => {
+      const { page, tab } = await openAt('settings');
+      const other = await tab();
+      await other.goto(page.url());
+      await other.getByLabel('Tool calls').waitFor();
+      await page.getByLabel('Theme').selectOption('dark');
+      await other.getByLabel('Tool calls').selectOption('off');
+      await page.reload();
+      await page.getByLabel('Theme').waitFor();
+      expect(await page.getByLabel('Theme').inputValue()).toBe('dark');
+      expect(await page.getByLabel('Tool calls').inputValue()).toBe('off');
+    });
+
     it('§2.1: a backup replaces settings and pairing, which go on being renewed', async () => {
       const { page } = await openAt('settings');
       await page.getByLabel('Tool calls').selectOption('off');

@@ -116,9 +116,11 @@ export function openSettings() {
   const all = (): Record<string, unknown> =>
     Object.fromEntries(Object.entries(values).map(([name, { value }]) => [name, value]));
 
-  function store(): void {
+  /** Another tab may have stored other settings meanwhile. */
+  function store(changed: readonly string[]): void {
+    const others = Object.entries(read()).filter(([name, value]) => !changed.includes(name) && isAllowed(name, value));
     try {
-      localStorage.setItem(PLACE, JSON.stringify(all()));
+      localStorage.setItem(PLACE, JSON.stringify({ ...all(), ...Object.fromEntries(others) }));
     } catch {
       // In a browser without storage, the values last until the page is closed.
     }
@@ -136,15 +138,14 @@ export function openSettings() {
     all,
     set<Key extends keyof SettingValues>(key: Key, value: SettingValues[Key]): void {
       values[key].value = value;
-      store();
+      store([key]);
     },
     /** Takes the valid values of a backup; all others stay. */
     replace(stored: Readonly<Record<string, unknown>>): void {
-      for (const [name, own] of Object.entries<Signal<unknown>>(values)) {
-        if (isAllowed(name, stored[name])) own.value = stored[name];
-      }
+      const valid = Object.entries<Signal<unknown>>(values).filter(([name]) => isAllowed(name, stored[name]));
+      for (const [name, own] of valid) own.value = stored[name];
       forgetReason();
-      store();
+      store(valid.map(([name]) => name));
     },
   };
 }
