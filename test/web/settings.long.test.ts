@@ -280,6 +280,7 @@ describeInBrowser(
     it('§2.1: a backup replaces settings and pairing, which go on being renewed', async () => {
       const { page } = await openAt('settings');
       await page.getByLabel('Tool calls').selectOption('off');
+      await page.getByLabel('Largest file to load, MB').fill('7');
       const deviceId = await page.locator('dt:has-text("Device ID") + dd').textContent();
       const file = await exported(page, 'correct horse');
       await page.goto('about:blank');
@@ -306,6 +307,7 @@ describeInBrowser(
       // What the backup says replaces what was set here.
       await expect.poll(() => other.getByLabel('Tool calls').inputValue()).toBe('off');
       await expect.poll(() => other.getByLabel('Show reasoning').isChecked()).toBe(true);
+      await expect.poll(() => other.getByLabel('Largest file to load, MB').inputValue()).toBe('7');
       await expect.poll(() => other.locator('dt:has-text("Device ID") + dd').textContent()).toBe(deviceId);
 
       // The relay renews it for this device: the session is over, and the refresh token is good.

@@ -1,4 +1,4 @@
-import { useSignal } from '@preact/signals';
+import { useSignal, useSignalEffect } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { Choice, Field, SwitchRow } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
@@ -73,6 +73,11 @@ export function SettingNumber({ of, label, hint }: FieldProps<keyof typeof RANGE
   const { settings } = useApp();
   const [min, max] = RANGES[of];
   const typed = useSignal(String(settings.values[of].value));
+  // A backup may replace it.
+  useSignalEffect(() => {
+    const { value } = settings.values[of];
+    if (Number(typed.peek()) !== value) typed.value = String(value);
+  });
   const isValid = (text: string) => /^\d{1,4}$/.test(text) && Number(text) >= min && Number(text) <= max;
   const facts = [t('{min} to {max}', { min, max }), t('default: {value}', { value: DEFAULTS[of] })];
   return (
