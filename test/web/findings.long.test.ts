@@ -1,5 +1,5 @@
 import type { Page } from 'playwright-core';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { screens } from '../../handlers/web/app/screens.ts';
 import { appOf, connected, pairPage, webCode } from '../support/app.ts';
 import { describeInBrowser, expectUsable } from '../support/browser.ts';
@@ -297,6 +297,24 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     const rows = async () =>
       ((await (await relay.operator('/relay/devices')).json()) as { devices: { device_name: string }[] }).devices;
     await expect.poll(async () => (await rows()).map((row) => row.device_name)).toContain('Ada, old phone');
+  });
+
+  it('11: the search stays when the device that it has found is revoked', async () => {
+    const few = await startNodeTarget({});
+    onTestFinished(() => few.stop());
+    for (const device_name of ['Zebra', 'Alpha', 'Mitte']) {
+      const { client } = await pair(few, { device: { device_name } });
+      client.terminate();
+    }
+    const { page } = await open();
+    await pairPage(page, few);
+    await page.goto(`${appOf(few)}#/devices`);
+    await page.getByLabel('Search devices').fill('zeb');
+    await page.getByRole('article', { name: 'Zebra' }).getByRole('button', { name: 'Revoke' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
+    await page.getByText('No device matches.').waitFor();
+    await page.getByLabel('Search devices').fill('');
+    await page.getByRole('article', { name: 'Alpha' }).waitFor();
   });
 
   it('11: on a desktop, the devices are beside the one that is chosen', async () => {

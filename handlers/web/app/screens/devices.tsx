@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
+import { useRef } from 'preact/hooks';
 import { ageText, useNow } from '../../shared/ages.ts';
 import { Button, Chip, Choice, Empty, Notice, SwitchRow } from '../../shared/components.tsx';
 import { DeviceFactList, type DeviceFacts, ReduceDialog, RevokeDialog } from '../../shared/devices.tsx';
@@ -89,6 +90,9 @@ function Shown({ rows, notice, reload }: ShownProps) {
   const query = useSignal('');
   const order = useSignal<Order>('seen');
   const byPerson = useFlag();
+  // The search stays when there are fewer: it may still hide devices, and its user may be typing.
+  const hasSearch = useRef(false);
+  hasSearch.current ||= rows.length >= MANY;
   // Here, not in the device, whose element is replaced when the page gets wider, as when a tablet is turned.
   const asked = useSignal<Asked | undefined>(undefined);
   const { argument } = useRouter().place.value;
@@ -110,7 +114,7 @@ function Shown({ rows, notice, reload }: ShownProps) {
   const list = (
     <div class="screen">
       {notice}
-      {rows.length >= MANY && (
+      {hasSearch.current && (
         <>
           <SearchField of={query} label={t('Search devices')} />
           <Choice
