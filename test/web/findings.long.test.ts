@@ -370,6 +370,19 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     expect(await field.inputValue()).toBe('A question for you');
   });
 
+  it('14: a search of messages goes on when the page gets narrower and wider again', async () => {
+    await say({ text: 'Where is the key?', chat_id: 'search', title: 'Search here' });
+    const { page } = await open({ device: 'desktop', context: { viewport: { width: 1180, height: 820 } } });
+    await pairPage(page, relay);
+    await page.goto(`${appOf(relay)}#/inbox/search`);
+    await page.getByLabel('Search messages').fill('key');
+    await page.setViewportSize({ width: 820, height: 1180 });
+    await page.locator('.panes').waitFor({ state: 'detached' });
+    await page.setViewportSize({ width: 1180, height: 820 });
+    await page.locator('.panes').waitFor();
+    expect(await page.getByLabel('Search messages').inputValue()).toBe('key');
+  });
+
   it('11: a dashboard that is not there is one finding of the console', async () => {
     const { page, allow } = await open({ device: 'desktop' });
     allow(/50[13]/);

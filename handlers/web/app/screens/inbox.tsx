@@ -1,4 +1,4 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { timeText } from '../../shared/ages.ts';
 import { Button, Empty, Loading, Notice } from '../../shared/components.tsx';
@@ -26,9 +26,11 @@ export default function Inbox() {
   // Loads messages that arrived while the page was hidden and its socket cut.
   useEffect(() => void inbox.catchUp(), [inbox]);
   useInboxKeys();
+  // Here, not in the list, which a page that gets narrower hides beside a thread.
+  const query = useSignal('');
   const empty = <Empty icon="inbox">{t('Choose a thread.')}</Empty>;
   return (
-    <Panes isWide={isWide} list={<ThreadList />} empty={empty}>
+    <Panes isWide={isWide} list={<ThreadList query={query} />} empty={empty}>
       {argument !== '' && <ThreadView key={argument} thread={argument} isAlone={!isWide} />}
     </Panes>
   );
@@ -68,10 +70,9 @@ function useInboxKeys(): void {
 const unreadOf = (items: readonly Item[], thread: string): string[] =>
   items.filter((item) => item.thread === thread && isUnread(item)).map(({ id }) => id);
 
-function ThreadList() {
+function ThreadList({ query }: { query: Signal<string> }) {
   const { t } = useI18n();
   const { inbox, session } = useApp();
-  const query = useSignal('');
   const threads = inbox.threads.value;
   const failure = inbox.error.value;
   const isEmpty = threads.length === 0;
