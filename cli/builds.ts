@@ -8,12 +8,6 @@ export interface Build {
   build: RelayBuild | null;
 }
 
-/** `1.0.0 (249eabe)`, or with the day of a build that was made outside a repository. */
-export function buildText(version: string, build?: RelayBuild | null): string {
-  if (!build) return version;
-  return `${version} (${build.commit ?? new Date(build.built_at * 1000).toISOString().slice(0, 10)})`;
-}
-
 /** The build of this command. */
 export function ownVersion({ ownPackage }: CommandContext): { version: string; build: RelayBuild | null } {
   return { version: ownPackage.version, build: ownPackage.build ?? null };

@@ -24,7 +24,7 @@ export async function mergeChunks({ outputs, metafile, programs, relay, bundleCh
   const loaded = [...graph.reach(graph.entries(relay))].filter(
     (name) => graph.isChunk(name) && !program.includes(name),
   );
-  const common = graph.enclose(loaded.filter((name) => outputs.get(name).length <= SMALL));
+  const common = graph.enclose(loaded.filter((name) => outputs.get(name).length <= SMALL && !graph.needsPackage(name)));
   let merged = outputs;
   for (const [file, group] of [
     ['program.js', program],
@@ -39,8 +39,10 @@ export async function mergeChunks({ outputs, metafile, programs, relay, bundleCh
 function readGraph(metafile) {
   const nodes = new Map();
   for (const [path, { imports, exports, entryPoint }] of Object.entries(metafile.outputs)) {
-    const next = imports.filter(({ kind, external }) => kind === 'import-statement' && !external);
-    nodes.set(posix.basename(path), { next: next.map(({ path }) => posix.basename(path)), exports, entryPoint });
+    const statements = imports.filter(({ kind }) => kind === 'import-statement');
+    const next = statements.filter(({ external }) => !external).map(({ path }) => posix.basename(path));
+    const packages = statements.filter(({ external, path }) => external && !path.startsWith('node:'));
+    nodes.set(posix.basename(path), { next, packages, exports, entryPoint });
   }
   function reach(from) {
     const found = new Set();
@@ -54,6 +56,8 @@ function readGraph(metafile) {
   }
   return {
     reach,
+    /** True if it cannot be loaded without a package that is not in the build, such as the native one of the database. */
+    needsPackage: (name) => [...reach([name])].some((other) => nodes.get(other).packages.length > 0),
     isChunk: (name) => nodes.get(name).entryPoint === undefined,
     exportsOf: (name) => nodes.get(name).exports,
     entries: (sources) =>

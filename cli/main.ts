@@ -16,7 +16,7 @@ import {
   UsageError,
   withNextStep,
 } from './output.ts';
-import { ownPackage } from './own-package.ts';
+import { buildText, ownPackage } from './own-package.ts';
 
 /** Milliseconds that open handles of a finished command may hold the process. An unanswered DNS look-up holds it long. */
 const EXIT_GRACE = 50;
@@ -133,7 +133,6 @@ async function run(
   const named = (text: string) => asInvoked(context.stdout, text);
   const wantsHelp = flags.includes('--help') || flags.includes('-h');
   if (!wantsHelp && (flags.includes('--version') || flags.includes('-v'))) {
-    const { buildText } = await import('./builds.ts');
     line(context.stdout, `svc-relay ${buildText(context.ownPackage.version, context.ownPackage.build)}`);
     return 0;
   }

@@ -1,10 +1,11 @@
 import { variables } from '../lib/config.ts';
 import { readRelayLock } from '../lib/host/node/relay-lock.ts';
-import { buildText, isOlder, ownVersion } from './builds.ts';
+import { isOlder, ownVersion } from './builds.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import type { Invocation } from './invocation.ts';
 import type { Options } from './options.ts';
 import { type CommandContext, printWarning } from './output.ts';
+import { buildText } from './own-package.ts';
 import { remoteRelay } from './remote-relay.ts';
 
 /** The relay of this machine, which is older than this program (contract 11 §1). */

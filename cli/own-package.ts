@@ -56,3 +56,9 @@ function ownBuild(): RelayBuild | null {
     return null;
   }
 }
+
+/** `1.0.0 (249eabe)`, or with the day of a build that was made outside a repository. */
+export function buildText(version: string, build?: RelayBuild | null): string {
+  if (!build) return version;
+  return `${version} (${build.commit ?? new Date(build.built_at * 1000).toISOString().slice(0, 10)})`;
+}

@@ -11,7 +11,7 @@ import { apiBase, dashboardBase, outcome } from '../lib/operator/doctor/check.ts
 import { goneText, readGoneAddresses } from '../lib/operator/gone-addresses.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
-import { buildText, isOlder, ownVersion } from './builds.ts';
+import { isOlder, ownVersion } from './builds.ts';
 import { devicesOf, duration } from './devices/rows.ts';
 import { loadConfig, loadEnvironment, readVariable } from './environment.ts';
 import { printFreeze } from './freeze-text.ts';
@@ -30,6 +30,7 @@ import {
   UsageError,
   wrapped,
 } from './output.ts';
+import { buildText } from './own-package.ts';
 import { START } from './relay-client.ts';
 import { relayProcess } from './relay-process.ts';
 import { RELAY_OPTION } from './remote-relay.ts';

@@ -70,6 +70,23 @@ describe('what a start loads', () => {
     expect((await relay.ask('/health')).status).toBe(200);
     expect(relay.child.stderr).not.toContain('fetch loaded');
   });
+
+  /** Paths of the files that a command loads, as counted by V8. */
+  async function loadedBy(words: string[]): Promise<string[]> {
+    const folder = await temporaryHome();
+    await runSvc(words, { env: { NODE_V8_COVERAGE: folder } });
+    const [name = ''] = await readdir(folder);
+    const { result } = JSON.parse(await readFile(join(folder, name), 'utf8')) as { result: { url: string }[] };
+    return result.flatMap(({ url }) => (url.startsWith('file:') ? url.split('/').slice(-2).join('/') : []));
+  }
+
+  it('is two files for the version, and without the database for a command that asks a relay', async () => {
+    const version = (await loadedBy(['--version'])).map((path) => path.replace(/^[0-9a-f]{16}/, 'build'));
+    expect(version).toEqual(['cli/svc.js', 'build/svc.js', 'build/program.js']);
+    const devices = await loadedBy(['devices', '--json']);
+    expect(devices.join()).toContain('/devices-');
+    expect(devices.join()).not.toContain('libsql');
+  });
 });
 
 describe('a first start (01 §9.2, issue: works without any configuration)', () => {
