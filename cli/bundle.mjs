@@ -37,9 +37,9 @@ const MASK = 'cli/runtime/node/mask.ts';
 
 /**
  * Packages behind features of listhen that the relay never uses: self-signed certificates, a development server,
- * tunnels, the clipboard. They are a third of the bundle.
+ * tunnels, the clipboard, messages on the console. They are a third of the bundle.
  */
-const UNUSED = ['node-forge', 'jiti', '@parcel/watcher-wasm', 'untun', 'tinyclip'];
+const UNUSED = ['node-forge', 'jiti', '@parcel/watcher-wasm', 'untun', 'tinyclip', 'consola'];
 
 /** The MP3 encoder is LGPL: its file stays apart and unchanged, so that anybody can put another version in its place. */
 export const REPLACEABLE = 'lamejs.js';
