@@ -1,6 +1,7 @@
 import type { ChatTurnHead } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { sleep } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { sendChatError, type Turn } from './chat.ts';
 import { type AgentEvent, initialState, readEvent, type StreamState } from './events.ts';
@@ -24,6 +25,11 @@ const TICK = 1_000;
  * evicted.
  */
 const ALARM = 60_000;
+/**
+ * Further attempts to store the end of a turn, one each tick, before it is sent although it is not stored: a device is
+ * not left without the end, and gets it before it would be notified.
+ */
+const END_ATTEMPTS = 3;
 /** Milliseconds for which upstream may keep its stream open after the end of a turn. */
 const LINGER = 30_000;
 
@@ -85,6 +91,7 @@ export function createTurnRunner(deps: TurnRunnerDeps) {
   const streams = new Map<string, Running>();
   let cancelTick: Cancel | undefined;
   let cancelAlarm: Cancel | undefined;
+  const stopping = new AbortController();
   let isStopping = false;
 
   const isRunning = ({ head }: TurnStream): boolean => head.state === 'running';
@@ -172,9 +179,15 @@ export function createTurnRunner(deps: TurnRunnerDeps) {
   async function end(stream: Running, ending: Ending): Promise<void> {
     const over = { ...ending, ended_at: deps.stamp(), preview: previewOf(stream.answer.text) };
     stream.isDirty = false;
-    const saving = store.save({ ...stream.head, ...over }, stream.answer);
+    const save = () => store.save({ ...stream.head, ...over }, stream.answer);
+    const saving = save();
     deps.ending({ ...stream.head, ...over }, stream.question, stream.answer);
-    if (!(await saving)) stream.isDirty = true;
+    let isStored = await saving;
+    for (let attempt = 0; !isStored && attempt < END_ATTEMPTS && !isStopping; attempt++) {
+      await sleep({ clock, timeout: TICK, signal: stopping.signal });
+      isStored = await save();
+    }
+    if (!isStored) stream.isDirty = true;
     // Events during the write have raised its `seq`.
     stream.head = { ...stream.head, ...over };
     const held = stream.held ?? [];
@@ -343,6 +356,7 @@ export function createTurnRunner(deps: TurnRunnerDeps) {
     /** Ends all streams. Running turns become `interrupted` and are stored. */
     async stop(interrupt: (head: ChatTurnHead) => ChatTurnHead): Promise<void> {
       isStopping = true;
+      stopping.abort();
       cancelTick?.();
       cancelAlarm?.();
       const open = [...streams.values()];

@@ -210,6 +210,42 @@ describe('chat turns (contract 10 §1)', () => {
     expect(requests).toHaveLength(1);
   });
 
+  it('hold their end back while it cannot be stored, for three seconds at most', async () => {
+    const { clock, stores, store, begin, turns } = await setUp();
+    const [client, other] = [createClient('f'), createClient('f')];
+    turns.follow(other, 'f1');
+    const body = await begin(client);
+    body.event({ type: 'assistant.delta', delta: 'x' });
+    await settled();
+    const setItem = store.setItem.bind(store);
+    store.setItem = () => Promise.reject(new Error('EIO'));
+    body.event({ type: 'run.completed' });
+    body.end();
+    await clock.advanceAsync(2_500);
+    expect(eventsOf(client)).toEqual(['assistant.delta']);
+    expect(other.take('chat.turn').at(-1)).toMatchObject({ state: 'running' });
+    store.setItem = setItem;
+    await clock.advanceAsync(500);
+    await settled();
+    expect(eventsOf(client)).toEqual(['assistant.delta', 'run.completed']);
+    expect(other.take('chat.turn').at(-1)).toMatchObject({ state: 'done' });
+    // What a client has seen is what a crash leaves behind.
+    const { turns: after } = await setUp({ from: { stores, clock } });
+    after.follow(other, 'f2');
+    expect(other.take('chat.turns').at(-1)).toMatchObject({ turns: [{ state: 'done', preview: 'x' }] });
+  });
+
+  it('do not hold up a stop whose store fails', async () => {
+    const { clock, store, begin, turns } = await setUp();
+    const client = createClient('f');
+    const body = await begin(client);
+    store.setItem = () => Promise.reject(new Error('EIO'));
+    body.event({ type: 'run.completed' });
+    await settled();
+    await turns.stop();
+    expect(clock.pending).toBe(0);
+  });
+
   it('reach clients although their end could not be stored, and are written until it is', async () => {
     const { clock, store, begin, turns } = await setUp();
     const client = createClient('f');
