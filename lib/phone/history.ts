@@ -300,6 +300,11 @@ export async function openHistory(deps: HistoryDeps) {
       } else add({ seq: nextSeq(), ...content });
     },
 
+    /** Takes back changes of an item, such as its replacement by a message that could not be stored. */
+    restore(item: MessageItem): void {
+      if (items.has(item.seq)) replace(item);
+    },
+
     /** The newest message with an id. Home's own takes precedence over an unsealed one from the edge. */
     findMessage,
 

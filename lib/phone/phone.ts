@@ -175,6 +175,8 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   /** Ids of questions whose callers ended with the last process. */
   const abandoned = history.abandoned().map(({ message_id }) => message_id);
   const events: Event<PhoneLink>[] = [];
+  /** During a push, collects the messages that a full queue drops for it: they count as dropped once it is stored. */
+  let displaced: QueuedMessage[] | undefined;
   let isDispatching = false;
   /** Expiry of the oldest queued question, epoch milliseconds. */
   let expiry: { at: number | null; cancel: Cancel } = { at: null, cancel() {} };
@@ -352,11 +354,21 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     else if (returned.length > 1) log.info(`${returned.length} messages may not have arrived: they are queued again`);
     const waited = [...before.queue, ...returned.map(({ entry }) => entry)];
     const left = waited.filter((entry) => !after.queue.some(({ seq }) => seq === entry.seq));
-    for (const { message } of left) {
+    for (const entry of left) {
+      const { message } = entry;
       if (message.message_id === released) continue;
-      const isExpired = hasExpired(message, clock.now());
       const others = event.name === 'cancel' ? 'cancelled' : event.name === 'written' ? 'sent' : 'dropped';
-      history.became(message.message_id, isExpired ? 'expired' : others);
+      const became = hasExpired(message, clock.now()) ? 'expired' : others;
+      if (became === 'dropped' && displaced) displaced.push(entry);
+      else history.became(message.message_id, became);
+    }
+  }
+
+  /** Records messages that a full queue has dropped, unless they wait again. */
+  function recordDropped(entries: readonly QueuedMessage[]): void {
+    const waiting = new Set(undelivered().map(({ message }) => message.message_id));
+    for (const { message } of entries) {
+      if (!waiting.has(message.message_id)) history.became(message.message_id, 'dropped');
     }
   }
 
@@ -421,26 +433,38 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
       return { messageId, delivered: true, isDuplicate: true };
     }
     if (other?.isFull()) throw mirrorBacklog();
+    const item = history.findMessage(messageId);
+    const replaced = state.queue.find((entry) => entry.message.message_id === messageId);
     history.message(message, isAsked);
     if (isAsked) asks.worded(messageId, shownOf(message));
+    const dropped: QueuedMessage[] = [];
+    displaced = dropped;
     dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
+    displaced = undefined;
     const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));
     deps.accepted?.(message, !isQueued() || copies.length > 0);
     const buffered = isQueued() ? state.queue.length : 0;
     const stored = queueRows.save(undelivered());
-    const recorded = history.save();
+    void history.save();
     try {
       await stored;
     } catch (error) {
       log.error(`the queue of messages could not be saved: ${describeError(error)}`);
       if (isQueued()) {
         dispatch({ name: 'cancel', messageId });
-        deps.settled?.(messageId);
+        const entries = replaced ? [replaced, ...dropped] : dropped;
+        dispatch({ name: 'return', entries });
+        // The replaced message has waited under the same item.
+        if (item && item.seq === history.findMessage(messageId)?.seq) history.restore(item);
+        recordDropped(entries);
+        if (replaced) deps.accepted?.(replaced.message, false);
+        else deps.settled?.(messageId);
         void saveQueue();
         throw new RelayError('unavailable', 'the message could not be stored: try again later');
       }
     }
-    await recorded;
+    recordDropped(dropped);
+    await history.save();
     const outcome = buffered > 0 ? `queued as one of ${buffered}` : 'delivered';
     const { length } = message.text;
     log.info(`message ${messageId} of ${length} characters for chat ${chatId ?? '-'}${forWhom(by)}: ${outcome}`);
@@ -677,9 +701,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     takeAside(undefined, 'expired');
     if (entries.length > 0) log.warn(`the clock was set back, which brings back ${countOf(entries)}`);
     dispatch({ name: 'return', entries });
-    // A full queue has dropped the oldest.
-    const waiting = new Set(undelivered());
-    for (const entry of entries) if (!waiting.has(entry)) history.became(entry.message.message_id, 'dropped');
+    recordDropped(entries);
     await saveQueue();
   }
 

@@ -247,6 +247,69 @@ describe('message delivery (contract 04 §5.4)', () => {
     expect(log.lines.join('\n')).not.toContain('secret');
   });
 
+  it('a message that cannot be stored displaces none from a full queue', async () => {
+    const kept = stores();
+    const { phone, clock, restart } = await setup(kept);
+    const states: string[] = [];
+    const watch = new FakeLink('mirror');
+    watch.send = (_channel, type, { message_id, state }: Record<string, unknown>) => {
+      if (type === 'proactive.history') states.push(`${message_id} ${state}`);
+    };
+    phone.mirror(watch, 's');
+    const asked = phone.ask({ text: 'Deploy?', timeoutMs: 60_000 });
+    let answer: unknown;
+    void asked.then((result) => {
+      answer = result;
+    });
+    await settled();
+    const all = [...ids(phone.queued()), ...Array.from({ length: 49 }, (_, at) => `m${at}`)];
+    for (const message_id of all.slice(1)) await phone.push({ text: 'x', message_id });
+    expect(ids(phone.queued())).toEqual(all);
+    const { setItem } = kept.queue;
+    states.length = 0;
+    Object.assign(kept.queue, { setItem: () => Promise.reject(new Error('disk full')) });
+    const unavailable = { kind: 'unavailable' };
+    await Promise.all(
+      ['n1', 'n2'].map((message_id) =>
+        expect(phone.push({ text: 'x', message_id })).rejects.toMatchObject(unavailable),
+      ),
+    );
+    expect(ids(phone.queued())).toEqual(all);
+    expect([answer, states.filter((state) => state.endsWith('dropped'))]).toEqual([undefined, []]);
+    Object.assign(kept.queue, { setItem });
+    const after = await restart();
+    // The caller of the question ended with the process.
+    expect(ids(after.phone.queued())).toEqual(all.slice(1));
+    clock.advance(1);
+    expect(await phone.push({ text: 'x', message_id: 'n3' })).toMatchObject({ buffered: 50 });
+    await settled();
+    expect(ids(phone.queued())).toEqual([...all.slice(1), 'n3']);
+    expect(ids((await restart()).phone.queued())).toEqual([...all.slice(1), 'n3']);
+    expect(states).toContain(`${all[0]} dropped`);
+    expect(await asked).toMatchObject({ reason: 'gone' });
+  });
+
+  it('a message that cannot be stored does not replace the one that waits under its id', async () => {
+    const kept = stores();
+    const { phone, restart } = await setup(kept);
+    for (const id of ['a', 'b', 'c']) await phone.push({ text: `first ${id}`, message_id: id });
+    const seen = ({ phone }: { phone: PhoneMessaging }) => [
+      phone.queued().map(({ text }) => text),
+      phone.history({ since: 0, limit: 9 }).items.map((item) => [item.seq, item.text, item.state]),
+    ];
+    const before = seen({ phone });
+    const { setItem } = kept.queue;
+    Object.assign(kept.queue, { setItem: () => Promise.reject(new Error('disk full')) });
+    const again = { text: 'second', message_id: 'b', metadata: { question: true } };
+    await expect(phone.push(again)).rejects.toMatchObject({ kind: 'unavailable' });
+    expect(seen({ phone })).toEqual(before);
+    await settled();
+    Object.assign(kept.queue, { setItem });
+    expect(seen(await restart())).toEqual(before);
+    await phone.push(again);
+    expect(seen(await restart())[0]).toEqual(['first a', 'second', 'first c']);
+  });
+
   it('a question stays open when its answer cannot be stored', async () => {
     const kept = stores();
     const { phone } = await setup(kept);
