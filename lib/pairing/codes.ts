@@ -131,11 +131,15 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey }: Pair
   ): Promise<number> {
     const expiresAt = Math.floor(seconds(clock)) + LIFETIME;
     const entry = { ...given, expiresAt };
+    const before = entries.get(hash);
     entries.set(hash, entry);
     try {
       await store.setItem(hash, toRecord(entry));
     } catch (cause) {
-      if (entries.get(hash) === entry) entries.delete(hash);
+      if (entries.get(hash) === entry) {
+        if (before) entries.set(hash, before);
+        else entries.delete(hash);
+      }
       throw new RelayError('unavailable', 'the pairing code could not be stored: try again later', { cause });
     }
     changes.emit(entries === codes ? 'registered' : 'requested', entry.masked);

@@ -169,6 +169,16 @@ test('a store that fails gives no code out and lets nobody in', async () => {
   expect(await codes.consume('ABC123')).toBeUndefined();
 });
 
+test('a code stays as it is when a new registration of it cannot be stored', async () => {
+  const store = memoryStores().open('pairing-codes');
+  const codes = await openPairingCodes({ store, clock: fakeClock().clock, log: fakeLog().log });
+  await codes.register('ABC123', { ttlSeconds: 60 });
+  const set = vi.spyOn(store, 'setItem').mockRejectedValue(new Error('full'));
+  await expect(codes.register('ABC123', {})).rejects.toThrow(expect.objectContaining({ kind: 'unavailable' }));
+  set.mockRestore();
+  expect(await codes.consume('ABC123')).toEqual({ ttlSeconds: 60 });
+});
+
 test('issue 23, 1.9: the secret beside a code outlasts a sleep as a hash alone, and goes with the code', async () => {
   const { clock } = fakeClock();
   const { log } = fakeLog();
