@@ -336,12 +336,21 @@ export class Sessions {
     return session && isGood(session.refresh, hash, this.#now()) ? session : undefined;
   }
 
-  /** Unbinds a session from its key, so that its credentials suffice again. Resolves when that is on disk. */
+  /**
+   * Unbinds a session from its key, so that its credentials suffice again. Takes effect once it is stored.
+   * @throws RelayError `unavailable` if it cannot be stored.
+   */
   async unbind(session: Session): Promise<void> {
-    if (session.ended || session.keyThumbprint === undefined) return;
+    while (this.busy(session.family)) await this.busy(session.family);
+    if (session.ended) throw new RelayError('not-found', 'this session is over');
+    if (session.keyThumbprint === undefined) return;
+    const isStored = await this.#records.replace({ session: { ...session, keyThumbprint: undefined } }, () => {
+      session.keyThumbprint = undefined;
+    });
+    if (!isStored) throw notStored();
+    // Revoked while this was stored. The removal may have been written first.
+    if (session.ended) await this.#records.remove(session);
     this.#log.warn(`session ${named(session)} is no longer bound to the key of its device: copies of it work anywhere`);
-    session.keyThumbprint = undefined;
-    await this.#records.save(session);
   }
 
   /** The live session of a family, for example of one that was alive when its socket went to sleep (edge). */

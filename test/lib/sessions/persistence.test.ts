@@ -284,6 +284,20 @@ describe('a failing store (01 §6.7)', () => {
     expect(sessions.authenticate(token)).toBe(session);
   });
 
+  it('does not unbind a session from its key while that cannot be stored', async () => {
+    const { disk, sessions, pair, restart } = await failing();
+    const { session, token } = await pair();
+    await sessions.resume(session, session.device, undefined, 'key').saved;
+    disk.broken = true;
+    await expect(sessions.unbind(session)).rejects.toMatchObject(NOT_STORED);
+    expect([sessions.authenticate(token), sessions.authenticate(token, 'key')]).toEqual([undefined, session]);
+    disk.broken = false;
+    expect((await restart()).sessions.authenticate(token)).toBeUndefined();
+    await sessions.unbind(session);
+    expect(sessions.authenticate(token)).toBe(session);
+    expect((await restart()).sessions.authenticate(token)).toBeDefined();
+  });
+
   it('tells whoever revokes or reduces that it is in effect, and writes it again by itself', async () => {
     const { disk, sessions, clock, pair, restart } = await failing();
     const [revoked, reduced] = [await pair({ id: 'a' }), await pair({ id: 'b' })];
