@@ -6,8 +6,9 @@ import type {
   Reply,
   Store,
 } from '../../storage/schema.ts';
-import { appliedOnly, describeError, mirrorBacklog, notStored, RelayError } from '../errors.ts';
-import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
+import { describeError, mirrorBacklog, notStored, RelayError } from '../errors.ts';
+import { createApplied } from '../kit/applied.ts';
+import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
@@ -111,8 +112,6 @@ const CHANNEL = 'proactive';
 const SETTLED: ReadonlySet<string> = new Set(['shown', 'answered', 'cancelled', 'expired', 'dropped']);
 /** Withdrawn questions remembered for phones that reconnect. */
 const MAX_CLOSED = 50;
-/** Milliseconds between two attempts to store a cancellation. */
-const RETRY_PERIOD = 5_000;
 /** Required for messages, replies and notifications, on routes and channels alike (contract 01 §6.2). */
 export const PHONE_GRANT = 'phone';
 
@@ -180,8 +179,6 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   let isDispatching = false;
   /** Expiry of the oldest queued question, epoch milliseconds. */
   let expiry: { at: number | null; cancel: Cancel } = { at: null, cancel() {} };
-  /** Set while a cancellation could not be stored. */
-  let cancelRetry: Cancel | undefined;
   /** Called with each message whose state changes. */
   const watchers = new Set<(messageId: string) => void>();
   const asks = createAsks({ clock, log, push: (body, by) => push(body, { by, isAsked: true }), withdraw });
@@ -484,34 +481,20 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     return cancelled;
   }
 
-  /** Stores the queue and the history together. Returns false if that fails. */
-  async function saveAll(): Promise<boolean> {
-    const failed = (error: unknown) => {
-      log.warn(`the queue of messages could not be saved: ${describeError(error)}`);
-      return false;
-    };
-    const stored = await Promise.all([queueRows.save(undelivered()).then(() => true, failed), history.save()]);
-    return stored.every(Boolean);
-  }
-
-  /** @throws RelayError `unavailable` if that fails, in which case it is tried again until it succeeds. */
-  async function storeCancelled(): Promise<void> {
-    if (await saveAll()) return;
-    cancelRetry ??= every(clock, RETRY_PERIOD, retryCancelled, (error) => log.error(describeError(error)));
-    throw appliedOnly('the cancellation is in effect');
-  }
-
-  async function retryCancelled(): Promise<void> {
-    if (!(await saveAll())) return;
-    cancelRetry?.();
-    cancelRetry = undefined;
-  }
+  const cancellations = createApplied({
+    clock,
+    log,
+    async save() {
+      const [isRecorded] = await Promise.all([history.save(), queueRows.save(undelivered())]);
+      if (!isRecorded) throw new Error('the history of messages could not be saved');
+    },
+  });
 
   const logged = (error: unknown) => log.warn(describeError(error));
 
   async function cancel(messageId?: string, by?: string): Promise<number> {
     const cancelled = takeQueued(messageId, by);
-    await storeCancelled();
+    await cancellations.store('the cancellation is in effect');
     return cancelled;
   }
 
@@ -530,7 +513,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
       remember(messageId);
       log.info(`question ${messageId} withdrawn${forWhom(by)}`);
     }
-    await storeCancelled();
+    await cancellations.store('the cancellation is in effect');
     return Math.max(cancelled, isDelivered ? 1 : 0);
   }
 
@@ -910,7 +893,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     async stop(): Promise<void> {
       await asks.stop();
       expiry.cancel();
-      cancelRetry?.();
+      cancellations.stop();
       await Promise.all([replies.stop(), saveQueue(), history.save()]);
     },
   };

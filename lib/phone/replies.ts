@@ -1,5 +1,6 @@
 import type { Reply, StoredReply } from '../../storage/schema.ts';
-import { describeError, RelayError } from '../errors.ts';
+import { describeError } from '../errors.ts';
+import { createApplied } from '../kit/applied.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { HangUp } from '../kit/event.ts';
@@ -155,13 +156,17 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
 
   const warn = (error: unknown) => log.warn(`a change could not be saved: ${describeError(error)}`);
 
+  const save = (): Promise<unknown> => Promise.all([rows.save(records), history.save()]);
+  const applied = createApplied({ clock, log, save });
+  const storeTaken = () => applied.store('the replies are taken');
+
   /** Removes replies that readers have taken. Resolves with their number once that is stored. */
-  async function remove(isTaken: (record: StoredReply) => boolean): Promise<number> {
+  async function remove(isTaken: (record: StoredReply) => boolean, store = save): Promise<number> {
     const handedOut = records.filter(isTaken);
     records = records.filter((record) => !handedOut.includes(record));
     for (const { reply } of handedOut) history.taken(reply.message_id);
     // Even without any: an earlier removal may have failed.
-    await Promise.all([rows.save(records), history.save()]);
+    await store();
     return handedOut.length;
   }
 
@@ -278,16 +283,10 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
 
     /**
      * Acknowledges the replies of a lease, except those that another reader has taken or leased since. Resolves with their
-     * number once that is stored. Rejects with `unavailable` if it cannot be.
+     * number once that is stored.
+     * @throws RelayError `unavailable` if they are taken, but that could not be stored.
      */
-    async acknowledge(leaseId: string): Promise<number> {
-      try {
-        return await remove(({ lease }) => lease?.id === leaseId);
-      } catch (error) {
-        log.error(`the end of a lease could not be saved: ${describeError(error)}`);
-        throw new RelayError('unavailable', 'the end of the lease could not be stored: try again later');
-      }
-    },
+    acknowledge: (leaseId: string): Promise<number> => remove(({ lease }) => lease?.id === leaseId, storeTaken),
 
     /** Somebody took a reply elsewhere. Resolves with 1 once that is stored, with 0 for an unknown reply. */
     take: (messageId: string): Promise<number> => remove(({ reply }) => reply.message_id === messageId),
@@ -321,6 +320,7 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
       stopped = true;
       for (const waiter of [...waiters]) waiter.settle(NOTHING);
       cancelEnd();
+      applied.stop();
       await saveLater(rows, records, log);
     },
   };

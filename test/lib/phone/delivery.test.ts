@@ -383,12 +383,29 @@ describe('message delivery (contract 04 §5.4)', () => {
     const { leaseId = '' } = await phone.poll({ timeout: 0, lease: 1_000 });
     const { clear } = kept.replies;
     Object.assign(kept.replies, { clear: () => Promise.reject(new Error('disk full')) });
-    await expect(phone.acknowledge(leaseId)).rejects.toMatchObject({ kind: 'unavailable' });
+    await expect(phone.acknowledge(leaseId)).rejects.toMatchObject(NOT_STORED);
     Object.assign(kept.replies, { clear });
     await phone.acknowledge(leaseId);
     const after = await restart();
     after.clock.advance(2_000);
     expect(await read(after.phone, { timeout: 0 })).toEqual([]);
+  });
+
+  it('an acknowledgement that could not be stored is stored later by itself', async () => {
+    const kept = stores();
+    const { phone, clock, restart } = await setup(kept);
+    await phone.reply(new FakeLink('one'), { text: 'x', message_id: 'r' }, 'q');
+    const { leaseId = '' } = await phone.poll({ timeout: 0, lease: 1_000 });
+    const { clear } = kept.replies;
+    Object.assign(kept.replies, { clear: () => Promise.reject(new Error('disk full')) });
+    await expect(phone.acknowledge(leaseId)).rejects.toMatchObject(NOT_STORED);
+    clock.advance(5_000);
+    expect(await read(phone, { timeout: 0 })).toEqual([]);
+    await settled();
+    Object.assign(kept.replies, { clear });
+    clock.advance(5_000);
+    await settled();
+    expect(await read((await restart()).phone, { timeout: 0 })).toEqual([]);
   });
 
   it('a malformed stored record is skipped with a warning', async () => {
