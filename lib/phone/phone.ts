@@ -8,7 +8,7 @@ import type {
 } from '../../storage/schema.ts';
 import { describeError, mirrorBacklog, notStored, RelayError } from '../errors.ts';
 import { createApplied } from '../kit/applied.ts';
-import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
@@ -43,12 +43,13 @@ import {
   standingOf,
 } from './history.ts';
 import { readGivenMessage, readMessage } from './message.ts';
-import { isQuestion } from './question.ts';
+import { createQuestionExpiry } from './question-expiry.ts';
 import { createReplies } from './replies.ts';
 import { readReply, readStoredReply } from './reply.ts';
+import { createReplyChecks } from './reply-checks.ts';
 import { openRows, saveLater } from './rows.ts';
 import { isUnsealed } from './sealed.ts';
-import { isHashOf, readShown, shownOf, strayed } from './shown.ts';
+import { readShown, shownOf } from './shown.ts';
 import { openSubscribers } from './subscribers.ts';
 import type { SeenChat } from './threads.ts';
 
@@ -177,11 +178,14 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   /** During a push, collects the messages that a full queue drops for it: they count as dropped once it is stored. */
   let displaced: QueuedMessage[] | undefined;
   let isDispatching = false;
-  /** Expiry of the oldest queued question, epoch milliseconds. */
-  let expiry: { at: number | null; cancel: Cancel } = { at: null, cancel() {} };
+  const expiry = createQuestionExpiry(clock, () => {
+    dispatch({ name: 'expire' });
+    void saveQueue();
+  });
   /** Called with each message whose state changes. */
   const watchers = new Set<(messageId: string) => void>();
   const asks = createAsks({ clock, log, push: (body, by) => push(body, { by, isAsked: true }), withdraw });
+  const { latenessOf, meant } = createReplyChecks({ history, asks, log });
 
   /** Sends the new states of messages and replies to the sockets that get copies, and reports the change. */
   function announce(items: readonly PhoneHistoryItem[], latest: number): void {
@@ -223,7 +227,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
       isDispatching = false;
     }
     for (const { to } of state.custody) if (!probed.has(to)) probe(to);
-    scheduleExpiry();
+    expiry.schedule(state.queue);
     other?.changed();
     // While sockets are restored one by one, the stored order must stay complete.
     if (event.name !== 'restore') saveSubscriptions();
@@ -235,27 +239,6 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   }
 
   const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors, custody: state.custody });
-
-  /**
-   * Expires queued questions on time, because devices with copies show them as open. Other messages expire when the queue is
-   * next used.
-   */
-  function scheduleExpiry(): void {
-    let oldest = Number.POSITIVE_INFINITY;
-    for (const { message } of state.queue) {
-      if (isQuestion(message.metadata)) oldest = Math.min(oldest, message.sent_at);
-    }
-    const next = oldest === Number.POSITIVE_INFINITY ? null : oldest + RETENTION + 1;
-    if (next === expiry.at) return;
-    expiry.cancel();
-    const due = () => {
-      expiry = { at: null, cancel() {} };
-      // Schedules the next one even if the clock was set back meanwhile.
-      dispatch({ name: 'expire' });
-      void saveQueue();
-    };
-    expiry = { at: next, cancel: next === null ? () => {} : clock.after(Math.max(0, next - clock.now()), due) };
-  }
 
   /**
    * Probes whether the messages written to a phone have arrived (contract 04 §5.4a). Later messages are covered by the next
@@ -281,38 +264,6 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   /** A device has shown or answered a message, which proves its arrival. */
   const arrivedById = (messageId: string): void =>
     arrived(state.custody.filter(({ entry }) => entry.message.message_id === messageId));
-
-  /**
-   * Why a reply to a question is too late; undefined if it is not. The agent still reads the owner's text; a tap has no
-   * effect (`isVoid`) if no caller waits any more, so no reader gets it.
-   */
-  function latenessOf(reply: Reply): { reason: Closed; isVoid: boolean } | undefined {
-    const question = history.findMessage(reply.reply_to);
-    const reason = question && closedBy(question);
-    if (!question || !reason) return undefined;
-    const isTap = reply.answer_index !== undefined;
-    if (reason !== 'answered') return { reason, isVoid: isTap };
-    // Further words about a question without a waiting caller are conversation.
-    const isLate = (isTap || question.asked === true) && history.isSecond(reply);
-    return isLate ? { reason, isVoid: isTap && question.asked === true } : undefined;
-  }
-
-  /**
-   * Returns the reply as it is if its device showed this relay's own words (`shown` is their hash), or if it answers no message
-   * of this relay; otherwise as an answer to nothing. Older clients, which send no `shown`, reply to home directly.
-   */
-  function meant(reply: Reply, shown: string | undefined): Reply {
-    const { reply_to: replyTo, message_id: messageId } = reply;
-    if (replyTo === null || shown === undefined) return reply;
-    const item = history.findMessage(replyTo);
-    // The history forgets, and its item may be the edge's.
-    const own = asks.wordsOf(replyTo) ?? (item?.unsealed || item?.sealed ? undefined : item);
-    if (!own || isHashOf(shown, { ...own, answers: own.answers ?? [] })) return reply;
-    log.warn(
-      `reply ${messageId} answers other words than those of message ${replyTo}: it counts as an answer to nothing`,
-    );
-    return strayed(reply);
-  }
 
   /** State that a crash must not lose. */
   const undelivered = (): QueuedMessage[] => [...aside, ...state.custody.map(({ entry }) => entry), ...state.queue];
@@ -722,7 +673,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   }
 
   for (const messageId of abandoned) withdraw(messageId).catch(logged);
-  scheduleExpiry();
+  expiry.schedule(state.queue);
 
   return {
     shared,
@@ -892,7 +843,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     /** Answers waiting polls; resolves when everything is stored. */
     async stop(): Promise<void> {
       await asks.stop();
-      expiry.cancel();
+      expiry.stop();
       cancellations.stop();
       await Promise.all([replies.stop(), saveQueue(), history.save()]);
     },
