@@ -1,9 +1,10 @@
 import type { PhoneMessage, PushNoticeRecord, PushSubscriptionRecord, Store } from '../../storage/schema.ts';
 import type { EndedTurn } from '../chat/chat-turns.ts';
 import type { Config } from '../config.ts';
-import { describeError } from '../errors.ts';
+import { describeError, notStored, RelayError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
 import { isSuccess } from '../host/upstream.ts';
+import { createApplied } from '../kit/applied.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { withDeadline } from '../kit/timeouts.ts';
@@ -71,6 +72,7 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     log,
     changed: (key, record) => other?.subscribed(key, record),
   });
+  const ends = createApplied({ clock, log, save: subscriptions.removeLeft });
   const acceptsRead = ({ endpoint }: PushSubscriptionRecord) => acceptsSilence(new URL(endpoint));
   const notices = await openPushNotices({
     store,
@@ -150,8 +152,25 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
       again: notices.again,
     },
 
-    subscribe: subscriptions.add,
-    unsubscribe: subscriptions.end,
+    /**
+     * Subscribes a device, or renews its subscription.
+     * @throws RelayError like `add` of the subscriptions, and `unavailable` if it cannot be stored.
+     */
+    subscribe: (session: Session, body: Readonly<Record<string, unknown>>): Promise<void> =>
+      subscriptions.add(session, body).catch((error) => {
+        throw error instanceof RelayError ? error : notStored(error);
+      }),
+
+    /**
+     * Ends a subscription of a device. Resolves with whether it existed.
+     * @throws RelayError `unavailable` if it is over, but that could not be stored (contract 01 §6.7).
+     */
+    unsubscribe: (session: Session, endpoint: unknown): Promise<boolean> =>
+      subscriptions.end(session, endpoint).catch(async (error) => {
+        if (error instanceof RelayError) throw error;
+        await ends.store('the subscription is over');
+        return true;
+      }),
 
     /** Number of subscribed devices. */
     count: (): number => subscriptions.keys().length,
@@ -229,7 +248,10 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
       notices.settled(messageId, session ? subscriptions.of(session) : []);
     },
 
-    stop: notices.stop,
+    stop(): void {
+      notices.stop();
+      ends.stop();
+    },
   };
 }
 

@@ -77,8 +77,8 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
     changed?.(key, before ?? null);
   }
 
-  const removeSafely = (keys: readonly string[]): void =>
-    void remove(keys).catch(() => log.warn('a subscription to push messages could not be removed'));
+  const removeSafely = (keys: readonly string[]): Promise<void> =>
+    remove(keys).catch(() => log.warn('a subscription to push messages could not be removed'));
 
   // Other records of the store are not subscriptions and belong to other modules.
   const stored = await entriesOf(store, PREFIX);
@@ -87,13 +87,13 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
   const isSession = ({ family }: PushSubscriptionRecord) => sessions.byFamily(family) !== undefined;
   const valid = loaded.filter((record) => record !== undefined && isSession(record)) as PushSubscriptionRecord[];
   for (const record of valid.sort((a, b) => a.seq - b.seq)) records.set(sha256(record.endpoint), record);
-  removeSafely(keys.map((key) => key.slice(PREFIX.length)).filter((key) => !records.has(key)));
+  void removeSafely(keys.map((key) => key.slice(PREFIX.length)).filter((key) => !records.has(key)));
   let seq = valid.at(-1)?.seq ?? 0;
 
   sessions.onEnd(({ family }) => {
     // A refresh also ends a session, but at once replaces it by another of the same family.
     queueMicrotask(() => {
-      if (!sessions.byFamily(family)) removeSafely(ofFamily(family).map(([key]) => key));
+      if (!sessions.byFamily(family)) void removeSafely(ofFamily(family).map(([key]) => key));
     });
   });
 
@@ -137,7 +137,7 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
         withdraw(key, record, known);
         throw error;
       });
-      await remove(surplus);
+      await removeSafely(surplus);
       log.info(`session ${session.prefix} subscribed to push messages at ${new URL(endpoint).host}`);
     },
 
@@ -149,6 +149,9 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
       await remove([key]);
       return true;
     },
+
+    /** Removes ended subscriptions from the store that could not be removed before. Rejects if that fails again. */
+    removeLeft: (): Promise<void> => remove([]),
 
     /**
      * The subscription of a device at the other relay of the mirror; null if it has ended there. Resolves once it is stored.
@@ -166,7 +169,7 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
 
     /** The push service no longer knows the subscription. */
     gone(key: string): void {
-      removeSafely([key]);
+      void removeSafely([key]);
     },
 
     /** A subscription whose device may be notified of messages now and has a further required grant. */

@@ -1,3 +1,4 @@
+import { createECDH, randomBytes } from 'node:crypto';
 import { beforeEach, expect, it, vi } from 'vitest';
 import { run } from '../support/companion-cli.ts';
 import { authenticate, bearer, describeMatrix, pair, post, randomCode, registerCode } from '../support/relay.ts';
@@ -121,6 +122,34 @@ describeMatrix('a store that cannot be written (contract 01 §6.7)', (begin, run
     await vi.waitFor(async () => expect(await store()).toBe('ok'), 10_000);
     await target.restart();
     expect(await queued()).toMatchObject([{ message_id: 'b' }]);
+  });
+
+  it('refuses a subscription to push messages, and says that the end of one is not stored', async () => {
+    const { target, setBroken, store } = await start();
+    const { token, client } = await pair(target);
+    const endpoint = 'https://ntfy.sh/up1';
+    const p256dh = createECDH('prime256v1').generateKeys('base64url');
+    const keys = { p256dh, auth: randomBytes(16).toString('base64url') };
+    const call = (method: string, endpoint: string) =>
+      target.fetch('/push/subscribe', { ...post({ endpoint, keys }), method, headers: bearer(token) });
+    expect((await call('POST', endpoint)).status).toBe(200);
+    await setBroken(true);
+    const refused = await call('POST', `${endpoint}2`);
+    expect([refused.status, await refused.json()]).toEqual([
+      503,
+      { ok: false, error: 'could not be stored: try again later' },
+    ]);
+    const ended = await call('DELETE', endpoint);
+    expect([ended.status, await ended.json()]).toEqual([
+      503,
+      { ok: false, error: expect.any(String), applied: true, stored: false },
+    ]);
+    await setBroken(false);
+    await vi.waitFor(async () => expect(await store()).toBe('ok'), 10_000);
+    await target.restart();
+    const again = await call('DELETE', endpoint);
+    expect(await again.json()).toEqual({ ok: true, removed: false });
+    client.terminate();
   });
 
   it('is named by any store, not by that of sessions alone', async () => {

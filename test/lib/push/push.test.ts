@@ -386,6 +386,26 @@ it('§6: a subscription whose end could not be stored stays over, and is removed
   expect((await open()).keys()).toEqual([]);
 });
 
+it('§6: a subscription counts although an older one over the four could not be removed from the store', async () => {
+  const service = await startPushService();
+  const store = createStorage<PushRecord>();
+  const session = { family: 'f', prefix: 'p' } as Session;
+  const sessions = { byFamily: () => session, onEnd: () => {} };
+  const policy = createEndpointPolicy([service.host]);
+  const deps = { store, sessions, policy, grant: 'phone', now: () => 0, log: createTestLog() };
+  const subscriptions = await openSubscriptions(deps);
+  for (let n = 0; n < 4; n++) await subscriptions.add(session, { ...service.subscription() });
+  const { removeItem } = store;
+  store.removeItem = () => Promise.reject(new Error('disk full'));
+  const added = { ...service.subscription() };
+  await subscriptions.add(session, added);
+  expect(subscriptions.entries().map(([, { endpoint }]) => endpoint)).toContain(added.endpoint);
+  expect(subscriptions.keys()).toHaveLength(4);
+  store.removeItem = removeItem;
+  await subscriptions.end(session, added.endpoint);
+  expect((await openSubscriptions(deps)).keys()).toHaveLength(3);
+});
+
 it('§6: a notice whose end could not be stored is removed with the next change', async () => {
   const store = createStorage<PushRecord>();
   const clock = createTestClock();
