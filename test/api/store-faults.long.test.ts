@@ -152,6 +152,32 @@ describeMatrix('a store that cannot be written (contract 01 §6.7)', (begin, run
     client.terminate();
   });
 
+  // At home the switch is in memory only.
+  if (runtime === 'edge') {
+    it('forbids plain http for the API key all the same, and allows it only once that is stored', async () => {
+      const { target, setBroken, store } = await start();
+      const set = async (allow_insecure_api_bearer: boolean) => {
+        const answer = await target.operator('/relay/security', {
+          ...post({ allow_insecure_api_bearer }),
+          method: 'PATCH',
+        });
+        return [answer.status, await answer.json()];
+      };
+      const isAllowed = async () => (await (await target.operator('/relay/security')).json()).allow_insecure_api_bearer;
+      expect((await set(true))[0]).toBe(200);
+      await setBroken(true);
+      const applied = { ok: false, error: expect.any(String), applied: true, stored: false };
+      expect(await set(false)).toEqual([503, applied]);
+      expect(await isAllowed()).toBe(false);
+      expect(await set(true)).toEqual([503, { ok: false, error: 'could not be stored: try again later' }]);
+      expect(await isAllowed()).toBe(false);
+      await setBroken(false);
+      await vi.waitFor(async () => expect(await store()).toBe('ok'), 10_000);
+      await target.restart();
+      expect(await isAllowed()).toBe(false);
+    });
+  }
+
   it('is named by any store, not by that of sessions alone', async () => {
     const { target, setBroken, store, info } = await start();
     const { client } = await pair(target);
