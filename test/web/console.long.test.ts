@@ -97,7 +97,7 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     await row.getByText(/^Connected for/).waitFor();
     expect(await row.innerText()).toMatch(/ends in 7 d/);
     expect(await row.innerText()).not.toMatch(/\bterminal\b/);
-    expect(await row.innerText()).toMatch(/voice (?:1 h|\d\d min).*tui (?:1 d|24 h)/s);
+    expect(await row.innerText()).toMatch(/voice (?:1 h|\d\d min).*tui 1 d/s);
     companion.stop();
     await row.getByText(/^Offline for/).waitFor();
   });
@@ -157,7 +157,7 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     await expectAccessible(page);
     await page.getByRole('dialog').getByRole('button', { name: 'Reduce' }).click();
     await page.getByText('Reduced Lost phone.').waitFor();
-    await expect.poll(() => row.innerText()).toMatch(/ends in 24 h.*chat, terminal.*files (?:1 h|\d\d min)/s);
+    await expect.poll(() => row.innerText()).toMatch(/ends in 1 d.*chat, terminal.*files (?:1 h|\d\d min)/s);
 
     await row.getByRole('button', { name: 'Revoke' }).click();
     await page.getByRole('dialog', { name: 'Revoke Lost phone?' }).waitFor();

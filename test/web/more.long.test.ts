@@ -63,7 +63,7 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     await page.getByLabel('Its session ends').selectOption({ label: 'in 1 day' });
     await page.getByRole('dialog').getByRole('button', { name: 'Reduce' }).click();
     await expect.poll(() => own.textContent()).not.toContain('terminal');
-    await expect.poll(() => own.textContent()).toMatch(/ends in (24 h|1 d)/);
+    await expect.poll(() => own.textContent()).toMatch(/ends in 1 d/);
     // What it may use no more is no longer offered.
     await page.getByRole('link', { name: 'Terminal' }).waitFor({ state: 'detached' });
     await expect.poll(async () => (await ownRow())?.grants.terminal).toBeLessThan(Date.now() / 1000 + 2);
