@@ -314,9 +314,11 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
 
   /** Records messages that a full queue has dropped, unless they wait again. */
   function recordDropped(entries: readonly QueuedMessage[]): void {
-    const waiting = new Set(undelivered().map(({ message }) => message.message_id));
+    if (entries.length === 0) return;
+    const waiting = undelivered();
     for (const { message } of entries) {
-      if (!waiting.has(message.message_id)) history.became(message.message_id, 'dropped');
+      const waits = waiting.some((other) => other.message.message_id === message.message_id);
+      if (!waits) history.became(message.message_id, 'dropped');
     }
   }
 
@@ -393,7 +395,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     deps.accepted?.(message, !isQueued() || copies.length > 0);
     const buffered = isQueued() ? state.queue.length : 0;
     const stored = queueRows.save(undelivered());
-    void history.save();
+    const recorded = history.save();
     try {
       await stored;
     } catch (error) {
@@ -412,7 +414,9 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
       }
     }
     recordDropped(dropped);
-    await history.save();
+    // With the next commit: the caller does not wait for what has become of other messages.
+    if (dropped.length > 0) void history.save();
+    await recorded;
     const outcome = buffered > 0 ? `queued as one of ${buffered}` : 'delivered';
     const { length } = message.text;
     log.info(`message ${messageId} of ${length} characters for chat ${chatId ?? '-'}${forWhom(by)}: ${outcome}`);
