@@ -1,7 +1,8 @@
 import * as v from 'valibot';
 import type { FreezeRecord, Store } from '../../storage/schema.ts';
-import { appliedOnly, describeError, notStored, RelayError } from '../errors.ts';
-import { type Clock, every, seconds } from '../kit/clock.ts';
+import { describeError, notStored, RelayError } from '../errors.ts';
+import { createApplied } from '../kit/applied.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
 import { entriesOf, readAs } from '../kit/entries.ts';
 import { createEvent } from '../kit/event.ts';
 import { visibleLine } from '../kit/text.ts';
@@ -11,8 +12,6 @@ import type { Log } from '../log.ts';
 const MAX_REASON = 200;
 const KEY = 'freeze';
 const OTHER = 'other';
-/** Milliseconds between retries of a failed write. */
-const RETRY_PERIOD = 5_000;
 
 /** Set while the relay is frozen. `since` is epoch seconds. */
 export type Freeze = FreezeRecord;
@@ -70,7 +69,6 @@ export async function openGate({ store, clock, log }: GateDeps) {
   let stored = freeze;
   /** The end of a freeze that is being stored. */
   let ending: Promise<void> | undefined;
-  let cancelRetry: (() => void) | undefined;
   const still = current();
   if (still) log.warn(`still ${frozenText(still)}`);
 
@@ -87,28 +85,15 @@ export async function openGate({ store, clock, log }: GateDeps) {
 
   const announce = (): void => changes.emit(current());
 
-  async function save(): Promise<boolean> {
+  async function save(): Promise<void> {
     const wanted = freeze;
-    try {
-      if (wanted) await store.setItem(KEY, wanted);
-      stored = wanted;
-      // The freeze may have ended before this was stored.
-      if (!freeze) await store.removeItem(KEY);
-    } catch {
-      return false;
-    }
-    return true;
+    if (wanted) await store.setItem(KEY, wanted);
+    stored = wanted;
+    // The freeze may have ended before this was stored.
+    if (!freeze) await store.removeItem(KEY);
   }
 
-  function retry(): void {
-    cancelRetry ??= every(clock, RETRY_PERIOD, again, (failure) => log.error(describeError(failure)));
-  }
-
-  async function again(): Promise<void> {
-    if (!(await save())) return;
-    cancelRetry?.();
-    cancelRetry = undefined;
-  }
+  const applied = createApplied({ clock, log, what: 'the relay is frozen', save });
 
   function begin(by: string, reason: string): Freeze {
     const shown = visibleLine(reason).trim().slice(0, MAX_REASON).toWellFormed();
@@ -145,8 +130,7 @@ export async function openGate({ store, clock, log }: GateDeps) {
     } catch (cause) {
       throw notStored(cause);
     }
-    cancelRetry?.();
-    cancelRetry = undefined;
+    applied.stop();
     freeze = undefined;
     stored = undefined;
     log.warn(other ? `${by} has ended the freeze of this side: ${frozenText(other)}` : `no longer frozen, by ${by}`);
@@ -236,9 +220,8 @@ export async function openGate({ store, clock, log }: GateDeps) {
       // A pending end of the previous freeze must not undo this one.
       while (ending) await ending.catch(() => {});
       const begun = freeze ?? begin(by, reason);
-      if (stored === begun || (await save())) return begun;
-      retry();
-      throw appliedOnly('the relay is frozen');
+      if (stored !== begun) await applied.store();
+      return begun;
     },
 
     /**
@@ -251,9 +234,7 @@ export async function openGate({ store, clock, log }: GateDeps) {
       if (other) await otherSide?.end(other, by);
     },
 
-    stop(): void {
-      cancelRetry?.();
-    },
+    stop: applied.stop,
   };
 }
 

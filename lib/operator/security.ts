@@ -31,7 +31,7 @@ export async function openSecurity({ store, config, clock, log }: SecurityDeps) 
   let allow = saved?.configured === configured && typeof saved.value === 'boolean' ? saved.value : configured;
   let requested = allow;
   const save = (value: boolean): Promise<void> => store.setItem(KEY, { value, configured });
-  const disabled = createApplied({ clock, log, save: () => save(allow) });
+  const disabled = createApplied({ clock, log, what: DISABLED, save: () => save(allow) });
   return {
     /** Calls back when the switch has changed. */
     onChange: changes.on,
@@ -57,7 +57,7 @@ export async function openSecurity({ store, config, clock, log }: SecurityDeps) 
         allow = false;
         log.info(DISABLED);
         changes.emit(allow);
-        await disabled.store(DISABLED);
+        await disabled.store();
       }
     },
 

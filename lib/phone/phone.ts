@@ -439,6 +439,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   const cancellations = createApplied({
     clock,
     log,
+    what: 'the cancellation is in effect',
     async save() {
       const [isRecorded] = await Promise.all([history.save(), queueRows.save(undelivered())]);
       if (!isRecorded) throw new Error('the history of messages could not be saved');
@@ -449,7 +450,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
 
   async function cancel(messageId?: string, by?: string): Promise<number> {
     const cancelled = takeQueued(messageId, by);
-    await cancellations.store('the cancellation is in effect');
+    await cancellations.store();
     return cancelled;
   }
 
@@ -468,7 +469,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
       remember(messageId);
       log.info(`question ${messageId} withdrawn${forWhom(by)}`);
     }
-    await cancellations.store('the cancellation is in effect');
+    await cancellations.store();
     return Math.max(cancelled, isDelivered ? 1 : 0);
   }
 

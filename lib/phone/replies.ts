@@ -157,11 +157,13 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
   const warn = (error: unknown) => log.warn(`a change could not be saved: ${describeError(error)}`);
 
   const save = (): Promise<unknown> => Promise.all([rows.save(records), history.save()]);
-  const applied = createApplied({ clock, log, save });
-  const storeTaken = () => applied.store('the replies are taken');
+  const applied = createApplied({ clock, log, what: 'the replies are taken', save });
 
   /** Removes replies that readers have taken. Resolves with their number once that is stored. */
-  async function remove(isTaken: (record: StoredReply) => boolean, store = save): Promise<number> {
+  async function remove(
+    isTaken: (record: StoredReply) => boolean,
+    store: () => Promise<unknown> = save,
+  ): Promise<number> {
     const handedOut = records.filter(isTaken);
     records = records.filter((record) => !handedOut.includes(record));
     for (const { reply } of handedOut) history.taken(reply.message_id);
@@ -286,7 +288,7 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
      * number once that is stored.
      * @throws RelayError `unavailable` if they are taken, but that could not be stored.
      */
-    acknowledge: (leaseId: string): Promise<number> => remove(({ lease }) => lease?.id === leaseId, storeTaken),
+    acknowledge: (leaseId: string): Promise<number> => remove(({ lease }) => lease?.id === leaseId, applied.store),
 
     /** Somebody took a reply elsewhere. Resolves with 1 once that is stored, with 0 for an unknown reply. */
     take: (messageId: string): Promise<number> => remove(({ reply }) => reply.message_id === messageId),

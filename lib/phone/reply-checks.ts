@@ -10,7 +10,7 @@ export interface ReplyChecksDeps {
   log: Log;
 }
 
-/** What a reply means for the message that it answers. */
+/** Checks replies against the messages that they answer. */
 export function createReplyChecks({ history, asks, log }: ReplyChecksDeps) {
   /**
    * Why a reply to a question is too late; undefined if it is not. The agent still reads the owner's text; a tap has no

@@ -72,7 +72,7 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     log,
     changed: (key, record) => other?.subscribed(key, record),
   });
-  const ends = createApplied({ clock, log, save: subscriptions.removeLeft });
+  const ends = createApplied({ clock, log, what: 'the subscription is over', save: subscriptions.removeLeft });
   const acceptsRead = ({ endpoint }: PushSubscriptionRecord) => acceptsSilence(new URL(endpoint));
   const notices = await openPushNotices({
     store,
@@ -168,7 +168,7 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
     unsubscribe: (session: Session, endpoint: unknown): Promise<boolean> =>
       subscriptions.end(session, endpoint).catch(async (error) => {
         if (error instanceof RelayError) throw error;
-        await ends.store('the subscription is over');
+        await ends.store();
         return true;
       }),
 
