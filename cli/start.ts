@@ -32,7 +32,7 @@ import {
 import { copyOfInstallation } from './own-copy.ts';
 import { terminalQr } from './pair/qr.ts';
 import { DEFAULT_PORT } from './relay-client.ts';
-import type { NodeRelay } from './runtime/node/relay.ts';
+import type { NodeRelay, NodeRelayOptions } from './runtime/node/relay.ts';
 
 type Variables = Record<string, string | undefined>;
 
@@ -69,7 +69,7 @@ export function define(command: Command): void {
 
 /** Runs the relay until a signal stops it. */
 async function run(options: Options, context: CommandContext): Promise<number | void> {
-  await checkDescriptors();
+  const descriptors = await checkDescriptors();
   const flags = variablesOf(options);
   const { env: environment, directories } = loadEnvironment(context.env);
   const env = { ...environment, ...defined(flags) };
@@ -96,10 +96,12 @@ async function run(options: Options, context: CommandContext): Promise<number | 
   if (changed.length > 0) log.info(`settings from the environment or flags: ${changed.join(', ')}`);
 
   // An error comes last, after everything that was logged before it.
-  const running = await launch(config, log, { version: context.ownPackage.version, noTls }).catch((error) => {
-    output.flush();
-    throw error;
-  });
+  const running = await launch(config, log, { version: context.ownPackage.version, noTls, descriptors }).catch(
+    (error) => {
+      output.flush();
+      throw error;
+    },
+  );
   // Signals first, since the relay already answers while its addresses are looked up.
   const ended = stopped(running, log);
   const unlock = await announceLock(running, argsOf(options), context, log);
@@ -147,13 +149,17 @@ async function announceLock(
   });
 }
 
-/** @throws CommandError if this process may not open as many files as the relay needs. Only Linux tells. */
-async function checkDescriptors(): Promise<void> {
+/**
+ * Returns how many files this process may open; undefined where the system does not tell.
+ * @throws CommandError if the relay needs more.
+ */
+async function checkDescriptors(): Promise<number | undefined> {
   // Node has raised its own limit to the hard limit.
-  const { limit } = (await createMachine().descriptors(process.pid)) ?? { limit: MIN_DESCRIPTORS };
-  if (limit < MIN_DESCRIPTORS) {
+  const limit = (await createMachine().descriptors(process.pid))?.limit;
+  if (limit !== undefined && limit < MIN_DESCRIPTORS) {
     throw new CommandError(`this process may open ${limit} files, and the relay needs ${MIN_DESCRIPTORS}`, RAISE_LIMIT);
   }
+  return limit;
 }
 
 /** The flags, as the variables that they override. */
@@ -221,7 +227,7 @@ function batched(writer: Pick<Writer, 'write'>): { write(text: string): void; fl
  * Starts the relay. It is loaded only here, so that every other command works if it cannot be loaded.
  * @throws CommandError with one line that says why it cannot start.
  */
-async function launch(config: Config, log: Log, options: { version: string; noTls: boolean }): Promise<NodeRelay> {
+async function launch(config: Config, log: Log, options: Omit<NodeRelayOptions, 'config' | 'log'>): Promise<NodeRelay> {
   const [{ CertificateError, startNodeRelay }, { StateInUseError }] = await Promise.all([
     import('./runtime/node/relay.ts'),
     import('../storage/sqlite.ts'),

@@ -51,6 +51,8 @@ export interface NodeRelayOptions {
   yaml?: YamlThread;
   /** By default the clock of this machine. */
   clock?: Clock;
+  /** Files that this process may open. */
+  descriptors?: number;
 }
 
 export type NodeRelay = Awaited<ReturnType<typeof startNodeRelay>>;
@@ -70,6 +72,7 @@ export async function startNodeRelay({
   noTls,
   yaml,
   clock = systemClock,
+  descriptors = MAX_CONNECTIONS,
 }: NodeRelayOptions) {
   tuneCollection();
   const tls = noTls ? undefined : await readCertificate(config);
@@ -107,7 +110,7 @@ export async function startNodeRelay({
     let listening: Listening;
     try {
       const limit: ConnectionLimit = {
-        connections: await maxConnections(host),
+        connections: maxConnections(descriptors),
         reached: (held) => log.warn(`a listener has ${held} connections, its maximum: it closes more`),
       };
       listening = await listen(server, { host: config.host, port: config.port, tls }, limit);
@@ -193,10 +196,7 @@ async function startSecureLink(
 const MAX_CONNECTIONS = 8192;
 
 /** Maximum connections of all listeners: others must not take the descriptors that the relay needs for files and programs. */
-async function maxConnections({ machine }: Host): Promise<number> {
-  const { limit } = (await machine.descriptors(process.pid)) ?? { limit: MAX_CONNECTIONS };
-  return Math.min(MAX_CONNECTIONS, Math.floor(limit / 2));
-}
+const maxConnections = (descriptors: number): number => Math.min(MAX_CONNECTIONS, Math.floor(descriptors / 2));
 
 interface ConnectionLimit {
   /** On all listeners together. */
