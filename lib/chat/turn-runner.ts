@@ -92,13 +92,13 @@ export function createTurnRunner(deps: TurnRunnerDeps) {
   let cancelTick: Cancel | undefined;
   let cancelAlarm: Cancel | undefined;
   const stopping = new AbortController();
-  let isStopping = false;
+  const isStopping = (): boolean => stopping.signal.aborted;
 
   const isRunning = ({ head }: TurnStream): boolean => head.state === 'running';
 
   /** Starts the periodic work for open streams, which also keeps an object awake. */
   function keepTicking(): void {
-    if (isStopping) return;
+    if (isStopping()) return;
     cancelTick ??= clock.after(TICK, tick);
     cancelAlarm ??= clock.after(ALARM, () => {
       cancelAlarm = undefined;
@@ -136,7 +136,7 @@ export function createTurnRunner(deps: TurnRunnerDeps) {
   async function writeLast(stream: Running): Promise<void> {
     if (stream.isDirty) await write(stream);
     if (!stream.isDirty) Object.assign(stream, { answer: emptyAnswer(), question: '' });
-    else if (!isStopping) clock.after(TICK, () => void writeLast(stream));
+    else if (!isStopping()) clock.after(TICK, () => void writeLast(stream));
   }
 
   /** Adds an event of the agent or the relay to a turn, and sends it to the clients that view it. */
@@ -183,7 +183,7 @@ export function createTurnRunner(deps: TurnRunnerDeps) {
     const saving = save();
     deps.ending({ ...stream.head, ...over }, stream.question, stream.answer);
     let isStored = await saving;
-    for (let attempt = 0; !isStored && attempt < END_ATTEMPTS && !isStopping; attempt++) {
+    for (let attempt = 0; !isStored && attempt < END_ATTEMPTS && !isStopping(); attempt++) {
       await sleep({ clock, timeout: TICK, signal: stopping.signal });
       isStored = await save();
     }
@@ -283,7 +283,7 @@ export function createTurnRunner(deps: TurnRunnerDeps) {
 
   /** Handles the end of a stream. */
   async function close(stream: Running): Promise<void> {
-    if (isStopping) return;
+    if (isStopping()) return;
     await stream.saved;
     streams.delete(stream.head.id);
     stream.views.close();
@@ -355,7 +355,6 @@ export function createTurnRunner(deps: TurnRunnerDeps) {
 
     /** Ends all streams. Running turns become `interrupted` and are stored. */
     async stop(interrupt: (head: ChatTurnHead) => ChatTurnHead): Promise<void> {
-      isStopping = true;
       stopping.abort();
       cancelTick?.();
       cancelAlarm?.();

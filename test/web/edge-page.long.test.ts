@@ -50,21 +50,26 @@ describeInBrowser("the app of the edge's own origin (contract 12 §3)", ({ open 
     return opened;
   }
 
-  it('pairs by a code of the edge, goes to home, to its mailbox while home is off, and back', {
-    timeout: 120_000,
-  }, async () => {
-    const world = await mirrored({ published: true });
-    const { home, edge, inStep, say, history, svc } = world;
+  /** Pairs a page by a link of the edge, and waits until it is connected to home. */
+  async function pairedAtHome(world: World) {
+    const { edge, inStep, svc } = world;
     await inStep();
     const link = JSON.parse((await svc('pair', '--web', '--via', 'edge', '--json')).stdout).page_url;
     expect(link).toContain(`${edge}/app/#code=`);
     await knowsHome(world);
-
     const opened = await openFor(world, { device: 'desktop' });
-    const { page } = opened;
-    await page.goto(link);
+    await opened.page.goto(link);
     await isHome(opened, world);
-    await connected(page);
+    await connected(opened.page);
+    return opened;
+  }
+
+  it('pairs by a code of the edge, goes to home, to its mailbox while home is off, and back', {
+    timeout: 120_000,
+  }, async () => {
+    const world = await mirrored({ published: true });
+    const { home, edge, inStep, say, history } = world;
+    const { page } = await pairedAtHome(world);
     expect(await mailboxOf(page)).toBe(`${edge.replace('http', 'ws')}/ws`);
     // Calls go to home: what only home serves is there.
     await page.goto(`${edge}/app/#/files`);
@@ -98,15 +103,8 @@ describeInBrowser("the app of the edge's own origin (contract 12 §3)", ({ open 
     timeout: 120_000,
   }, async () => {
     const world = await mirrored({ published: true });
-    const { home, edge, inStep, svc } = world;
-    await inStep();
-    const link = JSON.parse((await svc('pair', '--web', '--via', 'edge', '--json')).stdout).page_url;
-    await knowsHome(world);
-    const opened = await openFor(world, { device: 'desktop' });
-    const { page } = opened;
-    await page.goto(link);
-    await isHome(opened, world);
-    await connected(page);
+    const { home, edge } = world;
+    const { page } = await pairedAtHome(world);
     await page.goto(`${edge}/app/#/profiles/default%2Fsoul`);
     for (const text of ['She is kind.', 'She is kind and brief.']) {
       await page.getByLabel('Text').fill(text);

@@ -210,10 +210,11 @@ describe('chat turns (contract 10 §1)', () => {
     expect(requests).toHaveLength(1);
   });
 
-  it('hold their end back while it cannot be stored, for three seconds at most', async () => {
-    const { clock, stores, store, begin, turns } = await setUp();
-    const [client, other] = [createClient('f'), createClient('f')];
-    turns.follow(other, 'f1');
+  /** A turn that ends when nothing can be stored. Returns a function that mends the store. */
+  async function endUnstored(
+    { store, begin }: Awaited<ReturnType<typeof setUp>>,
+    client: ReturnType<typeof createClient>,
+  ): Promise<() => void> {
     const body = await begin(client);
     body.event({ type: 'assistant.delta', delta: 'x' });
     await settled();
@@ -221,15 +222,26 @@ describe('chat turns (contract 10 §1)', () => {
     store.setItem = () => Promise.reject(new Error('EIO'));
     body.event({ type: 'run.completed' });
     body.end();
+    return () => {
+      store.setItem = setItem;
+    };
+  }
+
+  it('hold their end back while it cannot be stored, for three seconds at most', async () => {
+    const world = await setUp();
+    const { clock, stores, turns } = world;
+    const [client, other] = [createClient('f'), createClient('f')];
+    turns.follow(other, 'f1');
+    const mend = await endUnstored(world, client);
     await clock.advanceAsync(2_500);
     expect(eventsOf(client)).toEqual(['assistant.delta']);
     expect(other.take('chat.turn').at(-1)).toMatchObject({ state: 'running' });
-    store.setItem = setItem;
+    mend();
     await clock.advanceAsync(500);
     await settled();
     expect(eventsOf(client)).toEqual(['assistant.delta', 'run.completed']);
     expect(other.take('chat.turn').at(-1)).toMatchObject({ state: 'done' });
-    // What a client has seen is what a crash leaves behind.
+    // A crash loses nothing that a client has seen.
     const { turns: after } = await setUp({ from: { stores, clock } });
     after.follow(other, 'f2');
     expect(other.take('chat.turns').at(-1)).toMatchObject({ turns: [{ state: 'done', preview: 'x' }] });
@@ -247,18 +259,13 @@ describe('chat turns (contract 10 §1)', () => {
   });
 
   it('reach clients although their end could not be stored, and are written until it is', async () => {
-    const { clock, store, begin, turns } = await setUp();
+    const world = await setUp();
+    const { clock, turns } = world;
     const client = createClient('f');
-    const body = await begin(client);
-    body.event({ type: 'assistant.delta', delta: 'x' });
-    await settled();
-    const setItem = store.setItem.bind(store);
-    store.setItem = () => Promise.reject(new Error('EIO'));
-    body.event({ type: 'run.completed' });
-    body.end();
+    const mend = await endUnstored(world, client);
     await clock.advanceAsync(3_000);
     expect(eventsOf(client)).toEqual(['assistant.delta', 'run.completed']);
-    store.setItem = setItem;
+    mend();
     await clock.advanceAsync(1_000);
     const [{ turn_id } = {}] = client.take('stream.event');
     await turns.resume(client, 'r1', String(turn_id));

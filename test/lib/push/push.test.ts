@@ -5,7 +5,7 @@ import type { Upstream } from '../../../lib/host/upstream.ts';
 import { createEndpointPolicy } from '../../../lib/push/endpoint.ts';
 import { openPushNotices } from '../../../lib/push/notices.ts';
 import type { PushPayload } from '../../../lib/push/payload.ts';
-import { openSubscriptions } from '../../../lib/push/subscriptions.ts';
+import { openSubscriptions, type SubscriptionsDeps } from '../../../lib/push/subscriptions.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
 import type { PushRecord, PushSubscriptionRecord } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
@@ -342,16 +342,22 @@ it('§6: refuses bad keys, and the endpoint of another device', async () => {
   expect(await relay.relay.push.unsubscribe(session, device.endpoint)).toBe(true);
 });
 
-it('§6: a subscription that could not be stored is none, and ends no other', async () => {
+/** Subscriptions of one session, in a store that a case may let fail. `open` reads them from it. */
+async function subscriptionsOf(more: Partial<SubscriptionsDeps> = {}) {
   const service = await startPushService();
   const store = createStorage<PushRecord>();
   const session = { family: 'f', prefix: 'p' } as Session;
   const sessions = { byFamily: () => session, onEnd: () => {} };
   const policy = createEndpointPolicy([service.host]);
+  const deps = { store, sessions, policy, grant: 'phone', now: () => 0, log: createTestLog(), ...more };
+  return { service, store, session, open: () => openSubscriptions(deps) };
+}
+
+it('§6: a subscription that could not be stored is none, and ends no other', async () => {
   const changes: (string | null)[] = [];
   const changed = (_key: string, record: PushSubscriptionRecord | null) => void changes.push(record?.endpoint ?? null);
-  const deps = { store, sessions, policy, grant: 'phone', now: () => 0, log: createTestLog(), changed };
-  const subscriptions = await openSubscriptions(deps);
+  const { service, store, session, open } = await subscriptionsOf({ changed });
+  const subscriptions = await open();
   for (let n = 0; n < 4; n++) await subscriptions.add(session, { ...service.subscription() });
   const stored = subscriptions.entries();
   const [known] = stored.map(([, { endpoint, p256dh, auth }]) => ({ endpoint, keys: { p256dh, auth } }));
@@ -364,16 +370,11 @@ it('§6: a subscription that could not be stored is none, and ends no other', as
   // The other relay of the mirror learns that neither was subscribed.
   expect(changes.slice(4)).toEqual([added.endpoint, null, known?.endpoint, known?.endpoint]);
   store.setItem = setItem;
-  expect(Object.fromEntries((await openSubscriptions(deps)).entries())).toEqual(Object.fromEntries(stored));
+  expect(Object.fromEntries((await open()).entries())).toEqual(Object.fromEntries(stored));
 });
 
 it('§6: a subscription whose end could not be stored stays over, and is removed when the device repeats it', async () => {
-  const service = await startPushService();
-  const store = createStorage<PushRecord>();
-  const session = { family: 'f', prefix: 'p' } as Session;
-  const sessions = { byFamily: () => session, onEnd: () => {} };
-  const policy = createEndpointPolicy([service.host]);
-  const open = () => openSubscriptions({ store, sessions, policy, grant: 'phone', now: () => 0, log: createTestLog() });
+  const { service, store, session, open } = await subscriptionsOf();
   const subscriptions = await open();
   const { endpoint, ...device } = service.subscription();
   await subscriptions.add(session, { endpoint, ...device });
@@ -387,13 +388,8 @@ it('§6: a subscription whose end could not be stored stays over, and is removed
 });
 
 it('§6: a subscription counts although an older one over the four could not be removed from the store', async () => {
-  const service = await startPushService();
-  const store = createStorage<PushRecord>();
-  const session = { family: 'f', prefix: 'p' } as Session;
-  const sessions = { byFamily: () => session, onEnd: () => {} };
-  const policy = createEndpointPolicy([service.host]);
-  const deps = { store, sessions, policy, grant: 'phone', now: () => 0, log: createTestLog() };
-  const subscriptions = await openSubscriptions(deps);
+  const { service, store, session, open } = await subscriptionsOf();
+  const subscriptions = await open();
   for (let n = 0; n < 4; n++) await subscriptions.add(session, { ...service.subscription() });
   const { removeItem } = store;
   store.removeItem = () => Promise.reject(new Error('disk full'));
@@ -403,7 +399,7 @@ it('§6: a subscription counts although an older one over the four could not be 
   expect(subscriptions.keys()).toHaveLength(4);
   store.removeItem = removeItem;
   await subscriptions.end(session, added.endpoint);
-  expect((await openSubscriptions(deps)).keys()).toHaveLength(3);
+  expect((await open()).keys()).toHaveLength(3);
 });
 
 it('§6: a notice whose end could not be stored is removed with the next change', async () => {
