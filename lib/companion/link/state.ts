@@ -297,8 +297,10 @@ function authenticating(machine: LinkMachine, state: Authenticating, event: Link
   }
   switch (event.name) {
     case 'stored': {
+      // Its socket may have closed meanwhile.
+      const searchingSince = step.end ? facts.now : null;
       // The code of an offer works once; from now on, the stored session is used.
-      const redeemed = { ...machine, offer: null, lastOnline: endpointId(endpoint), searchingSince: null };
+      const redeemed = { ...machine, offer: null, lastOnline: endpointId(endpoint), searchingSince };
       if (step.end) return tryNext(withEnding(redeemed, endpoint, step.end), 'ended', describeEnd(step.end), facts);
       const online: LinkState = { name: 'online', endpoint, since: facts.now, relay: event.relay };
       return enter(redeemed, online, { timer: null, start: { name: 'go-online' } });

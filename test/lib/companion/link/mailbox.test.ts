@@ -271,6 +271,23 @@ it('never gets what is for home, never ends the pairing, and is only tried when 
   );
 });
 
+it('is not tried at once after a socket of home that closed while its session was being stored', () => {
+  const full: Pairing = { ...pairing, endpoints: [LAN, REACH] };
+  const end: LinkEvent = { name: 'closed', end: { code: 1006, reason: '' } };
+  const session = { sessionToken: 't', serverVersion: '1', expiresAt: null, grants: {} };
+  const stored: LinkEvent = { name: 'stored', relay: { serverVersion: '1', expiresAt: null, grants: {} } };
+  const opened: LinkEvent = { name: 'opened', spki: 'a'.repeat(64) };
+  let machine = initialMachine();
+  const dialled: string[] = [];
+  for (const event of [{ name: 'start' } as const, opened, { name: 'auth-ok', session } as const, end, stored, end]) {
+    const step = transition(machine, event, { now: 1_000, epoch: 0, random: 0, pairing: full });
+    machine = step.machine;
+    for (const effect of step.effects) if (effect.name === 'dial') dialled.push(effect.endpoint.url);
+  }
+  expect(dialled).toEqual([LAN.url, REACH.url]);
+  expect(machine.state.name).toBe('waiting');
+});
+
 describe('a device that has paired at the edge (12 §3)', () => {
   const HOME = { urls: [LAN.url], session_token: 'home-1', refresh_token: 'home-refresh-1' };
   const atEdge: Pairing = { ...PAIRING, endpoints: [{ role: 'public', url: URL, priority: 0 }] };
