@@ -36,6 +36,7 @@ const POLL = 20;
 const RETRIES = [0, 0, 0, 1, 1, 2, 4, 8, 16];
 /** `tpgid` is field 8 of proc(5) `stat`; the text after the command starts with field 3. */
 const FOREGROUND = 8 - 3;
+const SESSION = 6 - 3;
 
 /**
  * Pseudo-terminals of this machine; undefined when node-pty's native part does not load.
@@ -276,8 +277,10 @@ function readSome(fd: number, buffer: Buffer): number | 'ended' {
   }
 }
 
+/** The group that reads a child's terminal. One that was just forked still has the terminal of this process, if any. */
 function foregroundGroup(pid: number): number | undefined {
   const stat = attempt(() => readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? '';
-  const group = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[FOREGROUND]);
-  return group > 1 ? group : undefined;
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const group = Number(fields[FOREGROUND]);
+  return Number(fields[SESSION]) === pid && group > 1 ? group : undefined;
 }
