@@ -107,6 +107,8 @@ export function createTalk(app: App) {
   }
 
   async function transcribe(clip: Blob, over: AbortSignal): Promise<string> {
+    // It ended before its first sound.
+    if (clip.size === 0) return '';
     const form = new FormData();
     form.append('audio', clip, clipName(clip));
     const request = { method: 'POST', raw: form, signal: over } as const;
