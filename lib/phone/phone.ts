@@ -18,6 +18,7 @@ import type { Sessions } from '../sessions/sessions.ts';
 import type { Connection } from '../socket/channel.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { ClockJump } from '../steady-clock.ts';
+import { createAside } from './aside.ts';
 import { createAsks } from './asks.ts';
 import { isLater, reception } from './custody.ts';
 import { openDelivered } from './delivered.ts';
@@ -153,13 +154,8 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
   const replies = createReplies({ rows: replyRows, clock, log, history: { ...history, taken: markTaken } });
   const subscribers = deps.subscribers && (await openSubscribers<PhoneLink>(deps.subscribers, log));
   const { queued, written } = subscribers?.split(queueRows.loaded) ?? { queued: queueRows.loaded, written: [] };
-  const before = deps.jump?.state() === 'ahead' ? deps.jump.from * 1000 : undefined;
-  const isAside = ({ message }: QueuedMessage): boolean =>
-    before !== undefined && hasExpired(message, clock.now()) && !hasExpired(message, before);
-  /** Messages that expired by a clock which may be wrong. They stay stored until it is known (contract 11 §2). */
-  let aside: readonly QueuedMessage[] = queued.filter(isAside);
-  if (aside.length > 0) log.warn(`${countOf(aside)} expired by a clock that may be wrong: kept aside for a day`);
-  let state: Delivery<PhoneLink> = emptyDelivery(queued.filter((entry) => !isAside(entry)));
+  const aside = createAside(queued, { clock, jump: deps.jump, history, log });
+  let state: Delivery<PhoneLink> = emptyDelivery(aside.others);
   /** Messages written to sockets before the process slept, until those sockets are restored (edge). */
   let unclaimed: readonly QueuedMessage[] = written;
   // The last process may have ended between the two transactions of a delivery.
@@ -266,16 +262,11 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     arrived(state.custody.filter(({ entry }) => entry.message.message_id === messageId));
 
   /** State that a crash must not lose. */
-  const undelivered = (): QueuedMessage[] => [...aside, ...state.custody.map(({ entry }) => entry), ...state.queue];
-
-  /** Takes messages out of those set aside: one, or all. Returns their number. */
-  function takeAside(messageId: string | undefined, became: 'expired' | 'cancelled'): number {
-    const isMeant = ({ message }: QueuedMessage) => messageId === undefined || message.message_id === messageId;
-    const meant = aside.filter(isMeant);
-    aside = aside.filter((entry) => !isMeant(entry));
-    for (const { message } of meant) history.became(message.message_id, became);
-    return meant.length;
-  }
+  const undelivered = (): QueuedMessage[] => [
+    ...aside.entries(),
+    ...state.custody.map(({ entry }) => entry),
+    ...state.queue,
+  ];
 
   function settle(event: Event<PhoneLink>): void {
     for (let next: Event<PhoneLink> | undefined = event; next; ) {
@@ -377,7 +368,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     const isQueued = () => state.queue.some((queued) => queued.message === message);
     // An expired queued message of the same id keeps its own item.
     expire();
-    takeAside(messageId, 'expired');
+    aside.take(messageId, 'expired');
     if (wasDelivered(messageId)) {
       log.info(`message ${messageId}${forWhom(by)} was delivered before: it is not sent again`);
       return { messageId, delivered: true, isDuplicate: true };
@@ -431,7 +422,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     dispatch({ name: 'cancel', messageId });
     const awaited = history.awaited().filter(({ message_id }) => messageId === undefined || messageId === message_id);
     for (const { message_id } of awaited) history.became(message_id, 'cancelled');
-    const cancelled = before - state.queue.length + takeAside(messageId, 'cancelled') + awaited.length;
+    const cancelled = before - state.queue.length + aside.take(messageId, 'cancelled') + awaited.length;
     if (cancelled > 0) log.info(`${cancelled} queued messages cancelled${forWhom(by)}`);
     return cancelled;
   }
@@ -633,12 +624,8 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
 
   /** Restores the messages set aside once the clock has returned, or expires them once the clock has proved right. */
   async function settleJump(): Promise<void> {
-    const outcome = deps.jump?.state() ?? 'ahead';
-    if (aside.length === 0 || outcome === 'ahead') return;
-    const entries = outcome === 'returned' ? aside.filter(({ message }) => !hasExpired(message, clock.now())) : [];
-    aside = aside.filter((entry) => !entries.includes(entry));
-    takeAside(undefined, 'expired');
-    if (entries.length > 0) log.warn(`the clock was set back, which brings back ${countOf(entries)}`);
+    const entries = aside.settle();
+    if (!entries) return;
     dispatch({ name: 'return', entries });
     recordDropped(entries);
     await saveQueue();
@@ -854,8 +841,6 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     },
   };
 }
-
-const countOf = ({ length }: readonly unknown[]): string => `${length} queued message${length === 1 ? '' : 's'}`;
 
 const forWhom = (by: string | undefined): string => (by === undefined ? '' : ` for ${by}`);
 
