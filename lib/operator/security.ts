@@ -21,8 +21,8 @@ export interface SecurityDeps {
 export type Security = Awaited<ReturnType<typeof openSecurity>>;
 
 /**
- * Switches that the operator may change at runtime (contract 01 §8.2). A restart resets them to the configuration, a sleep of the process (edge) does not. A switch that was
- * set under a different configuration no longer counts.
+ * Switches that the operator may change at runtime (contract 01 §8.2). A restart resets them to the configuration, a sleep of
+ * the process (edge) does not. A switch that was set under a different configuration no longer counts.
  */
 export async function openSecurity({ store, config, clock, log }: SecurityDeps) {
   const changes = createEvent<[allowInsecureApiBearer: boolean]>();
@@ -51,7 +51,7 @@ export async function openSecurity({ store, config, clock, log }: SecurityDeps) 
         await save(value).catch((error) => Promise.reject(notStored(error)));
         // It may have been disabled again meanwhile.
         allow = requested;
-        log.warn('the API key is now accepted for voice over plain http, until the relay restarts');
+        if (allow) log.warn('the API key is now accepted for voice over plain http, until the relay restarts');
         changes.emit(allow);
       } else {
         allow = false;
