@@ -6,7 +6,7 @@ import { MAX_WAITING } from '../../lib/mirror/outbox.ts';
 import { run } from '../support/cli.ts';
 import { startEdgeRuntime } from '../support/edge-runtime.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
-import { startRelayProcess, temporaryHome } from '../support/process.ts';
+import { freePort, startRelayProcess, temporaryHome } from '../support/process.ts';
 import { authenticate, bearer, post, randomCode, type Target } from '../support/relay.ts';
 
 /** Changes that the edge has from before: to make all of them there takes minutes. */
@@ -60,13 +60,13 @@ it('12 §2: 10,000 changes wait at the edge, one more is refused aloud, and home
   const { stdout: key } = await run(['relay', 'operator-token', '--public-key'], { env });
   const runtime = await startEdgeRuntime({ RELAY_OPERATOR_PUBLIC_KEY: key.trim(), RELAY_HOSTS: '' });
   onTestFinished(() => runtime.stop());
-  const throughProxy = async (listen = 0) => {
+  const throughProxy = async (listen: number) => {
     const port = Number(new URL(runtime.origin('127.0.0.1')).port);
     const proxy = await startFlakyProxy({ port, seed: 1, faults: ['none'], listen });
     onTestFinished(() => proxy.close());
     return proxy;
   };
-  const proxy = await throughProxy();
+  const proxy = await throughProxy(await freePort());
   const edge = `http://127.0.0.1:${proxy.port}`;
   const home = await startRelayProcess({ home: agentHome });
   env.RELAY_PORT = String(home.port);

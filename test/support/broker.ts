@@ -14,6 +14,7 @@ import { sqlBackend } from '../../storage/sql-backend.ts';
 import { openStateFile } from '../../storage/sqlite.ts';
 import { dataFrame } from './frames.ts';
 import { TIMEOUT } from './limits.ts';
+import { freePort } from './process.ts';
 
 /** A host that the broker under test knows. */
 export interface KnownHost {
@@ -187,9 +188,9 @@ export async function startNodeBrokerTarget(): Promise<BrokerTarget> {
   const directory = await mkdtemp(join(tmpdir(), 'svc-relay-broker-'));
   const hosts = knownHosts();
   const log: string[] = [];
-  let port = 0;
-  const start = async () => {
-    const running = await startNodeBroker({
+  const port = await freePort();
+  const start = () =>
+    startNodeBroker({
       hosts: new Map(hosts.map(({ id, token }) => [id, [digestOf(token)]])),
       store: openBrokerStore(sqlBackend(openStateFile(join(directory, 'broker.db'), (message) => log.push(message)))),
       host: '127.0.0.1',
@@ -197,9 +198,6 @@ export async function startNodeBrokerTarget(): Promise<BrokerTarget> {
       clientIpHeader: 'x-client-ip',
       log: createLog('DEBUG', (line) => log.push(line)),
     });
-    port = running.address.port;
-    return running;
-  };
   let running = await start();
   return {
     runtime: 'node',

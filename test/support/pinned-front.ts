@@ -1,10 +1,10 @@
 import { request } from 'node:http';
 import { createServer, type Server } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { onTestFinished, type TestContext } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
 import { type Identity, makeIdentity } from './certificate.ts';
+import { freePort } from './process.ts';
 
 export interface PinnedFrontOptions {
   /** Port of the relay behind it. */
@@ -19,7 +19,7 @@ export async function startPinnedFront(context: TestContext, options: PinnedFron
   const identity = options.identity ?? (await makeIdentity(context, { san: 'IP:127.0.0.1' }));
   const paths: string[] = [];
   const connections = new Set<Duplex>();
-  let port = 0;
+  const port = await freePort();
   let server: Server;
 
   async function listen(): Promise<void> {
@@ -57,7 +57,6 @@ export async function startPinnedFront(context: TestContext, options: PinnedFron
       client.on('error', () => {});
     });
     await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
-    port = (server.address() as AddressInfo).port;
   }
 
   function withCredential(text: string): string {

@@ -124,15 +124,21 @@ export const isPortFree = (port: number): Promise<boolean> => canListen(port, '0
 
 /** Workers of a run at most, each of which has ports of its own. */
 const WORKERS = 16;
+const PORTS_EACH = 12_000 / WORKERS;
+/** The ports that `freePort` has returned, which may not be used yet. */
+const given = new Set<number>();
 
 /**
- * A free port below the range of outgoing connections, so that it is still free after the relay was killed, and no other worker
- * of this run takes it before it is used.
+ * A free port below the range of outgoing connections, so that it is still free after the relay was killed, and neither
+ * another worker of this run nor another call takes it before it is used.
  */
 export async function freePort(): Promise<number> {
   const worker = Number(process.env.VITEST_POOL_ID ?? 0) % WORKERS;
   for (;;) {
-    const port = 20_000 + Math.floor(Math.random() * (12_000 / WORKERS)) * WORKERS + worker;
+    const port = 20_000 + Math.floor(Math.random() * PORTS_EACH) * WORKERS + worker;
+    if (given.has(port)) continue;
+    if (given.size > PORTS_EACH / 2) given.clear();
+    given.add(port);
     if (await isPortFree(port)) return port;
   }
 }

@@ -10,6 +10,7 @@ import type { Relay } from '../../lib/relay.ts';
 import { type Client, connect, type Frame } from './client.ts';
 import { startEdgeTarget } from './edge.ts';
 import { sharedYaml } from './host.ts';
+import { freePort } from './process.ts';
 
 /** A running relay under test, on either runtime. */
 export interface Target {
@@ -48,18 +49,19 @@ export interface Target {
 export interface TargetOptions {
   /** Variables of the relay and its host; at the edge those of the deployment. */
   env?: Record<string, string>;
-  /** Port to listen on (Node only); by default any that is free. */
+  /** Port to listen on (Node only); by default one that stays free while the relay is stopped. */
   port?: number;
   /** Its clock (Node only). */
   clock?: Clock;
 }
 
-export async function startNodeTarget({ env = {}, port = 0, clock }: TargetOptions = {}): Promise<Target> {
+export async function startNodeTarget({ env = {}, port: wanted, clock }: TargetOptions = {}): Promise<Target> {
   const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const log: string[] = [];
+  const port = wanted ?? (await freePort());
   const start = async () => {
     const { config } = readConfig({ RELAY_HOST: '127.0.0.1', ...env }, { home: agentHome, agentHome });
-    const running = await startNodeRelay({
+    return startNodeRelay({
       yaml: sharedYaml,
       clock,
       version: '1.0.0',
@@ -67,8 +69,6 @@ export async function startNodeTarget({ env = {}, port = 0, clock }: TargetOptio
       env: { ...process.env, ...env },
       log: createLog('DEBUG', (line) => log.push(line)),
     });
-    port = running.relay.listener.port;
-    return running;
   };
   let running = await start();
   const target: Target = {
