@@ -56,7 +56,7 @@ describe('bodies that arrive slowly, or not at all', () => {
 
   it('an upload that stalls ends with 504, and the call to the relay with it', async () => {
     const relay = await startReader();
-    const dashboard = await startDashboard({ relayPort: relay.port, limits: { http: { idle: 100 } } });
+    const dashboard = await startDashboard({ relayPort: relay.port, limits: { http: { idle: 1_000 } } });
     const client = await connectRaw(dashboard.port);
     onTestFinished(client.destroy);
     client.write(begun(`${TRANSPORT}/media/upload`));
@@ -130,7 +130,7 @@ describe('a relay behind a bad connection', () => {
     });
     const proxy = await startFlakyProxy({ port: relay.port, seed: 14, faults, after: [0, 200_000] });
     onTestFinished(() => proxy.close());
-    const limits = { http: { idle: 200, total: 1_000 }, sockets: { check: 20, ping: 50, idle: 300 } };
+    const limits = { http: { idle: 200, total: 1_000 }, sockets: { check: 20, ping: 50, idle: 1_500 } };
     const dashboard = await startDashboard({ relayPort: proxy.port, limits });
     return { relay, proxy, dashboard };
   }

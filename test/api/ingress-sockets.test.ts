@@ -365,7 +365,7 @@ describe('the end of a socket (contract 07 §4.3)', () => {
   });
 
   it('a side that goes silent is dropped, one that answers pings is not', async () => {
-    const limits = { sockets: { check: 20, ping: 50, idle: 400 } };
+    const limits = { sockets: { check: 20, ping: 50, idle: 2_000 } };
     const { dashboard, client, relay } = await open(undefined, { limits });
     await Promise.all([once(client, 'ping'), once(relay, 'ping')]);
     const silent = await connectRaw(dashboard.port);

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { open } from '../../handlers/guards.ts';
 import type { Handler, Route } from '../../handlers/request.ts';
 import { routes } from '../../handlers/routes.ts';
@@ -179,7 +179,7 @@ describe.each(['strict', 'container'] as const)('files of a host, %s (contract 0
           expectPublic(await ask('GET', `/media/${JSON.parse(answer.body).token}`, headers));
         },
       ),
-      fuzzRuns(300),
+      { ...fuzzRuns(300), examples: world.publicFiles.map((path) => [path, false, {}, false]) },
     );
     expect(served).toBeGreaterThan(0);
     expect(refused).toBeGreaterThan(3);
@@ -236,7 +236,7 @@ it('contract 07 §1.5: no name of a profile or a document leads out of it, to re
         expect(path).toMatch(profile === 'Ünï' ? /^SOUL\.md$/ : /^memories\/[A-Za-z0-9_][\w.-]*\.md$/);
       }
     }),
-    fuzzRuns(300),
+    { ...fuzzRuns(300), examples: [[{ method: 'PUT', name: 'work', rest: 'memory/note.md' }]] },
   );
   expect(written.size).toBeGreaterThan(0);
   expect([await snapshot(world.home, WRITABLE), await snapshot(world.outside, /^$/)]).toEqual(before);
@@ -312,11 +312,12 @@ it('contract 04 §2: links that are swapped all the time lead no request to a se
       }),
       fuzzRuns(60),
     );
+    // By chance, none of them may have met the folder itself.
+    await vi.waitFor(async () => expect((await attacks[0]?.())?.status).toBe(200));
   } finally {
     over = true;
     await swapping;
   }
-  expect([...outcomes]).toContain('0 200');
   expect([...outcomes].filter((outcome) => /^1 [23]/.test(outcome))).toEqual([]);
   expect(await snapshot(world.outside, /^$/)).toEqual(before);
 });
@@ -407,6 +408,7 @@ it('contract 01 §1.2: no spelling of a path reaches a handler that its caller m
       for (const row of (await call(caller, method, path)).rows) plain.add(row);
     }
   }
+  const health = rows.find(({ path }) => path === '/health') as (typeof rows)[number];
   const openRows = routes.filter(([, , guard]) => guard === open).map(([method, path]) => `${method} ${path}`);
   expect([...(allowed.stranger as Set<string>)].sort()).toEqual(openRows.sort());
   expect([...(allowed.liar as Set<string>)].sort()).toEqual(openRows.sort());
@@ -521,7 +523,7 @@ it('contract 01 §1.2: no spelling of a path reaches a handler that its caller m
         expect(answer.status).toBeLessThan(500);
       },
     ),
-    fuzzRuns(600),
+    { ...fuzzRuns(600), examples: [['stranger', health, [], null, {}]] },
   );
   expect([...statuses.keys()]).toEqual(expect.arrayContaining([200, 400, 401, 403, 404, 405]));
 });

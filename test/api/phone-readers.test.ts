@@ -76,7 +76,7 @@ describeMatrix('the socket on which an agent waits for replies (contract 12 §6,
   it.runIf(runtime === 'edge')('ends with the operator token that opened it', async () => {
     const target = await start();
     const phone = await pair(target);
-    const reader = await listen(target, (await target.operatorTokenFor?.('4s')) ?? '');
+    const reader = await listen(target, (await target.operatorTokenFor?.('10s')) ?? '');
     await reply(phone, 'r1');
     expect(await reader.next({ type: 'reply' })).toMatchObject({ message_id: 'r1' });
     expect(await reader.closed()).toEqual({ code: 4401, reason: 'operator token expired' });

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { TIMED } from '../support/limits.ts';
 import { startPhone } from '../support/phone.ts';
 import { authenticate, bearer, describeMatrix, pair, randomCode, registerCode } from '../support/relay.ts';
 
@@ -55,7 +56,7 @@ describeMatrix('sessions over HTTP (contract 01 §6.3-6.4)', (start, runtime) =>
     expect(await response.json()).toMatchObject({ ok: false });
   });
 
-  it('revokes another device: its socket closes, its credentials are dead', async () => {
+  it('revokes another device: its socket closes, its credentials are dead', TIMED, async () => {
     const target = await start();
     const mine = await pair(target);
     const lost = await pair(target, { device: { device_id: 'lost' } });

@@ -22,6 +22,8 @@ interface Program {
 
 const numbersAway = (text: string) =>
   text
+    // The first line of top says the hours of its machine in other words than the minutes.
+    .replace(/^top - .*$/m, 'top')
     .replace(/[\d.,:+-]+/g, '#')
     .replace(/ *(# *)+/g, '#')
     .replace(/ +/g, ' ')

@@ -253,7 +253,7 @@ describeOnNode.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => 
   test('§10.3: a lost grant ends the attachment within 5 s, without another byte', async () => {
     const target = await startTerminalRelay({ tmux });
     onTestFinished(() => target.stop());
-    const { client } = await pairTerminal(target, { grants: { terminal: 3 } });
+    const { client } = await pairTerminal(target, { grants: { terminal: 5 } });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
     shell.type('yes\r');

@@ -513,7 +513,7 @@ describeMatrix('a turn (contract 06 §6)', (start) => {
     await client.next('svc.run.started');
     script.conversations[0]?.reset();
     expect(await client.next('voice.provider.reconnecting')).toMatchObject({ reason: 'provider_disconnected' });
-    expect((await client.next('voice.provider.reconnected')).gap_ms).toBeLessThan(1500);
+    expect((await client.next('voice.provider.reconnected')).gap_ms).toBeLessThan(20_000);
     finish();
     expect(saidIn(await client.through('voice.response.done'))).toBe(ANSWER);
   });

@@ -13,6 +13,7 @@ import {
 } from '../support/relay.ts';
 import { giveUpGrant } from '../support/scripted.ts';
 import { audioOf, connectVoice, refusedVoice, type VoiceClient } from '../support/voice/client.ts';
+import { untilComplete } from '../support/voice/lab.ts';
 import { createOutput, requestOutput } from '../support/voice/output.ts';
 import { startProvider } from '../support/voice/provider.ts';
 import { stubPcm } from '../support/voice/stub.ts';
@@ -367,7 +368,9 @@ describeOnNode('what a session leaves on a host (contract 05 §15)', () => {
         const deltas = lines.filter(({ type }) => type === 'voice.audio.delta');
         for (const { audio_base64, byte_count } of deltas) expect(audio_base64).toBe(`<${byte_count} bytes>`);
         for (const secret of ['quick brown', session.resume_token, token]) expect(text).not.toContain(secret);
-        const wav = await readFile(events.at(-1)?.audio_path as string);
+        const path = events.at(-1)?.audio_path as string;
+        await untilComplete(path, audioOf(events).length);
+        const wav = await readFile(path);
         expect(wav.subarray(44)).toEqual(audioOf(events));
         expect([wav.readUInt32LE(24), wav.readUInt32LE(40)]).toEqual([24_000, wav.length - 44]);
         expect((await readdir(dirname(log))).sort()).toHaveLength(2);

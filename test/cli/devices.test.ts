@@ -33,10 +33,12 @@ describe('svc devices (contract 09 §2)', () => {
       expect(code).toBe(0);
       expect(stdout).toMatch(/^NAME +PLATFORM +STATE +ROUND TRIP +SESSION +ENDS +GRANTS\n/);
       expect(stdout).toMatch(
-        new RegExp(`\\nPixel 9 +android +connected \\d s +(-|\\d+ ms) +${prefix} +in (30|29) d +chat, .*bridge [67] d`),
+        new RegExp(
+          `\\nPixel 9 +android +connected \\d+ s +(-|\\d+ ms) +${prefix} +in (30|29) d +chat, .*bridge [67] d`,
+        ),
       );
       expect(stdout).toMatch(
-        new RegExp(`\\nLent tablet\\[2J +unknown +connected \\d s +.* +${lent.prefix} +never +.*terminal [12] h`),
+        new RegExp(`\\nLent tablet\\[2J +unknown +connected \\d+ s +.* +${lent.prefix} +never +.*terminal [12] h`),
       );
       for (const hidden of ['\u001b', '\u202e']) expect(stdout).not.toContain(hidden);
     }
@@ -268,7 +270,7 @@ const rows = (now: number) => {
     client_surface: 'android',
     last_seen: now - 7200,
     expires_at: null,
-    grants: { chat: null, 'voice:tts': null, 'voice:stt': null, terminal: now + 3600 * 3 + 5, bridge: now - 1 },
+    grants: { chat: null, 'voice:tts': null, 'voice:stt': null, terminal: now + 3600 * 3 + 600, bridge: now - 1 },
     connections,
     ...rest,
   });
@@ -308,7 +310,7 @@ describe('svc devices watch', () => {
   it('prints a line for every change', async () => {
     const first = await phone('Pixel 9');
     const watching = begin(['devices', 'watch'], { env: env() });
-    await watching.prints(/^\d\d:\d\d:\d\d {2}Pixel 9 \(android, session \w+\): connected \d s/);
+    await watching.prints(/^\d\d:\d\d:\d\d {2}Pixel 9 \(android, session \w+\): connected \d+ s/);
     const second = await phone('Tablet');
     await watching.prints(/Tablet \(android, session \w+\): paired/);
     await watching.prints(/Tablet \(android, session \w+\): connected/);

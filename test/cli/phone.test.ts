@@ -62,8 +62,8 @@ describe('svc phone', () => {
     const { stdout } = await phone(['list']);
     const [head = '', one = '', two = '', next] = stdout.split('\n');
     expect(head).toMatch(/^ID +WAITS +CHAT +TEXT$/);
-    expect(one).toMatch(/^m1 +\d s +- +a\[31m x{50,}…$/);
-    expect(two).toMatch(/^longer-id +\d s +chat +second$/);
+    expect(one).toMatch(/^m1 +\d+ s +- +a\[31m x{50,}…$/);
+    expect(two).toMatch(/^longer-id +\d+ s +chat +second$/);
     expect(two.indexOf('second')).toBe(head.indexOf('TEXT'));
     expect(next).toContain('svc phone cancel <id>');
     expect(JSON.parse((await phone(['list', '--json'])).stdout)).toMatchObject({ queued: 2 });

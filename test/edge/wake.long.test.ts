@@ -3,14 +3,13 @@ import { expect, it, onTestFinished } from 'vitest';
 import { connect } from '../support/client.ts';
 import { startWatch } from '../support/cpu.ts';
 import { relayHost, startEdgeRuntime } from '../support/edge-runtime.ts';
+import { median, TIMED } from '../support/limits.ts';
 import { randomCode } from '../support/relay.ts';
 
 /** Milliseconds after which an object has usually been put away, and how often each is woken. */
 const ASLEEP = 13_000;
 const ROUNDS = 5;
 const COUNTS = [0, 4_096, 20_000];
-
-const median = (values: number[]) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] as number;
 
 /** Adds sessions to a relay's database, each with a refresh credential and routes, as one that is in use has them. */
 function seed(path: string, count: number): void {
@@ -43,6 +42,7 @@ function seed(path: string, count: number): void {
 
 it('12 §6: an object wakes with 20,000 sessions as fast as with none, and forgets none', {
   timeout: 480_000,
+  ...TIMED,
 }, async () => {
   const runtime = await startEdgeRuntime({ RELAY_MAX_SESSIONS: '20000' });
   onTestFinished(() => runtime.stop());

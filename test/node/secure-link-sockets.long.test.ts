@@ -194,7 +194,7 @@ describe('/dashboard sockets (contract 08 §4.5)', () => {
   });
 
   it('ends a side that answers no ping', async () => {
-    const link = await startSecureLink({ limits: { sockets: { ...LIMITS, ping: 100, idle: 300, check: 50 } } });
+    const link = await startSecureLink({ limits: { sockets: { ...LIMITS, ping: 100, idle: 1_500, check: 50 } } });
     const raw = await link.open('/dashboard/ws');
     const { opcode } = await raw.frame();
     expect(opcode).toBe(OPCODE.ping);

@@ -13,9 +13,9 @@ const MiB = 1024 * 1024;
 const SHORT = {
   maxRequest: 16 * MiB,
   maxResponse: 64 * MiB,
-  connect: 300,
-  idle: 300,
-  total: 1_000,
+  connect: 1_500,
+  idle: 1_500,
+  total: 5_000,
 };
 /** Headers by which a caller would be the operator, another peer, or the ingress, on the plain port. */
 const FORGED = {
@@ -425,7 +425,7 @@ describe('connections (contract 08 §4.4, §2.5)', () => {
 
   it('431 for a head over 16 KiB, 408 for one that does not end, and no end for no handshake', async () => {
     const link = await startSecureLink({
-      limits: { serve: { head: 300, request: 5_000, idle: 5_000, check: 50 }, handshake: 300 },
+      limits: { serve: { head: 1_500, request: 5_000, idle: 5_000, check: 50 }, handshake: 300 },
     });
     expect((await link.ask('GET', '/api/x', { a: 'x'.repeat(17 * 1024) })).status).toBe(431);
     const slow = await link.connect();

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished, type TestContext, vi } from 'vitest';
 import { openStateFile } from '../../storage/sqlite.ts';
+import { TIMED } from '../support/limits.ts';
 import { Gone, launch, type RelayProcess, startRelayProcess } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
 
@@ -227,7 +228,7 @@ it('design 4: a relay killed at any write of a re-pairing comes back with the ol
   expect(relay.output).not.toMatch(/damaged/);
 });
 
-it('design 4: a slow sync delays those who wait for it, and nobody else', async (context) => {
+it('design 4: a slow sync delays those who wait for it, and nobody else', TIMED, async (context) => {
   const relay = await startRelayProcess();
   const token = await pairDevice(relay);
   const slow = await trace(context, relay.child.pid, SYNCS, 'delay_exit=200000');

@@ -12,6 +12,9 @@ if (!hasBrowser) process.stderr.write('SKIPPED: there is no chromium here\n');
 export const KILLED =
   /ERR_(?:CONNECTION_\w+|EMPTY_RESPONSE|INCOMPLETE_CHUNKED\w*|CONTENT_LENGTH_MISMATCH|SOCKET_NOT_CONNECTED)/;
 
+/** What a browser says while a relay stops and starts under a page: 426 and 503 answer why a socket was refused. */
+export const RESTARTED = /WebSocket|ERR_|status of (?:401|426|503)|fetching the script/;
+
 /** How a page is shown. */
 export const DEVICES = {
   phone: devices['Pixel 7'],

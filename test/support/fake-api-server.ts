@@ -68,7 +68,9 @@ export async function startFakeApi(onEnd: OnEnd = onTestFinished): Promise<FakeA
     return exchange.answer(200, []);
   };
   const server = createServer(async (incoming, response) => {
-    const exchange = await read(incoming, response);
+    const exchange = await read(incoming, response).catch(() => undefined);
+    // The client hung up within its request.
+    if (!exchange) return;
     requests.push(exchange);
     await route(exchange);
   });

@@ -1,3 +1,4 @@
+import { expect } from 'vitest';
 import type { Client } from './client.ts';
 import { bearer, type Paired, post, type Target } from './relay.ts';
 
@@ -60,4 +61,6 @@ export async function giveUpGrant(
     headers: bearer(token),
   });
   if (response.status !== 200) throw new Error(`reduce: ${response.status} ${await response.text()}`);
+  const { grants } = (await response.json()) as { grants: Record<string, number> };
+  await expect.poll(() => Date.now() / 1000).toBeGreaterThan(grants[grant] as number);
 }

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { SerializeAddon } from '@xterm/addon-serialize';
 import xterm from '@xterm/headless';
 import { expect, vi } from 'vitest';
+import { attempt } from '../../lib/kit/attempt.ts';
 import { type BuiltTarget, startBuiltTarget } from './built-relay.ts';
 import type { Client, Frame } from './client.ts';
 import { connect } from './client.ts';
@@ -222,9 +223,11 @@ export const terminalDescriptors = (): number => descriptors().filter((path) => 
 
 /** Processes of a session's shells. (A tmux server also has the environment of the process that started it.) */
 export const shellsOf = (name: string): number[] =>
-  processesWith('SVC_RELAY_TERMINAL', name).filter(
-    (pid) => !readFileSync(`/proc/${pid}/comm`, 'utf8').startsWith('tmux'),
-  );
+  processesWith('SVC_RELAY_TERMINAL', name).filter((pid) => {
+    // It may have ended meanwhile.
+    const command = attempt(() => readFileSync(`/proc/${pid}/comm`, 'utf8'));
+    return command !== undefined && !command.startsWith('tmux');
+  });
 
 /** Processes whose environment has a variable with this value. */
 export function processesWith(variable: string, value: string): number[] {

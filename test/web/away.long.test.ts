@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import table from '../../handlers/web/shared/locales/app.ts';
 import { appOf, connected, pairPage, webCode } from '../support/app.ts';
-import { describeInBrowser, expectUsable } from '../support/browser.ts';
+import { describeInBrowser, expectUsable, RESTARTED } from '../support/browser.ts';
 import { stored } from '../support/browser-storage.ts';
 import { cleanups } from '../support/built-relay.ts';
 import { createShiftedClock } from '../support/clock.ts';
@@ -29,7 +29,7 @@ describeInBrowser('a page whose relay is away', ({ open }) => {
     const clock = createShiftedClock();
     const relay = await started({ clock });
     const { page, allow } = await open();
-    allow(/WebSocket|ERR_|503|401/);
+    allow(RESTARTED);
     await pairPage(page, relay);
     await relay.restart(async () => {
       clock.offset = 40 * DAY;

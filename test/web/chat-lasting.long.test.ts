@@ -53,6 +53,7 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
     await expect.poll(() => field.inputValue().catch(() => '')).toBe('Not sent yet');
     await page.reload();
     await expect.poll(() => field.inputValue()).toBe('Not sent yet');
+    await connected(page);
     answering('Now it is.');
     await page.getByRole('button', { name: 'Send' }).click();
     await answers(page).getByText('Now it is.').waitFor();

@@ -422,9 +422,7 @@ describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
     await expect.poll(() => page.locator('.panes').count()).toBe(0);
   });
 
-  it('14: every screen fits into every width, in the dark, with little motion, and from right to left', {
-    timeout: 4 * TIMEOUT,
-  }, async () => {
+  it('14: every screen fits into every width, in the dark, with little motion, and from right to left', async () => {
     const { page, allow } = await open({ context: { colorScheme: 'dark', reducedMotion: 'reduce' } });
     const missing: string[] = [];
     allow(/status of 404/);

@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { appOf, connected, webCode } from '../support/app.ts';
-import { describeInBrowser, expectUsable, type PageOptions, ROUTED } from '../support/browser.ts';
+import { describeInBrowser, expectUsable, type PageOptions, RESTARTED, ROUTED } from '../support/browser.ts';
 import { stored } from '../support/browser-storage.ts';
 import { startFakeApi } from '../support/fake-api-server.ts';
 import { put } from '../support/profiles.ts';
@@ -82,8 +82,7 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     const usage = { rolling: { percent: 12.5 }, weekly: { percent: 96, resetsAt } };
     provider.onAny((exchange) => exchange.answer(200, { usage }));
     const { page, allow } = await openScreen('usage', { device: 'desktop' });
-    // A proof of the former relay is challenged once.
-    allow(/WebSocket|ERR_|status of 401/);
+    allow(RESTARTED);
     await page.getByText('No provider is set up').waitFor();
     await put(relay, { '.env': `OPENCODE_GO_API_KEY=5ecret\nOPENCODE_GO_BASE_URL=${provider.url}\n` });
     // It answers from memory for 30 seconds.

@@ -228,8 +228,8 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     await deliver({ ...sent, payload: answer });
     const notice = { title: 'Your agent', body: 'Your agent has answered.', tag: 'chat s9', id: 't1', actions: [] };
     await expect.poll(shown).toEqual([notice]);
-    await deliver({ ...sent, payload: { ...answer, title: 'What is it?', text: 'It is 42.' } });
-    await expect.poll(shown).toEqual([{ ...notice, title: 'What is it?', body: 'It is 42.' }]);
+    await deliver({ ...sent, payload: { ...answer, message_id: 't2', title: 'What is it?', text: 'It is 42.' } });
+    await expect.poll(shown).toEqual([{ ...notice, id: 't2', title: 'What is it?', body: 'It is 42.' }]);
     await deliver({ ...sent, payload: { type: 'ends', message_id: 'ends-1', ends_at: 1 } });
     await expect
       .poll(async () => (await shown()).filter(({ tag }) => tag === 'ends'))

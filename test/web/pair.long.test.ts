@@ -181,7 +181,9 @@ describeInBrowser(
     });
 
     it('leaves when the relay has revoked the session, and says so', async () => {
-      const { page } = await open();
+      const { page, allow } = await open();
+      // The page may still be reading.
+      allow(/status of 401/);
       await page.goto(`${app()}#code=${await newCode()}`);
       await connected(page);
       const { devices } = (await (await relay.operator('/relay/devices')).json()) as {

@@ -1,7 +1,7 @@
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { PLAIN } from '../support/app.ts';
-import { describeInBrowser } from '../support/browser.ts';
+import { describeInBrowser, RESTARTED } from '../support/browser.ts';
 import { stored } from '../support/browser-storage.ts';
 import { connect } from '../support/client.ts';
 import { authenticate, bearer, randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
@@ -87,7 +87,7 @@ describeInBrowser(
 
     it('the page goes on after the relay has started anew, which knows no earlier nonce', async () => {
       const { page, allow } = await open();
-      allow(/WebSocket|ERR_CONNECTION_REFUSED|Failed to load resource/);
+      allow(RESTARTED);
       await page.goto(`${app()}#code=${await newCode()}`);
       await connected(page);
       await relay.restart();

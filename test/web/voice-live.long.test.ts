@@ -228,6 +228,7 @@ describeInBrowser(
       // The room is quiet: the button begins and ends what is said.
       await talk.click();
       await page.getByText('Listening', { exact: true }).waitFor();
+      await expect.poll(() => conversation.heard).toBeGreaterThan(0);
       await talk.click();
       const asked = performance.now();
       await page.getByText(speaking).waitFor();

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type AgentHistory, createAgentHistory } from '../../../lib/chat/agent-history.ts';
 import { wordsOf } from '../../../lib/chat/search-words.ts';
 import { readConfig } from '../../../lib/config.ts';
+import { attempt } from '../../../lib/kit/attempt.ts';
 import { CONVERSATIONS, FULL_TEXT } from '../../support/agent-database.ts';
 import { createTestHost } from '../../support/host.ts';
 import { runningWith } from '../../support/running.ts';
@@ -47,8 +48,9 @@ async function spent(): Promise<number> {
   const { user, system } = process.cpuUsage();
   let total = (user + system) / 1000;
   for (const pid of own) {
-    const status = readFileSync(`/proc/${pid}/status`, 'utf8');
-    if (!status.includes(`\nPPid:\t${process.pid}\n`)) continue;
+    // That of another test may have ended.
+    const status = attempt(() => readFileSync(`/proc/${pid}/status`, 'utf8'));
+    if (!status?.includes(`\nPPid:\t${process.pid}\n`)) continue;
     for (const task of readdirSync(`/proc/${pid}/task`)) {
       total += Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, 'utf8').split(' ')[0]) / 1e6;
     }

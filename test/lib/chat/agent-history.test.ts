@@ -4,6 +4,7 @@ import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { type AskedQuestion, createAgentHistory } from '../../../lib/chat/agent-history.ts';
 import { wordsOf } from '../../../lib/chat/search-words.ts';
 import { readConfig } from '../../../lib/config.ts';
+import { createDatabases } from '../../../lib/host/node/databases.ts';
 import {
   CONVERSATIONS,
   createDatabase,
@@ -16,9 +17,12 @@ import {
   WAL,
 } from '../../support/agent-database.ts';
 import { createTestHost } from '../../support/host.ts';
+import { TIMEOUT } from '../../support/limits.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
-const host = createTestHost({ agentHome: '/nowhere', env: {} });
+// Its own limit would count the start of a process on a busy machine.
+const databases = createDatabases({ timeout: TIMEOUT });
+const host = { ...createTestHost({ agentHome: '/nowhere', env: {} }), databases };
 afterAll(() => host.databases.close());
 
 let home: string;

@@ -229,13 +229,13 @@ describe('sessions on both sides (12 §2)', () => {
     await world.cut();
     await world.heal();
     const errorOf = async () => (await world.home.mirror.status()).error;
-    for (let n = 0; n < 500 && !(await errorOf())?.includes('1008'); n++) {
-      await new Promise((resolve) => setTimeout(resolve, 1));
+    const delivered = async () => {
       await world.deliver('toEdge');
       await world.deliver('toHome');
-    }
+      return errorOf();
+    };
+    await expect.poll(delivered).toContain('1008: home is not known by this key');
     expect(world.edge.mirror.status().link).toBe('down');
-    expect(await errorOf()).toContain('1008: home is not known by this key');
   });
 });
 

@@ -7,6 +7,7 @@ import { shownCall } from '../../../lib/operations/shown-call.ts';
 import type { Ask, AskResult } from '../../../lib/phone/asks.ts';
 import { createStores } from '../../../storage/index.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { startWatch } from '../../support/cpu.ts';
 
 async function setup(state: 'queued' | 'sent' | 'shown') {
   const clock = createTestClock();
@@ -106,10 +107,10 @@ describe('what the owner is shown', () => {
   });
 
   it('takes little time for texts that are made to take long', () => {
-    const began = performance.now();
+    const passed = startWatch();
     for (const text of ['a', 'a=', '://', '-----BEGIN PRIVATE KEY-----', '--a ', '"']) {
       shownCall('x', { command: text.repeat(100_000) });
     }
-    expect(performance.now() - began).toBeLessThan(1_000);
+    expect(passed()).toBeLessThan(1_000);
   });
 });

@@ -100,9 +100,9 @@ describe('isGatewayRunning', () => {
   it('falls back to the port of the API server', async () => {
     const { port, server } = await listener();
     for (const name of ['127.0.0.1', 'localhost', '0.0.0.0', '[::]']) {
-      expect(await isGatewayRunning(host, null, `http://${name}:${port}`)).toBe(true);
+      await expect.poll(() => isGatewayRunning(host, null, `http://${name}:${port}`)).toBe(true);
     }
-    expect(await isGatewayRunning(host, 'not a pid', `http://127.0.0.1:${port}`)).toBe(true);
+    await expect.poll(() => isGatewayRunning(host, 'not a pid', `http://127.0.0.1:${port}`)).toBe(true);
     server.close();
     await once(server, 'close');
     expect(await isGatewayRunning(host, null, `http://127.0.0.1:${port}`)).toBe(false);

@@ -309,7 +309,8 @@ describe('gateway_running (contract 07 §1.3)', () => {
     });
     await profiles.rescan();
     expect(row().gateway_running).toBe(true);
-    expect(row('port').gateway_running).toBe(true);
+    // The attempt at the port is limited to 250 ms.
+    await expect.poll(() => profiles.rescan().then(() => row('port').gateway_running)).toBe(true);
     expect(row('hidden').gateway_running).toBe(false);
     expect(row('own').gateway_running).toBe(false);
     child.kill('SIGKILL');

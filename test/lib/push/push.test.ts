@@ -155,18 +155,21 @@ it('§6: the largest message fits into what push services accept', async () => {
 });
 
 it('RFC 8030 §5, §7.3: 429 and 5xx are tried again after what they ask for, at most five times; 404 and 410 end it', async () => {
-  const { service, relay, subscribe, say, pass } = await start();
+  const { service, relay, subscribe, say, pass, answered } = await start();
   const device = await subscribe();
   service.answer(device, { status: 429, headers: { 'retry-after': '120' } }, { status: 503 });
   await say('m');
   await pass(0);
   await service.noticesOf(device, 1);
+  await answered(1);
   await pass(119_000);
   expect(service.notices).toHaveLength(1);
   await pass(1_000);
   await service.noticesOf(device, 2);
+  await answered(2);
   await pass(30_000);
   await service.noticesOf(device, 3);
+  await answered(3);
   await pass(3_600_000);
   expect(service.notices).toHaveLength(3);
 
@@ -175,6 +178,7 @@ it('RFC 8030 §5, §7.3: 429 and 5xx are tried again after what they ask for, at
   for (const [at, wait] of [0, 5_000, 30_000, 120_000, 600_000].entries()) {
     await pass(wait);
     await service.noticesOf(device, 4 + at);
+    await answered(4 + at);
   }
   await pass(3_600_000);
   expect(service.notices).toHaveLength(8);

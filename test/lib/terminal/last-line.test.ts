@@ -31,8 +31,8 @@ describe('the last line of a shell (contract 09 §1)', () => {
     };
     const flood = 'x'.repeat(8_000_000);
     cost(flood);
-    // Eight megabytes would take a hundred times as long as this.
-    expect(cost(flood)).toBeLessThan(50);
+    // Eight megabytes would take a hundred times as long as this, every time.
+    expect(Math.min(...Array.from({ length: 5 }, () => cost(flood)))).toBeLessThan(50);
     expect(line.text).toBe('x'.repeat(120));
   });
 });

@@ -238,7 +238,7 @@ describe('a program of the owner (contract 05 §18)', () => {
       for (;;) if ((await audio.next()).done) return;
     };
     await expect(last()).rejects.toThrow('the session has ended');
-    expect(await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => ') Z')).toMatch(/\) [ZX]/);
+    await expect.poll(() => readFile(`/proc/${pid}/stat`, 'utf8').catch(() => ') Z')).toMatch(/\) [ZX]/);
   });
 
   it.each(['../../etc/passwd', '-w', '/etc/passwd', 'a/b', 'a..b', 'x\0y'])(

@@ -49,7 +49,9 @@ export async function startProvider(onEnd: OnEnd = onTestFinished): Promise<Prov
   const calls: ProviderCall[] = [];
   let handle: Handle = () => {};
   const server = createServer(async (incoming, response) => {
-    const call = await received(incoming, response);
+    const call = await received(incoming, response).catch(() => undefined);
+    // The client hung up within its request.
+    if (!call) return;
     calls.push(call);
     await handle(call);
   });

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';
 import type { Child, Exit } from '../../../../lib/host/index.ts';
 import { createChildren } from '../../../../lib/host/node/children.ts';
+import { TIMEOUT } from '../../../support/limits.ts';
 import { isRunning, untilGone } from '../../../support/running.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 
@@ -48,18 +49,18 @@ it('finds executable programs by name and by path', async () => {
 });
 
 it('runs a command to its end and never throws', async () => {
-  expect(await children.run(command('console.log(process.argv[1])', '$HOME `id`; "'), 5000)).toEqual({
+  expect(await children.run(command('console.log(process.argv[1])', '$HOME `id`; "'), TIMEOUT)).toEqual({
     code: 0,
     stdout: '$HOME `id`; "\n',
     stderr: '',
   });
-  const failed = await children.run(command('console.error("no"); process.exit(7)'), 5000);
+  const failed = await children.run(command('console.error("no"); process.exit(7)'), TIMEOUT);
   expect(failed).toEqual({ code: 7, stdout: '', stderr: 'no\n' });
-  const absent = await children.run({ ...command(''), file: '/nowhere/at-all' }, 5000);
+  const absent = await children.run({ ...command(''), file: '/nowhere/at-all' }, TIMEOUT);
   expect(absent).toEqual({ code: null, stdout: '', stderr: '' });
-  expect((await children.run({ ...command(''), args: ['nul\0'] }, 5000)).code).toBeNull();
+  expect((await children.run({ ...command(''), args: ['nul\0'] }, TIMEOUT)).code).toBeNull();
   expect((await children.run(command('setInterval(() => {}, 1000)'), 100)).code).toBeNull();
-  expect((await children.run(command('process.stdin.resume()'), 5000)).code).toBe(0);
+  expect((await children.run(command('process.stdin.resume()'), TIMEOUT)).code).toBe(0);
 });
 
 it('rejects with a code when a program cannot be started', async () => {

@@ -20,12 +20,12 @@ import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { HostDatabases } from '../../../../lib/host/index.ts';
 import { createDatabases } from '../../../../lib/host/node/databases.ts';
 import { createDatabase, startWriter, WAL } from '../../../support/agent-database.ts';
-import { TIMED } from '../../../support/limits.ts';
+import { TIMED, TIMEOUT } from '../../../support/limits.ts';
 import { runningWith, untilGone } from '../../../support/running.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 
 const TABLE = 'CREATE TABLE t (a INTEGER, b TEXT);';
-const databases = createDatabases();
+const databases = createDatabases({ timeout: TIMEOUT });
 afterAll(() => databases.close());
 const rowsFrom = async (reader: HostDatabases, path: string, sql: string, params: (string | number)[] = []) =>
   (await reader.read({ path, sql, params })).rows;
@@ -123,7 +123,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     const temporary = await temporaryDirectory();
     vi.stubEnv('TMPDIR', temporary);
     onTestFinished(() => void vi.unstubAllEnvs());
-    const own = createDatabases();
+    const own = createDatabases({ timeout: TIMEOUT });
     onTestFinished(own.close);
     expect(await rowsFrom(own, path, 'SELECT a FROM t')).toEqual(rowsOf(1));
     expect(await snapshot(directory)).toEqual(before);
@@ -212,7 +212,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
   it('ends an endless query, those behind it, and their process', async () => {
     const path = join(await temporaryDirectory(), 'state.db');
     createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, NULL);`);
-    const impatient = createDatabases({ timeout: 1000 });
+    const impatient = createDatabases({ timeout: 3_000 });
     const ask = (sql: string) => rowsFrom(impatient, path, sql);
     const before = await readers();
     const started = performance.now();
@@ -221,7 +221,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     const [stuck] = (await readers()).filter((pid) => !before.includes(pid));
     expect(stuck).toBeDefined();
     expect(await both).toEqual([null, null]);
-    expect(performance.now() - started).toBeGreaterThan(900);
+    expect(performance.now() - started).toBeGreaterThan(2_900);
     await untilGone(stuck as number);
     await vi.waitFor(async () => expect(await ask('SELECT a FROM t')).toEqual(rowsOf(1)));
     impatient.close();
@@ -248,7 +248,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
       [{}, (short: HostDatabases) => short.close()],
     ] as const) {
       const before = await readers();
-      const short = createDatabases(options);
+      const short = createDatabases({ timeout: TIMEOUT, ...options });
       const reading = rowsFrom(short, path, 'SELECT a FROM t');
       const [own] = (await readers()).filter((pid) => !before.includes(pid));
       expect(await reading).toEqual(rowsOf(1));
@@ -330,7 +330,7 @@ function withoutDescriptors<T>(work: () => T): T {
 it.skipIf(process.platform !== 'linux')('answers when no descriptors are left, and works again', async () => {
   const path = join(await temporaryDirectory(), 'state.db');
   createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, 'x');`);
-  const reader = createDatabases();
+  const reader = createDatabases({ timeout: TIMEOUT });
   onTestFinished(() => reader.close());
   const reading = withoutDescriptors(() => reader.read({ path, sql: 'SELECT a FROM t', params: [] }));
   expect(await reading).toEqual({ rows: null, problem: 'unreadable' });

@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createNetwork } from '../../../../lib/host/node/network.ts';
 import { readTailnet } from '../../../../lib/host/node/tailnet.ts';
-import { TIMED } from '../../../support/limits.ts';
+import { TIMED, TIMEOUT } from '../../../support/limits.ts';
 
 const network = createNetwork();
 
@@ -29,16 +29,16 @@ describe('canConnect', () => {
     const server = createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
-    expect(await network.canConnect('127.0.0.1', port, 5000)).toBe(true);
+    expect(await network.canConnect('127.0.0.1', port, TIMEOUT)).toBe(true);
     server.close();
     await once(server, 'close');
-    expect(await network.canConnect('127.0.0.1', port, 5000)).toBe(false);
+    expect(await network.canConnect('127.0.0.1', port, TIMEOUT)).toBe(false);
   });
 
   it('is false for invalid addresses and ports, and without an answer in time', async () => {
-    expect(await network.canConnect('no such host', 80, 5000)).toBe(false);
+    expect(await network.canConnect('no such host', 80, TIMEOUT)).toBe(false);
     for (const port of [0, -1, 65536, Number.NaN])
-      expect(await network.canConnect('127.0.0.1', port, 5000)).toBe(false);
+      expect(await network.canConnect('127.0.0.1', port, TIMEOUT)).toBe(false);
     expect(await network.canConnect('192.0.2.1', 81, 50)).toBe(false);
   });
 });

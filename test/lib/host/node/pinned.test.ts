@@ -28,7 +28,7 @@ async function serve(identity: Identity, host = '127.0.0.1') {
   server.on('tlsClientError', () => {});
   const sockets = new WebSocketServer({ server, path: '/relay/ws' });
   sockets.on('connection', (socket) => socket.on('message', (data) => socket.send(String(data))));
-  await new Promise<void>((resolve) => server.listen(0, host, resolve));
+  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, host, resolve));
   onTestFinished(() => {
     for (const socket of sockets.clients) socket.terminate();
     server.closeAllConnections();

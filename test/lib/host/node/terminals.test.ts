@@ -194,12 +194,14 @@ describe('end', () => {
     const shell = open('echo up; read');
     await shell.says('up');
     shell.terminal.write(Buffer.from('\r'));
+    let opened = -1;
     await new Promise<void>((resolve) => {
       // Looks in each turn of the event loop, between the poll and the `close` events.
       const look = () => {
         if (isOpenDescriptor(descriptor)) return void setImmediate(look);
         resolve();
-        if (openSync(other, 'w') !== descriptor) return;
+        opened = openSync(other, 'w');
+        if (opened !== descriptor) return;
         shell.terminal.write(Buffer.from('keys'));
         shell.terminal.resize(SIZE);
       };
@@ -207,7 +209,7 @@ describe('end', () => {
     });
     await shell.exit;
     expect(readFileSync(other, 'utf8')).toBe('');
-    closeSync(descriptor);
+    closeSync(opened);
   });
 
   test('a program that cannot be started exits', async () => {

@@ -4,6 +4,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { type WebSocket, WebSocketServer } from 'ws';
 import { createNodeDialUpstream } from '../../../../lib/host/node/upstream-socket.ts';
 import type { UpstreamSocketRequest } from '../../../../lib/host/upstream-socket.ts';
+import { TIMED } from '../../../support/limits.ts';
 
 const dial = createNodeDialUpstream();
 
@@ -117,10 +118,10 @@ describe('a socket to a server behind the relay', () => {
     await vi.waitFor(() => expect(server.connections.every((socket) => socket.readableEnded)).toBe(true));
   });
 
-  it('pings, and drops a server that does not answer', async () => {
+  it('pings, and drops a server that does not answer', TIMED, async () => {
     let pings = 0;
     const server = await startServer((socket) => socket.on('ping', () => pings++));
-    const { socket, ends, ended } = await open(server.url, { pingInterval: 20 });
+    const { socket, ends, ended } = await open(server.url, { pingInterval: 100 });
     await vi.waitFor(() => expect(pings).toBeGreaterThan(3));
     // Unread answers are not missing ones.
     socket.pause();

@@ -304,7 +304,7 @@ describe('upstream of node', () => {
   it('gives up on a connection that is not established in time', async () => {
     // Accepts, but never answers the TLS handshake.
     const { port, sockets } = await startServer(() => {});
-    const call = get(createNodeUpstream({ connectTimeout: 50 }), `https://127.0.0.1:${port}/`);
+    const call = get(createNodeUpstream({ connectTimeout: 1_000 }), `https://127.0.0.1:${port}/`);
     await expect(call).rejects.toThrow('timed out while connecting');
     await closedAll(sockets);
   });
