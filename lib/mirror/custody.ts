@@ -79,7 +79,11 @@ export function createCustody(deps: CustodyDeps) {
     },
     replied(reply, device) {
       if (side === 'home' || !isOn()) return true;
-      return outbox.offer(replyKey(reply.message_id), 'reply', { reply, device });
+      const key = replyKey(reply.message_id);
+      const waiting = outbox.isWaiting(key) ? asObject(outbox.body(key)?.reply) : undefined;
+      // A device must not replace another one's reply, not even after a reader here has taken that.
+      if (waiting && JSON.stringify({ ...waiting, ts: reply.ts }) !== JSON.stringify(reply)) return false;
+      return outbox.offer(key, 'reply', { reply, device });
     },
     onTaken(id) {
       const body = outbox.isWaiting(replyKey(id)) ? outbox.body(replyKey(id)) : undefined;

@@ -88,8 +88,8 @@ export interface OtherRelay {
   /** Reports the progress of a message that it knows. False if that is not possible now. */
   report(messageId: string, standing: MessageStanding): boolean;
   /**
-   * A device of this name has replied to this relay. False if the other relay has no room for more, in which case the reply
-   * must be refused.
+   * A device of this name has replied to this relay. False if the other relay has no room for more, or has yet to get another
+   * reply with this id, in which cases the reply must be refused.
    */
   replied(reply: Reply, device: string): boolean;
   /** A reader here has taken a reply. */
@@ -812,8 +812,13 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
       const reply = history.checked(meant(read, readShown(payload)));
       const { message_id: messageId, chat_id: chatId, text } = reply;
       const device = link.session.device.name;
-      if (!history.hasReply(reply) && other?.replied(reply, device) === false) throw mirrorBacklog();
-      const lateness = await accept(reply, { device, isTaken: false });
+      const isRepeated = history.hasReply(reply);
+      // Another reply under the id of one that still waits changes nothing (contract 04 §5.5).
+      const isIgnored = !isRepeated && replies.isBuffered(messageId);
+      if (!isRepeated && !isIgnored && other?.replied(reply, device) === false) throw mirrorBacklog();
+      let lateness: Closed | undefined;
+      if (isIgnored) await replies.add(reply);
+      else lateness = await accept(reply, { device, isTaken: false });
       const ts = Math.trunc(clock.now());
       const acknowledgement = { client_msg_id: messageId, status: 'received', ts, ...(lateness && { late: lateness }) };
       link.send(CHANNEL, 'proactive.reply.ack', acknowledgement, id);

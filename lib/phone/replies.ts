@@ -91,22 +91,12 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
   /** One timer for all: serves waiting polls when the first lease ends. */
   let cancelEnd: Cancel = () => {};
 
-  function prune(now: number): void {
-    let remaining = records.filter(({ arrived }) => now - arrived <= RETENTION).slice(-MAX_RECORDS);
-    let bytes = remaining.reduce((sum, record) => sum + record.bytes, 0);
-    while (bytes > MAX_BYTES) {
-      bytes -= remaining[0]?.bytes ?? 0;
-      remaining = remaining.slice(1);
-    }
-    if (remaining.length !== records.length) records = remaining;
-  }
-
   /** Takes the replies that match a reader's filter and that nobody else has; undefined if there are none. */
   function take(
     { wanted, lease }: Pick<Poll, 'wanted' | 'lease'>,
     now: number,
   ): Handout | Promise<Handout> | undefined {
-    prune(now);
+    records = pruned(records, now);
     const handedOut = records.filter((record) => isFree(now)(record) && isWanted(record, wanted));
     if (handedOut.length === 0) return undefined;
     return lease === undefined ? give(handedOut) : lend(handedOut, now + lease);
@@ -220,12 +210,16 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
     if (waiters.size + readers.size > 0 && ends.length > 0) cancelEnd = clock.after(Math.min(...ends) - now, serve);
   }
 
+  function isBuffered(messageId: string): boolean {
+    records = pruned(records, clock.now());
+    return records.some(({ reply }) => reply.message_id === messageId);
+  }
+
   async function store(reply: Reply, lateReason?: Closed): Promise<void> {
-    prune(clock.now());
-    if (history.hasReply(reply) || records.some((record) => record.reply.message_id === reply.message_id)) return;
+    if (isBuffered(reply.message_id) || history.hasReply(reply)) return;
     const record: StoredReply = { seq: rows.next(), reply, arrived: clock.now(), bytes: sizeOf(reply) };
     records = [...records, record];
-    prune(clock.now());
+    records = pruned(records, clock.now());
     const [stored, recorded] = rows.batch(() => {
       const stored = rows.save(records);
       history.reply(reply, lateReason);
@@ -254,6 +248,9 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
       storing.set(id, stored);
       return stored;
     },
+
+    /** True if a reply with this id waits for a reader. */
+    isBuffered,
 
     /** The matching replies in order of arrival: at once if there are any, else the first one within the timeout. */
     async poll({ timeout, signal, wanted, lease, mayRead }: Poll): Promise<Handout> {
@@ -326,6 +323,16 @@ export function createReplies({ rows, clock, log, history }: RepliesDeps) {
       await saveLater(rows, records, log);
     },
   };
+}
+
+function pruned(records: readonly StoredReply[], now: number): readonly StoredReply[] {
+  let remaining = records.filter(({ arrived }) => now - arrived <= RETENTION).slice(-MAX_RECORDS);
+  let bytes = remaining.reduce((sum, record) => sum + record.bytes, 0);
+  while (bytes > MAX_BYTES) {
+    bytes -= remaining[0]?.bytes ?? 0;
+    remaining = remaining.slice(1);
+  }
+  return remaining;
 }
 
 function isWanted({ reply, arrived }: StoredReply, wanted: ReplyFilter | undefined): boolean {

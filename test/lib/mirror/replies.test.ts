@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { openWithDevice, readReplies } from './device.ts';
+import { Device, openWithDevice, readReplies } from './device.ts';
 
 const settled = () => new Promise<void>((resolve) => setTimeout(resolve, 0));
 
@@ -73,6 +73,47 @@ describe('replies and notifications that come to the edge are home’s (12 §2)'
     expect(await readReplies(world, 'home')).toEqual([]);
     expect(world.home.phone.history({ since: 0, limit: 9 }).items).toMatchObject([
       { message_id: 'r1', state: 'taken' },
+    ]);
+  });
+
+  it('stay as they are when another device replies under their id', async () => {
+    const { world, device } = await openWithDevice();
+    await world.cut();
+    await world.edge.phone.push({
+      message_id: 'q',
+      text: 'Now?',
+      metadata: { question: true, answers: ['yes', 'no'] },
+    });
+    await world.edge.phone.withdraw('q');
+    device.connect('edge');
+    await device.reply('r1', 'yes');
+    const other = new Device(world);
+    other.connect('edge');
+    await other.reply('r1', 'no');
+    // A tap on a closed question, which no reader gets.
+    await other.reply('r1', 'no', { reply_to: 'q', answer_index: 1 });
+    other.receiveAll();
+    expect(other.acknowledged).toEqual(['r1', 'r1']);
+    await world.settle();
+    expect([await readReplies(world, 'home'), await readReplies(world, 'edge')]).toEqual([[['r1', 'yes']], []]);
+  });
+
+  it('keep others under their id waiting until home has them, even if a reader at the edge took them', async () => {
+    const { world, device } = await openWithDevice();
+    await world.cut();
+    device.connect('edge');
+    await device.reply('r1', 'yes');
+    expect(await readReplies(world, 'edge')).toEqual([['r1', 'yes']]);
+    const other = new Device(world);
+    other.connect('edge');
+    await expect(other.reply('r1', 'no')).rejects.toMatchObject({ kind: 'unavailable' });
+    await world.settle();
+    await other.reply('r1', 'no');
+    await world.settle();
+    expect(await readReplies(world, 'home')).toEqual([['r1', 'no']]);
+    expect(world.home.phone.history({ since: 0, limit: 9 }).items).toMatchObject([
+      { message_id: 'r1', text: 'yes', state: 'taken' },
+      { message_id: 'r1', text: 'no', state: 'taken' },
     ]);
   });
 
