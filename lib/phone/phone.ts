@@ -652,7 +652,11 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
           void history.save();
           throw notStored();
         }
-      } else await replies.add(reply, lateness?.reason);
+      } else {
+        await replies.add(reply, lateness?.reason);
+        // The first one may still be on its way to the history alone.
+        if (isRepeated && !(await history.save())) throw notStored();
+      }
     } catch (error) {
       answer?.release();
       throw error;

@@ -1,6 +1,7 @@
 import { createStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { expect, it } from 'vitest';
+import { deferred } from '../../../lib/kit/deferred.ts';
 import type { Ask, AskProgress } from '../../../lib/phone/asks.ts';
 import { openPhoneMessaging, type PhoneLink } from '../../../lib/phone/phone.ts';
 import { hashOfShown, noticeOf } from '../../../lib/phone/shown.ts';
@@ -422,3 +423,28 @@ it.each(['answer', 'timeout'])(
     expect(pixel.acknowledged).toEqual([['r1', undefined]]);
   },
 );
+
+it('an answer that comes again while it is being stored is acknowledged no earlier, and not at all if that fails', async () => {
+  const kept = stores();
+  const { phone, connect, ask, states } = await setup(kept);
+  const pixel = connect('Pixel 9');
+  const result = ask();
+  await settled();
+  const reply = { text: 'no', reply_to: pixel.question.message_id, answer_index: 1, message_id: 'r1' };
+  const { setItem } = kept.history;
+  const disk = deferred();
+  Object.assign(kept.history, { setItem: () => disk.promise });
+  const again = connect('Pixel 9');
+  const replied = Promise.allSettled([pixel, again].map((link) => phone.reply(link, reply, 'e')));
+  await settled();
+  expect([...pixel.acknowledged, ...again.acknowledged]).toEqual([]);
+  Object.assign(kept.history, { setItem });
+  disk.reject(new Error('disk full'));
+  const refused = { status: 'rejected', reason: { kind: 'unavailable' } };
+  expect(await replied).toMatchObject([refused, refused]);
+  expect([...pixel.acknowledged, ...again.acknowledged]).toEqual([]);
+  expect(states()).toEqual([['message', 'Deploy now?', 'shown']]);
+  await phone.reply(again, reply, 'e');
+  expect(await result).toMatchObject({ answer: 'no', by: 'Pixel 9' });
+  expect(again.acknowledged).toEqual([['r1', undefined]]);
+});
