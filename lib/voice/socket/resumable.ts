@@ -288,6 +288,14 @@ export class ResumableSession {
       played: cursor(message.last_played_audio_event_id),
       input: cursor(message.last_input_chunk_id),
     };
+    if (this.#phase === 'created') {
+      // The socket opened before the provider failed.
+      this.#candidates.set(socket, { claim });
+      this.#phase = 'connecting';
+      this.#until = undefined;
+      this.#effects.push({ type: 'connect' });
+      return;
+    }
     if (this.#phase !== 'connecting') {
       this.#resume(socket, claim);
       return;

@@ -245,7 +245,11 @@ it.each([
     { weight: 8, arbitrary: fc.tuple(fc.constant('text'), socket, frame) },
     {
       weight: 2,
-      arbitrary: fc.tuple(fc.constantFrom('opened', 'binary', 'lost', 'connected', 'audio'), socket, frame),
+      arbitrary: fc.tuple(
+        fc.constantFrom('opened', 'binary', 'lost', 'connected', 'connect-failed', 'audio'),
+        socket,
+        frame,
+      ),
     },
   );
   fc.assert(
@@ -255,6 +259,7 @@ it.each([
       for (const [type, name, text] of actions) {
         if (type === 'audio') session.audio('x');
         else if (type === 'connected') session.step({ type });
+        else if (type === 'connect-failed') session.step({ type, error: { type: 'voice.error', message: 'x' } });
         else if (type === 'opened') {
           if (open.has(name)) continue;
           open.add(name);

@@ -425,6 +425,27 @@ describe('a session that connects to its provider first (contract 06 §4.1)', ()
     expect(session.effects.at(-1)).toEqual({ type: 'connect' });
   });
 
+  it('connects again for a claim that comes after a failure', () => {
+    const failed = { type: 'connect-failed', error: { type: 'voice.error', message: 'unreachable' } } as const;
+    const session = connecting();
+    session.open('b');
+    session.step(failed);
+    session.resume('b');
+    expect(session.effects.at(-1)).toEqual({ type: 'connect' });
+    expect(session.machine.phase).toBe('connecting');
+    expect(session.machine.deadline).toBeUndefined();
+    expect(session.from('b')).toEqual([]);
+    session.open('c');
+    session.step(failed);
+    expect(session.types('b')).toEqual(['voice.error']);
+    expect(session.codeOf('b')).toBe(1000);
+    session.resume('c');
+    session.step({ type: 'connected' });
+    expect(session.machine.phase).toBe('attached');
+    expect(session.types('c').slice(0, 2)).toEqual(['voice.session.resumed', 'voice.replay.started']);
+    expect(session.types('c').at(-1)).toBe('voice.replay.done');
+  });
+
   it('detaches when its owner was lost meanwhile', () => {
     const session = connecting();
     session.lose('a');
