@@ -7,6 +7,8 @@ export interface EventsOptions {
   signal: AbortSignal;
   /** `event` is the name; `reset` means that events may have been missed. `data` is JSON text. */
   onEvent(event: string, data: string): void;
+  /** The stream is open, for the first time or again. */
+  onOpen?(): void;
   /** The stream was lost, or cannot be opened yet; called once until it is back. */
   onLost(reason: string): void;
 }
@@ -16,10 +18,11 @@ export interface EventsOptions {
  * gets `reset` first if the relay no longer knows that event (contract 09 §4).
  * @throws CommandError if the relay refuses permanently.
  */
-export const followEvents = ({ relay, signal, onEvent, onLost }: EventsOptions): Promise<void> =>
+export const followEvents = ({ relay, signal, onEvent, onOpen, onLost }: EventsOptions): Promise<void> =>
   followFeed({
     signal,
     onEvent,
+    onOpen,
     onLost,
     mayRecover,
     async open(lastId, onText) {

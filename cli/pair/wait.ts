@@ -65,9 +65,10 @@ export async function watchPairings(
       signal: following.signal,
       onEvent(event, data) {
         resolve(true);
-        cancelGone();
         listener(event, asObject(parseJson(data)) ?? {});
       },
+      // A stream without news has no events.
+      onOpen: () => cancelGone(),
       onLost() {
         resolve(false);
         cancelGone = clock.after(GONE_AFTER, () => onGone());

@@ -1,7 +1,14 @@
 import { readdirSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { OperatorRelay } from '../../cli/operator-relay.ts';
+import type { CommandContext } from '../../cli/output.ts';
+import { watchPairings } from '../../cli/pair/wait.ts';
+import { seconds } from '../../lib/kit/clock.ts';
+import { deferred } from '../../lib/kit/deferred.ts';
+import { maskCode } from '../../lib/pairing/code.ts';
 import { type BuiltTarget, startBuiltTarget } from '../support/built-relay.ts';
 import { agentHome } from '../support/cli.ts';
+import { createTestClock } from '../support/clock.ts';
 import { begin, run } from '../support/companion-cli.ts';
 
 let relay: BuiltTarget;
@@ -91,4 +98,37 @@ describe('svc pair on a terminal waits (contract 09 §2)', () => {
       expect(command.raw).toEqual([]);
     }
   });
+});
+
+it('waits on when a stream without news is open again, as after the operator token of the last one (01 §12)', async () => {
+  const clock = createTestClock();
+  const code = { text: 'ABC234', expiresAt: seconds(clock) + 600 };
+  const first = deferred();
+  const second = deferred<(text: string) => void>();
+  const devices: object[] = [];
+  let streams = 0;
+  const call: OperatorRelay['call'] = async ({ path, onText, signal }) => {
+    if (path !== '/relay/events')
+      return { devices, codes: [{ masked: maskCode(code.text), expires_at: code.expiresAt }] };
+    streams++;
+    onText?.(streams === 1 ? 'id: 1\nevent: reset\ndata: {}\n\n' : ': \n\n');
+    if (streams === 1) await first.promise;
+    else {
+      second.resolve((text) => onText?.(text));
+      await new Promise((resolve) => signal?.addEventListener('abort', resolve));
+    }
+    return {};
+  };
+  const relay = { call } as OperatorRelay;
+  const context = { stdin: {}, stdout: {} } as CommandContext;
+  const watch = await watchPairings(relay, context, clock);
+  const end = watch?.wait(code, { countdown() {}, close() {}, showLink() {} });
+  first.resolve();
+  const send = await second.promise;
+  clock.advance(31_000);
+  devices.push({ token_prefix: 'p1', device_name: 'Pixel 9', client_surface: 'android' });
+  send(`id: 2\nevent: pairing\ndata: ${JSON.stringify({ change: 'used', masked: maskCode(code.text) })}\n\n`);
+  send('id: 3\nevent: device\ndata: {"change":"connected","token_prefix":"p1"}\n\n');
+  expect(await end).toEqual({ name: 'paired', device: 'Pixel 9 (android)' });
+  watch?.stop();
 });
