@@ -123,6 +123,25 @@ describe('svc up, down and restart with systemd (contract 11 §1)', () => {
     expect(wrong).toMatchObject({ ok: false, error: expect.stringContaining('--port is not for the service') });
   });
 
+  it('restart leaves a relay alone that the service would not start again', async () => {
+    const { home, port, svc, refuses } = await withSystemd();
+    const relay = await startRelayProcess({ home, port });
+    const flags = JSON.parse((await svc(['restart', '--json'])).stdout);
+    expect(lockHolder(stateOf(home))).toBe(relay.child.pid);
+    expect(flags).toEqual({
+      ok: false,
+      error: `the relay (process ${relay.child.pid}) keeps running: it was started with --host, which is not for the service`,
+      next: expect.stringContaining(`${home}/.env`),
+    });
+
+    await relay.kill();
+    const bare = await startRelayProcess({ home, port, bare: true });
+    refuses('show');
+    const silent = JSON.parse((await svc(['restart', '--json'])).stdout);
+    expect(silent).toMatchObject({ ok: false, error: expect.stringContaining('does not answer') });
+    expect(lockHolder(stateOf(home))).toBe(bare.child.pid);
+  });
+
   it('leave a service of another home alone', async () => {
     const { home, port, svc, asked } = await withSystemd();
     const unit = join(home, '.config/systemd/user/svc-relay.service');

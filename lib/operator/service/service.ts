@@ -153,7 +153,8 @@ function ownText({ unit }: ServiceDeps): string | null {
   }
 }
 
-async function requireManager(systemd: Systemd): Promise<void> {
+/** @throws RelayError `unavailable` (`extra.systemd`) unless the manager of this user answers. */
+export async function requireManager(systemd: Systemd): Promise<void> {
   const state = await systemd.state();
   if (state === 'ready') return;
   throw new RelayError(
