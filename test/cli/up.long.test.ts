@@ -41,6 +41,17 @@ describe('svc up, down and restart without systemd (contract 11 §1)', () => {
     expect((await svc(['down'], { RELAY_PORT: String(port) })).stdout).toBe('No relay is running.\n');
   });
 
+  it('down counts a relay as stopped whose parent does not notice its end, such as PID 1 of a container', async () => {
+    const { home, port, svc } = await homeWithRelay();
+    // The shell becomes a parent that waits for no child.
+    const within = ['/bin/sh', '-c', '"$0" "$@" >/dev/null 2>&1 & exec sleep 600'];
+    await startRelayProcess({ home, port, within });
+    const pid = lockHolder(stateOf(home));
+    const down = await svc(['down', '--json']);
+    expect(JSON.parse(down.stdout)).toEqual({ stopped: true, pid, by: 'signal' });
+    expect(await isPortFree(port)).toBe(true);
+  });
+
   it('two at once start one relay', async () => {
     const { home, port, svc } = await homeWithRelay();
     const both = await Promise.all([1, 2].map(() => svc(['up', '--json', '--port', String(port)])));

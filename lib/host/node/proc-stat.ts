@@ -2,6 +2,7 @@
 const STATE = 3 - 3;
 const PARENT = 4 - 3;
 const SESSION = 6 - 3;
+const THREADS = 20 - 3;
 const START_TIME = 22 - 3;
 
 export interface Stat {
@@ -9,6 +10,7 @@ export interface Stat {
   state: string;
   parent: number;
   session: number;
+  threads: number;
   /** Clock ticks since boot. */
   startTime: number;
 }
@@ -22,13 +24,22 @@ export function parseStat(line: string): Stat | null {
     .slice(close + 1)
     .trim()
     .split(/\s+/);
-  const [state, parent, session, startTime] = [STATE, PARENT, SESSION, START_TIME].map((at) => fields[at] ?? '');
+  const [state, parent, session, threads, startTime] = [STATE, PARENT, SESSION, THREADS, START_TIME].map(
+    (at) => fields[at] ?? '',
+  );
   if (!/^\d+$/.test(startTime as string)) return null;
   return {
     name: line.slice(open + 1, close),
     state: state as string,
     parent: Number(parent),
     session: Number(session),
+    threads: Number(threads),
     startTime: Number(startTime),
   };
 }
+
+/**
+ * True for a process that only waits for its parent to notice its end, which PID 1 of a container may never do. Until the
+ * last of its threads has ended, they hold its files and ports.
+ */
+export const hasEnded = ({ state, threads }: Stat): boolean => (state === 'Z' || state === 'X') && threads <= 1;

@@ -2,7 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, isUnreadable } from '../errors.ts';
 import type { ProcessOrigin } from '../index.ts';
-import { parseStat, type Stat } from './proc-stat.ts';
+import { hasEnded, parseStat, type Stat } from './proc-stat.ts';
 import { sendSignal } from './signal.ts';
 
 /** Milliseconds that processes get to exit after SIGTERM, and after each SIGKILL. */
@@ -86,7 +86,7 @@ async function processTable(): Promise<Map<number, Stat>> {
   await Promise.all(
     pids.map(async (pid) => {
       const stat = await statOf(pid);
-      if (stat && stat.state !== 'Z' && stat.state !== 'X' && stat.session > 0) table.set(pid, stat);
+      if (stat && !hasEnded(stat) && stat.session > 0) table.set(pid, stat);
     }),
   );
   return table;
@@ -136,7 +136,7 @@ async function stillAlive(processes: Found): Promise<Found> {
   const checked = await Promise.all(
     [...processes].map(async ([pid, startTime]) => {
       const stat = await statOf(pid);
-      return stat?.startTime === startTime && stat.state !== 'Z' && stat.state !== 'X';
+      return stat?.startTime === startTime && !hasEnded(stat);
     }),
   );
   return new Map([...processes].filter((_, at) => checked[at]));

@@ -6,6 +6,7 @@ import { attempt } from '../../kit/attempt.ts';
 import { listOf, readAs } from '../../kit/entries.ts';
 import { parseJson } from '../../kit/json.ts';
 import { createFiles } from './files.ts';
+import { hasEnded, parseStat } from './proc-stat.ts';
 import { sendSignal } from './signal.ts';
 
 const Build = v.object({
@@ -142,4 +143,8 @@ function holdsState(pid: number, stateFile: string): boolean {
   return holder === undefined && !existsSync(KERNEL_LOCKS) ? isAlive(pid) : holder === pid;
 }
 
-export const isAlive = (pid: number): boolean => sendSignal(pid, 0);
+export function isAlive(pid: number): boolean {
+  if (!sendSignal(pid, 0)) return false;
+  const stat = parseStat(attempt(() => readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? '');
+  return stat === null || !hasEnded(stat);
+}

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
-import { parseStat } from '../../../../lib/host/node/proc-stat.ts';
+import { hasEnded, parseStat } from '../../../../lib/host/node/proc-stat.ts';
 import { createProcesses } from '../../../../lib/host/node/processes.ts';
 
 const processes = createProcesses();
@@ -52,10 +52,20 @@ describe('facts', () => {
           state: 'S',
           parent: 0,
           session: 2,
+          threads: 16,
           startTime,
         });
       }),
     );
+  });
+
+  it.each([
+    ['Z', 1, true],
+    ['X', 0, true],
+    ['Z', 2, false],
+    ['S', 1, false],
+  ])('in state %s with %i threads, a process has ended: %s', (state, threads, ended) => {
+    expect(hasEnded({ name: 'node', state, parent: 1, session: 2, threads, startTime: 3 })).toBe(ended);
   });
 
   it('rejects malformed lines', () => {
