@@ -54,13 +54,22 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     ...(host === undefined ? [] : ['--host', host]),
     ...(port === undefined ? [] : ['--port', String(port)]),
   ];
-  await bringUp(args, flag(options, '--json'), context);
+  const at = { ...(host !== undefined && { host }), ...(port !== undefined && { port }) };
+  await bringUp(args, flag(options, '--json'), context, at);
 }
 
-/** Starts the relay unless one runs, waits until it is ready, and prints its addresses. `args` are flags of `svc start`. */
-export async function bringUp(args: string[], isJson: boolean, context: CommandContext): Promise<void> {
+/**
+ * Starts the relay unless one runs, waits until it is ready, and prints its addresses. `args` are flags of `svc start`, and
+ * `at` is where they have it listen: without a state file, it is found by its port alone.
+ */
+export async function bringUp(
+  args: string[],
+  isJson: boolean,
+  context: CommandContext,
+  at: Partial<Pick<Config, 'host' | 'port'>> = {},
+): Promise<void> {
   const environment = loadConfig(context.env);
-  const { config } = environment;
+  const config = { ...environment.config, ...at };
   const before = await relayProcess(config);
   const by = before ? null : await launch(args, environment, config, context);
   const running = await untilReady(config, by);

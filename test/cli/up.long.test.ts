@@ -1,6 +1,6 @@
 import { appendFileSync, chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { MAX_LOG_FILE, OLD_LOG_FILES, openLogFile } from '../../cli/log-file.ts';
 import { lockHolder } from '../../lib/host/node/relay-lock.ts';
 import { unitText } from '../../lib/operator/service/unit.ts';
@@ -50,6 +50,19 @@ describe('svc up, down and restart without systemd (contract 11 §1)', () => {
     const down = await svc(['down', '--json']);
     expect(JSON.parse(down.stdout)).toEqual({ stopped: true, pid, by: 'signal' });
     expect(await isPortFree(port)).toBe(true);
+  });
+
+  it('up waits on the port of its flag for a relay that keeps its state in memory', async () => {
+    const { port, svc } = await homeWithRelay();
+    const other = await freePort();
+    const memory = (words: string[], at: number) => svc(words, { RELAY_STATE_FILE: '', RELAY_PORT: String(at) });
+    onTestFinished(async () => void (await memory(['down'], port)));
+    const up = JSON.parse((await memory(['up', '--json', '--port', String(port)], other)).stdout);
+    expect(up).toMatchObject({ ok: true, started: true, by: 'process', port });
+    const again = JSON.parse((await memory(['up', '--json', '--port', String(port)], other)).stdout);
+    expect(again).toMatchObject({ ok: true, started: false, port });
+    const down = JSON.parse((await memory(['down', '--json'], port)).stdout);
+    expect(down).toMatchObject({ stopped: true, by: 'signal' });
   });
 
   it('two at once start one relay', async () => {
