@@ -44,19 +44,28 @@ export async function pair(options: Options, context: CommandContext): Promise<n
     remote ?? (await findRelay(loadConfig(context.env).config)),
     context,
   );
-  const old = await pairings.put({
+  const end = async (which: 'old' | 'new', pairing: McpPairing) => {
+    await revokeSession(pairing, context).catch(() => {
+      const prefix = prefixOf(pairing);
+      printWarning(
+        context,
+        `the ${which} session ${prefix} could not be ended. End it with: svc devices revoke ${prefix}`,
+      );
+    });
+  };
+  const made: McpPairing = {
     name,
     token,
     ...(relay.url !== undefined && { url: relay.url }),
     created_at: Math.floor(Date.now() / 1000),
+  };
+  const old = await pairings.put(made).catch(async (error) => {
+    // Nobody has its token.
+    await end('new', made);
+    throw error;
   });
   // Not earlier: if there is no new session, the old one stays.
-  if (old) {
-    await revokeSession(old, context).catch(() => {
-      const prefix = prefixOf(old);
-      printWarning(context, `the old session ${prefix} could not be ended. End it with: svc devices revoke ${prefix}`);
-    });
-  }
+  if (old) await end('old', old);
   const prefix = prefixOf({ token });
   if (flag(options, '--json'))
     return printJson(context.stdout, { paired: true, name, session: prefix, grants: only, path: pairings.path });

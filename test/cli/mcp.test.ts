@@ -102,6 +102,19 @@ describe('svc mcp (contract 09 §7)', () => {
     ).toEqual(names);
   });
 
+  it('pair ends the new session if its token cannot be stored, and keeps the old one', async () => {
+    await svc(['mcp', 'pair']);
+    const [{ token }] = stored().pairings;
+    // A folder in place of the lock keeps everybody from changing the file.
+    const lock = join(home, 'svc-relay/mcp.json.lock');
+    await rm(lock);
+    await mkdir(lock);
+    const again = await svc(['mcp', 'pair', '--yes']);
+    expect([again.code, again.stderr]).toEqual([1, expect.stringMatching(/^error: .*\n$/)]);
+    expect(stored().pairings).toMatchObject([{ token }]);
+    expect(relay.relay.sessions.list().map(({ prefix }) => prefix)).toEqual([token.slice(0, 8)]);
+  });
+
   it('revoke keeps a session that pair made under the same name while it asked', async () => {
     await svc(['mcp', 'pair']);
     const revoke = begin(['mcp', 'revoke'], setting({ tty: true }));
