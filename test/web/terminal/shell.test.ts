@@ -85,6 +85,16 @@ describe('a shell of the page (contract 02 §3, 09 §1)', () => {
     expect(written.filter((text) => text.includes('one'))).toEqual(['one\r\ntwo\r\n']);
   });
 
+  test('02 §1.8: waits for the relay to be back after a shutdown, which ends only a shell without tmux', () => {
+    const { shell, receive } = create();
+    receive('attached', { tmux_available: true });
+    receive('detached', { reason: 'server shutdown' });
+    expect(shell.state.value).toEqual({ name: 'waiting' });
+    receive('attached', { tmux_available: false });
+    receive('detached', { reason: 'server shutdown' });
+    expect(shell.state.value).toEqual({ name: 'ended', reason: 'server shutdown', exitCode: undefined });
+  });
+
   test('ignores other shells, and tells what went wrong', () => {
     const { shell, receive, written, problems } = create();
     receive('attached', { session_name: 'b' });

@@ -49,6 +49,8 @@ export type Shell = ReturnType<typeof createShell>;
 export function createShell({ port, name, isWatch = false, view, onProblem }: ShellDeps) {
   const state = signal<ShellState>({ name: 'waiting' });
   let isFirst = true;
+  /** True if tmux keeps the shell while the relay restarts. */
+  let isKept = false;
   /**
    * Text typed while the relay opens the shell; null if nothing is buffered: nobody must type into a shell that was restored
    * unseen.
@@ -75,6 +77,7 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
 
   function attached({ replay, tmux_available: isTmux, cols, rows }: Message['payload']): void {
     attach++;
+    isKept = isTmux === true;
     resized({ cols, rows });
     drawn = acknowledged = 0;
     view.write(CANCEL);
@@ -130,6 +133,10 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
           return;
         case 'terminal.detached': {
           early = null;
+          if (payload.reason === 'server shutdown' && isKept) {
+            state.value = { name: 'waiting' };
+            return;
+          }
           const exitCode = typeof payload.exit_code === 'number' ? payload.exit_code : undefined;
           state.value = { name: 'ended', reason: String(payload.reason), exitCode };
           return;
