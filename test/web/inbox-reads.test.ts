@@ -35,8 +35,9 @@ async function openInbox(pageStore: object = EMPTY, meanwhile = (_: ReturnType<t
   const reads: Read[] = [];
   let listen: Parameters<ReturnType<InboxDeps['session']['port']>['onMessage']>[0] = () => {};
   let connect = (): unknown => undefined;
+  const sent: [type: string, payload: unknown][] = [];
   const port = {
-    send: () => true,
+    send: (type: string, payload: unknown) => sent.push([type, payload]) > 0,
     onMessage(listener: typeof listen) {
       listen = listener;
       return () => {};
@@ -71,6 +72,8 @@ async function openInbox(pageStore: object = EMPTY, meanwhile = (_: ReturnType<t
   return {
     inbox,
     reads,
+    /** Messages that were reported as shown. */
+    shown: () => sent.filter(([type]) => type === 'proactive.shown').map(([, payload]) => payload),
     connect: () => connect() as () => void,
     report: (row: HistoryRow) => listen({ type: 'proactive.history', payload: { ...row } } as never),
     texts: () => inbox.items.value.map((item) => item.text),
@@ -181,4 +184,21 @@ it('keeps what is typed while the stored drafts are read', async () => {
   const read = async (name: string) => (name === 'drafts' ? { t1: 'stored', t2: 'stored' } : undefined);
   const { inbox } = await openInbox({ ...EMPTY, read }, (inbox) => inbox.draft('t1', 'typed'));
   expect(inbox.drafts.value).toEqual({ t1: 'typed', t2: 'stored' });
+});
+
+it('09 §1: reports a message as shown again if the receipt was lost with its connection', async () => {
+  const { inbox, reads, connect, shown } = await openInbox();
+  const [unseen, seen] = [rowOf(1), rowOf(2)].map((row): HistoryRow => ({ ...row, state: 'sent' }));
+  const rows = [unseen, seen] as HistoryRow[];
+  const lose = connect();
+  reads[0]?.answer(rows);
+  await settle();
+  inbox.show(['m2']);
+  expect(shown()).toEqual([{ message_id: 'm2' }]);
+  lose();
+  const disconnect = connect();
+  reads[1]?.answer(rows);
+  await settle();
+  expect(shown()).toEqual([{ message_id: 'm2' }, { message_id: 'm2' }]);
+  disconnect();
 });

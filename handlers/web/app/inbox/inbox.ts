@@ -146,6 +146,7 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
         const opened = await Promise.all(rows.map((row) => (isHere(row) ? row : session.opened(row))));
         attempt.signal.throwIfAborted();
         put(opened.map((row) => ({ ...itemOfRow(row), seq: undefined })));
+        reportAgain(rows);
         knownThere = rows.at(-1)?.seq ?? latest;
         if (rows.length < PAGE) return;
         continue;
@@ -158,8 +159,17 @@ export function createInbox({ session, api, base, pageStore, onSeen }: InboxDeps
         continue;
       }
       put(rows.map(itemOfRow));
+      reportAgain(rows);
       known = rows.at(-1)?.seq ?? Math.max(known, latest);
       if (rows.length < PAGE) return;
+    }
+  }
+
+  /** Messages that were seen here, but whose receipts were lost with the connection. */
+  function reportAgain(rows: readonly HistoryRow[]): void {
+    for (const { kind, message_id: id, state } of rows) {
+      if (kind !== 'message' || (state !== 'queued' && state !== 'sent')) continue;
+      if (items.value.get(keyOf({ kind, id }))?.state === 'shown') port.send('proactive.shown', { message_id: id });
     }
   }
 
