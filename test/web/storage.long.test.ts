@@ -2,6 +2,7 @@ import type { WebSocket } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { appOf, connected, pairPage, webCode } from '../support/app.ts';
 import { describeInBrowser } from '../support/browser.ts';
+import { stored } from '../support/browser-storage.ts';
 import { post, startNodeTarget, type Target } from '../support/relay.ts';
 
 const REFUSE = `() => { throw new DOMException('refused', 'SecurityError'); }`;
@@ -35,6 +36,30 @@ describeInBrowser('a browser that keeps nothing (issue 17)', ({ open }) => {
       await page.getByRole('heading', { level: 1 }).first().waitFor();
     }
     await connected(page);
+  });
+
+  it('erases nothing when its pairing cannot be read for once', async () => {
+    const { page } = await open();
+    await page.addInitScript(() => {
+      if (sessionStorage.getItem('lost') === null) return;
+      sessionStorage.removeItem('lost');
+      const { get } = IDBObjectStore.prototype;
+      IDBObjectStore.prototype.get = function (this: IDBObjectStore, key: string) {
+        if (key.startsWith('pairing ')) throw new DOMException('Connection to Indexed Database server lost');
+        return get.call(this, key);
+      };
+    });
+    await pairPage(page, relay);
+    await page.goto(`${app}#/inbox/phone`);
+    await page.getByLabel('Reply').fill('Not sent yet');
+    const drafts = async () => (await stored(page)).databases['svc kept']?.['drafts /'];
+    await expect.poll(drafts).toEqual({ phone: 'Not sent yet' });
+    await page.evaluate(() => sessionStorage.setItem('lost', ''));
+    await page.reload();
+    await page.getByText('This window keeps nothing').waitFor();
+    await page.reload();
+    await connected(page);
+    await expect.poll(() => page.getByLabel('Reply').inputValue()).toBe('Not sent yet');
   });
 
   it('keeps its pairing, and the replies that wait, when the disk is full later', async () => {

@@ -75,8 +75,8 @@ async function main(): Promise<void> {
   // Registered late, since it fetches every file of the app and would compete with the connection.
   const worker = whenSettled(session).then(() => registerWorker(store.pairing()?.mailbox?.url));
   const pageStore = openPageStore(base);
-  // The page may have been closed before everything was erased.
-  if (!store.pairing()) await pageStore.clear();
+  // The page may have been closed before everything was erased. A pairing that could not be read now may still exist.
+  if (!store.pairing() && store.isKept) await pageStore.clear();
   const notices = createNotices({
     api,
     pageStore,
