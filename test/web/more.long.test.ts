@@ -202,6 +202,39 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     expect(await soul()).toBe('# Ada\nTheirs last.\n');
   });
 
+  it('07 §1.5: sees that a document was saved although the answer was lost', async () => {
+    await put(relay, { 'SOUL.md': SOUL, 'config.yaml': 'description: The one at home\n' });
+    const { page, allow } = await openScreen('profiles/default%2Fsoul', { ...ROUTED });
+    allow(/412|ERR_FAILED|Failed to load resource/);
+    const text = page.getByLabel('Text');
+    const save = page.getByRole('button', { name: 'Save' });
+    const saveInVain = async (content: string) => {
+      await text.waitFor();
+      await page.route(
+        /profiles\/default\/soul$/,
+        async (route) => {
+          await route.fetch();
+          await route.abort();
+        },
+        { times: 1 },
+      );
+      await text.fill(content);
+      await save.click();
+      await page.getByText(/^Not saved: /).waitFor();
+      await expect.poll(soul).toBe(content);
+    };
+    await saveInVain('# Ada\nFirst.\n');
+    await save.click();
+    await page.getByText('Saved.', { exact: true }).waitFor();
+    await saveInVain('# Ada\nSecond.\n');
+    for (const content of ['# Ada\nSecond.\n', '# Ada\nTheirs.\n']) {
+      await writeFile(join(relay.agentHome, 'SOUL.md'), content);
+      await page.reload();
+      await expect.poll(() => text.inputValue()).toBe(content);
+      expect(await page.getByText(/^Not saved yet/).count()).toBe(0);
+    }
+  });
+
   it('07 §1.5: creates a memory document, by keyboard alone', async () => {
     await put(relay, { 'config.yaml': 'description: The one at home\n' });
     const { page } = await openScreen('profiles/default', { device: 'desktop' });

@@ -91,6 +91,10 @@ export function createDocuments({ api, pageStore }: App) {
         if (!(error instanceof ApiError) || error.status !== 412) throw error;
         const theirs = await read(name);
         if (etag === null && theirs.etag === null && !theirs.truncated) throw error;
+        // Saved by an earlier request, whose answer was lost.
+        if (theirs.etag !== null && !theirs.truncated && theirs.content === content) {
+          return { kind: 'saved', etag: theirs.etag };
+        }
         return { kind: 'conflict', theirs };
       }
     },

@@ -24,7 +24,10 @@ export function Editor({ name }: EditorProps) {
   const documents = useApp().retained(createDocuments);
   const { state, reload } = useLoad(async (signal) => {
     const [document, draft] = await Promise.all([documents.read(name, signal), documents.draft(name)]);
-    return { document, draft };
+    if (draft?.content !== document.content) return { document, draft };
+    // It was saved, but the answer was lost.
+    await documents.keepDraft(name, undefined);
+    return { document, draft: undefined };
   });
   return (
     <div class="screen editor">
