@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { pairPage } from '../support/app.ts';
-import { describeInBrowser, expectUsable } from '../support/browser.ts';
+import { describeInBrowser, expectUsable, ROUTED } from '../support/browser.ts';
 import { startNodeTarget, type Target } from '../support/relay.ts';
 
 /** Pictures of the screens are written there. */
@@ -65,5 +65,27 @@ describeInBrowser('folders of the relay’s machine in the app (contract 04 §2)
     await folders.getByRole('button', { name: 'Up' }).click();
     await folders.getByRole('button', { name: new RegExp(name) }).waitFor();
     if (SCREENS) await page.screenshot({ path: `${SCREENS}/folders-top.png`, fullPage: true });
+  });
+  it('says why a folder does not open, and opens it at the next attempt', async () => {
+    const { page, allow } = await open(ROUTED);
+    allow(/503/);
+    await pairPage(page, relay);
+    await page.evaluate(() => {
+      location.hash = '#/files';
+    });
+    const recent = page.getByRole('region', { name: 'Recent files of the agent' });
+    const folders = page.getByRole('region', { name: 'Folders' });
+    await recent.getByRole('button', { name: 'notes.md' }).waitFor();
+    await page.route(/media\/(folder\?path=|recent)/, (route) => route.fulfill({ status: 503 }));
+    await folders.getByRole('button', { name: new RegExp(folder.slice(folder.lastIndexOf('/') + 1)) }).click();
+    await recent.getByRole('button', { name: 'Refresh' }).click();
+    for (const list of [folders, recent]) await list.getByRole('button', { name: 'Retry' }).waitFor();
+    await expectUsable(page);
+    await page.unrouteAll();
+    for (const list of [folders, recent]) {
+      await list.getByRole('button', { name: 'Retry' }).click();
+      await list.getByRole('button', { name: /^notes.md/ }).waitFor();
+      await expect.poll(() => list.getByRole('button', { name: 'Retry' }).count()).toBe(0);
+    }
   });
 });

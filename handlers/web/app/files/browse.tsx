@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { sizeText, timeText } from '../../shared/ages.ts';
-import { Button, Empty } from '../../shared/components.tsx';
+import { Button, Empty, Notice, Retry } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
@@ -41,6 +41,7 @@ export function Folders({ onFile }: { onFile: OnFile }) {
       <LoadedView {...loaded}>
         {(folder) => (
           <>
+            <Failure {...loaded} />
             {folder.path !== undefined && (
               <div class="row">
                 <Button
@@ -84,15 +85,30 @@ export function RecentFiles({ onFile }: { onFile: OnFile }) {
         <Button icon="refresh" kind="plain" label={t('Refresh')} onClick={loaded.reload} />
       </div>
       <LoadedView {...loaded}>
-        {({ entries }) =>
-          entries.length === 0 ? (
-            <Empty icon="files">{t('The agent has made no files yet.')}</Empty>
-          ) : (
-            <Entries entries={entries} onFile={onFile} />
-          )
-        }
+        {({ entries }) => (
+          <>
+            <Failure {...loaded} />
+            {entries.length === 0 ? (
+              <Empty icon="files">{t('The agent has made no files yet.')}</Empty>
+            ) : (
+              <Entries entries={entries} onFile={onFile} />
+            )}
+          </>
+        )}
       </LoadedView>
     </section>
+  );
+}
+
+/** Why the list below is still the one before. */
+function Failure({ state, reload }: ReturnType<typeof useLoad>) {
+  const { t } = useI18n();
+  const { error } = state.value;
+  if (error === undefined) return null;
+  return (
+    <Notice tone="warn" action={<Retry onClick={reload} />}>
+      {t(error)}
+    </Notice>
   );
 }
 
