@@ -88,7 +88,11 @@ describeInBrowser('the inbox in a browser (contract 09 §1, §6)', ({ open }) =>
     const { page } = await openInbox({ device: 'desktop' });
     await say({ text: 'Shall I deploy?', chat_id: 'c2', title: 'Deploy', message_id: 'c2-m1' });
     await page.getByRole('link', { name: /Deploy/ }).click();
-    await page.getByRole('button', { name: 'Yes' }).click();
+    await page.getByRole('button', { name: 'Yes' }).evaluate((button: HTMLElement) => {
+      // A second tap answers nothing.
+      button.click();
+      button.click();
+    });
     await page.getByText('Sent, not read yet').waitFor();
     await page.getByText('Answered').waitFor();
     await expect.poll(() => page.getByRole('button', { name: 'Yes' }).count()).toBe(0);

@@ -121,10 +121,20 @@ function Bubble({ item, title, original, isOpen }: BubbleProps) {
   const toast = useToast();
   const { place } = useRouter();
   const isFound = place.value.query.get('at') === item.id;
-  const answer = (text: string, index: number) =>
-    void inbox
-      .reply({ text, chat_id: item.chatId, reply_to: item.id, answer_index: index })
-      .catch((error) => toast(t(messageOf(error))));
+  const isAnswered = useSignal(false);
+
+  async function answer(text: string, index: number): Promise<void> {
+    // The buttons stay until the reply is stored.
+    if (isAnswered.value) return;
+    isAnswered.value = true;
+    try {
+      await inbox.reply({ text, chat_id: item.chatId, reply_to: item.id, answer_index: index });
+    } catch (error) {
+      isAnswered.value = false;
+      toast(t(messageOf(error)));
+    }
+  }
+
   return (
     <li
       class={`bubble ${item.kind === 'reply' ? 'own' : ''} ${isFound ? 'found' : ''}`}
@@ -144,7 +154,7 @@ function Bubble({ item, title, original, isOpen }: BubbleProps) {
       {isOpen && item.answers.length > 0 && (
         <fieldset class="row" aria-label={t('Answers')}>
           {item.answers.map((text, at) => (
-            <Button key={text} kind={at === 0 ? 'primary' : undefined} onClick={() => answer(text, at)}>
+            <Button key={text} kind={at === 0 ? 'primary' : undefined} onClick={() => void answer(text, at)}>
               <span dir="auto">{text}</span>
             </Button>
           ))}
