@@ -50,6 +50,22 @@ export function createNotices({ api, pageStore, worker, open }: NoticesDeps) {
     return Notification.permission === 'denied' ? 'blocked' : 'off';
   }
 
+  /** True if the person has switched notifications on. */
+  async function isWanted(): Promise<boolean> {
+    hasContent.value = (await pageStore.read<boolean>('knock-content')) === true;
+    return (await pageStore.read<boolean>('knock')) === true && Notification.permission === 'granted';
+  }
+
+  /** Shows the state of the last visit, before the relay answers. */
+  async function restore(): Promise<void> {
+    if (state.value !== 'off' || !(await isWanted())) return;
+    // The worker of the last visit: this one's is registered late.
+    const registration = await container?.getRegistration();
+    if (await registration?.pushManager.getSubscription()) state.value = 'on';
+  }
+
+  restore().catch(() => {});
+
   async function closeWhere(isOver: (notification: Notification) => boolean): Promise<void> {
     const notifications = (await (await worker)?.getNotifications()) ?? [];
     for (const notification of notifications.filter(isOver)) notification.close();
@@ -85,9 +101,7 @@ export function createNotices({ api, pageStore, worker, open }: NoticesDeps) {
     /** Runs after every connection, so that a relay that has lost this subscription gets it again. */
     async renew(): Promise<void> {
       if (state.value === 'insecure' || state.value === 'unsupported' || state.value === 'not-installed') return;
-      hasContent.value = (await pageStore.read<boolean>('knock-content')) === true;
-      const isWanted = (await pageStore.read<boolean>('knock')) === true && Notification.permission === 'granted';
-      if (isWanted) await subscribe().catch(() => {});
+      if (await isWanted()) await subscribe().catch(() => {});
     },
 
     /** Must be called from a tap. @throws Error or ApiError worded for people. */
