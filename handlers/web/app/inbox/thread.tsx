@@ -121,17 +121,18 @@ function Bubble({ item, title, original, isOpen }: BubbleProps) {
   const toast = useToast();
   const { place } = useRouter();
   const isFound = place.value.query.get('at') === item.id;
-  const isAnswered = useSignal(false);
+  const isAnswering = useSignal(false);
 
   async function answer(text: string, index: number): Promise<void> {
     // The buttons stay until the reply is stored.
-    if (isAnswered.value) return;
-    isAnswered.value = true;
+    if (isAnswering.value) return;
+    isAnswering.value = true;
     try {
       await inbox.reply({ text, chat_id: item.chatId, reply_to: item.id, answer_index: index });
     } catch (error) {
-      isAnswered.value = false;
       toast(t(messageOf(error)));
+    } finally {
+      isAnswering.value = false;
     }
   }
 
