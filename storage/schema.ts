@@ -542,6 +542,8 @@ export interface PushSubscriptionRecord {
   content: boolean;
   /** At the edge: a device of home, whose pushes are signed with home's key. */
   home?: true;
+  /** At home: its keys came from the edge, which may have made them up. */
+  edge?: true;
   /** Grows with every subscription. */
   seq: number;
 }

@@ -31,6 +31,7 @@ export function createCalls({ side, push, outbox, log, isOn, isLinked, isSealed 
       hasKey &&
       outbox.offer(NOTICE + notice.message_id, 'knock', { knock: isSealed?.() ? wordless(notice) : { ...notice } }),
     settled: (id, by) => void outbox.offer(NOTICE + id, 'knock', { settled: id, by: [...by] }),
+    mayRead: () => isOn() && !isSealed?.(),
     subscribed(key, record) {
       // Home does not know the edge's own devices.
       if (!isOn() || (side === 'edge' && record && !record.home)) return;

@@ -245,7 +245,7 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
         connector.disabled();
         const came = recall.end();
         adoption.clear();
-        await Promise.all([offers.leave(), freezes.leave(), pulls.leave(), outbox.clear()]);
+        await Promise.all([offers.leave(), freezes.leave(), pulls.leave(), push.shared.leave(), outbox.clear()]);
         return { ...(await status()), came_home: came };
       }),
 

@@ -46,6 +46,8 @@ export interface OtherPush {
   call(notice: NewPushNotice): boolean;
   /** No device needs a notice any more; the device of the subscriptions `by` has read it. */
   settled(messageId: string, by: readonly string[]): void;
+  /** True at home if the edge may read texts, and so may devices that only the edge has vouched for. */
+  mayRead(): boolean;
   /** A device has subscribed at this relay, or (null) no longer is. */
   subscribed(key: string, record: PushSubscriptionRecord | null): void;
 }
@@ -101,7 +103,8 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
   }
 
   async function call(notice: PushNoticeRecord, to: PushSubscriptionRecord, url: URL, signal: AbortSignal) {
-    const plaintext = utf8ToBytes(JSON.stringify(payloadOf(notice, to.content)));
+    const hasContent = to.content && (!to.edge || other?.mayRead() === true);
+    const plaintext = utf8ToBytes(JSON.stringify(payloadOf(notice, hasContent)));
     const [body, authorization] = await Promise.all([
       encryptMessage(plaintext, receiverKeys(to)),
       (to.home ? homeVapid : vapid).authorization(url),
@@ -146,6 +149,7 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
       adoptKeyPair: homeVapid.adopt,
       subscriptions: subscriptions.entries,
       adopt: subscriptions.adopt,
+      leave: subscriptions.leave,
       /** Home has a notice for devices. */
       add: (notice: NewPushNotice): void => notices.add({ ...notice, due: clock.now() }),
       settled: notices.settled,

@@ -1,6 +1,7 @@
 import * as v from 'valibot';
 import type { PushSubscriptionRecord, Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
+import { attempt } from '../kit/attempt.ts';
 import { base64url, fromBase64url, timingSafeEqual } from '../kit/bytes.ts';
 import { isPoint } from '../kit/ece.ts';
 import { entriesOf } from '../kit/entries.ts';
@@ -77,6 +78,16 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
     changed?.(key, before ?? null);
   }
 
+  /**
+   * The oldest subscriptions of a device, which end with another one under this key because there are four. Undefined if too
+   * many devices have subscribed.
+   */
+  function surplusOf(family: string, key: string): string[] | undefined {
+    const others = ofFamily(family).filter(([other]) => other !== key);
+    const surplus = others.slice(0, Math.max(others.length - MAX_PER_SESSION + 1, 0)).map(([other]) => other);
+    return records.has(key) || records.size - surplus.length < MAX_TOTAL ? surplus : undefined;
+  }
+
   const removeSafely = (keys: readonly string[]): Promise<void> =>
     remove(keys).catch(() => log.warn('a subscription to push messages could not be removed'));
 
@@ -116,10 +127,9 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
       const known = records.get(key);
       // A browser that was paired again keeps its keys, which nobody else knows.
       const isOwn = known?.family === family || (known !== undefined && timingSafeEqual(known.auth, keys.auth));
-      if (known && !isOwn) throw new RelayError('conflict', 'this endpoint belongs to another device');
-      const others = ofFamily(family).filter(([other]) => other !== key);
-      const surplus = others.slice(0, Math.max(others.length - MAX_PER_SESSION + 1, 0)).map(([other]) => other);
-      if (!known && records.size - surplus.length >= MAX_TOTAL) {
+      if (known && !known.edge && !isOwn) throw new RelayError('conflict', 'this endpoint belongs to another device');
+      const surplus = surplusOf(family, key);
+      if (!surplus) {
         throw new RelayError('unavailable', `${MAX_TOTAL} devices have subscribed to push messages: revoke one first`);
       }
       const isHome = session.mirrored === true;
@@ -155,15 +165,31 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
 
     /**
      * The subscription of a device at the other relay of the mirror; null if it has ended there. Resolves once it is stored.
+     * Home accepts from the edge only what a device could have asked for here.
      */
     async adopt(key: string, given: unknown, isHome: boolean): Promise<void> {
       const stored = { subscription: given };
-      records.delete(key);
-      if (!v.is(Stored, stored)) return store.removeItem(PREFIX + key);
-      const { home: _, ...rest } = stored.subscription;
-      const own = { ...rest, seq: ++seq, ...(isHome && { home: isHome }) };
-      await put(key, own);
+      if (!v.is(Stored, stored)) {
+        records.delete(key);
+        return store.removeItem(PREFIX + key);
+      }
+      const { endpoint, p256dh, auth, family, content } = stored.subscription;
+      const record = { endpoint, p256dh, auth, family, content, seq: ++seq };
+      if (isHome) return put(key, { ...record, home: true });
+      const session = sessions.byFamily(family);
+      const url = attempt(() => policy.read(endpoint));
+      const surplus = session && url && sha256(url.href) === key ? surplusOf(family, key) : undefined;
+      if (!surplus) return log.warn('the edge gave a subscription to push messages that is not accepted');
+      const known = records.get(key);
+      const isSame = known?.family === family && known.p256dh === p256dh && known.auth === auth;
+      const isVouched = !isSame || known.edge === true;
+      await Promise.all([put(key, { ...record, ...(isVouched && { edge: true }) }), removeSafely(surplus)]);
+      if (!isSame)
+        log.info(`session ${session?.prefix} subscribed to push messages at ${url?.host}, by way of the edge`);
     },
+
+    /** The mirror has ended: so do the subscriptions that only the edge has vouched for. */
+    leave: (): Promise<void> => removeSafely([...records].flatMap(([key, { edge }]) => (edge ? key : []))),
 
     entries: (): [key: string, record: PushSubscriptionRecord][] => [...records],
 
@@ -207,9 +233,10 @@ async function readKeys(keys: Readonly<Record<string, unknown>>): Promise<{ p256
 
 const Stored: v.GenericSchema<{ subscription: PushSubscriptionRecord }> = v.object({
   subscription: v.object({
-    ...v.entriesFromList(['endpoint', 'p256dh', 'auth', 'family'], v.string()),
+    ...v.entriesFromList(['endpoint', 'family'], v.string()),
+    ...v.entriesFromList(['p256dh', 'auth'], v.pipe(v.string(), v.maxLength(MAX_KEY))),
     content: v.boolean(),
     seq: v.number(),
-    home: v.exactOptional(v.literal(true)),
+    ...v.entriesFromList(['home', 'edge'], v.exactOptional(v.literal(true))),
   }),
 });

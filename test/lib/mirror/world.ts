@@ -81,8 +81,8 @@ export class World {
   wire: Wire | undefined;
   /** Seconds for which the edge honours home's sessions without a word. */
   lease = 7 * 86_400;
-  /** Calls to push services: which side made them, and under which key. */
-  readonly called: { side: 'home' | 'edge'; url: string; key: string }[] = [];
+  /** Calls to push services: which side made them, under which key, and the bytes of the encrypted notice. */
+  readonly called: { side: 'home' | 'edge'; url: string; key: string; size: number }[] = [];
   /** Where home is, as a pairing code would name it. */
   routes: Candidate[] = [{ role: 'lan', priority: 0, relay: { url: 'ws://192.168.1.2:8767/ws' } }];
   isCut = false;
@@ -207,8 +207,9 @@ export class World {
       store: this.stores[side].open('push'),
       config: { pushHosts: ['push.example'], publicUrl: undefined, pushContact: undefined },
       sessions,
-      upstream: async ({ url, headers }) => {
-        this.called.push({ side, url, key: headers.authorization?.split('k=')[1] ?? '' });
+      upstream: async ({ url, headers, body }) => {
+        const size = body instanceof Uint8Array ? body.length : 0;
+        this.called.push({ side, url, key: headers.authorization?.split('k=')[1] ?? '', size });
         return { status: 201, headers: {}, body: new Response('').body as never };
       },
       clock: this.#clockOf(side),

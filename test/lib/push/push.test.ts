@@ -2,6 +2,7 @@ import { createStorage } from 'unstorage';
 import { expect, it, onTestFinished } from 'vitest';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
 import type { Upstream } from '../../../lib/host/upstream.ts';
+import { sha256 } from '../../../lib/kit/sha256.ts';
 import { createEndpointPolicy } from '../../../lib/push/endpoint.ts';
 import { openPushNotices } from '../../../lib/push/notices.ts';
 import type { PushPayload } from '../../../lib/push/payload.ts';
@@ -375,6 +376,39 @@ it('§6: a subscription that could not be stored is none, and ends no other', as
   expect(changes.slice(4)).toEqual([added.endpoint, null, known?.endpoint, known?.endpoint]);
   store.setItem = setItem;
   expect(Object.fromEntries((await open()).entries())).toEqual(Object.fromEntries(stored));
+});
+
+it('12 §4: the edge cannot give home more subscriptions than devices may have, or one of nobody', async () => {
+  const families = new Set<string>();
+  const sessions = {
+    byFamily: (family: string) => (families.has(family) ? ({ family } as Session) : undefined),
+    onEnd: () => {},
+  };
+  const { service, open } = await subscriptionsOf({ sessions });
+  const subscriptions = await open();
+  const adopt = (family: string, { endpoint, keys } = service.subscription()) => {
+    const { href } = new URL(endpoint);
+    const record = { endpoint: href, ...keys, family, content: true, seq: 1 };
+    return subscriptions.adopt(sha256(href), record, false).then(() => href);
+  };
+  await adopt('nobody');
+  expect(subscriptions.keys()).toEqual([]);
+  families.add('f0');
+  const given: string[] = [];
+  for (let n = 0; n < 5; n++) given.push(await adopt('f0'));
+  expect(subscriptions.entries().map(([, { endpoint }]) => endpoint)).toEqual(given.slice(1));
+  for (let n = 1; n < 20; n++) {
+    families.add(`f${n}`);
+    for (let m = 0; m < 4; m++) await adopt(`f${n}`);
+  }
+  expect(subscriptions.keys().length).toBe(64);
+  expect((await open()).keys().length).toBe(64);
+  // Nor can it keep a device from its own endpoint.
+  const own = service.subscription();
+  await subscriptions.add({ family: 'f1' } as Session, { ...own });
+  await adopt('f2', { ...own, keys: service.subscription().keys });
+  await subscriptions.add({ family: 'f1' } as Session, { ...own });
+  expect(subscriptions.of({ family: 'f1' })).toContain(sha256(own.endpoint));
 });
 
 it('§6: a subscription whose end could not be stored stays over, and is removed when the device repeats it', async () => {
