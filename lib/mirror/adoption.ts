@@ -208,7 +208,7 @@ export function openAdoption(deps: AdoptionDeps) {
     },
 
     /** Forgets the codes that are valid at the edge, and the families that it must not give again. */
-    clear(): void {
+    leave(): void {
       codes.clear();
       known.leave();
     },

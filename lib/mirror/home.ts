@@ -244,8 +244,8 @@ export async function openHomeMirror(deps: HomeMirrorDeps) {
         await peer.disable();
         connector.disabled();
         const came = recall.end();
-        adoption.clear();
-        await Promise.all([offers.leave(), freezes.leave(), pulls.leave(), push.shared.leave(), outbox.clear()]);
+        const left = [adoption, offers, freezes, pulls, push.shared, phone.shared].map((part) => part.leave());
+        await Promise.all([...left, outbox.clear()]);
         return { ...(await status()), came_home: came };
       }),
 

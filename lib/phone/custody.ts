@@ -57,6 +57,7 @@ export interface Known {
 export function reception({ standing, hasArrived, isHeld }: Known): 'take' | 'keep' | 'tell' {
   if (hasArrived) return 'tell';
   if (isHeld) return 'keep';
-  // `sent` without proof of arrival, and no longer held: it was written to a phone and lost.
-  return standing === undefined || standing === 'queued' || standing === 'sent' ? 'take' : 'tell';
+  // `sent` without proof of arrival, and no longer held: it was written to a phone and lost. `dropped`: it was given up, but
+  // the other relay still has it.
+  return standing === undefined || ['queued', 'sent', 'dropped'].includes(standing) ? 'take' : 'tell';
 }

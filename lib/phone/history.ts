@@ -251,9 +251,10 @@ export async function openHistory(deps: HistoryDeps) {
   }
 
   /** An item without the members of the mirror. */
-  function shown(item: PhoneHistoryItem): HistoryRow {
+  function shown(item: PhoneHistoryItem, freshSince: number): HistoryRow {
     const { home, ...others } = item;
     if (others.kind === 'message') {
+      if (isAway(others) && others.ts < freshSince) others.state = 'expired';
       delete others.peer;
       delete others.away;
       delete others.unsealed;
@@ -447,8 +448,13 @@ export async function openHistory(deps: HistoryDeps) {
       else replace({ ...known, state, withdrawn: standing === 'withdrawn' || undefined, away: undefined });
     },
 
-    /** Messages that wait at the other relay. */
-    awaited: (): MessageItem[] => messages().filter(({ away, state }) => away && state === 'queued'),
+    /** Messages that wait at the other relay and were sent no earlier than `freshSince` (epoch ms): see `isAway`. */
+    awaited: (freshSince: number): MessageItem[] => messages().filter((item) => isAway(item) && item.ts >= freshSince),
+
+    /** The mirror has ended: nobody here will hear what becomes of a message at the other relay. */
+    giveUp(item: MessageItem): void {
+      replace({ ...item, state: 'dropped', peer: undefined, away: undefined });
+    },
 
     /** Ids of messages that the other relay knows. */
     sharedIds: (): string[] => messages().flatMap(({ peer, message_id }) => (peer ? message_id : [])),
@@ -521,14 +527,14 @@ export async function openHistory(deps: HistoryDeps) {
 
     /**
      * At most `limit` items after `since`, ascending. At the edge, they are the first ones that arrived here after the item
-     * with that `seq`.
+     * with that `seq`. `freshSince` is that of `awaited`.
      */
-    page({ since, limit }: { since: number; limit: number }): HistoryPage {
+    page({ since, limit, freshSince = 0 }: { since: number; limit: number; freshSince?: number }): HistoryPage {
       const isAtEdge = isEdge();
       const place = isAtEdge ? placeOf(items.values(), since) : since;
       const page: HistoryRow[] = [];
       for (const item of items.values()) {
-        if (item.seq > place) page.push(shown(item));
+        if (item.seq > place) page.push(shown(item, freshSince));
         if (page.length === limit) break;
       }
       if (isAtEdge) page.sort((a, b) => a.seq - b.seq);
@@ -536,6 +542,12 @@ export async function openHistory(deps: HistoryDeps) {
     },
   };
 }
+
+/**
+ * True for a message that waits at the other relay, as far as known here. It expires there, which is not reported until its
+ * queue is used. Until then it only counts as expired: a phone may have got it in time, and its answer may be on its way.
+ */
+const isAway = ({ away, state }: Pick<MessageItem, 'away' | 'state'>): boolean => away === true && state === 'queued';
 
 type ReplyContent = Pick<Reply, 'chat_id' | 'reply_to' | 'text'>;
 const isSame = (a: ReplyContent, b: ReplyContent): boolean =>

@@ -234,6 +234,9 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     if (state.queue.length > 0) dispatch({ name: 'expire' });
   }
 
+  /** The messages that wait at the other relay. */
+  const awaited = () => history.awaited(clock.now() - RETENTION);
+
   const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors, custody: state.custody });
 
   /**
@@ -420,9 +423,9 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     expire();
     const before = state.queue.length;
     dispatch({ name: 'cancel', messageId });
-    const awaited = history.awaited().filter(({ message_id }) => messageId === undefined || messageId === message_id);
-    for (const { message_id } of awaited) history.became(message_id, 'cancelled');
-    const cancelled = before - state.queue.length + aside.take(messageId, 'cancelled') + awaited.length;
+    const away = awaited().filter(({ message_id }) => messageId === undefined || messageId === message_id);
+    for (const { message_id } of away) history.became(message_id, 'cancelled');
+    const cancelled = before - state.queue.length + aside.take(messageId, 'cancelled') + away.length;
     if (cancelled > 0) log.info(`${cancelled} queued messages cancelled${forWhom(by)}`);
     return cancelled;
   }
@@ -609,8 +612,11 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     items: history.all,
     toldOf,
 
-    /** Number of messages that wait at the other relay, as far as known here. */
-    awaited: (): number => history.awaited().length,
+    /** The mirror has ended. Resolves once it is stored that the messages at the other relay are given up. */
+    leave(): Promise<unknown> {
+      for (const item of awaited()) history.giveUp(item);
+      return history.save();
+    },
 
     /** Number of messages that wait here, or may not have arrived. */
     held: (): number => undelivered().length,
@@ -723,7 +729,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     history(page: { since: number; limit: number }): HistoryPage {
       expire();
       void history.save();
-      return history.page(page);
+      return history.page({ ...page, freshSince: clock.now() - RETENTION });
     },
 
     /** A `since` for everything after the present history. */
@@ -789,8 +795,8 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     /** The queued messages, first in first out, beginning with those that wait at the other relay of the mirror. */
     queued(): Pick<PhoneMessage, 'message_id' | 'chat_id' | 'text' | 'sent_at'>[] {
       expire();
-      const awaited = history.awaited().map(({ ts, ...item }) => ({ ...item, sent_at: ts }));
-      return [...awaited, ...state.queue.map(({ message }) => message)];
+      const away = awaited().map(({ ts, ...item }) => ({ ...item, sent_at: ts }));
+      return [...away, ...state.queue.map(({ message }) => message)];
     },
 
     /**

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { runs } from '../../support/runs.ts';
-import { Device } from './device.ts';
+import { Device, readReplies } from './device.ts';
 import { World } from './world.ts';
 
 type Side = 'home' | 'edge';
@@ -80,6 +80,49 @@ describe('messages to the phone have one custodian (12 §2)', () => {
     await world.settle();
     await world.cut();
     await expect(world.home.mirror.recall(true)).rejects.toMatchObject({ kind: 'conflict' });
+  });
+
+  it('expire at home, too, while they wait at the edge, unless a phone has answered there in time', async () => {
+    const { world, device } = await open();
+    await world.home.phone.push({ text: 'a', message_id: 'm1' });
+    await world.settle();
+    world.clock.advance(86_400_000);
+    expect(world.home.phone.queued()).toMatchObject([{ message_id: 'm1' }]);
+    world.clock.advance(1);
+    expect(world.home.phone.queued()).toEqual([]);
+    await world.crashHome();
+    expect(statesOf(world, 'home')).toEqual({ m1: 'expired' });
+    await world.settle();
+    await world.home.phone.push({ text: 'b?', message_id: 'm2', answers: ['Yes', 'No'] });
+    await world.settle();
+    await world.cut();
+    device.connect('edge');
+    device.receiveAll();
+    await device.reply('r1', 'Yes', { reply_to: 'm2', answer_index: 0 });
+    device.disconnect();
+    world.clock.advance(86_400_001);
+    expect(statesOf(world, 'home')).toEqual({ m1: 'expired', m2: 'expired' });
+    await world.settle();
+    expect(statesOf(world, 'home')).toEqual({ m1: 'expired', m2: 'answered' });
+    expect(await readReplies(world, 'home')).toEqual([['r1', 'Yes']]);
+  });
+
+  it('are given up when the mirror ends without them, and still arrive if it begins again', async () => {
+    const { world, device } = await open();
+    await world.home.phone.push({ text: 'a', message_id: 'm1' });
+    await world.settle();
+    await world.cut();
+    await world.home.phone.push({ text: 'b', message_id: 'm2' });
+    await world.home.mirror.disable();
+    expect(world.home.phone.queued()).toMatchObject([{ message_id: 'm2' }]);
+    await world.crashHome();
+    expect(statesOf(world, 'home')).toEqual({ m1: 'dropped', m2: 'queued' });
+    await world.home.mirror.enable('https://edge.example');
+    await world.settle();
+    device.connect('home');
+    await world.settle();
+    device.receiveAll();
+    expect(device.shown.sort()).toEqual(['m1', 'm2']);
   });
 
   it('go to a phone that listens at the edge at once, and are not delivered again by either side', async () => {
