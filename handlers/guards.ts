@@ -120,10 +120,18 @@ export function paired(grant?: string, refusal = `this device has no ${grant} gr
         throw new RelayError('forbidden', refusal);
       }
       request.session = session;
+      request.readmit = () => admit(livingOf(session, relay));
     };
     const session = sessionOf(request, relay);
     return session instanceof Promise ? session.then(admit) : admit(session);
   };
+}
+
+/** The session of a request that has begun. A refresh, which gives its device a new one, does not end the request. */
+function livingOf({ family }: Session, { sessions }: Relay): Session {
+  const session = sessions.byFamily(family);
+  if (session) return session;
+  throw new RelayError('unauthorized', 'the session has ended');
 }
 
 const anyDevice = paired();
@@ -199,8 +207,13 @@ export function voice(grant: VoiceGrant): Guard {
     const isOperatorToken = request.peer.via === 'edge' && (await operatorRefusal(request, relay)) === undefined;
     if (isOperatorToken) throw new RelayError('unauthorized', 'an operator token does not open voice');
     request.voice = await relay.voice.callers.authenticate(request, grant);
-    if (request.voice.kind === 'session') request.session = request.voice.session;
-    return undefined;
+    if (request.voice.kind !== 'session') return;
+    const { session } = request.voice;
+    request.session = session;
+    request.readmit = () => {
+      request.session = livingOf(session, relay);
+      if (!hasGrant(request, relay, grant)) throw new RelayError('forbidden', `session lacks active ${grant} grant`);
+    };
   };
 }
 

@@ -21,6 +21,12 @@ export type RelayRequest = Request & {
   query: Record<string, string | string[] | undefined>;
   /** The caller's session, set by a guard. */
   session?: Session;
+  /**
+   * Checks the session and its grant again once the body has arrived, for which the client may have taken a minute. Set by
+   * a guard.
+   * @throws RelayError `unauthorized`, `forbidden`
+   */
+  readmit?(): void;
   /** The caller of a voice route, set by the guard `voice(grant)`. A session is in `session` too. */
   voice?: VoicePrincipal;
   /**

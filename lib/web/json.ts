@@ -61,8 +61,8 @@ async function readBody(request: Request, limit: number, hold: BodyHold): Promis
   );
 }
 
-/** A request, and the budgets that its long body counts towards. */
-type Source = Request & { budgets?: ReadBudgets };
+/** A request, the budgets that its long body counts towards, and a check whether its caller still may send it. */
+type Source = Request & { budgets?: ReadBudgets; readmit?(): void };
 
 /** Holds memory for a body while it is read and parsed, if it is long. */
 class BodyHold {
@@ -100,11 +100,13 @@ class BodyHold {
   }
 }
 
-/** Reads and parses a body, which counts towards the budget meanwhile. */
+/** Reads and parses a body, which counts towards the budget meanwhile. @throws RelayError if its caller lost access */
 async function reading<T>(request: Source, read: (hold: BodyHold) => Promise<T>): Promise<T> {
   const hold = new BodyHold(request);
   try {
-    return await read(hold);
+    const value = await read(hold);
+    request.readmit?.();
+    return value;
   } finally {
     hold.release();
   }
