@@ -161,14 +161,15 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   async function reclaim(connection: Connection, name: string): Promise<void> {
     const { family } = connection.session;
     if (config.terminalGraceSeconds === 0 || parkedShells.find(family, name)) return;
-    const held = [...byConnection].flatMap(([other, { sessions }]) => {
+    const others = [...byConnection].flatMap(([other, { sessions }]) => {
       const held = sessions.get(name);
       const isBareShell =
         other !== connection && other.session.family === family && held?.session.tmuxName === undefined;
-      return held && !held.watch && isBareShell ? [{ other, session: held.session }] : [];
+      return held && !held.watch && isBareShell ? [{ other, held }] : [];
     });
-    const answers = await Promise.all(held.map(({ other }) => other.answers(ANSWER_TIMEOUT)));
-    held.findLast((_, at) => !answers[at])?.session.dispatch('detach');
+    const answers = await Promise.all(others.map(({ other }) => other.answers(ANSWER_TIMEOUT)));
+    const dead = others.findLast(({ other, held }, at) => !answers[at] && find(other, name) === held);
+    dead?.held.session.dispatch('detach');
   }
 
   /** Unparks a device's shell. Returns undefined if no shell is parked, or if it has just ended. */

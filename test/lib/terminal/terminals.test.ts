@@ -335,6 +335,40 @@ describe('terminal sessions', () => {
     expect(programs).toHaveLength(1);
   });
 
+  test.each([
+    ['one after the other', 1, false],
+    ['in the same turn', 1, true],
+    ['one after the other', 2, false],
+    ['in the same turn', 2, true],
+  ])(
+    'sockets that reconnect %s share the shells of silent ones, of which there are %i',
+    async (_, count, isOneTurn) => {
+      const terminals = create();
+      const asked: ((answers: boolean) => void)[] = [];
+      const answers = () => new Promise<boolean>((resolve) => asked.push(resolve));
+      const answer = (count: number, isAlive: boolean) => {
+        for (const resolve of asked.splice(0, count)) resolve(isAlive);
+      };
+      const attach = (connection: Connection) => {
+        const { viewer, seen } = createViewer();
+        return { seen, attached: terminals.attach(connection, { name: 'a', size: SIZE }, viewer) };
+      };
+      for (let at = 0; at < count; at++) {
+        const { attached } = attach(Object.assign(connect(), { answers }));
+        answer(at, true);
+        await attached;
+      }
+      const [one, two] = [attach(connect()), attach(connect())];
+      expect(asked).toHaveLength(2 * count);
+      answer(isOneTurn ? 2 * count : count, false);
+      await one.attached;
+      answer(count, false);
+      await two.attached;
+      const shown = [...one.seen, ...two.seen].filter((text) => /^(?:at|de)tached/.test(text));
+      expect(shown.sort()).toEqual(['attached 100 again', count === 2 ? 'attached 101 again' : 'attached 101']);
+    },
+  );
+
   test('nothing is left when a socket closes while its shell starts', async () => {
     const terminals = create();
     const connection = connect();
