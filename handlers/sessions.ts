@@ -112,8 +112,11 @@ export const reduceSession: Handler = async (request, relay) => {
   const reduction = reductionOf(await readJson(request));
   const session = sessionByPrefix(prefix, request, relay);
   if (request.session && session !== request.session) throw anotherSession();
-  await relay.sessions.reduce(session, reduction);
-  const shells_ended = countOf(await relay.terminals.afterReduction(session), 'the session is reduced');
+  const reducing = relay.sessions.reduce(session, reduction);
+  // Not awaited first, because the shells may have ended before the reduction is stored.
+  const ended = relay.terminals.afterReduction(session);
+  await reducing;
+  const shells_ended = countOf(await ended, 'the session is reduced');
   const { prefix: token_prefix, expiresAt: expires_at, grants } = session;
   return json({ ok: true, token_prefix, expires_at, grants, shells_ended, ...(await atEdge(session, relay)) });
 };

@@ -36,8 +36,8 @@ export const NO_SHELLS: ShellsGone = { count: 0, isLeft: false };
  */
 export function createShellEnds({ host, running, sessions, clock, log, tmux }: ShellEndsDeps) {
   const endings = new Set<Promise<ShellsEnded>>();
-  /** Families whose reduced grant is over, and whose shells are being ended for that reason. */
-  const overdue = new Set<string>();
+  /** Keyed by family whose reduced grant is over: the attempt to end its shells for that reason. */
+  const overdue = new Map<string, Promise<ShellsEnded>>();
   /** Keyed by family, one per session at most: timer for the end of the reduced grant. */
   const timers = new Map<string, Cancel>();
   /** Keyed by family: devices whose shells may still run, and their marks. */
@@ -81,12 +81,22 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
     else if (!isStopping) cancelRetry = clock.after(retryDelay, () => void retry());
   }
 
-  async function finish(session: PairedSession): Promise<void> {
-    if (overdue.has(session.family)) return;
-    overdue.add(session.family);
-    await begin(session);
-    overdue.delete(session.family);
+  function finish(session: PairedSession): void {
+    const { family } = session;
+    if (overdue.has(family)) return;
+    overdue.set(
+      family,
+      begin(session).finally(() => overdue.delete(family)),
+    );
   }
+
+  /** The outcome of an attempt, after five seconds at the latest. */
+  const outcomeOf = (ending: Promise<ShellsEnded>): Promise<ShellsGone> =>
+    withTimeout(
+      { clock, timeout: END_TIMEOUT },
+      ending.then(({ count, failure }) => ({ count, isLeft: failure !== undefined })),
+      () => ({ count: 0, isLeft: true }),
+    );
 
   function disarm(family: string): void {
     timers.get(family)?.();
@@ -130,19 +140,15 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
      * attached. Call it before the session ends. Resolves when they have ended, after five seconds at the latest, and never
      * rejects.
      */
-    end: (session: PairedSession): Promise<ShellsGone> =>
-      withTimeout(
-        { clock, timeout: END_TIMEOUT },
-        begin(session).then(({ count, failure }) => ({ count, isLeft: failure !== undefined })),
-        () => ({ count: 0, isLeft: true }),
-      ),
+    end: (session: PairedSession): Promise<ShellsGone> => outcomeOf(begin(session)),
 
     /**
      * After a reduction that removes the `terminal` grant down to its last second, ends the shells like `end`; shells
-     * started in that second end after it. After any other reduction, none end yet: they end with the grant.
+     * started in that second end after it. After any other reduction, none end yet: they end with the grant. Call it in the
+     * turn of the reduction, since the shells of a removed grant begin to end with it.
      */
     async afterReduction(session: PairedSession): Promise<ShellsGone> {
-      return left(session) > SMALLEST ? NO_SHELLS : this.end(session);
+      return left(session) > SMALLEST ? NO_SHELLS : outcomeOf(overdue.get(session.family) ?? begin(session));
     },
 
     /** Resolves when no shells are being ended any more. */

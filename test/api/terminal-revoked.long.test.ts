@@ -3,8 +3,10 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
+import { createStores } from '../../storage/index.ts';
 import { cleanups } from '../support/built-relay.ts';
 import type { Client } from '../support/client.ts';
+import { HeldState } from '../support/held-state.ts';
 import { authenticate, bearer, type Paired, pair, type Target } from '../support/relay.ts';
 import {
   type Attachment,
@@ -145,6 +147,21 @@ describe.each(withTmux)('a device that loses its terminal grant, tmux: %s (contr
     expect(await reduce(target, device, body)).toMatchObject({ status: 200, body: { ok: true, shells_ended: 1 } });
     expect(running()).toEqual([]);
     if (tmux) expect(() => target.tmuxRun('list-sessions')).toThrow();
+  });
+
+  test('hears of the shells that ended before a slow disk had the reduction', async () => {
+    const disk = new HeldState();
+    const target = await start({ tmux, withStores: () => createStores('node', disk.open()) });
+    const device = await pairTerminal(target);
+    const shell = await attach(device.client, 'main');
+    const running = await startLasting(shell);
+    cleanup.push(() => disk.release());
+    disk.hold();
+    const answer = reduce(target, device, { without: ['terminal'] });
+    await vi.waitFor(() => expect([...running(), exists(shell.facts.pid)]).toEqual([false]));
+    expect(disk.held).toBeGreaterThan(0);
+    disk.release();
+    expect(await answer).toMatchObject({ status: 200, body: { shells_ended: 1 } });
   });
 
   test('leaves nothing running when a shorter grant runs out', async () => {

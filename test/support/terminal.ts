@@ -7,7 +7,7 @@ import { SerializeAddon } from '@xterm/addon-serialize';
 import xterm from '@xterm/headless';
 import { expect, vi } from 'vitest';
 import { attempt } from '../../lib/kit/attempt.ts';
-import { type BuiltTarget, startBuiltTarget } from './built-relay.ts';
+import { type BuiltOptions, type BuiltTarget, startBuiltTarget } from './built-relay.ts';
 import type { Client, Frame } from './client.ts';
 import { connect } from './client.ts';
 import { TIMEOUT } from './limits.ts';
@@ -33,6 +33,7 @@ export async function startTerminalRelay({
   env = {},
   tmuxFolder,
   programs,
+  withStores,
 }: {
   tmux?: boolean;
   env?: Record<string, string>;
@@ -40,7 +41,7 @@ export async function startTerminalRelay({
   tmuxFolder?: string;
   /** Searched for programs before the path of this process. */
   programs?: string;
-} = {}) {
+} & Pick<BuiltOptions, 'withStores'> = {}) {
   const hostEnv = (home: string) => ({
     PATH: `${programs ? `${programs}:` : ''}${process.env.PATH ?? '/usr/bin:/bin'}`,
     HOME: home,
@@ -49,7 +50,11 @@ export async function startTerminalRelay({
     TMUX_TMPDIR: tmuxFolder ?? home,
     LESSHISTFILE: '-',
   });
-  const target = await startBuiltTarget({ env: { RELAY_TERMINAL_TMUX: tmux ? '1' : '0', ...env }, hostEnv });
+  const target = await startBuiltTarget({
+    env: { RELAY_TERMINAL_TMUX: tmux ? '1' : '0', ...env },
+    hostEnv,
+    withStores,
+  });
   await writeFile(join(target.agentHome, '.bash_profile'), PROMPT);
   await writeFile(join(target.agentHome, '.vimrc'), 'set nocompatible noswapfile viminfo=\n');
   const stop = target.stop;

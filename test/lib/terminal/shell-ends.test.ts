@@ -74,6 +74,18 @@ describe('shells of a device whose terminal grant is reduced (contract 01 §6.4,
     expect(ended).toEqual(['one', 'two', 'late']);
   });
 
+  test('end in one attempt, which is counted, when the grant is removed', async () => {
+    const { sessions, shellEnds, pair, faults, asked, open } = await stage();
+    const { session } = await pair();
+    open(session, 'own');
+    faults.left = 1;
+    const reducing = sessions.reduce(session, { without: ['terminal'] });
+    const ended = shellEnds.afterReduction(session);
+    await reducing;
+    expect(await ended).toEqual({ count: 1, isLeft: true });
+    expect(asked).toEqual([['own'], ['own']]);
+  });
+
   test('stay when another grant is reduced, and when the grant ends as it was given', async () => {
     const { sessions, shellEnds, pair, clock, ended, open } = await stage();
     const { session } = await pair({}, { grants: { terminal: 60 } });
