@@ -49,7 +49,13 @@ export async function openDesktop(deps: DesktopDeps) {
   });
   let stopping = false;
 
-  sessions.onEnd(({ family }) => control.endWhere((other) => other.family === family, 'requester session ended'));
+  sessions.onEnd(({ family }) => {
+    // A refresh also ends a session, but at once replaces it by another of the same family.
+    queueMicrotask(() => {
+      if (sessions.byFamily(family)) return;
+      control.endWhere((other) => other.family === family, 'requester session ended');
+    });
+  });
 
   /** True if a description is short enough to be kept. */
   function fits(link: Link, kind: string, frame: string): boolean {

@@ -244,7 +244,7 @@ export async function openMcp(deps: McpDeps) {
 
   /** Ends a session that was opened while its paired session ended, which therefore could not close it. */
   function requireOpen(peer: Peer, { id, transport }: McpSession): void {
-    if (peers.get(peer.family) === peer) return;
+    if (peers.get(peer.family) === peer && sessions.byFamily(peer.family)) return;
     void transport.close();
     // Its client returns after the restart.
     if (isStopped) throw stopping();
@@ -359,9 +359,13 @@ export async function openMcp(deps: McpDeps) {
   }
 
   sessions.onEnd(({ family }) => {
-    const peer = peers.get(family);
-    if (peer) close(peer);
-    for (const [id, record] of stored) if (record.family === family) write(id, undefined);
+    // A refresh also ends a session, but at once replaces it by another of the same family.
+    queueMicrotask(() => {
+      if (sessions.byFamily(family)) return;
+      const peer = peers.get(family);
+      if (peer) close(peer);
+      for (const [id, record] of stored) if (record.family === family) write(id, undefined);
+    });
   });
   sessions.onChange(changed);
   gate.onChange(changed);

@@ -327,6 +327,19 @@ describeMatrix('control sessions (contract 07 §2.4)', (start) => {
     expect(ends(desktop)).toBe(0);
   });
 
+  it('go on when the requester refreshes its session', async () => {
+    const target = await start();
+    const desktop = await startDesktop(target);
+    const caller = await pair(target, { device: { device_id: 'agent-1' } });
+    const first = await act(target, caller, desktop, { run: 'r1' });
+    const { refreshToken: refresh_token } = caller;
+    const { frame } = await authenticate(target, { refresh_token, device_id: 'agent-1' });
+    const token = String(frame.payload.session_token);
+    expect(token).not.toBe(caller.token);
+    expect((await act(target, { ...caller, token }, desktop, { run: 'r1' }))?.id).toBe(first?.id);
+    expect(ends(desktop)).toBe(0);
+  });
+
   it('end silently with their target', async () => {
     const target = await start();
     const desktop = await startDesktop(target);

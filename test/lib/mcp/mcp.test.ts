@@ -64,6 +64,13 @@ async function send(mcp: Mcp, body: unknown, id?: string, family = 'a', signal?:
   return response;
 }
 
+/** Announces the end of a paired session, whose family goes on after a refresh. */
+async function end(family: string, { isRefreshed = false } = {}): Promise<void> {
+  if (!isRefreshed) living.delete(family);
+  for (const announce of ends) announce({ family } as Session);
+  await Promise.resolve();
+}
+
 const begin = async (mcp: Mcp, family?: string): Promise<string> =>
   (await send(mcp, initialize(), undefined, family)).headers.get('mcp-session-id') as string;
 const LIST = { jsonrpc: '2.0', id: 2, method: 'tools/list' };
@@ -115,8 +122,7 @@ describe('sessions of MCP', () => {
     const next = await open();
     await expect(send(next, LIST, id, 'b')).rejects.toMatchObject({ kind: 'not-found' });
     expect((await send(next, LIST, id)).status).toBe(200);
-    living.delete('a');
-    for (const end of ends) end({ family: 'a' } as Session);
+    await end('a');
     expect(next.count()).toBe(0);
     expect(await stores.open('mcp-sessions').getKeys()).toEqual([]);
   });
@@ -130,7 +136,7 @@ describe('sessions of MCP', () => {
     const reader = (listening.content as ReadableStream<Uint8Array>).getReader();
     const read = async () => new TextDecoder().decode((await reader.read()).value);
     expect(await read()).toBe(': \n\n');
-    for (const end of ends) end({ family: 'a' } as Session);
+    await end('a');
     expect((await reader.read()).done).toBe(true);
   });
 
@@ -143,9 +149,20 @@ describe('sessions of MCP', () => {
     await clock.advanceAsync(16 * MINUTE);
     const answer = send(mcp, isResumed ? undefined : initialize(), id);
     await Promise.resolve();
-    for (const end of ends) end({ family: 'a' } as Session);
+    await end('a');
     await expect(answer).rejects.toMatchObject({ kind: 'unauthorized' });
     expect(await stores.open('mcp-sessions').getKeys()).toEqual([]);
+  });
+
+  it('go on when their paired session is refreshed, and end with its family', async () => {
+    const mcp = await open();
+    const id = await begin(mcp);
+    await end('a', { isRefreshed: true });
+    expect((await send(mcp, LIST, id)).status).toBe(200);
+    const session = living.get('a') as Session;
+    await end('a');
+    living.set('a', session);
+    await expect(send(mcp, LIST, id)).rejects.toMatchObject({ kind: 'not-found' });
   });
 
   it('that come back while the relay stops come back after its restart', async () => {
