@@ -1,5 +1,5 @@
 import { RelayError } from '../errors.ts';
-import { RELEASED_LATE, type ReadBudgets, type Reservation } from '../kit/byte-budget.ts';
+import { type Progress, RELEASED_LATE, type ReadBudgets, type Reservation } from '../kit/byte-budget.ts';
 import { concatBytes } from '../kit/bytes.ts';
 import { nextTurn, systemClock } from '../kit/clock.ts';
 import { isObject, parseJson, parseObject } from '../kit/json.ts';
@@ -43,12 +43,14 @@ const cutOff = (): never => {
   throw new RelayError('invalid', 'the body ended early');
 };
 
+const tooSlow = () => new RelayError('timeout', 'the body arrives too slowly while others wait');
+
 const tooLarge = (limit: number) => new RelayError('too-large', `body is larger than ${limit} bytes`);
 
 /**
  * Reads a whole body of at most `limit` bytes. Leaves the rest of a larger one unread.
- * @throws RelayError `too-large`; `timeout` after a minute, or `unavailable` if it only waited for memory; `invalid` if the
- * client hangs up.
+ * @throws RelayError `too-large`; `timeout` after a minute, or if a long one stalls while others wait; `unavailable` if it
+ * only waited for memory; `invalid` if the client hangs up.
  */
 async function readBody(request: Request, limit: number, hold: BodyHold): Promise<Uint8Array> {
   let hasTimedOut = false;
@@ -64,11 +66,16 @@ async function readBody(request: Request, limit: number, hold: BodyHold): Promis
 /** A request, the budgets that its long body counts towards, and a check whether its caller still may send it. */
 type Source = Request & { budgets?: ReadBudgets; readmit?(): void };
 
+type Reader = ReadableStreamDefaultReader<Uint8Array>;
+
 /** Holds memory for a body while it is read and parsed, if it is long. */
 class BodyHold {
   readonly #budgets: ReadBudgets | undefined;
   readonly #held: Reservation[] = [];
   #isOver = false;
+  #giveUp: ((error: RelayError) => void) | undefined;
+  /** Bytes received so far. */
+  received = 0;
   /** True if the body is not read because others use up the budget. */
   isWaiting = false;
 
@@ -80,8 +87,25 @@ class BodyHold {
   async toRead(size: number): Promise<void> {
     if (!this.#budgets || size <= MAX_UNCOUNTED || this.#held.length > 0) return;
     this.isWaiting = true;
-    this.#add(await this.#budgets.reading.acquire(size));
+    const progress: Progress = {
+      received: () => this.received,
+      stalled: ({ release }) => {
+        release();
+        this.#giveUp?.(tooSlow());
+      },
+    };
+    this.#add(await this.#budgets.reading.acquire(size, progress));
     this.isWaiting = false;
+  }
+
+  /** The next chunk. Rejects for a long body that stalls while others wait, without cancelling it. */
+  next(reader: Reader): ReturnType<Reader['read']> {
+    const read = reader.read().catch(cutOff);
+    if (this.#held.length === 0) return read;
+    return new Promise((resolve, reject) => {
+      this.#giveUp = reject;
+      read.then(resolve, reject);
+    });
   }
 
   /** Resolves when the bytes may be parsed. */
@@ -140,12 +164,13 @@ async function collect(
   const chunks: Uint8Array[] = [];
   let size = 0;
   for (;;) {
-    const { done, value } = await reader.read().catch(cutOff);
+    const { done, value } = await hold.next(reader);
     if (done || hasTimedOut()) break;
     if (size + value.byteLength > (whole?.length ?? limit)) throw tooLarge(limit);
     if (whole) whole.set(value, size);
     else chunks.push(value);
     size += value.byteLength;
+    hold.received = size;
     // Without a length, assume the maximum.
     if (!whole && size > MAX_UNCOUNTED) await hold.toRead(limit);
   }
