@@ -69,7 +69,8 @@ export interface HostMedia {
   isSame(path: string, other: string): Promise<boolean>;
   /**
    * Opens a regular file by a path without links. Follows no link, does not wait for a FIFO, and verifies that the
-   * opened file is the one that the path names: if a directory was swapped, it is `missing`.
+   * opened file is the one that the path names: if a directory was swapped, it is `missing`. Rejects when the disk or the
+   * machine fails.
    */
   open(realPath: string): Promise<OpenBytes | OpenFailure>;
   /**

@@ -2,6 +2,8 @@ import { execFileSync } from 'node:child_process';
 import { mkdir, rename, rm, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import type { Host } from '../../lib/host/index.ts';
+import { createOpener, procDescriptorPath } from '../../lib/host/node/open-exact.ts';
 import { startBuiltTarget } from '../support/built-relay.ts';
 import { createTestClock } from '../support/clock.ts';
 import { PNG, register, registered, statusOf } from '../support/media.ts';
@@ -177,6 +179,24 @@ describe('GET /media/{token} of a file that changes (contract 04 §3.6)', () => 
     await symlink(join(workspace, 'dir'), join(relay.agentHome, '.ssh'));
     expect(await status()).toBe(404);
   });
+});
+
+it('a file that cannot be opened for lack of descriptors is neither gone nor refused: 503, and later 200', async () => {
+  let isFailing = false;
+  const open = createOpener((fd) =>
+    isFailing ? Promise.reject(Object.assign(new Error('EMFILE'), { code: 'EMFILE' })) : procDescriptorPath(fd),
+  );
+  const withHost = (host: Host): Host => ({ ...host, media: { ...host.media, open } });
+  const { relay, device, workspace, byPath } = await setup({}, { withHost });
+  const path = join(workspace, 'a.txt');
+  await writeFile(path, 'x');
+  const token = await registered(relay, path);
+  const statuses = () =>
+    Promise.all([device.get(`/media/${token}`), byPath(path), register(relay, path)].map((answer) => statusOf(answer)));
+  isFailing = true;
+  expect(await statuses()).toEqual([503, 503, 503]);
+  isFailing = false;
+  expect(await statuses()).toEqual([200, 200, 200]);
 });
 
 describe('GET /media/by-path (contract 04 §3.7)', () => {

@@ -2,6 +2,8 @@ import { execFileSync } from 'node:child_process';
 import { mkdir, rename, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import type { Host } from '../../lib/host/index.ts';
+import type { HostMedia } from '../../lib/host/media.ts';
 import { createFolderReader, procDescriptorPath } from '../../lib/host/node/open-exact.ts';
 import { setup } from '../support/media-home.ts';
 import { describeMatrix, pair } from '../support/relay.ts';
@@ -136,6 +138,21 @@ describe('GET /media/recent', () => {
     await symlink('/etc', join(workspace, 'etc'));
     const { entries } = await (await device.get('/media/recent')).json();
     expect(entries.map(({ path }: Entry) => path.slice(workspace.length + 1))).toEqual(['a/b/deep.txt', 'report.md']);
+  });
+
+  it('a folder on a disk that fails does not hide the others', async () => {
+    const broken = Object.assign(new Error('ENOTCONN'), { code: 'ENOTCONN' });
+    const withHost = (host: Host): Host => {
+      const folder: HostMedia['folder'] = (path, limit) =>
+        path.endsWith('/mount') ? Promise.reject(broken) : host.media.folder(path, limit);
+      return { ...host, media: { ...host.media, folder } };
+    };
+    const { device, workspace } = await setup({}, { withHost });
+    await mkdir(join(workspace, 'mount'));
+    await writeFile(join(workspace, 'a.txt'), 'x');
+    const { entries } = await (await device.get('/media/recent')).json();
+    expect(entries.map(({ name }: Entry) => name)).toEqual(['a.txt']);
+    expect((await device.get(at(join(workspace, 'mount')))).status).toBe(503);
   });
 });
 

@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { type FileHandle, lstat, open, opendir, readlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { errnoOf, unlessUnreadable } from '../errors.ts';
+import { errnoOf, isUnreadable, unlessUnreadable } from '../errors.ts';
 import type { FolderItem, OpenBytes, OpenFailure } from '../media.ts';
 import { FileBody } from './file-body.ts';
 
@@ -11,7 +11,9 @@ const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK |
 
 const MISSING = new Set(['ENOENT', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP']);
 
+/** @throws the error itself when the disk or the machine failed, since the file may well exist. */
 const failureOf = (error: unknown): OpenFailure => {
+  if (!isUnreadable(error)) throw error;
   const code = errnoOf(error);
   return MISSING.has(code) ? 'missing' : code === 'ENXIO' ? 'irregular' : 'unreadable';
 };

@@ -126,6 +126,17 @@ describe.each(ways)('opening a file %s (contract 04 §2)', (_way, media) => {
   });
 });
 
+it.each(['EMFILE', 'ENFILE', 'ENOMEM', 'EIO'])('opening rejects when the machine fails (%s)', async (code) => {
+  const directory = await temporaryDirectory({ 'a.txt': 'x' });
+  const failing = createMediaFiles({
+    env: {},
+    descriptorPath: () => Promise.reject(Object.assign(new Error(code), { code })),
+  });
+  await expect(failing.open(join(directory, 'a.txt'))).rejects.toMatchObject({ code });
+  await expect(failing.folder(directory, 10)).rejects.toMatchObject({ code });
+  await expect.poll(() => openOf(directory)).toEqual([]);
+});
+
 describe('while a directory is swapped for a link and back', () => {
   it.each(ways)('%s: never returns a byte of the link’s target', { timeout: 60_000 }, async (_way, media) => {
     const directory = await temporaryDirectory({ 'inside/a.txt': 'inside', 'outside/a.txt': 'SECRET' });
