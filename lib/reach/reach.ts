@@ -254,6 +254,7 @@ export async function openReach(deps: ReachDeps) {
     stop(): Promise<void> {
       isStopped = true;
       unsubscribe();
+      routes.stop();
       return end();
     },
   };

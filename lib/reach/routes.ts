@@ -2,7 +2,7 @@ import * as v from 'valibot';
 import type { ReachRecord, ReachRevocationRecord, ReachRouteRecord, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import { hexToBytes } from '../kit/bytes.ts';
-import { type Clock, seconds } from '../kit/clock.ts';
+import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { loadAll, readAs } from '../kit/entries.ts';
 import { mapLimit } from '../kit/semaphore.ts';
 import { digestOf } from '../kit/sha256.ts';
@@ -34,6 +34,11 @@ const MIN_LIFE = 60;
  */
 const FLUSH_INTERVAL = 50;
 const MAX_FLUSH_LOOKS = 20;
+/**
+ * Milliseconds for the response with a replaced session's new credentials, which may arrive over a stream of the old route
+ * and waits up to three seconds for the new one.
+ */
+const REPLACED_DELAY = 4_000;
 /** Concurrent requests that send the changes made while offline. */
 const CONCURRENCY = 16;
 
@@ -80,6 +85,7 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   const routes = new Map<string, KnownRoute>();
   /** Keyed as the routes were, oldest first. */
   const revocations = new Map<string, Revocation>();
+  const timers = new Set<Cancel>();
 
   const now = () => seconds(clock);
   const isOf = ({ broker_url, host_id }: Revocation, to: HostLink) =>
@@ -138,21 +144,23 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   }
 
   /** The relay already refuses the session: its sockets get their 4401 before the broker drops their streams. */
-  function end(route: KnownRoute): void {
+  function end(route: KnownRoute, delay = FLUSH_INTERVAL): void {
     revoke(route);
     const to = broker();
     if (!to || !isOf(route.stored, to)) return;
     if (to.activeStreams === 0) void sendRevocation(route.key, to);
-    else afterFlush(to, MAX_FLUSH_LOOKS, () => void sendRevocation(route.key, to));
+    else afterFlush(to, MAX_FLUSH_LOOKS, () => void sendRevocation(route.key, to), delay);
   }
 
-  /** Calls `then` once the streams have sent their buffered bytes, unless the connection ends before. */
-  function afterFlush(to: HostLink, attempts: number, then: () => void): void {
-    clock.after(FLUSH_INTERVAL, () => {
+  /** Calls `then` after the delay, once the streams have sent their buffered bytes, unless the connection ends before. */
+  function afterFlush(to: HostLink, attempts: number, then: () => void, delay = FLUSH_INTERVAL): void {
+    const cancel = clock.after(delay, () => {
+      timers.delete(cancel);
       if (broker() !== to) return;
       if (attempts > 1 && to.unsentBytes > 0) afterFlush(to, attempts - 1, then);
       else then();
     });
+    timers.add(cancel);
   }
 
   /** Publishes a route unless the connection already has this version. Concurrent callers share one publication. */
@@ -218,9 +226,9 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
   }
 
   await load();
-  sessions.onEnd((session) => {
+  sessions.onEnd((session, reason) => {
     const route = routes.get(keyOf(session));
-    if (route) end(route);
+    if (route) end(route, reason === 'replaced' ? REPLACED_DELAY : undefined);
   });
   sessions.onReduce((session) => {
     const route = routes.get(keyOf(session));
@@ -278,6 +286,12 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
       } catch (error) {
         log.debug(`routes are not published again: ${describeError(error)}`);
       }
+    },
+
+    /** Leaves pending revocations to the next process. */
+    stop(): void {
+      for (const cancel of timers) cancel();
+      timers.clear();
     },
   };
 }

@@ -400,6 +400,39 @@ describe('contract 08 §6.4: route credentials', () => {
     }
   });
 
+  it('of a refreshed session stay until its answer has left, perhaps over their stream, and nothing waits after a stop', async () => {
+    const { reach, pair, sessions, requests, broker, clock, store } = await setUp({
+      broker: {
+        onRequest(message, accepted) {
+          if (message.type === 'publish_route') clock.after(2_900, () => accepted.acknowledge(message));
+        },
+        acknowledges: false,
+      },
+    });
+    broker.last.open();
+    const old = await pair();
+    const given = reach.routeCredential(old.session);
+    await clock.advanceAsync(2_900);
+    expect(await given).toBeDefined();
+    const next = await sessions.refresh(old.refreshToken ?? '', old.session.device);
+    const answered = reach.routeCredential(next?.session as typeof old.session);
+    await clock.advanceAsync(2_900);
+    expect(await answered).toBeDefined();
+    await clock.advanceAsync(1_000);
+    expect(requests('revoke')).toEqual([]);
+    await clock.advanceAsync(200);
+    const credential_id = credentialIdOf(old.session.tokenHash);
+    expect(requests('revoke')).toEqual([{ type: 'revoke', credential_kind: 'route', credential_id }]);
+    broker.last.acknowledge(requests('revoke')[0] as HostMessage);
+    await sessions.refresh(next?.refreshToken ?? '', old.session.device);
+    await reach.stop();
+    await settled();
+    expect(clock.pending).toBe(0);
+    // The next process does it.
+    const key = next?.session.tokenHash.slice(0, 32) ?? '';
+    expect(await store.getItem(key)).toMatchObject({ revoke: { broker_url: 'wss://reach.example' } });
+  });
+
   it('are revoked when their session expires, or gets another token', async () => {
     const { reach, pair, sessions, requests, clock } = await setUp();
     const short = await pair({ id: 'a' }, { ttlSeconds: 3600 });
