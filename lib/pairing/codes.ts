@@ -118,7 +118,7 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey }: Pair
   async function put(
     entries: Map<string, PendingCode>,
     code: string,
-    given: Pick<PendingCode, 'policy' | 'anonymous' | 'requestedBy' | 'secretHash' | 'keyId' | 'forHome'>,
+    given: Omit<PendingCode, 'expiresAt' | 'masked'>,
   ): Promise<MintedCode> {
     return { code, expiresAt: await putHash(entries, sha256(code), { ...given, masked: maskCode(code) }) };
   }
@@ -154,8 +154,9 @@ export async function openPairingCodes({ store, clock, log, isCurrentKey }: Pair
     dropExpired();
     const known = codes.get(sha256(code));
     if (!known && codes.size >= MAX_PENDING) throw tooMany(LIFETIME);
-    // A displayed QR code stays valid if its code is registered again.
-    return put(codes, code, { secretHash: known?.secretHash, ...given });
+    // A displayed QR code stays valid if its code is registered again, but no longer than its key.
+    const { secretHash, keyId, routes } = known ?? {};
+    return put(codes, code, { secretHash, keyId, routes, ...given });
   }
 
   function fresh(): string {

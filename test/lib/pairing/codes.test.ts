@@ -148,6 +148,29 @@ test('a code whose key was replaced is used up and no good, also after a restart
   expect([await again.consume(fresh.code), await again.consume('ABC123')]).toEqual([{}, {}]);
 });
 
+test('a displayed code that is registered again keeps its routes, and goes with its key all the same', async () => {
+  const store = memoryStores().open('pairing-codes');
+  let current = 'first';
+  const isCurrentKey = async (keyId: string) => keyId === current;
+  const codes = await openPairingCodes({ store, isCurrentKey, clock: fakeClock().clock, log: fakeLog().log });
+  const minted = [await codes.mint({}, 'first'), await codes.mint({}, 'first'), await codes.mint({}, 'first')] as const;
+  const routes = { own: ['http://192.0.2.1:8767'], others: false };
+  for (const { code } of minted) {
+    await codes.setRoutes(code, routes);
+    await codes.register(code, { ttlSeconds: 60 });
+  }
+  const [good, leaked, withdrawn] = minted;
+  const use = vi.fn();
+  expect(await codes.consume(good.code, { secret: good.secret, use })).toEqual({ ttlSeconds: 60 });
+  expect(use.mock.calls).toEqual([[{ ttlSeconds: 60 }, routes, undefined]]);
+  current = 'second';
+  expect(await codes.consume(leaked.code, { secret: leaked.secret, use })).toBeUndefined();
+  await codes.withdrawReplaced();
+  expect(codes.waiting().codes).toEqual([]);
+  expect(await codes.consume(withdrawn.code, { use })).toBeUndefined();
+  expect(use).toHaveBeenCalledOnce();
+});
+
 test('a store that fails gives no code out and lets nobody in', async () => {
   const stores = memoryStores();
   const store = stores.open('pairing-codes');
