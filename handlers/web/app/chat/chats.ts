@@ -99,6 +99,8 @@ export function createChats(app: App) {
   });
   let following = '';
   let prepared: Conversation | undefined;
+  /** The new conversation whose draft is the stored one, unless that is of another tab. */
+  let drafting: Conversation | undefined;
   const unsaved = new Set<Conversation>();
   let saveTimer: ReturnType<typeof setTimeout> | undefined;
   let isSavingDrafts = false;
@@ -151,6 +153,7 @@ export function createChats(app: App) {
   }
 
   channel.onmessage = ({ data }: MessageEvent<unknown>) => {
+    if (data === NEW) drafting = undefined;
     const conversation = typeof data === 'string' ? conversations.get(data) : undefined;
     if (conversation) void load(conversation).then(() => catchUp(conversation));
   };
@@ -160,6 +163,16 @@ export function createChats(app: App) {
     drafts.set(key, text);
     unsavedDrafts.set(key, text);
     if (!isSavingDrafts) void saveDrafts();
+  }
+
+  /** Records typed text, so that it survives the page. */
+  function type(conversation: Conversation, text: string): void {
+    const { value: key } = conversation.key;
+    conversation.draft.value = text;
+    setDraft(key || NEW, text);
+    if (key !== '' || drafting === conversation || isClosed) return;
+    drafting = conversation;
+    channel.postMessage(NEW);
   }
 
   /** The conversation has another key than `before`, under which a later page does not look for its draft. */
@@ -425,11 +438,12 @@ export function createChats(app: App) {
         ?.slice(0, 80) ??
         ''),
 
-    /** Prepares a draft and pictures for the screen of a new conversation. */
-    prepare(text: string, pictures: readonly File[] = []): void {
+    /** Prepares a draft, after the one that is stored, and pictures for the screen of a new conversation. */
+    async prepare(text: string, pictures: readonly File[] = []): Promise<void> {
+      const draft = await readDraft(NEW);
       prepared = create('');
-      prepared.draft.value = text;
       prepared.pictures.value = pictures;
+      type(prepared, [draft, text].filter((part) => part !== '').join('\n'));
     },
 
     /** A new conversation: the prepared one, if any, else one with the stored draft for a new one. */
@@ -437,18 +451,16 @@ export function createChats(app: App) {
       const conversation = prepared ?? create('');
       if (!prepared) {
         void readDraft(NEW).then((draft) => {
-          if (conversation.key.value === '' && conversation.draft.value === '') conversation.draft.value = draft;
+          if (draft === '' || conversation.key.value !== '' || conversation.draft.value !== '') return;
+          conversation.draft.value = draft;
+          drafting = conversation;
         });
       }
       prepared = undefined;
       return conversation;
     },
 
-    /** Records typed text, so that it survives the page. */
-    type(conversation: Conversation, text: string): void {
-      conversation.draft.value = text;
-      setDraft(conversation.key.value || NEW, text);
-    },
+    type,
 
     /** The title of a session in the agent's list, if that was read. */
     titleOf: (id: string): string => titles.value[id] ?? '',
@@ -468,7 +480,7 @@ export function createChats(app: App) {
       running.set(request, { conversation, timer: analytics.startAnswer() });
       if (conversation.key.value === '') {
         conversation.key.value = `~${request}`;
-        setDraft(NEW, '');
+        if (drafting === conversation) setDraft(NEW, '');
         conversations.set(conversation.key.value, conversation);
       }
       const at = Date.now();

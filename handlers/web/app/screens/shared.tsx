@@ -42,14 +42,14 @@ export default function Shared() {
   }
 
   /** The pictures go with the next message, limited to the first ones. */
-  function askAbout(): void {
-    app.retained(createChats).prepare(text, files.filter(isPicture).slice(0, MAX_PICTURES));
+  async function askAbout(): Promise<void> {
+    await app.retained(createChats).prepare(text, files.filter(isPicture).slice(0, MAX_PICTURES));
     void shares.discard();
     router.go('chat', 'new');
   }
 
-  function ask(): void {
-    app.retained(createChats).prepare(text);
+  async function ask(): Promise<void> {
+    await app.retained(createChats).prepare(text);
     void shares.used('text');
     router.go('chat', 'new');
   }
@@ -88,7 +88,7 @@ export default function Shared() {
             <NotAllowed />
           )}
           {may('files') && may('chat') && files.some(isPicture) && (
-            <Button icon="chat" onClick={askAbout}>
+            <Button icon="chat" onClick={() => void askAbout()}>
               {t('Ask the agent about the pictures')}
             </Button>
           )}
@@ -99,7 +99,7 @@ export default function Shared() {
           <h2 id="shared-text">{t('Text')}</h2>
           <p class="written excerpt">{text}</p>
           {may('chat') && (
-            <Button kind="primary" icon="chat" onClick={ask}>
+            <Button kind="primary" icon="chat" onClick={() => void ask()}>
               {t('New conversation')}
             </Button>
           )}
