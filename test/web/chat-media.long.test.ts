@@ -158,6 +158,42 @@ describeInBrowser('pictures and files in the chat (contract 04 §3, §6)', ({ op
     ).toEqual(['second.png']);
   });
 
+  it('goes on sending pictures while something else is shown, and sends them once', async () => {
+    const { page, allow } = await open(ROUTED);
+    // Nothing was ever said in the other conversation.
+    allow(/404/);
+    await pairPage(page, relay);
+    await page.goto(`${appOf(relay)}#/chat/new`);
+    answerWith('Nice.');
+    const { promise: arrived, resolve: arrive } = deferred<void>();
+    const { promise: released, resolve: release } = deferred<void>();
+    await page.route('**/clipboard/inbox', async (route) => {
+      arrive();
+      await released;
+      await route.continue();
+    });
+    const before = api.requests.length;
+    await page.getByLabel('Attach pictures').setInputFiles({ name: 'one.png', mimeType: 'image/png', buffer: icon });
+    await say(page, 'Once?');
+    await arrived;
+    const send = page.getByRole('button', { name: 'Send', exact: true });
+    const cancel = page.getByRole('button', { name: 'Cancel' });
+    await page.goto(`${appOf(relay)}#/chat/other`);
+    await send.waitFor();
+    expect(await cancel.count()).toBe(0);
+    await page.goto(`${appOf(relay)}#/inbox`);
+    await page.getByRole('heading', { name: 'Inbox', level: 1 }).waitFor();
+    await page.goto(`${appOf(relay)}#/chat/new`);
+    await cancel.waitFor();
+    await page.getByRole('img', { name: 'one.png' }).waitFor();
+    expect(await send.count()).toBe(0);
+    release();
+    await page.getByRole('article', { name: 'Agent' }).getByText('Nice.').waitFor();
+    await expect.poll(() => page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('');
+    expect(await page.locator('.attached').count()).toBe(0);
+    expect(api.requests.slice(before).filter(({ path }) => path.endsWith('/chat/stream'))).toHaveLength(1);
+  });
+
   it('keeps words and pictures when one is no picture or cannot be sent', async () => {
     const { page, allow } = await openAt('chat/new');
     allow(/status of 4|ERR_/);

@@ -27,6 +27,13 @@ interface Past {
   isLoading: boolean;
 }
 
+/** Pictures on their way to the agent's machine. */
+interface Sending {
+  abort: AbortController;
+  /** From 0 to 1, of all of them. */
+  part: number;
+}
+
 export interface Conversation {
   /** Its name in this browser: the agent's id, and before that, `~` and the name of its first turn. */
   readonly key: Signal<string>;
@@ -42,6 +49,8 @@ export interface Conversation {
   readonly draft: Signal<string>;
   /** Pictures that go with the draft. */
   readonly pictures: Signal<readonly File[]>;
+  /** The message that is sent once its pictures have arrived. */
+  readonly sending: Signal<Sending | null>;
 }
 
 /** Milliseconds for the list of sessions. */
@@ -98,7 +107,8 @@ export function createChats(app: App) {
     titles.value = { ...stored, ...titles.value };
   });
   let following = '';
-  let prepared: Conversation | undefined;
+  /** The last new conversation that was shown or prepared. */
+  let begun: Conversation | undefined;
   /** The new conversation whose draft is the stored one, unless that is of another tab. */
   let drafting: Conversation | undefined;
   const unsaved = new Set<Conversation>();
@@ -120,6 +130,7 @@ export function createChats(app: App) {
       all: computed(() => withHistory(past.value.items, turns.value)),
       draft: signal(''),
       pictures: signal<readonly File[]>([]),
+      sending: signal<Sending | null>(null),
     };
   }
 
@@ -441,22 +452,20 @@ export function createChats(app: App) {
     /** Prepares a draft, after the one that is stored, and pictures for the screen of a new conversation. */
     async prepare(text: string, pictures: readonly File[] = []): Promise<void> {
       const draft = await readDraft(NEW);
-      prepared = create('');
-      prepared.pictures.value = pictures;
-      type(prepared, [draft, text].filter((part) => part !== '').join('\n'));
+      begun = create('');
+      begun.pictures.value = pictures;
+      type(begun, [draft, text].filter((part) => part !== '').join('\n'));
     },
 
-    /** A new conversation: the prepared one, if any, else one with the stored draft for a new one. */
+    /** A new conversation with the stored draft, or the last one while it has pictures, which are in memory only. */
     begin(): Conversation {
-      const conversation = prepared ?? create('');
-      if (!prepared) {
-        void readDraft(NEW).then((draft) => {
-          if (draft === '' || conversation.key.value !== '' || conversation.draft.value !== '') return;
-          conversation.draft.value = draft;
-          drafting = conversation;
-        });
-      }
-      prepared = undefined;
+      const conversation = begun?.key.value === '' && begun.pictures.value.length > 0 ? begun : create('');
+      begun = conversation;
+      void readDraft(NEW).then((draft) => {
+        if (draft === '' || conversation.key.value !== '' || conversation.draft.value !== '') return;
+        conversation.draft.value = draft;
+        drafting = conversation;
+      });
       return conversation;
     },
 

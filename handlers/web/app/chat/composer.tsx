@@ -1,4 +1,3 @@
-import { useSignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { Button, inPage, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
@@ -7,13 +6,6 @@ import { useApp } from '../context.ts';
 import { Pick } from '../files/pick.tsx';
 import { type Conversation, createChats } from './chats.ts';
 import { isPicture, MAX_PICTURES, PICTURE_TYPES, stagePicture, withPictures } from './pictures.ts';
-
-/** Pictures on their way to the agent's machine. */
-interface Sending {
-  abort: AbortController;
-  /** From 0 to 1, of all of them. */
-  part: number;
-}
 
 /** The field for the next message to the agent, and its pictures. */
 export function Composer({
@@ -29,8 +21,7 @@ export function Composer({
   const toast = useToast();
   const app = useApp();
   const chats = app.retained(createChats);
-  const { draft, pictures } = conversation;
-  const sending = useSignal<Sending | null>(null);
+  const { draft, pictures, sending } = conversation;
   const mayAttach = app.session.may('files');
   const isEmpty = draft.value.trim() === '' && pictures.value.length === 0;
 

@@ -150,7 +150,14 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
           </div>
         )}
       </div>
-      <Composer conversation={conversation} isStreaming={isStreaming} onSent={goToEnd} />
+      <Composer
+        conversation={conversation}
+        isStreaming={isStreaming}
+        onSent={() => {
+          // Another conversation may be shown by now.
+          if (opened.current === conversation) goToEnd();
+        }}
+      />
       {marking.isOn && id !== null && <MarkDialog id={id} name={ownName} onClose={marking.off} />}
     </div>
   );
