@@ -15,28 +15,39 @@ function stubBrowser() {
   return stubIndexedDb();
 }
 
-/** The chats of a tab, whose relay takes every message. */
-function openTab() {
+/** The chats of a tab, whose relay takes every message. `api` answers requests. */
+function openTab(api: object = {}) {
   const { on, emit } = createEvent<[message: unknown]>();
   const sent: { type: string; payload: object; id: string | undefined }[] = [];
   const port = {
     send: (type: string, payload: object, id?: string) => sent.push({ type, payload, id }) > 0,
     onMessage: on,
-    onOnline: (listener: () => void) => {
-      listener();
-      return () => {};
+    onOnline: (listener: () => () => void) => {
+      enter = listener;
+      leave = listener();
+      return leave;
     },
   };
+  let enter = () => () => {};
+  let leave = () => {};
   const app = {
     session: { port: () => port, isOnline: signal(true) },
-    api: {},
+    api,
     base: BASE,
     pageStore: openPageStore(BASE),
     retained: () => ({ startAnswer: () => ({ follow: () => {} }) }),
   };
   const chats = createChats(app as unknown as App);
   onTestFinished(() => chats.close());
-  return { chats, sent, emit };
+  /** The relay reports that it stores turns, of which there are none. */
+  const follow = () =>
+    emit({ type: 'chat.turns', id: sent.findLast(({ type }) => type === 'chat.follow')?.id, payload: { turns: [] } });
+  const reconnect = () => {
+    leave();
+    leave = enter();
+    follow();
+  };
+  return { chats, follow, reconnect };
 }
 
 /** A new conversation, once it has this draft. */
@@ -82,4 +93,30 @@ it('contract 10 §3: sending in one tab erases no draft that another has typed l
   one.chats.send(first, 'First');
   one.chats.type(other, 'Third');
   await vi.waitFor(() => expect(rows.get('chat drafts /')).toEqual({ new: 'Second', s1: 'Third' }));
+});
+
+it('contract 10 §3: a reconnect leaves the earlier messages that somebody reads', async () => {
+  stubBrowser();
+  const items = (first: number, last: number) =>
+    Array.from({ length: last - first + 1 }, (_, at) => ({ id: `m${first + at}`, role: 'user', text: '', ts: 1 }));
+  const pages = [
+    { items: items(3, 4), has_more: true },
+    { items: items(1, 2), has_more: false },
+    // Two more were said meanwhile.
+    { items: items(4, 6), has_more: true },
+    // So many that what lies between is unknown.
+    { items: items(8, 9), has_more: true },
+  ];
+  const tab = openTab({ call: async () => pages.shift() });
+  const conversation = tab.chats.open('s1');
+  const shown = () => [conversation.past.value.items.map(({ id }) => id).join(' '), conversation.past.value.hasMore];
+  tab.follow();
+  await tab.chats.readPast(conversation, false);
+  await tab.chats.readPast(conversation, true);
+  tab.reconnect();
+  await tab.chats.readPast(conversation, false);
+  expect(shown()).toEqual(['m1 m2 m3 m4 m5 m6', false]);
+  tab.reconnect();
+  await tab.chats.readPast(conversation, false);
+  expect(shown()).toEqual(['m8 m9', true]);
 });

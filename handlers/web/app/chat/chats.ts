@@ -396,8 +396,11 @@ export function createChats(app: App) {
     const query = new URLSearchParams({ session_id: id.value, limit: '50', ...(before !== undefined && { before }) });
     try {
       const page = await api.call<{ items: HistoryItem[]; has_more: boolean }>(`chat/history?${query}`);
-      const known = isOlder ? items : [];
-      past.value = { items: [...page.items, ...known], hasMore: page.has_more, isLoading: false };
+      const at = isOlder ? 0 : items.findIndex(({ id }) => id === page.items[0]?.id);
+      // After a reconnect, somebody may be reading what comes before the newest page.
+      const older = at > 0 ? items.slice(0, at) : [];
+      const hasMore = at > 0 ? past.value.hasMore : page.has_more;
+      past.value = { items: [...older, ...page.items, ...(isOlder ? items : [])], hasMore, isLoading: false };
     } catch {
       // The session is unknown, the relay is older, or it does not answer: the stored messages are shown.
       past.value = { ...past.value, isLoading: false };
