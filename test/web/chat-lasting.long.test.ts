@@ -200,6 +200,8 @@ describeInBrowser('conversations that last (contract 10 §3)', ({ open }) => {
       .getByText(/^Offline/)
       .first()
       .waitFor();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.getByText('Not stopped: the relay does not answer.').waitFor();
     await agent.goOn(' and after.');
     for (let minute = 0; minute < 60; minute++) await page.clock.runFor(60_000);
     expect(await page.locator('header .chip-button').innerText()).toMatch(/^Offline for 1 h/);

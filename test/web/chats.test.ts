@@ -19,8 +19,9 @@ function stubBrowser() {
 function openTab(api: object = {}) {
   const { on, emit } = createEvent<[message: unknown]>();
   const sent: { type: string; payload: object; id: string | undefined }[] = [];
+  const isOnline = signal(true);
   const port = {
-    send: (type: string, payload: object, id?: string) => sent.push({ type, payload, id }) > 0,
+    send: (type: string, payload: object, id?: string) => isOnline.value && sent.push({ type, payload, id }) > 0,
     onMessage: on,
     onOnline: (listener: () => () => void) => {
       enter = listener;
@@ -31,7 +32,7 @@ function openTab(api: object = {}) {
   let enter = () => () => {};
   let leave = () => {};
   const app = {
-    session: { port: () => port, isOnline: signal(true) },
+    session: { port: () => port, isOnline },
     api,
     base: BASE,
     pageStore: openPageStore(BASE),
@@ -47,7 +48,7 @@ function openTab(api: object = {}) {
     leave = enter();
     follow();
   };
-  return { chats, follow, reconnect };
+  return { chats, sent, isOnline, follow, reconnect };
 }
 
 /** A new conversation, once it has this draft. */
@@ -119,4 +120,16 @@ it('contract 10 §3: a reconnect leaves the earlier messages that somebody reads
   tab.reconnect();
   await tab.chats.readPast(conversation, false);
   expect(shown()).toEqual(['m8 m9', true]);
+});
+
+it('tells that nothing was stopped without a connection', () => {
+  stubBrowser();
+  const { chats, sent, isOnline } = openTab();
+  const conversation = chats.open('s1');
+  chats.send(conversation, 'Count.');
+  isOnline.value = false;
+  expect(chats.stop(conversation)).toBe(false);
+  isOnline.value = true;
+  expect(chats.stop(conversation)).toBe(true);
+  expect(sent.filter(({ type }) => type === 'chat.cancel')).toHaveLength(1);
 });

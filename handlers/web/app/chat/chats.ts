@@ -502,12 +502,16 @@ export function createChats(app: App) {
       return true;
     },
 
-    /** Asks the agent to stop (contract 09 §1, 10 §1), after which the stream ends by itself. */
-    stop(conversation: Conversation): void {
-      for (const { state, request, turnId } of conversation.turns.value) {
-        if (state !== 'streaming') continue;
-        port.send('chat.cancel', turnId === undefined ? { request_id: request } : { turn_id: turnId });
-      }
+    /**
+     * Asks the agent to stop (contract 09 §1, 10 §1), after which the stream ends by itself. Returns false without a
+     * connection, in which case the agent goes on.
+     */
+    stop(conversation: Conversation): boolean {
+      return conversation.turns.value
+        .filter(({ state }) => state === 'streaming')
+        .every(({ request, turnId }) =>
+          port.send('chat.cancel', turnId === undefined ? { request_id: request } : { turn_id: turnId }),
+        );
     },
 
     close(): void {

@@ -127,7 +127,13 @@ export function Composer({
           {t('Cancel')}
         </Button>
       ) : isStreaming ? (
-        <Button kind="danger" icon="stop" onClick={() => chats.stop(conversation)}>
+        <Button
+          kind="danger"
+          icon="stop"
+          onClick={() => {
+            if (!chats.stop(conversation)) toast(t('Not stopped: the relay does not answer.'));
+          }}
+        >
           {t('Stop')}
         </Button>
       ) : (

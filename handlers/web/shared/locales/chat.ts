@@ -66,6 +66,13 @@ export default {
     'Não enviado: o relay não responde. Seu texto continua aqui.',
     '未发送：中继没有响应。你输入的内容仍保留在此。',
   ],
+  'Not stopped: the relay does not answer.': [
+    'Nicht angehalten: Das Relay antwortet nicht.',
+    'No detenido: el relay no responde.',
+    '停止できませんでした。リレーが応答しません。',
+    'Não parado: o relay não responde.',
+    '未停止：中继没有响应。',
+  ],
   'On this device': [
     'Auf diesem Gerät',
     'En este dispositivo',
