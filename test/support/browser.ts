@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import axe from 'axe-core';
-import { type Browser, type BrowserContextOptions, chromium, devices, type Page } from 'playwright-core';
+import { type Browser, type BrowserContextOptions, chromium, devices, type Locator, type Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
 import { TIMEOUT } from './limits.ts';
 
@@ -139,6 +139,13 @@ export const smallTargets = (page: Page): Promise<string[]> =>
         return width < 43.5 || height < 43.5;
       })
       .map((element) => element.outerHTML.slice(0, 150));
+  });
+
+/** True if a field sends by the Enter that confirms an input method's word: in Safari, after the composition has ended. */
+export const sendsByConfirming = (field: Locator): Promise<boolean> =>
+  field.evaluate((element) => {
+    const init = { key: 'Enter', keyCode: 229, bubbles: true, cancelable: true };
+    return !element.dispatchEvent(new KeyboardEvent('keydown', init));
   });
 
 /** Checks a page, or the dialog above it, with axe, at 320 pixels, and for fingers. */

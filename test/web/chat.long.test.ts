@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { describeInBrowser, expectAccessible, sendsByConfirming, smallTargets } from '../support/browser.ts';
 import { useChat } from '../support/chat-page.ts';
 
 describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
@@ -59,6 +59,21 @@ describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
     await page.getByText('One, two').waitFor();
     await abandoned;
     await page.getByRole('button', { name: 'Send' }).waitFor();
+  });
+
+  it('leaves the Enter of an input method to it, and sends by the next one', async () => {
+    chat.answering('Hello.');
+    const { page } = await chat.open('new', { device: 'desktop' });
+    const field = page.getByRole('textbox', { name: 'Message' });
+    await field.fill('こんにちは');
+    expect(await sendsByConfirming(field)).toBe(false);
+    await field.press('Enter');
+    await page.getByRole('article', { name: 'Agent' }).getByText('Hello.').waitFor();
+    await page.goto(chat.at('').replace('/chat/', '/inbox/phone'));
+    const reply = page.getByRole('textbox', { name: 'Reply' });
+    await reply.fill('そして');
+    expect(await sendsByConfirming(reply)).toBe(false);
+    expect(await reply.inputValue()).toBe('そして');
   });
 
   it('tells why the agent failed, and lists its conversations', async () => {

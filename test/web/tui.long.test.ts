@@ -2,7 +2,7 @@ import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { expect, it } from 'vitest';
 import { connected, webCode } from '../support/app.ts';
-import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { describeInBrowser, expectAccessible, sendsByConfirming, smallTargets } from '../support/browser.ts';
 import { cleanups } from '../support/built-relay.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { TIMEOUT } from '../support/limits.ts';
@@ -44,6 +44,7 @@ describeInBrowser("the agent's TUI in the app (contract 02 §4)", ({ open }) => 
   it('asks and answers, stops, goes on with another conversation, and after a lost connection', async () => {
     const { page, proxy } = await openTui(JSON.stringify([process.execPath, GATEWAY]));
     const field = page.getByLabel('Ask the agent');
+    expect(await sendsByConfirming(field)).toBe(false);
     const ask = async (text: string) => {
       await expect.poll(() => page.getByRole('button', { name: 'Send' }).isEnabled()).toBe(true);
       await field.fill(text);

@@ -3,6 +3,7 @@ import { Button, inPage, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
+import { isSendKey } from '../enter.ts';
 import { Pick } from '../files/pick.tsx';
 import { type Conversation, createChats } from './chats.ts';
 import { isPicture, MAX_PICTURES, PICTURE_TYPES, stagePicture, withPictures } from './pictures.ts';
@@ -115,9 +116,7 @@ export function Composer({
           attach([...files]);
         }}
         onKeyDown={(event) => {
-          // With an input method, the same key confirms its word.
-          if (event.key !== 'Enter' || event.shiftKey || event.isComposing || matchMedia('(pointer: coarse)').matches)
-            return;
+          if (!isSendKey(event) || matchMedia('(pointer: coarse)').matches) return;
           event.preventDefault();
           void send();
         }}

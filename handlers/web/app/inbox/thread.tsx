@@ -7,6 +7,7 @@ import { Icon } from '../../shared/icons.tsx';
 import { messageOf } from '../../shared/load.tsx';
 import { hrefOf, useRouter, useTitle } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
+import { isSendKey } from '../enter.ts';
 import { TextWithMedia } from '../media/text.tsx';
 import { HOME_THREAD, type Item, isUnread, type LateReason } from './items.ts';
 import { useThreadName } from './names.ts';
@@ -223,7 +224,7 @@ function Composer({ thread, chatId, replyTo }: { thread: string; chatId: string 
         onInput={({ currentTarget }) => inbox.draft(thread, currentTarget.value)}
         onKeyDown={(event) => {
           // With a keyboard, Enter sends; phones have a button for it.
-          if (event.key !== 'Enter' || event.shiftKey || event.isComposing || isTouch()) return;
+          if (!isSendKey(event) || isTouch()) return;
           event.preventDefault();
           void send();
         }}

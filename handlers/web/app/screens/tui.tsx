@@ -4,6 +4,7 @@ import { Button, Dialog, Empty, inPage, Notice, Retry } from '../../shared/compo
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, messageOf, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
+import { isSendKey } from '../enter.ts';
 import { useFlag } from '../flag.ts';
 import { useAppearance } from '../terminal/appearance.ts';
 import { type AgentSession, createGateway, type Gateway } from '../terminal/gateway.ts';
@@ -121,7 +122,7 @@ export default function TuiScreen() {
           placeholder={t('Ask the agent')}
           enterkeyhint="send"
           onKeyDown={(event) => {
-            if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+            if (!isSendKey(event)) return;
             event.preventDefault();
             submit();
           }}

@@ -1,4 +1,5 @@
 import type { Terminal } from '@xterm/xterm';
+import { isComposed } from '../enter.ts';
 import { type Change, createComposer, PADDING } from './compose.ts';
 import { isModified, type KeyName, type Modifiers, NAMED_KEYS, pressKey, type Stroke, typeText } from './keys.ts';
 
@@ -23,8 +24,6 @@ export interface InputDeps {
 /** Keys that the terminal would send without the modifiers of the row. */
 const NAMED = new Set<string>(NAMED_KEYS);
 const IS_MAC = /Mac|iPhone|iPad/.test(navigator.userAgent);
-/** `keyCode` of a key that an input method handles. */
-const COMPOSED_KEY = 229;
 
 /**
  * Text from every keyboard takes one path: into the field, and from there through the composer. The terminal itself handles
@@ -77,7 +76,7 @@ export function createInput({ terminal, field, root, modifiers, onPreview, onLea
 
   function keyDown(event: KeyboardEvent): void {
     lastKey = event.key;
-    if (event.isComposing || event.keyCode === COMPOSED_KEY || isPrinting(event)) event.stopPropagation();
+    if (isComposed(event) || isPrinting(event)) event.stopPropagation();
     else if (event.key === 'F6' && event.ctrlKey) take(event, onLeave);
     else if (isModified(modifiers.value) && NAMED.has(event.key)) take(event, () => press(event.key as KeyName));
     else if (!['Shift', 'Control', 'Alt', 'Meta', 'AltGraph', 'CapsLock'].includes(event.key)) restart();
