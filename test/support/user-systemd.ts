@@ -67,7 +67,12 @@ export async function withSystemd({ grouped = false } = {}) {
 echo "$*" >> '${home}/asked'
 [ "$2" = "$(cat '${home}/refuses' 2>/dev/null)" ] && exit 1
 pid=$(cat '${home}/unit.pid' 2>/dev/null)
-alive() { [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; }
+# Not a zombie that PID 1 has yet to reap, unless it has more threads than one.
+alive() {
+  [ -n "$pid" ] && stat=$(cat "/proc/$pid/stat" 2>/dev/null) || return 1
+  set -- \${stat##*) }
+  [ "$1" != Z ] || [ "\${18}" -gt 1 ]
+}
 stop() { alive && kill "$pid"; while alive; do sleep 0.05; done; }
 start() { alive || { ( ${enter}SVC_HOME='${home}' HOME='${home}' exec setsid '${process.execPath}' '${RELAY_PROGRAM}' start </dev/null >/dev/null 2>&1 ) & echo $! > '${home}/unit.pid'; }; }
 case "$2" in
