@@ -92,7 +92,7 @@ describe('a shell of the page (contract 02 §3, 09 §1)', () => {
     expect(shell.state.value).toEqual({ name: 'waiting' });
     receive('attached', { tmux_available: false });
     receive('detached', { reason: 'server shutdown' });
-    expect(shell.state.value).toEqual({ name: 'ended', reason: 'server shutdown', exitCode: undefined });
+    expect(shell.state.value).toEqual({ name: 'ended', reason: 'server shutdown' });
   });
 
   test('ignores other shells, and tells what went wrong', () => {
@@ -107,7 +107,7 @@ describe('a shell of the page (contract 02 §3, 09 §1)', () => {
     receive('error', { message: 'input queue full' });
     expect(problems).toEqual(['input queue full']);
     receive('detached', { reason: 'eof', exit_code: 2 });
-    expect(shell.state.value).toEqual({ name: 'ended', reason: 'eof', exitCode: 2 });
+    expect(shell.state.value).toEqual({ name: 'ended', reason: 'eof' });
     shell.lost();
     expect(shell.state.value.name).toBe('ended');
   });

@@ -18,7 +18,7 @@ export type ShellState =
   | { name: 'waiting' }
   | { name: 'attached' }
   /** `reason` as in contract 02 §3.6. */
-  | { name: 'ended'; reason: string; exitCode?: number }
+  | { name: 'ended'; reason: string }
   | { name: 'failed'; message: string };
 
 /** The screen of a shell. */
@@ -101,6 +101,11 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
     if (isWatch && typeof cols === 'number' && typeof rows === 'number') view.fix({ cols, rows });
   }
 
+  function lost(): void {
+    early = null;
+    if (state.value.name === 'attached') state.value = { name: 'waiting' };
+  }
+
   return {
     name,
     isWatch,
@@ -114,10 +119,7 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
     },
 
     /** The connection is lost. */
-    lost(): void {
-      early = null;
-      if (state.value.name === 'attached') state.value = { name: 'waiting' };
-    },
+    lost,
 
     receive({ type, payload }: Message): void {
       if (payload.session_name !== name) return;
@@ -131,16 +133,11 @@ export function createShell({ port, name, isWatch = false, view, onProblem }: Sh
         case 'terminal.resized':
           resized(payload);
           return;
-        case 'terminal.detached': {
+        case 'terminal.detached':
           early = null;
-          if (payload.reason === 'server shutdown' && isKept) {
-            state.value = { name: 'waiting' };
-            return;
-          }
-          const exitCode = typeof payload.exit_code === 'number' ? payload.exit_code : undefined;
-          state.value = { name: 'ended', reason: String(payload.reason), exitCode };
+          if (isKept && payload.reason === 'server shutdown') lost();
+          else state.value = { name: 'ended', reason: String(payload.reason) };
           return;
-        }
         case 'terminal.error':
           early = null;
           if (state.value.name === 'waiting') state.value = { name: 'failed', message: String(payload.message) };
