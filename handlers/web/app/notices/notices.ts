@@ -1,14 +1,9 @@
 import { signal } from '@preact/signals';
-import { fromBase64url } from '../../../../lib/kit/bytes.ts';
-import { systemClock } from '../../../../lib/kit/clock.ts';
-import { withTimeout } from '../../../../lib/kit/timeouts.ts';
 import type { Api } from '../../shared/api.ts';
 import type { I18n } from '../../shared/i18n.ts';
 import type { PageStore } from '../page-store.ts';
 import type { NoticeData, OpenPlace, Place } from '../worker/notices.ts';
 import { NOTICE_WORDS, noticeWords } from '../worker/words.ts';
-
-const SUBSCRIBE_TIMEOUT = 20_000;
 
 /** State of notifications in this browser, or the missing requirement. */
 export type NoticeState =
@@ -78,18 +73,8 @@ export function createNotices({ api, pageStore, worker, open }: NoticesDeps) {
 
   async function subscribe(): Promise<void> {
     const { pushManager } = await ready();
-    const { key } = await api.call<{ key: string }>('push/key');
-    let known = await pushManager.getSubscription();
-    // Made for another relay, or for this one before it lost its state.
-    if (known && !isFor(known, key)) {
-      await known.unsubscribe();
-      known = null;
-    }
-    const applicationServerKey = fromBase64url(key) as Uint8Array<ArrayBuffer>;
-    const options = { userVisibleOnly: true, applicationServerKey };
-    const subscription = known ?? (await inTime(pushManager.subscribe(options)));
-    const body = { ...subscription.toJSON(), content: hasContent.value };
-    await api.call('push/subscribe', { method: 'POST', body });
+    // Loaded late: the start of the app is limited.
+    await (await import('./subscribe.ts')).subscribe({ api, pushManager, content: hasContent.value });
     state.value = 'on';
   }
 
@@ -147,19 +132,7 @@ export function createNotices({ api, pageStore, worker, open }: NoticesDeps) {
   };
 }
 
-/** Browsers without a push service either refuse or never answer. */
-const inTime = (subscribing: Promise<PushSubscription>): Promise<PushSubscription> =>
-  withTimeout({ clock: systemClock, timeout: SUBSCRIBE_TIMEOUT }, subscribing, () => {
-    throw new Error("This browser's push service does not answer. Try again later, or another browser.");
-  });
-
 const isApple = (): boolean =>
   /iphone|ipad|ipod/i.test(navigator.userAgent) || (/mac/i.test(navigator.userAgent) && navigator.maxTouchPoints > 1);
 
 const isInstalled = (): boolean => matchMedia('(display-mode: standalone)').matches;
-
-function isFor({ options }: PushSubscription, key: string): boolean {
-  const own = new Uint8Array(options.applicationServerKey ?? new ArrayBuffer(0));
-  const wanted = fromBase64url(key);
-  return wanted !== null && own.length === wanted.length && own.every((byte, at) => byte === wanted[at]);
-}
