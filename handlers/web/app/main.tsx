@@ -20,6 +20,7 @@ import { until } from './until.ts';
 // Small parts of several screens, which would each be a chunk and a request of their own.
 import '../../../lib/media/sealed-type.ts';
 import './devices/max-name.ts';
+import './keyboard.ts';
 import './flag.ts';
 
 /** Sentences of the app in other languages, one file per area. */

@@ -17,6 +17,7 @@ import { isGranted } from '../../../lib/sessions/grants.ts';
 import { ALIVE, type Message, type Payload } from '../../../lib/socket/envelope.ts';
 import { createBrowserDial } from './dial.ts';
 import { storeFirstSocket } from './first-socket.ts';
+import { isTouch } from './keyboard.ts';
 import type { LinkCode } from './launch.ts';
 import { noLog } from './no-log.ts';
 import type { BrowserPairingStore } from './pairing-store.ts';
@@ -420,7 +421,7 @@ function socketUrl(base: string): string {
 }
 
 function formFactor(): string {
-  return matchMedia('(pointer: coarse)').matches ? 'phone' : 'desktop';
+  return isTouch() ? 'phone' : 'desktop';
 }
 
 function createPort() {

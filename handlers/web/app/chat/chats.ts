@@ -388,7 +388,7 @@ export function createChats(app: App) {
   /** Reads a page of earlier messages: the newest page, or the one before the known messages. */
   async function readPast(conversation: Conversation, isOlder: boolean): Promise<void> {
     const { id, past } = conversation;
-    const { items, isLoading } = past.value;
+    const { items, hasMore, isLoading } = past.value;
     const before = isOlder ? items[0]?.id : undefined;
     // A relay that stores no turns has no history either.
     if (!isKeeping.peek() || id.value === null || isLoading || (isOlder && before === undefined)) return;
@@ -396,14 +396,17 @@ export function createChats(app: App) {
     const query = new URLSearchParams({ session_id: id.value, limit: '50', ...(before !== undefined && { before }) });
     try {
       const page = await api.call<{ items: HistoryItem[]; has_more: boolean }>(`chat/history?${query}`);
-      const at = isOlder ? 0 : items.findIndex(({ id }) => id === page.items[0]?.id);
+      const at = items.findIndex(({ id }) => id === page.items[0]?.id);
       // After a reconnect, somebody may be reading what comes before the newest page.
-      const older = at > 0 ? items.slice(0, at) : [];
-      const hasMore = at > 0 ? past.value.hasMore : page.has_more;
-      past.value = { items: [...older, ...page.items, ...(isOlder ? items : [])], hasMore, isLoading: false };
+      const older = items.slice(0, Math.max(0, at));
+      past.value = {
+        items: [...older, ...page.items, ...(isOlder ? items : [])],
+        hasMore: at > 0 ? hasMore : page.has_more,
+        isLoading: false,
+      };
     } catch {
       // The session is unknown, the relay is older, or it does not answer: the stored messages are shown.
-      past.value = { ...past.value, isLoading: false };
+      past.value = { items, hasMore, isLoading: false };
     }
   }
 
@@ -457,15 +460,15 @@ export function createChats(app: App) {
       const draft = await readDraft(NEW);
       begun = create('');
       begun.pictures.value = pictures;
-      type(begun, [draft, text].filter((part) => part !== '').join('\n'));
+      type(begun, [draft, text].filter(Boolean).join('\n'));
     },
 
     /** A new conversation with the stored draft, or the last one while it has pictures, which are in memory only. */
     begin(): Conversation {
-      const conversation = begun?.key.value === '' && begun.pictures.value.length > 0 ? begun : create('');
-      begun = conversation;
+      if (begun?.key.value !== '' || begun.pictures.value.length === 0) begun = create('');
+      const conversation = begun;
       void readDraft(NEW).then((draft) => {
-        if (draft === '' || conversation.key.value !== '' || conversation.draft.value !== '') return;
+        if (conversation.key.value !== '' || conversation.draft.value !== '') return;
         conversation.draft.value = draft;
         drafting = conversation;
       });
@@ -507,11 +510,11 @@ export function createChats(app: App) {
      * connection, in which case the agent goes on.
      */
     stop(conversation: Conversation): boolean {
-      return conversation.turns.value
-        .filter(({ state }) => state === 'streaming')
-        .every(({ request, turnId }) =>
+      return conversation.turns.value.every(
+        ({ state, request, turnId }) =>
+          state !== 'streaming' ||
           port.send('chat.cancel', turnId === undefined ? { request_id: request } : { turn_id: turnId }),
-        );
+      );
     },
 
     close(): void {

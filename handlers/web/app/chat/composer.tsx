@@ -3,8 +3,8 @@ import { Button, inPage, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
-import { isSendKey } from '../enter.ts';
 import { Pick } from '../files/pick.tsx';
+import { isSendKey, isTouch } from '../keyboard.ts';
 import { type Conversation, createChats } from './chats.ts';
 import { isPicture, MAX_PICTURES, PICTURE_TYPES, stagePicture, withPictures } from './pictures.ts';
 
@@ -34,13 +34,13 @@ export function Composer({
     pictures.value = all.slice(0, MAX_PICTURES);
   }
 
-  async function stage(files: readonly File[], { signal }: AbortController): Promise<{ name: string; path: string }[]> {
+  async function stage(files: readonly File[], abort: AbortController): Promise<{ name: string; path: string }[]> {
     const staged: { name: string; path: string }[] = [];
     // The relay accepts two at a time, from all tabs of this browser together.
     for (const [index, file] of files.entries()) {
-      const path = await stagePicture(app.api, file, signal, (sent) => {
+      const path = await stagePicture(app.api, file, abort.signal, (sent) => {
         if (sending.value)
-          sending.value = { ...sending.value, part: (index + Math.min(1, sent / (file.size * 1.34))) / files.length };
+          sending.value = { abort, part: (index + Math.min(1, sent / (file.size * 1.34))) / files.length };
       });
       staged.push({ name: file.name, path });
     }
@@ -116,7 +116,7 @@ export function Composer({
           attach([...files]);
         }}
         onKeyDown={(event) => {
-          if (!isSendKey(event) || matchMedia('(pointer: coarse)').matches) return;
+          if (!isSendKey(event) || isTouch()) return;
           event.preventDefault();
           void send();
         }}
@@ -129,9 +129,7 @@ export function Composer({
         <Button
           kind="danger"
           icon="stop"
-          onClick={() => {
-            if (!chats.stop(conversation)) toast(t('Not stopped: the relay does not answer.'));
-          }}
+          onClick={() => chats.stop(conversation) || toast(t('Not stopped: the relay does not answer.'))}
         >
           {t('Stop')}
         </Button>

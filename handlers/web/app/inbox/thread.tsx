@@ -7,7 +7,7 @@ import { Icon } from '../../shared/icons.tsx';
 import { messageOf } from '../../shared/load.tsx';
 import { hrefOf, useRouter, useTitle } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
-import { isSendKey } from '../enter.ts';
+import { isSendKey, isTouch } from '../keyboard.ts';
 import { TextWithMedia } from '../media/text.tsx';
 import { HOME_THREAD, type Item, isUnread, type LateReason } from './items.ts';
 import { useThreadName } from './names.ts';
@@ -233,8 +233,6 @@ function Composer({ thread, chatId, replyTo }: { thread: string; chatId: string 
     </form>
   );
 }
-
-const isTouch = (): boolean => matchMedia('(pointer: coarse)').matches;
 
 /** Reports messages as shown while a person can really see them: visible, in a page that is visible and focused. */
 function useSight(list: { current: HTMLElement | null }, items: readonly Item[]): void {

@@ -15,6 +15,7 @@ import { createChatMarks } from '../chat/marks.ts';
 import type { ToolCall, Turn } from '../chat/turns.ts';
 import { useApp } from '../context.ts';
 import { useFlag } from '../flag.ts';
+import { isTouch } from '../keyboard.ts';
 import { MarkdownText, useWarmMarkdown } from '../markdown/view.tsx';
 import { TextWithMedia } from '../media/text.tsx';
 
@@ -70,7 +71,7 @@ function Talk({ argument, isAlone }: { argument: string; isAlone: boolean }) {
 
   // After opening a conversation by touch to read it, the keyboard must not cover it.
   useLayoutEffect(() => {
-    if (matchMedia('(pointer: coarse)').matches) heading.current?.focus();
+    if (isTouch()) heading.current?.focus();
     else focusComposer();
   }, [conversation]);
 

@@ -4,8 +4,8 @@ import { Button, Dialog, Empty, inPage, Notice, Retry } from '../../shared/compo
 import { useT } from '../../shared/i18n.ts';
 import { LoadedView, messageOf, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
-import { isSendKey } from '../enter.ts';
 import { useFlag } from '../flag.ts';
+import { isSendKey } from '../keyboard.ts';
 import { useAppearance } from '../terminal/appearance.ts';
 import { type AgentSession, createGateway, type Gateway } from '../terminal/gateway.ts';
 import { NO_MODIFIERS } from '../terminal/keys.ts';

@@ -1,5 +1,5 @@
 import type { Terminal } from '@xterm/xterm';
-import { isComposed } from '../enter.ts';
+import { isComposed } from '../keyboard.ts';
 import { type Change, createComposer, PADDING } from './compose.ts';
 import { isModified, type KeyName, type Modifiers, NAMED_KEYS, pressKey, type Stroke, typeText } from './keys.ts';
 

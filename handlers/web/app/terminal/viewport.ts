@@ -1,4 +1,5 @@
 import { useEffect } from 'preact/hooks';
+import { isTouch } from '../keyboard.ts';
 
 /** Share of the full height below which the rest of the window counts as an on-screen keyboard. */
 const TYPING = 0.75;
@@ -21,7 +22,7 @@ export function useVisibleHeight(): void {
       if (fullHeights.size > MAX_WIDTHS) fullHeights.clear();
       const fullHeight = Math.max(fullHeights.get(viewport.width) ?? 0, viewport.height);
       fullHeights.set(viewport.width, fullHeight);
-      const isTyping = matchMedia('(pointer: coarse)').matches && viewport.height < fullHeight * TYPING;
+      const isTyping = isTouch() && viewport.height < fullHeight * TYPING;
       root.classList.toggle('typing', isTyping);
       root.style.setProperty('--visible-height', `${viewport.height}px`);
       // iOS scrolls the page to a field that the keyboard would hide, but the terminal makes it visible itself.

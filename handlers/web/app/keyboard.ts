@@ -1,3 +1,6 @@
+/** True if the device is used by touch, so that its keyboard covers the page, and Enter begins a line. */
+export const isTouch = (): boolean => matchMedia('(pointer: coarse)').matches;
+
 /** The code of every key that an input method takes. */
 const COMPOSED_KEY = 229;
 
