@@ -36,8 +36,10 @@ import { relayProcess } from './relay-process.ts';
 import { RELAY_OPTION } from './remote-relay.ts';
 import { serviceDeps } from './service.ts';
 
-/** Milliseconds for each request. */
+/** Milliseconds for a first answer. */
 const TIMEOUT = 2000;
+/** Milliseconds for each further answer of a relay, since it runs: on a busy machine, they take longer. */
+const BUSY_TIMEOUT = 15_000;
 const LABEL_WIDTH = 11;
 const MAX_COMMANDS = 5;
 
@@ -113,15 +115,7 @@ async function fetchFacts(options: Options, context: CommandContext) {
   const isRemote = relay.url !== undefined;
   const environment = loadConfig(context.env);
   const { config } = environment;
-  const asked = Promise.all([
-    ask(relay, '/health'),
-    ask(relay, '/relay/info'),
-    ask(relay, '/relay/devices'),
-    ask(relay, '/phone/outbound'),
-    ask(relay, `/bridge/activity?limit=${MAX_COMMANDS}`),
-    ask(relay, `/desktop/activity?limit=${MAX_COMMANDS}`),
-    ask(relay, '/relay/mirror'),
-  ]);
+  const asked = askAll(relay);
   const local = isRemote ? undefined : await localStatus(environment, context);
   const [health, info, devices, queue, phones, desktops, mirror] = await asked;
   const isRelay = Boolean(asObject(health.body?.readiness));
@@ -204,9 +198,24 @@ interface Asked {
   next?: string;
 }
 
+/** Asks a relay for everything, in the order of the answers. If it does not answer for its health, all have that error. */
+async function askAll(relay: OperatorRelay) {
+  const health = await ask(relay, '/health', TIMEOUT);
+  const more = (path: string) => (health.body ? ask(relay, path, BUSY_TIMEOUT) : health);
+  return Promise.all([
+    health,
+    more('/relay/info'),
+    more('/relay/devices'),
+    more('/phone/outbound'),
+    more(`/bridge/activity?limit=${MAX_COMMANDS}`),
+    more(`/desktop/activity?limit=${MAX_COMMANDS}`),
+    more('/relay/mirror'),
+  ]);
+}
+
 /** One call, whose failure is part of the result. */
-const ask = (relay: OperatorRelay, path: string): Promise<Asked> =>
-  relay.call({ method: 'GET', path, timeout: TIMEOUT }).then(
+const ask = (relay: OperatorRelay, path: string, timeout: number): Promise<Asked> =>
+  relay.call({ method: 'GET', path, timeout }).then(
     (body) => ({ body }),
     (error) => ({
       error: describeError(error),
