@@ -83,10 +83,12 @@ it('contract 10 §3: sending in one tab erases no draft that another has typed l
   const { rows } = stubBrowser();
   const [one, two] = [openTab(), openTab()];
   const other = one.chats.open('s1');
-  const first = one.chats.begin();
+  const [first, second] = [one.chats.begin(), two.chats.begin()];
+  // Both read that there is no draft yet.
+  await new Promise((resolve) => setTimeout(resolve));
   one.chats.type(first, 'First');
   await vi.waitFor(() => expect(rows.get('chat drafts /')).toEqual({ new: 'First' }));
-  two.chats.type(two.chats.begin(), 'Second');
+  two.chats.type(second, 'Second');
   await vi.waitFor(() => expect(rows.get('chat drafts /')).toEqual({ new: 'Second' }));
   // Tabs hear each other in order.
   two.chats.send(two.chats.open('s1'), 'Known?');

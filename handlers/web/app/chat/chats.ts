@@ -468,9 +468,7 @@ export function createChats(app: App) {
       if (begun?.key.value !== '' || begun.pictures.value.length === 0) begun = create('');
       const conversation = begun;
       void readDraft(NEW).then((draft) => {
-        if (conversation.key.value !== '' || conversation.draft.value !== '') return;
-        conversation.draft.value = draft;
-        drafting = conversation;
+        if (draft !== '' && conversation.key.value === '' && conversation.draft.value === '') type(conversation, draft);
       });
       return conversation;
     },
