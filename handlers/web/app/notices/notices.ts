@@ -51,12 +51,12 @@ export function createNotices({ api, pageStore, worker, open }: NoticesDeps) {
     return (await pageStore.read<boolean>('knock')) === true && Notification.permission === 'granted';
   }
 
-  /** Shows the state of the last visit, before the relay answers. */
+  /** Shows what this browser has, before the relay answers. */
   async function restore(): Promise<void> {
-    if (state.value !== 'off' || !(await isWanted())) return;
+    if ((state.value !== 'off' && state.value !== 'on') || !(await isWanted())) return;
     // The worker of the last visit: this one's is registered late.
     const registration = await container?.getRegistration();
-    if (await registration?.pushManager.getSubscription()) state.value = 'on';
+    state.value = (await registration?.pushManager.getSubscription()) ? 'on' : 'off';
   }
 
   restore().catch(() => {});
@@ -86,7 +86,8 @@ export function createNotices({ api, pageStore, worker, open }: NoticesDeps) {
     /** Runs after every connection, so that a relay that has lost this subscription gets it again. */
     async renew(): Promise<void> {
       if (state.value === 'insecure' || state.value === 'unsupported' || state.value === 'not-installed') return;
-      if (await isWanted()) await subscribe().catch(() => {});
+      // Without the relay, the subscription stays; one that was given up for another relay's key is gone.
+      if (await isWanted()) await subscribe().catch(restore);
     },
 
     /** Must be called from a tap. @throws Error or ApiError worded for people. */
