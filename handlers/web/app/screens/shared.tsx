@@ -1,4 +1,5 @@
 import { useSignal } from '@preact/signals';
+import { useRef } from 'preact/hooks';
 import { sizeText } from '../../shared/ages.ts';
 import { Button, Choice, Empty, Notice } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
@@ -18,6 +19,7 @@ export default function Shared() {
   const router = useRouter();
   const isLost = router.place.value.query.has('lost');
   const { may } = session;
+  const isTaken = useRef(false);
   const share = shares.pending.value;
   if (!share) {
     return (
@@ -41,16 +43,12 @@ export default function Shared() {
     router.go('files');
   }
 
-  /** The pictures go with the next message, limited to the first ones. */
-  async function askAbout(): Promise<void> {
-    await app.retained(createChats).prepare(text, files.filter(isPicture).slice(0, MAX_PICTURES));
-    void shares.discard();
-    router.go('chat', 'new');
-  }
-
-  async function ask(): Promise<void> {
-    await app.retained(createChats).prepare(text);
-    void shares.used('text');
+  /** Begins a conversation with the text, once. The pictures go with the next message, limited to the first ones. */
+  async function ask(pictures: File[] = []): Promise<void> {
+    if (isTaken.current) return;
+    isTaken.current = true;
+    await app.retained(createChats).prepare(text, pictures.slice(0, MAX_PICTURES));
+    void (pictures.length > 0 ? shares.discard() : shares.used('text'));
     router.go('chat', 'new');
   }
 
@@ -88,7 +86,7 @@ export default function Shared() {
             <NotAllowed />
           )}
           {may('files') && may('chat') && files.some(isPicture) && (
-            <Button icon="chat" onClick={() => void askAbout()}>
+            <Button icon="chat" onClick={() => void ask(files.filter(isPicture))}>
               {t('Ask the agent about the pictures')}
             </Button>
           )}
