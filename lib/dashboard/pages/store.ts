@@ -77,12 +77,16 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
     return entries?.some((entry) => entry.name === name && entry.kind === 'link') ?? false;
   }
 
+  const unreadNow = (cause: unknown): never => {
+    throw new RelayError('unavailable', 'the page cannot be read now: try again later', { cause });
+  };
+
   const pathOf = (folder: string, id: string) => `${folder}/${id}${SUFFIX}`;
 
   /** Opens a file. A file that is replaced at that moment is reported as missing, so it is opened again. */
   async function openFile(path: string): Promise<OpenBytes | OpenFailure> {
     for (let attempt = 1; ; attempt++) {
-      const file = await media.open(path);
+      const file = await media.open(path).catch(unreadNow);
       if (file !== 'missing' || attempt === MAX_ATTEMPTS || (await files.stat(path)) === null) return file;
     }
   }
@@ -106,7 +110,8 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
    * page.
    */
   async function readEntry(folder: string, id: string): Promise<Seen | null> {
-    const file = await openFile(pathOf(folder, id));
+    // One that cannot be read now does not hide the others.
+    const file = await openFile(pathOf(folder, id)).catch(() => 'unreadable' as const);
     if (typeof file === 'string') return null;
     try {
       const before = seen.get(id);
