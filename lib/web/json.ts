@@ -90,8 +90,10 @@ class BodyHold {
     const progress: Progress = {
       received: () => this.received,
       stalled: ({ release }) => {
+        // A whole body keeps its memory until it is parsed.
+        if (!this.#giveUp) return;
         release();
-        this.#giveUp?.(tooSlow());
+        this.#giveUp(tooSlow());
       },
     };
     this.#add(await this.#budgets.reading.acquire(size, progress));
@@ -102,9 +104,11 @@ class BodyHold {
   next(reader: Reader): ReturnType<Reader['read']> {
     const read = reader.read().catch(cutOff);
     if (this.#held.length === 0) return read;
-    return new Promise((resolve, reject) => {
+    return new Promise<Awaited<typeof read>>((resolve, reject) => {
       this.#giveUp = reject;
       read.then(resolve, reject);
+    }).finally(() => {
+      this.#giveUp = undefined;
     });
   }
 
