@@ -234,8 +234,11 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     if (state.queue.length > 0) dispatch({ name: 'expire' });
   }
 
+  /** Time (epoch ms) before which messages have expired, unless the clock may be wrong. */
+  const freshSince = (): number => (deps.jump?.state() === 'ahead' ? 0 : clock.now() - RETENTION);
+
   /** The messages that wait at the other relay. */
-  const awaited = () => history.awaited(clock.now() - RETENTION);
+  const awaited = () => history.awaited(freshSince());
 
   const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors, custody: state.custody });
 
@@ -729,7 +732,7 @@ export async function openPhoneMessaging(deps: PhoneDeps) {
     history(page: { since: number; limit: number }): HistoryPage {
       expire();
       void history.save();
-      return history.page({ ...page, freshSince: clock.now() - RETENTION });
+      return history.page({ ...page, freshSince: freshSince() });
     },
 
     /** A `since` for everything after the present history. */
