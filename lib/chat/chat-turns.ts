@@ -4,6 +4,7 @@ import { describeError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
+import { onFamilyEnd } from '../sessions/family-end.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -132,13 +133,9 @@ export async function openChatTurns(deps: ChatTurnsDeps) {
     sentEnd: confirm,
   });
 
-  sessions.onEnd(({ family }) => {
-    // A refresh also ends a session, but at once replaces it by another of the same family.
-    queueMicrotask(() => {
-      if (sessions.byFamily(family)) return;
-      cancelFamily(family);
-      store.removeFamily(family);
-    });
+  onFamilyEnd(sessions, (family) => {
+    cancelFamily(family);
+    store.removeFamily(family);
   });
   sessions.onReduce(({ family }) => {
     if (!mayChat(family)) denyFamily(family);

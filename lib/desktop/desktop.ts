@@ -7,6 +7,7 @@ import { parseJson } from '../kit/json.ts';
 import { textOf, withoutMembers } from '../kit/json-text.ts';
 import { type AdvertisedTool, isReadTool, type ToolCall } from '../operations/desktop.ts';
 import { isDeviceId } from '../sessions/device.ts';
+import { onFamilyEnd } from '../sessions/family-end.ts';
 import { encodeEnvelope, isLongerThan, type Payload } from '../socket/envelope.ts';
 import type { ActivityRecord } from './activity.ts';
 import { createControlSessions, type Requester } from './control.ts';
@@ -49,13 +50,7 @@ export async function openDesktop(deps: DesktopDeps) {
   });
   let stopping = false;
 
-  sessions.onEnd(({ family }) => {
-    // A refresh also ends a session, but at once replaces it by another of the same family.
-    queueMicrotask(() => {
-      if (sessions.byFamily(family)) return;
-      control.endWhere((other) => other.family === family, 'requester session ended');
-    });
-  });
+  onFamilyEnd(sessions, (family) => control.endWhere((other) => other.family === family, 'requester session ended'));
 
   /** True if a description is short enough to be kept. */
   function fits(link: Link, kind: string, frame: string): boolean {

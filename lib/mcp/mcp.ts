@@ -10,6 +10,7 @@ import type { Log } from '../log.ts';
 import type { Media } from '../media/media.ts';
 import type { Gate } from '../operations/gate.ts';
 import type { Operations } from '../operations/table.ts';
+import { onFamilyEnd } from '../sessions/family-end.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { json } from '../web/json.ts';
@@ -358,14 +359,10 @@ export async function openMcp(deps: McpDeps) {
     cancelSweep = undefined;
   }
 
-  sessions.onEnd(({ family }) => {
-    // A refresh also ends a session, but at once replaces it by another of the same family.
-    queueMicrotask(() => {
-      if (sessions.byFamily(family)) return;
-      const peer = peers.get(family);
-      if (peer) close(peer);
-      for (const [id, record] of stored) if (record.family === family) write(id, undefined);
-    });
+  onFamilyEnd(sessions, (family) => {
+    const peer = peers.get(family);
+    if (peer) close(peer);
+    for (const [id, record] of stored) if (record.family === family) write(id, undefined);
   });
   sessions.onChange(changed);
   gate.onChange(changed);

@@ -8,6 +8,7 @@ import { entriesOf } from '../kit/entries.ts';
 import { asObject } from '../kit/json.ts';
 import { sha256 } from '../kit/sha256.ts';
 import type { Log } from '../log.ts';
+import { onFamilyEnd } from '../sessions/family-end.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
@@ -101,12 +102,7 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
   void removeSafely(keys.map((key) => key.slice(PREFIX.length)).filter((key) => !records.has(key)));
   let seq = valid.at(-1)?.seq ?? 0;
 
-  sessions.onEnd(({ family }) => {
-    // A refresh also ends a session, but at once replaces it by another of the same family.
-    queueMicrotask(() => {
-      if (!sessions.byFamily(family)) void removeSafely(ofFamily(family).map(([key]) => key));
-    });
-  });
+  onFamilyEnd(sessions, (family) => void removeSafely(ofFamily(family).map(([key]) => key)));
 
   return {
     /**
