@@ -6,7 +6,7 @@ import { attempt } from '../../kit/attempt.ts';
 import { listOf, readAs } from '../../kit/entries.ts';
 import { parseJson } from '../../kit/json.ts';
 import { createFiles } from './files.ts';
-import { hasEnded, parseStat } from './proc-stat.ts';
+import { hasEnded, readStat } from './proc-stat.ts';
 import { sendSignal } from './signal.ts';
 
 const Build = v.object({
@@ -145,6 +145,6 @@ function holdsState(pid: number, stateFile: string): boolean {
 
 export function isAlive(pid: number): boolean {
   if (!sendSignal(pid, 0)) return false;
-  const stat = parseStat(attempt(() => readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? '');
+  const stat = readStat(pid);
   return stat === null || !hasEnded(stat);
 }

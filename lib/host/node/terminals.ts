@@ -1,11 +1,11 @@
-import { readFileSync, readSync, writeSync } from 'node:fs';
+import { readSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { ReadStream } from 'node:tty';
 import { describeError } from '../../errors.ts';
-import { attempt } from '../../kit/attempt.ts';
 import { appendJoined } from '../../kit/bytes.ts';
 import type { Log } from '../../log.ts';
 import type { HostTerminals, Terminal } from '../index.ts';
+import { readStat } from './proc-stat.ts';
 import { sendSignal } from './signal.ts';
 
 /** The native part of node-pty, below its terminal class. */
@@ -34,9 +34,6 @@ const SILENCE = 100;
 const POLL = 20;
 /** Waits between attempts to write to a full terminal, in milliseconds; the last one repeats. */
 const RETRIES = [0, 0, 0, 1, 1, 2, 4, 8, 16];
-/** `tpgid` is field 8 of proc(5) `stat`; the text after the command starts with field 3. */
-const FOREGROUND = 8 - 3;
-const SESSION = 6 - 3;
 
 /**
  * Pseudo-terminals of this machine; undefined when node-pty's native part does not load.
@@ -279,8 +276,6 @@ function readSome(fd: number, buffer: Buffer): number | 'ended' {
 
 /** The group that reads a child's terminal. One that was just forked still has the terminal of this process, if any. */
 function foregroundGroup(pid: number): number | undefined {
-  const stat = attempt(() => readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? '';
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  const group = Number(fields[FOREGROUND]);
-  return Number(fields[SESSION]) === pid && group > 1 ? group : undefined;
+  const stat = readStat(pid);
+  return stat?.session === pid && stat.foreground > 1 ? stat.foreground : undefined;
 }

@@ -52,6 +52,7 @@ describe('facts', () => {
           state: 'S',
           parent: 0,
           session: 2,
+          foreground: 4,
           threads: 16,
           startTime,
         });
@@ -65,7 +66,7 @@ describe('facts', () => {
     ['Z', 2, false],
     ['S', 1, false],
   ])('in state %s with %i threads, a process has ended: %s', (state, threads, ended) => {
-    expect(hasEnded({ name: 'node', state, parent: 1, session: 2, threads, startTime: 3 })).toBe(ended);
+    expect(hasEnded({ name: 'node', state, parent: 1, session: 2, foreground: -1, threads, startTime: 3 })).toBe(ended);
   });
 
   it('rejects malformed lines', () => {
