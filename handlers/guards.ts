@@ -7,7 +7,7 @@ import { isLoopbackName } from '../lib/kit/addresses.ts';
 import type { Relay } from '../lib/relay.ts';
 import { isGranted } from '../lib/sessions/grants.ts';
 import type { Session } from '../lib/sessions/session.ts';
-import type { VoiceGrant } from '../lib/voice/principal.ts';
+import { lacksGrant, type VoiceGrant } from '../lib/voice/principal.ts';
 import { errorFor } from './errors.ts';
 import type { Guard, RelayRequest } from './request.ts';
 
@@ -212,7 +212,7 @@ export function voice(grant: VoiceGrant): Guard {
     request.session = session;
     request.readmit = () => {
       request.session = livingOf(session, relay);
-      if (!hasGrant(request, relay, grant)) throw new RelayError('forbidden', `session lacks active ${grant} grant`);
+      if (!hasGrant(request, relay, grant)) throw lacksGrant(grant);
     };
   };
 }

@@ -68,6 +68,9 @@ interface Watch {
   ended(reason: string): void;
 }
 
+export const lacksGrant = (grant: VoiceGrant): RelayError =>
+  new RelayError('forbidden', `session lacks active ${grant} grant`);
+
 /** Bearer checks of voice (contract 05 §2). */
 export async function createVoiceCallers(deps: VoiceCallersDeps) {
   const { config, upstream, sessions, sessionBearers, security, localOperator, store, clock, log } = deps;
@@ -77,7 +80,7 @@ export async function createVoiceCallers(deps: VoiceCallersDeps) {
   function ofSession(session: Session, grant: VoiceGrant): VoicePrincipal {
     if (!isGranted(session.grants, grant, seconds(clock))) {
       log.info(`refused voice to session ${session.prefix}: no active ${grant} grant`);
-      throw new RelayError('forbidden', `session lacks active ${grant} grant`);
+      throw lacksGrant(grant);
     }
     return { kind: 'session', key: isDeviceId(session.device.id) ? session.device.id : session.family, session };
   }
