@@ -51,15 +51,17 @@ export function createNotices({ api, pageStore, worker, open }: NoticesDeps) {
     return (await pageStore.read<boolean>('knock')) === true && Notification.permission === 'granted';
   }
 
-  /** Shows what this browser has, before the relay answers. */
-  async function restore(): Promise<void> {
+  /** Shows what this browser has, before the relay answers. If its storage fails, the state stays: off, or as it was. */
+  const restore = (): Promise<void> => readState().catch(() => {});
+
+  async function readState(): Promise<void> {
     if ((state.value !== 'off' && state.value !== 'on') || !(await isWanted())) return;
     // The worker of the last visit: this one's is registered late.
     const registration = await container?.getRegistration();
     state.value = (await registration?.pushManager.getSubscription()) ? 'on' : 'off';
   }
 
-  restore().catch(() => {});
+  void restore();
 
   async function closeWhere(isOver: (notification: Notification) => boolean): Promise<void> {
     const notifications = (await (await worker)?.getNotifications()) ?? [];
