@@ -118,7 +118,7 @@ export function createFolders({ host, isDenied, roots }: FoldersDeps) {
       for (let at = 0; at < waiting.length && names < MAX_NAMES; at++) {
         const { path, depth } = waiting[at] as (typeof waiting)[number];
         if (await isDenied(path)) continue;
-        // A folder on a disk that fails does not hide the others.
+        // A folder on a failing disk is skipped, so that the others are still searched.
         const found = host.media.folder(path, Math.min(MAX_READ, MAX_NAMES - names));
         const listed = await found.catch(() => 'unreadable' as const);
         if (typeof listed === 'string') continue;

@@ -12,7 +12,7 @@ if (!hasBrowser) process.stderr.write('SKIPPED: there is no chromium here\n');
 export const KILLED =
   /ERR_(?:CONNECTION_\w+|EMPTY_RESPONSE|INCOMPLETE_CHUNKED\w*|CONTENT_LENGTH_MISMATCH|SOCKET_NOT_CONNECTED)/;
 
-/** What a browser says while a relay stops and starts under a page: 426 and 503 answer why a socket was refused. */
+/** Console messages of a page whose relay restarts. It gets 426 or 503 when it asks why its socket was refused. */
 export const RESTARTED = /WebSocket|ERR_|status of (?:401|426|503)|fetching the script/;
 
 /** How a page is shown. */

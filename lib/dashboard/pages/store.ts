@@ -110,7 +110,7 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
    * page.
    */
   async function readEntry(folder: string, id: string): Promise<Seen | null> {
-    // One that cannot be read now does not hide the others.
+    // The list leaves out a page that cannot be read now, rather than fail.
     const file = await openFile(pathOf(folder, id)).catch(() => 'unreadable' as const);
     if (typeof file === 'string') return null;
     try {
