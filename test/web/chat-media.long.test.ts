@@ -130,11 +130,8 @@ describeInBrowser('pictures and files in the chat (contract 04 §3, §6)', ({ op
     await expect.poll(() => widthOf(page, 'paste.png')).toBe(192);
   });
 
-  it('keeps words and pictures that are added while others are on their way', async () => {
-    const { page } = await open(ROUTED);
-    await pairPage(page, relay);
-    await page.goto(`${appOf(relay)}#/chat/new`);
-    answerWith('Nice.');
+  /** Holds pictures on their way. `arrived` resolves with the first one. */
+  async function holdUploads(page: Page) {
     const { promise: arrived, resolve: arrive } = deferred<void>();
     const { promise: released, resolve: release } = deferred<void>();
     await page.route('**/clipboard/inbox', async (route) => {
@@ -142,6 +139,15 @@ describeInBrowser('pictures and files in the chat (contract 04 §3, §6)', ({ op
       await released;
       await route.continue();
     });
+    return { arrived, release };
+  }
+
+  it('keeps words and pictures that are added while others are on their way', async () => {
+    const { page } = await open(ROUTED);
+    await pairPage(page, relay);
+    await page.goto(`${appOf(relay)}#/chat/new`);
+    answerWith('Nice.');
+    const { arrived, release } = await holdUploads(page);
     const attach = page.getByLabel('Attach pictures');
     const field = page.getByRole('textbox', { name: 'Message' });
     await attach.setInputFiles({ name: 'first.png', mimeType: 'image/png', buffer: icon });
@@ -165,13 +171,7 @@ describeInBrowser('pictures and files in the chat (contract 04 §3, §6)', ({ op
     await pairPage(page, relay);
     await page.goto(`${appOf(relay)}#/chat/new`);
     answerWith('Nice.');
-    const { promise: arrived, resolve: arrive } = deferred<void>();
-    const { promise: released, resolve: release } = deferred<void>();
-    await page.route('**/clipboard/inbox', async (route) => {
-      arrive();
-      await released;
-      await route.continue();
-    });
+    const { arrived, release } = await holdUploads(page);
     const before = api.requests.length;
     await page.getByLabel('Attach pictures').setInputFiles({ name: 'one.png', mimeType: 'image/png', buffer: icon });
     await say(page, 'Once?');

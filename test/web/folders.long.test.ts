@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { pairPage } from '../support/app.ts';
 import { describeInBrowser, expectUsable, ROUTED } from '../support/browser.ts';
@@ -26,15 +27,19 @@ describeInBrowser('folders of the relay’s machine in the app (contract 04 §2)
     await rm(folder, { recursive: true, force: true });
   });
 
-  it('leads from the allowed folders to a file, and has the recent ones', async () => {
-    const { page } = await open({ context: { viewport: { width: 390, height: 844 } } });
+  async function openFiles(page: Page) {
     await pairPage(page, relay);
     await page.evaluate(() => {
       location.hash = '#/files';
     });
     const recent = page.getByRole('region', { name: 'Recent files of the agent' });
-    const folders = page.getByRole('region', { name: 'Folders' });
     await recent.getByRole('button', { name: 'notes.md' }).waitFor();
+    return { recent, folders: page.getByRole('region', { name: 'Folders' }) };
+  }
+
+  it('leads from the allowed folders to a file, and has the recent ones', async () => {
+    const { page } = await open({ context: { viewport: { width: 390, height: 844 } } });
+    const { recent, folders } = await openFiles(page);
     const row = recent.getByRole('button').filter({ hasText: LONG });
     // In two lines, the second of which is the end of the name.
     const lines = row.locator('.file-name > span');
@@ -66,16 +71,11 @@ describeInBrowser('folders of the relay’s machine in the app (contract 04 §2)
     await folders.getByRole('button', { name: new RegExp(name) }).waitFor();
     if (SCREENS) await page.screenshot({ path: `${SCREENS}/folders-top.png`, fullPage: true });
   });
+
   it('says why a folder does not open, and opens it at the next attempt', async () => {
     const { page, allow } = await open(ROUTED);
     allow(/503/);
-    await pairPage(page, relay);
-    await page.evaluate(() => {
-      location.hash = '#/files';
-    });
-    const recent = page.getByRole('region', { name: 'Recent files of the agent' });
-    const folders = page.getByRole('region', { name: 'Folders' });
-    await recent.getByRole('button', { name: 'notes.md' }).waitFor();
+    const { recent, folders } = await openFiles(page);
     await page.route(/media\/(folder\?path=|recent)/, (route) => route.fulfill({ status: 503 }));
     await folders.getByRole('button', { name: new RegExp(folder.slice(folder.lastIndexOf('/') + 1)) }).click();
     await recent.getByRole('button', { name: 'Refresh' }).click();
